@@ -309,9 +309,11 @@ def load_certificate(pem_or_der: bytes) -> x509.Certificate:
     if len(pem_or_der) > CERTIFICATE_BYTES_MAX:
         raise IdentityError(f"a certificate of {len(pem_or_der)} bytes is too large")
     try:
-        if b"-----BEGIN" in pem_or_der:
-            return x509.load_pem_x509_certificate(pem_or_der)
-        return x509.load_der_x509_certificate(pem_or_der)
+        pem = b"-----BEGIN" in pem_or_der
+        load = x509.load_pem_x509_certificate if pem else x509.load_der_x509_certificate
+        certificate = load(pem_or_der)
+        certificate.public_key()  # a point that is on no curve is found here, and not later
+        return certificate
     except MALFORMED:
         raise IdentityError("this is no X.509 certificate") from None
 

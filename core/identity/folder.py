@@ -128,8 +128,18 @@ class IdentityFolder:
         return TlsFiles(live / "key.pem", live / "cert.pem", live / "ca.pem")
 
     def material(self) -> TlsMaterial:
-        """Raises IdentityError."""
-        return self.files().read()
+        """Raises IdentityError, also where a file is damaged."""
+        made = self.files().read()
+        try:
+            own, _ = load_certificate(made.certificate), load_certificate(made.authority)
+            if load_key(made.key).public_key() != own.public_key():
+                raise IdentityError("the key is not the certificate's")
+        except IdentityError as fault:
+            raise IdentityError(
+                f"the identity in {self._live()} is damaged: {fault.message}",
+                "restore it from a backup, or join again: delian join -",
+            ) from None
+        return made
 
     def identity(self) -> PeerIdentity:
         """Who the node is; raises IdentityError."""
@@ -254,7 +264,10 @@ class IdentityFolder:
         link = self.folder / ".live"
         link.unlink(missing_ok=True)
         link.symlink_to(new.name)
-        link.replace(self.folder / "live")
+        live = self.folder / "live"
+        if live.is_dir() and not live.is_symlink():
+            live.rename(self.folder / f"g{max(numbers, default=0) + 2}")  # removed below
+        link.replace(live)
         (self.folder / "pending.pem").unlink(missing_ok=True)
         sync_folder(self.folder)
         for old in self.folder.glob("g*"):
@@ -264,6 +277,8 @@ class IdentityFolder:
 
     def _live(self) -> Path:
         link = self.folder / "live"
+        if link.is_dir() and not link.is_symlink():
+            return link  # of a copy that has followed links
         try:
             name = link.readlink()
         except OSError:

@@ -329,7 +329,8 @@ class GrpcHub:
         except TimeoutError:
             self.faults.count("silent stream", name_of(identity) if identity else context.peer())
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "say who you are")
-        if content is grpc.aio.EOF:
+        if content is grpc.aio.EOF:  # it has gone, or sent what the core does not take
+            self.faults.count("broken off", name_of(identity) if identity else context.peer())
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "say who you are")
         try:
             if len(content) > INLINE_MAX:

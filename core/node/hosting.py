@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import socket
+import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,10 @@ END_S = 20.0
 _HOME = re.compile(r"(?:(cloud|edge-[0-9]{1,19}|[0-9]{1,19})@)?(\S{1,300})")
 _TARGET = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+):([0-9]{1,5})")
 
+
+#: What the threads of a daemon reserve, and not use, with room to spare: an edge that has just
+#: started has 0.9 GiB.
+ADDRESS_SPACE_BYTES_MIN = 2 << 30
 
 #: The name of a federation of which nobody has a certificate.
 INSECURE = "insecure"
@@ -184,6 +189,7 @@ async def run_daemon(
     raises what that raised. make: gives the daemon; called on a thread, for it may read files.
     folder: where the daemon keeps its state. ready: told its facts once, when it has started.
     """
+    check_address_space()
     stop = stop or asyncio.Event()
     with stop_on_signals(stop), state_in(folder):
         daemon = await asyncio.to_thread(make)
@@ -194,6 +200,23 @@ async def run_daemon(
             await daemon.tasks.wait(stop)
         finally:
             await daemon.close()
+
+
+def check_address_space() -> None:
+    """Raises DelianError where this process may have too little of it (`ulimit -v`). gRPC waits for
+    ever for a thread that it cannot start, or ends the process.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE_BYTES_MIN:
+        raise DelianError(
+            f"the address space of this process is limited to {limit // 1024} KiB (ulimit -v)",
+            f"give it at least {ADDRESS_SPACE_BYTES_MIN // 1024} KiB, most of which stays unused;"
+            " limit memory by a cgroup instead (MemoryMax= of systemd)",
+        )
 
 
 def parse_home(text: str) -> HomeAddress:

@@ -63,6 +63,15 @@ def test_a_certificate_names_its_holder_in_pem_and_der():
     assert expected.node == Node(Tier.DEVICE, 5) and expected.uri == "delian://farm/device/5"
 
 
+def test_a_certificate_whose_key_is_no_point_of_the_curve_is_none():
+    made = certificate()
+    form = serialization.PublicFormat.UncompressedPoint
+    point = made.public_key().public_bytes(serialization.Encoding.X962, form)
+    changed = der(made).replace(point, point[:-1] + bytes([point[-1] ^ 1]))
+    with pytest.raises(IdentityError, match=r"no X\.509 certificate"):
+        c.load_certificate(changed)
+
+
 def test_an_operator_is_no_node():
     made = identity_of(certificate("operator-1", ["delian://farm/operator/1"]))
     assert made.tier is Role.OPERATOR and made.node is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 
 import pytest
@@ -104,6 +105,33 @@ def test_a_crash_before_the_last_step_leaves_the_old_identity(folder, authority,
     assert folder.identity() == first
     key = folder.pending_key()
     assert folder.accept(key, reply(authority, key)).serial != first.serial
+
+
+@pytest.mark.parametrize("name", ["key.pem", "cert.pem", "ca.pem"])
+def test_a_damaged_file_of_an_identity_is_named(folder, authority, name):
+    key = folder.pending_key()
+    folder.accept(key, reply(authority, key))
+    path = folder.folder / "live" / name
+    content = path.read_bytes()
+    other = key_pem(new_key()) if name == "key.pem" else b""
+    for damaged in (content[: len(content) // 2], other):
+        path.write_bytes(damaged)
+        with pytest.raises(IdentityError, match="is damaged: ") as caught:
+            folder.material()
+        assert str(folder.folder) in caught.value.message and "backup" in caught.value.hint
+
+
+def test_a_copy_that_has_followed_links_is_an_identity_and_is_renewed(folder, authority, tmp_path):
+    key = folder.pending_key()
+    first = folder.accept(key, reply(authority, key))
+    copy = IdentityFolder(shutil.copytree(folder.folder, tmp_path / "copy"))
+    assert not (copy.folder / "live").is_symlink()
+    assert copy.exists() and copy.identity() == first and copy.facts().number == 5
+    for _ in range(2):
+        key = copy.pending_key()
+        renewed = copy.accept(key, reply(authority, key))
+        assert renewed.serial != first.serial and copy.identity() == renewed
+        assert (copy.folder / "live").is_symlink()
 
 
 def test_what_the_coordinator_answers_is_checked(folder, authority, tmp_path):

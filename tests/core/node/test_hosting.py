@@ -143,6 +143,15 @@ def run_in(folder, fault) -> None:
     asyncio.run(run_daemon(make, folder, asyncio.Event(), lambda facts: None))
 
 
+def test_too_little_address_space_is_an_error_and_no_endless_wait(tmp_path, monkeypatch):
+    resource = pytest.importorskip("resource")
+    limits = {resource.RLIMIT_AS: (512_000 * 1024, resource.RLIM_INFINITY)}
+    monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
+    with pytest.raises(DelianError, match=r"limited to 512000 KiB \(ulimit -v\)") as caught:
+        run_in(tmp_path, None)
+    assert "at least 2097152 KiB" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("code", "place", "hint"),
     [

@@ -243,7 +243,7 @@ def test_other_services_stand_behind_the_same_door(net, farm, role):
     asyncio.run(story())
 
 
-def test_a_message_that_is_larger_than_any_is_refused_by_grpc_itself(net, farm):
+def test_a_message_that_is_larger_than_any_is_refused_by_grpc_itself(net, farm, caplog):
     async def story():
         above, below = net.Station(net.edge()), net.Station(net.device())
         async with serving(above, farm) as (hub, port):
@@ -258,8 +258,12 @@ def test_a_message_that_is_larger_than_any_is_refused_by_grpc_itself(net, farm):
                         pass
                 assert await ending.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert hub.peers == ()
+            while not hub.faults.counts["broken off"]:
+                await asyncio.sleep(0.01)
 
-    asyncio.run(story())
+    asyncio.run(asyncio.wait_for(story(), 120))
+    (said,) = [r for r in caplog.records if "broken off" in r.getMessage()]
+    assert "device-" in said.getMessage()
 
 
 def test_a_stream_that_begins_with_no_envelope_is_logged_by_its_certificate(net, farm, caplog):
