@@ -15,6 +15,7 @@ from ..ir import DType
 from ..traced import ARRAY, BOOL, SCALAR
 from . import arithmetic, changes, elementwise, linear, reductions, shapes, systems, taking
 from .arithmetic import tensor
+from .complexes import fourier
 from .complexes import functions as complex_functions
 from .definitions import arrays, matrices, numbers, orders, signals, statistics
 from .elementwise import array, binary, floats, logical, whole
@@ -245,6 +246,10 @@ _LINALG: tuple[Named, ...] = (
     ),
 )
 
+_FOURIER: tuple[Named, ...] = tuple(
+    (getattr(np.fft, name), getattr(fourier, name)) for name in fourier.NAMES
+)
+
 #: Not folded: their result may be large though their arguments are small.
 _MAKING: tuple[Named, ...] = (
     (np.zeros, shapes.zeros),
@@ -321,6 +326,7 @@ GROUPS: tuple[tuple[str, tuple[Named, ...]], ...] = (
     ("Sequences and polynomials", _SIGNALS),
     ("Products", _PRODUCTS),
     ("Linear algebra", _LINALG),
+    ("Fourier transforms", _FOURIER),
     ("Types and sizes", _ASKING),
 )
 
@@ -374,7 +380,7 @@ NOTES = {
 
 
 def _name(function: Any, group: Iterable[Named]) -> str:
-    prefix = "np.linalg." if group is _LINALG else "np."
+    prefix = "np.linalg." if group is _LINALG else "np.fft." if group is _FOURIER else "np."
     return f"{prefix}{function.__name__}"
 
 

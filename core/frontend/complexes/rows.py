@@ -37,7 +37,7 @@ PARTS: dict[str, tuple[int, ...]] = {
             *("delete", "tril", "triu", "diagonal", "diag", "diagflat", "trace", "copy"),
             *("linalg.diagonal", "linalg.trace", "sum", "mean", "average", "cumsum"),
             *("cumulative_sum", "diff", "ediff1d", "trapezoid", "gradient", "round", "around"),
-            *("rint", "add.reduce", "add.accumulate"),
+            *("rint", "add.reduce", "add.accumulate", "fft.fftshift", "fft.ifftshift"),
         ),
         (0,),
     ),
@@ -79,12 +79,15 @@ PRODUCTS: dict[str, tuple[int, int, bool]] = {
 
 def call(s: Specialiser, row: Row, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """A function that was given a complex number or type."""
+    from ..calls import run_handler
     from .functions import OTHERS
     from .python import PYTHON
 
     if row.name in PYTHON:
         return PYTHON[row.name](s, row, f, *args, **kwargs)
     name = row.name.removeprefix("np.")
+    if name.startswith("fft.") and name not in PARTS:
+        return run_handler(s, row.name, row.handler, args, kwargs)
     if name in OTHERS:
         return OTHERS[name](s, row, f, *args, **kwargs)
     if name in PARTS:

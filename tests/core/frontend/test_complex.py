@@ -16,13 +16,23 @@ import numpy as np
 import pytest
 from delian.core import tree
 from delian.core.errors import ProgramError
+from delian.core.frontend import trace
+from delian.core.ops import PRIMITIVES
 
-_SPEC = importlib.util.spec_from_file_location(
-    "delian_complex_cases", Path(__file__).with_name("complex_cases.py")
-)
-assert _SPEC is not None and _SPEC.loader is not None
-cases = sys.modules.setdefault(_SPEC.name, importlib.util.module_from_spec(_SPEC))
-_SPEC.loader.exec_module(cases)
+
+def _module(name: str) -> Any:
+    path = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"delian_{name}", path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
+    spec.loader.exec_module(module)
+    return module
+
+
+cases = _module("complex_cases")
+fourier = _module("fourier_cases")
+SAME = {"arithmetic": cases.SAME, "fourier": fourier.SAME}
+REFUSED = [*cases.REFUSED, *fourier.REFUSED]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,24 +57,25 @@ def assert_alike(got: Any, want: Any, what: str, narrow: bool = False) -> None:
         np.testing.assert_allclose(x, y, close, close, err_msg=what)
 
 
+@pytest.mark.parametrize("group", SAME)
 @pytest.mark.parametrize("backend", ["reference", "native"])
 @pytest.mark.filterwarnings("ignore")
-def test_values_classes_and_types_are_those_of_python_and_numpy(backend: Any) -> None:
+def test_values_classes_and_types_are_those_of_python_and_numpy(backend: Any, group: str) -> None:
     values = cases.arguments()
 
     def everything(values: Any) -> Any:
         return [f(*[values[n] for n in names]) for f, names in functions]
 
-    functions = tuple((f, tuple(named(f))) for f in cases.SAME)
+    functions = tuple((f, tuple(named(f))) for f in SAME[group])
     got = dl.compile(everything, backend=backend)(values)
     for (f, names), result in zip(functions, got, strict=True):
         want = f(*[cases.arguments()[n] for n in names])
         assert_alike(result, want, inspect.getsource(f))
 
 
-@pytest.mark.parametrize("k", range(len(cases.REFUSED)))
+@pytest.mark.parametrize("k", range(len(REFUSED)))
 def test_what_has_no_complex_meaning_is_refused(k: int) -> None:
-    f, words = cases.REFUSED[k]
+    f, words = REFUSED[k]
     with pytest.raises(ProgramError, match=words.replace("(", "\\(")) as caught:
         dl.compile(f, backend="reference")(*[cases.arguments()[n] for n in named(f)])
     assert caught.value.code != "DL121"
@@ -99,6 +110,8 @@ FORMULAS: dict[str, Callable[[Any], Any]] = {
     "matrices": lambda z: np.sum((z * np.ones((2, 2)) + np.eye(2)) @ np.array([[1, 1j], [z, 2]])),
     "system": lambda z: np.linalg.solve(np.eye(2) * z + np.array([[0, 1j], [2, 0]]), [1, z])[0],
     "loop": lambda z: _looped(z),
+    "fourier": lambda z: np.fft.fft(z * np.arange(6))[2] + np.fft.ifft([z, 1j, z * z])[1],
+    "real fourier": lambda z: np.fft.irfft([z, z * 1j, 2])[1] + np.fft.rfft([z.real, z.imag])[1],
     "spread": lambda z: np.var(np.array([z, 1, 2j * z])) * (1 - 1j),
 }
 
@@ -132,6 +145,38 @@ def test_gradients_have_the_convention_of_jax(name: str) -> None:
         got = gradient(z)
         assert type(got) is complex
         assert got == pytest.approx(slope, rel=1e-5, abs=1e-6), z
+
+
+@pytest.mark.parametrize("n", [2, 31, 33, 60, 97, 101, 128, 206, 360, 1009])
+def test_transforms_of_any_length_have_the_accuracy_of_numpys(n: int) -> None:
+    """Direct, by factors, and by Bluestein's convolution, of real and of complex numbers."""
+    r = np.random.default_rng(n)
+    x, y = r.normal(size=(2, n)), r.normal(size=(2, n))
+
+    def transforms(x: Any, z: Any) -> Any:
+        spectrum = np.fft.fft(z)
+        return spectrum, np.fft.ifft(spectrum), np.fft.rfft(x), np.fft.irfft(np.fft.rfft(x), n)
+
+    want = transforms(x, x + 1j * y)
+    got = dl.compile(transforms, backend="reference")(x, x + 1j * y)
+    for a, b in zip(got, want, strict=True):
+        assert np.max(np.abs(a - b)) <= 1e-14 * np.max(np.abs(b)) * np.log2(n)
+
+
+def test_a_long_transform_has_little_more_work_than_its_logarithm_asks_for() -> None:
+    """Tables of roots beyond a size are computed by the program, which stays small."""
+
+    def work(n: int) -> int:
+        function = trace(lambda z: np.fft.fft(z), np.zeros(n, complex)).function
+        assert len(str(function)) < 200_000
+        return sum(PRIMITIVES[op.name].cost(op) for op in function.body.ops)
+
+    assert 0 < work(1 << 16) < 25 * work(1 << 12)  # 21 by n log n, 256 by n^2
+    long = dl.compile(lambda z: np.fft.fft(z), backend="reference")
+    z = np.random.default_rng(1).normal(size=1 << 15) + 0j
+    np.testing.assert_allclose(long(z), np.fft.fft(z), atol=1e-11)
+    z = z[:8209]  # A prime: its convolution is one of 32,768.
+    np.testing.assert_allclose(long(z), np.fft.fft(z), atol=1e-11)
 
 
 def test_derivatives_of_holomorphic_functions_are_complex() -> None:
