@@ -35,7 +35,8 @@ class CommitCount:
 
     def lost(self) -> int:
         """How many acknowledged transactions the database lacks, at least. Blocks. Changes nothing
-        that belongs to the database. Raises OSError and sqlite3.Error.
+        that belongs to the database. Raises OSError, and sqlite3.Error also where tables and
+        indices do not fit: rows would be missing.
         """
         known = self.mark.read()
         if known is None and self.mark.path.exists():
@@ -63,4 +64,8 @@ class CommitCount:
         # Read-only: it neither moves the log's pages into the file nor removes the log.
         where = f"{self.path.resolve().as_uri()}?mode=ro"
         with contextlib.closing(sqlite3.connect(where, uri=True)) as connection:
-            return int(connection.execute("PRAGMA user_version").fetchone()[0])
+            count = int(connection.execute("PRAGMA user_version").fetchone()[0])
+            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
+        return count

@@ -14,6 +14,7 @@ pytest.importorskip("sqlalchemy")
 from delian.cloud.fleet import Fleet
 from delian.cloud.store import commits
 from delian.cloud.store.database import Database, StoreError
+from delian.cloud.store.migrate import StoreTooNew
 from delian.core.mark import MARK_BYTES
 from delian.core.ports import Tier
 
@@ -97,6 +98,29 @@ def test_no_damage_of_the_log_gives_out_a_number_again(killed, tmp_path):
                 refused += 1
             shutil.rmtree(folder)
     assert refused > 40
+
+
+def test_no_damage_of_the_file_itself_loses_a_number(killed, tmp_path):
+    ended = copied(killed, tmp_path / "ended")
+    assert newest(ended) == LAST  # and all of the log is in the file now
+    assert not (ended / "s.db-wal").exists()
+    content = (ended / "s.db").read_bytes()
+    refused = 0
+    for at in [*spots(len(content)), *range(0, len(content), 4096)]:
+        for damaged in (
+            content[:at],
+            content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :],
+        ):
+            folder = copied(ended, tmp_path)
+            (folder / "s.db").write_bytes(damaged)
+            try:
+                assert newest(folder) == LAST
+            except (StoreError, StoreTooNew) as fault:
+                assert fault.hint
+                assert (folder / "s.db").read_bytes() == damaged
+                refused += 1
+            shutil.rmtree(folder)
+    assert refused > len(content) // 4096  # each cut, and the damage that SQLite sees
 
 
 @pytest.mark.parametrize("gone", ["s.db-wal", "s.db"])
