@@ -316,7 +316,8 @@ def gone(s: Specialiser, result: Tensor, *given: Any) -> Value:
 
 
 def _complex(result: complex) -> BaseException:
-    return ArithmeticError(f"Python gives the complex number {result}; a program has reals alone")
+    text = f"Python gives the complex number {result} here, and a program that of floats a float"
+    return ArithmeticError(f"{text}: convert the base, complex(x) ** y")
 
 
 def check_index(s: Specialiser, index: Value, size: int, axis: int) -> None:
