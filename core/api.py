@@ -7,8 +7,9 @@ one, where the front end takes them apart; so they nest.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from types import FunctionType, MethodType
@@ -19,10 +20,10 @@ import numpy as np
 from . import debugging, in_place, tree
 from .backends import Backend, compile_function
 from .eager_vmap import loop_over_lanes
-from .errors import DelianError
+from .errors import DelianError, ProgramError
 from .ir import Function, TensorType
 from .traced import Kind, Static, Traced, Transform, flatten, name_of
-from .tree import static
+from .tree import static, unflatten
 
 if TYPE_CHECKING:
     from .passes.profiles import Profile
@@ -72,11 +73,25 @@ class _Entry:
     run: Callable[..., Sequence[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What programs for some types of arguments must know."""
+
+    leaves: tuple[int, ...]
+    keys: list[Any] = field(default_factory=list)  # of the programs, the oldest first
+
+
+#: How many programs for values of numbers are kept, for arguments of the same types.
+VALUES_MAX = 64
+
+
 class Compiled:
     """A function that is compiled for each kind of argument that it is called with.
 
     Arrays and numbers are values of the program; every other leaf of the arguments, and
-    `dl.Static(value)`, it is specialised for. Globals and closures are read when it is compiled,
+    `dl.Static(value)`, it is specialised for. So are Python's numbers where the function needs to
+    know them while it is compiled, as for a shape: ints and bools first, floats too where that is
+    not enough. Globals and closures are read when it is compiled,
     and it is compiled again when what it read from them has changed: a name that was set again, an
     attribute, an item of a list or dict, an element of an array. A call gives what the function
     would give in Python, of the same class: a float, a NumPy scalar, an array.
@@ -105,6 +120,7 @@ class Compiled:
         self.checks = checks
         self.donate = tuple(donate)
         self._entries: dict[Any, _Entry] = {}
+        self._known: dict[Any, _Known] = {}  # by the types of the arguments
         self._lock = Lock()
 
     def __get__(self, owner: Any, kind: type | None = None) -> Any:
@@ -117,7 +133,7 @@ class Compiled:
         if debugging.on and self._plainly:
             return self.__wrapped__(*(a.value if isinstance(a, Static) else a for a in args))
         leaves, structure = flatten(args)
-        entry = self._entry(args, leaves, structure)
+        entry = self._entry(leaves, structure)
         passed = [v for k, v in enumerate(leaves) if k not in entry.traced.static]
         given = [np.asarray(v) for v in passed]
         traced = entry.traced
@@ -139,10 +155,11 @@ class Compiled:
         function = Function(f.name, f.body, f.param_names, f.result_names, donated)
         return replace(traced, function=function)
 
-    def _entry(self, args: Sequence[Any], leaves: Sequence[Any], structure: Any) -> _Entry:
+    def _entry(self, leaves: Sequence[Any], structure: Any) -> _Entry:
         # A function may go through a dict in its order.
-        key = structure, tuple(structure.orders()), tuple([_key(v) for v in leaves])
+        types = structure, tuple(structure.orders()), tuple([_key(v) for v in leaves])
         try:
+            key = self._key_of(types, leaves)
             found = self._entries.get(key)
         except TypeError as e:
             raise DelianError(
@@ -152,12 +169,59 @@ class Compiled:
         if found is not None and found.traced.current():
             return found
         with self._lock:
-            found = self._entries.get(key)
+            found = self._entries.get(self._key_of(types, leaves))
             if found is None or not found.traced.current():
-                traced = self._trace(args, self._changes, True)
+                traced = self._program(types, leaves, structure)
                 run = compile_function(traced.function, self.backend, self.profile, self.threads)
-                found = self._entries[key] = _Entry(traced, run)
+                found = _Entry(traced, run)
+                self._keep(types, leaves, found)
         return found
+
+    def _key_of(self, types: Any, leaves: Sequence[Any]) -> Any:
+        known = self._known.get(types)
+        return types if known is None else (types, *(Static(leaves[k]) for k in known.leaves))
+
+    def _keep(self, types: Any, leaves: Sequence[Any], entry: _Entry) -> None:
+        key = self._key_of(types, leaves)
+        if key != types and key not in self._entries:
+            values = self._known[types].keys
+            values.append(key)
+            if len(values) > VALUES_MAX:
+                del self._entries[values.pop(0)]
+            elif len(values) == VALUES_MAX:
+                warnings.warn(
+                    f"`{self.__name__}` was compiled for {VALUES_MAX} values of a number that it"
+                    " must know while it is compiled, as for a shape; older programs are dropped",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+        self._entries[key] = entry
+
+    def _program(self, types: Any, leaves: Sequence[Any], structure: Any) -> Traced:
+        """The program; where it needs Python's numbers to be known, for these numbers."""
+        known = self._known.get(types)
+        attempts = [(), *_knowable(leaves)] if known is None else [known.leaves]
+        for k, some in enumerate(attempts):
+            given = [Static(v) if j in some else v for j, v in enumerate(leaves)]
+            try:
+                traced = self._trace(unflatten(structure, given), self._changes, True)
+            except ProgramError as e:
+                if e.code != "DL107" or k == len(attempts) - 1:
+                    raise
+            else:
+                if known is None and some:
+                    self._known[types] = _Known(some)
+                return traced
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _knowable(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
+    """The leaves that a program may be specialised for although it could have them as numbers:
+    whole ones, then floats too. The fewer values there are, the fewer programs.
+    """
+    whole = tuple(k for k, v in enumerate(leaves) if isinstance(v, int | np.integer | np.bool_))
+    single = tuple(k for k, v in enumerate(leaves) if isinstance(v, int | float | np.generic))
+    return [some for some in dict.fromkeys((whole, single)) if some]
 
 
 def _positional(f: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -203,3 +203,54 @@ def test_one_and_true_are_different_static_values():
     np.testing.assert_array_equal(f(X, api.Static(1)), X + 1)
     np.testing.assert_array_equal(f(X, api.Static(True)), X)
     np.testing.assert_array_equal(f(X, api.Static((1,)[0])), X + 1)
+
+
+class TestNumbersThatMustBeKnown:
+    def test_an_int_that_makes_a_shape_gives_a_program_for_each_value(self):
+        made = reference(lambda x, n: np.zeros((n, 2)) + x)
+        for n in (3, 4, 3):
+            assert np.array_equal(made(1.5, n), np.zeros((n, 2)) + 1.5)
+        assert len(made._entries) == 2
+
+    def test_a_float_beside_it_stays_a_number_of_the_program(self):
+        made = reference(lambda x, n: np.linspace(0.0, x, n))
+        assert [made(x, 3)[-1] for x in (1.0, 2.0)] == [1.0, 2.0]
+        assert len(made._entries) == 1
+
+    def test_floats_are_known_where_ints_are_not_enough(self):
+        made = reference(lambda low, high, step: np.arange(low, high, step))
+        assert np.array_equal(made(0.0, 1.0, 0.25), np.arange(0.0, 1.0, 0.25))
+        assert np.array_equal(made(0.0, -1.0, -0.5), np.arange(0.0, -1.0, -0.5))
+
+    def test_signs_of_zeros_and_types_make_programs_of_their_own(self):
+        made = reference(lambda x, n: np.copysign(np.ones(int(n)), x))
+        with np.errstate(all="ignore"):
+            assert [made(x, 1.0)[0] for x in (0.0, -0.0)] == [1.0, -1.0]
+        counted = reference(lambda n: np.ones(n + 2).sum() + (n is True))
+        assert (counted(True), counted(1)) == (4.0, 3.0)
+
+    def test_numbers_that_need_not_be_known_are_not(self):
+        made = reference(lambda x, n: x * n)
+        assert [made(2.0, n) for n in (3, 4)] == [6.0, 8.0]
+        assert len(made._entries) == 1
+
+    def test_gradients_beside_a_number_that_must_be_known(self):
+        slope = api.grad(lambda x, n: np.sum(np.zeros(n) + x * n))
+        assert [slope(2.0, n) for n in (3, 4)] == [9.0, 16.0]
+
+    def test_an_array_is_never_taken_as_known(self):
+        with pytest.raises(ProgramError, match="DL107: a shape must be known"):
+            reference(lambda n: np.zeros(n))(np.array(3))
+
+    def test_what_else_cannot_be_compiled_is_told_of_the_program_with_known_numbers(self):
+        with pytest.raises(ProgramError, match="no norm 'other'"):
+            reference(lambda n: np.linalg.norm(np.zeros(n), "other"))(3)
+
+    def test_so_many_programs_are_kept_with_a_warning(self, monkeypatch):
+        monkeypatch.setattr(api, "VALUES_MAX", 3)
+        made = reference(lambda n: np.zeros(n))
+        assert [made(n).size for n in (1, 2)] == [1, 2]
+        with pytest.warns(RuntimeWarning, match="3 values of a number"):
+            made(3)
+        assert [made(n).size for n in (4, 1, 4, 2)] == [4, 1, 4, 2]
+        assert len(made._entries) == 3
