@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from zlib import crc32
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
@@ -41,6 +42,7 @@ KEYS_VALID_S = 365 * DAY_S
 MANIFEST_VALID_S = 90 * DAY_S
 #: Lines that a device remembers; only a holder of an online key can fill them.
 LINES_MAX = 1024
+_SUM_BYTES = 9  # of the line with the sum
 SEEN_BYTES_MAX = 1 << 20
 _HALF = 2**63  # sequences stay below
 
@@ -262,10 +264,11 @@ class Seen:
         return Seen(self.version, self.keys, dict(self.lines))
 
     def store(self, path: Path) -> None:
-        """Durable on return. Raises IdentityError."""
+        """Durable on return: JSON, and a line with its CRC-32. Raises IdentityError."""
         lines = {line: [s, digest.hex()] for line, (s, digest) in sorted(self.lines.items())}
         content = {"version": self.version, "keys": self.keys.hex(), "lines": lines}
-        write_file(path, json.dumps(content, indent=1).encode() + b"\n", 0o600)
+        body = json.dumps(content, indent=1).encode() + b"\n"
+        write_file(path, b"%b%08x\n" % (body, crc32(body)), 0o600)
 
     @classmethod
     def load(cls, path: Path) -> Seen:
@@ -275,7 +278,12 @@ class Seen:
         if not path.exists():
             return cls()
         try:
-            said = json.loads(read_file(path, SEEN_BYTES_MAX))
+            content = read_file(path, SEEN_BYTES_MAX)
+            if not content.endswith(b"}\n"):  # a file of before has no sum
+                content, total = content[:-_SUM_BYTES], content[-_SUM_BYTES:]
+                if total != b"%08x\n" % crc32(content):
+                    raise ValueError("another sum")
+            said = json.loads(content)
             lines = {str(k): (int(s), bytes.fromhex(d)) for k, (s, d) in said["lines"].items()}
             return cls(int(said["version"]), bytes.fromhex(said["keys"]), lines)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -281,6 +281,17 @@ def test_what_was_seen_survives_and_damage_is_told(tmp_path):
     again = keys.Seen.load(path)
     assert again == seen and taken(again, list_version=4, sequence=10) == "rollback"
     assert path.stat().st_mode & 0o777 == 0o600
+    whole = path.read_bytes()
+    body = whole[: whole.rindex(b"}") + 2]
+    for at in range(len(whole)):
+        changed = whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]
+        for content in (changed, whole[:at]):
+            path.write_bytes(content)
+            if content == body:  # as a file of before was written
+                assert keys.Seen.load(path) == seen
+                continue
+            with pytest.raises(IdentityError, match="is damaged"):
+                keys.Seen.load(path)
     for content in ("", "[]", "{}", json.dumps({"version": 1, "keys": "zz", "lines": {}})):
         path.write_text(content)
         with pytest.raises(IdentityError, match="is damaged"):
