@@ -68,6 +68,14 @@ def placed(
     return args, kwargs
 
 
+#: What says how NumPy lays out or takes memory: values that change nothing in a program.
+_OF_MEMORY: Mapping[str, tuple[Any, ...]] = {
+    "order": ("C", "K", "A"),
+    "subok": (False, True),
+    "casting": ("unsafe", "same_kind"),
+}
+
+
 def _meant(
     function: Any, handler: Callable[..., Any], kwargs: Mapping[str, Any]
 ) -> Mapping[str, Any]:
@@ -78,6 +86,8 @@ def _meant(
         if name not in known:
             usual = theirs[name].default if name in theirs else None
             if value is None and name in ("out", "dtype", "order", "like"):
+                continue
+            if name in _OF_MEMORY and type(value) in (bool, str) and value in _OF_MEMORY[name]:
                 continue
             if value is usual and value is not None:
                 continue

@@ -209,7 +209,13 @@ def std(
     ddof: Any = 0,
     keepdims: Any = False,
 ) -> Tensor:
-    return Tensor(s.emit("sqrt", var(s, a, axis, dtype, ddof, keepdims).value))
+    squares = var(s, a, axis, dtype, ddof, keepdims)
+    x = tensor(s, a)
+    if (
+        _count(x, axes_of(s, x, axis)) == 1
+    ):  # 0, or NaN: its own root, with a slope that is not NaN.
+        return squares
+    return Tensor(s.emit("sqrt", squares.value))
 
 
 def _place(s: Specialiser, name: str, a: Any, axis: Any, keepdims: Any) -> Tensor:

@@ -201,8 +201,14 @@ def triu(s: Specialiser, m: Any, k: Any = 0) -> Tensor:
     return _triangle(s, m, k, False)
 
 
-def array(s: Specialiser, object: Any, dtype: Any = None, copy: Any = None) -> Any:
+def array(
+    s: Specialiser, object: Any, dtype: Any = None, copy: Any = None, *, ndmin: Any = 0
+) -> Any:
     """np.array of numbers, tensors, or nested sequences of them."""
+    if ndmin:
+        x = array(s, object, dtype)
+        missing = static_int(s, ndmin, "`ndmin`") - len(x.shape)
+        return reshape(s, x, (1,) * missing + x.shape) if missing > 0 else x
     kind = None if dtype is None else numpy_dtype(s, dtype)
     made = object
     if type(object) is not Tensor and not isinstance(object, np.ndarray):
@@ -223,10 +229,12 @@ def _nested(s: Specialiser, value: Any) -> Any:
 
 def reshape(s: Specialiser, a: Any, *shape: Any, order: str = "C") -> Tensor:
     """`x.reshape(2, 3)`, `x.reshape((2, 3))` and `np.reshape(x, (2, 3))`; one size may be -1."""
-    if order != "C":
-        raise s.error("DL119", "reshape knows row-major order alone", "transpose first")
     x = tensor(s, a)
     sizes = list(static_ints(s, shape[0] if len(shape) == 1 else shape, "a shape"))
+    if order == "F":
+        return transpose(s, reshape(s, transpose(s, x), sizes[::-1]))
+    if order != "C":
+        raise s.error("DL119", f"reshape knows the orders C and F, not {describe(order)}")
     if sizes.count(-1) > 1 or any(n < -1 for n in sizes):
         raise s.error("DL115", f"a shape can leave one size open (-1), not {describe(sizes)}")
     total = x.type.size
@@ -243,7 +251,9 @@ def reshape(s: Specialiser, a: Any, *shape: Any, order: str = "C") -> Tensor:
 
 def ravel(s: Specialiser, a: Any, order: str = "C") -> Tensor:
     x = tensor(s, a)
-    value = reshape(s, stores.plain(x), -1, order=order).value
+    if order == "F":
+        x = transpose(s, x)
+    value = reshape(s, stores.plain(x), -1).value
     return stores.reshaped(s, x, value, contiguous=True)
 
 
@@ -334,7 +344,7 @@ def sequence(s: Specialiser, arrays: Any) -> list[Any]:
     values = iteration.items(s, arrays)
     if not values:
         raise s.error("DL119", "needs at least one array")
-    return [arithmetic.strong(v) for v in values]
+    return [array(s, v) if isinstance(v, list | tuple) else arithmetic.strong(v) for v in values]
 
 
 def concatenate(s: Specialiser, arrays: Any, axis: Any = 0, *, dtype: Any = None) -> Tensor:
@@ -456,7 +466,18 @@ def roll(s: Specialiser, a: Any, shift: Any, axis: Any = None) -> Tensor:
     return x
 
 
-def astype(s: Specialiser, x: Any, dtype: Any, copy: bool = True) -> Tensor:
+def astype(
+    s: Specialiser,
+    x: Any,
+    dtype: Any,
+    order: Any = "K",
+    casting: Any = "unsafe",
+    subok: Any = True,
+    copy: Any = True,
+) -> Tensor:
+    if order not in ("C", "K", "A") or casting != "unsafe":
+        text = f"`astype` knows order='K' and casting='unsafe', not {order!r} and {casting!r}"
+        raise s.error("DL105", text)
     return tensor(s, x, numpy_dtype(s, dtype))
 
 

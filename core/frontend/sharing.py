@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 VIEWS = frozenset(
     f"np.{name}"
     for name in (
-        *("asarray", "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "dsplit"),
+        *(
+            "asanyarray",
+            "asarray",
+            "array_split",
+            "atleast_1d",
+            "atleast_2d",
+            "atleast_3d",
+            "dsplit",
+        ),
         *("expand_dims", "flip", "fliplr", "flipud", "fromfunction", "hsplit"),
         *("linalg.matrix_transpose", "matrix_transpose", "moveaxis", "ravel", "reshape"),
         *("rollaxis", "rot90", "split", "squeeze", "swapaxes", "transpose", "unstack", "vsplit"),

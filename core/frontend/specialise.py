@@ -32,6 +32,7 @@ from . import (
     calls,
     choices,
     complexes,
+    concatenators,
     containers,
     control,
     hir,
@@ -363,6 +364,8 @@ class Specialiser:
             return indexing.subscript(self, value, index)
         if type(value) is Complex or (is_complex(value) and not is_static(index)):
             return complexes.subscript(self, value, index)
+        if concatenators.is_concatenator(value):
+            return concatenators.joined(self, value, index)
         if type(value) is Text or type(index) is Text:
             raise operators.text_needed(self, "an index")
         if is_static(index):

@@ -79,6 +79,7 @@ class Row:
             return operators.python(s, lambda: f(*args, **kwargs), f"`{self.name}`")
         if rows.takes(self, args, kwargs):
             return rows.call(s, self, f, args, kwargs)
+        args = as_arrays(s, self.handler, args)
         if isinstance(f, np.ufunc):
             args, kwargs = self.of_type(s, args, kwargs)
             args = _in_loop_type(s, self, args)
@@ -104,6 +105,24 @@ class Row:
                 raise s.error("DL116", text, "convert it first: x.astype(dtype)")
         converted = [arithmetic.tensor(s, v, kind) for v in values]
         return converted, {k: v for k, v in kwargs.items() if k != "dtype"}
+
+
+#: What NumPy calls the parameters that take one array: lists and tuples are arrays there.
+_ARRAY_NAMES = frozenset(
+    (
+        *("a", "b", "x", "x1", "x2", "y", "m", "v", "ary", "arr", "A", "B", "xp", "fp", "array"),
+        *("values", "prototype", "filt", "f", "val", "z"),
+    )
+)
+
+
+def as_arrays(s: Specialiser, handler: Handler, args: Sequence[Any], first: int = 0) -> list[Any]:
+    """A call's arguments, with arrays for the lists and tuples that stand for one array."""
+    names = places.of_handler(handler)[first:]
+    return [
+        shapes.array(s, v) if isinstance(v, list | tuple) and n in _ARRAY_NAMES else v
+        for v, n in zip(args, names, strict=False)
+    ] + list(args[len(names) :])
 
 
 def _in_loop_type(s: Specialiser, row: Row, args: Sequence[Any]) -> Sequence[Any]:
@@ -210,6 +229,20 @@ def _item(s: Specialiser, x: Tensor) -> Tensor:
     return Tensor(arithmetic.convert(s, indexing.reshape(s, x.value, ()), kind), True)
 
 
+#: A list of more numbers is not made: each is a value of its own.
+_LISTED_MAX = 10_000
+
+
+def _tolist(s: Specialiser, x: Tensor) -> Any:
+    """Nested lists of Python's numbers; of an array without axes, the number."""
+    if x.type.size > _LISTED_MAX:
+        text = f"`tolist` makes {x.type.size} numbers of {describe(x)}"
+        raise s.error("DL119", text, f"at most {_LISTED_MAX}; index the array instead")
+    if not x.shape:
+        return _item(s, x)
+    return s.own([_tolist(s, indexing.subscript(s, x, k)) for k in range(x.shape[0])])
+
+
 #: Methods whose result is an array though it has no axis: always, or where the owner is one.
 _ARRAY_METHODS = frozenset(("reshape",))
 _LIKE_METHODS = frozenset(
@@ -219,7 +252,7 @@ _LIKE_METHODS = frozenset(
 
 def method_result(s: Specialiser, name: str, owner: Any, result: Any) -> Any:
     """What an ndarray's method gives, as NumPy gives it."""
-    if type(result) is not Tensor or result.shape or name == "item":
+    if type(result) is not Tensor or result.shape or name in ("item", "tolist"):
         return result
     kind = owner.kind & (SCALAR | ARRAY) or SCALAR if name in _LIKE_METHODS else SCALAR
     return given_as(s, result, ARRAY if name in _ARRAY_METHODS else kind)
@@ -262,6 +295,7 @@ METHODS: dict[str, Handler] = {
     "clip": elementwise.clip,
     "round": elementwise.round_,
     "item": _item,
+    "tolist": _tolist,
     "fill": changes.fill,
     "sort": changes.sort,
 }
@@ -279,7 +313,6 @@ PROPERTIES: dict[str, Callable[[Specialiser, Tensor], Any]] = {
 
 #: Methods that an ndarray has and a compiled program cannot: name -> what to do instead.
 _INSTEAD = {
-    "tolist": "the numbers are not known while compiling; index the array",
     "nonzero": "its shape depends on the data; weigh with a mask, or use np.argsort",
     "partition": "use x[...] = np.partition(x, k)",
     "put": "assign instead: x[places] = values",
@@ -312,6 +345,7 @@ def _method(name: str, handler: Handler, s: Specialiser, x: Tensor, /, *a: Any, 
         raise s.error("DL105", f"`{name}`: {words[0]}", words[1])
     if complexes.among(a) or (k and complexes.among(tuple(k.values()))):
         return attributes.method_of_real(s, name, x, a, k)
+    a = as_arrays(s, handler, a, 1)  # type: ignore[assignment]
     return method_result(s, name, x, run_handler(s, name, handler, (x, *a), k))
 
 

@@ -17,10 +17,10 @@ from . import arithmetic, changes, elementwise, linear, reductions, shapes, syst
 from .arithmetic import tensor
 from .complexes import fourier
 from .complexes import functions as complex_functions
-from .definitions import arrays, matrices, numbers, orders, signals, statistics
+from .definitions import arrays, grids, matrices, numbers, orders, signals, statistics
 from .elementwise import array, binary, floats, logical, whole
 from .elementwise import numbers as of_numbers
-from .values import Tensor, Text, is_static
+from .values import Once, Tensor, Text, is_static
 from .vocabulary import Defined, Handler, Row, find
 
 if TYPE_CHECKING:
@@ -200,6 +200,8 @@ _SHAPES: tuple[Named, ...] = (
     (np.pad, taking.pad),
     (np.take, taking.take),
     (np.take_along_axis, taking.take_along_axis),
+    *_definitions(grids, "triu_indices_from tril_indices_from diag_indices_from"),
+    *_definitions(grids, "apply_along_axis row_stack"),
     *_definitions(arrays, "compress extract ix_ unravel_index ravel_multi_index"),
     (np.tril, shapes.tril),
     (np.triu, shapes.triu),
@@ -207,6 +209,7 @@ _SHAPES: tuple[Named, ...] = (
     (np.copy, shapes.copy),
     (np.array, shapes.array),
     (np.asarray, shapes.array),
+    (np.asanyarray, shapes.array),
     (np.ascontiguousarray, shapes.array),
 )
 
@@ -266,6 +269,7 @@ _MAKING: tuple[Named, ...] = (
     (np.eye, shapes.eye),
     (np.identity, shapes.identity),
     *_definitions(arrays, "tri meshgrid indices fromfunction"),
+    (np.ndindex, lambda s, *shape: _ndindex(s, *shape)),
 )
 
 
@@ -295,6 +299,16 @@ def _isscalar(s: Specialiser, element: Any) -> bool:
     return element.kind != ARRAY
 
 
+def _ndindex(s: Specialiser, *shape: Any) -> Once:
+    sizes = shapes.shape_argument(s, shape[0] if len(shape) == 1 else shape)
+    return Once(lambda: list(np.ndindex(*sizes)), s.region)
+
+
+def _ndenumerate(s: Specialiser, arr: Any) -> Once:
+    x = tensor(s, array(s, arr))
+    return Once(lambda: [(at, s.subscript(x, at)) for at in np.ndindex(*x.shape)], s.region)
+
+
 def _astype(s: Specialiser, x: Any, dtype: Any, /, *, copy: Any = True) -> Tensor:
     return shapes.astype(s, x, dtype)
 
@@ -304,6 +318,8 @@ _ASKING: tuple[Named, ...] = (
     (np.ndim, _ndim),
     (np.size, _size),
     (np.isscalar, _isscalar),
+    (np.ndenumerate, _ndenumerate),
+    (np.ma.isMaskedArray, lambda s, x: False),
     (np.result_type, _result_type),
     *_some(np, astype=_astype),
 )
@@ -368,7 +384,7 @@ NOTES = {
     " that interpolate",
     "np.ravel_multi_index": "an index out of range is not noticed",
     "np.repeat": "repeats must be known",
-    "np.reshape": "`order='C'` alone",
+    "np.reshape": "orders C and F",
     "np.searchsorted": "`a` must be a vector",
     "np.select": "conditions from the first",
     "np.sort": "always stable, whatever `kind` says",
@@ -387,7 +403,8 @@ def _name(function: Any, group: Iterable[Named]) -> str:
 #: Functions that give an array where others give a number of NumPy's: x[()] has no axis but is one.
 _ARRAYS = frozenset(
     (
-        *("array", "asarray", "ascontiguousarray", "copy", "zeros", "ones", "empty", "full"),
+        *("array", "asarray", "asanyarray", "ascontiguousarray", "copy", "zeros", "ones", "empty"),
+        "full",
         *("zeros_like", "ones_like", "empty_like", "full_like", "reshape", "transpose"),
         *("swapaxes", "moveaxis", "squeeze", "expand_dims", "broadcast_to", "flip", "flipud"),
         *("fliplr", "roll", "rollaxis", "rot90", "matrix_transpose", "where", "select"),
@@ -470,8 +487,18 @@ def _outer(ufunc: np.ufunc) -> Handler:
 
 
 def _reduce(reduction: Callable[..., Any]) -> Handler:
-    def run(s: Specialiser, array: Any, axis: Any = 0, *, keepdims: Any = False) -> Any:
-        return reduction(s, array, axis, keepdims=keepdims)
+    def run(
+        s: Specialiser,
+        array: Any,
+        axis: Any = 0,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: Any = False,
+    ) -> Any:
+        given = {"keepdims": keepdims} if dtype is None else {"keepdims": keepdims, "dtype": dtype}
+        made = reduction(s, array, axis, **given)
+        name = f"`{reduction.__name__.rstrip('_')}`"
+        return made if out is None else changes.out(s, out, made, name, False)
 
     return run
 

@@ -29,6 +29,7 @@ import importlib.util
 import inspect
 import io
 import json
+import linecache
 import os
 import random
 import re
@@ -217,6 +218,13 @@ def load(file: File, folder: Path) -> types.ModuleType:
         return module
 
 
+def _with_lines(source: str, mode: str) -> Any:
+    """Code whose functions have a source to read."""
+    name = f"<driver {len(linecache.cache)}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    return compile(source, name, mode)
+
+
 # Recording
 
 
@@ -302,7 +310,7 @@ def _doctests(module: types.ModuleType, functions: dict[str, Any]) -> Iterator[s
             for example in test.examples:
                 if "Traceback" not in example.want and example.exc_msg is None:
                     with contextlib.suppress(Exception):
-                        exec(compile(example.source, "<doctest>", "single"), space)
+                        exec(_with_lines(example.source, "single"), space)
             yield name
 
 
@@ -314,7 +322,7 @@ def _drive(file: File, folder: Path, module: types.ModuleType, functions: dict[s
     elif file.driver == "runas":
         for line in re.findall(r"(?m)^# ?runas:? (.*)$", place.read_text()):
             with contextlib.suppress(Exception):
-                exec(line.strip(), dict(space))
+                exec(_with_lines(line.strip(), "exec"), dict(space))
     elif file.driver == "example":
         for name, f in functions.items():
             text = re.search(r"Example Input[^\n]*:\n(.*?)\n\s*Output", f.__doc__ or "", re.S)
@@ -401,7 +409,7 @@ def drawn(text: str, functions: dict[str, Any]) -> tuple[Any, ...]:
         return np.eye(m)[r.integers(0, m, size=n)]
 
     names = {"np": np, "x": x, "u": u, "k": k, "f32": f32, "spd": spd, "hot": hot, **functions}
-    value = eval(f"({text},)", names)
+    value = eval(_with_lines(f"({text},)", "eval"), names)
     assert isinstance(value, tuple)
     return value
 

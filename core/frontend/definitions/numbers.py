@@ -192,10 +192,14 @@ def array_equiv(a1: Tensor, a2: Tensor) -> Tensor:
 
 
 def real(val: Tensor) -> Tensor:
+    if isinstance(val, bool | int | float) and not isinstance(val, np.generic):
+        return val.real
     return np.asarray(val)
 
 
 def imag(val: Tensor) -> Tensor:
+    if isinstance(val, bool | int | float) and not isinstance(val, np.generic):
+        return val.imag
     return np.zeros_like(val)
 
 
@@ -224,6 +228,10 @@ def unwrap(
     p: Tensor, discont: Any = None, axis: int = -1, *, period: float = 6.283185307179586
 ) -> Tensor:
     """Jumps of more than half a period are taken out, as NumPy does it."""
+    kind = np.asarray(p).dtype
+    if kind.kind == "b" or kind == np.uint8 or (kind.kind in "iu" and isinstance(period, int)):
+        text = f"np.unwrap of {kind} is made of differences of this type, which wrap around"
+        raise ProgramError("DL116", text, hint="convert it first: x.astype(np.float64)")
     p = np.moveaxis(p * 1.0, axis, -1)
     steps = np.diff(p)
     half = period / 2
