@@ -74,7 +74,8 @@ def is_type(value: Any) -> bool:
         return value.kind == "c"
     if isinstance(value, type):
         return issubclass(value, complex | np.complexfloating)
-    return isinstance(value, str) and value in ("complex", "complex64", "complex128", "F", "D")
+    # "F" names a type too, but more often the order of Fortran.
+    return isinstance(value, str) and value in ("complex", "complex64", "complex128", "D")
 
 
 def part_type(s: Specialiser, dtype: Any) -> DType:
