@@ -319,7 +319,6 @@ _ASKING: tuple[Named, ...] = (
     (np.size, _size),
     (np.isscalar, _isscalar),
     (np.ndenumerate, _ndenumerate),
-    (np.ma.isMaskedArray, lambda s, x: False),
     (np.result_type, _result_type),
     *_some(np, astype=_astype),
 )
