@@ -244,8 +244,10 @@ def _positional(f: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tup
 
 
 def _key(leaf: Any) -> Any:
-    if isinstance(leaf, np.ndarray | np.generic):
-        return leaf.dtype, leaf.shape, isinstance(leaf, np.generic)
+    if isinstance(leaf, np.ndarray):  # Whether a reshape of it is a view depends on its layout.
+        return leaf.dtype, leaf.shape, leaf.flags.c_contiguous
+    if isinstance(leaf, np.generic):
+        return leaf.dtype, None
     if isinstance(leaf, bool | int | float):
         return type(leaf)
     return Static(leaf) if not isinstance(leaf, Static | TensorType) else leaf

@@ -212,7 +212,7 @@ def reshaped(s: Specialiser, x: Tensor, value: Value, contiguous: bool = False) 
     sure = memory.row_major or len(memory.value.shape) < 2
     if not sure and not contiguous and _moves_ones_alone(x.shape, value.shape):
         return view(s, x, value, (lens,))
-    if not sure or (contiguous and memory.argument):
+    if not sure or (contiguous and memory.argument and not memory.row_major):
         return guarded(s, value, [x])
     layout = _layout(memory, x.lenses)
     try:

@@ -75,7 +75,8 @@ def trace(
         param_names.append(names[k])
         argument = Tensor(params[-1], kind=kind)
         if argument.kind == ARRAY:
-            arguments[len(params) - 1] = _argument(s, argument, names[k], changes)
+            known = raises and isinstance(leaf, np.ndarray) and leaf.flags.c_contiguous
+            arguments[len(params) - 1] = _argument(s, argument, names[k], changes, known)
         abstract.append(argument)
     args = tree.unflatten(structure, abstract)
     with _deep_recursion(), _as_program_errors(s), np.errstate(all="ignore"):
@@ -125,12 +126,15 @@ def trace(
     )
 
 
-def _argument(s: Specialiser, x: Tensor, name: str, changes: bool) -> Memory:
-    """The memory of an array that the caller passes."""
+def _argument(s: Specialiser, x: Tensor, name: str, changes: bool, row_major: bool) -> Memory:
+    """The memory of an array that the caller passes. row_major: the program is for those alone
+    whose elements lie side by side, row by row.
+    """
     x.own = stores.fresh(s, x.value).own
     memory = stores.memory_of(s, x)
     assert memory is not None
     memory.argument = name
+    memory.row_major = row_major
     if not changes:
         memory.fixed = (
             f"the argument `{name}` cannot be changed in place: a program without a caller in"

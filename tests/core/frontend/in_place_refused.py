@@ -22,6 +22,20 @@ def ravel_of_an_argument(m):
     return m
 
 
+def reshape_of_an_argument(m):
+    y = m * 2
+    r = y.reshape(-1)
+    r[5] = 9
+    m.reshape(2, 8)[1] += r[:8]
+    return y
+
+
+def ravel_of_a_vector(x):
+    r = x.ravel()
+    r[1] = 9
+    return r
+
+
 def a_captured_array(x):
     W[0] = 5
     return W + x
@@ -205,7 +219,6 @@ REFUSED = {
     "a_map_that_changes": "DL111",
     "an_array_or_a_number": "DL111",
     "ravel_of_an_unknown_layout": "DL111",
-    "ravel_of_an_argument": "DL111",
     "a_captured_array": "DL111",
     "a_number_too_large": "DL116",
     "integers_do_not_divide": "DL116",

@@ -99,6 +99,9 @@ CALLS: list[tuple[str, tuple[Any, ...]]] = [
     ("rows_of_an_argument", (np.outer(V, V),)),
     ("rows_of_an_argument", (np.outer(V, V + 1).T,)),
     ("a_branch_that_changes_it", (V,)),
+    ("ravel_of_an_argument", (np.outer(V, V),)),
+    ("reshape_of_an_argument", (np.outer(V, V),)),
+    ("ravel_of_a_vector", (V,)),
     ("whatever_it_is", (np.array(3.0),)),
     ("whatever_it_is", (np.float64(3.0),)),
     ("whatever_it_is", (3,)),
@@ -112,6 +115,21 @@ def test_a_call_changes_the_callers_arrays(name: str, args: tuple[Any, ...]) -> 
     want = f(*theirs)
     got = dl.compile(f, backend="reference")(*mine)
     assert_alike((got, mine), (want, theirs), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("ravel_of_an_argument", np.outer(V, V + 1).T),
+        ("reshape_of_an_argument", np.outer(V, V + 1).T),
+        ("ravel_of_a_vector", np.arange(8.0)[::2]),
+    ],
+)
+def test_what_is_a_view_depends_on_the_argument_s_layout(name: str, array: Any) -> None:
+    compiled = dl.compile(getattr(refused, name), backend="reference")
+    compiled(np.ascontiguousarray(array))
+    with pytest.raises(ProgramError, match="may be one of several"):
+        compiled(array)
 
 
 def _read_only() -> Any:
