@@ -7,7 +7,7 @@ to one array throughout is not (`stores`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
@@ -48,6 +48,8 @@ class Carries:
         self.frame = frame
         self.node = node
         self.before = frame.vars
+        #: Arrays of names that the loop binds again: without them, they may be in use no more.
+        self.past: dict[str, stores.Past] = {}
         self.names = []
         self.late = []  # Live names without a value before the loop.
         self.structures: dict[str, tree.Structure] = {}
@@ -58,6 +60,8 @@ class Carries:
         #: What the names' leaves were before the loop, and what the last round left.
         self.starting: dict[str, list[Any]] = {}
         self.ending: dict[str, list[Any]] = {}
+        #: What a round knows of the arrays that names are bound to at its start.
+        self.aliases: dict[Any, Any] = {}
         #: Late names that the body leaves without a value, and why.
         self.unset: dict[str, Unbound] = {}
         #: The containers that the loop changes, by the hidden name of what they hold.
@@ -71,6 +75,8 @@ class Carries:
                 self.start(name)
             else:
                 self.late.append(name)
+        for name, past in self.past.items():  # When each of them knows what it shares.
+            self.before[name] = past.plain
         if surely:
             self.runs_surely()
         else:
@@ -79,11 +85,28 @@ class Carries:
     def start(self, name: str) -> None:
         """A name as it is before the loop."""
         content = name in self.contents
-        self.before[name] = complexes.known_as_pairs(self.s, self.before[name], content)
-        leaves, self.structures[name] = self.flat(name, self.before[name], None)
-        self.starting[name] = leaves
+        value = complexes.known_as_pairs(self.s, self.before[name], content)
+        self.before[name] = value
+        leaves, self.structures[name] = self.flat(name, value, None)
         kept = name not in self.node.rebound
         self.leaves[name] = [self.leaf(v, kept) for v in leaves]
+        if not kept and type(value) is Tensor and stores.is_array(value):
+            self.past[name] = stores.Past(self.s, value)
+        self.starting[name] = [self.past[name]] if name in self.past else leaves
+
+    def run_or_restore(self, rounds: Callable[[], None]) -> None:
+        """Puts the loop into the program; where that fails, names are what they were before."""
+        try:
+            rounds()
+        finally:
+            self.restore()
+
+    def restore(self) -> None:
+        """Names as they were before a loop that did not come to its end."""
+        made: dict[int, stores.Memory] = {}
+        for name, past in self.past.items():
+            self.before[name] = past.tensor(made)
+        self.past.clear()
 
     def flat(self, name: str, value: Any, scope: Scope | None) -> tuple[list[Any], tree.Structure]:
         """Leaves and structure; containers that their places keep are leaves."""
@@ -133,6 +156,7 @@ class Carries:
         for memory, param in zip(self.changed, memories, strict=True):
             stores.set_value(self.s, memory, param)
         known, columns = self.columns(self.born)
+        self.aliases = {place: columns.known(column) for place, column in known.items()}
         variables = dict(self.before)
         copies = containers.Copies(self.s)
         for name in self.names:
@@ -174,7 +198,7 @@ class Carries:
     def column(self, name: str, k: int) -> list[Any]:
         """What a leaf may be at a round's start: what it was before the loop, or is after one."""
         found = (self.starting.get(name), self.ending.get(name))
-        return [leaves[k] for leaves in found if leaves is not None and k < len(leaves)]
+        return [None if leaves is None or k >= len(leaves) else leaves[k] for leaves in found]
 
     def holding(
         self,
@@ -246,9 +270,16 @@ class Carries:
                     self.leaves[name][k] = joined
         if settled and self.found(scope):
             settled = False
+        if settled and self.aliased():
+            settled = False
         if settled:
             self.check_aliases()
         return settled
+
+    def aliased(self) -> bool:
+        """Whether names may be bound to other arrays than the last round knew."""
+        known, columns = self.columns(self.born)
+        return self.aliases != {place: columns.known(column) for place, column in known.items()}
 
     def apart(self, name: str, leaves: list[Any]) -> bool:
         """Whether a round leaves other containers than it found: they are carried item by item."""
@@ -352,6 +383,7 @@ class Carries:
 
     def leave(self, results: Sequence[Value]) -> None:
         """Names as what follows finds them."""
+        self.past.clear()
         self.frame.vars = self.before
         supply = iter(results)
         memories = results[len(results) - len(self.changed) :]

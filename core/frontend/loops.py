@@ -262,6 +262,9 @@ class _For(Carries):
         self.body = body
 
     def run(self) -> None:
+        self.run_or_restore(self._run)
+
+    def _run(self) -> None:
         s = self.s
         for _ in range(_ROUNDS_MAX):
             index = Value(self.bounds[0].type)
@@ -304,6 +307,9 @@ class _While(Carries):
         self.known = False
 
     def run(self) -> None:
+        self.run_or_restore(self._run)
+
+    def _run(self) -> None:
         s = self.s
         for round_ in range(_ROUNDS_MAX):
             with s.inside(s.new_scope(), changes=True) as cond:
@@ -350,6 +356,7 @@ class _While(Carries):
         test of the IR gives nothing but its truth.
         """
         going = f"$going{self.node.loc.line}.{self.node.loc.column}"
+        self.restore()
         self.frame.vars = dict(self.before)
         first = arithmetic.tensor(self.s, self.test())
         self.frame.vars[going] = first

@@ -386,44 +386,104 @@ def all_changed(regions: Iterable[Changed]) -> list[Memory]:
     return sorted(found, key=lambda m: m.born)
 
 
+class Past:
+    """An array that a name was bound to before a loop that binds the name again.
+
+    It does not keep the array in use: where nothing else does, it is the loop's to change.
+
+    Attributes:
+        plain: its value then, without a memory. may_be: it and the arrays that it might be itself,
+            by `born`. unknown: it may not be changed in any case.
+    """
+
+    __slots__ = ("fields", "kind", "lenses", "may_be", "memory", "plain", "unknown")
+
+    def __init__(self, s: Specialiser, x: Tensor) -> None:
+        memory = memory_of(s, x)
+        assert memory is not None, "it is an array"
+        self.plain = plain(x)
+        self.kind = x.kind
+        self.lenses = x.lenses
+        self.may_be = [m.born for m in sources_of([memory])]
+        self.unknown = _is_unknown(s, x)
+        self.memory = ref(memory)
+        names = [n for n in Memory.__slots__ if n != "__weakref__"]
+        self.fields = {n: getattr(memory, n) for n in names}
+
+    def sources(self) -> list[Memory]:
+        """What is still in use of the array, and of those that it may be itself."""
+        memory = self.memory()
+        guard: Guard | None = self.fields["guard"]
+        out = [] if memory is None else [memory]
+        return out if guard is None else [*out, *guard.live()]
+
+    def tensor(self, made: dict[int, Memory]) -> Tensor:
+        """The array as it was. made: the memories that came back before, by `born`."""
+        born = self.fields["born"]
+        memory = self.memory() or made.get(born)
+        if memory is None:
+            memory = made[born] = Memory.__new__(Memory)
+            for name, value in self.fields.items():
+                setattr(memory, name, value)
+        x = Tensor(self.plain.value, kind=self.kind)
+        x.memory, x.lenses = memory, self.lenses
+        return x
+
+
 class Columns:
     """What the joined values of a branch or loop may be: columns of leaves, one leaf a path.
 
-    An array that stands in two columns is shared between what they become. In a branch a column
-    is named by its leaves: two names with equal columns are bound to one array on each path, and
-    so to one afterwards. In a loop it is named by its place: names that start with one array need
-    not go on with one.
+    An array that two columns have on one path is shared between what they become; names that swap
+    their arrays share none. In a branch a column is named by its leaves: two names with equal
+    columns are bound to one array on each path, and so to one afterwards. In a loop it is named by
+    its place: names that start with one array need not go on with one.
     """
 
     def __init__(self, s: Specialiser, born: int | None = None) -> None:
         """`born`: arrays made since are those of another round, which nothing else holds."""
         self.s = s
         self.born = born
-        self.places: dict[Memory, set[Any]] = {}
+        #: On each path, the columns that have an array, which its `born` names.
+        self.places: dict[tuple[int, int], set[Any]] = {}
         self.made: dict[Any, Tensor] = {}
         self.kept: list[Sequence[Any]] = []
 
     def add(self, key: Any, column: Sequence[Any]) -> None:
-        found = self._memories(column)
+        found = self._arrays(column)
         if found:
             self.kept.append(column)  # Its objects stay what their ids say.
-        for memory in found:
-            self.places.setdefault(memory, set()).add(key)
+        for place in found:
+            self.places.setdefault(place, set()).add(key)
 
     def joined(self, key: Any, value: Value, kind: int, column: Sequence[Any]) -> Tensor:
         """The value of a column, after `add` of all columns."""
         if key in self.made:
             return self.made[key]
-        found = self._memories(column)
+        found = self._arrays(column)
         if not found:
             return Tensor(value, kind=kind)
-        shared = any(len(self.places[m]) > 1 for m in found)
+        shared = any(len(self.places[place]) > 1 for place in found)
         made = self.made[key] = joined(self.s, value, kind, column, shared, self.born)
         return made
 
-    def _memories(self, column: Sequence[Any]) -> list[Memory]:
-        arrays = [x for x in column if type(x) is Tensor and is_array(x)]
-        return sources_of(m for x in arrays if (m := memory_of(self.s, x)) is not None)
+    def known(self, column: Sequence[Any]) -> tuple[frozenset[int], bool]:
+        """What is known of a column's array: those from before that it may be, and whether it may
+        be shared.
+        """
+        found = self._arrays(column)
+        older = frozenset(b for _, b in found if self.born is None or b <= self.born)
+        shared = any(len(self.places[place]) > 1 for place in found)
+        return older, shared or any(_is_unknown(self.s, x) for x in column)
+
+    def _arrays(self, column: Sequence[Any]) -> list[tuple[int, int]]:
+        """The arrays of a column, each with the path that has it."""
+        found = []
+        for path, x in enumerate(column):
+            if type(x) is Past:
+                found += [(path, born) for born in x.may_be]
+            elif type(x) is Tensor and is_array(x) and (m := memory_of(self.s, x)) is not None:
+                found += [(path, source.born) for source in sources_of([m])]
+        return found
 
 
 def joined(
@@ -436,25 +496,32 @@ def joined(
 ) -> Tensor:
     """Where paths meet: one of several tensors, of which the running program knows which."""
     made = Tensor(value, kind=kind)
-    memories = []
-    unknown = shared
+    memories: list[Memory] = []
     for leaf in leaves:
-        if type(leaf) is not Tensor:
-            unknown = unknown or isinstance(leaf, np.ndarray)
-            continue
-        memory = memory_of(s, leaf)
-        if memory is not None:
+        if type(leaf) is Past:
+            memories += leaf.sources()
+        elif type(leaf) is Tensor and (memory := memory_of(s, leaf)) is not None:
             memories.append(memory)
-            unknown = unknown or bool(leaf.lenses) or bool(memory.fixed)
-            unknown = unknown or (memory.guard is not None and memory.guard.shared)
-        else:
-            unknown = unknown or leaf.shape != ()
-    if memories:
+    unknown = shared or any(_is_unknown(s, leaf) for leaf in leaves)
+    if memories or any(type(leaf) is Past for leaf in leaves):
         made.memory = Memory(s, value, next(_serial), False)
         made.memory.scope = _NOWHERE
         sources = [m for m in sources_of(memories) if born is None or m.born <= born]
         made.memory.guard = Guard(s, sources, unknown)
     return made
+
+
+def _is_unknown(s: Specialiser, leaf: Any) -> bool:
+    """Whether it may be an array that is not to be changed in any case."""
+    if type(leaf) is Past:
+        return leaf.unknown
+    if type(leaf) is not Tensor:
+        return isinstance(leaf, np.ndarray)
+    memory = memory_of(s, leaf)
+    if memory is None:
+        return leaf.shape != ()
+    guard = memory.guard
+    return bool(leaf.lenses or memory.fixed or (guard is not None and guard.shared))
 
 
 def type_of(memory: Memory) -> TensorType:

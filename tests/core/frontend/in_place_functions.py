@@ -531,3 +531,49 @@ def a_generator_that_was_kept(x):
     m = (v * 1 for v in [y])
     y[0] = 77
     return list(m)
+
+
+def buffers_that_swap(x):
+    n = int(x[0])
+    a = x.copy()
+    b = x.copy()
+    for _ in range(n):
+        for i in range(1, 3):
+            b[i] = 0.5 * (a[i - 1] + a[i + 1])
+        a, b = b, a
+    a[0] = 7
+    b[1] -= 1
+    return a, b
+
+
+def buffers_that_swap_by_a_third_name(x):
+    u = x.copy()
+    v = np.zeros_like(x)
+    while u.sum() < 40:
+        v[1:] = u[1:] + u[:-1]
+        v[0] += 1
+        held = u
+        u = v
+        v = held
+    return u, v
+
+
+def buffers_that_swap_in_a_branch(x):
+    a, b, c = x.copy(), x * 2, x * 3
+    for k in range(4):
+        a[k] += 1
+        if a[k] > 3:
+            a, b = b, a
+        else:
+            a, b, c = b, c, a
+        b[0] -= c[k]
+    return a, b, c
+
+
+def a_name_that_a_loop_binds_again_and_changes(x):
+    u = x.copy()
+    for k in range(4):
+        u[k] = 1.0
+        u = u * 2
+    u += 1
+    return u

@@ -127,6 +127,28 @@ def a_best_alias(x):
     return best
 
 
+def a_swapped_buffer_with_another_name(x):
+    a = x.copy()
+    b = x * 2
+    kept = a
+    for k in range(int(x[0])):
+        b[k] = a.sum()
+        a, b = b, a
+    return a, b, kept
+
+
+def swapped_buffers_of_which_two_are_one(x):
+    a = x.copy()
+    b = x * 2
+    c, d = a * 0.5, b
+    for _ in range(int(x[0])):
+        a[3] = a[2] * 0.5 + 1
+        c, d = d, c
+        a, d = d, a
+        b, d = d, b
+    return a, b, c, d
+
+
 def a_map_over_what_changes(x):
     y = x.copy()
     total = 0.0
@@ -213,6 +235,8 @@ def overlapping_strides(x):
 
 
 REFUSED = {
+    "a_swapped_buffer_with_another_name": "DL111",
+    "swapped_buffers_of_which_two_are_one": "DL111",
     "overlapping_strides": "DL111",
     "a_map_over_what_changes": "DL111",
     "a_generator_over_what_changes": "DL111",
