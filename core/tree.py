@@ -77,7 +77,7 @@ def children(
     if node is None:
         return (), (), ()
     if isinstance(node, dict):
-        keys = tuple(sorted(node))
+        keys = _sorted(node)
         return keys, tuple(node[k] for k in keys), ()
     if isinstance(node, tuple) and hasattr(node, "_fields"):
         return tuple(node._fields), tuple(node), ()
@@ -91,6 +91,14 @@ def children(
         fixed = tuple((f.name, getattr(node, f.name)) for f in fields if is_static(f))
         return tuple(moving), tuple(getattr(node, n) for n in moving), fixed
     return None
+
+
+def _sorted(keys: Any) -> tuple[Any, ...]:
+    """Keys of one class in their order; others by their class and their text."""
+    try:
+        return tuple(sorted(keys))
+    except TypeError:
+        return tuple(sorted(keys, key=lambda k: (type(k).__name__, repr(k))))
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Structure]:

@@ -282,6 +282,8 @@ def compare(name: str, swap: bool = False) -> Binary:
 
 
 def _fits(value: Any, dtype: DType) -> bool:
+    if type(value) is Tensor:
+        return not (value.weak and value.dtype is DType.I64 and dtype is not DType.I64)
     if type(value) is not int:
         return True
     info = np.iinfo(dtype.numpy)

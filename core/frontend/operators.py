@@ -105,10 +105,9 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         return _written(s, op, a, b)
     function = BINARY[op]
     name = function.__name__.rstrip("_")
-    for owner, method, other in ((a, f"__{name}__", b), (b, f"__r{name}__", a)):
-        found = _user_method(owner, method)
-        if found is not None:
-            return s.call(MethodType(found, owner), other)
+    found = _by_users_method(s, name, a, b)
+    if found is not _NOT_DEFINED:
+        return found
     if not (isinstance(a, list | tuple | str) or is_static((a, b))):
         raise _no_operator(s, op, a, b)
     result = python(s, lambda: function(a, b), f"`{op}`")
@@ -128,13 +127,34 @@ def _of_complex(a: Any, b: Any) -> bool:
     return complexes.is_operand(one) or isinstance(one, list | tuple)
 
 
+_NOT_DEFINED = object()
+
+
+def _by_users_method(s: Specialiser, name: str, a: Any, b: Any) -> Any:
+    """What a class of the user's makes of an operator; `_NOT_DEFINED` where it does not say."""
+    found = _user_method(a, f"__{name}__")
+    if found is not None:
+        return s.call(MethodType(found, a), b)
+    found = _user_method(b, f"__r{name}__")
+    if found is None:
+        return _NOT_DEFINED
+    numpys = kind_of(a) & (SCALAR | ARRAY) if is_number(a) else 0
+    defers = getattr(b, "__array_ufunc__", 0) is None or hasattr(b, "__array_priority__")
+    if numpys and not defers:
+        raise s.error(
+            "DL119",
+            f"NumPy gives `__r{name}__` of {describe(b)} one element after the other, as objects",
+            f"swap the operands, or say `__array_ufunc__ = None` in the class of {describe(b)}",
+        )
+    return s.call(MethodType(found, b), a)
+
+
 def _tensor_and_other(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     """A tensor beside something that is not a number: a nested list, or a user's class."""
     name = BINARY[op].__name__.rstrip("_")
-    for owner, method, other in ((a, f"__{name}__", b), (b, f"__r{name}__", a)):
-        found = _user_method(owner, method)
-        if found is not None:
-            return s.call(MethodType(found, owner), other)
+    found = _by_users_method(s, name, a, b)
+    if found is not _NOT_DEFINED:
+        return found
     x, y = (_listed(s, v) for v in (a, b))
     if arithmetic.is_operand(x) and arithmetic.is_operand(y):
         return binary(s, op, x, y)
@@ -191,8 +211,9 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         if arithmetic.is_operand(x) and arithmetic.is_operand(y):
             return sharing.operator_result(s, pynumbers.compare(s, op, x, y), x, y)
         if op in ("==", "!=") and not (ARRAY & (kind_of_tensor(a) | kind_of_tensor(b))):
-            # As in Python: a number equals no string, no None, no function.
-            numpys = SCALAR & (kind_of_tensor(a) | kind_of_tensor(b))
+            # As in Python: a number equals no string, no None, no function. NumPy's answers about
+            # a string with a number of its own.
+            numpys = SCALAR & (kind_of_tensor(a) | kind_of_tensor(b)) and str in (type(a), type(b))
             return np.bool_(op == "!=") if numpys else op == "!="
         hint = "ask `x is None`, or compare with a number" if op in ("==", "!=") else ""
         raise s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}", hint)

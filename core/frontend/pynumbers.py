@@ -61,7 +61,7 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
             text += f" and {describe(other)} takes another type with each"
             raise s.error("DL108", text, "make it a float on each path: float(x), 1.0")
     made = arithmetic.BINARY[op](s, a, b)
-    return _either(Tensor(made.value), x & y)
+    return _either(Tensor(made.value), bool(x & _PYTHON and y & _PYTHON))
 
 
 def check(s: Specialiser, op: str, a: Any, b: Any) -> None:
@@ -90,9 +90,9 @@ _FAILING = {
 }
 
 
-def _either(made: Tensor, python: int) -> Tensor:
-    """A result that is a number of Python's own where the operands are."""
-    if made.shape or not python & _PYTHON:
+def _either(made: Tensor, python: bool) -> Tensor:
+    """A result that is a number of Python's own where the operands are (`python`: both may be)."""
+    if made.shape or not python:
         return made
     kind = {DType.BOOL: BOOL}.get(made.dtype, FLOAT if made.dtype.is_float else INT)
     return Tensor(made.value, kind=made.kind | kind)
@@ -120,7 +120,7 @@ def unary(s: Specialiser, op: str, a: Tensor) -> Tensor:
         made = arithmetic.UNARY[op](s, a)
         return Tensor(made.value, kind=a.kind)
     made = arithmetic.UNARY[op](s, a)
-    return _either(Tensor(made.value), a.kind)
+    return _either(Tensor(made.value), bool(a.kind & _PYTHON))
 
 
 def compare(s: Specialiser, op: str, a: Any, b: Any) -> Tensor:
@@ -128,7 +128,7 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Tensor:
     x, y = kind_of(a), kind_of(b)
     if x < SCALAR and y < SCALAR:
         return Tensor(made.value, True)
-    return _either(made, x & y)
+    return _either(made, bool(x & _PYTHON and y & _PYTHON))
 
 
 def absolute(s: Specialiser, a: Tensor) -> Tensor:

@@ -150,7 +150,8 @@ def mean(
     x = _floating(s, a, dtype)
     axes = axes_of(s, x, axis)
     total = Tensor(reduced(s, "reduce_sum", x.value, axes, keepdims))
-    return arithmetic.divide(s, total, _count(x, axes))
+    result = arithmetic.divide(s, total, _count(x, axes))
+    return result if x.dtype.is_float else tensor(s, result, x.dtype)
 
 
 def average(

@@ -181,6 +181,8 @@ def _round(s: Specialiser, number: Any, ndigits: Any = None) -> Any:
         raise s.error("DL119", f"`round` does not take {describe(number)}", hint)
     if type(number) is Tensor and number.weak:
         return pynumbers.rounded(s, number, ndigits)
+    if type(number) is Tensor and len(number.classes) > 1:
+        raise _of_several_classes(s, number)
     rounded = s.call(np.round, number, 0 if ndigits is None else ndigits)
     return _int(s, rounded) if ndigits is None else rounded
 

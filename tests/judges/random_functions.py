@@ -2,7 +2,7 @@
 
     python tests/judges/random_functions.py [PROGRAMS]
 
-Needs JAX and torch. The programs are those of `tests/core/frontend/test_frontend_random.py`: Python
+Needs JAX and torch. The programs are those of `random_sources.py`: Python
 with branches, loops of unknown length, escapes, closures, choices among functions and recursion.
 JAX and torch run them as Python, eagerly, with their own functions in NumPy's place; Delian
 compiles them. Along a line through its operands a program is a function of one number t: its
@@ -32,7 +32,7 @@ ORDERS = ("value", "first", "second", "third")
 WEIGHTS = (1.0, 0.7, 0.3)
 #: (x, y), the direction in which both move, and n.
 LINES = (((0.3, -0.2), (1.0, 0.4), 2), ((-0.9, 0.7), (0.3, -0.8), 0), ((0.05, 0.11), (0.6, 1.0), 5))
-_PROGRAMS = Path(__file__).parents[1] / "core" / "frontend" / "test_frontend_random.py"
+_PROGRAMS = Path(__file__).with_name("random_sources.py")
 
 
 def module_of(path: Path) -> types.ModuleType:

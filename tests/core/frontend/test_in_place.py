@@ -33,7 +33,6 @@ def _module(name: str) -> Any:
 
 functions = _module("in_place_functions")
 refused = _module("in_place_refused")
-programs = _module("in_place_programs")
 vocabulary = _module("vocabulary_cases")
 
 X = np.array([3.0, 1.0, 2.0, 0.5])
@@ -275,27 +274,3 @@ def test_results_share_memory_with_arguments_as_numpys_do(changed: Any) -> None:
         assert_alike(got, tree.leaves((run(*theirs), theirs)), inspect.getsource(f), 1e-6)
         compared += 1
     assert compared > 120
-
-
-# Random programs
-
-
-def alike(seed: int, backend: Any) -> bool:
-    """Whether a program compiles; what it does then is what CPython does."""
-    source, f = programs.program(seed)
-    mine, theirs = programs.arguments(seed), programs.arguments(seed)
-    want = f(*theirs)
-    try:
-        got = dl.compile(f, backend=backend)(*mine)
-    except ProgramError as e:
-        assert e.code == "DL111", f"{source}{e}"
-        return False
-    assert_alike((got, mine), (want, theirs), source)
-    return True
-
-
-@pytest.mark.parametrize(
-    ("seeds", "backend"), [(range(60), "reference"), (range(60, 66), "native")]
-)
-def test_random_programs_are_cpythons(seeds: range, backend: Any) -> None:
-    assert sum(alike(seed, backend) for seed in seeds) > len(seeds) // 2

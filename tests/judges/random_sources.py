@@ -1,15 +1,8 @@
-"""Random programs full of branches, loops and escapes: compiled, they do what Python does."""
+"""Random functions of floats, full of branches, loops and escapes."""
 
 from __future__ import annotations
 
-import importlib.util
 import random as python_random
-
-import numpy as np
-import pytest
-from delian.core.backends.reference import ReferenceProgram
-from delian.core.frontend import trace
-from delian.core.verify import verify
 
 FLOATS = ("x", "y", "z")
 INTS = ("m", "n")
@@ -178,27 +171,3 @@ class Writer:
         forms = [f"{a} > {b}", f"n > {self.whole()}", f"m == {self.whole()}", f"not {a} < {b}"]
         forms += [f"{a} > {b} and m < 4", f"{a} < {b} or n == 2", f"-0.5 < {a} < 0.8", "m < 3"]
         return self.choose.choice(forms)
-
-
-def check(seed: int, folder) -> None:
-    source = Writer(seed).function()
-    path = folder / f"random_program_{seed}.py"
-    path.write_text(source)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    traced = trace(module.f, np.float64(0), np.float64(0), np.int64(0))
-    verify(traced.function)
-    run = ReferenceProgram(traced.function)
-    for args in ((0.3, -0.2, 2), (-0.9, 0.7, 0), (0.05, 0.05, 5)):
-        given = [np.float64(args[0]), np.float64(args[1]), np.int64(args[2])]
-        want = module.f(*given)
-        got = run(*(np.asarray(v) for v in given))
-        np.testing.assert_allclose(
-            [float(v) for v in got], [float(v) for v in want], rtol=1e-9, err_msg=source
-        )
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_random_programs(seed, tmp_path):
-    check(seed, tmp_path)

@@ -1,0 +1,19 @@
+"""A differential oracle for the language: random whole programs, run by CPython with NumPy and by
+the compiler. What differs and is not refused is a fault.
+
+    program      a program's text, which follows from its number alone
+    writer       draws constructs, trying each in CPython as it is written
+    expressions, statements, control, functions, classes   the grammar: a row or a function each
+    holes        what `<a>`, `<n>` and the others in a row are filled with
+    judge        runs a program by both, and compares results, arguments and the module
+    causes       differences that docs/language.md states: overflow, rounding
+    shrink       the smallest program that still differs
+    campaign     many programs, in parts, counted by construct
+
+    python -m delian.tests.oracle --seeds 0:10000 --processes 2 --resume oracle.json
+    python -m delian.tests.oracle --show 17        # one program
+    python -m delian.tests.oracle --shrink 17      # what is left of it that differs
+
+To extend the grammar, add a row to a table or a function with `@construct`; `!` marks what is
+refused as a rule, so that few programs hold it.
+"""

@@ -1,0 +1,198 @@
+"""Many programs: counts of what became of them, by construct, and the smallest that differ.
+
+A run goes on from its file, and gives the same report whatever the number of processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .judge import DIFFERS, EQUAL, REFUSED, Verdict, judge
+from .program import program
+from .shrink import shrunk
+
+#: Programs of one piece of work, and pieces of one process.
+CHUNK, _CHUNKS = 100, 20
+#: A program that takes longer is counted as endless.
+_SECONDS_MAX = 20
+ENDLESS = "endless"
+#: Tries to make a program small that differs.
+_TRIES = 400
+
+
+@dataclass
+class Tally:
+    """What became of programs.
+
+    Attributes:
+        marks: how many, by what the oracle says.
+        codes: of those that are refused.
+        native: by mark, of the programs that were run by the native back end too.
+        constructs: by construct, the marks of the programs that used it.
+        failures: number, words and smallest text of programs that differ.
+        endless: numbers of programs that took too long.
+    """
+
+    programs: int = 0
+    cpu_s: float = 0.0
+    marks: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    native: Counter[str] = field(default_factory=Counter)
+    constructs: dict[str, Counter[str]] = field(default_factory=dict)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    endless: list[int] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        self.programs += other.programs
+        self.cpu_s += other.cpu_s
+        self.marks += other.marks
+        self.codes += other.codes
+        self.native += other.native
+        for name, marks in other.constructs.items():
+            self.constructs[name] = self.constructs.get(name, Counter()) + marks
+        self.failures += other.failures
+        self.endless += other.endless
+
+    def facts(self) -> dict[str, Any]:
+        names = sorted(self.constructs)
+        return {
+            "programs": self.programs,
+            "cpu_seconds": round(self.cpu_s, 1),
+            "marks": dict(self.marks.most_common()),
+            "codes": dict(self.codes.most_common()),
+            "native": dict(self.native.most_common()),
+            "constructs": {n: dict(self.constructs[n].most_common()) for n in names},
+            "failures": self.failures,
+            "endless": self.endless,
+        }
+
+    @staticmethod
+    def of(facts: dict[str, Any]) -> Tally:
+        made = Tally(facts["programs"], facts["cpu_seconds"])
+        made.marks, made.codes = Counter(facts["marks"]), Counter(facts["codes"])
+        made.native = Counter(facts["native"])
+        made.constructs = {n: Counter(m) for n, m in facts["constructs"].items()}
+        made.failures, made.endless = facts["failures"], facts["endless"]
+        return made
+
+
+class _Endless(BaseException):
+    pass
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise _Endless
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(_SECONDS_MAX)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def tally(first: int, count: int, native_every: int = 0, small: bool = True) -> Tally:
+    """Runs programs by their numbers. native_every: so often by the native back end too."""
+    out, began = Tally(), time.process_time()
+    for number in range(first, first + count):
+        out.programs += 1
+        try:
+            with _limited():
+                _one(out, number, bool(native_every and number % native_every == 0), small)
+        except _Endless:
+            out.marks[ENDLESS] += 1
+            out.endless.append(number)
+    out.cpu_s = time.process_time() - began
+    return out
+
+
+def _one(out: Tally, number: int, native: bool, small: bool) -> None:
+    made = program(number)
+    found = judge(made.text)
+    backend = "reference"
+    if native and found.mark == EQUAL:
+        found = judge(made.text, "native")
+        out.native[found.mark] += 1
+        backend = "native"
+    out.marks[found.mark] += 1
+    if found.mark == REFUSED:
+        out.codes[found.code] += 1
+    for name in made.used:
+        out.constructs.setdefault(name, Counter())[found.mark] += 1
+    if found.mark == DIFFERS:
+        out.failures.append(_failure(number, made.text, found, backend, small))
+
+
+def _failure(number: int, text: str, found: Verdict, backend: str, small: bool) -> dict[str, Any]:
+    signal.alarm(0)  # To make it small takes longer.
+    tries = _TRIES if backend == "reference" else _TRIES // 10
+    least = shrunk(text, backend, tries) if small else text
+    words = judge(least, backend).words or found.words
+    return {"number": number, "backend": backend, "words": words, "text": least}
+
+
+def grammar() -> str:
+    """A fingerprint of the sources that a program follows from."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    outside = ("campaign.py", "__main__.py", "shrink.py", "planted.py", "judge.py", "causes.py")
+    text = b"".join(
+        f.read_bytes() for f in files if f.name not in outside and "test_" not in f.name
+    )
+    return hashlib.sha256(text).hexdigest()[:12]
+
+
+def run(
+    seeds: range,
+    processes: int = 1,
+    native_every: int = 0,
+    resume: Path | None = None,
+    progress: Callable[[Tally, int], None] = lambda tally, number: None,
+) -> Tally:
+    """Runs the programs of these numbers; with a file, those that it does not count yet."""
+    total, done = (Tally(), seeds.start) if resume is None else _loaded(resume, seeds)
+    starts = range(done, seeds.stop, CHUNK)
+    work = [(k, min(CHUNK, seeds.stop - k), native_every) for k in starts]
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, maxtasksperchild=_CHUNKS) as pool:
+        for (first, count, _), part in zip(work, pool.imap(_work, work), strict=True):
+            total.add(part)
+            if resume is not None:
+                _store(resume, seeds, first + count, total)
+            progress(total, first + count)
+    return total
+
+
+def _work(given: tuple[int, int, int]) -> Tally:
+    return tally(*given)
+
+
+def _loaded(file: Path, seeds: range) -> tuple[Tally, int]:
+    if not file.exists():
+        return Tally(), seeds.start
+    facts = json.loads(file.read_text())
+    if facts["first"] != seeds.start:
+        raise SystemExit(f"{file} is of programs from {facts['first']} on, not {seeds.start}")
+    return Tally.of(facts), facts["next"]
+
+
+def _store(file: Path, seeds: range, after: int, total: Tally) -> None:
+    facts = {"first": seeds.start, "next": after, "grammar": grammar(), **total.facts()}
+    made = file.with_name(file.name + ".new")
+    made.write_text(json.dumps(facts, indent=1))
+    made.replace(file)
+
+
+__all__ = ["ENDLESS", "Tally", "grammar", "run", "tally"]

@@ -1,0 +1,240 @@
+"""Branches, loops, `match` and `try`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .samples import is_number
+from .writer import Skip, Writer, construct, indented
+
+#: Blocks within blocks.
+_DEPTH_MAX = 3
+
+
+def _deeper(w: Writer) -> None:
+    if w.depth >= _DEPTH_MAX:
+        raise Skip
+
+
+def _few(w: Writer) -> int:
+    return w.rng.choice((1, 1, 2, 2, 3))
+
+
+@construct("statement", "if", 6)
+def branch(w: Writer) -> list[str]:
+    _deeper(w)
+    lines = [f"if {w.fill('<c>')}:", *w.block(_few(w))]
+    if w.rng.random() < 0.2:
+        w.used.append("elif")
+        lines += [f"elif {w.fill('<c>')}:", *w.block(1)]
+    if w.rng.random() < 0.5:
+        lines += ["else:", *w.block(_few(w))]
+    return lines
+
+
+@construct("statement", "a name of both paths", 1.5)
+def both(w: Writer) -> list[str]:
+    _deeper(w)
+    test, name = w.fill("<c>"), w.new()
+    first = w.fill("<e>")
+    lines = [f"if {test}:", *w.block(w.rng.randrange(2)), f"    {name} = {first}"]
+    lines += ["else:", *w.block(w.rng.randrange(2)), f"    {name} = {w.like(w.value(first))}"]
+    w.frame.names.append(name)
+    return [line for line in lines if line != "    pass"]
+
+
+def _loop(w: Writer, head: str, bound: dict[str, Any], first: list[str] | None = None) -> list[str]:
+    """A loop: its body, and perhaps what leaves it."""
+    w.loops += 1
+    try:
+        body = [*indented(first or []), *w.block(_few(w), bound)]
+    finally:
+        w.loops -= 1
+    lines = [head, *body]
+    if w.daring and w.rng.random() < 0.15:
+        w.used.append("else of a loop")
+        lines += ["else:", *w.block(1)]
+    return lines
+
+
+@construct("statement", "break or continue", 2)
+def leave_round(w: Writer) -> list[str]:
+    if not w.loops:
+        raise Skip
+    lines = [f"if {w.fill('<c>')}:", *w.block(w.rng.choice((0, 0, 1)))]
+    lines = [line for line in lines if line != "    pass"]
+    kind = w.rng.random()
+    if kind < 0.15 and not w.nested:
+        w.used.append("return from a loop")
+        return [*lines, f"    {w.returned()}"]
+    word = "break" if kind < 0.6 else "continue"
+    w.used.append(word)
+    return [*lines, f"    {word}"]
+
+
+@construct("statement", "for of a range", 5)
+def counted(w: Writer) -> list[str]:
+    _deeper(w)
+    index = w.new("i")
+    bounds = w.rng.choice(("3", "2", "1, 4", "3, 0, -1", "0, 6, 2", "0", "len(<v>)", "len(<l>)"))
+    if w.rng.random() < 0.25:
+        w.used.append("for of a running range")
+        bounds = w.place(lambda v: type(v) is int and 0 <= v < 8)
+        bounds = bounds if not w.odd else f"{bounds} % 5"
+    bounds = w.fill(bounds)
+    first = next(iter(w.value(f"range({bounds})")), 0)
+    return _loop(w, f"for {index} in range({bounds}):", {index: first})
+
+
+@construct("statement", "for of items", 5)
+def over(w: Writer) -> list[str]:
+    _deeper(w)
+    forms = ("<u>", "<l>", "<v>", "<m>", "<M>", "<a>", "(1, 2, 3)", "reversed(<u>)", "<L>")
+    source = w.fill(w.rng.choice(forms))
+    values = w.value(f"list({source})")
+    if len(values) > 8:
+        raise Skip
+    name = w.new("e")
+    return _loop(w, f"for {name} in {source}:", {name: values[0] if values else 0})
+
+
+@construct("statement", "for of several", 3)
+def several(w: Writer) -> list[str]:
+    _deeper(w)
+    forms = ("zip(<u>, <u>)", "enumerate(<u>)", "enumerate(<v>)", "zip(<v>, <u>)", "<d>.items()")
+    source = w.fill(w.rng.choice((*forms, "enumerate(<M>)", "[(<n>, <n>), (<n>, <n>)]")))
+    values = w.value(f"list({source})")
+    if not values or len(values) > 8:
+        raise Skip
+    names = w.new("e"), w.new("e")
+    return _loop(
+        w, f"for {names[0]}, {names[1]} in {source}:", dict(zip(names, values[0], strict=True))
+    )
+
+
+@construct("statement", "rows changed in a loop", 1.5)
+def rows_changed(w: Writer) -> list[str]:
+    _deeper(w)
+    source, name = w.fill("<M>"), w.new("row")
+    forms = ("{0} -= {0}.mean()", "{0}[0] = {0}[-1]", "{0} += 1", "{0}[1:] = {0}[:-1]", "{0} *= 2")
+    changed = w.rng.choice(forms).format(name)
+    return [f"for {name} in {source}:", f"    {changed}"]
+
+
+@construct("statement", "while", 2.5)
+def while_(w: Writer) -> list[str]:
+    _deeper(w)
+    count = w.new("c")
+    limit = w.fill(w.rng.choice(("<S>", "2", "3", "len(<v>)", "<n>")))
+    value = w.value(limit)
+    if not is_number(value) or isinstance(value, bool | np.bool_) or not value < 8:
+        raise Skip
+    # What the body changes must not make it endless.
+    test = f"{count} < {limit}" if limit.isdigit() else f"{count} < {limit} and {count} < 5"
+    if w.rng.random() < 0.5:
+        test = f"{count} < 3 and {w.fill('<c>')}"
+    w.env[count] = 0
+    loop = _loop(w, f"while {test}:", {}, [f"{count} += 1"])
+    # The counter is no name that others may set.
+    return [f"{count} = 0", *loop]
+
+
+@construct("statement", "list changed while it is iterated", 0.5)
+def grows(w: Writer) -> list[str]:
+    _deeper(w)
+    made, item = w.fill("<L>"), w.new("e")
+    if not all(is_number(v) for v in w.value(made)):
+        raise Skip
+    changed = w.rng.choice((f"{made}.append({w.fill('<n>')})", f"{made}.pop()"))
+    return [f"for {item} in {made}:", f"    if len({made}) < 5:", f"        {changed}"]
+
+
+@construct("statement", "match on a number", 1)
+def match(w: Writer) -> list[str]:
+    _deeper(w)
+    subject = w.fill("<n>")
+    lines = [f"match {subject}:"]
+    cases = [
+        "0",
+        "1 | 2",
+        "float()",
+        "int()",
+        "bool()",
+        "2.5",
+        "None",
+        "np.ndarray()",
+        "k if k > 1",
+    ]
+    for case in w.rng.sample(cases, w.rng.randrange(1, 3)):
+        lines += indented([f"case {case}:", *w.block(1)])
+    if w.rng.random() < 0.6:
+        lines += indented(["case _:", *w.block(1)])
+    return lines
+
+
+@construct("statement", "match on a structure", 1)
+def match_structure(w: Writer) -> list[str]:
+    _deeper(w)
+    subject = w.fill(w.rng.choice(("(<n>, <e>)", "<l>", "<d>", "[<n>, <n>]", "('add', <n>)")))
+    value = w.value(subject)
+    first, rest = w.new("e"), w.new("e")
+    if isinstance(value, dict) and value:
+        key = next(iter(value))
+        case, bound = f"{{{key!r}: {first}}}", {first: value[key]}
+    elif isinstance(value, list | tuple) and value:
+        case, bound = f"({first}, *{rest})", {first: value[0], rest: list(value[1:])}
+        if isinstance(value[0], str):
+            case, bound = f"('add', {first})", {first: value[1]}
+    else:
+        raise Skip
+    lines = [f"match {subject}:"]
+    if w.rng.random() < 0.4:
+        lines += indented([f"case [1, {first}]:", *w.block(1, {first: 0})])
+    lines += indented([f"case {case}:", *w.block(_few(w), bound)])
+    if w.rng.random() < 0.4:
+        lines += indented(["case _:", *w.block(1)])
+    return lines
+
+
+@construct("statement", "return from a branch", 1)
+def leave(w: Writer) -> list[str]:
+    if w.nested or w.depth >= _DEPTH_MAX:
+        raise Skip
+    return [f"if {w.fill('<c>')}:", *w.block(w.rng.randrange(2)), f"    {w.returned()}"]
+
+
+@construct("statement", "raise", 1.5, rare=True)
+def raise_(w: Writer) -> list[str]:
+    """One that the first call, as a rule, does not reach."""
+    test = w.fill("<c>")
+    if w.value(f"bool({test})") and w.rng.random() < 0.95:
+        test = f"not ({test})"
+    error = w.rng.choice(("ValueError('no')", "TypeError", "ValueError(f'{<i>}')", "KeyError('a')"))
+    return [f"if {test}:", f"    raise {w.fill(error)}"]
+
+
+@construct("statement", "try", 1.5, rare=True)
+def try_(w: Writer) -> list[str]:
+    _deeper(w)
+    lines = ["try:", *w.block(_few(w))]
+    kind = w.rng.random()
+    if kind < 0.4:
+        test = w.fill("<c>")
+        lines += [f"    if {test}:", "        raise ValueError('no')"]
+    error = w.rng.choice(("ValueError", "Exception", "(KeyError, ValueError)", "ZeroDivisionError"))
+    lines += [f"except {error}:", *w.block(1)]
+    if kind > 0.7:
+        lines += ["finally:", *w.block(1)]
+    elif kind > 0.6:
+        lines += ["else:", *w.block(1)]
+    return lines
+
+
+@construct("statement", "generator function", 1.5, rare=True)
+def generator(w: Writer) -> list[str]:
+    _deeper(w)
+    made = w.new("g")
+    head = [f"def {made}():", f"    yield {w.fill('<n>')}", f"    yield {w.fill('<n>')}"]
+    return [*head, f"{w.fill('<N>')} = list({made}())"]

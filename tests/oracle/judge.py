@@ -1,0 +1,257 @@
+"""Runs a program by CPython with NumPy and by a back end, and says in what they differ.
+
+Each of the two has the module to itself. Compared are, after each call, the result, the caller's
+arguments and the arrays, lists and numbers of the module.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import delian as dl
+import numpy as np
+from delian.core.errors import DelianError, ProgramError
+
+from .samples import quiet
+
+EQUAL, REFUSED, DIFFERS = "equal", "refused", "differs"
+#: Differences that docs/language.md states: a class after paths that meet; a value where an error
+#: of Python depends on the numbers; an int of more than 64 bits; the sign of a zero; a program
+#: whose Python result itself jumps with the last bits of its numbers, or with the sign of a zero.
+WIDER, UNCHECKED, OVERFLOW = "wider class", "unchecked error", "overflow"
+ZERO, ROUNDING = "sign of a zero", "rounding"
+STATED = (WIDER, UNCHECKED, OVERFLOW, ZERO, ROUNDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """mark: one of the words above; code: of a refusal; words: what differs, and where."""
+
+    mark: str
+    words: str = ""
+    code: str = ""
+
+
+class World:
+    """A program's module of its own."""
+
+    def __init__(self, text: str) -> None:
+        self.file = f"<program {next(_files)}>"
+        linecache.cache[self.file] = (len(text), None, text.splitlines(True), self.file)
+        self.names: dict[str, Any] = {"__name__": "program"}
+        exec(compile(text, self.file, "exec", dont_inherit=True), self.names)
+
+    def state(self) -> dict[str, Any]:
+        """The values of the module."""
+        return {n: v for n, v in self.names.items() if n[0] == "W" and n[1:].isdigit()}
+
+    def close(self) -> None:
+        from delian.core.frontend import syntax
+
+        linecache.cache.pop(self.file, None)
+        syntax._FILES.pop(self.file, None)
+        for key in [k for k in syntax._FUNCTIONS if k[0] == self.file]:
+            del syntax._FUNCTIONS[key]
+
+
+_files = count()
+
+
+@contextmanager
+def world(text: str) -> Iterator[World]:
+    made = World(text)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def judge(text: str, backend: str = "reference") -> Verdict:
+    """What comes of a program."""
+    with quiet(), world(text) as python, world(text) as other:
+        compiled = dl.compile(other.names["f"], backend=backend)
+        stated = Verdict(EQUAL)
+        for k, make in enumerate(python.names["CALLS"]):
+            found = _call(python, other, compiled, k, make)
+            if found.mark in _MILD:
+                stated = found
+            elif found.mark != EQUAL:
+                return _explained(text, found)
+            if not _changed(python) or not _changed(other):
+                break
+        return stated
+
+
+#: What is looked past for the rest of a program.
+_MILD = (WIDER, ZERO)
+
+
+def _changed(side: World) -> bool:
+    try:
+        side.names["between"]()
+    except Exception:  # The program has put something else in this place.
+        return False
+    return True
+
+
+def _call(python: World, other: World, compiled: Any, k: int, make: Any) -> Verdict:
+    theirs, mine = make(), other.names["CALLS"][k]()
+    want = got = raised = error = None
+    try:
+        want = python.names["f"](*theirs)
+    except Exception as e:
+        raised = e
+    try:
+        got = compiled(*mine)
+    except ProgramError as e:
+        if e.code == "DL121":
+            return Verdict(DIFFERS, f"call {k}: {e}", e.code)
+        return Verdict(REFUSED, e.message, e.code)
+    except DelianError as e:
+        return Verdict(REFUSED, e.message, "DelianError")
+    except Exception as e:
+        error = e
+    if raised is not None or error is not None:
+        return _of_errors(k, raised, error)
+    parts = (
+        ("the result", got, want),
+        ("the arguments", mine, theirs),
+        ("the module", other.state(), python.state()),
+    )
+    mild = Verdict(EQUAL)
+    for what, a, b in parts:
+        said = difference(a, b)
+        if said.startswith(_MILD) and (said.startswith(ZERO) or _is_of_several(compiled)):
+            mild = Verdict(next(m for m in _MILD if said.startswith(m)), said)
+        elif said:
+            shown = f"{backend_words(a)}\n  Python:   {backend_words(b)}"
+            return Verdict(DIFFERS, f"call {k}: {said} of {what}\n  compiled: {shown}")
+    return mild
+
+
+def _is_of_several(compiled: Any) -> bool:
+    """Whether the class of some result depends on the path that Python takes."""
+    kinds = [k for e in compiled._entries.values() for k in e.traced.kinds]
+    return any(kind & (kind - 1) for kind in kinds)
+
+
+def backend_words(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 2000 else text[:2000] + "..."
+
+
+#: Errors of Python that depend on the numbers of the program, which has a value there.
+_UNCHECKED_WORDS = (
+    *("out of bounds for", "too large to convert"),
+    *("cannot convert float NaN", "cannot convert float infinity"),
+)
+
+
+def _of_errors(k: int, raised: Any, error: Any) -> Verdict:
+    words = f"call {k}: compiled {_said(error)}, in Python {_said(raised)}"
+    if raised is None or error is None:
+        known = any(words in str(raised) for words in _UNCHECKED_WORDS)
+        return Verdict(UNCHECKED if error is None and known else DIFFERS, words)
+    same = type(raised) is type(error) and str(raised) == str(error)
+    return Verdict(EQUAL if same else DIFFERS, "" if same else words)
+
+
+def _said(error: Any) -> str:
+    return "has a value" if error is None else f"raises {type(error).__name__}: {error}"
+
+
+# -- comparison
+
+
+def difference(got: Any, want: Any) -> str:
+    """In what a compiled result differs from Python's; empty where it does not."""
+    if isinstance(want, list | tuple):
+        if type(got).__name__ != type(want).__name__ or len(got) != len(want):
+            return "structure"
+        return _worst(map(difference, got, want))
+    if isinstance(want, dict):
+        if type(got) is not type(want) or list(got) != list(want):
+            return "structure"
+        return _worst(map(difference, got.values(), want.values()))
+    if want is None or got is None or isinstance(want, str):
+        return "" if type(got) is type(want) and got == want else "value"
+    if not isinstance(want, bool | int | float | np.ndarray | np.generic):
+        if type(got).__name__ != type(want).__name__:
+            return "class"
+        return difference(vars(got), vars(want)) if hasattr(want, "__dict__") else ""
+    return _of_numbers(got, want)
+
+
+def _worst(found: Iterator[str]) -> str:
+    said = [words for words in found if words]
+    return next((w for w in said if not w.startswith(_MILD)), said[0] if said else "")
+
+
+def _of_numbers(got: Any, want: Any) -> str:
+    if isinstance(want, int) and not -(2**63) <= want < 2**63:
+        return "overflow"
+    if not isinstance(got, bool | int | float | np.ndarray | np.generic):
+        return f"class {type(got).__name__}, not {type(want).__name__},"
+    if np.shape(got) != np.shape(want):
+        return f"shape {np.shape(got)}, not {np.shape(want)},"
+    if type(got) is not type(want) or np.asarray(got).dtype != np.asarray(want).dtype:
+        if _rank(got) > _rank(want) and _close(got, want) != "value":
+            return f"wider class {_class(got)}, not {_class(want)},"
+        return f"class {_class(got)}, not {_class(want)},"
+    return _close(got, want)
+
+
+def _class(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"array of {value.dtype}"
+    return type(value).__name__
+
+
+def _rank(value: Any) -> tuple[int, int]:
+    """Of two numbers on paths that meet, the wider is the one of the higher rank."""
+    if type(value) in (bool, int, float):
+        return (bool, int, float).index(type(value)), 0
+    if np.ndim(value) == 0 and isinstance(value, np.ndarray):
+        return 2, 64  # Of several classes a program gives a NumPy scalar.
+    kind = "?buif".find(np.asarray(value).dtype.kind.replace("b", "?"))
+    return (4 if isinstance(value, np.ndarray) else 3), kind * 16 + np.asarray(value).dtype.itemsize
+
+
+#: By the size of a float: of a few operations, each rounded.
+_CLOSE = {2: 4e-3, 4: 1e-5, 8: 1e-9}
+_SMALL = {2: 1e-3, 4: 1e-6, 8: 1e-12}
+
+
+def _close(got: Any, want: Any) -> str:
+    a, b = np.asarray(got), np.asarray(want)
+    if a.dtype.kind != "f" or b.dtype.kind != "f":
+        return "" if np.array_equal(a, b) else "value"
+    size = min(a.dtype.itemsize, b.dtype.itemsize)
+    if not np.allclose(a, b, rtol=_CLOSE[size], atol=_SMALL[size], equal_nan=True):
+        return "value"
+    zero = (b == 0) & (a == 0)
+    return "" if np.array_equal(np.signbit(a[zero]), np.signbit(b[zero])) else ZERO
+
+
+# -- differences that are no faults
+
+
+def _explained(text: str, found: Verdict) -> Verdict:
+    """A difference that the page of the language states gets its word."""
+    if found.mark != DIFFERS or found.code:
+        return found
+    from . import causes
+
+    if causes.overflows(text):
+        return Verdict(OVERFLOW, found.words)
+    if causes.jumps(text):
+        return Verdict(ROUNDING, found.words)
+    return found
+
+
+__all__ = ["DIFFERS", "EQUAL", "REFUSED", "STATED", "Verdict", "difference", "judge"]
