@@ -327,6 +327,7 @@ class Driver:
     async def _next_batch(self) -> None:
         batch, limits, effects = _Batch(), self.limits, self._effects
         assert effects is not None
+        began = self._clock.now()
         for _ in range(limits.batch_events_max):
             if not self._inbox or batch.size >= limits.batch_bytes_max:
                 break
@@ -339,6 +340,7 @@ class Driver:
             self.counters["entries"] += len(batch.entries)
             self.counters["entry bytes"] += batch.size
             self.counters["batches"] += 1
+        effects.waited = self._clock.now() - began
         for effect, traceparent in batch.effects:
             if self._traces is not None:
                 traceparent = self._traces.leaving(effect, traceparent, self._clock.now())

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from google.protobuf.message import Message
 
 from ..ports import (
+    SECOND,
     BlobStored,
     CancelProgram,
     CancelTimer,
@@ -47,6 +48,9 @@ log = logging.getLogger("delian.node")
 _HASH_INLINE_BYTES = 2**18
 #: A timer further away is looked at again after this long.
 _TIMER_MAX_S = 3600.0
+#: A node that stood still for longer than this, as its process, its disk or its database did, gives
+#: others the time that it has missed: their messages wait behind it. At most so much.
+_STALL_NS, _STALL_NS_MAX = 1 * SECOND, 30 * SECOND
 #: How long a program may take to obey CancelProgram before its task is cancelled.
 _CANCEL_S = 10.0
 
@@ -63,6 +67,7 @@ class Carrier(Protocol):
 class _Timer:
     at: int
     handle: asyncio.TimerHandle | None = None
+    due: int | None = None  # when the loop was to look at it again
 
 
 class Effects:
@@ -84,6 +89,8 @@ class Effects:
         self._counters, self._on_record = counters, on_record
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, _Timer] = {}
+        #: How long the events of which the effects come have waited to be durable, ns.
+        self.waited = 0
         self._programs: dict[int, asyncio.Task[None]] = {}
         self._cancelling: set[asyncio.Task[None]] = set()
         self._pinned: set[bytes] = set()
@@ -149,17 +156,23 @@ class Effects:
 
     def _set_timer(self, effect: SetTimer, traceparent: str) -> None:
         self._cancel_timer(CancelTimer(effect.name), traceparent)
-        timer = self._timers[effect.name] = _Timer(effect.at)
+        # The messages of the same events go out only now, so their answers come later as well.
+        timer = self._timers[effect.name] = _Timer(effect.at + _missed(self.waited))
         self._arm(effect.name, timer)
 
     def _arm(self, name: str, timer: _Timer) -> None:
         if self._timers.get(name) is not timer:
             return
-        left_s = (timer.at - self._clock.now()) / 1e9
+        now = self._clock.now()
+        if timer.due is not None and (missed := _missed(now - timer.due)):
+            timer.at = max(timer.at, now) + missed
+        left_s = (timer.at - now) / 1e9
         if left_s > 0:
             # The loop's clock may stand still while the computer sleeps, and ours is told in ns: so
             # it is looked at again.
-            timer.handle = self._loop.call_later(min(left_s, _TIMER_MAX_S), self._arm, name, timer)
+            wait_s = min(left_s, _TIMER_MAX_S)
+            timer.due = now + int(wait_s * 1e9)
+            timer.handle = self._loop.call_later(wait_s, self._arm, name, timer)
         else:
             timer.handle = None
             self._inbox.put(Item(TimerFired(name), timer=timer))
@@ -272,3 +285,8 @@ class Effects:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+def _missed(stalled_ns: int) -> int:
+    """By how much a timer is put off, ns, where the node stood still for so long."""
+    return min(stalled_ns, _STALL_NS_MAX) if stalled_ns > _STALL_NS else 0

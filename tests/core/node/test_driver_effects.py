@@ -79,6 +79,39 @@ def test_a_timer_that_is_cancelled_while_it_waits_in_the_inbox_does_not_fire():
     run(main())
 
 
+def test_a_timer_whose_events_were_long_on_their_way_to_the_disk_waits_as_much_longer():
+    """An attempt that a database holds up for 17 s would be over before its tasks went out."""
+
+    async def main():
+        script = {1: [SetTimer("timer", at(10))]}
+        async with Running(script, journal=SlowJournal(0)) as running:
+            running.journal.seconds = 17
+            running.driver.post(check_in(1))
+            await asyncio.sleep(26)
+            assert running.events == [check_in(1)]
+            await asyncio.sleep(20)
+            assert running.events == [check_in(1), TimerFired("timer")]
+            assert running.toy.events[-1][1] >= at(27)
+
+    run(main())
+
+
+def test_a_node_that_stood_still_takes_what_came_meanwhile_before_its_timers_fire():
+    async def main():
+        async with Running({1: [SetTimer("timer", at(10))]}) as running:
+            await running.tell(check_in(1))
+            await asyncio.sleep(5)
+            asyncio.get_running_loop().seconds += 17  # as when the process is stopped
+            await asyncio.sleep(0)
+            await running.tell(check_in(2))  # read from its socket only now
+            assert running.events == [check_in(1), check_in(2)]
+            await asyncio.sleep(60)
+            assert running.events[2:] == [TimerFired("timer")]
+            assert at(32) < running.toy.events[-1][1] < at(36)
+
+    run(main())
+
+
 def test_timers_end_with_the_node():
     async def main():
         async with Running({1: [SetTimer("timer", at(10))]}) as running:
