@@ -390,8 +390,8 @@ _NUMPY_HINTS = {
         "its shape depends on the data; use np.sort and compare neighbours",
     ),
     **dict.fromkeys(
-        ("svd", "eig", "eigh", "eigvals", "eigvalsh", "qr", "pinv", "lstsq", "matrix_rank"),
-        "solve, inv, det, slogdet and cholesky are there; factor outside the compiled function",
+        ("eig", "eigvals", "lstsq"),
+        "of symmetric matrices use np.linalg.eigh; for least squares np.linalg.pinv(a) @ b",
     ),
     "vectorize": "use dl.vmap, or write it on whole arrays",
     "put_along_axis": "assign instead: x[i, j] = values with arrays of places",

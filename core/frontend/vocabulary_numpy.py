@@ -17,7 +17,7 @@ from . import arithmetic, changes, elementwise, linear, reductions, shapes, syst
 from .arithmetic import tensor
 from .complexes import fourier
 from .complexes import functions as complex_functions
-from .definitions import arrays, grids, matrices, numbers, orders, signals, statistics
+from .definitions import arrays, grids, matrices, numbers, orders, signals, spectra, statistics
 from .elementwise import array, binary, floats, logical, whole
 from .elementwise import numbers as of_numbers
 from .values import Once, Tensor, Text, is_static
@@ -239,6 +239,7 @@ _LINALG: tuple[Named, ...] = (
     (np.linalg.slogdet, systems.slogdet),
     (np.linalg.multi_dot, systems.multi_dot),
     *_definitions(matrices, "norm matrix_power tensorsolve tensorinv", np.linalg),
+    *_definitions(spectra, "qr eigh eigvalsh svd svdvals pinv matrix_rank cond", np.linalg),
     *_definitions(matrices, "vector_norm matrix_norm cross vecdot", np.linalg),
     *_definitions(arrays, "matrix_transpose", np.linalg),
     *_some(np.linalg, matmul=linear.matmul, outer=linear.outer, tensordot=linear.tensordot),
@@ -373,6 +374,9 @@ NOTES = {
     "np.linalg.inv": "NaN where it is singular",
     "np.linalg.matrix_norm": "no norm of singular values",
     "np.linalg.norm": "no matrix norm of singular values (`2`, `-2`, `'nuc'`)",
+    "np.linalg.eigh": "vectors up to their signs; NaN where it does not converge",
+    "np.linalg.svd": "vectors up to their signs; those that complete a basis have no slope",
+    "np.linalg.pinv": "one `rcond` for all matrices",
     "np.linalg.solve": "NaN where it is singular",
     "np.pad": "modes constant, empty, edge, reflect, symmetric, wrap",
     "np.partition": "sorted throughout",

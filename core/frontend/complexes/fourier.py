@@ -251,18 +251,22 @@ def ihfft(s: Specialiser, a: Any, n: Any = None, axis: Any = -1, norm: Any = Non
     return s.call(np.conjugate, rfft(s, a, n, axis, _swapped(s, norm)))
 
 
-def _axes(s: Specialiser, a: Any, sizes: Any, axes: Any) -> list[tuple[Any, int]]:
+def _axes(
+    s: Specialiser, a: Any, sizes: Any, axes: Any, real: bool = False
+) -> list[tuple[Any, int]]:
     """(length or None, axis) of a transform over several axes, as NumPy pairs them."""
     value = elementwise.array(s, a)
     shape = complexes.shape_of(value)
-    real = value.re if type(value) is Complex else value
+    part = value.re if type(value) is Complex else value
     given = None if sizes is None else list(operators.static_ints(s, sizes, "a length"))
     if axes is None:
         places = range(-len(shape if given is None else given), 0)
     else:
         places = operators.static_ints(s, axes, "an axis")  # type: ignore[assignment]
-    found = [shapes.axis_of(s, real, k) for k in places]
+    found = [shapes.axis_of(s, part, k) for k in places]
     lengths = [None] * len(found) if given is None else [None if n == -1 else n for n in given]
+    if not found and real:
+        raise s.error("DL113", "a Fourier transform fails: ValueError: at least one axis is needed")
     if len(lengths) != len(found):
         raise s.error("DL113", "a Fourier transform fails: ValueError: as many sizes as axes")
     return list(zip(lengths, found, strict=True))
@@ -281,7 +285,7 @@ def ifftn(spec: Specialiser, a: Any, s: Any = None, axes: Any = None, norm: Any 
 
 
 def rfftn(spec: Specialiser, a: Any, s: Any = None, axes: Any = None, norm: Any = None) -> Any:
-    *others, (n, axis) = _axes(spec, a, s, axes)
+    *others, (n, axis) = _axes(spec, a, s, axes, True)
     a = rfft(spec, a, n, axis, norm)
     for n, axis in reversed(others):
         a = fft(spec, a, n, axis, norm)
@@ -289,7 +293,7 @@ def rfftn(spec: Specialiser, a: Any, s: Any = None, axes: Any = None, norm: Any 
 
 
 def irfftn(spec: Specialiser, a: Any, s: Any = None, axes: Any = None, norm: Any = None) -> Any:
-    *others, last = _axes(spec, a, s, axes)
+    *others, last = _axes(spec, a, s, axes, True)
     for n, axis in others:
         a = ifft(spec, a, n, axis, norm)
     return irfft(spec, a, *last, norm)
