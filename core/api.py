@@ -134,9 +134,9 @@ class Compiled:
             return self.__wrapped__(*(a.value if isinstance(a, Static) else a for a in args))
         leaves, structure = flatten(args)
         entry = self._entry(leaves, structure)
-        passed = [v for k, v in enumerate(leaves) if k not in entry.traced.static]
-        given = [np.asarray(v) for v in passed]
         traced = entry.traced
+        passed = traced.passed(leaves)
+        given = [np.asarray(v) for v in passed]
         if not traced.changed:
             return traced.as_python(traced.checked(entry.run(*given)))
         targets = in_place.targets(traced, passed)
@@ -256,6 +256,8 @@ def _key(leaf: Any) -> Any:
 def _donated(traced: Traced, donate: Sequence[int]) -> frozenset[int]:
     """Arguments' numbers to parameters' numbers."""
     out: set[int] = set()
+    if traced.packs:  # Donating saves memory, and is nobody's duty.
+        return frozenset()
     leaf = param = 0
     for k, child in enumerate(traced.in_structure.children):
         for _ in range(child.leaves):

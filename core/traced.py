@@ -7,6 +7,7 @@ or from an earlier call, does not need it.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import types
 from collections.abc import Callable, Sequence
@@ -147,6 +148,25 @@ def _is_read_only(buffer: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Pack:
+    """Leaves of nested lists that a program has as one array.
+
+    Attributes:
+        first: the first leaf; they follow each other.
+        shape: of the lists.
+        dtype: of the array.
+    """
+
+    first: int
+    shape: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
 class Traced:
     """A specialised program.
 
@@ -162,6 +182,8 @@ class Traced:
             follows the function's own results, in this order.
         faults: the errors that the program may meet (`faults`).
         hidden: how many results follow those: the fault code, and what errors mention.
+        packs, packed_results: leaves of the arguments, and of the result, that are one parameter or
+            result of the program.
     """
 
     function: Function
@@ -174,6 +196,8 @@ class Traced:
     changed: tuple[int, ...] = ()
     faults: tuple[Fault, ...] = ()
     hidden: int = 0
+    packs: tuple[Pack, ...] = ()
+    packed_results: tuple[Pack, ...] = ()
 
     def arguments(self, *args: Any) -> list[Any]:
         """The leaves that the program takes, of arguments like those that it was traced for."""
@@ -183,7 +207,38 @@ class Traced:
                 f"`{self.function.name}` takes arguments of another structure: {structure}",
                 "pass arguments like those that it was compiled for",
             )
-        return [v for k, v in enumerate(leaves) if k not in self.static]
+        return self.passed(leaves)
+
+    def passed(self, leaves: Sequence[Any]) -> list[Any]:
+        """What the program takes of the leaves of its arguments."""
+        if not self.packs:
+            return [v for k, v in enumerate(leaves) if k not in self.static]
+        out: list[Any] = []
+        packs = {p.first: p for p in self.packs}
+        k = 0
+        while k < len(leaves):
+            if (pack := packs.get(k)) is not None:
+                values = np.array(leaves[k : k + pack.size], pack.dtype)
+                out.append(values.reshape(pack.shape))
+                k += pack.size
+                continue
+            if k not in self.static:
+                out.append(leaves[k])
+            k += 1
+        return out
+
+    def _leaves(self, arrays: Sequence[Any], present: bool) -> list[Any]:
+        """The leaves of the result; `present`: as Python has them."""
+        packs = {p.first: p for p in self.packed_results}
+        out: list[Any] = []
+        for array in arrays[: len(arrays) - len(self.changed)]:
+            kind = self.kinds[len(out)] if present else ARRAY
+            if len(out) in packs:
+                flat = np.asarray(array).ravel()
+                out += flat.tolist() if kind < SCALAR else list(flat)
+            else:
+                out.append(_PRESENT[kind](np.asarray(array)))
+        return out
 
     def checked(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """The program's results less the hidden ones.
@@ -203,6 +258,8 @@ class Traced:
 
     def result(self, arrays: Sequence[Any]) -> Any:
         """The program's results (`checked` before) as the function's result."""
+        if self.packed_results:
+            return tree.unflatten(self.out_structure, self._leaves(arrays, False))
         return tree.unflatten(self.out_structure, arrays[: len(arrays) - len(self.changed)])
 
     def as_python(self, arrays: Sequence[Any]) -> Any:
@@ -211,6 +268,8 @@ class Traced:
         A leaf that is one of several kinds, as the program takes its path, is a NumPy scalar, or a
         Python number where no path gives another one.
         """
+        if self.packed_results:
+            return tree.unflatten(self.out_structure, self._leaves(arrays, True))
         arrays = arrays[: len(arrays) - len(self.changed)]
         if self.kinds.count(ARRAY) != len(self.kinds):
             arrays = [

@@ -29,6 +29,7 @@ from .values import (
     Method,
     NotKnown,
     Once,
+    Picked,
     Tensor,
     Text,
     describe,
@@ -497,7 +498,7 @@ def unknown(s: Specialiser, f: Any) -> Exception:
 
 def attribute(s: Specialiser, value: Any, name: str) -> Any:
     kind = type(value)
-    if kind is Tensor:
+    if kind is Tensor or kind is Picked:
         from . import vocabulary
 
         return vocabulary.tensor_attribute(s, value, name)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..errors import ProgramError
 from ..ir import DType, TensorType, Value
-from . import complexes, containers, hir, joins, stores
+from . import complexes, containers, hir, joins, stacks, stores
 from .choices import Functions, Path, is_function, may_be_carried
 from .joins import Slot
 from .scope import Scope
-from .values import Choice, Tensor, Unbound, is_number
+from .values import Choice, Tensor, Unbound, Whole, is_number
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -64,10 +64,13 @@ class Carries:
         self.aliases: dict[Any, Any] = {}
         #: Late names that the body leaves without a value, and why.
         self.unset: dict[str, Unbound] = {}
-        #: The containers that the loop changes, by the hidden name of what they hold.
+        #: The containers that the loop changes, or groups of them, by the hidden name of what they
+        #: hold.
         self.contents: dict[str, Any] = {}
         #: Containers whose places do not keep them: they are carried item by item, by id.
         self.deep: set[int] = set()
+        #: The index of a round.
+        self.index: tuple[Value, ...] = ()
         for name in carried:
             value = self.before.get(name)
             if name in self.before and type(value) is not Unbound:
@@ -113,8 +116,10 @@ class Carries:
         return containers.flatten(self.s, value, scope, self.deep, name in self.contents)
 
     def called(self, name: str) -> str:
-        owner = self.contents.get(name)
-        return joins.called(name if owner is None else containers.name_of(self.before, owner))
+        unit = self.contents.get(name)
+        if unit is None:
+            return joins.called(name)
+        return joins.called(containers.name_of(self.before, stacks.members(unit)[0]))
 
     def runs_surely(self) -> None:
         """A loop that runs at least once may be the first to set a name.
@@ -147,7 +152,7 @@ class Carries:
             return Functions(value.functions)
         if kept and type(value) is Tensor and stores.is_array(value):
             return value
-        return joins.slot_of(self.s, value) if type(value) is Tensor else value
+        return joins.slot_of(self.s, value) if type(value) in (Tensor, Whole) else value
 
     def enter(self) -> list[Value]:
         """Names as the body finds them, at a round's start; gives the carries' parameters."""
@@ -171,11 +176,12 @@ class Carries:
             made = containers.rebuilt(self.s, self.structures[name], values)
             variables[name] = copies.note(made, values, self.sources(name), name in self.contents)
             if name in self.contents:
-                containers.put(self.s, self.contents[name], made)
+                self.put(name, made)
         for name in self.late:
             if type(variables.get(name)) is not Unbound:  # That says more of why it has no value.
                 variables.pop(name, None)
         self.frame.vars = variables
+        self.s.scope.inputs = (*self.index, *params, *memories)
         return [*params, *memories]
 
     def sources(self, name: str) -> list[tuple[Any, Scope | None]]:
@@ -223,8 +229,9 @@ class Carries:
             if memory not in self.changed:
                 self.changed.append(memory)
                 settled = False
-        for name, owner in self.contents.items():
-            self.frame.vars[name] = scope.contents.get(id(owner), (owner, self.before[name]))[1]
+        for name, unit in self.contents.items():
+            with self.s.inside(scope):
+                self.frame.vars[name] = stacks.content(self.s, unit, scope.contents)
         for name in self.names:
             end = self.frame.vars.get(name)
             if name not in self.frame.vars:
@@ -297,15 +304,37 @@ class Carries:
 
     def found(self, scope: Scope) -> bool:
         """Takes up the containers that a round changed; whether there are new ones."""
-        known = {id(owner) for owner in self.contents.values()}
-        new = [owner for key, (owner, _) in scope.contents.items() if key not in known]
-        for owner in new:
-            name = f"$content{id(owner)}"
-            self.contents[name] = owner
-            self.before[name] = owner.copy()
+        known = {id(v): n for n, u in self.contents.items() for v in stacks.members(u)}
+        new = False
+        for unit in stacks.units(self.s, scope.contents):
+            members = stacks.members(unit)
+            if all(id(v) in known for v in members):
+                continue
+            for name in {known[id(v)] for v in members if id(v) in known}:
+                self.drop(name)
+            name = f"$content{id(members[0])}"
+            self.contents[name] = unit
+            self.before[name] = stacks.content(self.s, unit, {})
             self.names.append(name)
             self.start(name)
-        return bool(new)
+            new = True
+        return new
+
+    def drop(self, name: str) -> None:
+        """Forgets a container that is part of a group now."""
+        self.names.remove(name)
+        for known in (self.contents, self.before, self.leaves, self.structures):
+            del known[name]
+        self.starting.pop(name, None)
+        self.ending.pop(name, None)
+
+    def put(self, name: str, content: Any) -> None:
+        """Puts what a container holds in place."""
+        unit = self.contents[name]
+        if type(unit) is stacks.Group:
+            stacks.put(self.s, unit, content.value, self.leaves[name][0].kind)
+        else:
+            containers.put(self.s, unit, content)
 
     def paired(self, name: str, end: Any) -> bool:
         """Carries complex numbers as pairs; whether that changes what a name is carried as."""
@@ -403,7 +432,7 @@ class Carries:
             made = containers.rebuilt(self.s, self.structures[name], values)
             copies.note(made, values, self.sources(name), name in self.contents)
             if name in self.contents:
-                containers.put(self.s, self.contents[name], made)
+                self.put(name, made)
                 del self.before[name]
             else:
                 self.before[name] = made

@@ -143,6 +143,11 @@ class Carrier:
     def collect(self, value: Any) -> bool:
         """Notes the path's values in a value; whether there are any."""
         if type(value) is Tensor:
+            if value.part is not None and not value.seen:
+                if value.part.whole.value in self.made:
+                    text = "a function that a path chose holds an item of a list changed there"
+                    raise value.part.s.static_needed(text, "pass the item as an argument")
+                return False
             if value.value in self.made:
                 self.needed[value.value] = value
                 return True

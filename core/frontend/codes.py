@@ -27,5 +27,6 @@ CODES = MappingProxyType(
         "DL119": "values that do not fit an operation",
         "DL120": "a type rule of the IR",
         "DL121": "a fault of the compiler",
+        "DL122": "a program that is unrolled too far",
     }
 )

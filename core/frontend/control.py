@@ -23,6 +23,7 @@ from . import (
     joins,
     operators,
     raises,
+    stacks,
     statements,
     stores,
 )
@@ -161,7 +162,7 @@ class _Join:
         #: The arrays that the slots may be: each with the columns of leaves that it stands in.
         self.columns = stores.Columns(s)
         #: The containers that the paths changed, and their joined contents.
-        self.filled: list[tuple[Any, Any]] = []
+        self.filled: list[tuple[Any, Any, int]] = []
         self.copies = containers.Copies(s)
         kept = frozenset(n for n in names if all(type(e.get(n)) is not Unbound for e in ends))
         kept = frozenset(n for n in kept if all(n in e for e in ends))
@@ -235,13 +236,34 @@ class _Join:
 
     def contents(self, names: Mapping[str, Any], where: Sequence[str]) -> None:
         """Joins what the paths' containers hold."""
-        found = {k: c[0] for scope in self.scopes for k, c in scope.contents.items()}
-        for key, owner in found.items():
-            values = [scope.contents.get(key, (owner, owner))[1] for scope in self.scopes]
-            joined = self.value(containers.name_of(names, owner), values, where, content=True)
+        for unit in self.units():
+            values = []
+            for scope in self.scopes:
+                with self.s.inside(scope):
+                    values.append(stacks.content(self.s, unit, scope.contents))
+            name = containers.name_of(names, stacks.members(unit)[0])
+            joined = self.value(name, values, where, content=True)
             if type(joined) is Unbound:
                 raise self.s.error(joined.code, joined.message, joined.hint)
-            self.filled.append((owner, joined))
+            kind = self.slots[-1].kind if type(unit) is stacks.Group else 0
+            self.filled.append((unit, joined, kind))
+
+    def units(self) -> list[Any]:
+        """The containers that the paths changed, each once; of groups that overlap, the lists."""
+        found = [unit for scope in self.scopes for unit in stacks.units(self.s, scope.contents)]
+        units: dict[tuple[int, ...], Any] = {}
+        taken: set[int] = set()
+        for unit in sorted(found, key=lambda u: type(u) is not stacks.Group):
+            members = stacks.members(unit)
+            if not any(id(v) in taken for v in members):
+                units[tuple(map(id, members))] = unit
+                taken.update(map(id, members))
+            elif type(unit) is stacks.Group and tuple(map(id, members)) not in units:
+                for v in members:
+                    if id(v) not in taken:
+                        units[(id(v),)] = v
+                        taken.add(id(v))
+        return list(units.values())
 
     def leaf(self, column: Sequence[Any]) -> Any:
         joined = column[0]
@@ -377,9 +399,12 @@ class _Join:
 
     def fill(self, results: Sequence[Value]) -> None:
         """Puts the joined contents of containers in place."""
-        for owner, content in self.filled:
+        for unit, content, kind in self.filled:
             given = content(results) if type(content) is _Later else content
-            containers.put(self.s, owner, given)
+            if type(unit) is stacks.Group:
+                stacks.put(self.s, unit, given.value, kind)
+            else:
+                containers.put(self.s, unit, given)
 
 
 def choose(

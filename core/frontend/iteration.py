@@ -11,13 +11,16 @@ import numpy as np
 
 from ..complex_numbers import Complex
 from . import arithmetic, complexes, indexing, operators, stores
-from .values import Indexed, Once, Tensor, TensorRange, describe, is_number
+from .values import Indexed, Once, Picked, Tensor, TensorRange, describe, is_number
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
 
 #: A loop over more items than this is not unrolled.
 UNROLL_MAX = 1000
+
+#: Shorter lists are gone through item by item, whatever they hold.
+LOOP_MIN = 8
 
 #: Known numbers cost nothing to the program, but a range may be absurdly long.
 _NUMBERS_MAX = 1_000_000
@@ -153,6 +156,14 @@ def as_indexed(s: Specialiser, value: Any) -> Indexed | None:
         return value
     if isinstance(value, range):
         return Indexed(len(value), lambda s, i: place(s, value.start, i, value.step))
+    if type(value) is Picked:
+        return Indexed(value.length, lambda s, i: s.subscript(value, i))
+    if s.stacking and type(value) is list and len(value) >= LOOP_MIN:
+        from . import stacks
+
+        if stacks.regular(value) is not None:
+            return Indexed(len(value), lambda s, i: s.subscript(value, i))
+        return None
     if type(value) in (Tensor, Complex) or isinstance(value, np.ndarray):
         shape = complexes.shape_of(value)
         if not shape:

@@ -16,7 +16,7 @@ from ..traced import SCALAR, same_static
 from . import arithmetic, hir, liveness
 from .choices import Functions
 from .stores import is_array
-from .values import Tensor, describe, is_number, kind_of
+from .values import Tensor, Whole, describe, is_number, kind_of
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -41,6 +41,8 @@ def slot_of(s: Specialiser, leaf: Any) -> Slot:
     """The slot that a number fits in."""
     if type(leaf) is Slot:
         return leaf
+    if type(leaf) is Whole:
+        return Slot(leaf.type, leaf.kind)
     dtype, _ = arithmetic.dtype_of(s, leaf)
     return Slot(TensorType(dtype, arithmetic.shape_of(leaf)), kind_of(leaf))
 
@@ -56,13 +58,11 @@ def join_leaf(s: Specialiser, a: Any, b: Any) -> tuple[bool, Any]:
         return False, None
     if type(a) is not Slot and type(b) is not Slot:
         if type(a) is Tensor and type(b) is Tensor:
-            if a is b:
-                return True, a
-            if not (is_array(a) or is_array(b)) and a.value is b.value:
+            if _is_same_number(a, b):
                 return True, a if a.kind == b.kind else Tensor(a.value, kind=a.kind | b.kind)
         elif type(a) is not Tensor and type(b) is not Tensor and same_static(a, b):
             return True, a
-    if not ((type(a) is Slot or is_number(a)) and (type(b) is Slot or is_number(b))):
+    if not (_has_slot(a) and _has_slot(b)):
         return False, None
     x, y = slot_of(s, a), slot_of(s, b)
     if x.type.shape != y.type.shape:
@@ -81,8 +81,23 @@ def join_leaf(s: Specialiser, a: Any, b: Any) -> tuple[bool, Any]:
     return False, None
 
 
+def _has_slot(leaf: Any) -> bool:
+    return type(leaf) in (Slot, Whole) or is_number(leaf)
+
+
+def _is_same_number(a: Tensor, b: Tensor) -> bool:
+    one, other = a.part, b.part
+    if one is not None or other is not None:  # Read in the region that it is a part of.
+        if one is None or other is None:
+            return False
+        return one.whole is other.whole and one.place == other.place
+    return not (is_array(a) or is_array(b)) and a.value is b.value
+
+
 def fill(s: Specialiser, leaf: Any, slot: Slot) -> Value:
     """A leaf as a value of its slot's type."""
+    if type(leaf) is Whole:
+        return arithmetic.convert(s, leaf.value, slot.type.dtype)
     return arithmetic.materialise(s, leaf, slot.type.dtype, slot.type.shape)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ProgramError
 from ..ir import DType, Value
-from . import arithmetic, containers, hir, iteration, operators, raises, statements, stores
+from . import arithmetic, containers, hir, iteration, limits, operators, raises, statements, stores
 from .carries import Carries, LoopMismatch
 from .control import Run, boolean, branch
 from .scope import Scope, close, free_values, union
@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
     source = s.eval(node.iterable, frame)
     s.at(node.iterable.loc)
-    if type(source) is list or (type(source) is Once and (source.sources or source.computes)):
+    live = type(source) is list or (type(source) is Once and (source.sources or source.computes))
+    if live and not _may_loop(s, source):
         _unroll_live(s, node, frame, source)
         return
+    origin, lists = source, iteration.sources_of(source)
     source = iteration.drawn(s, source)
     if isinstance(source, TensorRange):
         _range_region(s, node, frame, source)
@@ -43,7 +45,7 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
         return
     small = indexed.length <= 1
     if small or (id(node) in s.unrolled and indexed.length <= iteration.UNROLL_MAX):
-        _unroll(s, node, frame, indexed)
+        _unroll_again(s, node, frame, indexed, origin, lists)
         return
     from .specialise import StaticNeeded
 
@@ -54,6 +56,8 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
         _index_region(s, node, frame, zero, bound, lambda i: indexed.item(s, i), True)
     except ProgramError as e:
         # The index known, the body may well compile; if not, its first round says the same.
+        if e.code == "DL122":
+            raise
         if indexed.length > iteration.UNROLL_MAX:
             if not isinstance(e, StaticNeeded | LoopMismatch):
                 raise
@@ -63,11 +67,37 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
         s.restore(state)
         s.unrolled.add(id(node))
         frame.vars = before
-        _unroll(s, node, frame, indexed)
+        _unroll_again(s, node, frame, indexed, origin, lists)
 
 
-def _unroll(s: Specialiser, node: hir.For, frame: Frame, indexed: Indexed) -> None:
-    _rounds(s, node, frame, (partial(indexed.item, s, k) for k in range(indexed.length)))
+def _may_loop(s: Specialiser, source: Any) -> bool:
+    """Whether a list, or what an iterator draws from, may be gone through by an index."""
+    if not s.stacking or (type(source) is Once and source.computes):
+        return False
+    return all(iteration.as_indexed(s, v) is not None for v in iteration.sources_of(source))
+
+
+def _unroll_again(
+    s: Specialiser,
+    node: hir.For,
+    frame: Frame,
+    indexed: Indexed,
+    origin: Any,
+    lists: Sequence[list[Any]],
+) -> None:
+    """After its region failed."""
+    if type(origin) is list:
+        _unroll_live(s, node, frame, origin)
+        return
+    sizes = [len(v) for v in lists]
+
+    def rounds() -> Iterator[Callable[[], Any]]:
+        for k in range(indexed.length):
+            if [len(v) for v in lists] != sizes:
+                raise iteration.changed_meanwhile(s)
+            yield partial(indexed.item, s, k)
+
+    _rounds(s, node, frame, rounds())
 
 
 def _unroll_live(s: Specialiser, node: hir.For, frame: Frame, source: Any) -> None:
@@ -92,21 +122,23 @@ def _rounds(
     s: Specialiser, node: hir.For, frame: Frame, items: Iterable[Callable[[], Any]]
 ) -> None:
     """One round after the other; the item of each is made in it."""
-    for item in items:
+    with limits.unrolled(s, node.loc):
+        for item in items:
 
-        def body(item: Callable[[], Any] = item) -> None:
-            s.at(node.iterable.loc)
-            statements.assign(s, node.target, item(), frame)
-            statements.run(s, node.body, frame)
+            def body(item: Callable[[], Any] = item) -> None:
+                s.at(node.iterable.loc)
+                statements.assign(s, node.target, item(), frame)
+                statements.run(s, node.body, frame)
 
-        if node.stop is not None:
-            stop = operators.condition(s, frame.vars[node.stop])
-            if stop is True:
-                return
-            if stop is not False:
-                branch(s, stop, (lambda: None, body), frame, node)
-                continue
-        body()
+            limits.count(s)
+            if node.stop is not None:
+                stop = operators.condition(s, frame.vars[node.stop])
+                if stop is True:
+                    return
+                if stop is not False:
+                    branch(s, stop, (lambda: None, body), frame, node)
+                    continue
+            body()
 
 
 def _range_region(s: Specialiser, node: hir.For, frame: Frame, source: TensorRange) -> None:
@@ -219,6 +251,7 @@ def _unroll_while(
     s: Specialiser, node: hir.While, frame: Frame, test: Run, body: Callable[[], None]
 ) -> None:
     for _ in range(iteration.UNROLL_MAX):
+        s.tally[0] += 1
         scope = s.scope
         with s.inside(s.new_scope(), faults=True) as trial:
             truth = operators.condition(s, test())
@@ -268,6 +301,7 @@ class _For(Carries):
         s = self.s
         for _ in range(_ROUNDS_MAX):
             index = Value(self.bounds[0].type)
+            self.index = (index,)
             s.natural.index(index, *self.bounds)
             with s.inside(s.new_scope(), changes=True) as scope:
                 params = self.enter()

@@ -14,7 +14,7 @@ from ..complex_numbers import Complex
 from ..ir import Value
 from ..traced import ARRAY, BOOL, SCALAR
 from . import arithmetic, complexes, pynumbers, sharing
-from .values import Choice, NotKnown, Tensor, Text, describe, is_number, is_static, kind_of
+from .values import Choice, NotKnown, Picked, Tensor, Text, describe, is_number, is_static, kind_of
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -242,8 +242,9 @@ def _is(s: Specialiser, a: Any, b: Any) -> Any:
     if complexes.is_any(a) and complexes.is_any(b) and a is not b:
         raise s.needs_static(a if type(a) is Complex else b, "an operand of `is`")
     if type(a) is not Tensor:
-        if type(a) is Choice or type(b) is Choice:
-            raise s.needs_static(a if type(a) is Choice else b, "an operand of `is`")
+        for one, other in ((a, b), (b, a)):
+            if type(one) is Choice or (type(one) is Picked and isinstance(other, list | Picked)):
+                raise s.needs_static(one, "an operand of `is`")
         return a is b
     if isinstance(b, bool) and a.kind & BOOL:
         if a.kind != BOOL:

@@ -320,8 +320,11 @@ def _complex(result: complex) -> BaseException:
     return ArithmeticError(f"{text}: convert the base, complex(x) ** y")
 
 
-def check_index(s: Specialiser, index: Value, size: int, axis: int) -> None:
-    """IndexError where an index, before its wrap, does not lie in an axis of this size."""
+def check_index(s: Specialiser, index: Value, size: int, axis: int, text: str = "") -> None:
+    """IndexError where an index, before its wrap, does not lie in an axis of this size.
+
+    `text`: Python's words, by default NumPy's.
+    """
     faults = checks(s)
     low, high = s.natural.of(index)
     inside = -size <= low and high < size
@@ -331,7 +334,7 @@ def check_index(s: Specialiser, index: Value, size: int, axis: int) -> None:
 
     def make(numbers: Sequence[Any]) -> BaseException:
         at = numbers[0]
-        return IndexError(f"index {at} is out of bounds for axis {axis} with size {size}")
+        return IndexError(text or f"index {at} is out of bounds for axis {axis} with size {size}")
 
     ends = [index]
     if index.shape:

@@ -20,9 +20,11 @@ from .ranges import Ranges
 class Scope(Builder):
     """A builder that knows its constants and the ranges of whole numbers."""
 
-    def __init__(self, locs: tuple[Loc, ...], natural: Ranges) -> None:
+    def __init__(self, locs: tuple[Loc, ...], natural: Ranges, tally: list[int]) -> None:
         super().__init__((), locs)
         self.natural = natural
+        #: How many operations all scopes of the program were given.
+        self.tally = tally
         self.numbers: dict[tuple[DType, tuple[int, ...], bytes], Value] = {}
         self.arrays: dict[tuple[int, DType], tuple[Value, Any]] = {}
         #: Indices that are checked already, each with the size of its axis.
@@ -32,6 +34,8 @@ class Scope(Builder):
         #: Likewise the lists, dicts and sets (`containers`), and the region itself.
         self.contents: dict[int, tuple[Any, Any]] = {}
         self.region: Any = None
+        #: The parameters of the region that it is.
+        self.inputs: Sequence[Value] = ()
 
     def emit(
         self,
@@ -42,6 +46,7 @@ class Scope(Builder):
         locs: tuple[Loc, ...] | None = None,
     ) -> tuple[Value, ...]:
         results = super().emit(name, operands, attrs, regions, locs)
+        self.tally[0] += 1
         self.natural.note(name, operands, attrs or {}, results)
         return results
 

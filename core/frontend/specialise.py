@@ -38,14 +38,27 @@ from . import (
     hir,
     indexing,
     iteration,
+    limits,
     operators,
+    stacks,
     statements,
     stores,
 )
 from .raises import Faults, Raised, only_faults
 from .ranges import Ranges
 from .scope import Scope
-from .values import Activation, Closure, Frame, Once, Tensor, Text, Unbound, describe, is_static
+from .values import (
+    Activation,
+    Closure,
+    Frame,
+    Once,
+    Picked,
+    Tensor,
+    Text,
+    Unbound,
+    describe,
+    is_static,
+)
 
 #: Of a long chain of calls, how many an operation keeps at either end.
 _CHAIN_ENDS = 16
@@ -64,7 +77,19 @@ class Specialiser:
     def __init__(self) -> None:
         #: What is known of whole numbers; `value in natural`: it is not negative.
         self.natural = Ranges()
-        self.scope = Scope((), self.natural)
+        self.tally = [0]
+        self.scope = Scope((), self.natural, self.tally)
+        #: The scopes that are being built, outermost first.
+        self.open = [self.scope]
+        #: Lists of numbers are arrays where a loop needs it (`stacks`).
+        self.stacking = False
+        #: A list was indexed by a number of the program, which that may allow.
+        self.wants_stacks = False
+        #: How far it may be unrolled (`limits`).
+        self.size_max = limits.FIRST_MAX
+        #: The loops that are being unrolled; what those before made; the count at their end.
+        self.unrolling: list[Loc] = []
+        self.unrolled_size = self.unrolled_from = 0
         self.chain: tuple[Loc, ...] = ()
         self.loc: Loc | None = None
         #: The function that the program is made of, for errors about the call of it.
@@ -144,6 +169,7 @@ class Specialiser:
         self.scope, self.region = scope, containers.Region(changes)
         scope.region = scope.region or self.region
         self.faults = self.faults if changes or faults else None
+        self.open.append(scope)
         again, at = scope.changed, stores.mark(self)
         try:
             if again:
@@ -156,6 +182,7 @@ class Specialiser:
                 raise e.refused(self) from None
             raise
         finally:
+            self.open.pop()
             scope.contents = self.region.undo() or scope.contents
             self.scope, self.region, self.faults = before
             changed = stores.undo(self, at)
@@ -164,7 +191,7 @@ class Specialiser:
             raise stores.refuse_changes(self, changed)
 
     def new_scope(self) -> Scope:
-        return Scope(self.scope.locs, self.natural)
+        return Scope(self.scope.locs, self.natural, self.tally)
 
     def state(self) -> tuple[Any, ...]:
         kept = self.scope, self.region, self.chain, self.loc, dict(self.shared)
@@ -368,6 +395,8 @@ class Specialiser:
             return concatenators.joined(self, value, index)
         if type(value) is Text or type(index) is Text:
             raise operators.text_needed(self, "an index")
+        if type(value) is Picked and type(index) is int:
+            return stacks.picked(self, value, index)
         if is_static(index):
             if isinstance(value, np.ndarray) and not isinstance(index, tuple | list | np.ndarray):
                 return operators.python(self, lambda: value[index], "an index")
@@ -376,11 +405,16 @@ class Specialiser:
             return calls.item(self, value, index)
         if isinstance(value, np.ndarray):
             return indexing.subscript(self, arithmetic.tensor(self, value), index)
+        if self.stacking and choices.is_index(index) and isinstance(value, list | Picked):
+            item = stacks.picked(self, value, index)
+            if item is not None:
+                return item
         functions = isinstance(value, tuple | list) and all(map(choices.is_function, value))
         if functions and value and choices.is_index(index):
             return choices.picked(self, value, index)
         what = f"an index into {describe(value)}"
         hint = "stack the items with np.stack to index them in the running program"
+        self.wants_stacks = self.wants_stacks or type(value) is list
         raise self.needs_static(index, what, hint)
 
     def eval_slice(self, node: hir.Slice, frame: Frame) -> Any:
@@ -444,10 +478,12 @@ class Specialiser:
             generator = node.generators[depth]
             source = self.eval(generator.iterable, inner) if depth else first
             self.at(generator.iterable.loc)
-            for item in iteration.live(self, source):
-                statements.assign(self, generator.target, item, inner)
-                if all(self.static_condition(c, inner) for c in generator.conditions):
-                    generate(depth + 1)
+            with limits.unrolled(self, node.loc):
+                for item in iteration.live(self, source):
+                    limits.count(self)
+                    statements.assign(self, generator.target, item, inner)
+                    if all(self.static_condition(c, inner) for c in generator.conditions):
+                        generate(depth + 1)
 
         if node.kind is tuple:
 

@@ -17,6 +17,7 @@ from . import (
     arithmetic,
     calls,
     changes,
+    choices,
     complexes,
     containers,
     control,
@@ -26,10 +27,11 @@ from . import (
     operators,
     raises,
     sharing,
+    stacks,
     stores,
     vocabulary,
 )
-from .values import Error, Frame, Tensor, describe, is_static
+from .values import Error, Frame, Picked, Tensor, describe, is_static
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -119,9 +121,14 @@ def store(s: Specialiser, owner: Any, index: Any, value: Any) -> None:
             f" ({describe(owner)})",
             "copy it first: x = x.copy()",
         )
+    if type(owner) is Picked or (type(owner) is list and choices.is_index(index) and s.stacking):
+        if not stacks.store(s, owner, index, value):
+            raise s.needs_static(index, "the place of a store")
+        return
     if not isinstance(owner, list | dict):
         raise s.error("DL111", f"{describe(owner)} cannot be changed", "make a new one")
     if not is_static(index):
+        s.wants_stacks = s.wants_stacks or type(owner) is list
         raise s.needs_static(index, "the place of a store")
     containers.may_change(s, owner)
     operators.python(s, lambda: owner.__setitem__(index, value), "the store")
@@ -142,7 +149,7 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
         value = s.eval(node.value, frame)
         s.at(node.loc)
         made = updated(s, node.op, old, value)
-        if made is not old or not isinstance(owner, list | dict):
+        if made is not old or not isinstance(owner, list | dict | Picked):
             store(s, owner, index, made)
         return
     if not isinstance(target, hir.Name):

@@ -15,10 +15,11 @@ from .. import tree
 from ..errors import DelianError, ProgramError, TypeRuleError
 from ..ir import DType, Function, ListType, TensorType, Value
 from ..traced import ARRAY, Static, Traced, Transform, flatten, name_of
-from . import arithmetic, calls, complexes, stores
+from . import arithmetic, calls, complexes, limits, packing, stores
+from .limits import TooLong
 from .raises import Faults, Raised
 from .scope import free_values
-from .specialise import Specialiser
+from .specialise import Specialiser, StaticNeeded
 from .stores import Memory
 from .values import Tensor, describe, is_number, kind_of
 
@@ -55,7 +56,36 @@ def trace(
     Raises:
         ProgramError: the function cannot be compiled; says where, and what to do.
     """
+    arguments = specs, name, simplified, changes, raises, checks
+    try:
+        return _traced(f, False, limits.FIRST_MAX, *arguments)
+    except TooLong:
+        pass
+    try:
+        return _traced(f, True, limits.UNROLLED_MAX, *arguments)
+    except ProgramError as e:
+        if e.code == "DL122":
+            raise
+        try:  # What a loop that was unrolled leaves is known, and may be needed.
+            return _traced(f, False, limits.UNROLLED_MAX, *arguments)
+        except (ProgramError, TooLong):
+            raise e from None
+
+
+def _traced(
+    f: Callable[..., Any],
+    stacking: bool,
+    size_max: int,
+    specs: tuple[Any, ...],
+    name: str | None,
+    simplified: bool,
+    changes: bool,
+    raises: bool,
+    checks: bool,
+) -> Traced:
+    """One specialisation; raises TooLong where it should be another, with stacked lists."""
     s = Specialiser()
+    s.stacking, s.size_max = stacking, size_max
     s.faults = Faults(s) if raises else None
     s.checks = checks
     leaves, structure = flatten(tuple(specs))
@@ -65,7 +95,16 @@ def trace(
     abstract: list[Any] = []
     static = set()
     arguments: dict[int, Memory] = {}
+    packs = tuple(packing.of_arguments(leaves, structure)) if stacking and raises else ()
+    packed: dict[int, Tensor] = {}
+    for pack in packs:
+        params.append(Value(TensorType(DType.of(pack.dtype), pack.shape)))
+        param_names.append(packing.name(names[pack.first], pack))
+        packed |= packing.parts(s, params[-1], pack, kind_of(leaves[pack.first]))
     for k, leaf in enumerate(leaves):
+        if k in packed:
+            abstract.append(packed[k])
+            continue
         type_, kind = _type_of(leaf, names[k])
         if type_ is None:
             static.add(k)
@@ -79,13 +118,24 @@ def trace(
             arguments[len(params) - 1] = _argument(s, argument, names[k], changes, known)
         abstract.append(argument)
     args = tree.unflatten(structure, abstract)
+    s.scope.inputs = params
     with _deep_recursion(), _as_program_errors(s), np.errstate(all="ignore"):
         s.look(f)
         result = complexes.all_as_pairs(s, calls.call(s, f, args, {}))
         out, out_structure = tree.flatten(result)
         kinds = tuple(kind_of(v) if is_number(v) else 0 for v in out)
         paths = list(out_structure.paths())
-        results = [_result(s, v, p) for v, p in zip(out, paths, strict=True)]
+        packed_results = tuple(packing.of_results(out)) if stacking and raises else ()
+        results, result_names = [], []
+        wholes = {p.first: p for p in packed_results}
+        covered = {k for p in packed_results for k in range(p.first + 1, p.first + p.size)}
+        for k, (leaf, path) in enumerate(zip(out, paths, strict=True)):
+            if k in wholes:
+                results.append(leaf.part.whole.value)
+                result_names.append(packing.name(path, wholes[k]))
+            elif k not in covered:
+                results.append(_result(s, leaf, path))
+                result_names.append(path)
         changed = [k for k, m in arguments.items() if m.value is not params[k]]
         results += [arguments[k].value for k in changed]
         hidden = [] if s.faults is None else s.faults.results()
@@ -105,7 +155,7 @@ def trace(
         body,
         tuple(param_names),
         (
-            *(p or "result" for p in paths),
+            *(p or "result" for p in result_names),
             *(f"{param_names[k]} (changed)" for k in changed),
             *(f"fault {k}" if k else "fault" for k in range(len(hidden))),
         ),
@@ -123,6 +173,8 @@ def trace(
         tuple(changed),
         tuple(s.faults.table) if s.faults is not None else (),
         len(hidden),
+        packs,
+        packed_results,
     )
 
 
@@ -210,7 +262,11 @@ def _as_program_errors(s: Specialiser) -> Iterator[None]:
         raise s.error("DL120", e.message, e.hint) from e
     except Raised as e:
         raise e.refused(s) from None
-    except DelianError:
+    except StaticNeeded as e:
+        if s.wants_stacks and not s.stacking:
+            raise TooLong from e
+        raise
+    except (DelianError, TooLong):
         raise
     except RecursionError:
         raise s.error(

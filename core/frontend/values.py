@@ -28,7 +28,9 @@ from . import hir
 
 if TYPE_CHECKING:
     from .lenses import Lens
+    from .scope import Scope
     from .specialise import Specialiser
+    from .stacks import Part
     from .stores import Memory
 
 
@@ -56,9 +58,10 @@ class Tensor:
         own: when it was made, for an array that may be changed in place: negative where its
             elements lie in row-major order. 0 for a number, and where memory is not known.
         held, seen: the value that it had at that version of its memory.
+        part: where it is the element of a whole, which is read when it is wanted (`stacks`).
     """
 
-    __slots__ = ("held", "kind", "lenses", "memory", "own", "seen", "weak")
+    __slots__ = ("held", "kind", "lenses", "memory", "own", "part", "seen", "weak")
 
     def __init__(self, value: ir.Value, weak: bool = False, kind: int = 0) -> None:
         self.held = value
@@ -72,9 +75,12 @@ class Tensor:
         self.memory: Memory | None = None
         self.lenses: tuple[Lens, ...] = ()
         self.seen = 0
+        self.part: Part | None = None
 
     @property
     def value(self) -> ir.Value:
+        if self.part is not None:
+            return self.part.read(self)
         return self.held if self.memory is None else self.memory.read(self)
 
     @property
@@ -323,6 +329,42 @@ class Indexed:
         self.item = item
 
 
+class Whole:
+    """All numbers of nested lists as one array (`stacks`), and what each element is in Python.
+
+    `scope`: where it was computed.
+    """
+
+    __slots__ = ("kind", "scope", "value")
+
+    def __init__(self, value: ir.Value, kind: int, scope: Scope) -> None:
+        self.value = value
+        self.kind = kind
+        self.scope = scope
+
+    @property
+    def type(self) -> ir.TensorType:
+        return self.value.tensor
+
+
+class Picked:
+    """One of some lists of one shape: the running program knows which (`stacks`).
+
+    `base`: what the outermost list held when it was picked from. `places`: the indices so far.
+    """
+
+    __slots__ = ("base", "places", "shape")
+
+    def __init__(self, base: list[Any], places: tuple[Any, ...], shape: tuple[int, ...]) -> None:
+        self.base = base
+        self.places = places
+        self.shape = shape
+
+    @property
+    def length(self) -> int:
+        return self.shape[len(self.places)]
+
+
 #: What can become a constant of the program.
 NUMBERS = (bool, int, float, np.generic, np.ndarray)
 
@@ -338,7 +380,7 @@ def is_static(value: Any) -> bool:
     Functions are static: they are looked into when called.
     """
     kind = type(value)
-    if kind in (Tensor, Text, Error, TensorRange, Indexed, Once, Choice):
+    if kind in (Tensor, Text, Error, TensorRange, Indexed, Once, Choice, Picked, Whole):
         return False
     if kind in _ATOMS:
         return True
@@ -385,6 +427,8 @@ def describe(value: Any) -> str:
         return _cut(f"one of {', '.join(map(describe, value.functions))}")
     if isinstance(value, Once):
         return "an iterator"
+    if isinstance(value, Picked | Whole):
+        return "a list that the running program picks"
     if isinstance(value, TensorRange | Indexed):
         return "a range of the running program"
     if isinstance(value, tuple) and hasattr(value, "_fields"):

@@ -35,11 +35,12 @@ from . import (
     reductions,
     shapes,
     sharing,
+    stacks,
     taking,
 )
 from .complexes import attributes, rows
 from .definitions import arrays, orders
-from .values import Method, Tensor, describe, is_static
+from .values import Method, Picked, Tensor, describe, is_static
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -67,6 +68,7 @@ class Row:
     ) -> Any:
         from .calls import run_handler
 
+        args = stacks.as_lists(s, f, args)
         if self.gives is not None:
             args, kwargs = places.placed(f, self.handler, args, kwargs)
         if kwargs and kwargs.get("out") is not None and self.name.startswith("np."):
@@ -320,7 +322,10 @@ _INSTEAD = {
 }
 
 
-def tensor_attribute(s: Specialiser, x: Tensor, name: str) -> Any:
+def tensor_attribute(s: Specialiser, x: Tensor | Picked, name: str) -> Any:
+    if type(x) is Picked:
+        raise s.static_needed(f"`{name}` needs to know which list this is", "use np.array(rows)")
+    assert type(x) is Tensor
     if x.weak:
         return _python_attribute(s, x, name)
     found = PROPERTIES.get(name)

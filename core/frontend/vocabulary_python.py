@@ -24,6 +24,7 @@ from .values import (
     Indexed,
     Method,
     Once,
+    Picked,
     Tensor,
     TensorRange,
     Text,
@@ -41,7 +42,7 @@ _MISSING = object()
 
 
 def _len(s: Specialiser, value: Any) -> int:
-    if isinstance(value, Indexed):
+    if isinstance(value, Indexed | Picked):
         return value.length
     if type(value) is Tensor:
         if not value.shape:
@@ -270,6 +271,8 @@ def _class_of(value: Any) -> Any:
     """The class of a value other than a number of the running program."""
     if type(value) in (Closure, Method, Choice):
         return types.FunctionType
+    if type(value) is Picked:
+        return list
     return str if type(value) is Text else type(value)
 
 
@@ -284,6 +287,8 @@ def _isinstance(s: Specialiser, value: Any, classes: Any) -> bool:
         raise _of_several_classes(s, value)
     if type(value) is Text:
         return operators.python(s, lambda: issubclass(str, classes), "`isinstance`")  # type: ignore[no-any-return]
+    if type(value) is Picked:
+        return operators.python(s, lambda: issubclass(list, classes), "`isinstance`")  # type: ignore[no-any-return]
     if type(value) in (Closure, Method):
         return operators.python(  # type: ignore[no-any-return]
             s, lambda: issubclass(types.FunctionType, classes), "`isinstance`"

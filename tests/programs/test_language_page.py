@@ -20,6 +20,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "root": (np.float64(2.0), np.float64(1.0)),
     "scaled": (np.array([0.5, 2.0]), 0.7),
     "lower_upper": (np.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.3, 1.0, 5.0]]),),
+    "product": (np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.5, 1.0], [1.5, 2.0]])),
     "counted": (np.float64(1.5), np.int64(4)),
     "careful_root": (np.float64(2.0), np.float64(1e-13)),
     "interpreter": (np.float64(0.2), np.float64(1.7)),
