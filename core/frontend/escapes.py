@@ -190,3 +190,15 @@ def _without_idle_flags(block: hir.Block, tested: set[str]) -> hir.Block:
             s = replace(s, body=_without_idle_flags(s.body, tested))
         out.append(s)
     return tuple(out)
+
+
+def marked(block: hir.Block, flag: hir.Name) -> hir.Block:
+    """A loop's body that sets a flag before each `break` of that loop."""
+    out: list[hir.Statement] = []
+    for s in block:
+        if isinstance(s, hir.Escape) and s.kind == "break":
+            out.append(hir.Assign(s.loc, (flag,), hir.Constant(s.loc, True)))
+        elif isinstance(s, hir.If):
+            s = replace(s, then=marked(s.then, flag), otherwise=marked(s.otherwise, flag))
+        out.append(s)
+    return tuple(out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from types import FunctionType, MethodType
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from .. import tree
 from ..complex_numbers import Complex
 from ..ir import Value
 from ..traced import ARRAY, BOOL, SCALAR
-from . import arithmetic, complexes, pynumbers, sharing
+from . import arithmetic, complexes, pynumbers, sharing, special_methods
 from .values import Choice, NotKnown, Picked, Tensor, Text, describe, is_number, is_static, kind_of
 
 if TYPE_CHECKING:
@@ -104,10 +104,9 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     if type(a) is Text or type(b) is Text:
         return _written(s, op, a, b)
     function = BINARY[op]
-    name = function.__name__.rstrip("_")
-    found = _by_users_method(s, name, a, b)
-    if found is not _NOT_DEFINED:
-        return found
+    made = special_methods.binary(s, op, a, b)
+    if made is not NotImplemented:
+        return made
     if not (isinstance(a, list | tuple | str) or is_static((a, b))):
         raise _no_operator(s, op, a, b)
     result = python(s, lambda: function(a, b), f"`{op}`")
@@ -127,34 +126,11 @@ def _of_complex(a: Any, b: Any) -> bool:
     return complexes.is_operand(one) or isinstance(one, list | tuple)
 
 
-_NOT_DEFINED = object()
-
-
-def _by_users_method(s: Specialiser, name: str, a: Any, b: Any) -> Any:
-    """What a class of the user's makes of an operator; `_NOT_DEFINED` where it does not say."""
-    found = _user_method(a, f"__{name}__")
-    if found is not None:
-        return s.call(MethodType(found, a), b)
-    found = _user_method(b, f"__r{name}__")
-    if found is None:
-        return _NOT_DEFINED
-    numpys = kind_of(a) & (SCALAR | ARRAY) if is_number(a) else 0
-    defers = getattr(b, "__array_ufunc__", 0) is None or hasattr(b, "__array_priority__")
-    if numpys and not defers:
-        raise s.error(
-            "DL119",
-            f"NumPy gives `__r{name}__` of {describe(b)} one element after the other, as objects",
-            f"swap the operands, or say `__array_ufunc__ = None` in the class of {describe(b)}",
-        )
-    return s.call(MethodType(found, b), a)
-
-
 def _tensor_and_other(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     """A tensor beside something that is not a number: a nested list, or a user's class."""
-    name = BINARY[op].__name__.rstrip("_")
-    found = _by_users_method(s, name, a, b)
-    if found is not _NOT_DEFINED:
-        return found
+    made = special_methods.binary(s, op, a, b)
+    if made is not NotImplemented:
+        return made
     x, y = (_listed(s, v) for v in (a, b))
     if arithmetic.is_operand(x) and arithmetic.is_operand(y):
         return binary(s, op, x, y)
@@ -174,15 +150,6 @@ def _listed(s: Specialiser, value: Any) -> Any:
     return value
 
 
-def _user_method(owner: Any, name: str) -> FunctionType | None:
-    """A method that a user's class defines in Python."""
-    kind = type(owner)
-    if kind is Tensor or kind.__module__ in ("builtins", "numpy"):
-        return None
-    found = getattr(kind, name, None)
-    return found if isinstance(found, FunctionType) else None
-
-
 def unary(s: Specialiser, op: str, a: Any) -> Any:
     if op == "not":
         test = condition(s, a)
@@ -192,7 +159,7 @@ def unary(s: Specialiser, op: str, a: Any) -> Any:
     if type(a) is Complex:
         return complexes.unary(s, op, a)
     name = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}[op]
-    found = _user_method(a, name)
+    found = special_methods.find(a, name)
     if found is not None:
         return s.call(MethodType(found, a))
     return python(s, lambda: UNARY[op](a), f"`{op}`")
@@ -206,6 +173,12 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         return _contains(s, a, b, op)
     if _of_complex(a, b):
         return complexes.compare(s, op, a, b)
+    if not (is_static(a) and is_static(b)):
+        made = special_methods.compare(s, op, a, b)
+        if made is not NotImplemented:
+            return made
+        if op in ("==", "!=") and any(special_methods.find(v, "__eq__") for v in (a, b)):
+            return (a is b) is (op == "==")
     if type(a) is Tensor or type(b) is Tensor:
         x, y = _listed(s, a), _listed(s, b)
         if arithmetic.is_operand(x) and arithmetic.is_operand(y):
@@ -219,11 +192,8 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         raise s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}", hint)
     if type(a) is Text or type(b) is Text:
         raise text_needed(s, f"`{op}`")
-    found = _user_method(a, {"==": "__eq__", "!=": "__ne__"}.get(op, ""))
     if not (is_static(a) and is_static(b)):
-        if found is None or op not in ("==", "!="):
-            return _compare_trees(s, op, a, b)
-        raise s.needs_static(a, f"`{op}` of structures")
+        return _compare_trees(s, op, a, b)
     return python(s, lambda: COMPARE[op](a, b), f"`{op}`")
 
 
@@ -290,6 +260,11 @@ def _all_equal(s: Specialiser, pairs: Iterable[tuple[Any, Any]]) -> Any:
 
 
 def _contains(s: Specialiser, a: Any, b: Any, op: str) -> Any:
+    method = special_methods.find(b, "__contains__")
+    if method is not None:
+        test = condition(s, s.call(MethodType(method, b), a))
+        found = test if isinstance(test, bool) else Tensor(test, True)
+        return found if op == "in" else unary(s, "not", found)
     if isinstance(b, _VALUES):
         b = [*b]  # type: ignore[misc]
     among = isinstance(b, tuple | list | set | frozenset | range) and len(b) <= _IN_MAX
@@ -345,7 +320,7 @@ def condition(s: Specialiser, value: Any) -> bool | Value:
         return complexes.truth(s, value)  # type: ignore[no-any-return]
     if type(value) is Text:
         raise text_needed(s, "the truth of a text")
-    found = _user_method(value, "__bool__")
+    found = special_methods.find(value, "__bool__")
     if found is not None:
         return condition(s, s.call(MethodType(found, value)))
     if isinstance(value, np.ndarray) and value.size != 1:

@@ -27,6 +27,7 @@ from . import (
     operators,
     raises,
     sharing,
+    special_methods,
     stacks,
     stores,
     vocabulary,
@@ -181,7 +182,8 @@ def updated(s: Specialiser, op: str, old: Any, value: Any) -> Any:
             f"{describe(old)} is known while compiling, and cannot be changed in place",
             "copy it first: x = x.copy(), or write x = x + v",
         )
-    return operators.binary(s, op, old, value)
+    made = special_methods.in_place(s, op, old, value)
+    return operators.binary(s, op, old, value) if made is NotImplemented else made
 
 
 def _evaluate(s: Specialiser, node: hir.Evaluate, frame: Frame) -> None:

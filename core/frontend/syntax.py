@@ -284,25 +284,33 @@ class _Converter:
         test = self.expr(node.test)
         return hir.If(self.loc(node), test, self.block(node.body), self.block(node.orelse))
 
-    def statement_While(self, node: ast.While) -> hir.Statement:
-        if node.orelse:
-            return self.refuse_else(node.orelse[0], "while")
+    def statement_While(self, node: ast.While) -> hir.Block:
         loc, test, body = self.loc(node), self.expr(node.test), self.block(node.body)
+        before, body, after = self.loop_else(node, body)
         if any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test)):
             # The body sees what the test assigns, so the test moves into the body.
             leave = hir.If(test.loc, test, (), (hir.Escape(test.loc, "break", None),))
             test, body = hir.Constant(test.loc, True), (leave, *body)
-        return hir.While(loc, test, body, None)
+        return (*before, hir.While(loc, test, body, None), *after)
 
-    def statement_For(self, node: ast.For) -> hir.Statement:
-        if node.orelse:
-            return self.refuse_else(node.orelse[0], "for")
+    def statement_For(self, node: ast.For) -> hir.Block:
         target, iterable = self.target(node.target), self.expr(node.iter)
-        return hir.For(self.loc(node), target, iterable, self.block(node.body), None)
+        before, body, after = self.loop_else(node, self.block(node.body))
+        return (*before, hir.For(self.loc(node), target, iterable, body, None), *after)
 
-    def refuse_else(self, node: ast.stmt, kind: str) -> hir.Refused:
-        hint = "set a flag before `break` and test it after the loop"
-        return hir.Refused(self.loc(node), "DL102", f"{kind}-else cannot be compiled", hint)
+    def loop_else(
+        self, node: ast.For | ast.While, body: hir.Block
+    ) -> tuple[hir.Block, hir.Block, hir.Block]:
+        """The `else` of a loop: (before it, its body, after it). A flag says whether it broke."""
+        if not node.orelse:
+            return (), body, ()
+        loc, otherwise = self.loc(node), self.block(node.orelse)
+        flag = hir.Name(loc, f"$broke{node.lineno}.{node.col_offset}")
+        marked = escapes.marked(body, flag)
+        if marked == body:
+            return (), body, otherwise
+        start = hir.Assign(loc, (flag,), hir.Constant(loc, False))
+        return (start,), marked, (hir.If(loc, flag, (), otherwise),)
 
     def statement_Break(self, node: ast.Break) -> hir.Statement:
         return hir.Escape(self.loc(node), "break", None)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir import DType
 from ..traced import ARRAY
-from . import arithmetic, calls, iteration, operators, pynumbers, raises
+from . import arithmetic, calls, iteration, operators, pynumbers, raises, special_methods
 from .arithmetic import tensor
 from .complexes.python import CMATH, complex_of
 from .values import (
@@ -171,6 +171,9 @@ def _any(s: Specialiser, iterable: Any) -> Any:
 
 
 def _absolute(s: Specialiser, x: Any) -> Any:
+    method = special_methods.find(x, "__abs__")
+    if method is not None:
+        return s.call(types.MethodType(method, x))
     if type(x) is not Tensor:
         return operators.python(s, lambda: abs(x), "`abs`")
     return pynumbers.absolute(s, x) if x.weak else s.call(np.absolute, x)
@@ -360,6 +363,29 @@ def _replace(s: Specialiser, obj: Any, **changes: Any) -> Any:
     return operators.python(s, lambda: dataclasses.replace(obj, **changes), "`replace`")
 
 
+def _fields(s: Specialiser, obj: Any) -> Any:
+    return operators.python(s, lambda: dataclasses.fields(obj), "`fields`")
+
+
+def _astuple(s: Specialiser, obj: Any) -> Any:
+    return tuple(getattr(obj, f.name) for f in _flat_fields(s, obj))
+
+
+def _asdict(s: Specialiser, obj: Any) -> Any:
+    return s.own({f.name: getattr(obj, f.name) for f in _flat_fields(s, obj)})
+
+
+def _flat_fields(s: Specialiser, obj: Any) -> Any:
+    """The fields of a dataclass whose values are numbers: Python copies what they hold."""
+    fields = _fields(s, obj)
+    for f in fields:
+        value = getattr(obj, f.name)
+        if not (is_number(value) or isinstance(value, str | None)) or arithmetic.shape_of(value):
+            text = f"Python copies what the field `{f.name}` holds, {describe(value)}"
+            raise s.error("DL119", text, "take the fields: getattr(x, f.name) for f in fields(x)")
+    return fields
+
+
 def _slice(s: Specialiser, *bounds: Any) -> slice:
     return operators.python(s, lambda: slice(*bounds), "`slice`")  # type: ignore[no-any-return]
 
@@ -456,6 +482,9 @@ def rows() -> list[Row]:
         (functools.cache, "functools.cache", _cache),
         (functools.lru_cache, "functools.lru_cache", _cache),
         (dataclasses.replace, "dataclasses.replace", _replace),
+        (dataclasses.fields, "dataclasses.fields", _fields),
+        (dataclasses.asdict, "dataclasses.asdict", _asdict),
+        (dataclasses.astuple, "dataclasses.astuple", _astuple),
         (bool, "bool", _bool),
         (str, "str", _text(str)),
         (repr, "repr", _text(repr)),

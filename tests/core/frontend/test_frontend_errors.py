@@ -261,14 +261,6 @@ def global_statement(x, v, n):
     return v
 
 
-def loop_else(x, v, n):
-    for i in range(n):
-        v = v * i
-    else:
-        v = v + 1
-    return v
-
-
 def match_pattern(x, v, n):
     match {"a": v}:
         case {"a": y, **rest}:

@@ -1,0 +1,136 @@
+"""Operators of classes: Python's methods, reflected ones and fall-backs, of running numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import delian as dl
+import numpy as np
+import pytest
+from delian.core.errors import ProgramError
+
+
+@dataclasses.dataclass(frozen=True)
+class Length:
+    """Compares and adds with its like alone, and scales by numbers."""
+
+    v: Any
+
+    def __lt__(self, other: Any) -> Any:
+        return self.v < other.v if isinstance(other, Length) else NotImplemented
+
+    def __ge__(self, other: Any) -> Any:
+        return self.v >= (other.v if isinstance(other, Length) else other)
+
+    def __eq__(self, other: Any) -> Any:
+        return self.v == other.v if isinstance(other, Length) else NotImplemented
+
+    def __add__(self, other: Any) -> Any:
+        return Length(self.v + other.v) if isinstance(other, Length) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return Length(other + self.v)
+
+    def __mul__(self, other: Any) -> Any:
+        return Length(self.v * other)
+
+    __rmul__ = __mul__
+
+    def __iadd__(self, other: Any) -> Any:
+        return Length(self.v + 100 * other.v)
+
+    def __neg__(self) -> Any:
+        return Length(-self.v)
+
+    def __abs__(self) -> Any:
+        return Length(abs(self.v))
+
+    def __contains__(self, item: Any) -> Any:
+        return item < self.v
+
+    def __len__(self) -> int:
+        return 3
+
+    def __bool__(self) -> Any:
+        return self.v > 2
+
+
+class Longer(Length):
+    """Its reflected methods come first."""
+
+    def __radd__(self, other: Any) -> Any:
+        return Length(other.v * 1000 + self.v)
+
+    def __gt__(self, other: Any) -> Any:
+        return self.v > other.v + 10
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Pair:
+    a: Any
+    b: Any
+    name: str = dataclasses.field(default="", compare=False)
+
+
+def added_in_place(x: Any) -> Any:
+    w = Length(x)
+    w += Length(1.0)
+    return w.v
+
+
+def fields(x: Any) -> Any:
+    return [getattr(Pair(x, 1.0), f.name) for f in dataclasses.fields(Pair)][:2]
+
+
+PROGRAMS = {
+    "less": lambda x: Length(x) < Length(x + 1),
+    "greater by the reflected": lambda x: Length(x) > Length(x + 1),
+    "at least": lambda x: (Length(x) >= Length(2.0), Length(x) >= 3),
+    "at most by the reflected": lambda x: Length(x) >= 1,
+    "equal": lambda x: (Length(x) == Length(x), Length(x) != Length(x)),
+    "equal to another class": lambda x: (Length(x) == 2.5, Length(x) != 2.5),
+    "chained": lambda x: Length(0.0) < Length(x) < Length(x + 1),
+    "add": lambda x: (Length(x) + Length(2.0)).v,
+    "add by the reflected": lambda x: (1 + Length(x)).v,
+    "sum": lambda x: sum([Length(x), Length(x)], Length(0.0)).v,
+    "scale": lambda x: (2 * Length(x) * x).v,
+    "in place": added_in_place,
+    "unary": lambda x: ((-Length(x)).v, abs(Length(-x)).v),
+    "in": lambda x: (1 in Length(x), x not in Length(x)),
+    "truth": lambda x: 1.0 if Length(x) else 2.0,
+    "not": lambda x: not Length(x),
+    "derived first": lambda x: (Length(x) + Longer(1.0)).v,
+    "derived first in comparisons": lambda x: Length(x) < Longer(x + 1),
+    "generated comparison": lambda x: Pair(x, 1.0) == Pair(x, 1.0, "other"),
+    "generated difference": lambda x: Pair(x, 1.0) != Pair(x, 2.0),
+    "fields": fields,
+    "asdict": lambda x: dataclasses.asdict(Length(x)),
+    "astuple": lambda x: dataclasses.astuple(Pair(x, x + 1))[:2],
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("value", [2.5, -1.0])
+def test_as_in_python(name: str, value: float) -> None:
+    f = PROGRAMS[name]
+    got, want = dl.compile(f, backend="reference")(value), f(value)
+    assert repr(got) == repr(want)
+
+
+def test_derivatives_go_through() -> None:
+    def f(x: Any) -> Any:
+        return ((1 + Length(x) * x) + Length(3.0)).v
+
+    assert dl.grad(f)(2.0) == 4.0
+
+
+def test_what_neither_class_takes_is_refused() -> None:
+    with pytest.raises(ProgramError, match="DL119"):
+        dl.compile(lambda x: (Length(x) + "text").v)(1.0)
+
+
+def test_an_array_beside_an_object_is_refused() -> None:
+    """NumPy makes an array of objects of it."""
+    with pytest.raises(ProgramError, match="as objects"):
+        dl.compile(lambda x: (x + Length(1.0)).v)(np.zeros(3))
