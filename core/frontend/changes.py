@@ -15,6 +15,7 @@ import numpy as np
 from ..complex_numbers import Complex
 from ..ir import DType, Value
 from . import arithmetic, complexes, indexing, operators, stores
+from .lenses import Reshape
 from .scope import close, free_values
 from .values import Tensor, describe, is_number
 
@@ -355,3 +356,80 @@ def out(s: Specialiser, target: Any, result: Any, what: str, exact: bool) -> Any
         raise s.error("DL116", text, "assign instead: out[...] = result")
     write(s, x, result, what)
     return x
+
+
+def put(s: Specialiser, a: Any, ind: Any, v: Any, mode: Any = "raise") -> None:
+    x = _array(s, a, "np.put")
+    if mode != "raise":
+        raise s.error("DL119", f"np.put knows mode='raise', not {describe(mode)}")
+    places = s.array(ind) if isinstance(ind, tuple | list) else ind
+    if not is_number(places):
+        raise s.error("DL114", f"np.put takes whole numbers as places, not {describe(ind)}")
+    places = arithmetic.tensor(s, places)
+    count = int(np.prod(places.shape, dtype=np.int64))
+    values = _flat(s, v)
+    if count == 0 or 0 in values.shape:
+        return
+    at = np.arange(count) % values.shape[0]
+    _scatter(s, _line(s, x), _flat(s, places), _taken(s, values, at), None)
+
+
+def putmask(s: Specialiser, a: Any, mask: Any, values: Any) -> None:
+    x, truths, given = _masked_line(s, "np.putmask", a, mask, values)
+    if 0 in given.shape:
+        return
+    at = np.arange(x.shape[0]) % given.shape[0]
+    new = converted(s, _taken(s, given, at), x.shape, x.dtype)
+    stores.put(s, x, s.emit("select", truths.value, new, x.value))
+
+
+def place(s: Specialiser, arr: Any, mask: Any, vals: Any) -> None:
+    x, truths, given = _masked_line(s, "np.place", arr, mask, vals)
+    if 0 in given.shape:
+        raise s.error("DL105", "np.place cannot insert from an empty array")
+    counted = s.emit("cumsum", s.emit("convert", truths.value, dtype=DType.I64), axis=0)
+    before = s.emit("sub", counted, s.scope.number(1, DType.I64, x.shape))
+    size = s.scope.number(given.shape[0], DType.I64, x.shape)
+    at = Tensor(s.emit("mod", before, size))
+    new = converted(s, _taken(s, given, at), x.shape, x.dtype)
+    stores.put(s, x, s.emit("select", truths.value, new, x.value))
+
+
+def _masked_line(
+    s: Specialiser, what: str, a: Any, mask: Any, values: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """An array, a mask and values as vectors; NumPy converts arrays of values safely alone."""
+    x = _array(s, a, what)
+    truths, given = _flat(s, mask), _flat(s, values)
+    size = int(np.prod(x.shape, dtype=np.int64))
+    if truths.shape != (size,):
+        raise s.error("DL114", f"{what}: mask and data must be the same size")
+    have, weak = arithmetic.dtype_of(s, values) if is_number(values) else (x.dtype, True)
+    if not weak and not np.can_cast(have.numpy, x.dtype.numpy, "safe"):
+        text = f"{what} does not convert {have.value} to {x.dtype.value}"
+        raise s.error("DL116", text, "convert it: values.astype(x.dtype)")
+    if truths.dtype is not DType.BOOL:
+        zero = s.scope.number(0, truths.dtype, truths.shape)
+        truths = Tensor(s.emit("ne", truths.value, zero))
+    return _line(s, x), truths, given
+
+
+def _flat(s: Specialiser, value: Any) -> Tensor:
+    """Numbers as a vector, in row-major order."""
+    made = s.array(value) if isinstance(value, tuple | list) else value
+    if not is_number(made):
+        raise s.error("DL119", f"an array cannot hold {describe(value)}")
+    x = arithmetic.tensor(s, made)
+    size = int(np.prod(x.shape, dtype=np.int64))
+    return Tensor(indexing.reshape(s, x.value, (size,)))
+
+
+def _line(s: Specialiser, x: Tensor) -> Tensor:
+    """All elements of an array in row-major order, to be changed."""
+    lens = Reshape((int(np.prod(x.shape, dtype=np.int64)),))
+    return stores.view(s, x, lens.get(s, x.value), (lens,))
+
+
+def _taken(s: Specialiser, x: Tensor, at: Any) -> Tensor:
+    index = arithmetic.tensor(s, at, DType.I64)
+    return Tensor(s.emit("take", x.value, index.value, axis=0))

@@ -327,6 +327,9 @@ _ASKING: tuple[Named, ...] = (
 _IN_PLACE: tuple[Named, ...] = (
     (np.copyto, changes.copyto),
     (np.fill_diagonal, changes.fill_diagonal),
+    (np.place, changes.place),
+    (np.put, changes.put),
+    (np.putmask, changes.putmask),
 )
 
 #: The chapters of docs/vocabulary.md.

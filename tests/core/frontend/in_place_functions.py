@@ -577,3 +577,19 @@ def a_name_that_a_loop_binds_again_and_changes(x):
         u = u * 2
     u += 1
     return u
+
+
+def put_and_place(x):
+    y = x.copy()
+    np.put(y, [0, -1], [9.0, 8.0])
+    np.put(y, np.argsort(x)[:3], y[1:3] * 2)
+    z = np.zeros((2, 4))
+    np.put(z, [1, 4, 6], 1)
+    np.putmask(z, np.concatenate([x, y]) > 2, [1, 2, 3])
+    np.place(z[:, ::2], [True, True, False, True], x)
+    i = np.arange(4)
+    np.put(i, [2], 1.5)
+    np.place(y, y > 3, x[:2])
+    np.putmask(y, x > 2, x * x)
+    np.putmask(i, x < 3, 7)
+    return y, z, i
