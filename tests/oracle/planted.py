@@ -79,26 +79,10 @@ PLANTED: dict[str, tuple[str, str, Any]] = {
     "an error is swallowed": ("frontend.raises", "throw", lambda s, error: None),
     "a default argument is not shared": ("frontend.calls", "bind", _defaults_not_shared),
     "`max` is np.maximum": ("frontend.pynumbers", "extreme", _as_numpy_has_it),
-    "a whole power below zero is whole": ("frontend.pynumbers", "_base", lambda s, a, b: a),
     "NumPy's functions give Python's numbers": (
         "frontend.vocabulary",
         "given_as",
         lambda s, r, kind: r,
-    ),
-    "the classes of NumPy's loops": (
-        "frontend.vocabulary",
-        "_in_loop_type",
-        lambda s, row, args: args,
-    ),
-    "arguments are in the handler's order": (
-        "frontend.places",
-        "placed",
-        lambda f, h, a, k: (a, k),
-    ),
-    "an iterator is a list": (
-        "frontend.iteration",
-        "drawn",
-        lambda s, v: getattr(v, "make", lambda: v)(),
     ),
     "the last item of zip is lost": (
         "frontend.iteration",
