@@ -54,6 +54,11 @@ class SteadyClock:
         self._last = 0
         self._ahead_since: int | None = None
 
+    @property
+    def shift(self) -> int:
+        """What this clock is ahead of the one that it counts on, ns."""
+        return self._shift
+
     def raise_to(self, floor: int) -> None:
         """From now on at least `floor` ns, and counting."""
         self._shift = max(self._shift, floor - self._clock.now())

@@ -1,20 +1,8 @@
-"""Runs a state machine for real: events in, journal, effects out.
+"""Runs a state machine for real: carries out the steps of `batches.py`, where the order of journal
+and effects is, on an event loop.
 
-    inbox -> handle (a batch) -> journal (one append for the batch) -> effects, in order
-
-State is what the journal's events make it, so nothing that the outside may build upon happens
-before the events that led to it are durable. After a crash the machine is its last snapshot and the
-events since, whose effects are thrown away, and then it is told `Started` with what its store
-holds: it sends, sets and runs anew what it still needs.
-
-What needs not be journaled. An event may be left out when handling it changed nothing that a later
-event could tell: the machine says so (`changed` is false: every row of its table that it went
-through was `ignore` and kept the phase, and reading an event changes no state), and nothing but
-Records came of it, or the message that came was only handed on (`passed_on`). Refused messages
-(ProtocolError) leave the state as it was by contract.
-
-Whatever else goes wrong in the machine or the journal stops the node: `run` raises, and no effect
-of the batch was carried out. Starting it again recovers it.
+Whatever goes wrong in the machine or the journal stops the node: `run` raises, and no effect of the
+batch was carried out. Starting it again recovers it.
 """
 
 from __future__ import annotations
@@ -22,98 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 from ..errors import DelianError
-from ..ports import (
-    Clock,
-    Effect,
-    Event,
-    Node,
-    ProtocolError,
-    Received,
-    Record,
-    RunProgram,
-    Started,
-)
-from ..snapshot import SnapshotError
+from ..ports import Clock, Event, ProtocolError, Received, Record, RunProgram
+from .batches import Append, Batches, CarryOut, Checkpoint, DriverLimits, StateMachine, Step
 from .blobs import BlobStore
 from .clock import SteadyClock, WallClock
-from .codec import decode, encode, encode_head, open_snapshot, seal_snapshot
 from .effects import Carrier, Effects
 from .executor import ProgramRunner
-from .inbox import Inbox, Item
-from .journal import Journal, Tail
+from .journal import Journal
 from .once import Once
 from .traces import Traces, current
 
 __all__ = ["Carrier", "Driver", "DriverLimits", "StateMachine"]
 
 log = logging.getLogger("delian.node")
-
-#: For the weighing of entries against a snapshot: what handling one again costs, as bytes.
-ENTRY_BYTES_FLAT = 1024
-#: Entries that are replayed before others get a turn on the event loop.
-_REPLAY_STRIDE = 256
-
-
-class StateMachine(Protocol):
-    """What a driver runs: a core.machine.Machine, or a coordinator of several.
-
-    One that has an attribute `changed: bool` says by it whether the last event that it handled
-    changed its state; True when in doubt. By `passed_on: bool`, that a message was sent on as it
-    came, which no journal needs to know.
-    """
-
-    @property
-    def node(self) -> Node: ...
-
-    def handle(self, event: Event, now: int) -> list[Effect]:
-        """Raises ProtocolError, the state unchanged, when a peer is at fault."""
-
-    def snapshot(self) -> bytes: ...
-
-
-@dataclass(frozen=True, slots=True)
-class DriverLimits:
-    """How much a driver takes at once.
-
-    batch: events handled, and bytes of their entries, before they are made durable. inbox: events
-    and bytes that wait. checkpoint: after so many entries, or bytes of them, a snapshot takes their
-    place; but not while the snapshot before it was larger than all of them.
-    """
-
-    batch_events_max: int = 256
-    batch_bytes_max: int = 32 * 2**20
-    inbox_events_max: int = 4_096
-    inbox_bytes_max: int = 256 * 2**20
-    checkpoint_entries: int = 10_000
-    checkpoint_bytes: int = 256 * 2**20
-
-    def __post_init__(self) -> None:
-        assert min(self.batch_events_max, self.batch_bytes_max, self.inbox_events_max) > 0
-        assert min(self.inbox_bytes_max, self.checkpoint_entries, self.checkpoint_bytes) > 0
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Events that were handled, and what is to be done about them once they are durable."""
-
-    entries: list[bytes] = field(default_factory=list)
-    tails: dict[int, Tail] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
-    effects: list[tuple[Effect, str]] = field(default_factory=list)  # with their traceparent
-    size: int = 0
-
-    def add(self, entry: bytes, tail: Tail | None) -> None:
-        if tail is not None:
-            self.tails[len(self.entries)] = tail
-            self.size += len(tail.content)
-        self.entries.append(entry)
-        self.size += len(entry)
 
 
 class Driver:
@@ -132,9 +44,8 @@ class Driver:
         switch.attach(node, driver.post, blobs, limit)
         await driver.run()  # until close(); raises what has stopped the node
 
-    `counters`: "events", "entries", "entry bytes", "batches", "skipped" (not journaled),
-    "checkpoints", "replayed", "dropped" (inbox full), "programs", "corrupt blobs", "store failed",
-    "blobs gone" (damaged ones too), and for each kind "refused KIND" (messages) and "record KIND".
+    `counters`: those of Batches and of Effects: "programs", "corrupt blobs", "store failed",
+    "blobs gone" (damaged ones too), and "record KIND".
     """
 
     def __init__(
@@ -150,18 +61,16 @@ class Driver:
         traces: Traces | None = None,
         patience: Callable[[Event], float] = lambda event: 0.0,
     ) -> None:
-        self.counters: Counter[str] = Counter()
         self.limits = limits or DriverLimits()
-        self._make, self._journal, self._switch = make, journal, switch
+        self._journal, self._switch = journal, switch
         self._blobs, self._executor, self._on_record = blobs, executor, on_record
         self._wall = time.time_ns if clock is None else None
         self._clock = SteadyClock(clock or WallClock(), self._wall)
         self._first = Once()  # refusals that were logged
-        self._inbox = Inbox(self.limits.inbox_events_max, self.limits.inbox_bytes_max)
-        self._traces, self._patience = traces, patience
-        self._machine: StateMachine | None = None
+        self._batches = Batches(make, self._clock, self.limits, self._refuse, traces)
+        self._inbox, self.counters = self._batches.inbox, self._batches.counters
+        self._patience = patience
         self._effects: Effects | None = None
-        self._since = _Since()
         self._begun = False
         self._ready, self._ended = asyncio.Event(), asyncio.Event()
         self._closing = False
@@ -172,8 +81,9 @@ class Driver:
     @property
     def machine(self) -> StateMachine:
         """The machine, after `started`. Its state may be a moment ahead of what is durable."""
-        assert self._machine is not None, "the driver has not started"
-        return self._machine
+        machine = self._batches.machine
+        assert machine is not None, "the driver has not started"
+        return machine
 
     @property
     def now(self) -> int:
@@ -202,12 +112,9 @@ class Driver:
         """
         if self._closing:
             return
-        if self._inbox.full and isinstance(event, Received):
-            if not self.counters["dropped"]:
-                log.warning("inbox is full", extra={"sender": str(event.sender)})
-            self.counters["dropped"] += 1
-            return
-        self._inbox.put(Item(event, traceparent, size, patience_s=self._patience(event)))
+        taken = self._batches.post(event, traceparent, size, self._patience(event))
+        if not taken and self.counters["dropped"] == 1 and isinstance(event, Received):
+            log.warning("inbox is full", extra={"sender": str(event.sender)})
 
     async def offer(self, event: Event, traceparent: str = "", size: int = 0) -> bool:
         """`post` that waits for room: how a link slows down its peers. False: the node ends."""
@@ -227,13 +134,13 @@ class Driver:
                 await self._inbox.gathered()
                 if self._closing:
                     break
-                await self._next_batch()
+                await self._carry_out(self._batches.batch())
                 self._ready.set()
-            if self._since.entries:
-                await self._checkpoint()
+            await self._carry_out(self._batches.end())
         except Exception as fault:
             self._fault = fault
-            name = str(self._machine.node) if self._machine else "a node"
+            machine = self._batches.machine
+            name = str(machine.node) if machine else "a node"
             # An error of ours says what to do about it; of others it takes a developer to read.
             trace = None if isinstance(fault, DelianError) else fault
             log.error("%s stops: %s", name, fault, exc_info=trace, extra={"node": name})
@@ -260,20 +167,7 @@ class Driver:
 
     async def _recover(self) -> None:
         snapshot, entries = await self._journal.load()
-        if snapshot is None:
-            if entries:
-                raise SnapshotError(
-                    f"a journal with {len(entries)} entries and no snapshot to begin from",
-                    "it was not written by a node, or a file is missing; restore it from a backup",
-                )
-            self._machine = self._make(None)
-            await self._checkpoint()
-        else:
-            state, floor = open_snapshot(snapshot)
-            self._machine = self._make(state)
-            self._since = _Since(snapshot=len(snapshot))
-            self._clock.raise_to(floor)
-            await self._replay(entries)
+        await self._carry_out(self._batches.recover(snapshot, entries))
         stored = await self._blobs.digests()
         self._effects = Effects(
             self.machine.node,
@@ -282,32 +176,16 @@ class Driver:
             self._executor,
             self._clock,
             self._inbox,
+            self._batches.timers,
             self.counters,
             self._on_record,
         )
         self._effects.hold(stored)
         unix_ns = 0 if self._wall is None else self._wall()
-        self._inbox.put(Item(Started(stored, unix_ns)), first=True)
+        self._batches.start(stored, unix_ns)
         name = str(self.machine.node)
         facts = {"node": name, "replayed": len(entries), "blobs": len(stored)}
         log.info("%s starts", name, extra=facts)
-
-    async def _replay(self, entries: list[bytes]) -> None:
-        for number, entry in enumerate(entries):
-            event, now = decode(entry)
-            try:
-                self.machine.handle(event, now)
-            except ProtocolError as fault:
-                # It was handled when it was written.
-                raise SnapshotError(
-                    f"entry {number} of the journal is refused: {fault.message}",
-                    "start the node once with the version of delian that wrote it, and close it",
-                ) from fault
-            self._clock.raise_to(now)
-            self._since.add(1, len(entry))
-            self.counters["replayed"] += 1
-            if number % _REPLAY_STRIDE == _REPLAY_STRIDE - 1:
-                await asyncio.sleep(0)
 
     async def _end(self) -> None:
         self._closing = True
@@ -322,64 +200,27 @@ class Driver:
                 self._ready.set()
                 self._ended.set()
 
-    # ------------------------------------------------ events
+    # ------------------------------------------------ steps
 
-    async def _next_batch(self) -> None:
-        batch, limits, effects = _Batch(), self.limits, self._effects
-        assert effects is not None
-        began = self._clock.now()
-        for _ in range(limits.batch_events_max):
-            if not self._inbox or batch.size >= limits.batch_bytes_max:
-                break
-            item = self._inbox.take()
-            if effects.is_current(item):
-                self._handle(item, batch)
-        if batch.entries:
-            await self._journal.append(batch.entries, batch.records, batch.tails)
-            self._since.add(len(batch.entries), batch.size)
-            self.counters["entries"] += len(batch.entries)
-            self.counters["entry bytes"] += batch.size
-            self.counters["batches"] += 1
-        effects.waited = self._clock.now() - began
-        for effect, traceparent in batch.effects:
-            if self._traces is not None:
-                traceparent = self._traces.leaving(effect, traceparent, self._clock.now())
-            # Not for messages: a link's tasks outlive what they were begun for.
-            current.set(traceparent if isinstance(effect, Record | RunProgram) else "")
-            await effects.carry_out(effect, traceparent)
+    async def _carry_out(self, steps: Iterator[Step]) -> None:
+        """Carries each step out before it asks for the next."""
+        began, waits = self._clock.now(), True
+        for step in steps:
+            if isinstance(step, CarryOut):
+                assert self._effects is not None
+                if waits:  # until now, for its batch to be durable
+                    self._effects.waited, waits = self._clock.now() - began, False
+                # Not for messages: a link's tasks outlive what they were begun for.
+                inner = isinstance(step.effect, Record | RunProgram)
+                current.set(step.traceparent if inner else "")
+                await self._effects.carry_out(step.effect, step.traceparent)
+            elif isinstance(step, Append):
+                await self._journal.append(step.entries, step.records, step.tails)
+            elif isinstance(step, Checkpoint):
+                await self._journal.checkpoint(step.snapshot)
+            else:
+                await asyncio.sleep(0)
         current.set("")
-        if self._since.is_due(limits):
-            await self._checkpoint()
-        else:
-            await asyncio.sleep(0)  # a batch without entries has not waited for anything
-
-    def _handle(self, item: Item, batch: _Batch) -> None:
-        event, machine = item.event, self.machine
-        now = self._clock.now()
-        # Before it is handled: nobody promises that an array is not changed in place.
-        if isinstance(event, Received) and event.digest:
-            entry, tail = encode_head(event, now), Tail(event.encoded, event.digest)
-        else:
-            entry, tail = encode(event, now), None
-        self.counters["events"] += 1
-        traceparent = item.traceparent
-        if self._traces is not None:
-            traceparent = self._traces.entering(event, traceparent, now)
-        current.set(traceparent)
-        try:
-            effects = machine.handle(event, now)
-        except ProtocolError as fault:
-            self._refuse(event, fault)
-            return
-        changed = getattr(machine, "changed", True)
-        passed_on = getattr(machine, "passed_on", False)
-        told = not passed_on and any(type(effect) is not Record for effect in effects)
-        if changed or told:
-            batch.add(entry, tail)
-            batch.records += [e for e in effects if isinstance(e, Record)]
-        else:
-            self.counters["skipped"] += 1
-        batch.effects += [(effect, traceparent) for effect in effects]
 
     def _refuse(self, event: Event, fault: ProtocolError) -> None:
         """A peer broke the protocol: nothing of what it said is kept."""
@@ -387,34 +228,7 @@ class Driver:
             kind, sender = type(event.message).__name__, str(event.sender)
         else:
             kind, sender = type(event).__name__, "this node"
-        self.counters[f"refused {kind}"] += 1
         if not self._first(kind, sender):
             return
         facts = {"node": str(self.machine.node), "kind": kind, "sender": sender}
         log.warning("refused a %s of %s: %s", kind, sender, fault.message, extra=facts)
-
-    async def _checkpoint(self) -> None:
-        snapshot = seal_snapshot(self.machine.snapshot(), self._clock.now())
-        await self._journal.checkpoint(snapshot)
-        self._since = _Since(snapshot=len(snapshot))
-        self.counters["checkpoints"] += 1
-
-
-@dataclass(slots=True)
-class _Since:
-    """What the journal holds beyond its snapshot."""
-
-    snapshot: int = 0
-    entries: int = 0
-    size: int = 0
-
-    def add(self, entries: int, size: int) -> None:
-        self.entries += entries
-        self.size += size
-
-    def is_due(self, limits: DriverLimits) -> bool:
-        """Whether a snapshot should take the entries' place. Not while it would cost more to write
-        than to handle them again.
-        """
-        many = self.entries >= limits.checkpoint_entries or self.size >= limits.checkpoint_bytes
-        return many and self.size + self.entries * ENTRY_BYTES_FLAT >= self.snapshot

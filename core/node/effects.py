@@ -12,7 +12,6 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from google.protobuf.message import Message
@@ -41,6 +40,7 @@ from ..wire.round_pb2 import PROGRAM_FAILED
 from .blobs import BlobError, BlobStore
 from .executor import ProgramRunner
 from .inbox import Inbox, Item
+from .timers import Timer, Timers
 
 log = logging.getLogger("delian.node")
 
@@ -63,13 +63,6 @@ class Carrier(Protocol):
     def send_blob(self, sender: Node, to: Node, digest: bytes) -> None: ...
 
 
-@dataclass(slots=True, eq=False)
-class _Timer:
-    at: int
-    handle: asyncio.TimerHandle | None = None
-    due: int | None = None  # when the loop was to look at it again
-
-
 class Effects:
     """One node's way to the outside, on the event loop's thread."""
 
@@ -81,6 +74,7 @@ class Effects:
         executor: ProgramRunner,
         clock: Clock,
         inbox: Inbox,
+        timers: Timers,
         counters: Counter[str],
         on_record: Callable[[Record], None] | None = None,
     ) -> None:
@@ -88,7 +82,7 @@ class Effects:
         self._executor, self._clock, self._inbox = executor, clock, inbox
         self._counters, self._on_record = counters, on_record
         self._loop = asyncio.get_running_loop()
-        self._timers: dict[str, _Timer] = {}
+        self._timers = timers
         #: How long the events of which the effects come have waited to be durable, ns.
         self.waited = 0
         self._programs: dict[int, asyncio.Task[None]] = {}
@@ -111,17 +105,6 @@ class Effects:
         waiting = self._ways[type(effect)](effect, traceparent)
         if waiting is not None:
             await waiting
-
-    def is_current(self, item: Item) -> bool:
-        """Whether an item of the inbox still stands. A timer's does not when it was cancelled or
-        set anew meanwhile; when it does, the timer is done. (One that was posted by hand stands.)
-        """
-        if not isinstance(item.event, TimerFired) or item.timer is None:
-            return True
-        if self._timers.get(item.event.name) is not item.timer:
-            return False
-        del self._timers[item.event.name]
-        return True
 
     def hold(self, digests: Iterable[bytes]) -> None:
         """Pins what the machine is told that it has."""
@@ -157,11 +140,10 @@ class Effects:
     def _set_timer(self, effect: SetTimer, traceparent: str) -> None:
         self._cancel_timer(CancelTimer(effect.name), traceparent)
         # The messages of the same events go out only now, so their answers come later as well.
-        timer = self._timers[effect.name] = _Timer(effect.at + _missed(self.waited))
-        self._arm(effect.name, timer)
+        self._arm(effect.name, self._timers.set(effect.name, effect.at + _missed(self.waited)))
 
-    def _arm(self, name: str, timer: _Timer) -> None:
-        if self._timers.get(name) is not timer:
+    def _arm(self, name: str, timer: Timer) -> None:
+        if not self._timers.stands(name, timer):
             return
         now = self._clock.now()
         if timer.due is not None and (missed := _missed(now - timer.due)):
@@ -178,7 +160,7 @@ class Effects:
             self._inbox.put(Item(TimerFired(name), timer=timer))
 
     def _cancel_timer(self, effect: CancelTimer, traceparent: str) -> None:
-        timer = self._timers.pop(effect.name, None)
+        timer = self._timers.cancel(effect.name)
         if timer is not None and timer.handle is not None:
             timer.handle.cancel()
 

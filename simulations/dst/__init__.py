@@ -5,7 +5,7 @@ simulator and TigerBeetle's VOPR). A seed draws which faults there are and how s
 (`swarm`), so that each seed is another kind of bad day; at a drawn time all of them heal.
 
     world      nodes, virtual time, faults that are planned, orders of operators
-    host       one node: its machine behind a driver without waiting, over a real journal
+    host       one node: the daemons' driver over their journal, in virtual time
     network    what becomes of messages
     plots      what a coordinator or an edge does that is not to be trusted
     bundles    what the author of a bundle does

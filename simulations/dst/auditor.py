@@ -10,7 +10,8 @@ order     An order that was accepted survives: a run that was submitted is known
           cancelled ends, one that is paused selects nobody, ordered weights are the next model.
 roster    The coordinator's view of an edge is the newest that it was told.
 attempt   Attempts are numbered upwards, ask no more devices than the plan says, and are not asked
-          for again once they are closed. A sum is asked for early only when there is enough.
+          for again once they are closed. A sum is asked for early only when there is enough. A run
+          gives up after as many failed attempts in a row as its plan says, no more and no fewer.
 again     No device trains again what was answered.
 private   Nothing that a device sends holds its number of examples or its loss.
 ledger    No key serves two attempts, no device signs two sets of survivors, of no device are shares
@@ -324,6 +325,7 @@ class Auditor:
         run, book = self.runs[name[0]], self.attempts.get(name)
         if book is None:
             self.check(name[1:] > run.newest, "attempt", f"{name} after {run.newest}")
+            self.check(not run.is_to_give_up, "attempt", f"{name} after all that may fail")
             self.check(not run.paused, "order", f"{name} begins while its run is paused")
             self.check(run.ordered is None, "order", f"{name} begins without the ordered weights")
             self.check(task.weights.digest == run.weights, "attempt", f"{name}: other weights")
@@ -433,6 +435,8 @@ class Auditor:
             self._whys.add(fields["why"])
             book = self.attempts[fields["run"], fields["round"], fields["attempt"]]
             book.unused, book.failed = set(), True
+        elif kind == "run_failed":
+            self.runs[fields["run"]].check_given_up()
         elif kind in ("edge_lost", "unanswered"):
             for name, attempt in self.attempts.items():
                 if fields["edge"] in attempt.asked and not attempt.closed:
@@ -468,6 +472,7 @@ class Auditor:
             self.check(fields["selected"] == asked, "attempt", f"{name} selected others")
             for book in books:
                 book.told = True
+        run.failures = 0 if fields["succeeded"] else run.failures + 1
         if not fields["succeeded"]:
             self._fell_short(run, fields)
             return

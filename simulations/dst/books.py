@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ...cloud.plan import RunPlan
 from ...core.privacy import ring
-from .edge_book import Name
+from .edge_book import Name, OracleFailure
 
 
 @dataclass(slots=True)
@@ -49,7 +49,22 @@ class RunBook:
     cancelled: bool = False
     over: bool = False
     models: int = 0
+    #: Failed attempts at a model since the last one.
+    failures: int = 0
     batch: frozenset[tuple[Name, frozenset[int]]] | None = None
+
+    @property
+    def is_to_give_up(self) -> bool:
+        """Whether a synchronous run has failed as often in a row as it may. (In a buffered run,
+        updates that come end a row too.)
+        """
+        return not self.plan.buffered and self.failures >= self.plan.attempts_max
+
+    def check_given_up(self) -> None:
+        """The run gives up. Raises OracleFailure when it might have gone on."""
+        if self.failures < self.plan.attempts_max:
+            what = f"run {self.plan.run} gives up after {self.failures} failures in a row"
+            raise OracleFailure("attempt", what)
 
 
 def cohorts(attempts: Mapping[Name, AttemptBook], run: int, round: int) -> list[AttemptBook]:

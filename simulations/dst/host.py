@@ -1,24 +1,26 @@
-"""One node of the simulated world: its machine behind a driver that does without waiting what
-`core.node.driver` and `core.node.effects` do for a daemon.
-
-    inbox -> handle (a batch) -> journal -> effects, in order
+"""One node of the simulated world: the daemons' own driver (`core.node.batches`), whose steps are
+carried out in virtual time over the daemons' own journal (`Segments`).
 
 A batch is durable after a drawn time, in which further events wait. A node that may crash does so
 before its append, in the middle of it (at any operation of its disk), after it, or after any of the
-effects. Its journal is the daemons' own (`Segments`) on a disk that loses what was not synced. A
-node that never crashes in a seed writes no journal: nobody could tell.
+effects. Its disk loses what was not synced. A node that never crashes in a seed writes no journal:
+nobody could tell.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...core.node.codec import decode, encode, open_snapshot, seal_snapshot
+from ...core.node.batches import Append, Batches, CarryOut, Checkpoint, DriverLimits, Pause, Step
+from ...core.node.clock import SteadyClock
+from ...core.node.inbox import Item
+from ...core.node.journal import whole
 from ...core.node.memory import MemoryDisk
 from ...core.node.segments import JournalError, Segments
+from ...core.node.timers import Timer
 from ...core.ports import (
     SECOND,
     BlobStored,
@@ -29,14 +31,12 @@ from ...core.ports import (
     Event,
     Node,
     ProgramFinished,
-    ProtocolError,
     Received,
     Record,
     RunProgram,
     Send,
     SendBlob,
     SetTimer,
-    Started,
     StoreBlob,
     TimerFired,
 )
@@ -52,6 +52,8 @@ BATCH_EVENTS_MAX = 32
 EPOCH_NS = 1_790_000_000 * 10**9
 #: Operations of a disk in one append; a crash comes before one of them.
 _OPERATIONS_MAX = 5
+#: Entries at which a node without a journal writes a snapshot.
+_NEVER = 2**62
 #: After so many batches a node's state is looked at.
 _LOOK_EVERY = 16
 #: A blob is durable after this long, on average, in s.
@@ -71,14 +73,40 @@ class Process:
         self.gone = False  # for good
 
 
-class Batch:
-    """Events that were handled, and what is to be done about them once they are durable."""
+class Watched:
+    """A host's machine, as the host's driver sees it: what it handles is noted and audited."""
 
-    __slots__ = ("entries", "handled")
+    def __init__(self, host: Host, machine: Any) -> None:
+        self._host, self._machine = host, machine
+        self.node: Node = machine.node
+        self.changed = self.passed_on = False
 
-    def __init__(self) -> None:
-        self.entries: list[bytes] = []
-        self.handled: list[tuple[Event, list[Effect]]] = []
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        host = self._host
+        if host.recovering:
+            replayed: list[Effect] = self._machine.handle(event, now)
+            return replayed
+        host.world.note(host.node, event)
+        machine = self._machine
+        effects: list[Effect] = machine.handle(event, now)
+        self.changed, self.passed_on = machine.changed, machine.passed_on
+        host.world.auditor.handled(host, event, effects)
+        host.handled.append((event, effects))
+        return effects
+
+    def snapshot(self) -> bytes:
+        content: bytes = self._machine.snapshot()
+        return content
+
+
+class Computer:
+    """What a node's process takes the time from: wrong, and set between two starts."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def now(self) -> int:
+        return self._host.clock.now(self._host.world.now)
 
 
 class Host:
@@ -101,20 +129,28 @@ class Host:
         self.slow = world.weather.slow.get(node, 1.0)
         self.clock = NodeClock()
         self.up = False
+        self.recovering = False
         self.life = 0  # starts so far: what was planned in an earlier one is void
         self.machine: Any = None
-        self.inbox: deque[tuple[Event, int]] = deque()
-        self.timers: dict[str, int] = {}
+        self.handled: list[tuple[Event, list[Effect]]] = []  # and not yet known to be durable
         self.programs: dict[int, int] = {}
         self.blobs: dict[bytes, bytes] = {}
         self.disk = MemoryDisk()
         self.answered_ns = -1  # when it was last told something
+        self._limits = DriverLimits(
+            batch_events_max=BATCH_EVENTS_MAX,
+            inbox_events_max=world.weather.inbox,
+            checkpoint_entries=world.weather.checkpoint_entries if journaled else _NEVER,
+        )
+        self._steady = SteadyClock(Computer(self))
+        self._batches = self._new_batches()
         self._segments: Segments | None = None
-        self._since = 0  # entries after the snapshot
-        # What was being written when the process ended: a batch, or (None) a snapshot.
-        self._unsure: Batch | None = None
+        self._durable = 0  # entries after the snapshot
+        # What was being written when the process ended: entries, or (None) a snapshot.
+        self._unsure: int | None = None
         self._in_checkpoint = False
-        self._batches = 0
+        self._left = -1  # effects until the process ends; below zero: it does not
+        self._looked = 0
         self._busy = False
         self._turning = False
         process.hosts.append(self)
@@ -129,11 +165,22 @@ class Host:
             CancelProgram: self._cancel_program,
             Record: self._record,
         }
+        self._steps: dict[type, Callable[[Any], None]] = {
+            Append: self._append,
+            CarryOut: self._carry_out,
+            Checkpoint: self._checkpoint,
+            Pause: lambda step: None,
+        }
 
     @property
     def now(self) -> int:
         """The node's own time."""
-        return self.clock.now(self.world.now)
+        return self._steady.now()
+
+    @property
+    def timers(self) -> Collection[str]:
+        """Names of the timers that are set."""
+        return self._batches.timers
 
     # ------------------------------------------------ starting and ending
 
@@ -143,65 +190,70 @@ class Host:
         """
         self.life += 1
         self.up = True
-        floor = 0
+        self.world.set_clock(self)
+        self._steady = SteadyClock(Computer(self))
+        self._batches = self._new_batches()
+        self.recovering = True
         try:
-            if self.journaled:
-                floor = self._recover()
-            elif self.machine is None:
-                self.machine = self.make(None)
+            self._recover()
         except (JournalError, Killed):
             self.world.crash(self.process)
             return
-        self.world.set_clock(self, floor)
-        self.post(Started(tuple(self.blobs), EPOCH_NS + self.world.now))
+        finally:
+            self.recovering = False
+        self._batches.start(tuple(self.blobs), EPOCH_NS + self.world.now)
+        self._turn()
 
-    def _recover(self) -> int:
-        """Gives the newest time that it had seen."""
-        self._segments = segments = self.world.segments(self.disk)
-        snapshot, entries = segments.load()
-        self._look_for_losses(len(entries))
-        if snapshot is None:
-            self.world.check(not entries, "journal", f"{self.node}: entries without a snapshot")
-            self.machine = self.make(None)
-            self._in_checkpoint = True
-            segments.checkpoint(seal_snapshot(self.machine.snapshot(), self.now))
-            self._in_checkpoint = False
-            return 0
-        state, floor = open_snapshot(snapshot)
-        self.machine = self.make(state)
-        for entry in entries:
-            event, now = decode(entry)
-            self.machine.handle(event, now)
-            floor = max(floor, now)
-        self.world.auditor.recovered(self)
-        return floor
+    def _new_batches(self) -> Batches:
+        refused = partial(self.world.auditor.refused, self)
+        return Batches(self._watched, self._steady, self._limits, refused)
+
+    def _watched(self, snapshot: bytes | None) -> Watched:
+        self.machine = self.make(snapshot)
+        return Watched(self, self.machine)
+
+    def _recover(self) -> None:
+        snapshot: bytes | None = None
+        entries: list[bytes] = []
+        if self.journaled:
+            self._segments = self.world.segments(self.disk)
+            snapshot, entries = self._segments.load()
+            self._look_for_losses(len(entries))
+            self.world.check(
+                snapshot is not None or not entries, "journal", f"{self.node}: no snapshot"
+            )
+        self.handled.clear()  # what was never written
+        for step in self._batches.recover(snapshot, entries):
+            self._steps[type(step)](step)
+        if snapshot is not None:
+            self.world.auditor.recovered(self)
 
     def _look_for_losses(self, found: int) -> None:
         """What was durable is there, and what was being written as a whole or not at all."""
-        unsure, known, self._unsure = self._unsure, self._since, None
+        unsure, known, self._unsure = self._unsure, self._durable, None
         allowed = {known}
         if self._in_checkpoint:
             allowed.add(0)
         elif unsure is not None:
-            allowed.add(known + len(unsure.entries))
+            allowed.add(known + unsure)
         held = found in allowed
         self.world.check(held, "journal", f"{self.node}: {found} entries, not {sorted(allowed)}")
         if unsure is not None and found > known:
-            self.world.auditor.durable(self, unsure.handled)
-        self._since, self._in_checkpoint = found, False
+            self._tell_durable()
+        self._durable, self._in_checkpoint = found, False
 
     def fall(self) -> None:
         """All that was only in memory is gone."""
         self.up = self._busy = False
-        self.inbox.clear()
-        self.timers.clear()
         self.programs.clear()
+        self.disk.before = None
 
     def wipe(self) -> None:
         """The disk is a new one."""
         self.disk = MemoryDisk()
         self.blobs = {}
-        self.machine, self._since, self._unsure = None, 0, None
+        self.machine, self._durable, self._unsure = None, 0, None
+        self._in_checkpoint = False
 
     # ------------------------------------------------ events
 
@@ -209,95 +261,62 @@ class Host:
         """A message has come."""
         if not self.up:
             return
-        if len(self.inbox) >= self.world.weather.inbox:
+        if not self._batches.post(Received(sender, message)):
             self.world.counts["inbox full"] += 1
             return
         self.answered_ns = self.world.now
         plotter = self.world.plotter_at(self.node)
         if plotter is not None:
             plotter.hears(self, sender, message)
-        self.post(Received(sender, message))
+        self._turn()
 
-    def post(self, event: Event, token: int = 0) -> None:
-        """token: of a timer, the setting that fired."""
-        self.inbox.append((event, token))
-        if not self._busy and not self._turning:
-            self._turn()
+    def post(self, event: Event, timer: Timer | None = None) -> None:
+        """Takes an event of the node's own. timer: the setting that fired."""
+        self._batches.inbox.put(Item(event, timer=timer))
+        self._turn()
 
     def _turn(self) -> None:
+        """Handles what waits, unless that is being done."""
+        if self._busy or self._turning:
+            return
         self._turning = True
         try:
-            while self.inbox and self.up and not self._busy:
-                batch = self._handle_batch()
-                lag = self._lag_ns(batch)
+            while self.up and not self._busy and self._batches.inbox:
+                steps = self._batches.batch()
+                first = next(steps)
+                lag = self._lag_ns(type(first) is Append)
                 if lag:
                     self._busy = True
-                    self.world.after(lag, self._committed, batch, self.life)
+                    self.world.after(lag, self._go_on, steps, first, self.life)
                 else:
-                    self._commit(batch)
+                    self._finish_batch(steps, first)
         finally:
             self._turning = False
 
-    def _lag_ns(self, batch: Batch) -> int:
-        mean = self.world.weather.append_s if batch.entries else 0.0
+    def _lag_ns(self, writes: bool) -> int:
+        mean = self.world.weather.append_s if writes and self.journaled else 0.0
         if self.slow > 1.0 and self.world.faulty:
             mean = (mean + 0.001) * self.slow
         return self.world.dice.exponential_ns(mean) if mean else 0
 
-    def _handle_batch(self) -> Batch:
-        batch, world, inbox = Batch(), self.world, self.inbox
-        for _ in range(BATCH_EVENTS_MAX):
-            if not inbox:
-                break
-            event, token = inbox.popleft()
-            if token and type(event) is TimerFired and not self._is_current(event.name, token):
-                continue
-            now = self.clock.now(world.now)
-            world.note(self.node, event)
-            machine = self.machine
-            entry = encode(event, now) if self.journaled else b""
-            try:
-                effects = machine.handle(event, now)
-            except ProtocolError as fault:
-                world.auditor.refused(self, event, fault)
-                continue
-            world.auditor.handled(self, event, effects)
-            if self.journaled and (
-                machine.changed
-                or (not machine.passed_on and any(type(e) is not Record for e in effects))
-            ):
-                batch.entries.append(entry)
-            batch.handled.append((event, effects))
-        return batch
-
-    def _is_current(self, name: str, token: int) -> bool:
-        """Whether a timer's setting still stands; then it is done."""
-        if self.timers.get(name) == token:
-            del self.timers[name]
-            return True
-        return self.world.weather.loose
-
-    def _committed(self, batch: Batch, life: int) -> None:
+    def _go_on(self, steps: Iterator[Step], first: Step, life: int) -> None:
         if life == self.life and self.up:
-            # Busy until the end: a timer that is due at once waits, or a snapshot would hold its
-            # event, which no journal has yet.
-            self._commit(batch)
+            # Busy until the end: a timer that is due at once waits.
+            self._finish_batch(steps, first)
             if self.up:
                 self._busy = False
                 self._turn()
 
-    def _commit(self, batch: Batch) -> None:
-        """Makes a batch durable and does what it asks for; the process may end anywhere."""
+    def _finish_batch(self, steps: Iterator[Step], step: Step | None) -> None:
+        """Carries out the steps of a batch; the process may end anywhere."""
         try:
-            crash = self.world.crash_point(self)
-            if batch.entries:
-                self.append(batch, crash)
-            self.world.auditor.durable(self, batch.handled)
-            self.carry_out(batch, crash)
-            if self._since >= self.world.weather.checkpoint_entries:
-                self._checkpoint()
-            self._batches += 1
-            if self._batches % _LOOK_EVERY == 0:
+            self._draw_end()
+            while step is not None:
+                self._steps[type(step)](step)
+                step = next(steps, None)
+            self._tell_durable()  # where nothing was to be written and nothing to be done
+            self._looked += 1
+            if self._looked % _LOOK_EVERY == 0:
                 self.world.look_at(self)
         except Killed:
             self.world.crash(self.process)
@@ -305,36 +324,18 @@ class Host:
             self.world.counts["journal failed"] += 1
             self.world.crash(self.process)
 
-    def append(self, batch: Batch, crash: float) -> None:
-        """Writes to the journal. crash: from 0 to 1/3 the process ends meanwhile; see `carry_out`
-        for more.
+    def _draw_end(self) -> None:
+        """Whether the process ends in this batch: in its append (a third of all), or before or
+        after one of its effects.
         """
-        assert self._segments is not None
+        self._left = -1
+        crash = self.world.crash_point(self)
+        if crash >= 1.0:
+            return
         if crash < 1 / 3:
             self._end_at_operation(int(crash * 3 * (_OPERATIONS_MAX + 1)))
-        self._unsure = batch
-        try:
-            self._segments.append(batch.entries)
-        finally:
-            self.disk.before = None
-        self._since += len(batch.entries)
-        self._unsure = None
-
-    def carry_out(self, batch: Batch, crash: float = 2.0) -> None:
-        """Does the effects. crash: from 1/3 to 1 the process ends before one of them."""
-        left = -1
-        if crash < 1.0:
-            count = sum(len(effects) for _, effects in batch.handled)
-            left = int(max(0.0, crash - 1 / 3) * 1.5 * (count + 1))
-        ways = self._ways
-        for event, effects in batch.handled:
-            for effect in effects:
-                if left == 0:
-                    raise Killed
-                left -= 1
-                ways[type(effect)](effect, event)
-        if left == 0:
-            raise Killed
+        count = sum(len(effects) for _, effects in self.handled)
+        self._left = int(max(0.0, crash - 1 / 3) * 1.5 * (count + 1))
 
     def _end_at_operation(self, left: int) -> None:
         """Ends the process before an operation of its disk."""
@@ -347,17 +348,51 @@ class Host:
 
         self.disk.before = before
 
-    def _checkpoint(self) -> None:
+    def _tell_durable(self) -> None:
+        if self.handled:
+            handled, self.handled = self.handled, []
+            self.world.auditor.durable(self, handled)
+
+    # ------------------------------------------------ steps
+
+    def _append(self, step: Append) -> None:
+        if self.journaled:
+            assert self._segments is not None
+            self._unsure = len(step.entries)
+            try:
+                self._segments.append(whole(step.entries, step.tails))
+            finally:
+                self.disk.before = None
+            self._durable += len(step.entries)
+            self._unsure = None
+        self._tell_durable()
+        if self._left == 0:
+            raise Killed
+
+    def _carry_out(self, step: CarryOut) -> None:
+        if self.handled:  # nothing of this batch is written
+            self._tell_durable()
+        if self._left == 0:
+            raise Killed
+        self._left -= 1
+        effect = step.effect
+        self._ways[type(effect)](effect, step.cause)
+        if self._left == 0:
+            raise Killed
+
+    def _checkpoint(self, step: Checkpoint) -> None:
+        if not self.journaled:
+            return
         assert self._segments is not None
         crash = self.world.crash_point(self)
         if crash < 1.0:
             self._end_at_operation(int(crash * 2 * _OPERATIONS_MAX))
         self._in_checkpoint = True
         try:
-            self._segments.checkpoint(seal_snapshot(self.machine.snapshot(), self.now))
+            self._segments.checkpoint(step.snapshot)
         finally:
             self.disk.before = None
-        self._since, self._in_checkpoint = 0, False
+        self._durable, self._in_checkpoint = 0, False
 
     # ------------------------------------------------ effects
 
@@ -400,21 +435,26 @@ class Host:
         self.blobs.pop(effect.digest, None)
 
     def _set_timer(self, effect: SetTimer, event: Event) -> None:
-        world = self.world
-        at = self.clock.when(effect.at)
-        token = self.timers[effect.name] = world.token()
+        world, timer = self.world, self._batches.timers.set(effect.name, effect.at)
+        at = self.clock.when(effect.at - self._steady.shift)
         if at <= world.now:
-            self.post(TimerFired(effect.name), token)
+            self._fire(effect.name, timer, self.life)
         else:
-            world.at(at, self._fire, effect.name, token, self.life)
+            world.at(at, self._fire, effect.name, timer, self.life)
 
-    def _fire(self, name: str, token: int, life: int) -> None:
-        current = self.timers.get(name) == token or self.world.weather.loose
-        if life == self.life and self.up and current:
-            self.post(TimerFired(name), token)
+    def _fire(self, name: str, timer: Timer, life: int) -> None:
+        if life != self.life or not self.up:
+            return
+        stands = self._batches.timers.stands(name, timer)
+        if self.world.weather.loose:
+            if stands:
+                self._batches.timers.cancel(name)
+            self.post(TimerFired(name))
+        elif stands:
+            self.post(TimerFired(name), timer)
 
     def _cancel_timer(self, effect: CancelTimer, event: Event) -> None:
-        self.timers.pop(effect.name, None)
+        self._batches.timers.cancel(effect.name)
 
     def _run_program(self, effect: RunProgram, event: Event) -> None:
         token = self.programs[effect.ticket] = self.world.token()
@@ -445,14 +485,14 @@ class Host:
     @property
     def is_quiet(self) -> bool:
         """Whether all that it has handled is durable."""
-        return not self.inbox and not self._busy
+        return not self._batches.inbox and not self._busy
 
     def replay(self) -> bytes:
         """The snapshot of the machine that the journal gives."""
         snapshot, entries = self.world.segments(self.disk).load()
         assert snapshot is not None
-        machine = self.make(open_snapshot(snapshot)[0])
-        for entry in entries:
-            machine.handle(*decode(entry))
-        content: bytes = machine.snapshot()
-        return content
+        again = Batches(self.make, SteadyClock(Computer(self)), self._limits, lambda *told: None)
+        for _ in again.recover(snapshot, entries):
+            pass
+        assert again.machine is not None
+        return again.machine.snapshot()

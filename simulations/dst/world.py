@@ -337,12 +337,10 @@ class World:
     def _make_room(self, host: Host) -> None:
         host.disk.bytes_max = None
 
-    def set_clock(self, host: Host, floor: int) -> None:
-        """A node starts; somebody may have set its clock, but it does not go behind its journal."""
-        offset = host.clock.offset_ns
+    def set_clock(self, host: Host) -> None:
+        """A node starts; somebody may have set its clock."""
         if host.life > 1 and self.faulty and self.dice.chance(self.weather.clock_set):
-            offset = _BEGINNING_NS + self._offset_ns()
-        host.clock.set(offset, max(floor, 0), self.now)
+            host.clock.offset_ns = _BEGINNING_NS + self._offset_ns()
 
     def segments(self, disk: Disk) -> Segments:
         """A journal over a disk; its salts are the world's."""

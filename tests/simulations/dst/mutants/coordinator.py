@@ -16,7 +16,7 @@ from delian.core.ports import Started
 from .planting import Patch, mutant
 
 
-@mutant("sum", seed=2)
+@mutant("sum", seed=39)
 def adds_a_sum_twice(patch: Patch) -> None:
     """A coordinator adds a repeated sum again."""
 
@@ -65,7 +65,7 @@ def trusts_lost_edges(patch: Patch) -> None:
     patch.setattr(RoundsMachine, "lose", lose)
 
 
-@mutant("refused", "sum", "once", seed=6)
+@mutant("refused", "sum", "once", seed=19)
 def ignores_the_part(patch: Patch) -> None:
     """A coordinator takes any part of a wave's sum for the next one."""
     read = BufferedMachine._read_message
@@ -156,6 +156,32 @@ def does_not_raise_the_attempt(patch: Patch) -> None:
         self.wait(None)
 
     patch.setattr(RoundsMachine, "try_again", try_again)
+
+
+@mutant("attempt", seed=62)
+def counts_failures_for_ever(patch: Patch) -> None:
+    """A model does not end a row of failed attempts."""
+    take = RoundsMachine._take
+
+    def remember(self: Any, model: Any) -> None:
+        failed = self.state.failed
+        take(self, model)
+        self.state.failed = failed
+
+    patch.setattr(RoundsMachine, "_take", remember)
+
+
+@mutant("attempt", seed=4)
+def tries_once_more(patch: Patch) -> None:
+    """A run gives up one failed attempt too late."""
+    fall_short = RoundsMachine.fall_short
+
+    def too_late(self: Any, why: str) -> None:
+        plan, self.plan = self.plan, replace(self.plan, attempts_max=self.plan.attempts_max + 1)
+        fall_short(self, why)
+        self.plan = plan
+
+    patch.setattr(RoundsMachine, "fall_short", too_late)
 
 
 @mutant("attempt", seed=0)

@@ -5,24 +5,67 @@ from __future__ import annotations
 from typing import Any
 
 from delian.cloud.machine import Coordinator
+from delian.core.node.batches import Append, Batches, CarryOut
 from delian.core.node.memory import MemoryDisk
+from delian.core.node.timers import Timers
 from delian.simulations.dst.host import Host
 
 from .planting import Patch, mutant
 
 
-@mutant("lost", "sum", "order", "attempt", "again", "machine", "once", seed=5)
+@mutant("lost", "sum", "order", "attempt", "again", "machine", "once", seed=26)
 def acknowledges_before_it_is_durable(patch: Patch) -> None:
     """A driver carries effects out before their events are in the journal."""
-    append, carry_out = Host.append, Host.carry_out
+    batch = Batches.batch
 
-    def effects_first(self: Any, batch: Any, crash: float = 2.0) -> None:
-        carry_out(self, batch, crash)
-        if batch.entries:
-            append(self, batch, 2.0)
+    def effects_first(self: Any) -> Any:
+        steps = list(batch(self))
+        yield from (step for step in steps if isinstance(step, CarryOut))
+        yield from (step for step in steps if not isinstance(step, CarryOut))
 
-    patch.setattr(Host, "append", lambda self, batch, crash: None)
-    patch.setattr(Host, "carry_out", effects_first)
+    patch.setattr(Batches, "batch", effects_first)
+
+
+@mutant("lost", "sum", "order", "attempt", "again", "machine", "once", seed=8)
+def journals_one_entry_less(patch: Patch) -> None:
+    """A driver leaves the last entry of a batch of several out of the journal."""
+    batch = Batches.batch
+
+    def without_one(self: Any) -> Any:
+        for step in batch(self):
+            if isinstance(step, Append) and len(step.entries) > 1:
+                step = step._replace(entries=step.entries[:-1])
+            yield step
+
+    patch.setattr(Batches, "batch", without_one)
+
+
+@mutant("journal", "lost", "sum", "order", "machine", seed=5)
+def checkpoints_before_the_batch(patch: Patch) -> None:
+    """A driver takes a snapshot, then handles more, and then writes the snapshot it has taken."""
+    checkpoint = Batches._checkpoint
+
+    def stale(self: Any) -> Any:
+        for step in checkpoint(self):
+            before, self.stale = getattr(self, "stale", step), step
+            yield before
+
+    patch.setattr(Batches, "_checkpoint", stale)
+
+
+@mutant("progress", "bounds", seed=2)
+def loses_a_timer_that_is_set_again(patch: Patch) -> None:
+    """A driver that is told to set a timer which is set drops both."""
+    set_timer = Timers.set
+
+    def drop_both(self: Any, name: str, at: int) -> Any:
+        again = name in list(self)
+        timer = set_timer(self, name, at)
+        if again:
+            self.cancel(name)
+        return timer
+
+    patch.setattr(Timers, "set", drop_both)
 
 
 @mutant("journal", "lost", "sum", "machine", "order", "progress", seed=2)

@@ -74,7 +74,7 @@ def opens_closed_attempts(patch: Patch) -> None:
     patch.setattr(EdgeMachine, "_read_cloud", read_any)
 
 
-@mutant("sum", "machine", "bounds", seed=13)
+@mutant("sum", "machine", "bounds", seed=26)
 def loses_the_total_on_restart(patch: Patch) -> None:
     """An edge that starts again has forgotten its running sums."""
     restart = EdgeMachine.restart
@@ -97,7 +97,7 @@ def repeats_no_sum(patch: Patch) -> None:
     patch.setattr(Collection, "send_sums", send)
 
 
-@mutant("lost", "progress", seed=21)
+@mutant("lost", "progress", seed=19)
 def drops_all_sums_at_one_ack(patch: Patch) -> None:
     """An edge forgets all parts of its sum when one is acknowledged."""
     drop = Collection.drop_sum
