@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from . import coordinator, device, driver, edge, masks
 from .planting import Mutant
+from .stores import STORE_MUTANTS as STORE_MUTANTS
 
 MUTANTS = [
     found

@@ -1,0 +1,116 @@
+"""Planted bugs of the event loop and of stores, which no virtual world runs: tests find them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from delian.cloud.store import journal as database_journal
+from delian.core.node import segments
+from delian.core.node.batches import Append
+from delian.core.node.blobs import FolderBlobs
+from delian.core.node.driver import Driver
+from delian.core.node.effects import Effects
+from delian.core.node.timers import Timers
+
+from .planting import Patch
+
+_TESTS = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True)
+class StoreMutant:
+    """A planted bug that one test of the default suite finds.
+
+    test: its file and name, from the folder of all tests.
+    """
+
+    name: str
+    what: str
+    plant: Callable[[Patch], None]
+    test: str
+
+    @property
+    def path(self) -> str:
+        """The test as pytest takes it."""
+        return str(_TESTS / self.test)
+
+
+def found_by(test: str) -> Callable[[Callable[[Patch], None]], StoreMutant]:
+    """Makes a mutant of the function that plants it."""
+
+    def made(plant: Callable[[Patch], None]) -> StoreMutant:
+        what = " ".join((plant.__doc__ or "").split())
+        return StoreMutant(plant.__name__, what, plant, test)
+
+    return made
+
+
+@found_by(
+    "core/node/test_driver.py::"
+    "test_nothing_leaves_before_it_is_durable_and_a_slow_disk_reorders_nothing"
+)
+def does_not_wait_for_the_append(patch: Patch) -> None:
+    """The event loop's driver writes a batch after its effects."""
+    carry_out = Driver._carry_out
+
+    async def late(self: Any, steps: Any) -> None:
+        steps = list(steps)
+        await carry_out(self, iter([s for s in steps if not isinstance(s, Append)]))
+        await carry_out(self, iter([s for s in steps if isinstance(s, Append)]))
+
+    patch.setattr(Driver, "_carry_out", late)
+
+
+@found_by("core/node/test_driver_effects.py::test_a_stored_blob_is_checked_against_its_digest")
+def keeps_whatever_arrives(patch: Patch) -> None:
+    """A daemon keeps a blob whatever it hashes to."""
+
+    async def keep(self: Any, effect: Any) -> bool:
+        await self._blobs.put(effect.blob.content)
+        return True
+
+    patch.setattr(Effects, "_keep", keep)
+
+
+@found_by(
+    "core/node/test_driver_effects.py::"
+    "test_a_timer_that_is_cancelled_while_it_waits_in_the_inbox_does_not_fire"
+)
+def fires_cancelled_timers(patch: Patch) -> None:
+    """A timer that was cancelled while it waited in the inbox reaches the machine."""
+    patch.setattr(Timers, "take", lambda self, item: True)
+
+
+@found_by(
+    "core/node/test_folder_blobs.py::"
+    "test_a_blob_that_was_damaged_while_no_process_ran_is_not_here_and_can_come_again"
+)
+def trusts_the_names_of_blobs(patch: Patch) -> None:
+    """A store takes a file for the blob that it is named after."""
+
+    async def sound(self: Any, digest: bytes) -> bool:
+        return True
+
+    patch.setattr(FolderBlobs, "_is_sound", sound)
+
+
+@found_by(
+    "core/node/test_journal_crashes.py::"
+    "test_damage_in_the_middle_is_an_error_that_says_where_and_touches_nothing"
+)
+def takes_a_cut_for_a_torn_end(patch: Patch) -> None:
+    """A journal that is damaged in its middle ends there in silence."""
+    patch.setattr(segments, "_find_record", lambda data, at, salt: None)
+
+
+@found_by("cloud/test_store.py::test_a_damaged_pack_is_found")
+def trusts_packs(patch: Patch) -> None:
+    """A coordinator takes any bytes for the entry that its database names."""
+
+    patch.setattr(database_journal, "_fits", lambda *told: True)
+
+
+STORE_MUTANTS = [found for found in list(vars().values()) if isinstance(found, StoreMutant)]
