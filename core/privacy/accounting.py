@@ -8,9 +8,10 @@ alpha is at most
     Gaussian   alpha Delta_2^2 / 2V                                                (Mironov 2017)
     Skellam    the same + min( ((2 alpha - 1) Delta_2^2 + 6 Delta_1) / 4V^2,  3 Delta_1 / 2V )
 
-the second for whole alpha > 1 (Agarwal, Kairouz and Liu 2021, corollary 4.1). The discrete Gaussian
-keeps the Gaussian's (Canonne, Kamath and Steinke 2020, theorem 14). Rounds add up order by order,
-also where a round is chosen by what earlier ones showed, and at the end
+the second for whole alpha > 1 (Agarwal, Kairouz and Liu 2021, corollary 4.1); at orders below 2 the
+bound of order 2 stands, since divergence grows with the order. The discrete Gaussian keeps the
+Gaussian's (Canonne, Kamath and Steinke 2020, theorem 14). Rounds add up order by order, also where
+a round is chosen by what earlier ones showed, and at the end
 
     epsilon = min over alpha of  D(alpha) + log(1 - 1/alpha) - (log delta + log alpha) / (alpha - 1)
 
@@ -28,9 +29,11 @@ from dataclasses import dataclass, field
 
 from ..errors import DelianError
 
+#: Orders that bounds for whole orders only are computed at.
+_WHOLE = (*range(2, 65), 72, 80, 96, 112, 128, 160, 192, 256, 384, 512, 768, 1024)
 #: Orders alpha at which divergences are kept. Large epsilons are best at small orders, small ones
-#: at large.
-ORDERS = (*range(2, 65), 72, 80, 96, 112, 128, 160, 192, 256, 384, 512, 768, 1024)
+#: at large: from epsilon 60 on the Gaussian's best order is below 2.
+ORDERS: tuple[float, ...] = (1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, *_WHOLE)
 Divergences = tuple[float, ...]
 """One number for each of ORDERS."""
 
@@ -51,10 +54,12 @@ def skellam(l2: float, l1: float, variance: float) -> Divergences:
     in steps: unlike the Gaussian's, the bound is no function of their ratio alone.
     """
     tail = 3 * l1 / (2 * variance)
-    return tuple(
-        base + min(((2 * order - 1) * l2 * l2 + 6 * l1) / (4 * variance * variance), tail)
-        for order, base in zip(ORDERS, gaussian(l2, variance), strict=True)
-    )
+
+    def bound(order: int) -> float:
+        lattice = ((2 * order - 1) * l2 * l2 + 6 * l1) / (4 * variance * variance)
+        return order * l2 * l2 / (2 * variance) + min(lattice, tail)
+
+    return tuple(bound(math.ceil(order)) for order in ORDERS)
 
 
 def whole_l1(l2: float, dimension: int) -> float:
@@ -97,14 +102,20 @@ def without_replacement(share: float, release: Divergences) -> Divergences:
     if not 0.0 < share <= 1.0:
         raise BudgetError(f"a share of {share:g} is sampled", "above 0 and at most 1")
     at = _every_order(release)
+    sampled = at_all_orders([_sampled(share, order, at) for order in _WHOLE])
     # The sampled release is never worse than the release itself.
-    return tuple(min(_sampled(share, order, at), at(order)) for order in ORDERS)
+    return tuple(map(min, sampled, release))
+
+
+def at_all_orders(whole: Sequence[float]) -> Divergences:
+    """Divergences at ORDERS of those at whole orders: below 2 stands that of 2, the next larger."""
+    return (whole[0],) * (len(ORDERS) - len(_WHOLE)) + tuple(whole)
 
 
 def _every_order(divergences: Divergences) -> Callable[[int], float]:
     # Divergence grows with the order.
     known: list[float] = []
-    for order, d in zip(ORDERS, divergences, strict=True):
+    for order, d in zip(_WHOLE, divergences[-len(_WHOLE) :], strict=True):
         known.extend([d] * (order + 1 - len(known)))
     return known.__getitem__
 
@@ -153,6 +164,8 @@ class Budget:
                 f"a budget of epsilon {self.epsilon:g} and delta {self.delta:g}",
                 "epsilon above 0, delta above 0 and below 1",
             )
+        if len(self.spent) == len(_WHOLE):  # of a version that kept whole orders only
+            self.spent = list(at_all_orders(self.spent))
         if len(self.spent) != len(ORDERS) or not all(s >= 0.0 for s in self.spent):
             raise BudgetError(f"a budget with {len(self.spent)} divergences", f"{len(ORDERS)}")
 

@@ -11,6 +11,7 @@ from decimal import Decimal, localcontext
 import pytest
 from delian.core.privacy import accounting
 from delian.core.privacy.accounting import ORDERS, Budget, BudgetError
+from scipy.special import log_ndtr
 
 
 def times(releases, cost):
@@ -54,6 +55,46 @@ def test_the_gaussian_s_epsilon_is_above_its_exact_one():
         half, slope = 1 / (2 * multiplier), epsilon * multiplier
         exact = normal(half - slope) - math.exp(epsilon) * normal(-half - slope)
         assert 1e-9 < exact < 1e-6
+
+
+def exact_gaussian_epsilon(multiplier, delta):
+    """Balle and Wang 2018, theorem 8, solved for epsilon by bisection."""
+    half = 1 / (2 * multiplier)
+
+    def log_delta(epsilon):
+        a = log_ndtr(half - epsilon * multiplier)
+        b = epsilon + log_ndtr(-half - epsilon * multiplier)
+        return a + math.log1p(-math.exp(b - a)) if b < a else -math.inf
+
+    low, high = 0.0, half * half * 2 + 8 / multiplier + 5
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if log_delta(middle) > math.log(delta) else (low, middle)
+    return high
+
+
+@pytest.mark.parametrize("multiplier", [4.0, 1.0, 0.3, 0.15, 0.1, 0.07, 0.05])
+def test_a_gaussian_s_epsilon_is_within_a_tenth_of_the_exact_one_up_to_300(multiplier):
+    exact = exact_gaussian_epsilon(multiplier, 1e-6)
+    epsilon = accounting.epsilon_of(accounting.gaussian(1.0, multiplier**2), 1e-6)
+    assert exact < epsilon < 1.1 * exact
+
+
+def test_a_skellam_s_epsilon_beyond_100_is_loose_by_as_much_as_the_page_says():
+    # Steps so fine that it is the Gaussian; its bound holds at whole orders only.
+    step = 2.0**-12
+    for multiplier, least, most in ((0.1, 1.15, 1.17), (0.05, 1.39, 1.41)):
+        l2 = 1 / step
+        cost = accounting.skellam(l2, l2, (multiplier * l2) ** 2)
+        ratio = accounting.epsilon_of(cost, 1e-6) / exact_gaussian_epsilon(multiplier, 1e-6)
+        assert least < ratio < most
+
+
+def test_a_budget_of_whole_orders_goes_on():
+    whole = [d for o, d in zip(ORDERS, accounting.gaussian(1.0, 4.0), strict=True) if o >= 2]
+    old = Budget(epsilon=8.0, delta=1e-6, spent=list(whole), releases=1)
+    assert old.spent[-len(whole) :] == whole and set(old.spent[: -len(whole)]) == {whole[0]}
+    assert old.epsilon_spent == accounting.epsilon_of(accounting.gaussian(1.0, 4.0), 1e-6)
 
 
 def exact_skellam_divergence(order, shift, variance):
