@@ -143,12 +143,12 @@ def main() -> int:
         return _run_test(asked.test, asked.plant)
     rows = []
     if not asked.json:
-        print(f"{'kind':36}{'seeds':>6}  {'found by':20}planted")
+        print(f"{'kind':36}{'seeds':>6}  {'planted':36}found by")
     for kind in KINDS:
         rows.append(one := row(kind, asked.seeds))
         if not asked.json:
             seeds = "-" if one.seeds is None else one.seeds
-            print(f"{kind:36}{seeds:>6}  {one.by or 'NOT FOUND':20}{one.name}", flush=True)
+            print(f"{kind:36}{seeds:>6}  {one.name:36}{one.by or 'NOT FOUND'}", flush=True)
     missed = [one.kind for one in rows if not one.by]
     if asked.json:
         print(json.dumps({"rows": [asdict(one) for one in rows], "missed": missed}))
