@@ -144,7 +144,7 @@ def _outcome(program: programs.Program, backend: Any, static: frozenset[int]) ->
     begun = time.perf_counter()
     try:
         with programs.limited(LIMIT_SECONDS):
-            f._entry(given, *flatten(given))  # Compiled, and not run.
+            f._entry(*flatten(given))  # Compiled, and not run.
         seconds = time.perf_counter() - begun
         with programs.limited(RUN_SECONDS):
             got = f(*given)

