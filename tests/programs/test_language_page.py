@@ -21,6 +21,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "scaled": (np.array([0.5, 2.0]), 0.7),
     "lower_upper": (np.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.3, 1.0, 5.0]]),),
     "product": (np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.5, 1.0], [1.5, 2.0]])),
+    "escape_time": (np.complex128(0.3 + 0.5j),),
+    "low_pass": (np.array([1.0, 2.0, -0.5, 0.25, 3.0, -1.0, 0.0, 2.0]), 0.5),
     "counted": (np.float64(1.5), np.int64(4)),
     "careful_root": (np.float64(2.0), np.float64(1e-13)),
     "interpreter": (np.float64(0.2), np.float64(1.7)),
@@ -46,6 +48,8 @@ def test_the_example_does_what_it_does_in_python(name: str, examples: ModuleType
     f, args = getattr(examples, name), ARGUMENTS[name]
     compiled = dl.compile(f, backend="reference")
     np.testing.assert_allclose(compiled(*args), f(*args), rtol=1e-9)
+    if np.asarray(f(*args)).dtype.kind != "f":
+        return  # a count has no slope
     slope = dl.compile(dl.grad(lambda *a: np.sum(f(*a))), backend="reference")(*args)
     step = 1e-6 * np.ones_like(args[0])
     rest = args[1:]
