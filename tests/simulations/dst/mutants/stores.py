@@ -99,11 +99,11 @@ def trusts_the_names_of_blobs(patch: Patch) -> None:
 
 @found_by(
     "core/node/test_journal_crashes.py::"
-    "test_damage_in_the_middle_is_an_error_that_says_where_and_touches_nothing"
+    "test_a_log_that_ends_before_what_was_acknowledged_is_refused"
 )
 def takes_a_cut_for_a_torn_end(patch: Patch) -> None:
-    """A journal that is damaged in its middle ends there in silence."""
-    patch.setattr(segments, "_find_record", lambda data, at, salt: None)
+    """A journal that was cut ends there in silence: its mark is not read."""
+    patch.setattr(segments.Segments, "_read_mark", lambda self, names: 0)
 
 
 @found_by("cloud/test_store.py::test_a_damaged_pack_is_found")
