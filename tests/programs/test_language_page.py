@@ -23,6 +23,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "product": (np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.5, 1.0], [1.5, 2.0]])),
     "escape_time": (np.complex128(0.3 + 0.5j),),
     "low_pass": (np.array([1.0, 2.0, -0.5, 0.25, 3.0, -1.0, 0.0, 2.0]), 0.5),
+    "whitened": (np.array([[1.0, 2.0], [0.5, -1.0], [3.0, 0.2], [-2.0, 1.0], [0.1, 0.7]]),),
     "counted": (np.float64(1.5), np.int64(4)),
     "careful_root": (np.float64(2.0), np.float64(1e-13)),
     "interpreter": (np.float64(0.2), np.float64(1.7)),
