@@ -15,6 +15,7 @@ import numpy as np
 
 from ..complex_numbers import Complex, is_complex
 from ..ir import DType, Value
+from ..traced import ARRAY
 from .values import NUMBERS, Tensor, describe
 
 if TYPE_CHECKING:
@@ -319,6 +320,17 @@ def power(s: Specialiser, a: Any, b: Any) -> Tensor:
     return elementwise(s, "pow", a, b)
 
 
+def python_power(s: Specialiser, a: Any, b: Any) -> Tensor:
+    """`a ** b`. NumPy takes the square root for 0.5 of an array, and in np.power; Python's floats
+    and NumPy's scalars have an infinity for minus infinity there, and no negative zero.
+    """
+    if type(a) is Tensor and a.kind != ARRAY and not isinstance(b, Tensor) and b == 0.5:
+        dtype, _ = result_dtype(s, (a, b))
+        if dtype.is_float:
+            return elementwise(s, "pow", a, b)
+    return power(s, a, b)
+
+
 def _int_power(s: Specialiser, a: Any, b: Any, dtype: DType) -> Tensor:
     if dtype is DType.BOOL or (type(b) is int and b < 0):
         hint = "convert the base to float first: x.astype(np.float32)"
@@ -404,7 +416,7 @@ BINARY = {
     "/": divide,
     "//": floor_divide,
     "%": remainder,
-    "**": power,
+    "**": python_power,
     "&": bitwise_and,
     "|": bitwise_or,
     "^": bitwise_xor,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..traced import ARRAY, SCALAR
 from . import operators
-from .values import Tensor, describe, is_number, kind_of
+from .values import describe, is_number, kind_of
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -29,8 +29,8 @@ _COMPARISONS = {
 def find(owner: Any, name: str) -> FunctionType | None:
     """A method that a user's class defines in Python."""
     kind = type(owner)
-    if kind is Tensor or kind.__module__ in ("builtins", "numpy"):
-        return None
+    if kind.__module__ in ("builtins", "numpy") or kind.__module__.startswith(f"{__package__}."):
+        return None  # Python's, or a value of the compiler's, as a number is
     found = getattr(kind, name, None)
     return found if isinstance(found, FunctionType) else None
 

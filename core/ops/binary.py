@@ -7,10 +7,11 @@ multiplied in.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ..ir import Block, Builder, DType, Op, TensorType, Type, Value
+from ..ir import Array, Block, Builder, DType, Op, TensorType, Type, Value
 from .checks import ALL, BITS, FLOATS, INTS, NUMERIC, differ, fail, same, tensor
 from .rules import (
     Partial,
@@ -122,6 +123,11 @@ def _smooth(
     return Primitive(name, same(name, kinds), reference, vjp, jvp, cost, c, operands=2)
 
 
+def _power(x: Array, y: Array) -> Any:
+    """np.power, which takes a square root where its exponent is a 0-d 0.5."""
+    return np.power(x.reshape(-1), y.reshape(-1)).reshape(x.shape)
+
+
 def _flat(
     name: str,
     kinds: tuple[DType, ...],
@@ -155,7 +161,7 @@ ROWS = (
     _smooth(
         "min", NUMERIC, each(np.minimum), _extreme, "(({0} <= {1}) | ({0} != {0}) ? {0} : {1})"
     ),
-    _smooth("pow", FLOATS, each_in_f64(np.power), _pow, "dl_pow_{s}({0}, {1})", 2 * FUNCTION_COST),
+    _smooth("pow", FLOATS, each_in_f64(_power), _pow, "dl_pow_{s}({0}, {1})", 2 * FUNCTION_COST),
     _smooth(
         "atan2",
         FLOATS,

@@ -15,7 +15,7 @@ from delian.tests.oracle.shrink import as_file, shrunk
 from delian.tests.oracle.writer import TABLE
 
 #: Programs of the default suite, and of the slow tests, where each K-th runs natively too.
-USUAL, SLOW, NATIVE_EVERY = 400, 1300, 100
+USUAL, SLOW, NATIVE_EVERY = 400, 1600, 100
 
 
 def check(total: Tally) -> None:
