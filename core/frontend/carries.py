@@ -60,6 +60,8 @@ class Carries:
         #: What the names' leaves were before the loop, and what the last round left.
         self.starting: dict[str, list[Any]] = {}
         self.ending: dict[str, list[Any]] = {}
+        #: The arrays that the latter may be: alive until the next round has asked who shares them.
+        self.held: list[stores.Memory] = []
         #: What a round knows of the arrays that names are bound to at its start.
         self.aliases: dict[Any, Any] = {}
         #: Late names that the body leaves without a value, and why.
@@ -110,6 +112,7 @@ class Carries:
         for name, past in self.past.items():
             self.before[name] = past.tensor(made)
         self.past.clear()
+        self.held.clear()
 
     def flat(self, name: str, value: Any, scope: Scope | None) -> tuple[list[Any], tree.Structure]:
         """Leaves and structure; containers that their places keep are leaves."""
@@ -275,6 +278,13 @@ class Carries:
                 if type(old) is Slot or type(joined) is Slot:
                     settled = settled and type(old) is Slot and old == joined
                     self.leaves[name][k] = joined
+        self.held = [
+            memory
+            for leaves in self.ending.values()
+            for leaf in leaves
+            if type(leaf) is Tensor and (own := stores.memory_of(self.s, leaf)) is not None
+            for memory in stores.sources_of([own])
+        ]
         if settled and self.found(scope):
             settled = False
         if settled and self.aliased():

@@ -110,7 +110,7 @@ def test_a_key_that_is_another_s_or_that_others_can_read_is_wrong(device):
     assert findings[0].state == "wrong" and findings[0].todo == f"chmod 600 {key}"
     device.give(key=issue_to(device.authority, Role.DEVICE, 6)[0])
     assert (
-        "is not the certificate's key"
+        "the key is not the certificate"
         in only(checks.check_identity(device.config(), "device")).text
     )
 

@@ -10,9 +10,9 @@ the compiler. What differs and is not refused is a fault.
     shrink       the smallest program that still differs
     campaign     many programs, in parts, counted by construct
 
-    python -m delian.tests.oracle --seeds 0:10000 --processes 2 --resume oracle.json
-    python -m delian.tests.oracle --show 17        # one program
-    python -m delian.tests.oracle --shrink 17      # what is left of it that differs
+    cd tests; python -m oracle --seeds 0:10000 --processes 2 --resume oracle.json
+    python -m oracle --show 17        # one program
+    python -m oracle --shrink 17      # what is left of it that differs
 
 To extend the grammar, add a row to a table or a function with `@construct`; `!` marks what is
 refused as a rule, so that few programs hold it.

@@ -1,4 +1,4 @@
-"""Runs random programs by CPython and the compiler: `python -m delian.tests.oracle --help`."""
+"""Runs random programs by CPython and the compiler: `python -m oracle --help`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .shrink import as_file, shrunk
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m delian.tests.oracle", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m oracle", description=__doc__)
     parser.add_argument("--seeds", default="0:2000", help="numbers of programs, FIRST:END")
     parser.add_argument("--show", type=int, help="print this program and what comes of it, and end")
     parser.add_argument("--shrink", type=int, help="print the smallest program that differs as it")

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from delian.tests.oracle.campaign import ENDLESS, Tally, run, tally
-from delian.tests.oracle.judge import DIFFERS, EQUAL, judge
-from delian.tests.oracle.planted import PLANTED, PROGRAMS_MAX, found_after, plant
-from delian.tests.oracle.program import program
-from delian.tests.oracle.shrink import as_file, shrunk
-from delian.tests.oracle.writer import TABLE
+
+from oracle.campaign import ENDLESS, Tally, run, tally
+from oracle.judge import DIFFERS, EQUAL, judge
+from oracle.planted import PLANTED, PROGRAMS_MAX, found_after, plant
+from oracle.program import program
+from oracle.shrink import as_file, shrunk
+from oracle.writer import TABLE
 
 #: Programs of the default suite, and of the slow tests, where each K-th runs natively too.
 USUAL, SLOW, NATIVE_EVERY = 400, 1600, 100

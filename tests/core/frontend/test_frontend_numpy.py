@@ -343,7 +343,9 @@ def test_every_row_has_a_name_and_a_signature():
     names = vocabulary.names()
     assert len(names) > 150
     for row in vocabulary._table().values():
-        assert next(iter(inspect.signature(row.handler).parameters)) == "s", row.name
+        # Where NumPy has an argument `s`, the specialiser is `spec`.
+        first, *others = inspect.signature(row.handler).parameters
+        assert first == ("spec" if "s" in others else "s"), row.name
 
 
 def test_lists_of_tensors_are_arrays_to_numpys_functions(agree):
