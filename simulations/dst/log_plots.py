@@ -68,7 +68,9 @@ def _other_proofs(plotter: Plotter, log: FederationLog, talk: Talk, told: Cohort
 
 
 def _rolled_back_log(plotter: Plotter, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
-    """The head of a smaller tree than the one that the receiver has accepted."""
+    """The head of a smaller tree than the one that the receiver has accepted, if there is one."""
+    if not told.log.update.old_size:
+        return told
     made = Cohort()
     made.CopyFrom(told)
     made.log.update.checkpoint.CopyFrom(log.signed(told.log.update.old_size - 1))

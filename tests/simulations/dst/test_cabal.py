@@ -76,12 +76,13 @@ def test_an_edge_lies_beside_an_operator_whose_log_it_does_not_have(plot):
     assert counts[key(Plot.FORKED_LOG, FOUND, "log fork")] == 1
 
 
-@pytest.mark.parametrize("seed", [4570, 4648, 4843, 200012, 200482])
+@pytest.mark.parametrize("seed", [4570, 4648, 4843, 200012, 200482, 300347])
 def test_seeds_that_the_simulation_itself_once_failed(seed):
     """4570: an order came before the run whose number it names. 4648, 4843: a second list of
     members that another party had changed, or changed again. 200012: a batch of a buffered run
     failed by an attempt that an operator had changed, and was recorded under another attempt's
-    name. 200482: a snapshot held an event that was not yet in the journal.
+    name. 200482: a snapshot held an event that was not yet in the journal. 300347: a log was rolled
+    back for a device that had accepted none.
     """
     assert check_seeds([seed], hostile=True).failure is None
 
