@@ -17,7 +17,7 @@ import pytest
 
 _HERE = Path(__file__).parent
 #: Equal programs in a hundred that a change may not go below.
-SHARE_MIN = 60
+SHARE_MIN = 75
 #: Programs whose results have another class, as docs/language.md says of numbers: the least of an
 #: int and a NumPy float is the wider one.
 OTHER_CLASS = {"TheAlgorithms/Python/audio_filters/show_response.py:get_bounds"}
