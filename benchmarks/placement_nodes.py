@@ -35,8 +35,8 @@ from delian.core.identity.roles import Guard
 from delian.core.ir import Array, DType, TensorType
 from delian.core.learn.sampling import Samples
 from delian.core.learn.task import Classification
+from delian.core.net.loopback import INSECURE
 from delian.core.nn import zoo
-from delian.core.node.hosting import INSECURE
 from delian.core.placement.cut import SHARED, Cut
 from delian.core.placement.graph import depends
 from delian.core.ports import CLOUD, Node, Tier

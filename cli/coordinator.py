@@ -150,7 +150,7 @@ def connected(
     target = operator.coordinator
     if operator.insecure:
         from ..core.net.grpc_guard import claim
-        from ..core.node.hosting import check_loopback
+        from ..core.net.loopback import check_loopback
 
         check_loopback(target, "the coordinator")
         channel = grpc.insecure_channel(target)

@@ -30,6 +30,7 @@ from ..core.identity.roles import Guard
 from ..core.identity.signing import CertificateIdentity
 from ..core.net.grpc_server import GrpcHub
 from ..core.net.grpc_witness import witnessing_of
+from ..core.net.loopback import INSECURE, check_loopback
 from ..core.net.mqtt_link import MqttHub, MqttIdentity
 from ..core.net.switch import Switch
 from ..core.net.transfer import Intake
@@ -37,7 +38,7 @@ from ..core.node.blobs import FolderBlobs
 from ..core.node.driver import Driver, DriverLimits, StateMachine
 from ..core.node.health import HealthServer
 from ..core.node.heap import collect_seldom, keep_freed_memory
-from ..core.node.hosting import INSECURE, Tasks, check_loopback, run_daemon
+from ..core.node.hosting import Tasks, run_daemon
 from ..core.node.once import RecordLog
 from ..core.node.traces import At, Opened, Spans, Traces
 from ..core.ports import CLOUD, BlobStored, Event, Node, Ordered, Received, Record, Tier

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any, TypeAlias
 
-from .ir import Array
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
 
 #: Bytes: a cache line, and the widest vector.
 ALIGNMENT = 64

@@ -184,3 +184,17 @@ def map(f: Callable[..., Any], tree: T, *others: Any) -> T:
             raise ValueError(f"trees differ in structure: {structure} and {its}")
         columns.append(more)
     return unflatten(structure, [f(*row) for row in zip(*columns, strict=True)])  # type: ignore[no-any-return]
+
+
+def within(tree: Any, *kinds: type) -> Any:
+    """A tree like this one with True at the leaves inside nodes of these classes, else False.
+
+    It names the leaves that stay personal (FedBN), or that the decay of weights leaves out. Public
+    as `nn.within`.
+    """
+    nodes, structure = flatten(tree, lambda node: isinstance(node, kinds))
+    return unflatten(structure, [_marked(node, isinstance(node, kinds)) for node in nodes])
+
+
+def _marked(node: Any, mark: bool) -> Any:
+    return map(lambda leaf: mark, node)

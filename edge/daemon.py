@@ -34,17 +34,12 @@ from ..core.identity.roles import Guard
 from ..core.identity.signing import CertificateIdentity
 from ..core.identity.terms import rules_of
 from ..core.net.grpc_guard import Servicer
+from ..core.net.loopback import check_loopback
 from ..core.net.switch import Switch
 from ..core.node.blobs import FolderBlobs
 from ..core.node.driver import Driver
 from ..core.node.health import HealthServer
-from ..core.node.hosting import (
-    Tasks,
-    Who,
-    check_loopback,
-    run_daemon,
-    who_is,
-)
+from ..core.node.hosting import Tasks, Who, run_daemon, who_is
 from ..core.node.journal import FileJournal
 from ..core.node.known_log import LogSink, keep_fork
 from ..core.node.metrics import Family, Sources, gauge, text

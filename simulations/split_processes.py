@@ -29,8 +29,8 @@ from ..core.errors import DelianError
 from ..core.identity.roles import Guard
 from ..core.ir import Array
 from ..core.net.grpc_server import GrpcHub
+from ..core.net.loopback import INSECURE
 from ..core.net.switch import Switch
-from ..core.node.hosting import INSECURE
 from ..core.placement.cut import Cut
 from ..core.ports import Tier
 from ..core.split_training.asking import SplitLostError

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from .. import functional, random, tree
 from ..functional import pooling, resizing
 from ..ir import DType
-from ..nn.norms import within
 from ..traced import ARRAY
+from ..tree import within
 from . import arithmetic, complexes, containers, operators, shapes
 from .arithmetic import tensor
 from .values import Tensor, describe

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.protobuf.message import Message
 
-from ..node.hosting import INSECURE, check_loopback
+from ..net.loopback import INSECURE, check_loopback
 from ..ports import Node
 from .grpc_line import Line
 from .limits import Faults

@@ -25,8 +25,8 @@ from google.protobuf.message import DecodeError, Message
 from ..errors import DelianError
 from ..identity.certificates import IdentityError, TlsMaterial, server_credentials
 from ..identity.roles import may_send
+from ..net.loopback import INSECURE, check_loopback
 from ..node.codec import envelope_bytes, errand_of, message_of, node_of
-from ..node.hosting import INSECURE, check_loopback
 from ..ports import Content, Node, ProtocolError
 from ..wire.link_pb2 import Envelope
 from . import grpc_core

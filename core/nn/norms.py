@@ -19,15 +19,14 @@ ways out, and each has a layer here:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from .. import tree
 from ..api import module
 from ..functional import stop_gradient
 from ..ir import Tensor
-from ..tree import static
+from ..tree import static, within
 
 #: Added to a variance before its square root, as in the batch normalisation paper's experiments;
 #: `floor` of a layer, where it is another's weights that are loaded.
@@ -216,19 +215,6 @@ class InstanceNorm:
         centred = x - np.mean(x, axis=axes, keepdims=True)
         variance = np.mean(centred * centred, axis=axes, keepdims=True)
         return centred * (1.0 / np.sqrt(variance + self.floor)) * self.scale + self.shift
-
-
-def within(model: Any, *kinds: type) -> Any:
-    """A tree like the model with True at the leaves inside layers of these kinds, else False.
-
-    It says which leaves stay personal (FedBN), or which the weights' decay leaves alone.
-    """
-    nodes, structure = tree.flatten(model, lambda node: isinstance(node, kinds))
-    return tree.unflatten(structure, [_marked(node, isinstance(node, kinds)) for node in nodes])
-
-
-def _marked(node: Any, mark: bool) -> Any:
-    return tree.map(lambda leaf: mark, node)
 
 
 __all__ = [

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import re
@@ -20,6 +19,7 @@ from typing import Any, Protocol
 
 from ..errors import DelianError
 from ..identity.folder import HOMES_MAX, HomeAddress, IdentityFolder
+from ..net.loopback import INSECURE
 from ..ports import CLOUD, Node, Tier
 from .disk import state_in
 
@@ -34,9 +34,6 @@ _TARGET = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+):([0-9]{1,5})")
 #: What the threads of a daemon reserve, and not use, with room to spare: an edge that has just
 #: started has 0.9 GiB.
 ADDRESS_SPACE_BYTES_MIN = 2 << 30
-
-#: The name of a federation of which nobody has a certificate.
-INSECURE = "insecure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +78,6 @@ def who_is(
     if number is not None and number != facts.number:
         raise DelianError(f"{identity} is {facts.role} {facts.number}, not {number}")
     return Who(Node(tier, facts.number), facts.federation, own, facts.homes)
-
-
-def check_loopback(target: str, what: str) -> None:
-    """Raises DelianError unless "host:port" is on this machine: without TLS nothing leaves it."""
-    host = target.rpartition("://")[2].rpartition(":")[0].strip("[]")
-    with contextlib.suppress(ValueError):
-        if host == "localhost" or ipaddress.ip_address(host).is_loopback:
-            return
-    raise DelianError(
-        f"{what} {target} is not on this machine, and --insecure goes no further",
-        "use 127.0.0.1, or join the federation and leave --insecure out",
-    )
 
 
 def notify_ready() -> None:

@@ -31,11 +31,12 @@ from ..identity.deny_list import SignedList
 from ..identity.folder import HomeAddress, IdentityFolder, NodeFacts
 from ..identity.joining import CALL_S
 from ..identity.renewal import RenewalRefused, Renewer, renew_call
+from ..net.loopback import check_loopback
 from ..ports import CLOUD, Node
 from ..streams import Streams
 from ..wire.enrolment_pb2 import EnrolReply
 from ..wire.link_pb2 import DeniedAsk, DeniedPage
-from .hosting import Who, check_loopback
+from .hosting import Who
 
 if TYPE_CHECKING:
     import grpc

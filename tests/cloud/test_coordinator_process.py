@@ -26,12 +26,12 @@ from delian.core.machine import Backoff
 from delian.core.net.broker import Broker, BrokerSettings, mosquitto_path
 from delian.core.net.grpc_guard import claim
 from delian.core.net.grpc_link import GrpcUplink
+from delian.core.net.loopback import INSECURE
 from delian.core.net.mqtt_link import MqttIdentity, MqttUplink
 from delian.core.net.switch import Switch
 from delian.core.nn import Mlp, adam, sgd
 from delian.core.node.codec import address
 from delian.core.node.driver import Driver
-from delian.core.node.hosting import INSECURE
 from delian.core.node.memory import DiskJournal, MemoryBlobs, MemoryDisk
 from delian.core.ports import MS, SECOND, Node, Ordered, Outcome, Tier
 from delian.core.privacy import ring

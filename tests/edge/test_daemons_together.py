@@ -24,10 +24,10 @@ from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet, metrics
 from delian.core.learn.build import build
 from delian.core.net.grpc_server import GrpcHub
+from delian.core.net.loopback import INSECURE
 from delian.core.net.switch import Switch
 from delian.core.nn import Mlp, sgd
 from delian.core.node.blobs import FolderBlobs
-from delian.core.node.hosting import INSECURE
 from delian.core.ports import CLOUD, Node, Received, Tier
 from delian.core.runtime import Runtime
 from delian.core.streams import device_key

@@ -23,7 +23,7 @@ from ...net.grpc_ending import Ending
 from ...net.grpc_guard import claim
 from ...net.grpc_peer import CALL_ENDED
 from ...net.limits import Faults
-from ...node.hosting import INSECURE, check_loopback
+from ...net.loopback import INSECURE, check_loopback
 from ...ports import Node
 from ...wire.subgraph_pb2 import SubgraphFrame
 from ..limits import FRAME_BYTES_MAX, VIOLATIONS_MAX

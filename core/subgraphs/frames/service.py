@@ -21,7 +21,7 @@ from ...identity.certificates import IdentityError, PeerIdentity
 from ...net.grpc_guard import Door, Policy, name_of
 from ...net.grpc_peer import CALL_ENDED
 from ...net.limits import Buckets, Faults
-from ...node.hosting import INSECURE
+from ...net.loopback import INSECURE
 from ...wire.subgraph_pb2 import SubgraphFrame
 from ..limits import (
     FRAMES_BURST,

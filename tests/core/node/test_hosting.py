@@ -11,9 +11,9 @@ import socket
 import pytest
 from delian.core.errors import DelianError
 from delian.core.identity.folder import HomeAddress
+from delian.core.net.loopback import check_loopback
 from delian.core.node.hosting import (
     Tasks,
-    check_loopback,
     merge_homes,
     notify_ready,
     parse_home,

@@ -15,9 +15,9 @@ from delian.core.net.grpc_guard import claim
 from delian.core.net.grpc_link import GrpcUplink
 from delian.core.net.grpc_peer import CONNECT, PULL, PUSH
 from delian.core.net.grpc_server import GrpcHub
+from delian.core.net.loopback import INSECURE
 from delian.core.net.switch import Switch
 from delian.core.node.codec import envelope_bytes
-from delian.core.node.hosting import INSECURE
 from delian.core.node.memory import MemoryBlobs
 from delian.core.ports import CLOUD, Node, Received, Tier
 from delian.core.wire.blob_pb2 import FetchBlob

@@ -8,8 +8,8 @@ import threading
 
 from delian.core.identity.roles import Guard
 from delian.core.net.grpc_server import GrpcHub
+from delian.core.net.loopback import INSECURE
 from delian.core.net.switch import Switch
-from delian.core.node.hosting import INSECURE
 from delian.core.ports import Tier
 
 

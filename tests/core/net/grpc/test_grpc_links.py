@@ -10,9 +10,9 @@ from delian.core.errors import DelianError
 from delian.core.identity.roles import MESSAGES, Guard
 from delian.core.net.grpc_link import GrpcUplink
 from delian.core.net.grpc_server import GrpcHub
+from delian.core.net.loopback import INSECURE
 from delian.core.net.switch import Switch
 from delian.core.node.codec import MESSAGE_FIELDS
-from delian.core.node.hosting import INSECURE
 from delian.core.ports import CLOUD, Node, Tier
 from delian.core.wire.admission_pb2 import Accept, CheckIn, EdgeHello
 from delian.core.wire.blob_pb2 import Blob, FetchBlob

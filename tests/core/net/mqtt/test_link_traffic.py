@@ -10,7 +10,7 @@ import pytest
 from delian.core.identity.roles import Guard
 from delian.core.net.grpc_link import GrpcUplink
 from delian.core.net.grpc_server import GrpcHub
-from delian.core.node.hosting import INSECURE
+from delian.core.net.loopback import INSECURE
 from delian.core.ports import Node, Tier
 from delian.core.wire import admission_pb2, blob_pb2, round_pb2
 
