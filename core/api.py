@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, overload
 import numpy as np
 
 from . import debugging, in_place, tree
-from .backends import Backend, compile_function
+from .backends import Backend, Executable, compile_function
 from .eager_vmap import loop_over_lanes
 from .errors import DelianError, ProgramError
 from .ir import Function, TensorType
@@ -67,10 +67,13 @@ def debug(on: bool = True) -> None:
 # Compiled functions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Entry:
     traced: Traced
-    run: Callable[..., Sequence[Any]]
+    run: Executable
+    calls: int = 0
+    #: Runs it without Python code in between, once it was called often (`native.direct`).
+    direct: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ class _Known:
 
 #: How many programs for values of numbers are kept, for arguments of the same types.
 VALUES_MAX = 64
+#: The call of a program with which its calls become direct ones.
+_DIRECT_FROM = 16
 
 
 class Compiled:
@@ -121,6 +126,7 @@ class Compiled:
         self.donate = tuple(donate)
         self._entries: dict[Any, _Entry] = {}
         self._known: dict[Any, _Known] = {}  # by the types of the arguments
+        self._direct: Callable[..., Any] | None = None  # of the entry that was called last
         self._lock = Lock()
 
     def __get__(self, owner: Any, kind: type | None = None) -> Any:
@@ -129,12 +135,20 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs it; raises ProgramError when it cannot be compiled for these arguments."""
+        if self._direct is not None and not kwargs and not debugging.on:
+            result = self._direct(*args)
+            if result is not NotImplemented:
+                return result
         args = _positional(self.__wrapped__, args, kwargs)
         if debugging.on and self._plainly:
             return self.__wrapped__(*(a.value if isinstance(a, Static) else a for a in args))
         leaves, structure = flatten(args)
         entry = self._entry(leaves, structure)
         traced = entry.traced
+        entry.calls += 1
+        if entry.calls == _DIRECT_FROM and self.backend == "native":
+            entry.direct = _direct(entry, leaves)
+        self._direct = entry.direct
         passed = traced.passed(leaves)
         given = [np.asarray(v) for v in passed]
         if not traced.changed:
@@ -213,6 +227,15 @@ class Compiled:
                     self._known[types] = _Known(some)
                 return traced
         raise AssertionError("the last attempt returns or raises")
+
+
+def _direct(entry: _Entry, leaves: Sequence[Any]) -> Callable[..., Any] | None:
+    from .backends.native.direct import direct_call
+    from .backends.native.program import NativeProgram
+
+    if not isinstance(entry.run, NativeProgram):
+        return None
+    return direct_call(entry.traced, entry.run, leaves)
 
 
 def _knowable(leaves: Sequence[Any]) -> list[tuple[int, ...]]:

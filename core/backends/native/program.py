@@ -98,11 +98,11 @@ class NativeProgram:
         self._constants = _constants(function) if entry.constants else []
         assert len(self._constants) == entry.constants, "the facts are those of the function"
         self._types = [_layout(t) for t in function.param_types]
-        self._results = [_layout(t) for t in function.result_types]
+        self.layouts = [_layout(t) for t in function.result_types]
         self._arguments = ctypes.c_void_p * (len(self._types) + len(self._constants))
-        self._buffers = ctypes.c_void_p * len(self._results)
-        self._constant_pointers = tuple(c.ctypes.data for c in self._constants)
-        self._donated = dict(entry.donated)
+        self._buffers = ctypes.c_void_p * len(self.layouts)
+        self.constant_pointers = tuple(c.ctypes.data for c in self._constants)
+        self.donated = dict(entry.donated)
         self._arena_bytes = self.report.arena_bytes
         self._has_lists = entry.lists
         self.threads = pool.wanted()
@@ -118,21 +118,18 @@ class NativeProgram:
         if out is None:
             results = self._new_results(arrays)
         else:
-            if not all(map(_is_buffer, out, self._results)) or len(out) != len(self._results):
+            if not all(map(_is_buffer, out, self.layouts)) or len(out) != len(self.layouts):
                 check_out(self.function, out)
             results = tuple(out)
         pointers = [_address(a) for a in arrays]
         targets = [_address(r) for r in results]
         if out is not None:
             self._refuse_overlap(arrays, pointers, results, targets)
-            for i, j in self._donated.items():
+            for i, j in self.donated.items():
                 results[j][...] = arrays[i]
-        limit = LIST_BYTES_MAX
-        if self._has_lists:
-            limit = int(os.environ.get("DELIAN_LIST_BYTES_MAX", LIST_BYTES_MAX))
-            limit = min(limit, sys.maxsize)  # of a 32-bit machine
+        limit = self.list_bytes_max()
         given = (
-            self._arguments(*pointers, *self._constant_pointers),
+            self._arguments(*pointers, *self.constant_pointers),
             self._buffers(*targets),
             _thread.arena(self._arena_bytes),
             limit,
@@ -145,6 +142,22 @@ class NativeProgram:
                 " DELIAN_LIST_BYTES_MAX",
             )
         return results
+
+    def list_bytes_max(self) -> int:
+        """Memory that the lists of a call may take."""
+        if not self._has_lists:
+            return LIST_BYTES_MAX
+        limit = int(os.environ.get("DELIAN_LIST_BYTES_MAX", LIST_BYTES_MAX))
+        return min(limit, sys.maxsize)  # of a 32-bit machine
+
+    @property
+    def entry_address(self) -> int:
+        """Where the program's function is."""
+        return ctypes.cast(self._entry, ctypes.c_void_p).value or 0
+
+    def arena(self, size: int) -> int:
+        """The address of this thread's working memory, of so many bytes at least."""
+        return _thread.arena(size)
 
     def _parallel(self, *given: Any) -> int:
         """The call on several threads, where there are any."""
@@ -159,10 +172,10 @@ class NativeProgram:
     def _new_results(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """Memory for the results: that of donated arguments, where it can be written, else new."""
         results = [
-            None if j in self._donated.values() else np.empty(shape, dtype)
-            for j, (dtype, shape) in enumerate(self._results)
+            None if j in self.donated.values() else np.empty(shape, dtype)
+            for j, (dtype, shape) in enumerate(self.layouts)
         ]
-        for i, j in self._donated.items():
+        for i, j in self.donated.items():
             results[j] = arrays[i] if arrays[i].flags.writeable else arrays[i].copy()
         return tuple(results)  # type: ignore[arg-type]
 
