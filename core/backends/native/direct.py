@@ -20,6 +20,7 @@ import numpy as np
 
 from ... import tree
 from ...errors import DelianError
+from ...ir import TensorType
 from ...traced import ARRAY, BOOL, FLOAT, INT, SCALAR, Static, Traced
 from . import cache
 from .artifact import Facts
@@ -47,8 +48,12 @@ _PYTHON = {
 }
 
 
-def _structure(name: str, *fields: tuple[str, Any]) -> type[ctypes.Structure]:
+def _structure(name: str, *fields: tuple[str, Any]) -> Any:
     return type(name, (ctypes.Structure,), {"_fields_": list(fields)})
+
+
+def _table(kind: Any, rows: Sequence[Any]) -> Any:
+    return (kind * len(rows))(*rows)
 
 
 def _each(kind: Any, *names: str) -> list[tuple[str, Any]]:
@@ -128,7 +133,7 @@ class _Described:
 
 
 def _arguments(traced: Traced, leaves: Sequence[Any]) -> _Described | None:
-    types = traced.function.param_types
+    types = [t for t in traced.function.param_types if isinstance(t, TensorType)]
     first = len(traced.function.body.results) - traced.hidden - len(traced.changed)
     changed = {param: first + k for k, param in enumerate(traced.changed)}
     rows: list[tuple[Any, ...]] = []
@@ -197,10 +202,10 @@ def _planned(
     simple = not traced.seen and all(type(owner) is dict for owner, _, _ in outside)
     named = [(id(o), id(name), id(value)) for o, name, value in outside] if simple else []
     tables: dict[str, Any] = {
-        "arguments": (_Argument * len(arguments.rows))(*arguments.rows),
-        "results": (_Result * len(results.rows))(*results.rows),
-        "outside": (_Outside * len(named))(*named),
-        "constants": (_POINTER * len(program.constant_pointers))(*program.constant_pointers),
+        "arguments": _table(_Argument, arguments.rows),
+        "results": _table(_Result, results.rows),
+        "outside": _table(_Outside, named),
+        "constants": _table(_POINTER, program.constant_pointers),
     }
     large = program.report.arena_bytes > _ARENA_HERE
     structure = traced.out_structure
