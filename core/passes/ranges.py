@@ -248,6 +248,30 @@ def are_inside(array: Value, starts: Sequence[Value], ranges: Mapping[Value, Int
     return all((r := ranges.get(s)) is not None and r[0] >= 0 and r[1] < n for s, n in places)
 
 
+def interval_of(form: Form, ranges: Mapping[Value, Interval]) -> Interval | None:
+    """The interval of a sum, by those of its numbers."""
+    low = high = form.constant
+    for value, factor in form.terms.items():
+        if (found := ranges.get(value)) is None:
+            return None
+        ends = sorted(factor * end for end in found)
+        low, high = low + ends[0], high + ends[1]
+    return low, high
+
+
+def flat_form(array: Value, starts: Sequence[Value], places: Mapping[Value, Form]) -> Form | None:
+    """The place of an element in row-major order."""
+    flat = Form({}, 0)
+    step = 1
+    for start, size in zip(reversed(starts), reversed(array.shape), strict=True):
+        form = places.get(start)
+        if form is None:
+            return None
+        flat = flat.plus(form.times(step))
+        step *= size
+    return flat
+
+
 def number_at(b: Builder, array: Value, starts: Sequence[Value]) -> Value:
     """The number at a place that lies in an array."""
     flat = starts[0]

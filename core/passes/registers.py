@@ -13,11 +13,11 @@ and changes the array at this place alone, and the place is known to lie in the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..ir import Block, Builder, DType, Function, Op, TensorType, Value, unshared
-from .ranges import Form, Interval, are_inside, forms, intervals, number_at
+from .ranges import Form, Interval, are_inside, flat_form, forms, intervals, number_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class _Registers:
 
     def _reads(self, param: Value, update: Op, users: Mapping[Value, list[Op]]) -> list[Op] | None:
         """The operations that read the number; None where anything reads the array otherwise."""
-        place = self._flat(param, update.operands[2:])
+        place = flat_form(param, update.operands[2:], self.forms)
         if place is None:
             return None
         reads: list[Op] = []
@@ -118,18 +118,6 @@ class _Registers:
                     return None
                 reads.append(row)
         return reads
-
-    def _flat(self, array: Value, starts: Sequence[Value]) -> Form | None:
-        """The place of an element in row-major order."""
-        flat = Form({}, 0)
-        step = 1
-        for start, size in zip(reversed(starts), reversed(array.shape), strict=True):
-            form = self.forms.get(start)
-            if form is None:
-                return None
-            flat = flat.plus(form.times(step))
-            step *= size
-        return flat
 
     # -- what is written
 

@@ -3,11 +3,11 @@
 The passes run in this order: custom derivatives go, sums without terms become zeros, halves are
 widened, attention on f64 becomes products and sums, convolutions in groups become dense or
 depthwise ones, those of single pixels products, branches that change one number choices, numbers
-that a loop changes in one place of an array carries, lists of known length tensors, and products of
-all trips of a loop one product; then the whole is simplified once more. Last, derivatives of
-elementwise functions become one factor each, sums that follow from others go, short innermost axes
-become parts of longer ones, windows of pools are written out, masks are made again where they are
-read, and tensors of one element become numbers.
+that a loop changes in one place of an array carries, loops are cut where they change what they
+read, lists of known length tensors, and products of all trips of a loop one product; then the whole
+is simplified once more. Last, derivatives of elementwise functions become one factor each, sums
+that follow from others go, short innermost axes become parts of longer ones, windows of pools are
+written out, masks are made again where they are read, and tensors of one element become numbers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ...ir import DType, Function
 from ...passes.attention import compose_attention
 from ...passes.centred import centred_sums
 from ...passes.chosen import changes_chosen
+from ...passes.cuts import loops_cut
 from ...passes.empty import empty_sums
 from ...passes.gather import gather_products
 from ...passes.groups import split_groups
@@ -39,9 +40,8 @@ def lowered(function: Function) -> Function:
     """The function as it is fused and emitted. The same function gives the same every time."""
     function = compose_attention(widen_halves(empty_sums(expanded(function))), DType.F32)
     function = pixels_to_products(split_groups(function))
-    body = gather_products(
-        lists_to_tensors(numbers_carried(changes_chosen(function)).body), _GATHERED
-    )
+    cut = loops_cut(numbers_carried(changes_chosen(function)))
+    body = gather_products(lists_to_tensors(cut.body), _GATHERED)
     if body is not function.body:
         function = function.with_body(simplify(body))
     function = centred_sums(slopes_as_factors(function))
