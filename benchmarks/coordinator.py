@@ -155,7 +155,7 @@ def bundle_and_update() -> tuple[Any, bytes]:
     """A model of a MiB, and an update that changes nothing of it."""
     from delian.core.ir import DType, TensorType
     from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-    from delian.core.learn.build import build
+    from delian.core.learn.build.bundle_builder import build
     from delian.core.nn import Mlp, sgd
     from delian.core.privacy import ring
 

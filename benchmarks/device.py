@@ -32,7 +32,7 @@ from delian.core.bundle import DEVICE_PROGRAMS, Bundle
 from delian.core.data.sources import DataSettings
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import sgd
 from delian.core.nn.zoo import OmniglotNet
 from delian.core.sandbox import frames

@@ -42,7 +42,7 @@ from delian.core.errors import DelianError
 from delian.core.files import write_whole
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.runtime import Runtime
 
 EXAMPLES, BATCH, CLASSES, RATE = 60, 10, 62, 0.1

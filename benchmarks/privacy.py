@@ -34,9 +34,10 @@ from typing import Any
 
 import numpy as np
 from delian.core import random
-from delian.core.learn import Classification, FedAvg, SampleSet, chains
-from delian.core.learn.build import build
-from delian.core.learn.stages import Stage
+from delian.core.learn import Classification, FedAvg, SampleSet
+from delian.core.learn.aggregate import chains
+from delian.core.learn.aggregate.stages import Stage
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import sgd
 from delian.core.privacy import noising, ring
 from delian.core.privacy.noising import Promise

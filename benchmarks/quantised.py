@@ -26,7 +26,7 @@ import numpy as np
 from delian.core import learn, nn, random
 from delian.core.ir import Array, DType, TensorType
 from delian.core.learn import Classification, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.quantise import METHODS, batches_of, quantise
 from delian.core.runtime import Runtime
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.learn import robust
+from ..core.learn.aggregate import robust
 from ..core.ports import CancelProgram, Floats, ProgramFinished, Received, TimerFired, Vector
 from ..core.privacy import ring
 from ..core.secagg import messages

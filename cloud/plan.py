@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from ..core.bundle import check_metric_names
 from ..core.errors import DelianError
-from ..core.learn import chains, robust
-from ..core.learn.chains import Chain
+from ..core.learn.aggregate import chains, robust
+from ..core.learn.aggregate.chains import Chain
+from ..core.learn.aggregate.stage_order import ChainError
+from ..core.learn.aggregate.stages import Stage
 from ..core.learn.metrics import metrics_plan
-from ..core.learn.order import ChainError
-from ..core.learn.stages import Stage
 from ..core.ports import BLOB_BYTES_MAX, MS, RETRY_MS_MAX, SECOND, window
 from ..core.privacy.accounting import BudgetError
 from ..core.privacy.clipping import AdaptiveClip
@@ -257,7 +257,7 @@ class RunPlan:
             raise PlanError("ring.within", "a round's clip is not a plan's", "say moving_clip")
 
     def _check_chain(self) -> None:
-        """What the plan asks for must go together (`core.learn.order`)."""
+        """What the plan asks for must go together (`core.learn.aggregate.stage_order`)."""
         try:
             assert self.chain.stages
         except ChainError as fault:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.learn.robust import Combination, RobustError
+from ..core.learn.aggregate.robust import Combination, RobustError
 from ..core.machine import index
 from ..core.ports import (
     CancelProgram,

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ..core.learn import metrics, robust
+from ..core.learn import metrics
+from ..core.learn.aggregate import robust
 from ..core.machine import Backoff, Machine
 from ..core.ports import (
     CLOUD,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..core.learn.stages import staleness_weight, step_of
+from ..core.learn.aggregate.stages import staleness_weight, step_of
 from ..core.ports import Floats, Vector
 from ..core.privacy import ring
 from .state import Attempt

@@ -9,7 +9,7 @@ before the machine hears of them.
 
 To take the masks out of a sum (`unmask`) is as much arithmetic, and needs no program of anybody's:
 that is Delian's own code, works on keys that no other process may see, and stays on a thread here.
-So do the rules that stand in the mean's place (`core.learn.robust`).
+So do the rules that stand in the mean's place (`core.learn.aggregate.robust`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 from ..core.backends import Backend
 from ..core.errors import DelianError
 from ..core.ir import Array
-from ..core.learn.robust import update_of
+from ..core.learn.aggregate.robust import update_of
 from ..core.node.blobs import BlobStore
 from ..core.ports import NewModel, Outcome, ProgramStopped, RunProgram, Vector
 from ..core.privacy import noising

@@ -18,9 +18,9 @@ def lazily(
     package: str, names: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A package's `__getattr__` and `__dir__`. names: by module, what it hands on of it, parted by
-    spaces. The modules are there by their own names too, as after an import of them.
+    spaces. The package's own modules are there by their own names too, as after an import of them.
     """
-    where = dict.fromkeys(names, "")
+    where = dict.fromkeys((module for module in names if "." not in module), "")
     where.update((name, module) for module, own in names.items() for name in own.split())
 
     def get(name: str) -> Any:

@@ -3,7 +3,8 @@ model is after none, one, five, ten steps (`evaluation.steps`), on the rows that
 those that only judge. And how fairly devices fare, and when they first fared well enough.
 
 TFF's personalisation and pfl's evaluation ask for this. A program of its own does it
-(`core.learn.steps`), which is only compiled where it is asked for; devices are not sent it.
+(`core.learn.build.personal_steps`), which is only
+compiled where it is asked for; devices are not sent it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Adapting:
         steps: Sequence[int],
         backend: Backend,
     ) -> None:
-        from ..core.learn.steps import stepped  # and with it the front end
+        from ..core.learn.build.personal_steps import stepped  # and with it the front end
 
         self.runtime, self.steps = runtime, (0, *steps)
         function = stepped(task, algorithm, data)

@@ -1,6 +1,7 @@
 """A scenario's keys as a chain, and a chain as a scenario's keys: two ways to write one thing.
 
-The chain is what is run (`stage`), what is refused (`core.learn.order`), and what reports show.
+The chain is what is run (`stage`), what is refused (`core.learn.aggregate.stage_order`),
+and what reports show.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DelianError
-from ..core.learn import chains
-from ..core.learn.chains import Chain
-from ..core.learn.order import ChainError
-from ..core.learn.stages import Stage
+from ..core.learn.aggregate import chains
+from ..core.learn.aggregate.chains import Chain
+from ..core.learn.aggregate.stage_order import ChainError
+from ..core.learn.aggregate.stages import Stage
 from .settings import conflict
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from ..cloud.machine import Coordinator
 from ..cloud.machine import restore as restore_cloud
 from ..cloud.run import TICKETS
 from ..cloud.state import Phase
-from ..core.learn.robust import update_of
+from ..core.learn.aggregate.robust import update_of
 from ..core.machine import Machine
 from ..core.ports import (
     CLOUD,

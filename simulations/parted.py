@@ -31,7 +31,7 @@ from ..core.bundle import Bundle
 from ..core.errors import DelianError
 from ..core.ir import DType, TensorType
 from ..core.learn import Classification, FedAvg, Samples, SampleSet
-from ..core.learn.build import build
+from ..core.learn.build.bundle_builder import build
 from ..core.placement.links import LinkProfile
 from ..core.placement.measure import measured_seconds
 from ..core.placement.plan import PlacementPlan

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..core.learn import chains
+from ..core.learn.aggregate import chains
 from . import own_metrics_page, plots
 from . import page_parts as parts
 from .adapting_page import fairness, steps_section, target_reached

@@ -27,7 +27,7 @@ with unsearched():
     from .toml_lines import KeyPath, key_locations
 
 if TYPE_CHECKING:
-    from ..core.learn.chains import Chain
+    from ..core.learn.aggregate.chains import Chain
 
 BUNDLED = Path(__file__).parent / "scenarios"
 DEFAULT = "digits"

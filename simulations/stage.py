@@ -24,7 +24,7 @@ from ..core.bundle import Bundle
 from ..core.cohort import runtime_of
 from ..core.data import DeviceData, FederatedData
 from ..core.ir import Array, TensorType
-from ..core.learn.chains import Chain
+from ..core.learn.aggregate.chains import Chain
 from ..core.privacy.ring import RingPlan
 from ..core.runtime import Runtime, Score
 from ..core.wire.secure_pb2 import HelperKey, SecurePlan
@@ -130,7 +130,7 @@ class Stage:
         """What runs the programs; where one debugs, what they are made of."""
         if not debugging.on:
             return runtime_of(self.bundle, self.backend)
-        from ..core.learn.plain import PlainRuntime
+        from ..core.learn.build.plain import PlainRuntime
 
         task, _, chosen = self._parts
         return PlainRuntime(self.bundle, task, chosen, self.arrays[0], self.chain())
@@ -152,7 +152,7 @@ class Stage:
 
     def _build(self) -> Bundle:
         from ..core.learn.analytics import Query
-        from ..core.learn.build import build  # and with it the front end
+        from ..core.learn.build.bundle_builder import build  # and with it the front end
 
         task, example, chosen = self._parts
         bundle = build(

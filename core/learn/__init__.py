@@ -5,10 +5,7 @@ from typing import TYPE_CHECKING
 from ..lazily import lazily
 
 if TYPE_CHECKING:
-    from .algorithm import Algorithm, ClientResult, evaluate
-    from .anil import Anil
-    from .apfl import Apfl
-    from .chains import (
+    from .aggregate.chains import (
         Chain,
         chain,
         clip,
@@ -29,48 +26,51 @@ if TYPE_CHECKING:
         top_k,
         trimmed_mean,
     )
-    from .ditto import Ditto
-    from .fedavg import FedAvg
-    from .feddyn import FedDyn
-    from .fedmeta import Maml, MetaSgd, MetaSgdState
-    from .fednova import FedNova
-    from .fedprox import FedProx
-    from .fedsgd import FedSgd
-    from .heads import FedBabu, FedPer, FedRep
-    from .ifca import Ifca
-    from .order import ChainError
-    from .perfedavg import PerFedAvg
-    from .pfedme import PFedMe
-    from .protonet import ProtoNet
-    from .reptile import Reptile
+    from .aggregate.stage_order import ChainError
+    from .algorithm import Algorithm, ClientResult, evaluate
+    from .algorithms.anil import Anil
+    from .algorithms.apfl import Apfl
+    from .algorithms.ditto import Ditto
+    from .algorithms.fedavg import FedAvg
+    from .algorithms.feddyn import FedDyn
+    from .algorithms.fedmeta import Maml, MetaSgd, MetaSgdState
+    from .algorithms.fednova import FedNova
+    from .algorithms.fedprox import FedProx
+    from .algorithms.fedsgd import FedSgd
+    from .algorithms.heads import FedBabu, FedPer, FedRep
+    from .algorithms.ifca import Ifca
+    from .algorithms.perfedavg import PerFedAvg
+    from .algorithms.pfedme import PFedMe
+    from .algorithms.protonet import ProtoNet
+    from .algorithms.reptile import Reptile
+    from .algorithms.scaffold import Scaffold
     from .sampling import Batch, Episodes, EpisodeTable, Samples, SampleSet
-    from .scaffold import Scaffold
     from .task import Classification, Metrics, Regression, Task
 
 __getattr__, __dir__ = lazily(
     __name__,
     {
         "algorithm": "Algorithm ClientResult evaluate",
-        "anil": "Anil",
-        "apfl": "Apfl",
-        "chains": "Chain chain clip clipped_mean fedbuff geometric_median krum mask mean median "
-        "moving_clip multi_krum noise quantise random_k rotate server top_k trimmed_mean",
-        "ditto": "Ditto",
-        "fedavg": "FedAvg",
-        "feddyn": "FedDyn",
-        "fedmeta": "Maml MetaSgd MetaSgdState",
-        "fednova": "FedNova",
-        "fedprox": "FedProx",
-        "fedsgd": "FedSgd",
-        "heads": "FedBabu FedPer FedRep",
-        "ifca": "Ifca",
-        "order": "ChainError",
-        "perfedavg": "PerFedAvg",
-        "pfedme": "PFedMe",
-        "protonet": "ProtoNet",
-        "reptile": "Reptile",
+        "algorithms.anil": "Anil",
+        "algorithms.apfl": "Apfl",
+        "aggregate.chains": "Chain chain clip clipped_mean fedbuff geometric_median krum mask mean "
+        "median moving_clip multi_krum noise quantise random_k rotate server top_k trimmed_mean",
+        "algorithms.ditto": "Ditto",
+        "algorithms.fedavg": "FedAvg",
+        "algorithms.feddyn": "FedDyn",
+        "algorithms.fedmeta": "Maml MetaSgd MetaSgdState",
+        "algorithms.fednova": "FedNova",
+        "algorithms.fedprox": "FedProx",
+        "algorithms.fedsgd": "FedSgd",
+        "algorithms.heads": "FedBabu FedPer FedRep",
+        "algorithms.ifca": "Ifca",
+        "aggregate.stage_order": "ChainError",
+        "algorithms.perfedavg": "PerFedAvg",
+        "algorithms.pfedme": "PFedMe",
+        "algorithms.protonet": "ProtoNet",
+        "algorithms.reptile": "Reptile",
         "sampling": "Batch Episodes EpisodeTable Samples SampleSet",
-        "scaffold": "Scaffold",
+        "algorithms.scaffold": "Scaffold",
         "task": "Classification Metrics Regression Task",
     },
 )

@@ -164,7 +164,7 @@ def _honest() -> Bundle:
     """A small bundle as `delian build` makes it."""
     from ...core.ir import DType, TensorType
     from ...core.learn import Classification, FedAvg, Samples, SampleSet
-    from ...core.learn.build import build
+    from ...core.learn.build.bundle_builder import build
     from ...core.nn import Mlp, sgd
 
     rows = SampleSet(np.zeros((6, 4), np.float32), np.zeros(6, np.int32), np.array(4), np.array(2))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core.learn import robust
+from ...core.learn.aggregate import robust
 from ...core.ports import (
     MS,
     SECOND,

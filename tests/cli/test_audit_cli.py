@@ -109,7 +109,7 @@ def test_a_bundle_is_that_of_a_run_on_the_signed_record_or_not(delian, tmp_path)
     import numpy as np
     from delian.core.ir import DType, TensorType
     from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-    from delian.core.learn.build import build
+    from delian.core.learn.build.bundle_builder import build
     from delian.core.nn import Mlp
     from delian.core.wire.blob_pb2 import BlobRef
     from delian.core.wire.operator_pb2 import PlanMessage

@@ -10,7 +10,7 @@ from delian.core.backends.native import artifact
 from delian.core.errors import DelianError
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import Mlp, sgd
 
 ROWS = SampleSet(

@@ -17,7 +17,7 @@ from delian.core.bundle import Bundle
 from delian.core.identity import manifest as m
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, Ditto, FedAvg, Samples, SampleSet, metrics
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.wire.artifact_pb2 import ArtifactManifest, OnlineKey, OnlineKeys
 from delian.core.wire.blob_pb2 import BlobRef
 from typer.testing import CliRunner

@@ -9,7 +9,7 @@ from delian.core.errors import DelianError
 from delian.core.frontend import trace
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.text import print_function
 from delian.core.user_code import load_function
 from typer.testing import CliRunner

@@ -9,7 +9,7 @@ import pytest
 from delian.core.api import module
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import Dense, Mlp
 from delian.core.placement.cut import Cut
 from delian.core.placement.plan import PlacementPlan

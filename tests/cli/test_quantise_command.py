@@ -7,7 +7,7 @@ import pytest
 from delian.core import bundle as bundles
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Regression, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import Mlp
 
 ROWS = np.random.default_rng(1).normal(size=(20, 8)).astype(np.float32)

@@ -25,7 +25,7 @@ from delian.core.errors import DelianError
 from delian.core.identity.folder import HomeAddress
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.net.grpc_guard import claim
 from delian.core.nn import Mlp, sgd
 from delian.core.node.traces import Context, current, parse

@@ -21,7 +21,7 @@ pytest.importorskip("grpc")
 import grpc
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.machine import Backoff
 from delian.core.net.broker import Broker, BrokerSettings, mosquitto_path
 from delian.core.net.grpc_guard import claim

@@ -19,7 +19,7 @@ from delian.core.bundle import Bundle
 from delian.core.errors import DelianError
 from delian.core.ir import Builder, DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import Mlp, adam, sgd
 from delian.core.node.blobs import FolderBlobs
 from delian.core.node.memory import MemoryBlobs

@@ -14,7 +14,7 @@ from delian.core.data.rows import DataSettings
 from delian.core.identity.certificates import channel_credentials, channel_options
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import Mlp, adam, sgd
 from delian.core.ports import CLOUD
 from delian.core.secagg.cohort import SUITES

@@ -11,8 +11,8 @@ from delian.cloud.updates import ServerUpdates
 from delian.core.bundle import Bundle
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet, Scaffold
-from delian.core.learn.build import build
-from delian.core.learn.robust import Combination
+from delian.core.learn.aggregate.robust import Combination
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import Mlp, adam, sgd
 from delian.core.node.memory import MemoryBlobs
 from delian.core.ports import NewModel, Outcome, ProgramStopped, RunProgram

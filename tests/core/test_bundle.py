@@ -27,7 +27,7 @@ from delian.core.learn import (
     SampleSet,
     Scaffold,
 )
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import Mlp, adam, sgd
 from delian.core.privacy import ring
 from delian.core.runtime import Runtime

@@ -14,7 +14,7 @@ from delian.core.cohort import Cohort, GatheringRuntime, Member
 from delian.core.errors import DelianError
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.runtime import Runtime
 
 CAPACITY, CLASSES = 12, 3

@@ -10,12 +10,13 @@ from delian.core import learn, nn
 
 CHECK = """
 import sys
-from delian.core.learn import robust
-assert not any(m.startswith(("delian.core.nn.", "delian.core.learn.fed")) for m in sys.modules)
+from delian.core.learn.aggregate import robust
+unused = ("delian.core.nn.", "delian.core.learn.algorithms.")
+assert not any(m.startswith(unused) for m in sys.modules)
 from delian.core import learn
 assert learn.FedAvg.__name__ == "FedAvg" and "FedAvg" in vars(learn)
-assert "delian.core.learn.scaffold" not in sys.modules
-assert learn.scaffold is sys.modules["delian.core.learn.scaffold"]
+assert "delian.core.learn.algorithms.scaffold" not in sys.modules
+assert learn.Scaffold.__module__ in sys.modules
 """
 
 

@@ -14,7 +14,7 @@ from delian.core.bundle import parse
 from delian.core.errors import DelianError
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.runtime import Runtime
 
 ROWS = np.random.default_rng(2).uniform(0, 16, (40, 64)).astype(np.float32)

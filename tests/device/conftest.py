@@ -12,7 +12,7 @@ import pytest
 from delian.core.bundle import Bundle
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Algorithm, Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import Mlp, sgd
 from delian.core.ports import RunProgram
 from delian.core.wire.round_pb2 import RingPlan

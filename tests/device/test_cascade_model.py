@@ -16,7 +16,7 @@ from delian.core.errors import DelianError
 from delian.core.identity.roles import Guard
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.net.grpc_server import GrpcHub
 from delian.core.net.switch import Switch
 from delian.core.ports import Node, Tier

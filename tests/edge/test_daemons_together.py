@@ -22,7 +22,7 @@ from delian.core.identity.folder import HomeAddress
 from delian.core.identity.roles import Guard
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet, metrics
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.net.grpc_server import GrpcHub
 from delian.core.net.loopback import INSECURE
 from delian.core.net.switch import Switch

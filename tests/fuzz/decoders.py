@@ -48,8 +48,9 @@ from delian.core.identity import (
 from delian.core.identity.artifact_keys import Seen
 from delian.core.identity.authority import Authority, issue_to
 from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet, chains
-from delian.core.learn.build import build
+from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn.aggregate import chains
+from delian.core.learn.build.bundle_builder import build
 from delian.core.net import seal, topics
 from delian.core.nn import Mlp, sgd
 from delian.core.node import codec

@@ -34,7 +34,7 @@ from delian.core.identity.certificates import (
 from delian.core.identity.folder import HomeAddress, IdentityFolder
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.machine import Backoff
 from delian.core.net import acl
 from delian.core.net.broker import Broker, BrokerSettings, mosquitto_path

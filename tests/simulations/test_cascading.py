@@ -11,7 +11,7 @@ from delian.core.cascade.hard_examples import make
 from delian.core.errors import DelianError
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import Mlp
 from delian.core.placement.links import LinkProfile
 from delian.simulations.cascading import Goal, Surroundings, interval, lines_of, measure, page

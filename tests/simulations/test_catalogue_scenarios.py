@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from delian.core.errors import DelianError
-from delian.core.learn.stages import SERVERS
+from delian.core.learn.aggregate.stages import SERVERS
 from delian.core.runtime import Runtime
 from delian.simulations import scenario_file
 from delian.simulations.algorithms import ALGORITHMS

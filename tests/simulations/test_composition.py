@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from delian.core import tree
 from delian.core.errors import DelianError
-from delian.core.learn import ClientResult, FedAvg, chains
-from delian.core.learn.chains import Round, read
+from delian.core.learn import ClientResult, FedAvg
+from delian.core.learn.aggregate import chains
+from delian.core.learn.aggregate.chains import Round, read
 from delian.core.streams import device_key
 from delian.simulations import scenario_file
 from delian.simulations.composition import chain_of

@@ -11,8 +11,8 @@ import pytest
 from delian.core import bundle as bundles
 from delian.core.errors import DelianError
 from delian.core.ir import DType, TensorType
-from delian.core.learn.build import build
-from delian.core.learn.build import own_metrics as own_names
+from delian.core.learn.build.bundle_builder import build
+from delian.core.learn.build.bundle_builder import own_metrics as own_names
 from delian.core.runtime import Runtime
 from delian.simulations import kept_run, own_metrics, own_metrics_page
 from delian.simulations.report import build_report, plain, to_json

@@ -21,9 +21,9 @@ from delian.core.disclosure.keys import KeyMisuseError, check_keys
 from delian.core.frontend import trace
 from delian.core.ir import Builder, DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn.aggregate.chains import chain, clip, mask, mean, quantise, rotate
 from delian.core.learn.algorithm import Algorithm, ClientResult
-from delian.core.learn.build import KEY, build
-from delian.core.learn.chains import chain, clip, mask, mean, quantise, rotate
+from delian.core.learn.build.bundle_builder import KEY, build
 from delian.core.ops import PRIMITIVES
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,7 +102,9 @@ def test_a_personal_model_that_tells_the_key_is_not_built() -> None:
 def refused(monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm) -> Bundle:
     """A bundle that is refused, as somebody without the check would build it."""
     with monkeypatch.context() as patch:
-        patch.setattr("delian.core.learn.build.check_keys", lambda bundle, excerpt: bundle)
+        patch.setattr(
+            "delian.core.learn.build.bundle_builder.check_keys", lambda bundle, excerpt: bundle
+        )
         return make(algorithm)
 
 

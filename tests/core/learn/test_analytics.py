@@ -12,7 +12,7 @@ from delian.core.backends import compile_function
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, Samples, SampleSet
 from delian.core.learn.analytics import HeavyHitters, Histogram, Moments, Quantiles
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 
 ROWS, CAPACITY, FEATURES, CLASSES = (7, 20, 13), 20, 4, 5
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from delian.core import random
 from delian.core.errors import DelianError
-from delian.core.learn import chains, order, robust
-from delian.core.learn.chains import Chain, Round, read
-from delian.core.learn.order import ChainError
+from delian.core.learn.aggregate import chains, robust, stage_order
+from delian.core.learn.aggregate.chains import Chain, Round, read
+from delian.core.learn.aggregate.stage_order import ChainError
 from delian.core.nn import adam
 from delian.core.privacy import finishing, noising, ring
 from delian.core.privacy.clipping import AdaptiveClip
@@ -183,20 +183,20 @@ def test_every_row_of_the_table_refuses_something():
     known = {s.group: s for s in (*STAGES, *AGGREGATES)}
     known["mask"] = chains.mask()
     other = {"mask": chains.mask(cohorts=2, helpers=1)}
-    for row in order.REFUSALS:
+    for row in stage_order.REFUSALS:
         for first in row.first:
             for second in row.second:
                 pair = [{**known, **(other if row.only else {})}[g] for g in (first, second)]
                 given = pair[:1] if row.how == "without" else pair
-                row_alone = [r for r in order.REFUSALS if r is row]
+                row_alone = [r for r in stage_order.REFUSALS if r is row]
                 with pytest.raises(ChainError) as caught:
-                    order.check_rows(row_alone, given)
+                    stage_order.check_rows(row_alone, given)
                 assert caught.value.first == first
 
 
 def test_the_documentation_shows_the_table():
     page = Path(__file__).parents[3] / "docs" / "algorithms.md"
-    assert order.markdown() in page.read_text(), "paste what `order.markdown()` gives"
+    assert stage_order.markdown() in page.read_text(), "paste what `stage_order.markdown()` gives"
 
 
 @pytest.mark.parametrize(

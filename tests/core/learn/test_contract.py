@@ -10,7 +10,7 @@ import pytest
 from delian import tree
 from delian.core.errors import ProgramError
 from delian.core.learn import Algorithm, Classification, ClientResult, FedAvg, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import Mlp
 
 DATA = SampleSet(np.zeros((8, 3), np.float32), np.zeros(8, np.int32), np.array(6), np.array(2))

@@ -11,8 +11,9 @@ import pytest
 from delian.core import bundle as bundles
 from delian.core import random
 from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet, chains
-from delian.core.learn.build import build
+from delian.core.learn import Classification, FedAvg, Samples, SampleSet
+from delian.core.learn.aggregate import chains
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import Mlp, sgd
 from delian.core.privacy import noising, ring
 from delian.core.privacy.noising import Promise

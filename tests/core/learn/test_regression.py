@@ -10,7 +10,7 @@ import delian as dl
 import numpy as np
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Batch, Classification, FedAvg, Maml, Regression, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.learn.task import Task
 from delian.core.nn import Mlp, sgd
 from delian.core.runtime import Runtime

@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from delian.core.learn import robust as r
+from delian.core.learn.aggregate import robust as r
 from delian.core.privacy import ring
 from delian.core.wire import operator_pb2
 

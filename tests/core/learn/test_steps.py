@@ -11,7 +11,7 @@ import pytest
 from delian.core import learn
 from delian.core.backends import compile_function
 from delian.core.learn import Algorithm, Classification, Samples, SampleSet
-from delian.core.learn.steps import stepped
+from delian.core.learn.build.personal_steps import stepped
 from delian.core.nn import Mlp, sgd
 
 RATE = 0.25

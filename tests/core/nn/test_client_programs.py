@@ -14,7 +14,7 @@ from delian.core import bundle as bundles
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
 from delian.core.learn.algorithm import ClientResult
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.privacy import ring
 from delian.core.runtime import Runtime
 

@@ -16,7 +16,7 @@ import pytest
 from delian.core import random
 from delian.core.ir import DType, TensorType
 from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import Mlp, sgd
 from delian.core.runtime import Runtime
 from delian.core.secagg import masks

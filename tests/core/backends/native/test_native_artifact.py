@@ -23,7 +23,7 @@ from delian.core.bundle import DEVICE_PROGRAMS, Bundle
 from delian.core.errors import DelianError
 from delian.core.ir import Array, DType, TensorType
 from delian.core.learn import Algorithm, Classification, FedAvg, Maml, Samples, SampleSet
-from delian.core.learn.build import build
+from delian.core.learn.build.bundle_builder import build
 from delian.core.nn import Mlp, sgd
 from delian.core.runtime import Runtime
 

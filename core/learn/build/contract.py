@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import tree
-from .algorithm import ClientResult
+from ... import tree
+from ..algorithm import ClientResult
 
 
 def checked(name: str, state: Any, kept: Any, result: Any) -> Any:

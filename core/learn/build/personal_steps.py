@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import random, tree
-from ..frontend import trace
-from ..ir import Function, Tensor, TensorType
-from .algorithm import Algorithm
-from .task import Task
+from ... import (random, tree)
+from ...frontend import trace
+from ...ir import (Function, Tensor, TensorType)
+from ..algorithm import Algorithm
+from ..task import Task
 
 
 def stepped(task: Task, algorithm: Algorithm, data: Any) -> Function:

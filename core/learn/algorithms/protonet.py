@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import functional
-from ..ir import Tensor
+from ... import functional
+from ...ir import Tensor
+from ..sampling import Batch
+from ..task import Task
 from .fedmeta import Maml
 from .heads import head_of, with_head
-from .sampling import Batch
-from .task import Task
 
 #: The bias of a class without support rows: no row is assigned to it.
 ABSENT = -1e4

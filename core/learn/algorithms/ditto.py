@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .. import random, tree
-from ..ir import Tensor
-from .algorithm import Algorithm, ClientResult
-from .task import Task
+from ... import random, tree
+from ...ir import Tensor
+from ..algorithm import Algorithm, ClientResult
+from ..task import Task
 
 
 @dataclass(frozen=True)

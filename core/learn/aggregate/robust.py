@@ -36,12 +36,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DelianError
-from ..ports import Floats, Vector
-from ..privacy import rotation
-from ..privacy.ring import RingPlan, settled
-from ..wire import operator_pb2
-from ..wire.operator_pb2 import AggregationRule
+from ...errors import DelianError
+from ...ports import Floats, Vector
+from ...privacy import rotation
+from ...privacy.ring import RingPlan, settled
+from ...wire import operator_pb2
+from ...wire.operator_pb2 import AggregationRule
 
 Doubles = npt.NDArray[np.float64]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .. import tree
-from ..ir import Tensor
-from .algorithm import Algorithm
-from .task import Task
+from ... import tree
+from ...ir import Tensor
+from ..algorithm import Algorithm
+from ..task import Task
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import random, tree
-from ..ir import Tensor
-from .algorithm import Algorithm, ClientResult
-from .task import Task
+from ... import random, tree
+from ...ir import Tensor
+from ..algorithm import Algorithm, ClientResult
+from ..task import Task
 
 #: What a choice counts for in an upload, beside the model's numbers.
 CHOICE = 2.0**-6

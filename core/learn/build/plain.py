@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import tree
-from ..bundle import Bundle
-from ..ir import Array, Function, TensorType
-from ..runtime import Runtime
-from . import build
-from .algorithm import Algorithm
-from .chains import Chain
-from .task import Task
+from ... import tree
+from ...bundle import Bundle
+from ...ir import (Array, Function, TensorType)
+from ...runtime import Runtime
+from . import bundle_builder
+from ..algorithm import Algorithm
+from ..aggregate.chains import Chain
+from ..task import Task
 
 
 class PlainProgram:
@@ -49,7 +49,7 @@ class PlainRuntime(Runtime):
     def __init__(
         self, bundle: Bundle, task: Task, algorithm: Algorithm, data: Any, chain: Chain
     ) -> None:
-        """What the bundle was built from (`build.build`); data: one device's."""
+        """What the bundle was built from (`bundle_builder.build`); data: one device's."""
         super().__init__(bundle, "reference", programs=())
         self.programs = dict(_plain(bundle, task, algorithm, data, chain))
 
@@ -58,9 +58,9 @@ def _plain(
     bundle: Bundle, task: Task, algorithm: Algorithm, data: Any, chain: Chain
 ) -> Mapping[str, PlainProgram]:
     manifest, programs = bundle.manifest, bundle.programs
-    task, algorithm = build.settled(task, algorithm, chain)
+    task, algorithm = bundle_builder.settled(task, algorithm, chain)
     plan = manifest.ring
-    functions = build.functions(task, algorithm, chain, plan, manifest.weight_max)
+    functions = bundle_builder.functions(task, algorithm, chain, plan, manifest.weight_max)
 
     def like(structure: tree.Structure) -> Any:
         return tree.unflatten(structure, range(structure.leaves))
@@ -76,7 +76,7 @@ def _plain(
         "init": (key,),
         "client_state": (state,),
         "client_update": (state, data, 0, kept),
-        "server_update": (state, memory, state, *([0] if build.counts_reports(algorithm) else [])),
+        "server_update": (state, memory, state, *([0] if bundle_builder.counts_reports(algorithm) else [])),
         "evaluate": (model, data, 0),
         "personalise": (state, data, 0, kept),
         "infer": (model, x),

@@ -25,7 +25,7 @@ tiers themselves call, so a chain that is run here gives what a federation gives
     quantise, random_k   Konecny et al. 2016, "Federated learning: strategies for improving
                   communication efficiency", sections 2 and 3, one choice for all
     mask          Bell et al. 2020 (`core.secagg`)
-    rules         Yin et al. 2018 and others (`learn.robust`)
+    rules         Yin et al. 2018 and others (`learn.aggregate.robust`)
     fedbuff       Nguyen et al. 2022
     server        Reddi et al. 2021, "Adaptive federated optimization", algorithm 2
 """
@@ -40,13 +40,13 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import DelianError
-from ..nn.optim import Optimizer, adagrad, adam, sgd, yogi
-from ..nn.optim import apply as moved
-from ..ports import Floats, Vector
-from ..privacy import clipping, finishing, noising, ring, rotation
-from ..privacy.ring import RingPlan
-from ..wire.operator_pb2 import AggregationRule
+from ...errors import DelianError
+from ...nn.optim import Optimizer, adagrad, adam, sgd, yogi
+from ...nn.optim import apply as moved
+from ...ports import Floats, Vector
+from ...privacy import clipping, finishing, noising, ring, rotation
+from ...privacy.ring import RingPlan
+from ...wire.operator_pb2 import AggregationRule
 from . import robust
 
 #: Where the denominator of a server's optimiser begins at nothing: tau of Reddi et al. 2021.
@@ -378,7 +378,7 @@ def step_of(sums: Iterable[tuple[float, Vector]], plan: RingPlan) -> tuple[Float
 
 @dataclass(frozen=True, slots=True)
 class Rule(_Named):
-    """A rule of `learn.robust` in the mean's place, which bears so large a share of hostile updates
+    """A rule of `robust` in the mean's place, which bears so large a share of hostile updates
     or, behind a mask, of hostile cohorts. All count alike.
     """
 

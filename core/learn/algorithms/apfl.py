@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import tree
-from ..api import value_and_grad
-from ..ir import Tensor
-from .algorithm import Algorithm, ClientResult
-from .task import Task
+from ... import tree
+from ...api import value_and_grad
+from ...ir import Tensor
+from ..algorithm import Algorithm, ClientResult
+from ..task import Task
 
 
 class Mixed(NamedTuple):

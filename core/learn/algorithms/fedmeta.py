@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import functional, tree
-from ..api import grad, value_and_grad
-from ..ir import Tensor
-from .algorithm import Algorithm
-from .sampling import Batch
-from .task import Task
+from ... import functional, tree
+from ...api import grad, value_and_grad
+from ...ir import Tensor
+from ..algorithm import Algorithm
+from ..sampling import Batch
+from ..task import Task
 
 
 @dataclass(frozen=True)

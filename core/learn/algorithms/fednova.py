@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import tree
-from ..ir import Tensor
-from .algorithm import Algorithm, ClientResult
-from .task import Task
+from ... import tree
+from ...ir import Tensor
+from ..algorithm import Algorithm, ClientResult
+from ..task import Task
 
 #: What a step counts for in the part of an upload that adds steps up: little beside the model, so
 #: that the clip is the model's.

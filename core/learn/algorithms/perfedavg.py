@@ -21,11 +21,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .. import tree
-from ..api import grad, value_and_grad
-from ..ir import Tensor
+from ... import tree
+from ...api import grad, value_and_grad
+from ...ir import Tensor
+from ..task import Task
 from .fedmeta import Maml
-from .task import Task
 
 
 @dataclass(frozen=True)

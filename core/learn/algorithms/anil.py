@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .. import functional, tree
-from ..api import grad
-from ..ir import Tensor
+from ... import functional, tree
+from ...api import grad
+from ...ir import Tensor
+from ..sampling import Batch
+from ..task import Task
 from .fedmeta import Maml
 from .heads import head_only
-from .sampling import Batch
-from .task import Task
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .algorithm import Algorithm
+from ..algorithm import Algorithm
 
 
 @dataclass(frozen=True)

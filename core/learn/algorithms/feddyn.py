@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import tree
-from ..ir import Tensor
-from .algorithm import Algorithm, ClientResult
-from .task import Task
+from ... import tree
+from ...ir import Tensor
+from ..algorithm import Algorithm, ClientResult
+from ..task import Task
 
 
 @dataclass(frozen=True)

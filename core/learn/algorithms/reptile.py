@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ..api import value_and_grad
-from ..ir import Tensor
-from .algorithm import Algorithm
-from .task import Task
+from ...api import value_and_grad
+from ...ir import Tensor
+from ..algorithm import Algorithm
+from ..task import Task
 
 
 @dataclass(frozen=True)

@@ -24,21 +24,22 @@ from typing import Any
 
 import numpy as np
 
-from .. import random, tree
-from ..bundle import Bundle, Leaf, Manifest, check_metric_names
-from ..disclosure.keys import check_keys
-from ..errors import DelianError
-from ..frontend import trace
-from ..ir import DType, Tensor, TensorType
-from ..ports import DIMENSION_MAX
-from ..privacy import ring
-from ..runtime import run_once
-from ..traced import Traced
-from . import chains, contract
-from .algorithm import Algorithm, evaluate
-from .chains import Chain
-from .stages import Turn
-from .task import Task
+from ... import (random, tree)
+from ...bundle import (Bundle, Leaf, Manifest, check_metric_names)
+from ...disclosure.keys import check_keys
+from ...errors import DelianError
+from ...frontend import trace
+from ...ir import (DType, Tensor, TensorType)
+from ...ports import DIMENSION_MAX
+from ...privacy import ring
+from ...runtime import run_once
+from ...traced import Traced
+from ..aggregate import chains
+from . import contract
+from ..algorithm import (Algorithm, evaluate)
+from ..aggregate.chains import Chain
+from ..aggregate.stages import Turn
+from ..task import Task
 
 KEY = TensorType(DType.U32, (2,))
 WEIGHT = TensorType(DType.F32, ())

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import tree
-from ..api import value_and_grad
-from ..ir import Tensor
-from .algorithm import Algorithm, ClientResult
-from .sampling import Batch
-from .task import Task
+from ... import tree
+from ...api import value_and_grad
+from ...ir import Tensor
+from ..algorithm import Algorithm, ClientResult
+from ..sampling import Batch
+from ..task import Task
 
 
 @dataclass(frozen=True)

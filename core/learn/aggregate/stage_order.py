@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import DelianError
+from ...errors import DelianError
 from . import robust
 from .stages import Stage
 

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import random, tree
-from ..api import grad
-from ..ir import Tensor
-from .algorithm import Algorithm, ClientResult, Gradient
-from .task import Task
+from ... import random, tree
+from ...api import grad
+from ...ir import Tensor
+from ..algorithm import Algorithm, ClientResult, Gradient
+from ..task import Task
 
 
 def head_of(model: Any, leaves: int) -> list[Tensor]:

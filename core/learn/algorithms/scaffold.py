@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import tree
-from ..ir import Tensor
-from ..nn.optim import apply
-from .algorithm import Algorithm, ClientResult
-from .task import Task
+from ... import tree
+from ...ir import Tensor
+from ...nn.optim import apply
+from ..algorithm import Algorithm, ClientResult
+from ..task import Task
 
 
 class Controlled(NamedTuple):

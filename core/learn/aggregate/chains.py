@@ -24,14 +24,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .. import random
-from ..errors import DelianError
-from ..ports import Floats, Vector
-from ..privacy import noising, ring
-from ..privacy.ring import RingPlan
-from ..streams import device_key
+from ... import random
+from ...errors import DelianError
+from ...ports import Floats, Vector
+from ...privacy import noising, ring
+from ...privacy.ring import RingPlan
+from ...streams import device_key
 from . import stages
-from .order import AGGREGATES, check
+from .stage_order import AGGREGATES, check
 from .stages import Mask, Noise, Stage, Turn, Update
 
 clip, quantise, rotate, moving_clip = stages.Clip, stages.Quantise, stages.Rotate, stages.MovingClip

@@ -17,13 +17,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .. import tree
-from ..api import value_and_grad
-from ..ir import Tensor
-from ..nn.optim import apply
-from .algorithm import Algorithm
-from .sampling import Batch
-from .task import Task
+from ... import tree
+from ...api import value_and_grad
+from ...ir import Tensor
+from ...nn.optim import apply
+from ..algorithm import Algorithm
+from ..sampling import Batch
+from ..task import Task
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The built-in algorithms, one file a paper."""

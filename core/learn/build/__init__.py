@@ -1,0 +1,1 @@
+"""From a task and an algorithm to a bundle of compiled programs."""
