@@ -23,6 +23,10 @@ types:
         -p delian.device -p delian.edge -p delian.cloud -p delian.simulations -p delian.cli
     lint-imports --config delian/pyproject.toml --no-cache
 
+# write the parts of documents and stubs that are generated from the code
+generated:
+    python tests/house/generated.py
+
 # the rules of the repository; links and examples of the documentation
 house *arguments:
     pytest -q tests/house {{arguments}}

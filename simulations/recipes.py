@@ -15,10 +15,13 @@ from ..core import learn, nn
 from ..core.bundle import Bundle
 from ..core.errors import DelianError
 from ..core.ir import Array, DType, TensorType
+from ..core.learn import hyperparameters
 from ..core.learn.sampling import Episodes, EpisodeTable, LastBatch, Samples, SampleSet
 from ..core.user_code import load_class, load_function
-from . import algorithms, settings
+from . import settings
+from .algorithm_table import OwnTable
 from .scenario import Scenario
+from .scenario_keys import words
 
 #: What raw values are multiplied by so that the largest is one: digits are 0 to 16, images 0 to
 #: 255.
@@ -57,7 +60,7 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learn.Task, 
         shape: tuple[int, ...] = (few.ways * few.queries, *example.images.shape[2:], 1)
         init = _init(scenario, shape[1:], few.ways)
         return learn.Classification(scenario.name, init, source), TensorType(DType.F32, shape)
-    share = getattr(scenario.algorithm, "adapt_share", 0.5)
+    share = getattr(scenario.algorithm, "adapt_share", Samples.adapt_share)
     scale = _scale(scenario, example.x)
     last: LastBatch = getattr(scenario.data, "last_batch", Samples.last_batch)
     source = Samples(scenario.algorithm.batch_size, scale, adapt_share=share, last_batch=last)
@@ -66,9 +69,9 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learn.Task, 
     text = isinstance(scenario.data, settings.ShakespeareData)
     batch = TensorType(DType.of(example.x.dtype) if text else DType.F32, shape)
     init = _init(scenario, shape[1:], classes)
-    if scenario.regression and scenario.algorithm.name == "protonet":
+    if scenario.regression and (why := scenario.algorithm.algorithm_class.labels_only):
         raise DelianError(
-            "protonet makes prototypes of classes, and the data has numbers to learn",
+            f"{scenario.algorithm.name} {why}, and the data has numbers to learn",
             "choose another algorithm, such as maml or fedavg",
         )
     kind = learn.Regression if scenario.regression else learn.Classification
@@ -147,69 +150,49 @@ def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[
     return lambda key: nn.OmniglotNet.init(key, channels, filters, classes, strided=strided)
 
 
-#: The catalogue: a class by the name that scenarios have for it.
-KINDS: Mapping[str, str] = {
-    "fomaml": "Maml",
-    **{
-        name.lower(): name
-        for name in (
-            *("Anil", "Apfl", "Ditto", "FedAvg", "FedBabu", "FedDyn", "FedNova", "FedPer"),
-            *("FedProx", "FedRep", "FedSgd", "Ifca", "Maml", "MetaSgd", "PFedMe", "PerFedAvg"),
-            *("ProtoNet", "Reptile", "Scaffold"),
-        )
-    },
-}
-
-
 def algorithm(scenario: Scenario, data: datasets.FederatedData) -> learn.Algorithm:
     """The algorithm of a scenario: its table's keys are the algorithm's fields, but for the
     server's optimiser, which is the chain's (`composition`).
     """
     chosen = scenario.algorithm
-    if isinstance(chosen, algorithms.PythonAlgorithm):
+    if isinstance(chosen, OwnTable):
         return _own_algorithm(scenario, chosen, data)
-    kind: type[learn.Algorithm] = getattr(learn, KINDS[chosen.name])
-    facts: dict[str, Any] = {
-        "local": _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum),
-    }
-    facts |= _fleet(kind, scenario, data)
-    for field in dataclasses.fields(kind):
-        if field.name not in facts and hasattr(chosen, field.name):
-            facts[field.name] = getattr(chosen, field.name)
-    return kind(**facts)
+    values = chosen.hyperparameters()
+    facts = {**_facts(scenario, data), **values, "learning_rate": chosen.learning_rate}
+    wanted = hyperparameters.facts_wanted(chosen.algorithm_class)
+    values |= {name: facts[fact] for name, fact in wanted.items()}
+    local = _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum)
+    return chosen.algorithm_class(local=local, **values)
 
 
-#: Keys that a user's algorithm may have fields for, and those that its local optimiser is made of.
-_SHARED = {"epochs", "local_steps", "personal_steps", "personal_learning_rate"}
+#: Keys that a local optimiser is made of.
 _LOCAL = {"optimizer", "learning_rate", "momentum"}
 
 
-def _fleet(
-    kind: type[learn.Algorithm], scenario: Scenario, data: datasets.FederatedData
-) -> dict[str, float]:
-    """How many devices may take part, and the share of them that a round asks for, for algorithms
-    whose server needs to know it.
-    """
-    if not issubclass(kind, learn.Scaffold | learn.FedDyn):
-        return {}
-    fleet = len(data.training)
-    return {"share": min(1.0, scenario.round.devices / fleet), "fleet": fleet}
+def _facts(scenario: Scenario, data: datasets.FederatedData) -> dict[str, float]:
+    """What a run knows that an algorithm may ask for (`hyperparameters.FromRun`)."""
+    devices = len(data.training)
+    share = min(1.0, scenario.round.devices / devices)
+    return {"training_devices": devices, "cohort_share": share}
 
 
 def _own_algorithm(
-    scenario: Scenario, chosen: algorithms.PythonAlgorithm, data: datasets.FederatedData
+    scenario: Scenario, chosen: OwnTable, data: datasets.FederatedData
 ) -> learn.Algorithm:
-    """A user's: of the keys it is given those that the scenario says; it has defaults of its own
-    for the others.
+    """A user's algorithm: it is given the keys that the scenario sets, and has its own defaults for
+    the others.
     """
     kind, said = _own_kind(scenario, chosen), chosen.model_fields_set
     names = [field.name for field in dataclasses.fields(kind)]
-    facts = {n: getattr(chosen, n) for n in names if n in said & _SHARED}
+    values = {n: v for n, v in chosen.hyperparameters().items() if n in said and n in names}
     if said & _LOCAL:
-        facts["local"] = _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum)
-    facts |= _fleet(kind, scenario, data)
+        values["local"] = _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum)
+    facts = _facts(scenario, data)
+    wanted = hyperparameters.facts_wanted(kind)
+    values |= {name: facts[fact] for name, fact in wanted.items() if fact in facts}
+    _check_bounds(scenario, kind, chosen.settings)
     try:
-        return kind(**{**facts, **chosen.settings})
+        return kind(**{**values, **chosen.settings})
     except (TypeError, ValueError, DelianError) as fault:
         raise DelianError(
             f"{scenario.algorithm_file}: {kind.__name__} cannot be made: {fault}",
@@ -217,7 +200,19 @@ def _own_algorithm(
         ) from fault
 
 
-def _own_kind(scenario: Scenario, chosen: algorithms.PythonAlgorithm) -> type[learn.Algorithm]:
+def _check_bounds(
+    scenario: Scenario, kind: type[learn.Algorithm], values: Mapping[str, Any]
+) -> None:
+    """Raises DelianError where a value is outside the bounds of its field."""
+    for name, field in hyperparameters.hyperparameters(kind).items():
+        if name in values and not field.allows(values[name]):
+            raise DelianError(
+                f"{scenario.algorithm_file}: algorithm.settings.{name} cannot be {values[name]}",
+                f"it must be {words(field.type, [field.bounds])}",
+            )
+
+
+def _own_kind(scenario: Scenario, chosen: OwnTable) -> type[learn.Algorithm]:
     """The class of a user's algorithm."""
     assert scenario.algorithm_file is not None
     kind = load_class(
@@ -255,17 +250,16 @@ def examples(arrays: Any) -> int:
 def local_steps(scenario: Scenario, arrays: Any) -> int:
     """Gradient steps in one local update."""
     chosen = scenario.algorithm
-    if isinstance(chosen, algorithms.Reptile):
-        return chosen.inner_steps
-    epochs = getattr(chosen, "epochs", 1)
-    if steps := getattr(chosen, "local_steps", 0):
-        return int(epochs * steps)
+    algorithm = chosen.algorithm_class(**chosen.hyperparameters())
+    if steps := algorithm.fixed_steps():
+        return steps
     if isinstance(arrays, EpisodeTable):
         assert isinstance(scenario.data, settings.OmniglotData)
-        return int(epochs * scenario.data.episodes)
+        return algorithm.epochs * scenario.data.episodes
     rows = examples(arrays)
-    if isinstance(chosen, algorithms.MetaLearning | algorithms.ProtoNet):
-        rows -= rows * round(100 * getattr(chosen, "adapt_share", 0.5)) // 100
+    if algorithm.splits_rows:
+        share = getattr(chosen, "adapt_share", Samples.adapt_share)
+        rows -= rows * round(100 * share) // 100
     drops = getattr(scenario.data, "last_batch", "") == "drop"
     batches = rows // chosen.batch_size if drops else -(-rows // chosen.batch_size)
-    return int(epochs * max(1, batches))
+    return algorithm.epochs * max(1, batches)

@@ -89,6 +89,7 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
     rounds, devices = result.rounds, result.devices
     seen = [d for d in devices if not d.held_out]
     newcomers = [d for d in devices if d.held_out]
+    about = result.scenario.algorithm.algorithm_class.about
     return {
         "algorithm": _scenario_of(result)["algorithm"]["name"],
         "chain": result.chain,
@@ -100,7 +101,7 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "devices": len(devices),
         "parameters": result.parameters,
         "measure": measure.name,
-        "unused_shared_model": result.scenario.algorithm.unused if result.algorithm is None else "",
+        "unused_shared_model": about.unused_model if result.algorithm is None else "",
         **_accuracy(devices, measure),
         "seen": _accuracy(seen, measure),
         "held_out": _accuracy(newcomers, measure) if newcomers else None,

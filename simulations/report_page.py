@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ..core.learn import registry
 from ..core.learn.aggregate import chains
 from . import own_metrics_page, plots
 from . import page_parts as parts
@@ -20,29 +21,6 @@ from .page_parts import escaped
 from .svg import both, duration, size, whole
 
 TABLE_ROWS_MAX = 500
-
-NAMES = {
-    "fedavg": "FedAvg",
-    "fedsgd": "FedSGD",
-    "fedprox": "FedProx",
-    "scaffold": "SCAFFOLD",
-    "fednova": "FedNova",
-    "feddyn": "FedDyn",
-    "ditto": "Ditto",
-    "pfedme": "pFedMe",
-    "apfl": "APFL",
-    "fedper": "FedPer",
-    "fedrep": "FedRep",
-    "fedbabu": "FedBABU",
-    "ifca": "IFCA",
-    "reptile": "Reptile",
-    "fomaml": "first-order MAML",
-    "maml": "MAML",
-    "perfedavg": "Per-FedAvg",
-    "metasgd": "Meta-SGD",
-    "anil": "ANIL",
-    "protonet": "ProtoNet",
-}
 
 TIMES = {
     "device_compute": ("computing", "personal"),
@@ -76,7 +54,7 @@ def page(report: Report) -> str:
 
 def _algorithm(report: Report) -> str:
     name: str = report["scenario"]["algorithm"]["name"]
-    return NAMES.get(name, name)
+    return registry.title(name)
 
 
 def _runs(report: Report) -> list[Report]:

@@ -12,11 +12,11 @@ each of them and for all algorithms, and then the scenario's, which has all of t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from . import algorithms
+from .algorithm_table import ChosenTable, alternatives
 from .settings import (
     DEVICES_MAX,
     Data,
@@ -50,51 +50,10 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1e6)]
 
 
-class Alternatives(Table):
-    """What `--algorithm` and `--compare` use in this scenario, where plain defaults would be
-    unfair.
-    """
-
-    fedavg: algorithms.FedAvg | None = None
-    """Settings of FedAvg."""
-    fedsgd: algorithms.FedSgd | None = None
-    """Settings of FedSGD."""
-    fedprox: algorithms.FedProx | None = None
-    """Settings of FedProx."""
-    scaffold: algorithms.Scaffold | None = None
-    """Settings of SCAFFOLD."""
-    fednova: algorithms.FedNova | None = None
-    """Settings of FedNova."""
-    feddyn: algorithms.FedDyn | None = None
-    """Settings of FedDyn."""
-    ditto: algorithms.Ditto | None = None
-    """Settings of Ditto."""
-    pfedme: algorithms.PFedMe | None = None
-    """Settings of pFedMe."""
-    apfl: algorithms.Apfl | None = None
-    """Settings of APFL."""
-    fedper: algorithms.FedPer | None = None
-    """Settings of FedPer."""
-    fedrep: algorithms.FedRep | None = None
-    """Settings of FedRep."""
-    fedbabu: algorithms.FedBabu | None = None
-    """Settings of FedBABU."""
-    ifca: algorithms.Ifca | None = None
-    """Settings of IFCA."""
-    reptile: algorithms.Reptile | None = None
-    """Settings of Reptile."""
-    fomaml: algorithms.Fomaml | None = None
-    """Settings of first-order MAML."""
-    maml: algorithms.Maml | None = None
-    """Settings of MAML."""
-    perfedavg: algorithms.PerFedAvg | None = None
-    """Settings of Per-FedAvg."""
-    metasgd: algorithms.MetaSgd | None = None
-    """Settings of Meta-SGD."""
-    anil: algorithms.Anil | None = None
-    """Settings of ANIL."""
-    protonet: algorithms.ProtoNet | None = None
-    """Settings of ProtoNet."""
+if TYPE_CHECKING:
+    Alternatives = Table
+else:
+    Alternatives = alternatives()
 
 
 class Mix(Table):
@@ -304,7 +263,7 @@ class Scenario(Table):
     """What the devices hold."""
     model: Model
     """What they learn."""
-    algorithm: algorithms.Algorithm
+    algorithm: ChosenTable
     """How they learn it."""
     alternatives: Alternatives = Alternatives.model_construct()
     """Settings for `--algorithm` and `--compare`."""

@@ -21,7 +21,7 @@ from ..core.errors import DelianError, Loc
 with unsearched():
     from pydantic import BaseModel, ValidationError
 
-    from .algorithms import ALGORITHMS, PythonAlgorithm
+    from .algorithm_table import OWN, TABLES
     from .scenario import Scenario
     from .scenario_keys import allowed, holds_table, keys_of, table_at, tables
     from .toml_lines import KeyPath, key_locations
@@ -33,7 +33,7 @@ BUNDLED = Path(__file__).parent / "scenarios"
 DEFAULT = "digits"
 SCENARIO_BYTES_MAX = 1 << 20
 PROBLEMS_SHOWN_MAX = 5
-UNIONS = ("data", "model", "algorithm")
+UNIONS = ("data", "model")
 
 
 def bundled() -> dict[str, Path]:
@@ -119,20 +119,21 @@ def with_algorithm(scenario: Scenario, name: str) -> Scenario:
     source, _, own = name.partition(".py:")
     file = f"{source}.py" if own else name if name.endswith(".py") else ""
     if file:
-        name, file = "python", str(Path(file).absolute())
+        name, file = OWN, str(Path(file).absolute())
     elif name == scenario.algorithm.name:
         return scenario
-    kind = PythonAlgorithm if name == "python" else ALGORITHMS.get(name)
-    if kind is None:
+    if name not in TABLES:
+        names = [known for known in TABLES if known != OWN]
         raise DelianError(
-            f"there is no algorithm `{name}`", _nearest_hint(name, ALGORITHMS, "algorithms")
+            f"there is no algorithm `{name}`", _nearest_hint(name, names, "algorithms")
         )
     raw = scenario.model_dump(exclude_unset=True)
     prepared = getattr(scenario.alternatives, name, None)
     if prepared is not None:
         raw["algorithm"] = prepared.model_dump(exclude_unset=True)
     else:
-        raw["algorithm"] = {k: v for k, v in raw["algorithm"].items() if k in kind.model_fields}
+        known = TABLES[name].model_fields
+        raw["algorithm"] = {k: v for k, v in raw["algorithm"].items() if k in known}
     raw["algorithm"]["name"] = name
     if file:
         raw["algorithm"] |= {"file": file, "kind": own}

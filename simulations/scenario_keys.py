@@ -4,27 +4,22 @@ and the docs.
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from . import algorithms, settings
+from . import algorithm_table, settings
+from .algorithm_table import Chosen
 from .scenario import Scenario
 from .settings import Table
 from .toml_lines import KeyPath
 
-CHOICES: dict[str, tuple[str, Any]] = {
-    "data": ("source", settings.Data),
-    "model": ("name", settings.Model),
-    "algorithm": ("name", algorithms.Algorithm),
-}
+#: The tables that choose among several, and the key that chooses.
+CHOICES = {"data": "source", "model": "name", "algorithm": "name"}
+_UNIONS: dict[str, Any] = {"data": settings.Data, "model": settings.Model}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +34,12 @@ class Key:
     meaning: str
 
 
-def tables(part: str) -> dict[str, type[Table]]:
+def tables(part: str) -> Mapping[str, type[Table]]:
     """What `data`, `model` or `algorithm` chooses among, by the name that chooses."""
-    tag, union = CHOICES[part]
-    members = get_args(get_args(union)[0])
-    return {member.model_fields[tag].default: member for member in members}
+    if part == "algorithm":
+        return algorithm_table.TABLES
+    members = get_args(get_args(_UNIONS[part])[0])
+    return {member.model_fields[CHOICES[part]].default: member for member in members}
 
 
 def table_at(path: KeyPath, raw: dict[str, Any]) -> type[Table]:
@@ -54,20 +50,24 @@ def table_at(path: KeyPath, raw: dict[str, Any]) -> type[Table]:
     for i, part in enumerate(path):
         if i == 0 and part in CHOICES:
             choice = raw.get(part)
-            chosen = choice.get(CHOICES[part][0]) if isinstance(choice, dict) else None
+            chosen = str(choice.get(CHOICES[part])) if isinstance(choice, dict) else ""
             known = tables(part)
-            model = known.get(str(chosen), next(iter(known.values())))
+            model = known[chosen if chosen in known else next(iter(known))]
             continue
         field = model.model_fields.get(part)
-        inner = None if field is None else _table_in(field.annotation)
+        inner = None if field is None else _table_in(field)
         if inner is None:
             break
         model = inner
     return model
 
 
-def _table_in(annotation: Any) -> type[Table] | None:
-    for option in (annotation, *get_args(annotation)):
+def _table_in(field: FieldInfo) -> type[Table] | None:
+    """The model of the table that a field holds, if it holds one."""
+    for mark in field.metadata:
+        if isinstance(mark, Chosen) and mark.name:
+            return algorithm_table.table_of(mark.name)
+    for option in (field.annotation, *get_args(field.annotation)):
         if isinstance(option, type) and issubclass(option, Table):
             return option
     return None
@@ -76,7 +76,7 @@ def _table_in(annotation: Any) -> type[Table] | None:
 def holds_table(model: type[Table], name: str) -> bool:
     """Whether this key of the table is a table itself."""
     is_choice = model is Scenario and name in CHOICES
-    return is_choice or _table_in(model.model_fields[name].annotation) is not None
+    return is_choice or _table_in(model.model_fields[name]) is not None
 
 
 def keys_of(raw: dict[str, Any]) -> list[KeyPath]:
@@ -97,7 +97,7 @@ def keys_of(raw: dict[str, Any]) -> list[KeyPath]:
 def reference() -> Iterator[tuple[str, str, list[Key]]]:
     """Every table of a scenario as (heading, what it is, its keys), in the order of the file."""
     yield "", _meaning(Scenario), _own_keys(Scenario, ())
-    for part, (tag, _) in CHOICES.items():
+    for part, tag in CHOICES.items():
         for name, model in tables(part).items():
             yield f'[{part}] {tag} = "{name}"', _meaning(model), _own_keys(model, (part,))
     for path in _inner_tables((), Scenario):
@@ -110,7 +110,7 @@ def reference_of(model: type[Table]) -> Iterator[tuple[str, str, list[Key]]]:
     """The same of another kind of file, whose tables hold no choice and no tables."""
     yield "", _meaning(model), _own_keys(model, ())
     for name, field in model.model_fields.items():
-        inner = _table_in(field.annotation)
+        inner = _table_in(field)
         if inner is not None:
             many = get_origin(field.annotation) is list
             heading = f"[[{name}]]" if many else f"[{name}]"
@@ -133,8 +133,10 @@ def markdown(tables: Iterable[tuple[str, str, list[Key]]] | None = None) -> str:
 def _inner_tables(path: KeyPath, model: type[Table]) -> Iterator[KeyPath]:
     """The paths of the tables in it that are no choice; alternatives have the algorithms' keys."""
     for name, field in model.model_fields.items():
-        inner = _table_in(field.annotation)
-        if inner is None or (not path and name in (*CHOICES, "alternatives")):
+        if not path and name in (*CHOICES, "alternatives"):
+            continue
+        inner = _table_in(field)
+        if inner is None:
             continue
         yield (*path, name)
         yield from _inner_tables((*path, name), inner)
@@ -146,30 +148,12 @@ def _meaning(model: type[Table]) -> str:
 
 def _own_keys(model: type[Table], path: KeyPath) -> list[Key]:
     """The table's own keys, without those of the tables in it."""
-    found, meanings = [], _meanings(model)
+    found, meanings = [], model.meanings()
     for name, field in model.model_fields.items():
         if holds_table(model, name):
             continue
         default = "" if field.is_required() else _toml(field.default)
         found.append(Key((*path, name), _allowed(field), default, meanings.get(name, "")))
-    return found
-
-
-def _meanings(model: type[Table]) -> dict[str, str]:
-    """The text under each key of a table, its own or inherited."""
-    found: dict[str, str] = {}
-    for owner in reversed(model.__mro__):
-        if not issubclass(owner, Table):
-            continue
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-        assert isinstance(definition, ast.ClassDef)
-        for key, below in pairwise(definition.body):
-            match key, below:
-                case (
-                    ast.AnnAssign(target=ast.Name(id=name)),
-                    ast.Expr(value=ast.Constant(value=str(text))),
-                ):
-                    found[name] = " ".join(text.split())
     return found
 
 
@@ -181,14 +165,18 @@ def allowed(path: KeyPath, raw: dict[str, Any]) -> str:
     field = owner.model_fields.get(path[-1])
     if field is None:
         return ""
-    if len(path) == 2 and path[0] in CHOICES and path[1] == CHOICES[path[0]][0]:
+    if len(path) == 2 and path[0] in CHOICES and path[1] == CHOICES[path[0]]:
         return f"one of {', '.join(tables(path[0]))}"
     return _allowed(field)
 
 
 def _allowed(field: FieldInfo) -> str:
-    annotation: Any = field.annotation
-    metadata = list(field.metadata)
+    return words(field.annotation, field.metadata)
+
+
+def words(annotation: Any, marks: Iterable[Any]) -> str:
+    """What a value of this type may be. marks: what has bounds as attributes `ge`, `gt`, ..."""
+    metadata = list(marks)
     options = [a for a in get_args(annotation) if a is not type(None)]
     if type(None) in get_args(annotation) and len(options) == 1:
         annotation = options[0]

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from ..core.field_docs import field_docs
+
 DEVICES_MAX = 1_000_000
 
 T = TypeVar("T", bound="Table")
@@ -20,13 +22,18 @@ class Table(BaseModel):
     """A table of the file: unknown keys are refused, values are not converted, nothing changes
     later.
 
-    A key's meaning is the text under it, which `scenario_keys` reads where it is asked for: neither
-    that nor building a validator for each table is worth the start of every command.
+    A key's meaning is the text under it, which is read when it is asked for: neither that nor
+    building a validator for each table is worth the start of every command.
     """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
     )
+
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        """The text under each key, its own or inherited."""
+        return field_docs(cls)
 
 
 def with_defaults(table: T, values: Mapping[str, Any]) -> T:

@@ -1,8 +1,13 @@
-"""Federated algorithms and personalisation, each one small file beside its paper."""
+"""Federated algorithms and personalization.
 
-from typing import TYPE_CHECKING
+The built-in algorithms (`algorithms/`) are exported by their classes' names: `learn.FedAvg`. They
+are found by `registry`, and imported when they are first used.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from ..lazily import lazily
+from . import registry
 
 if TYPE_CHECKING:
     from .aggregate.chains import (
@@ -27,87 +32,56 @@ if TYPE_CHECKING:
         trimmed_mean,
     )
     from .aggregate.stage_order import ChainError
-    from .algorithm import Algorithm, ClientResult, evaluate
-    from .algorithms.anil import Anil
-    from .algorithms.apfl import Apfl
-    from .algorithms.ditto import Ditto
-    from .algorithms.fedavg import FedAvg
-    from .algorithms.feddyn import FedDyn
-    from .algorithms.fedmeta import Maml, MetaSgd, MetaSgdState
-    from .algorithms.fednova import FedNova
-    from .algorithms.fedprox import FedProx
-    from .algorithms.fedsgd import FedSgd
-    from .algorithms.heads import FedBabu, FedPer, FedRep
-    from .algorithms.ifca import Ifca
-    from .algorithms.perfedavg import PerFedAvg
-    from .algorithms.pfedme import PFedMe
-    from .algorithms.protonet import ProtoNet
-    from .algorithms.reptile import Reptile
-    from .algorithms.scaffold import Scaffold
+    from .algorithm import About, Algorithm, ClientResult, evaluate
+    from .algorithms import *  # noqa: F403
+    from .hyperparameters import Bounds, FromRun
     from .sampling import Batch, Episodes, EpisodeTable, Samples, SampleSet
     from .task import Classification, Metrics, Regression, Task
 
-__getattr__, __dir__ = lazily(
+_lazy, _lazy_names = lazily(
     __name__,
     {
-        "algorithm": "Algorithm ClientResult evaluate",
-        "algorithms.anil": "Anil",
-        "algorithms.apfl": "Apfl",
+        "algorithm": "About Algorithm ClientResult evaluate",
         "aggregate.chains": "Chain chain clip clipped_mean fedbuff geometric_median krum mask mean "
         "median moving_clip multi_krum noise quantise random_k rotate server top_k trimmed_mean",
-        "algorithms.ditto": "Ditto",
-        "algorithms.fedavg": "FedAvg",
-        "algorithms.feddyn": "FedDyn",
-        "algorithms.fedmeta": "Maml MetaSgd MetaSgdState",
-        "algorithms.fednova": "FedNova",
-        "algorithms.fedprox": "FedProx",
-        "algorithms.fedsgd": "FedSgd",
-        "algorithms.heads": "FedBabu FedPer FedRep",
-        "algorithms.ifca": "Ifca",
         "aggregate.stage_order": "ChainError",
-        "algorithms.perfedavg": "PerFedAvg",
-        "algorithms.pfedme": "PFedMe",
-        "algorithms.protonet": "ProtoNet",
-        "algorithms.reptile": "Reptile",
+        "hyperparameters": "Bounds FromRun",
         "sampling": "Batch Episodes EpisodeTable Samples SampleSet",
-        "algorithms.scaffold": "Scaffold",
         "task": "Classification Metrics Regression Task",
     },
 )
 
+
+def __getattr__(name: str) -> Any:
+    found = registry.exported(name)
+    if found is None:
+        return _lazy(name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    kinds = map(registry.algorithm_class, registry.names())
+    return sorted({*_lazy_names(), *(kind.__name__ for kind in kinds)})
+
+
+#: Without the built-in algorithms.
 __all__ = [
+    "About",
     "Algorithm",
-    "Anil",
-    "Apfl",
     "Batch",
+    "Bounds",
     "Chain",
     "ChainError",
     "Classification",
     "ClientResult",
-    "Ditto",
     "EpisodeTable",
     "Episodes",
-    "FedAvg",
-    "FedBabu",
-    "FedDyn",
-    "FedNova",
-    "FedPer",
-    "FedProx",
-    "FedRep",
-    "FedSgd",
-    "Ifca",
-    "Maml",
-    "MetaSgd",
-    "MetaSgdState",
+    "FromRun",
     "Metrics",
-    "PFedMe",
-    "PerFedAvg",
-    "ProtoNet",
     "Regression",
-    "Reptile",
     "SampleSet",
     "Samples",
-    "Scaffold",
     "Task",
     "chain",
     "clip",

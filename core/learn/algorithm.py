@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from .. import random, tree
 from ..api import value_and_grad
 from ..ir import Tensor
 from ..nn.optim import Optimizer, apply, sgd
+from .hyperparameters import Bounds, Rate, Steps
 from .sampling import SampleSet
 from .task import Metrics, Task, own_sums
 
@@ -40,34 +41,65 @@ Gradient: TypeAlias = Callable[[Task, Any, Any, Any, Tensor, Any], Any]
 
 
 class ClientResult(NamedTuple):
-    """`update`: a tree like the state; `weight`: f32[], what the mean weighs it by; `loss`: f32[],
-    mean over steps; `kept`: the next client state, like the one before.
-    """
+    """What a device's local training returns."""
 
     update: Any
+    """A tree like the state."""
     weight: Tensor
+    """The update's weight in the mean, f32[]."""
     loss: Tensor
+    """The mean loss over steps, f32[]."""
     kept: Any = ()
+    """The next client state, of the form of the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What reports and documents show of an algorithm."""
+
+    title: str = ""
+    """Its name as the paper writes it; empty: the name of the class."""
+    paper: str = ""
+    """Authors and year of the paper."""
+    uploads: str = "the model's change"
+    """What a device uploads."""
+    keeps: str = ""
+    """The client state: what a device keeps from round to round; empty: nothing."""
+    unused_model: str = ""
+    """What the shared model is, if no device uses it; empty: a model like any other."""
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Local descent. `data` is a SampleSet or an EpisodeTable, `key` u32[2].
+    """Local descent, and a mean of the updates.
 
-    Attributes:
-        epochs: passes over the device's data before it uploads. local_steps: steps a pass, however
-        much data there is, taken round and round; 0: as many as the data has batches. local: the
-        device's optimiser; it starts anew each round. server: the server's optimiser, on the
-        negative mean update. A unit step of SGD is plain averaging. personal_steps: gradient steps
-        that make the model personal. personal_learning_rate: their rate.
+    `data` is a SampleSet or an EpisodeTable, `key` u32[2]. A field with `Bounds` is a key of a
+    scenario (`hyperparameters`).
     """
 
-    epochs: int = 1
-    local_steps: int = 0
+    about: ClassVar[About] = About()
+    """What reports and documents show of it."""
+    source_keys: ClassVar[tuple[str, ...]] = ()
+    """Fields of `Samples`, besides the batch size, that are keys of its scenarios as well."""
+    splits_rows: ClassVar[bool] = False
+    """Whether a step cuts its rows in two: some are adapted on, the others make the step."""
+    labels_only: ClassVar[str] = ""
+    """Why it cannot learn numbers (a regression); empty: it can."""
+
+    epochs: Steps = 1
+    """Passes over a device's data in a round (E). 1: the least drift between devices."""
+    local_steps: Annotated[int, Bounds(ge=0, le=10_000)] = 0
+    """Steps a pass, however much data a device has. 0: as many as it has batches or episodes."""
     local: Optimizer = field(default_factory=lambda: sgd(0.1))
+    """The device's optimiser; its state is zero at the start of each round."""
     server: Optimizer = field(default_factory=lambda: sgd(1.0))
-    personal_steps: int = 5
-    personal_learning_rate: float = 0.1
+    """The server's optimiser, on the negative mean update. A unit step of SGD is the mean."""
+    personal_steps: Annotated[int, Bounds(ge=0, le=10_000)] = 5
+    """Gradient steps that make a device's model personal. 0: it is judged as it is, such as the
+    model that a device of Ditto or FedPer keeps.
+    """
+    personal_learning_rate: Rate = 0.1
+    """The learning rate of the personal steps."""
 
     def init(self, task: Task, key: Tensor) -> Any:
         """The first state."""
@@ -84,6 +116,10 @@ class Algorithm:
     def client_state(self, task: Task, state: Any) -> Any:
         """What a device remembers before it first takes part, given the state that it then sees."""
         return ()
+
+    def fixed_steps(self) -> int:
+        """Local steps of a round that do not depend on how much data a device has; 0: they do."""
+        return self.epochs * self.local_steps
 
     def steps(self, task: Task, data: Any) -> Any:
         """Local steps a pass."""

@@ -22,12 +22,13 @@ every device of the fleet.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
 from .. import random
 from ..ir import Tensor
+from .hyperparameters import Bounds
 
 
 class Batch(NamedTuple):
@@ -76,15 +77,18 @@ SORTED_ROWS_MAX = 4096
 
 @dataclass(frozen=True)
 class Samples:
-    """Mini-batches of `batch_size` rows of a SampleSet; `scale` is what a raw value of x is
-    multiplied by. `adapt_share`: of the support set, what an episode adapts on; the rest judges.
-    """
+    """Mini-batches of rows of a SampleSet."""
 
     batch_size: int
+    """Rows of a batch."""
     scale: float
+    """Raw values of x are multiplied by it."""
     query_size: int = 64
-    adapt_share: float = 0.5
+    """Rows of a batch of the query set."""
+    adapt_share: Annotated[float, Bounds(ge=0.01, le=0.99)] = 0.5
+    """The share of a device's rows that steps adapt on (the paper's p); the others judge them."""
     last_batch: LastBatch = "fill"
+    """What becomes of the last batch of a pass."""
 
     def rows(self, data: SampleSet, rows: Tensor, valid: Tensor) -> Batch:
         """The batch of these row numbers; those out of range must be marked as not valid."""

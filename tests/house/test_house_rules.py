@@ -6,6 +6,7 @@ import ast
 import fnmatch
 import importlib.util
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -205,11 +206,10 @@ def test_the_readme_has_two_commands_and_its_links_lead_somewhere():
         assert (ROOT / link).exists(), link
 
 
-def test_the_scenario_reference_in_the_docs_is_that_of_the_models():
-    from delian.simulations.scenario_keys import markdown
-
-    text = (ROOT / "docs" / "scenarios.md").read_text()
-    assert markdown() in text, "paste the output of: delian scenario keys --markdown"
+def test_what_is_generated_of_the_code_is_what_the_code_is():
+    texts = runpy.run_path(str(ROOT / "tests" / "house" / "generated.py"))["texts"]
+    for path, text in texts().items():
+        assert path.read_text() == text, "run: python tests/house/generated.py"
 
 
 @pytest.mark.slow

@@ -10,9 +10,7 @@ from delian.core.errors import DelianError
 from delian.core.learn.aggregate.stages import SERVERS
 from delian.core.runtime import Runtime
 from delian.simulations import scenario_file
-from delian.simulations.algorithms import ALGORITHMS
 from delian.simulations.processes import Shape, fitted, simulate_processes
-from delian.simulations.recipes import KINDS
 from delian.simulations.simulate import simulate
 
 SMALL = [
@@ -66,10 +64,6 @@ def test_devices_are_judged_without_personal_steps():
     assert fresh and all(d.accuracy_after is not None for d in fresh)
     with pytest.raises(DelianError, match="personal_steps"):
         scenario("protonet", "algorithm.personal_steps=0")
-
-
-def test_the_scenarios_know_the_whole_catalogue():
-    assert set(ALGORITHMS) == set(KINDS)
 
 
 @pytest.mark.parametrize("algorithm", REMEMBERING)

@@ -108,6 +108,13 @@ def test_a_trial_is_another_one_when_the_file_changes(tmp_path):
         (HALF + "class Other(Half): pass", (), "several classes in it extend Algorithm"),
         (HALF, ("algorithm.kind=Whole",), "there is no class `Whole` in it"),
         (HALF.replace("@dataclass(frozen=True)\n", ""), (), "Half is no dataclass"),
+        (
+            HALF.replace("float", "Annotated[float, dl.learn.Bounds(ge=0, le=1)]").replace(
+                "import delian", "from typing import Annotated\nimport delian"
+            ),
+            ("algorithm.settings.share=1.5",),
+            "algorithm.settings.share cannot be 1.5",
+        ),
         (HALF, ("algorithm.settings.rho=1",), "unexpected keyword argument 'rho'"),
         ("import nothing_of_the_kind", (), "running it failed: ModuleNotFoundError"),
         ("raise SystemExit(3)", (), "running it failed: SystemExit"),
@@ -130,7 +137,7 @@ def test_the_line_that_fails_and_a_module_beside_the_file_are_named(tmp_path):
 
 def test_the_page_lists_what_an_algorithm_may_say():
     text = (ROOT / "docs" / "algorithms.md").read_text()
-    said = dict(re.findall(r"`(\w+)\((task[^)]*|state[^)]*|data|count)\)`", text))
+    said = dict(re.findall(r"`(\w+)\((task[^)]*|state[^)]*|data|count|)\)`", text))
     methods = {
         name: ", ".join(list(inspect.signature(method).parameters)[1:])
         for name, method in vars(Algorithm).items()

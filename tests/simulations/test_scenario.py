@@ -6,7 +6,7 @@ import re
 
 import pytest
 from delian.core.errors import DelianError
-from delian.simulations.algorithms import ALGORITHMS
+from delian.core.learn import registry
 from delian.simulations.datasets import load_data, with_data
 from delian.simulations.processes import Shape, fitted, fitting
 from delian.simulations.scenario import Fleet, Scenario
@@ -72,7 +72,7 @@ def test_a_file_s_values_and_the_defaults_around_them(tmp_path):
 def test_every_bundled_scenario_is_valid_under_every_algorithm(name):
     scenario = load(name)
     assert scenario.name == name and scenario.description
-    for algorithm in ALGORITHMS:
+    for algorithm in registry.names():
         assert with_algorithm(scenario, algorithm).algorithm.name == algorithm
 
 
@@ -102,7 +102,7 @@ def test_a_misspelt_key_is_answered_with_file_line_and_the_nearest_key(mistake):
 def test_a_key_of_another_algorithm_is_refused(mistake):
     message = mistake("inner_steps = 2", "proximal_mu = 0.1")
     assert "there is no key `proximal_mu` in [algorithm] of fomaml" in message
-    assert "knows: batch_size" in message
+    assert "knows: name, batch_size" in message
 
 
 def test_a_key_in_the_wrong_table_is_answered_with_where_it_belongs(mistake):
@@ -127,7 +127,7 @@ def test_a_misspelt_table(mistake):
         ("[16]", '[16, "x"]', '10:1: `model.hidden` cannot be "x"', "a list of whole numbers"),
         ('"mlp"', '"mpl"', '9:1: `model.name` cannot be "mpl"', "did you mean `mlp`?"),
         ('"digits"', '"dogits"', '5:1: `data.source` cannot be "dogits"', "mean `digits`?"),
-        ('name = "fomaml"', 'nme = "x"', "12:2: `algorithm.name` is missing", "one of fedavg"),
+        ('name = "fomaml"', 'nme = "x"', "12:2: `algorithm.name` is missing", "one of anil"),
         ('name = "mine"', 'name = "a/b"', '1:1: `name` cannot be "a/b"', "text"),
         ("devices = 12", "devices = 2", "6:1: `data.held_out_devices`: none of the 2", "=0"),
         ('"mlp"\nhidden = [16]', '"lstm"', "9:1: `model.name`: the lstm model does not", "change"),

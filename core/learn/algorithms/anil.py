@@ -8,22 +8,27 @@ the head alone; the outer step moves everything. An adaptation costs one layer's
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ... import functional, tree
 from ...api import grad
 from ...ir import Tensor
+from ..algorithm import About
+from ..heads import head_only
+from ..hyperparameters import HeadLeaves
 from ..sampling import Batch
 from ..task import Task
-from .fedmeta import Maml
-from .heads import head_only
+from .maml import Maml
 
 
 @dataclass(frozen=True)
 class Anil(Maml):
-    """`head_leaves`: how many of the model's last leaves are its head."""
+    """ANIL: MAML that adapts the head alone (Raghu et al. 2020)."""
 
-    head_leaves: int = 2
+    about: ClassVar[About] = About("ANIL", "Raghu et al. 2020", Maml.about.uploads)
+
+    head_leaves: HeadLeaves = 2
+    """How many of the model's last arrays are the head: a layer has a weight and a bias."""
 
     def inner(self, task: Task, model: Any, batch: Batch) -> Any:
         """One inner step."""

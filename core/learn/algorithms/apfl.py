@@ -13,32 +13,42 @@ The client state is (v, alpha).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ... import tree
 from ...api import value_and_grad
 from ...ir import Tensor
-from ..algorithm import Algorithm, ClientResult
+from ..algorithm import About, Algorithm, ClientResult
+from ..hyperparameters import Bounds, Rate
 from ..task import Task
 
 
 class Mixed(NamedTuple):
-    """`own`: v, like the model; `share`: alpha, f32[]."""
+    """The client state."""
 
     own: Any
+    """v, a tree like the model."""
     share: Tensor
+    """alpha, f32[]."""
 
 
 @dataclass(frozen=True)
 class Apfl(Algorithm):
-    """`share` is alpha before a device first takes part. v descends as w does, by the local
-    optimiser; alpha by `share_learning_rate`, at the first step of every round, as the paper does.
+    """APFL: each device learns a mixture of the shared model and its own (Deng et al. 2020).
+
+    v descends as w does, by the local optimiser; alpha at the first step of every round.
     """
 
-    share: float = 0.5
-    share_learning_rate: float = 0.01
+    about: ClassVar[About] = About(
+        "APFL", "Deng et al. 2020", "the shared model's change", "its own model and its share"
+    )
+
+    share: Annotated[float, Bounds(ge=0.0, le=1.0)] = 0.5
+    """The own model's share at first (alpha). A half favours neither model."""
+    share_learning_rate: Rate = 0.01
+    """The rate at which the share is learnt, below that of the models, so that it moves slowly."""
 
     def client_state(self, task: Task, state: Any) -> Mixed:
         return Mixed(state, np.float32(self.share))

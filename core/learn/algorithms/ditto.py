@@ -12,22 +12,29 @@ v_k is the client state and never leaves the device.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ... import random, tree
 from ...ir import Tensor
-from ..algorithm import Algorithm, ClientResult
+from ..algorithm import About, Algorithm, ClientResult
+from ..hyperparameters import Strength
 from ..task import Task
 
 
 @dataclass(frozen=True)
 class Ditto(Algorithm):
-    """`attraction` is the paper's lambda; v_k is trained by as many passes as w, by the same local
-    optimiser. The device's own model is v_k itself, or near the shared model where a device was
-    never trained.
+    """Ditto: a model of each device's own beside the shared one, held near it (Li et al. 2021).
+
+    v_k is trained by as many passes as w, by the same local optimiser. The device's own model is
+    v_k; it begins as the shared model that the device first receives.
     """
 
-    attraction: float = 0.1
+    about: ClassVar[About] = About(
+        "Ditto", "Li et al. 2021", "the shared model's change", "its own model"
+    )
+
+    attraction: Strength = 0.1
+    """How strongly it is held (lambda). 0: each device trains alone."""
 
     def client_state(self, task: Task, state: Any) -> Any:
         return state

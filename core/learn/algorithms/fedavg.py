@@ -9,10 +9,13 @@ examples, n_k / n.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from ..algorithm import Algorithm
+from ..algorithm import About, Algorithm
 
 
 @dataclass(frozen=True)
 class FedAvg(Algorithm):
-    """Descent on the loss of one mini-batch after another: the shared loop as it stands."""
+    """Federated averaging (McMahan et al. 2017), personal by fine-tuning."""
+
+    about: ClassVar[About] = About("FedAvg", "McMahan et al. 2017")

@@ -16,26 +16,32 @@ the client state; h is the server's memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from ... import tree
 from ...ir import Tensor
-from ..algorithm import Algorithm, ClientResult
+from ..algorithm import About, Algorithm, ClientResult
+from ..hyperparameters import Bounds, FromRun
 from ..task import Task
 
 
 @dataclass(frozen=True)
 class FedDyn(Algorithm):
-    """`alpha` is the paper's; `fleet` is m, how many devices may take part, and |P| is how many
-    reported in a round. 0: `share` is |P|/m, whatever happens. All devices weigh alike. The
-    server's step is the paper's: its optimiser is not used.
+    """FedDyn: each device's loss is bent until its minimum is the shared one (Acar et al. 2021).
+
+    All devices have the same weight. The server's step is the paper's: `server` is not used.
     """
 
-    alpha: float = 0.01
-    share: float = 1.0
-    fleet: int = 0
+    about: ClassVar[About] = About("FedDyn", "Acar et al. 2021", keeps="its gradient correction")
+
+    alpha: Annotated[float, Bounds(gt=0.0, le=1e3)] = 0.01
+    """Strength of the regulariser (alpha). The paper tries 0.001 to 0.1."""
+    share: Annotated[float, FromRun("cohort_share")] = 1.0
+    """|P|/m if `fleet` is 0: the share of the devices that report in each round."""
+    fleet: Annotated[int, FromRun("training_devices")] = 0
+    """Devices that may take part (m). With it |P| is the number that reported in a round."""
 
     def client_state(self, task: Task, state: Any) -> Any:
         return tree.map(np.zeros_like, state)

@@ -13,13 +13,13 @@ Averaging the y_i themselves would favour those who took many steps.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ... import tree
 from ...ir import Tensor
-from ..algorithm import Algorithm, ClientResult
+from ..algorithm import About, Algorithm, ClientResult
 from ..task import Task
 
 #: What a step counts for in the part of an upload that adds steps up: little beside the model, so
@@ -28,15 +28,24 @@ STEP = 2.0**-10
 
 
 class Normalised(NamedTuple):
-    """`model`: x; `steps`: f32[], zero; its place in an upload is that of tau_i."""
+    """The state, whose form uploads have."""
 
     model: Any
+    """x; in an upload d_i."""
     steps: Tensor
+    """f32[], zero; in an upload tau_i times `STEP`."""
 
 
 @dataclass(frozen=True)
 class FedNova(Algorithm):
-    """p_i is a device's share of the examples."""
+    """FedNova: updates a step, so that many steps count no more than few (Wang et al. 2020).
+
+    p_i is a device's share of the examples.
+    """
+
+    about: ClassVar[About] = About(
+        "FedNova", "Wang et al. 2020", "the change a step, and the number of steps"
+    )
 
     def init(self, task: Task, key: Tensor) -> Normalised:
         return Normalised(task.init(key), np.float32(0.0))

@@ -9,23 +9,31 @@ w <- w - eta sum_k n_k / n g_k. The server's optimiser is that step; its rate is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ... import tree
 from ...api import value_and_grad
 from ...ir import Tensor
-from ..algorithm import Algorithm, ClientResult
+from ..algorithm import About, Algorithm, ClientResult
 from ..sampling import Batch
 from ..task import Task
 
 
 @dataclass(frozen=True)
 class FedSgd(Algorithm):
-    """One gradient a round, over all of a device's rows; what its local optimiser is, or how many
-    passes are asked for, makes no difference.
+    """Federated SGD: one gradient of all of a device's data in a round (McMahan et al. 2017).
+
+    The step is `server_learning_rate`; `local` is not used.
     """
+
+    about: ClassVar[About] = About("FedSGD", "McMahan et al. 2017", "one gradient")
+
+    epochs: int = 1
+    """Not used: a device takes one gradient of its data."""
+    local_steps: int = 0
+    """Not used."""
 
     def client_update(
         self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()

@@ -15,13 +15,14 @@ sums by sums.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ... import random, tree
 from ...ir import Tensor
-from ..algorithm import Algorithm, ClientResult
+from ..algorithm import About, Algorithm, ClientResult
+from ..hyperparameters import Bounds
 from ..task import Task
 
 #: What a choice counts for in an upload, beside the model's numbers.
@@ -29,19 +30,32 @@ CHOICE = 2.0**-6
 
 
 class Clusters(NamedTuple):
-    """`models`: k trees; `chosen`: f32[k], zeros; its place in an upload says who was chosen."""
+    """The state, whose form uploads have."""
 
     models: tuple[Any, ...]
+    """k trees."""
     chosen: Tensor
+    """f32[k], zeros; in an upload `CHOICE` at the model that the device chose."""
 
 
 @dataclass(frozen=True)
 class Ifca(Algorithm):
-    """`clusters` is k. The device's own model is the one that fits it best, fine-tuned; what is
-    evaluated as the shared model is the first.
+    """IFCA: several models, and each device trains the one that fits it (Ghosh et al. 2020).
+
+    The device's own model is the one that fits it best, fine-tuned; the first model is evaluated
+    as the shared one.
     """
 
-    clusters: int = 2
+    about: ClassVar[About] = About(
+        "IFCA",
+        "Ghosh et al. 2020",
+        "a place for each of the models, zeros but in the chosen one",
+    )
+
+    clusters: Annotated[int, Bounds(ge=2, le=16)] = 2
+    """Number of models (k); an upload holds a place for each. 2 is the least that differs from
+    FedAvg.
+    """
 
     def init(self, task: Task, key: Tensor) -> Clusters:
         keys = random.split(key, self.clusters)

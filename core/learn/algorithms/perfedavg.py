@@ -19,22 +19,35 @@ D'' is D here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from ... import tree
 from ...api import grad, value_and_grad
 from ...ir import Tensor
+from ..algorithm import About
+from ..hyperparameters import Bounds
 from ..task import Task
-from .fedmeta import Maml
+from .maml import Maml
 
 
 @dataclass(frozen=True)
 class PerFedAvg(Maml):
-    """The Hessian-free variant; `delta` is the paper's. Its alpha is `inner_learning_rate`, its
-    beta the rate of the local optimiser, its tau the local steps of a round.
+    """Per-FedAvg, Hessian-free: MAML with a difference of gradients (Fallah et al. 2020).
+
+    beta is the rate of the local optimiser, tau the local steps of a round. The first-order
+    variant is fomaml with several passes.
     """
 
-    delta: float = 1e-3
+    about: ClassVar[About] = About(
+        "Per-FedAvg",
+        "Fallah et al. 2020, Hessian-free; first order is `fomaml`",
+        Maml.about.uploads,
+    )
+
+    delta: Annotated[float, Bounds(gt=0.0, le=1.0)] = 1e-3
+    """The length of that difference (delta): short for the error of the second order, and well
+    above f32's rounding.
+    """
 
     def gradient(
         self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any

@@ -15,26 +15,33 @@ theta_i is found anew from w whenever it is asked for, so a device keeps nothing
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from ... import tree
 from ...api import value_and_grad
 from ...ir import Tensor
 from ...nn.optim import apply
-from ..algorithm import Algorithm
+from ..algorithm import About, Algorithm
+from ..hyperparameters import Bounds, Rate, Strength
 from ..sampling import Batch
 from ..task import Task
 
 
 @dataclass(frozen=True)
 class PFedMe(Algorithm):
-    """`inner_steps` is the paper's K, `inner_learning_rate` the rate of those steps, `penalty` its
-    lambda, the rate of the local SGD its eta.
+    """pFedMe: personal models by Moreau envelopes (Dinh et al. 2020).
+
+    eta is the rate of the local SGD, beta the server's.
     """
 
-    inner_steps: int = 5
-    inner_learning_rate: float = 0.05
-    penalty: float = 15.0
+    about: ClassVar[About] = About("pFedMe", "Dinh et al. 2020", "the shared model's change")
+
+    inner_steps: Annotated[int, Bounds(ge=1, le=100)] = 5
+    """Steps to a personal model on one batch (K), as many as in the paper's experiments."""
+    inner_learning_rate: Rate = 0.05
+    """The rate of those steps."""
+    penalty: Strength = 15.0
+    """How strongly a personal model is held near the shared one (lambda), as in the paper."""
 
     def nearby(self, task: Task, model: Any, centre: Any, batch: Batch) -> Any:
         """(f at the start, theta): K steps from `model` on the batch, held near `centre`."""

@@ -15,16 +15,18 @@ and the device's own model is of the same form as the shared one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ... import functional
 from ...ir import Tensor
+from ..algorithm import About
+from ..heads import head_of, with_head
+from ..hyperparameters import Steps
 from ..sampling import Batch
 from ..task import Task
-from .fedmeta import Maml
-from .heads import head_of, with_head
+from .maml import Maml
 
 #: The bias of a class without support rows: no row is assigned to it.
 ABSENT = -1e4
@@ -32,9 +34,28 @@ ABSENT = -1e4
 
 @dataclass(frozen=True)
 class ProtoNet(Maml):
-    """For models whose last two leaves are a dense layer's weight f32[F, C] and bias f32[C]; what
-    is before it makes the features. That layer itself is not learnt.
+    """Prototypical networks: a class is the mean of its rows' features (Snell et al. 2017).
+
+    The model's last two leaves must be a dense layer's weight f32[F, C] and bias f32[C]; what is
+    before it makes the features. That layer itself is not learnt.
     """
+
+    about: ClassVar[About] = About(
+        "ProtoNet", "Snell et al. 2017", "the change by gradients through prototypes"
+    )
+    source_keys: ClassVar[tuple[str, ...]] = ()
+    labels_only: ClassVar[str] = "makes prototypes of classes"
+
+    local_steps: int = 0
+    """A key of Python only: a pass has as many steps as a device has episodes."""
+    personal_steps: Steps = 5
+    """Batches of the support set that prototypes are made of."""
+    personal_learning_rate: float = 0.1
+    """Not used: prototypes are means."""
+    inner_steps: int = 1
+    """Not used."""
+    inner_learning_rate: float = 0.1
+    """Not used."""
 
     def features(self, state: Any, batch: Batch) -> Tensor:
         """f(x), f32[B, F]: the model with an identity for its last layer."""

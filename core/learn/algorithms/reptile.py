@@ -12,21 +12,34 @@ below one at the server. It learns what the gradients of a task's batches have i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...api import value_and_grad
 from ...ir import Tensor
-from ..algorithm import Algorithm
+from ..algorithm import About, Algorithm
+from ..hyperparameters import Steps
 from ..task import Task
 
 
 @dataclass(frozen=True)
 class Reptile(Algorithm):
-    """`inner_steps` is the paper's k; the rate of the server's SGD its epsilon."""
+    """Reptile (Nichol, Achiam, Schulman 2018); epsilon is `server_learning_rate`."""
 
-    inner_steps: int = 5
+    about: ClassVar[About] = About("Reptile", "Nichol et al. 2018")
+
+    epochs: int = 1
+    """Not used but for Python: the inner steps are taken so many times."""
+    local_steps: int = 0
+    """Not used: see `inner_steps`."""
+    inner_steps: Steps = 5
+    """Local steps in a round, however much data a device has (k). 5: as in the paper's 5-way
+    Omniglot.
+    """
+
+    def fixed_steps(self) -> int:
+        return self.epochs * self.inner_steps
 
     def steps(self, task: Task, data: Any) -> int:
         return self.inner_steps

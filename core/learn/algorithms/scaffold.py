@@ -16,34 +16,47 @@ the model, have about the same size, and one clip and one step of the ring serve
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ... import tree
 from ...ir import Tensor
 from ...nn.optim import apply
-from ..algorithm import Algorithm, ClientResult
+from ..algorithm import About, Algorithm, ClientResult
+from ..hyperparameters import FromRun
 from ..task import Task
 
 
 class Controlled(NamedTuple):
-    """`model`: x; `control`: eta_l c, like it."""
+    """The state: the model and the server's control variate."""
 
     model: Any
+    """x."""
     control: Any
+    """eta_l c, a tree like the model."""
 
 
 @dataclass(frozen=True)
 class Scaffold(Algorithm):
-    """`local_learning_rate` is eta_l, the rate of the local SGD; the rate of the server's is eta_g.
-    `fleet` is N, how many devices may take part; |S| is how many reported in a round. 0: `share` is
-    |S|/N, whatever happens. All devices weigh alike.
+    """SCAFFOLD: control variates against client drift (Karimireddy et al. 2020).
+
+    It uploads twice the model. All devices have the same weight.
     """
 
-    local_learning_rate: float = 0.1
-    share: float = 1.0
-    fleet: int = 0
+    about: ClassVar[About] = About(
+        "SCAFFOLD",
+        "Karimireddy et al. 2020",
+        "the changes of model and control variate: twice the model",
+        "its control variate",
+    )
+
+    local_learning_rate: Annotated[float, FromRun("learning_rate")] = 0.1
+    """The rate of the local SGD (eta_l), which `local` must have too."""
+    share: Annotated[float, FromRun("cohort_share")] = 1.0
+    """|S|/N if `fleet` is 0: the share of the devices that report in each round."""
+    fleet: Annotated[int, FromRun("training_devices")] = 0
+    """Devices that may take part (N). With it |S| is the number that reported in a round."""
 
     def init(self, task: Task, key: Tensor) -> Controlled:
         model = task.init(key)

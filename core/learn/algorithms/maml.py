@@ -1,4 +1,4 @@
-"""Federated meta-learning: MAML, its first-order variant, and Meta-SGD.
+"""Federated meta-learning: MAML.
 
 Chen, Luo, Dong, Li and He, "Federated Meta-Learning with Fast Convergence and Efficient
 Communication", arXiv:1802.07876, algorithm 1: a device adapts the model on a support batch, takes
@@ -16,30 +16,39 @@ theta for the identity.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Annotated, Any, ClassVar
 
 from ... import functional, tree
 from ...api import grad, value_and_grad
 from ...ir import Tensor
-from ..algorithm import Algorithm
+from ..algorithm import About, Algorithm
+from ..hyperparameters import Bounds, FromRun, Rate
 from ..sampling import Batch
 from ..task import Task
 
 
 @dataclass(frozen=True)
 class Maml(Algorithm):
-    """The paper's alpha is `inner_learning_rate`, its beta the local optimiser's rate times the
-    server's.
+    """MAML with its exact second-order gradient (Finn et al. 2017; FedMeta, Chen et al. 2018).
 
-    Personalisation is the adaptation itself, at the rate that was trained for, `personal_steps`
-    times.
+    beta is the local optimiser's rate times the server's. Personalization is the adaptation
+    itself, at the rate that was trained for, `personal_steps` times.
     """
 
+    about: ClassVar[About] = About(
+        "MAML", "Finn et al. 2017; Chen et al. 2018", "the change by meta-gradients"
+    )
+    source_keys: ClassVar[tuple[str, ...]] = ("adapt_share",)
+    splits_rows: ClassVar[bool] = True
+
+    personal_learning_rate: Annotated[float, FromRun("inner_learning_rate")] = 0.1
+    """The rate of the personal steps: that of the inner ones, as the meta-gradient saw them."""
     first_order: bool = False
-    inner_steps: int = 1
-    inner_learning_rate: float = 0.1
+    """Whether d theta'/d theta is taken for the identity (FOMAML)."""
+    inner_steps: Annotated[int, Bounds(ge=1, le=100)] = 1
+    """Steps of adaptation that the meta-gradient looks through; FedMeta takes one."""
+    inner_learning_rate: Rate = 0.1
+    """The rate of adaptation (alpha); Meta-SGD starts from it and learns it."""
 
     def steps(self, task: Task, data: Any) -> Any:
         return self.local_steps or task.source.episodes(data)
@@ -78,47 +87,3 @@ class Maml(Algorithm):
             return task.loss(self.adapt(task, at, support), self.judged(at, support, query))
 
         return value_and_grad(meta_loss)(current)
-
-
-class MetaSgdState(NamedTuple):
-    """`model` and `rates`: trees of the same structure and shapes."""
-
-    model: Any
-    rates: Any
-
-
-@dataclass(frozen=True)
-class MetaSgd(Maml):
-    """Meta-SGD: the initialisation and a rate for every parameter are learnt together.
-
-    Li, Zhou, Chen and Li, "Meta-SGD: Learning to Learn Quickly for Few-Shot Learning",
-    arXiv:1707.09835, equation 4: theta' = theta - alpha o grad L_support(theta), and the
-    meta-gradient is taken with respect to theta and alpha. `inner_learning_rate` is what every rate
-    starts at. The upload is twice the model: rates travel as weights do.
-    """
-
-    def init(self, task: Task, key: Tensor) -> MetaSgdState:
-        model = task.init(key)
-        rate = self.inner_learning_rate
-        return MetaSgdState(model, tree.map(lambda p: np.full_like(p, rate), model))
-
-    def model(self, state: MetaSgdState) -> Any:
-        return state.model
-
-    def adapt(self, task: Task, state: MetaSgdState, batch: Batch) -> Any:
-        model = state.model
-        for _ in range(self.inner_steps):
-            gradient = grad(task.loss)(model, batch)
-            model = tree.map(lambda p, a, g: p - a * g, model, state.rates, gradient)
-        return model
-
-    def personalise(
-        self, task: Task, state: MetaSgdState, data: Any, key: Tensor, kept: Any = ()
-    ) -> Any:
-        order = task.source.order(data, key)
-        model = state.model
-        for step in range(self.personal_steps):
-            batch = task.source.adaptation(data, order, step)
-            gradient = grad(task.loss)(model, batch)
-            model = tree.map(lambda p, a, g: p - a * g, model, state.rates, gradient)
-        return model

@@ -1,0 +1,76 @@
+"""The built-in algorithms: the modules of `algorithms/`.
+
+A file algorithms/NAME.py defines one subclass of `Algorithm`, whose name in lower case is NAME.
+That is all there is to an algorithm: scenario keys, exports of `dl.learn`, reports and the tables
+of the documentation are derived from its class. A module is imported when its algorithm is first
+needed; the names alone need no import.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import algorithms
+
+if TYPE_CHECKING:
+    from .algorithm import Algorithm
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """The names of all built-in algorithms, in alphabetical order."""
+    files = (file for folder in algorithms.__path__ for file in Path(folder).glob("*.py"))
+    return tuple(sorted(file.stem for file in files if not file.stem.startswith("_")))
+
+
+@functools.cache
+def algorithm_class(name: str) -> type[Algorithm]:
+    """The class of a built-in algorithm.
+
+    Raises:
+        KeyError: there is no algorithm of this name.
+        TypeError: its module does not define exactly one algorithm with the module's name.
+    """
+    if name not in names():
+        raise KeyError(name)
+    from .algorithm import Algorithm
+
+    module = import_module(f"{algorithms.__name__}.{name}")
+    found = [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type)
+        and issubclass(each, Algorithm)
+        and each.__module__ == module.__name__
+    ]
+    if len(found) != 1 or found[0].__name__.lower() != name:
+        raise TypeError(f"{module.__name__} must define one subclass of Algorithm, named as it is")
+    return found[0]
+
+
+def title(name: str) -> str:
+    """A built-in algorithm's name as its paper writes it; another name as it is."""
+    if name not in names():
+        return name
+    kind = algorithm_class(name)
+    return kind.about.title or kind.__name__
+
+
+def exported(name: str) -> Any:
+    """The class of a built-in algorithm by the class's name; None if there is none."""
+    if name.lower() == name or name.lower() not in names():
+        return None
+    kind = algorithm_class(name.lower())
+    return kind if kind.__name__ == name else None
+
+
+def markdown() -> str:
+    """The table of docs/algorithms.md."""
+    rows = ["| name | paper | what a device uploads | what it keeps |", "|---|---|---|---|"]
+    for name in names():
+        about = algorithm_class(name).about
+        rows.append(f"| `{name}` | {about.paper} | {about.uploads} | {about.keeps} |")
+    return "\n".join(rows).replace("|  |", "| |") + "\n"
