@@ -10,6 +10,7 @@ from .fednova import FedNova as FedNova
 from .fedper import FedPer as FedPer
 from .fedprox import FedProx as FedProx
 from .fedrep import FedRep as FedRep
+from .fedsam import FedSam as FedSam
 from .fedsgd import FedSgd as FedSgd
 from .fomaml import Fomaml as Fomaml
 from .ifca import Ifca as Ifca
