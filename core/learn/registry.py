@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import algorithms
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 @functools.cache
 def names() -> tuple[str, ...]:
     """The names of all built-in algorithms, in alphabetical order."""
+    from pathlib import Path
+
     files = (file for folder in algorithms.__path__ for file in Path(folder).glob("*.py"))
     return tuple(sorted(file.stem for file in files if not file.stem.startswith("_")))
 

@@ -9,7 +9,8 @@ import delian as dl
 import numpy as np
 import pytest
 from delian.core.backends import compile_function
-from delian.core.learn import Batch, Classification, Maml, MetaSgd, MetaSgdState, Samples, SampleSet
+from delian.core.learn import Batch, Classification, Maml, MetaSgd, Samples, SampleSet
+from delian.core.learn.algorithms.metasgd import MetaSgdState
 from delian.core.nn import Mlp, sgd
 
 
