@@ -132,9 +132,7 @@ class Algorithm:
         return task.source.batch(data, order, step)
 
     def step_share(self, task: Task, data: Any, step: Any) -> Any:
-        """How much of a step that batch makes: what the local optimiser says is multiplied by
-        it.
-        """
+        """How much of a step that batch makes; the local optimiser's step is multiplied by it."""
         return 1.0 if self.local_steps else task.source.share(data, step)
 
     def whole_steps(self, task: Task, data: Any) -> Tensor:
@@ -143,9 +141,7 @@ class Algorithm:
         return np.maximum(np.float32(self.epochs * each), 1.0)
 
     def weight(self, data: Any) -> Tensor:
-        """What the device counts for in the mean, f32[]: its examples, or one where all hold
-        episodes alike.
-        """
+        """The device's weight in the mean, f32[]: its examples, or one if it holds episodes."""
         if isinstance(data, SampleSet):
             return data.support.astype(np.float32)
         return np.float32(1.0)
@@ -153,8 +149,9 @@ class Algorithm:
     def gradient(
         self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
-        """(loss f32[], what to descend on, a tree like the state) at `current`; `state` is where
-        the device began.
+        """(loss f32[], what to descend on, a tree like the state) at `current`.
+
+        `state` is what the device began with.
         """
         return value_and_grad(task.loss)(current, self.batch(task, data, order, step))
 
@@ -175,9 +172,16 @@ class Algorithm:
         gradient: Gradient | None = None,
         epochs: int | None = None,
     ) -> tuple[Any, Tensor]:
-        """The shared loop: (where it ends, the mean loss over steps, f32[]). start: where it
-        begins; state: what `gradient` is told that it did, where the two are not one. gradient,
-        epochs: in place of the algorithm's own.
+        """The shared loop: (the model that it ends with, the mean loss over steps, f32[]).
+
+        Args:
+            task: what is learnt.
+            start: the model that the loop begins with.
+            state: passed to `gradient`; usually the same as `start`.
+            data: the device's data.
+            key: orders the data, u32[2].
+            gradient: in place of the algorithm's own.
+            epochs: in place of the algorithm's own.
         """
         gradient = gradient or self.gradient
         current, memory = start, self.local.init(start)
@@ -196,9 +200,10 @@ class Algorithm:
         return self.server.init(state)
 
     def reported(self, count: Tensor) -> Algorithm | None:
-        """The algorithm for the server's update of a round in which so many devices reported, f32[]
-        (of a buffered run the sum of their discounts). None: its update does not depend on that.
-        Only algorithms whose devices all weigh one may ask.
+        """The algorithm for the server's update of a round with so many reports, f32[].
+
+        In a buffered run the count is the sum of the updates' discounts. None: the update does not
+        depend on it. Only an algorithm whose devices all have weight one may depend on it.
         """
         return None
 

@@ -46,19 +46,23 @@ class Counting(Classification):
 
 @dataclass(frozen=True)
 class Query(Algorithm):
-    """`of`: "label", or "x", the values of the rows as models take them. `classes`: how many labels
-    there are.
-    """
+    """A query: an algorithm that trains nothing."""
 
     of: str = "label"
+    """What is asked about: "label", or "x", the values of the rows as models take them."""
     classes: int = 2
+    """The number of labels."""
 
     def task(self, task: Task) -> Task:
         return Counting(task.name, task.init, task.source, self.classes)
 
     def measure(self, state: Any, values: Tensor, weight: Tensor) -> Any:
-        """A tree like the state, here the share of each label. values: [rows, ...]; weight:
-        f32[rows], which add up to one.
+        """The statistic of a device's rows: a tree like the state, here the share of each label.
+
+        Args:
+            state: the question of the round.
+            values: [rows, ...].
+            weight: f32[rows], which add up to one.
         """
         return binned(values, weight, self.classes)
 
@@ -87,8 +91,9 @@ class Query(Algorithm):
 
 
 def binned(place: Tensor, weight: Tensor, bins: int) -> Tensor:
-    """Shares by bin, f32[bins]: place i32[rows, ...] in 0..bins - 1; a row's values share its
-    weight.
+    """Shares by bin, f32[bins].
+
+    `place` is i32[rows, ...] in 0..bins - 1; a row's values share its weight.
     """
     flat = place.reshape(place.shape[0], -1)
     each = np.broadcast_to((weight / flat.shape[1])[:, None], flat.shape)
@@ -120,13 +125,17 @@ class Moments(Query):
 
 @dataclass(frozen=True)
 class Histogram(Query):
-    """Of labels: a bin a label. Of x: `bins` of one width from `low` to `high`; what lies outside
-    counts in the first or the last.
+    """The share of values in each bin; of labels, a bin a label.
+
+    Values outside the range count in the first or the last bin.
     """
 
     bins: int = 10
+    """Bins of x, all of one width."""
     low: float = 0.0
+    """Lower bound of the range of x."""
     high: float = 1.0
+    """Upper bound of the range of x."""
 
     def init(self, task: Task, key: Tensor) -> Tensor:
         return np.zeros(self.classes if self.of == "label" else self.bins, np.float32)
@@ -172,27 +181,30 @@ class Quantiles(Query):
 
 
 class Prefixes(NamedTuple):
-    """`found`: f32[K], prefixes of `level` f32[] bits, -1 where there is none; `shares`: f32[K];
-    `votes`: f32[K * 2^b], zeros, the place of what is measured.
-    """
+    """The state of `HeavyHitters`, whose form uploads have."""
 
     found: Tensor
+    """Prefixes, f32[K]; -1: none."""
     shares: Tensor
+    """The share of each, f32[K]."""
     level: Tensor
+    """Bits of the prefixes, f32[]."""
     votes: Tensor
+    """f32[K * 2^b], zeros; in an upload the shares of longer prefixes."""
 
 
 @dataclass(frozen=True)
 class HeavyHitters(Query):
-    """`most`: how many prefixes go on, and how many integers are found. `bits`: of the integers;
-    `step`: bits a round, so that bits / step rounds find them. `least`: the share that makes one
-    frequent.
-    """
+    """The most frequent integers, found bit by bit in bits / step rounds."""
 
     most: int = 8
+    """Prefixes that are kept in a round, and integers that are found (K)."""
     bits: int = 16
+    """Bits of the integers."""
     step: int = 4
+    """Bits that a round adds to the prefixes (b)."""
     least: float = 0.0
+    """Minimum frequency (0..1) of a heavy hitter."""
 
     def init(self, task: Task, key: Tensor) -> Prefixes:
         first = (np.arange(self.most) == 0).astype(np.float32) - 1.0  # the empty prefix, alone

@@ -50,12 +50,12 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class FromRun:
-    """Marks a field that a run sets from a fact: a key of its [algorithm] table, or one of
-    `training_devices` (devices that may take part) and `cohort_share` (devices that a round asks
-    for, as a share of them).
-    """
+    """Marks a field that a run sets."""
 
     fact: str
+    """What sets it: a key of the [algorithm] table, `training_devices` (devices that may take part)
+    or `cohort_share` (the share of them that a round asks for).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,10 @@ def facts_wanted(kind: type) -> Mapping[str, str]:
 
 
 def _annotation(kind: type, name: str) -> tuple[Any, tuple[Any, ...]]:
-    """A field's type and what `Annotated` adds to it. Nothing is added to an annotation that
-    cannot be evaluated, such as one of names that only a type checker imports.
+    """A field's type and what `Annotated` adds to it.
+
+    Nothing is added to an annotation that cannot be evaluated, such as one of names that only a
+    type checker imports.
     """
     owner = next(base for base in kind.__mro__ if name in vars(base).get("__annotations__", {}))
     annotation = vars(owner)["__annotations__"][name]

@@ -50,8 +50,14 @@ QUERIES_MAX = 1_024
 
 
 def metrics_plan(clients_max: int, own: int = 0) -> ring.RingPlan:
-    """The ring plan of an evaluation by at most so many devices, with so many metrics of the task's
-    own. Raises RingError.
+    """The ring plan of an evaluation by at most so many devices.
+
+    Args:
+        clients_max: the most devices that evaluate.
+        own: the number of the task's own metrics.
+
+    Raises:
+        RingError: no ring has room for the sum.
     """
     clip = math.sqrt(CLIP**2 + own * OWN_DIMENSION * OWN_MAX**2)
     dimension = DIMENSION + own * OWN_DIMENSION
@@ -84,11 +90,18 @@ def encode(before: Score, after: Score, key: Vector, plan: ring.RingPlan) -> Vec
 
 
 def decode(total: Vector, plan: ring.RingPlan, names: Sequence[str] = ()) -> dict[str, float]:
-    """The means over all examples, from a sum u32[5 + 4 K]; `queries`: how many examples, about.
-    What is called accuracy is the mean absolute error of a regression. names: of the task's own K
-    metrics; one of which nothing is below the line, or no more than rounding may be, is left out.
+    """The means over all examples, from a sum u32[5 + 4 K]; `queries`: about how many there are.
 
-    Raises RingError when no honest devices can have made the sum, or nothing is in it.
+    What is called accuracy is the mean absolute error of a regression.
+
+    Args:
+        total: the sum.
+        plan: its ring plan.
+        names: those of the task's own K metrics. A metric is left out if its denominator is zero,
+            or no larger than rounding may be.
+
+    Raises:
+        RingError: no honest devices can have made the sum, or it is empty.
     """
     mean, weight = ring.decode(total, plan)
     assert plan.dimension == DIMENSION + OWN_DIMENSION * len(names) or not names
@@ -120,8 +133,8 @@ def judge(
 ) -> tuple[Any, Outcome]:
     """A device's part in an evaluation: its own model f32[M], and the outcome to upload.
 
-    state: f32[D], the shared model's; kept: f32[K], its client state, if it has one. Without a
-    query set the outcome has no vector; where a metric is infinite or no number, `finite` is False.
+    `state` is that of the shared model, f32[D]; `kept` the client state, f32[K], if there is one.
+    Without a query set the outcome has no vector. `finite` is False if a metric is infinite or NaN.
     """
     keys = random.split(key, 2)
     own = runtime.personalise(state, data, keys[0], kept)

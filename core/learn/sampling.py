@@ -32,34 +32,36 @@ from .hyperparameters import Bounds
 
 
 class Batch(NamedTuple):
-    """One batch: `x` [B, ...], `y` integers [B, ...], `weight` f32[B], one for a row that counts,
-    zero for filling.
-    """
+    """One batch of B rows."""
 
     x: Tensor
+    """[B, ...]."""
     y: Tensor
+    """Labels, integers [B, ...], or numbers to learn, f32[B, ...]."""
     weight: Tensor
+    """f32[B]: one for a row that counts, zero for filling."""
 
 
 class SampleSet(NamedTuple):
-    """A device's rows: the first `support` are trained on, the next `query` only judged by.
-
-    `x` [capacity, ...] u8, i32 or f32; `y` i32[capacity, ...]; `support`, `query` i64[].
-    """
+    """A device's rows."""
 
     x: Tensor
+    """[capacity, ...] u8, i32 or f32."""
     y: Tensor
+    """i32[capacity, ...], or f32 if numbers are learnt."""
     support: Tensor
+    """The first rows, i64[]: they are trained on."""
     query: Tensor
+    """The rows after those, i64[]: they only judge."""
 
 
 class EpisodeTable(NamedTuple):
-    """A device's drawings by character and drawer: `images` u8[characters, drawers, H, W];
-    `characters` i64[] counts.
-    """
+    """A device's drawings by character and drawer."""
 
     images: Tensor
+    """u8[characters, drawers, H, W]."""
     characters: Tensor
+    """How many characters there are, i64[]."""
 
 
 #: What becomes of the last batch of a pass, where the rows do not fill it: its mean over few rows
@@ -167,8 +169,9 @@ class Samples:
         return data.support * round(100 * self.adapt_share) // 100
 
     def episode(self, data: SampleSet, order: Tensor, step: Tensor) -> tuple[Batch, Batch]:
-        """The shuffled support set, cut in two: adapt on the first part (taken round and round),
-        judge by the second.
+        """The shuffled support set, cut in two: adapt on the first part, judge by the second.
+
+        The first part is taken round and round.
 
         A single row is adapted on and judged by alike: there is no other.
         """
@@ -280,8 +283,9 @@ class Episodes:
         return self.episode(data, order, 0)[0]
 
     def pieces(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Batch:
-        """`shots` drawings of each character of the one episode that this order stands for, those
-        to judge by among them.
+        """`shots` drawings of each character of the one episode that this order stands for.
+
+        The drawings to judge by are among them.
         """
         drawing, each = self.drawn(data, order, 0), self.shots + self.queries
         column = (step * self.shots + np.arange(self.shots)) % each

@@ -59,10 +59,9 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Classification:
-    """Labels from inputs, by softmax cross-entropy; of one label a row, or one a position of a
-    sequence.
+    """Labels from inputs, by softmax cross-entropy.
 
-    The model gives logits [B, ..., C].
+    A row has one label, or a sequence has one a position. The model gives logits [B, ..., C].
     """
 
     name: str
@@ -75,8 +74,9 @@ class Classification:
         return mean_row(per_row(losses), batch)
 
     def metrics(self, model: Any, batch: Batch) -> Metrics:
-        """Loss, right answers and rows of a batch; a sequence counts as one row, its share of right
-        positions.
+        """Loss, right answers and rows of a batch.
+
+        A sequence counts as one row, with its share of right positions.
         """
         logits = model(batch.x, batch.weight)
         losses = functional.cross_entropy(logits, batch.y)
@@ -94,10 +94,9 @@ class Classification:
 
 @dataclass(frozen=True)
 class Regression:
-    """Numbers from inputs, by the mean squared error; of one number a row, y f32[B], or several,
-    f32[B, ...].
+    """Numbers from inputs, by the mean squared error.
 
-    The model gives f32[B, ...] with as many numbers a row.
+    y is f32[B], one number a row, or f32[B, ...]; the model gives as many numbers a row.
     """
 
     name: str
@@ -110,8 +109,9 @@ class Regression:
         return mean_row(per_row(errors * errors), batch)
 
     def metrics(self, model: Any, batch: Batch) -> Metrics:
-        """Squared errors, absolute errors and rows of a batch; a row of several numbers counts as
-        one, by their mean.
+        """Squared errors, absolute errors and rows of a batch.
+
+        A row of several numbers counts as one, by their mean.
         """
         errors = self.errors(model, batch)
         return Metrics(
@@ -130,8 +130,10 @@ class Regression:
 
 
 def own_sums(task: Any, names: tuple[str, ...], model: Any, batch: Batch) -> dict[str, Any]:
-    """The sums of a task's own metrics, whose names are these, over a batch. Compiled; raises
-    ValueError for what is no such sums.
+    """The sums of a task's own metrics, whose names are these, over a batch. It is compiled.
+
+    Raises:
+        ValueError: the task gives something else than two sums a name.
     """
     name, found = type(task).__name__, task.more_metrics(model, batch)
     if not isinstance(found, dict) or sorted(found) != list(names):

@@ -55,9 +55,9 @@ def test_the_architecture_s_programs_are_what_the_compiler_makes(tmp_path):
 def test_one_s_own_algorithm_runs_and_its_report_shows_it(tmp_path):
     example = load(ROOT / "examples" / "own_algorithm.py")
     report = example.main(tmp_path / "run", rounds=2)
-    assert report["summary"]["algorithm"] == "FedSam" and report["summary"]["rounds"] == 2
-    assert report["scenario"]["algorithm"]["rho"] == 0.05
-    assert "FedSam" in (tmp_path / "run" / "report.html").read_text()
+    assert report["summary"]["algorithm"] == "ClippedAvg" and report["summary"]["rounds"] == 2
+    assert report["scenario"]["algorithm"]["length"] == 1.0
+    assert "ClippedAvg" in (tmp_path / "run" / "report.html").read_text()
     losses = [r["personalised_loss"] for r in report["rounds"]]
     assert losses[1] < losses[0]
 

@@ -212,7 +212,7 @@ def test_the_example_is_twenty_lines_and_runs_outside_the_checkout(tmp_path):
         text=True,
         check=True,
     )
-    assert "FedSam" in done.stdout + done.stderr
+    assert "ClippedAvg" in done.stdout + done.stderr
     assert (tmp_path / "run" / "report.html").is_file()
 
 

@@ -62,19 +62,22 @@ State: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round's updates as a chain takes them. model: what devices began from, f32[D]. key: the
-    round's, 8 bytes. updates: f32[D] by device. weights: in (0, 1] by device; absent: 1. noise: 32
-    secret bytes by device; where the coordinator adds it, those of device 0. cohorts: the devices
-    of each masked sum; none: of one. ages: how many models an update is behind, by device.
-    """
+    """A round's updates as a chain takes them."""
 
     model: Floats
+    """The model that devices began from, f32[D]."""
     key: bytes
+    """The round's key, 8 bytes."""
     updates: Mapping[int, Floats]
+    """f32[D] by device."""
     weights: Mapping[int, float] = field(default_factory=dict)
+    """Weights in (0, 1] by device; absent: 1."""
     noise: Mapping[int, bytes] = field(default_factory=dict)
+    """32 secret bytes by device; if the coordinator adds the noise, those of device 0."""
     cohorts: Sequence[Sequence[int]] = ()
+    """The devices of each masked sum; empty: there is one sum."""
     ages: Mapping[int, int] = field(default_factory=dict)
+    """How many models an update is behind, by device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +119,14 @@ class Chain:
     # ------------------------------------------------ what it decides
 
     def promise(self, releases: int, survivors: int) -> noising.Promise | None:
-        """What the noise is for; None: there is none. releases: rounds; survivors: the fewest
-        devices in a sum. Raises BudgetError.
+        """The privacy target that the noise is for; None: the chain adds no noise.
+
+        Args:
+            releases: rounds.
+            survivors: the fewest devices in a sum.
+
+        Raises:
+            BudgetError: no noise keeps the target.
         """
         asked: Noise | None = self.get("noise")
         if asked is None:
@@ -130,8 +139,10 @@ class Chain:
     def ring(
         self, dimension: int, clients_max: int, promise: noising.Promise | None = None
     ) -> RingPlan:
-        """The ring plan: updates of `dimension` numbers, so many in a sum at most. Raises RingError
-        where no ring has room for the sum or its noise.
+        """The ring plan: updates of `dimension` numbers, so many in a sum at most.
+
+        Raises:
+            RingError: no ring has room for the sum or its noise.
         """
         bits = self.get("quantise").bits
         rotated = self.get("rotate") is not None
@@ -160,9 +171,9 @@ class Chain:
         return tuple(stage.init(plan) for stage in self.programmed)
 
     def program(self, update: Sequence[Any], memory: State, turn: Turn) -> tuple[Any, State]:
-        """The part that is compiled into a device's program: an update, in parts (`ring.parts`),
-        becomes u32[L]. Also gives what the device is to remember. In the compiled language's
-        vocabulary.
+        """The stages of a device's program: an update, in parts (`ring.parts`), becomes u32[L].
+
+        Also returns what the device is to keep. It is written in the compiled language.
         """
         value: Any = Update(update)
         after = []
@@ -178,8 +189,10 @@ class Chain:
         return tuple({} if _of_device(s) else s.init(ring) for s in self.stages)
 
     def apply(self, plan: RingPlan, given: Round, state: State) -> tuple[Floats, State]:
-        """One round: the next model f32[D] (the mean, where no server's optimiser follows), and
-        what the stages remember after it. plan: as `ring` gives it, without noise or with it.
+        """One round: the next model f32[D], and the state of the stages after it.
+
+        Without a server's optimiser it returns the mean in place of the model. `plan` is what
+        `ring` gives, with noise or without.
         """
         state = tuple(map(copy.copy, state))
         plan = self._of_round(plan, state)
@@ -265,8 +278,12 @@ _STAGE = re.compile(r"(\w+)\s*(?:\((.*)\))?", re.ASCII)
 
 
 def read(text: str) -> Chain:
-    """The chain that a text names: stages between `|`, each with its numbers in brackets, by place
-    or by name. Raises DelianError.
+    """The chain that a text describes.
+
+    Stages stand between `|`, each with its numbers in brackets, by place or by name.
+
+    Raises:
+        DelianError: a stage is unknown, or its numbers are wrong.
     """
     if len(text) > TEXT_MAX:
         raise DelianError(f"a chain of {len(text)} characters", f"at most {TEXT_MAX}")

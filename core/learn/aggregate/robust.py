@@ -101,9 +101,18 @@ class RingUpdates:
     A device may say what it likes, so nothing that an honest one could not have said is used: a
     weight outside (0, 1] leaves the update out, and one that is longer than the plan's clip is
     scaled down to it. Updates that the plan rotates are read rotated: D is `plan.coordinates`.
-    sizes: the vectors are sums over so many devices each, and what is read is their means.
-    used: which of the vectors were taken, by place. weights: f64[n], theirs.
-    Raises RobustError when none was.
+
+    Args:
+        vectors: the updates.
+        plan: their ring plan.
+        sizes: if given, the vectors are sums over so many devices each, and their means are read.
+
+    Attributes:
+        used: the places of the vectors that were taken.
+        weights: their weights, f64[n].
+
+    Raises:
+        RobustError: no vector was taken.
     """
 
     def __init__(
@@ -134,8 +143,12 @@ class RingUpdates:
 def usable(
     vectors: Sequence[Vector], plan: RingPlan, sizes: Sequence[int] = ()
 ) -> tuple[list[int], Doubles]:
-    """Which vectors have a weight that honest devices could have, by place, and f64[n], those
-    weights. Looks at one element of each. Raises RobustError when none has, or one's length is off.
+    """The places of vectors with a weight that honest devices could have, and the weights f64[n].
+
+    It reads one element of each vector.
+
+    Raises:
+        RobustError: no vector has such a weight, or one has a wrong length.
     """
     if any(vector.shape != (plan.length,) for vector in vectors):
         raise RobustError(f"an update is not {plan.length} elements long")
@@ -152,18 +165,22 @@ def usable(
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """A rule and what it is to be used on. `of` is quick, and says whether there is enough;
-    `update` is all the arithmetic, for a thread.
+    """A rule and its inputs.
 
-    vectors: u32[plan.length] each, a device's, or with `sizes` a cohort's sum over so many devices.
-    corrupt: f = floor(corrupt * n).
+    `of` is quick and checks that there are enough vectors; `update` is all the arithmetic, for a
+    thread.
     """
 
     vectors: tuple[Vector, ...]
+    """u32[plan.length] each: a device's, or with `sizes` a cohort's sum."""
     plan: RingPlan
+    """The ring plan of the vectors."""
     rule: AggregationRule
+    """The rule."""
     corrupt: float
+    """The share of hostile vectors: f = floor(corrupt * n)."""
     sizes: tuple[int, ...] = ()
+    """Devices in each cohort; empty: each vector is one device's."""
 
     @staticmethod
     def of(
@@ -173,8 +190,10 @@ class Combination:
         corrupt: float,
         sizes: Sequence[int] = (),
     ) -> tuple[Combination, float]:
-        """What can be used of them, and the weight that it is said to have in all. Raises
-        RobustError when that is too little for the rule.
+        """The usable vectors, and the sum of the weights that they claim.
+
+        Raises:
+            RobustError: there are too few for the rule.
         """
         used, weights = usable(vectors, plan, sizes)
         least = max(needed(rule, corrupt, len(used)), COHORTS_MIN if sizes else 1)
@@ -202,9 +221,17 @@ def combine(
     corrupt: float,
     sizes: Sequence[int] = (),
 ) -> tuple[Floats, float]:
-    """One update f32[plan.dimension] of devices' vectors u32[plan.length], and the weight that they
-    say they have in all. corrupt: f = floor(corrupt * n). sizes: as of `RingUpdates`. Raises
-    RobustError.
+    """One update f32[plan.dimension] from many vectors, and the sum of the weights they claim.
+
+    Args:
+        vectors: u32[plan.length] each.
+        plan: the ring plan of the vectors.
+        rule: the rule.
+        corrupt: the share of hostile vectors: f = floor(corrupt * n).
+        sizes: devices in each cohort; empty: each vector is one device's.
+
+    Raises:
+        RobustError: there are too few usable vectors for the rule.
     """
     updates = RingUpdates(vectors, plan, sizes)
     hostile = hostile_of(corrupt, updates.count)
@@ -248,16 +275,18 @@ def is_enough(rule: AggregationRule, corrupt: float, count: int) -> bool:
 
 
 def mean(updates: Updates, weights: Doubles | None = None) -> Floats:
-    """The weighted mean, f32[D]. weights: f64[n], none negative; None: all alike. One hostile
-    update moves it anywhere.
+    """The weighted mean, f32[D]; one hostile update moves it anywhere.
+
+    `weights` is f64[n], none negative; None: all have the same.
     """
     share = np.ones(updates.count) if weights is None else weights
     return _combined(updates, share / share.sum())
 
 
 def clipped_mean(updates: Updates, bound: float | None = None) -> Floats:
-    """The mean of x_i * min(1, bound / |x_i|), f32[D] (Sun et al. 2019, "Can you really backdoor
-    federated learning?"). bound: None: the median of the norms. f hostile updates move it by at
+    """The mean of x_i * min(1, bound / |x_i|), f32[D]; without `bound` the norms' median is it.
+
+    Sun et al. 2019, "Can you really backdoor federated learning?". f hostile updates move it by at
     most f/n * bound.
     """
     lengths = norms(updates)
@@ -267,15 +296,23 @@ def clipped_mean(updates: Updates, bound: float | None = None) -> Floats:
 
 
 def krum(updates: Updates, hostile: int) -> Floats:
-    """The update with the lowest score s(i), the sum of its squared distances to its n - f - 2
-    nearest others (Blanchard et al. 2017, section 4). f32[D]. Raises RobustError for n < 2f + 3.
+    """The update with the lowest score, f32[D] (Blanchard et al. 2017, section 4).
+
+    The score s(i) is the sum of its squared distances to its n - f - 2 nearest others.
+
+    Raises:
+        RobustError: n < 2f + 3.
     """
     return multi_krum(updates, hostile, 1)
 
 
 def multi_krum(updates: Updates, hostile: int, chosen: int | None = None) -> Floats:
-    """The mean of the `chosen` updates with the lowest scores of `krum`, f32[D]. None: n - f - 2,
-    the most for which the bound holds (El Mhamdi et al. 2018). Raises RobustError for n < 2f + 3.
+    """The mean of the `chosen` updates with the lowest scores of `krum`, f32[D].
+
+    None: n - f - 2, the most for which the bound holds (El Mhamdi et al. 2018).
+
+    Raises:
+        RobustError: n < 2f + 3.
     """
     count = updates.count
     _need(count, 2 * hostile + 3, "krum", hostile)
@@ -290,8 +327,10 @@ def multi_krum(updates: Updates, hostile: int, chosen: int | None = None) -> Flo
 
 
 def geometric_median(updates: Updates) -> Floats:
-    """The point z with the least sum_i |z - x_i|, f32[D], by Weiszfeld's iterations with smoothing
-    (Pillutla et al. 2022, algorithm 1): c_i = 1 / max(nu, |z - x_i|), z = sum c_i x_i / sum c_i.
+    """The point z with the least sum_i |z - x_i|, f32[D].
+
+    Weiszfeld's iterations with smoothing (Pillutla et al. 2022, algorithm 1):
+    c_i = 1 / max(nu, |z - x_i|), z = sum c_i x_i / sum c_i.
 
     z is always sum c_i x_i with sum c_i = 1, so with E_ij = |x_i - x_j|^2
 
@@ -315,7 +354,7 @@ def geometric_median(updates: Updates) -> Floats:
 
 
 def fltrust(updates: Updates, reference: Floats) -> Floats:
-    """Trust by likeness to an update that is known to be clean (Cao et al. 2021, section 4):
+    """Trust by likeness to an update that is known to be clean (Cao et al. 2021, section 4).
 
         t_i = max(0, cos(x_i, r))        sum_i t_i |r| x_i / |x_i|  /  sum_i t_i
 
@@ -345,8 +384,12 @@ def fltrust(updates: Updates, reference: Floats) -> Floats:
 
 
 def trimmed_mean(updates: Updates, hostile: int) -> Floats:
-    """Of each coordinate the mean without its f smallest and f largest values, f32[D] (Yin et al.
-    2018, definition 2). Raises RobustError for n < 2f + 1.
+    """Each coordinate's mean without its f smallest and f largest values, f32[D].
+
+    Yin et al. 2018, definition 2.
+
+    Raises:
+        RobustError: n < 2f + 1.
     """
     count = updates.count
     _need(count, 2 * hostile + 1, "the trimmed mean", hostile)
@@ -361,8 +404,9 @@ def trimmed_mean(updates: Updates, hostile: int) -> Floats:
 
 
 def median(updates: Updates) -> Floats:
-    """Of each coordinate the median, f32[D] (Yin et al. 2018, definition 1); of an even number, the
-    mean of the two in the middle.
+    """Each coordinate's median, f32[D] (Yin et al. 2018, definition 1).
+
+    The median of an even number of values is the mean of the two in the middle.
     """
 
     def middle(block: Doubles) -> Doubles:

@@ -29,16 +29,20 @@ class ChainError(DelianError):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`first` is refused `how` ("before", "with", "without") any of `second`. only: of stages of
-    these groups not all are, but those of which it is true; `when` says it in words.
-    """
+    """A row of the table: stages that do not go together."""
 
     first: tuple[str, ...]
+    """Groups of stages that are refused."""
     how: str
+    """"before", "with" or "without"."""
     second: tuple[str, ...]
+    """Any stage of these groups."""
     why: str
+    """The reason."""
     only: Callable[[Any, Any], bool] | None = None
+    """The row holds for pairs of stages for which this is true; None: for all."""
     when: str = ""
+    """`only` in words."""
 
 
 def _row(
@@ -205,8 +209,10 @@ _TWICE_ELSE = "the second would undo what the first has kept count of"
 
 
 def check(given: Sequence[Stage]) -> None:
-    """Raises ChainError, which names the two stages and says why, for stages that do not go
-    together in this order.
+    """Checks that stages go together in this order.
+
+    Raises:
+        ChainError: they do not; it names the two stages and the reason.
     """
     if len(given) > STAGES_MAX:
         raise DelianError(f"a chain of {len(given)} stages", f"at most {STAGES_MAX}")

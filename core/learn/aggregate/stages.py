@@ -67,47 +67,55 @@ STALENESS_MAX = 1_000  # models
 
 
 class Update(NamedTuple):
-    """parts: f32[D], or as long as a rotation makes it, in parts. factor: f32[], multiplied when it
-    is rounded, so that nothing is rounded twice.
-    """
+    """A model's change, and a factor that it is yet to be multiplied by."""
 
     parts: Sequence[Any]
+    """f32[D], or as long as a rotation makes it, in parts."""
     factor: Any = _ONE
+    """f32[], multiplied when the update is rounded, so that nothing is rounded twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a stage may know of a round. The first three are a device's, the others a round's.
-
-    weight: f32[] in (0, 1]. key: u32[2], what its update is rounded by. own: u32[2], the device's
-    key, of which `key` was split. ring: the round's. round_key: 8 bytes. noise: 32 secret bytes, of
-    the device or of the coordinator. sizes: devices in each sum; empty where updates come one by
-    one. ages: how many models each of them is behind. model: what devices began from, f32[D].
-    """
+    """What a stage may know of a round."""
 
     ring: RingPlan
+    """The round's ring plan."""
     weight: Any = _ONE
+    """The device's weight, f32[] in (0, 1]."""
     key: Any = None
+    """The key that the device's update is rounded by, u32[2]."""
     own: Any = None
+    """The device's key, u32[2]; `key` was split from it."""
     round_key: bytes = b""
+    """The round's key, 8 bytes."""
     noise: bytes = b""
+    """32 secret bytes, of the device or of the coordinator."""
     sizes: tuple[int, ...] = ()
+    """Devices in each sum; empty: updates arrive one by one."""
     ages: tuple[int, ...] = ()
+    """How many models each update is behind."""
     model: Floats | None = None
+    """The model that devices began from, f32[D]."""
 
 
 class Stage(Protocol):
-    """See the module. `group` is what rules of order know it by."""
+    """A stage of a chain, as the module describes it."""
 
     where: ClassVar[str]
+    """The tier that runs it."""
     takes: ClassVar[str]
+    """What it takes: update, elements, sums or mean."""
     gives: ClassVar[str]
+    """What it gives: update, elements, sums, mean or model."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What a chain is written with."""
 
     @property
-    def group(self) -> str: ...
+    def group(self) -> str:
+        """The name in rules of order, one for all rules in the mean's place."""
 
     def init(self, ring: RingPlan) -> Any: ...
 
@@ -138,11 +146,13 @@ def _between(stage: str, what: str, value: float, low: float, high: float) -> No
 
 @dataclass(frozen=True, slots=True)
 class TopK(_Named):
-    """The largest coordinates of what is to be said, so large a share of them; the others are
-    remembered and said later. State: f32[D], on the device.
+    """The largest coordinates of the update; the others are kept and sent later.
+
+    State: f32[D], on the device.
     """
 
     share: float
+    """The share of the coordinates that is sent, in (0, 1]."""
     group = "top_k"
     where, takes, gives = "device, its program", "update", "update"
 
@@ -171,9 +181,10 @@ class TopK(_Named):
 
 @dataclass(frozen=True, slots=True)
 class Clip(_Named):
-    """The update scaled down to an L2 norm of `norm` where it is longer."""
+    """The update, scaled down if its L2 norm is above a bound."""
 
     norm: float
+    """The bound."""
     group = "clip"
     where, takes, gives = "device, its program", "update", "update"
 
@@ -186,8 +197,9 @@ class Clip(_Named):
 
 @dataclass(frozen=True, slots=True)
 class Rotate(_Named):
-    """A fixed rotation that spreads the update over its coordinates: steps are up to eight times
-    finer.
+    """A fixed rotation that spreads the update over its coordinates.
+
+    The steps of `quantise` are up to eight times finer after it.
     """
 
     group = "rotate"
@@ -200,11 +212,10 @@ class Rotate(_Named):
 
 @dataclass(frozen=True, slots=True)
 class Quantise(_Named):
-    """Rounded up or down by chance, without bias, to whole steps of a ring so many bits wide. 0: as
-    few as noise needs, or 32.
-    """
+    """The update rounded to whole steps of a ring, up or down by chance, without bias."""
 
     bits: int = 0
+    """Width of the ring in bits. 0: as few as noise needs, or 32."""
     group = "quantise"
     where, takes, gives = "device, its program", "update", "elements"
 
@@ -221,12 +232,15 @@ class Quantise(_Named):
 
 @dataclass(frozen=True, slots=True)
 class MovingClip(_Named):
-    """A clip of each round's own, below `clip`'s norm, that the share `quantile` of devices is to
-    be within; it moves by `rate`, in logarithms a round. State: the coordinator's.
+    """Adaptive clipping: a bound of each round's own, below `clip`'s norm.
+
+    State: the coordinator's.
     """
 
     quantile: float = 0.5
+    """The share of devices whose updates are to be within the bound."""
     rate: float = 0.2
+    """How far the bound's logarithm moves in a round."""
     group = "moving_clip"
     where, takes, gives = "device", "elements", "elements"
 
@@ -242,11 +256,10 @@ class MovingClip(_Named):
 
 @dataclass(frozen=True, slots=True)
 class RandomK(_Named):
-    """So large a share of the coordinates, which the round's key chooses: the same at all devices,
-    so that they add.
-    """
+    """Random coordinates, chosen by the round's key: the same at all devices, so that they add."""
 
     share: float
+    """The share of the coordinates that is sent, in (0, 1]."""
     group = "random_k"
     where, takes, gives = "device", "elements", "elements"
 
@@ -263,12 +276,15 @@ class RandomK(_Named):
 
 @dataclass(frozen=True, slots=True)
 class Noise(_Named):
-    """As much noise as keeps (epsilon, delta) over all rounds: before the mask each device adds its
-    part, behind it the coordinator adds it to the sum.
+    """Noise that keeps (epsilon, delta) differential privacy over all rounds.
+
+    Before the mask each device adds its part; behind it the coordinator adds noise to the sum.
     """
 
     epsilon: float
+    """The privacy budget over all rounds."""
     delta: float = 1e-6
+    """The probability that the budget does not hold, in (0, 1)."""
     group = "noise"
     where, takes, gives = "device; behind the mask: cloud", "elements", "elements"
 
@@ -287,18 +303,18 @@ class Noise(_Named):
 
 @dataclass(frozen=True, slots=True)
 class Mask(_Named):
-    """Masks that cancel in the sum of a cohort, so that nobody reads less than that.
-
-    cohorts: sums that a round's devices are cut into. least: devices of the smallest sum that is
-    read; 0: half of those that are aimed at. corrupt, dropout: shares that work with the
-    coordinator, and that fall silent. helpers: edges that hold what unmasks.
-    """
+    """Masks that cancel in the sum of a cohort, so that only the sum can be read."""
 
     cohorts: int = 1
+    """Sums that a round's devices are cut into."""
     least: int = 0
+    """Devices of the smallest sum that is read. 0: half of those that are aimed at."""
     corrupt: float = 0.2
+    """The share of devices that may work with the coordinator."""
     dropout: float = 0.1
+    """The share of devices that may drop out."""
     helpers: int = 0
+    """Edges that hold seeds of masks."""
     group = "mask"
     where, takes, gives = "device; edges add, the cloud opens", "elements", "sums"
 
@@ -334,11 +350,10 @@ class Mean(_Named):
 
 @dataclass(frozen=True, slots=True)
 class FedBuff(_Named):
-    """The mean of updates from models of several ages, older ones counting less; those from more
-    than `staleness_max` models ago do not count.
-    """
+    """The mean of updates from models of several ages; older ones count less."""
 
     staleness_max: int = 20
+    """Updates that are more models behind do not count."""
     group = "fedbuff"
     where, takes, gives = "edges add, the cloud divides", "elements or sums", "mean"
 
@@ -364,8 +379,14 @@ def staleness_weight(tau: int) -> float:
 
 
 def step_of(sums: Iterable[tuple[float, Vector]], plan: RingPlan) -> tuple[Floats, float]:
-    """The mean f32[D] of sums u32[L], and the sum of weights behind it. Each sum comes with what
-    its updates count. Raises RingError.
+    """The mean f32[D] of sums u32[L], and the sum of weights behind it.
+
+    Args:
+        sums: each sum after the factor that its updates count by.
+        plan: the ring plan of the sums.
+
+    Raises:
+        RingError: a sum is none that devices can have made.
     """
     means = [(factor, *ring.decode(total, plan)) for factor, total in sums]
     weight = sum(w for _, _, w in means)
@@ -378,12 +399,12 @@ def step_of(sums: Iterable[tuple[float, Vector]], plan: RingPlan) -> tuple[Float
 
 @dataclass(frozen=True, slots=True)
 class Rule(_Named):
-    """A rule of `robust` in the mean's place, which bears so large a share of hostile updates
-    or, behind a mask, of hostile cohorts. All count alike.
-    """
+    """A rule of `robust` in the mean's place. All updates have the same weight."""
 
     rule: str
+    """The rule's name, one of `RULES`."""
     hostile: float = 0.0
+    """The share of updates, behind a mask of cohorts, that may be hostile."""
     group = "rule"
     where, takes, gives = "cloud; edges pass updates on", "elements or sums", "mean"
 
@@ -408,12 +429,15 @@ RULES = tuple(name.lower() for name in AggregationRule.keys() if name != "WEIGHT
 
 @dataclass(frozen=True, slots=True)
 class Server(_Named):
-    """The server's optimiser, on the negative mean update. State: its memory, a vector or more as
-    long as the model.
+    """The server's optimiser, on the negative mean update.
+
+    State: its memory, a vector or more as long as the model.
     """
 
     optimizer: str = "sgd"
+    """The optimiser's name, one of `SERVERS`."""
     learning_rate: float = 1.0
+    """Its learning rate."""
     group = "server"
     where, takes, gives = "cloud, the bundle's program", "mean", "model"
 

@@ -54,7 +54,7 @@ class Apfl(Algorithm):
         return Mixed(state, np.float32(self.share))
 
     def mix(self, state: Any, kept: Mixed) -> Any:
-        """m = alpha v + (1 - alpha) w."""
+        """The mixture m = alpha v + (1 - alpha) w."""
         alpha = kept.share
         return tree.map(lambda v, w: alpha * v + (1.0 - alpha) * w, kept.own, state)
 
@@ -78,7 +78,7 @@ class Apfl(Algorithm):
         return ClientResult(update, self.weight(data), loss, Mixed(own, kept.share))
 
     def learnt_share(self, task: Task, state: Any, data: Any, key: Tensor, kept: Mixed) -> Tensor:
-        """alpha after equation 9."""
+        """The share alpha after equation 9."""
         batch = task.source.batch(data, task.source.order(data, key), 0)
         _, slope = value_and_grad(task.loss)(self.mix(state, kept), batch)
         products = tree.map(lambda v, w, g: np.sum((v - w) * g), kept.own, state, slope)

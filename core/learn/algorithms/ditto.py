@@ -50,7 +50,7 @@ class Ditto(Algorithm):
     def attracted(
         self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
-        """grad F_k(v_k) + lambda (v_k - w_t), and F_k."""
+        """(F_k, grad F_k(v_k) + lambda (v_k - w_t))."""
         loss, gradient = self.gradient(task, current, state, data, order, step)
         return loss, tree.map(
             lambda g, v, w: g + self.attraction * (v - w), gradient, current, state

@@ -65,8 +65,9 @@ class PFedMe(Algorithm):
         return loss, tree.map(lambda w, t: self.penalty * (w - t), current, theta)
 
     def personalise(self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()) -> Any:
-        """theta_i(w_i), where the device's own w_i goes on from the shared one for `personal_steps`
-        batches, as in training.
+        """The model theta_i(w_i) after `personal_steps` batches.
+
+        w_i starts from the shared model and moves as in training.
         """
         order = task.source.order(data, key)
         centre, theta, memory = state, state, self.local.init(state)

@@ -69,8 +69,10 @@ class ProtoNet(Maml):
         return self.classifier(state, *self.sums(state, batch))
 
     def judged(self, state: Any, support: Batch, query: Batch) -> Batch:
-        """Query rows whose class has no support row have weight zero. Such a class has no
-        prototype: an episode of the paper has none, and the loss of these rows would be `ABSENT`'s.
+        """The query batch, with weight zero for rows whose class has no support row.
+
+        Such a class has no prototype: episodes of the paper have none, and the loss of these rows
+        would be that of `ABSENT`.
         """
         present = np.sum(self.members(state, support), axis=0) > 0.0
         return query._replace(weight=query.weight * present[query.y].astype(np.float32))

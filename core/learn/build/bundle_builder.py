@@ -64,14 +64,19 @@ def build(
     """Compiles a task and an algorithm.
 
     Args:
-        data: a SampleSet or an EpisodeTable of arrays or TensorTypes: what every device's data look
-        like. example: the batch that `infer` takes, not scaled: f32[B, ...], or integers for text.
-        clients_max: refused when the sum of so many updates could overflow. weight_max: the largest
-        weight a device can have; weights are sent divided by it. seed: of the first state. chain:
-        what an update goes through; its server's optimiser, where it has one, is the algorithm's.
-        Where it has noise all devices weigh alike, whatever `weight_max` is: a weight would tell of
-        the data. clip: short for chain(clip(...), quantise(), mean()). releases, survivors: the
-        rounds that noise is to last for, and the fewest devices in one.
+        task: what is learnt.
+        algorithm: how it is learnt.
+        data: a SampleSet or an EpisodeTable of arrays or TensorTypes of the form of every device's.
+        example: the batch that `infer` takes, not scaled: f32[B, ...], or integers for text.
+        clients_max: the most updates in a sum, which must not overflow.
+        weight_max: the largest weight of a device; weights are sent divided by it.
+        seed: the seed of the first state.
+        chain: the stages of an update. Its server's optimiser replaces the algorithm's. With noise
+            all devices have the same weight, whatever `weight_max` is, because a weight would
+            reveal something about the data.
+        clip: short for chain(clip(...), quantise(), mean()).
+        releases: the rounds that the noise must last for.
+        survivors: the fewest devices in a round.
 
     Raises:
         ProgramError: the model or the algorithm does not fit the data; it names the source line.

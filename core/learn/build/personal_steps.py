@@ -23,9 +23,9 @@ from ..task import Task
 def stepped(task: Task, algorithm: Algorithm, data: Any) -> Function:
     """(state, data, key u32[2], kept, steps i64[]) -> model: `personalise` of this many steps.
 
-    data: as of `build`. kept: the algorithm's own client state, without what a composition keeps
-    beside it. At zero steps a model may still not be the shared one: prototypes are of at least one
-    batch.
+    `data` is as in `build`; `kept` is the algorithm's own client state, without that of a chain's
+    stages. With zero steps the model may still differ from the shared one: prototypes are of at
+    least one batch.
 
     Raises:
         ProgramError: the algorithm makes no loop of its `personal_steps`.
