@@ -24,22 +24,22 @@ from typing import Any
 
 import numpy as np
 
-from ... import (random, tree)
-from ...bundle import (Bundle, Leaf, Manifest, check_metric_names)
+from ... import random, tree
+from ...bundle import Bundle, Leaf, Manifest, check_metric_names
 from ...disclosure.keys import check_keys
 from ...errors import DelianError
 from ...frontend import trace
-from ...ir import (DType, Tensor, TensorType)
+from ...ir import DType, Tensor, TensorType
 from ...ports import DIMENSION_MAX
 from ...privacy import ring
 from ...runtime import run_once
 from ...traced import Traced
 from ..aggregate import chains
-from . import contract
-from ..algorithm import (Algorithm, evaluate)
 from ..aggregate.chains import Chain
 from ..aggregate.stages import Turn
+from ..algorithm import Algorithm, evaluate
 from ..task import Task
+from . import contract
 
 KEY = TensorType(DType.U32, (2,))
 WEIGHT = TensorType(DType.F32, ())
@@ -145,8 +145,10 @@ def build(
 
 
 def own_metrics(task: Task) -> tuple[str, ...]:
-    """The names of the task's own metrics, in alphabetical order, as trees of dicts are. Raises
-    DelianError for names that reports and messages have no place for.
+    """The names of the task's own metrics, in alphabetical order, as trees of dicts are.
+
+    Raises:
+        DelianError: reports and messages have no place for a name.
     """
     given = getattr(task, "metric_names", ())
     if not isinstance(given, tuple | list) or not all(isinstance(name, str) for name in given):

@@ -32,8 +32,10 @@ def checked(name: str, state: Any, kept: Any, result: Any) -> Any:
 
 
 def like(what: str, other: str, pattern: Any, found: Any) -> Any:
-    """`found`, if it is a tree of arrays with the shapes and types of `pattern`'s. Compiled; raises
-    ValueError.
+    """`found`, if it is a tree of arrays with the shapes and types of `pattern`'s. It is compiled.
+
+    Raises:
+        ValueError: it is not.
     """
     wanted, given = tree.leaves(pattern), tree.leaves(found)
     if len(wanted) != len(given):

@@ -1,9 +1,8 @@
-"""A device's own model after so many local steps, for any algorithm: one program, the number of
-steps its last argument.
+"""Personalization with any number of steps, as one program whose last argument is that number.
 
-What an algorithm does to make a model personal it does `personal_steps` times. Here that number is
-a value in the program, and its loop one of unknown length, so that the model after one, five and
-ten steps comes of the same code and differs in nothing else.
+An algorithm takes `personal_steps` steps to make a model personal. Here that number is a value in
+the program, and the length of its loop is not known when it is compiled. So the models after one,
+five and ten steps come from the same code and differ in nothing else.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ... import (random, tree)
+from ... import random, tree
 from ...frontend import trace
-from ...ir import (Function, Tensor, TensorType)
+from ...ir import Function, Tensor, TensorType
 from ..algorithm import Algorithm
 from ..task import Task
 

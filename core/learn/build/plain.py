@@ -1,7 +1,7 @@
-"""A bundle's programs as the plain Python that they were traced from, for `dl.debug()`: with print,
-breakpoints and Python's own tracebacks in a model and an algorithm.
+"""A bundle's programs as the plain Python that they were traced from, for `dl.debug()`.
 
-What they give is what the programs give, up to rounding; they take many times as long.
+Models and algorithms may print, have breakpoints, and fail with Python's own tracebacks. The
+results are those of the programs, up to rounding; they take many times as long.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 
 from ... import tree
 from ...bundle import Bundle
-from ...ir import (Array, Function, TensorType)
+from ...ir import Array, Function, TensorType
 from ...runtime import Runtime
-from . import bundle_builder
-from ..algorithm import Algorithm
 from ..aggregate.chains import Chain
+from ..algorithm import Algorithm
 from ..task import Task
+from . import bundle_builder
 
 
 class PlainProgram:
@@ -76,7 +76,12 @@ def _plain(
         "init": (key,),
         "client_state": (state,),
         "client_update": (state, data, 0, kept),
-        "server_update": (state, memory, state, *([0] if bundle_builder.counts_reports(algorithm) else [])),
+        "server_update": (
+            state,
+            memory,
+            state,
+            *([0] if bundle_builder.counts_reports(algorithm) else []),
+        ),
         "evaluate": (model, data, 0),
         "personalise": (state, data, 0, kept),
         "infer": (model, x),
