@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 
 from ..ir import Block, Builder, Function, Op, TensorType, Value, unshared
 from ..ops.control import block_cost
-from .ranges import Interval, are_inside, intervals, number_at
+from .facts import Interval
+from .ranges import are_inside, intervals, number_at
 from .steps import is_elementwise
 
 #: What a branch may cost: some ten additions.
@@ -29,7 +30,7 @@ def changes_chosen(function: Function) -> Function:
     if not any(_may_choose(op) for op in function.body.walk()):
         return function
     body = unshared(function.body)
-    return function.with_body(_written(body, intervals(body)))
+    return function.with_body(_written(body, intervals(body, tested=False)))
 
 
 def _may_choose(op: Op) -> bool:

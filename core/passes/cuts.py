@@ -19,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir import Block, Builder, DType, Function, Op, Value, unshared
-from .ranges import Form, Interval, are_inside, flat_form, forms, interval_of, intervals
+from .facts import Interval
+from .ranges import Form, are_inside, flat_form, forms, interval_of, intervals
 
 #: Rounds that a loop may have at least: three loops in place of one are worth it.
 TRIPS_MIN = 16

@@ -8,7 +8,8 @@ added to it or multiplied.
       %2 = add(i, 1)       1 <= %2 < 31
       %3 = mul(%2, 32)     32 <= %3 <= 960
 
-An operation whose result may wrap, and a number that a loop carries, have any value of their type.
+An operation whose result may wrap has any value of its type. `facts` has what branches and loops
+add.
 """
 
 from __future__ import annotations
@@ -19,17 +20,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir import Block, Builder, DType, Op, TensorType, Value
-
-#: Its least and its largest value, both of them included.
-Interval = tuple[int, int]
+from .facts import Interval, carried, entered, facts
 
 
-def intervals(block: Block) -> dict[Value, Interval]:
+class Intervals(dict[Value, Interval]):
+    """Intervals by their numbers. tested: whether a branch uses what its condition says."""
+
+    tested = True
+
+
+def intervals(block: Block, tested: bool = True) -> Intervals:
     """The intervals of a block's rank-0 whole numbers and truths, and of those of its regions.
 
-    No two operations may share a region (`ir.unshared`).
+    tested: whether numbers of a branch lie where its condition says; not where what the branch
+    computes will be computed in any case. No two operations may share a region (`ir.unshared`).
     """
-    found: dict[Value, Interval] = {}
+    found = Intervals()
+    found.tested = tested
     _block(block, found)
     return found
 
@@ -98,20 +105,53 @@ def known(ranges: Mapping[Value, Interval], value: Value) -> int | None:
     return low if low == high else None
 
 
-def _block(block: Block, found: dict[Value, Interval]) -> None:
+def _block(block: Block, found: Intervals) -> None:
     made = {r: op for op in block.ops for r in op.results}
     for op in block.ops:
-        if op.regions:
-            for region in op.regions:
-                _enter(op, region, found)
-                _block(region, found)
+        if op.name in ("for", "while"):
+            _loop(op, made, found)
+        elif op.regions:
+            _branches(op, made, found)
         elif (type_ := op.results[0].type) and isinstance(type_, TensorType) and not type_.shape:
             interval = _result(op, made, found)
             if interval is not None and _fits(interval, type_):
                 found[op.results[0]] = interval
 
 
-def _enter(op: Op, region: Block, found: dict[Value, Interval]) -> None:
+def _loop(op: Op, made: Mapping[Value, Op], found: Intervals) -> None:
+    """A loop with any carries first, then with what that says of them."""
+    for region in op.regions:
+        _enter(op, region, found)
+        _block(region, found)
+    known = carried(op, made, found)
+    first = int(op.attrs["consts"]) + (op.name == "for")
+    for k, (inner, ends) in known.items():
+        found[op.results[k]] = ends
+        found[op.regions[-1].params[first + k]] = inner
+        if op.name == "while":
+            found[op.regions[0].params[first + k]] = ends
+    if known:
+        for region in op.regions:
+            _block(region, found)
+
+
+def _branches(op: Op, made: Mapping[Value, Op], found: Intervals) -> None:
+    for k, region in enumerate(op.regions):
+        _enter(op, region, found)
+        if op.name == "if" and found.tested:
+            said = facts(op.operands[0], k == 0, made, found)
+            entered(region, op.operands[1:], said, found)
+        _block(region, found)
+    if op.name not in ("if", "switch"):
+        return
+    for k, result in enumerate(op.results):
+        ends = [found.get(region.results[k]) for region in op.regions]
+        known_ends = [end for end in ends if end is not None]
+        if len(known_ends) == len(ends) and isinstance(result.type, TensorType):
+            found[result] = min(e[0] for e in known_ends), max(e[1] for e in known_ends)
+
+
+def _enter(op: Op, region: Block, found: Intervals) -> None:
     """What a region's parameters are: arguments as they are, an index between its bounds."""
     if op.name == "for":
         low, high = (found.get(v) for v in op.operands[:2])
@@ -145,8 +185,10 @@ def _result(op: Op, made: Mapping[Value, Op], found: Mapping[Value, Interval]) -
         return (int(number), int(number)) if not op.result.dtype.is_float else None
     if op.name == "select":
         return _choice(op, made, found)
-    rule = _RULES.get(op.name)
     given = [found.get(v) for v in op.operands]
+    if op.name in _TRUTHS and op.result.dtype is DType.BOOL:
+        return _TRUTHS[op.name](*((0, 1) if g is None else g for g in given))
+    rule = _RULES.get(op.name)
     if rule is None or None in given:
         return None
     return rule(*given)
@@ -225,6 +267,24 @@ def _compared(below: Callable[[Sequence[int]], bool]) -> Callable[..., Interval]
     return rule
 
 
+def _equal(a: Interval, b: Interval) -> Interval:
+    if a[0] == a[1] == b[0] == b[1]:
+        return (1, 1)
+    return (0, 1) if max(a[0], b[0]) <= min(a[1], b[1]) else (0, 0)
+
+
+def _both(a: Interval, b: Interval) -> Interval:
+    return min(a[0], b[0]), min(a[1], b[1])
+
+
+def _either(a: Interval, b: Interval) -> Interval:
+    return max(a[0], b[0]), max(a[1], b[1])
+
+
+def _opposite(a: Interval) -> Interval:
+    return 1 - a[1], 1 - a[0]
+
+
 _less = _compared(lambda pair: pair[0] < pair[1])
 _less_or_equal = _compared(lambda pair: pair[0] <= pair[1])
 _RULES: dict[str, Callable[..., Interval | None]] = {
@@ -239,7 +299,11 @@ _RULES: dict[str, Callable[..., Interval | None]] = {
     "mod": _remainder,
     "lt": _less,
     "le": _less_or_equal,
+    "eq": _equal,
+    "ne": lambda a, b: _opposite(_equal(a, b)),
 }
+#: Of truths, of which one may be unknown.
+_TRUTHS: dict[str, Callable[..., Interval]] = {"and": _both, "or": _either, "not": _opposite}
 
 
 def are_inside(array: Value, starts: Sequence[Value], ranges: Mapping[Value, Interval]) -> bool:

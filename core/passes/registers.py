@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..ir import Block, Builder, DType, Function, Op, TensorType, Value, unshared
-from .ranges import Form, Interval, are_inside, flat_form, forms, intervals, number_at
+from .facts import Interval
+from .ranges import Form, are_inside, flat_form, forms, intervals, number_at
 
 
 @dataclass(frozen=True, slots=True)

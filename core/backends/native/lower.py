@@ -2,12 +2,13 @@
 
 The passes run in this order: custom derivatives go, sums without terms become zeros, halves are
 widened, attention on f64 becomes products and sums, convolutions in groups become dense or
-depthwise ones, those of single pixels products, branches that change one number choices, numbers
-that a loop changes in one place of an array carries, loops are cut where they change what they
-read, lists of known length tensors, and products of all trips of a loop one product; then the whole
-is simplified once more. Last, derivatives of elementwise functions become one factor each, sums
-that follow from others go, short innermost axes become parts of longer ones, windows of pools are
-written out, masks are made again where they are read, and tensors of one element become numbers.
+depthwise ones, those of single pixels products, numbers with one value constants, branches that
+change one number choices, numbers that a loop changes in one place of an array carries, loops are
+cut where they change what they read, lists of known length tensors, and products of all trips of a
+loop one product; then the whole is simplified once more. Last, derivatives of elementwise functions
+become one factor each, sums that follow from others go, short innermost axes become parts of longer
+ones, windows of pools are written out, masks are made again where they are read, and tensors of one
+element become numbers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ...passes.empty import empty_sums
 from ...passes.gather import gather_products
 from ...passes.groups import split_groups
 from ...passes.halves import widen_halves
+from ...passes.known import numbers_known
 from ...passes.lanes import fill_lanes
 from ...passes.masks import masks_again
 from ...passes.numbers import one_element_numbers
@@ -40,7 +42,7 @@ def lowered(function: Function) -> Function:
     """The function as it is fused and emitted. The same function gives the same every time."""
     function = compose_attention(widen_halves(empty_sums(expanded(function))), DType.F32)
     function = pixels_to_products(split_groups(function))
-    cut = loops_cut(numbers_carried(changes_chosen(function)))
+    cut = loops_cut(numbers_carried(changes_chosen(numbers_known(function))))
     body = gather_products(lists_to_tensors(cut.body), _GATHERED)
     if body is not function.body:
         function = function.with_body(simplify(body))
