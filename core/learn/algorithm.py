@@ -1,10 +1,10 @@
 """What a federated algorithm is, and the loop that all of them share.
 
 An algorithm is a frozen dataclass of hyperparameters; its methods are pure functions, compiled into
-a bundle's programs. Its *state* is a tree of f32 arrays, known to everybody; its *memory* is the
-server's own. A device runs `client_update` on the state that it was given and uploads the result's
-`update`, a tree like the state; the server sees nothing but the weighted mean of many, and makes
-the next state of it.
+a bundle's programs. Its *state* is a tree of f32 arrays that every device receives; its *memory* is
+the server's. A device runs `client_update` on the state and uploads the result's `update`, a tree
+like the state. The server sees only the weighted mean of many updates, and makes the next state
+from it.
 
 The shared loop is local descent:
 
@@ -16,8 +16,8 @@ The shared loop is local descent:
 
     state <- state + server(-mean)                         # the server's: FedOpt (Reddi 2021)
 
-so an algorithm is a subclass that says what its gradient is, and now and then how many steps a pass
-has, what a device weighs, where the model lies in the state, or how it is made personal.
+so an algorithm is a subclass that defines its gradient and, if they differ, the steps of a pass, a
+device's weight, the model in the state, or personalization.
 """
 
 from __future__ import annotations

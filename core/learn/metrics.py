@@ -1,20 +1,19 @@
 """Federated evaluation: how well a model does on a device, as sums that add up in the ring.
 
-A device judges the shared model and its own on its query set and sends, weighed by the size c of
-that set, the means
+A device evaluates the global model and its personalized model on its query set of c examples. It
+sends the means
 
     (loss before, accuracy before, loss after, accuracy after)        f32[4]
 
-(of a regression: squared error and absolute error, before and after)
-as a vector of the ring like any update (`privacy.ring`): before is the shared model, after the
-device's own, made from it by `personalise`. The weighted mean over devices is then the mean over
-their examples, and nobody reads a single device's. Losses are clamped to `LOSS_MAX` and the other
-two to `ERROR_MAX`, which bounds the vector's norm below the ring plan's clip: a vector is never
-scaled down. A query set counts for
-at most `QUERIES_MAX` examples.
+with the weight c, as a vector of the ring like any update (`privacy.ring`). Before is the global
+model, after the personalized one (`personalise`); a regression has squared and absolute errors in
+place of loss and accuracy. The weighted mean over devices is then the mean over their examples, and
+with masks no single device's means can be read. Losses are clamped to `LOSS_MAX` and the other two
+to `ERROR_MAX`, which keeps the vector's norm below the ring plan's clip: a vector is never scaled
+down. A query set counts for at most `QUERIES_MAX` examples.
 
-A task's own metrics (`task.Task`) follow: the two sums of each, an example, before and then after,
-clamped to `OWN_MAX`. What is divided in the end are their means over all examples.
+A task's own metrics (`task.Task`) follow: the two sums of each, divided by c, before and then
+after, clamped to `OWN_MAX`. A metric is the ratio of their means over all examples.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ DIMENSION = 4
 OWN_DIMENSION = 4
 #: The largest that such a sum may be for an example, either way.
 OWN_MAX = 64.0
-#: The largest mean loss that is told apart: cross-entropy of a model that is sure and wrong.
+#: The largest mean loss that is reported: cross-entropy of a model that is sure and wrong.
 LOSS_MAX = 64.0
 #: From here on a mean loss may be any: (nearly) all devices are at the limit, and rounding apart.
 LOSS_TOLD_MAX = 0.999 * LOSS_MAX

@@ -1,7 +1,7 @@
-"""A task: what is learnt. A model, a loss, metrics, and how batches come from a device's data.
+"""A task: a model, a loss, metrics, and how batches are drawn from a device's data.
 
-Algorithms know a `Task` by this protocol alone: `Classification` and `Regression` keep it, and so
-does any class of one's own that says what its loss is.
+Algorithms know a `Task` by this protocol alone. `Classification` and `Regression` implement it, and
+so may any class that defines a loss.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Composition: how updates become a model, as one chain of stages in the only order that works.
+"""Composition: one chain of stages that turns updates into a model.
 
     chain(clip(1.0), quantise(16), random_k(0.1), noise(8.0), mask(), mean(), server("adam", 0.01))
 
-A chain is a value: it compares, prints, and is read back from what it prints. It decides everything
-between a device's training and the next model; how many devices take part, and when, it does not
-know. A scenario's keys and a run's plan are a chain written out (`simulations.composition`,
-`cloud.plan`), and what does not go together is refused in one place (`order`).
+A chain is a value: it can be compared, printed, and read back from its printed form. It decides
+everything between a device's training and the next model, except how many devices take part, and
+when. A scenario's keys and a run's plan describe a chain (`simulations.composition`, `cloud.plan`).
+Orders of stages that do not work are rejected in one place (`stage_order`).
 
-A chain is a pair (init, apply) like its stages. `apply` is a round of the whole in NumPy, without
+A chain is a pair (init, apply) like its stages. `apply` is a whole round in NumPy, without
 messages: the reference that federations are compared with.
 """
 

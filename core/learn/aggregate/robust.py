@@ -1,8 +1,8 @@
 """Aggregation when some updates are hostile: rules in place of the mean.
 
-Of n updates x_1..x_n in R^D up to f come from whoever wants to spoil the model, who knows all the
-others and what the rule is. The mean has no defence: one of them moves it anywhere. A rule's
-breakdown point is the largest share f/n for which its result stays near the honest updates:
+Of n updates x_1..x_n in R^D up to f come from an attacker, who knows the others and the rule. The
+mean has no defence: one hostile update moves it anywhere. A rule's breakdown point is the largest
+share f/n for which its result stays near the honest updates:
 
     rule               needs          moves at most by
     krum, multi_krum   n >= 2f + 3    a multiple of the honest spread (Blanchard et al. 2017)
@@ -12,19 +12,19 @@ breakdown point is the largest share f/n for which its result stays near the hon
     clipped_mean       any            f/n of the bound: it limits, and does not reject
     fltrust            a clean update: any f whatever (Cao et al. 2021)
 
-No rule is better than the honest updates are alike: what hides within their spread ("a little is
-enough", Baruch et al. 2019) stays in the result, and devices whose data differ look hostile.
+A rule is only as good as honest updates are similar. A hostile update within their spread ("a
+little is enough", Baruch et al. 2019) stays in the result, and devices with different data look
+hostile.
 
-Updates are read block by block, so that what is kept in f64 is a few MiB whatever n and D are. All
-but the rules by coordinate are affine: what they give is sum_i c_i x_i, with c from the n*n
-distances alone.
+Updates are read block by block, so that f64 copies take a few MiB for any n and D. All rules except
+those by coordinate are affine: their result is sum_i c_i x_i, with c from the n*n distances alone.
 
-All rules but `mean` treat updates alike: a weight is a device's word.
+All rules except `mean` give updates the same weight, because a device could claim any weight.
 
-Where updates are masked, only sums over cohorts can be read. Then the means of cohorts stand in for
-updates, and n is the number of cohorts: a rule holds as long as hostile devices are in at most f of
-them. One hostile device spoils its cohort, so f hostile devices may spoil f cohorts, however large
-those are; and what of each cohort is honest is near the honest mean, so the rule loses less by it.
+If updates are masked, only sums over cohorts can be read. Then a rule works on the means of
+cohorts, and n is the number of cohorts: the rule holds if hostile devices are in at most f of them.
+One hostile device spoils its cohort, however large that is. The honest part of each cohort is near
+the honest mean, so the rule loses less accuracy.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def combine(
 
 def hostile_of(corrupt: float, count: int) -> int:
     """How many of `count` updates may be hostile."""
-    return int(corrupt * count + 1e-9)  # 0.2 * 35 is 7, not 6 for want of a last bit
+    return int(corrupt * count + 1e-9)  # 0.2 * 35 is below 7 in floats
 
 
 def needed(rule: AggregationRule, corrupt: float, count: int) -> int:

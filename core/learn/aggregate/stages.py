@@ -1,11 +1,11 @@
-"""What an update goes through on its way into the next model: the stages of a `chain`.
+"""The stages of a `chain`: what happens to updates between a device's training and the next model.
 
 A stage is a frozen dataclass of numbers and a pair of functions:
 
-    init(ring)                -> state            what it remembers from round to round
-    apply(value, state, turn) -> value, state     one update, or what many have become
+    init(ring)                -> state            what it keeps from round to round
+    apply(value, state, turn) -> value, state     one update, or the result of many
 
-`where` it runs, and what it takes and gives, are said by its class:
+Its class attributes name the tier that runs it, and what it takes and gives:
 
     update     f32[D] and a factor that it is yet to be multiplied by: a model's change
     elements   u32[L] of the ring Z_2^bits: one device's update as it travels
@@ -13,9 +13,9 @@ A stage is a frozen dataclass of numbers and a pair of functions:
     mean       f32[D], one update in the place of many
     model      f32[D], the next one
 
-What runs in a device's program (`top_k` to `quantise`) is written in the compiled language's
-vocabulary; it is traced into `client_update` and runs as plain NumPy. Everything else is what the
-tiers themselves call, so a chain that is run here gives what a federation gives.
+The stages of a device's program (`top_k` to `quantise`) are written in the compiled language: they
+are traced into `client_update`, and run as plain NumPy too. The others call the functions that the
+tiers call, so a chain that runs here gives what a federation gives.
 
     top_k         Stich, Cordonnier and Jaggi 2018, "Sparsified SGD with memory", algorithm 1
     clip, noise   McMahan, Ramage, Talwar and Zhang 2018, "Learning differentially private recurrent

@@ -1,8 +1,8 @@
 """Ditto.
 
 Li, Hu, Beirami and Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML
-2021, algorithm 1: beside its part in the shared model w, here by federated averaging, each device
-trains a model v_k of its own, held near w:
+2021, algorithm 1: each device takes part in training the shared model w, here by federated
+averaging, and also trains a model v_k of its own, held near w:
 
     v_k <- v_k - eta (grad F_k(v_k) + lambda (v_k - w_t))
 
@@ -23,7 +23,7 @@ from ..task import Task
 
 @dataclass(frozen=True)
 class Ditto(Algorithm):
-    """Ditto: a model of each device's own beside the shared one, held near it (Li et al. 2021).
+    """Ditto: a model of each device's own, held near the shared one (Li et al. 2021).
 
     v_k is trained by as many passes as w, by the same local optimiser. The device's own model is
     v_k; it begins as the shared model that the device first receives.

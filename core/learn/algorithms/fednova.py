@@ -22,8 +22,8 @@ from ...ir import Tensor
 from ..algorithm import About, Algorithm, ClientResult
 from ..task import Task
 
-#: What a step counts for in the part of an upload that adds steps up: little beside the model, so
-#: that the clip is the model's.
+#: What a step counts for in the part of an upload that adds steps up: little compared with the
+#: model, so that the clip is the model's.
 STEP = 2.0**-10
 
 

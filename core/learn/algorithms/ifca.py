@@ -25,7 +25,7 @@ from ..algorithm import About, Algorithm, ClientResult
 from ..hyperparameters import Bounds
 from ..task import Task
 
-#: What a choice counts for in an upload, beside the model's numbers.
+#: The value of a choice in an upload: small compared with the model's change.
 CHOICE = 2.0**-6
 
 
@@ -96,7 +96,7 @@ class Ifca(Algorithm):
         shares = mean.chosen / CHOICE
         models, memories = [], []
         for j in range(self.clusters):
-            # Below the ring's rounding nobody has chosen it.
+            # Below the ring's rounding: no device has chosen it.
             share = np.where(shares[j] > 1e-4, shares[j], np.inf)
             step = tree.map(lambda d, share=share: d / share, mean.models[j])
             model, its = Algorithm.server_update(self, state.models[j], memory[j], step)

@@ -9,7 +9,7 @@ lambda (w - theta_i(w)) what it descends on:
     w <- w - eta lambda (w - theta)                                                 R of these
     w_{t+1} = (1 - beta) w_t + beta mean w_i                     the rate of the server's SGD: beta
 
-theta_i is found anew from w whenever it is asked for, so a device keeps nothing.
+theta_i is computed from w each time, so there is no client state.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""From a task and an algorithm to a bundle: traces the programs that every tier runs.
+"""Builds a bundle from a task and an algorithm: traces the programs that every tier runs.
 
     init(key)                            -> state, memory
-    client_state(state)                  -> kept; where devices remember anything at all
+    client_state(state)                  -> kept; if there is a client state
     client_update(state, data, key, kept) -> vector u32[L], loss f32[], finite bool[], kept
     server_update(state, memory, mean)   -> state, memory; also takes weight f32[], the sum of
-                                            weights in `mean`, where the algorithm asks how many
-                                            devices reported
+                                            weights in `mean`, if the algorithm depends on
+                                            the number of reports
     evaluate(model, data, key)           -> loss, correct, count (sums over the query set), and of a
                                             task with metrics of its own (above, below) of each
     personalise(state, data, key, kept)  -> model

@@ -1,8 +1,8 @@
-"""What an algorithm's methods must give, said in words where they give something else.
+"""Checks of what an algorithm's methods return, with errors in words.
 
-The checks are part of the programs' source and leave nothing in the programs: shapes and types are
-known while they are compiled. Without them an update whose leaves are in another order, or of other
-shapes but as many numbers, would be sent and averaged in silence.
+The checks run while the programs are compiled, when shapes and types are known, and leave nothing
+in the programs. Without them an update whose leaves have another order, or other shapes of the same
+size, would be averaged without an error.
 """
 
 from __future__ import annotations
