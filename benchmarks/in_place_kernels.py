@@ -46,6 +46,31 @@ def lu(a):
     return lu
 
 
+def lu_pivoted(a):
+    """Gives the factors in one matrix, and the order of the rows."""
+    lu = a.copy()
+    n = lu.shape[0]
+    order = np.arange(n)
+    for k in range(n):
+        pivot = k
+        for i in range(k + 1, n):
+            if abs(lu[i, k]) > abs(lu[pivot, k]):
+                pivot = i
+        if pivot != k:
+            for j in range(n):
+                kept = lu[k, j]
+                lu[k, j] = lu[pivot, j]
+                lu[pivot, j] = kept
+            row = order[k]
+            order[k] = order[pivot]
+            order[pivot] = row
+        for i in range(k + 1, n):
+            lu[i, k] /= lu[k, k]
+            for j in range(k + 1, n):
+                lu[i, j] -= lu[i, k] * lu[k, j]
+    return lu, order
+
+
 def kalman(observed, step, seen, noise, error):
     """Observations f64[t, m], one number after the other; gives the states f64[t, n]."""
     m, n = seen.shape
@@ -88,12 +113,43 @@ def kalman(observed, step, seen, noise, error):
     return states
 
 
+def insertion_sort(x):
+    x = x.copy()
+    for i in range(1, len(x)):
+        key = x[i]
+        j = i - 1
+        while j >= 0 and x[j] > key:
+            x[j + 1] = x[j]
+            j -= 1
+        x[j + 1] = key
+    return x
+
+
+def heat(start, steps):
+    u = start.copy()
+    new = start.copy()
+    height, width = u.shape
+    for _ in range(steps):
+        for i in range(1, height - 1):
+            for j in range(1, width - 1):
+                around = u[i - 1, j] + u[i + 1, j] + u[i, j - 1] + u[i, j + 1]
+                new[i, j] = u[i, j] + 0.1 * (around - 4.0 * u[i, j])
+        for i in range(1, height - 1):
+            for j in range(1, width - 1):
+                u[i, j] = new[i, j]
+    return u
+
+
 def arguments(name, size, seed=0):
     """Arguments of a kernel: the side of its matrices is `size`."""
     rng = np.random.default_rng(seed)
     square = rng.uniform(0.5, 1.5, size=(size, size))
     if name == "lu":
         return (square + size * np.eye(size),)
+    if name == "insertion_sort":
+        return (rng.normal(size=size),)
+    if name == "heat":
+        return square, 10
     if name == "kalman":
         sees = max(size // 2, 1)
         wide = rng.normal(size=(sees, size))
@@ -103,4 +159,6 @@ def arguments(name, size, seed=0):
     return (square,)
 
 
-KERNELS = {f.__name__: f for f in (sobel, floyd_warshall, lu, kalman)}
+KERNELS = {
+    f.__name__: f for f in (sobel, floyd_warshall, lu, lu_pivoted, kalman, heat, insertion_sort)
+}
