@@ -144,7 +144,7 @@ def build(structure: Structure, nodes: Iterable[Any]) -> Any:
     if issubclass(kind, tuple):
         return kind(*values)
     if (make := getattr(kind, "tree_build", None)) is not None:
-        return make(values)
+        return make(values, *(value for _, value in structure.fixed))
     # Not through __init__: a tree is also rebuilt with abstract leaves, which a constructor would
     # refuse.
     made = object.__new__(kind)

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..complex_numbers import Complex
 from ..errors import ProgramError
+from ..ragged import Ragged
 from ..traced import Transform
 from . import containers, hir, iteration, lists, liveness, operators, sharing, statements, syntax
 from .values import (
@@ -502,10 +503,8 @@ def attribute(s: Specialiser, value: Any, name: str) -> Any:
         from . import vocabulary
 
         return vocabulary.tensor_attribute(s, value, name)
-    if kind is Complex:
-        from .complexes import attributes
-
-        return attributes.attribute(s, value, name)
+    if kind is Complex or kind is Ragged:
+        return operators.attribute_of_pair(s, value, name)
     if kind.__module__ not in ("builtins", "numpy", "types"):
         found = _in_class(kind, name)
         own = getattr(value, "__dict__", None)

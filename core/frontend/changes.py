@@ -14,8 +14,10 @@ import numpy as np
 
 from ..complex_numbers import Complex
 from ..ir import DType, Value
+from ..ragged import Ragged
 from . import arithmetic, complexes, indexing, operators, stores
 from .lenses import Reshape
+from .ragged import selecting
 from .scope import close, free_values
 from .values import Tensor, describe, is_number
 
@@ -26,18 +28,17 @@ if TYPE_CHECKING:
 _UNROLLED = 4
 
 
-def is_mask(index: Any) -> bool:
-    return type(index) is Tensor and index.dtype is DType.BOOL and index.shape != ()
-
-
 def store(s: Specialiser, x: Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`."""
     stores.changeable(s, x)
-    if is_mask(index):
-        store_masked(s, x, index, value)
+    if s.ragged and selecting.is_ragged_store(index, value):
+        selecting.store_in(s, x, index, value)
+        return
+    if indexing.is_mask(index):
+        selecting.store_masked(s, x, index, value)
         return
     if indexing.takes_arrays(s, x, index):
-        _scatter(s, x, index, value, None)
+        scatter(s, x, index, value, None)
         return
     target = indexing.place(s, x, index)
     stores.check_overlap(s, target, value)
@@ -54,18 +55,22 @@ def update(s: Specialiser, op: str, x: Tensor, value: Any) -> None:
 def update_item(s: Specialiser, op: str, x: Tensor, index: Any, make: Callable[[], Any]) -> None:
     """`x[index] op= value`."""
     stores.changeable(s, x)
-    if is_mask(index):
+    if indexing.is_mask(index):
         value = make()
         if is_number(value) and arithmetic.shape_of(value) == ():
             wide = operators.binary(s, op, stores.plain(x), value)
             same_kind(s, wide, x.dtype, f"`{op}=`")
             store_masked(s, x, index, wide, True)
             return
-        raise masked(s)
+        selecting.update_item(s, op, x, index, value)
+        return
     old = s.subscript(x, index)
     value = make()
     if type(old) is Tensor and stores.is_array(old) and not indexing.takes_arrays(s, x, index):
         update(s, op, old, value)
+        return
+    if type(old) is Ragged:
+        selecting.update_item(s, op, x, index, value)
         return
     result = operators.binary(s, op, old, value)
     if type(old) is Tensor and old.shape != ():
@@ -165,16 +170,18 @@ def store_masked(s: Specialiser, x: Tensor, mask: Tensor, value: Any, whole: boo
     stores.put(s, x, s.emit("select", wide, new, x.value))
 
 
-def _scatter(
+def scatter(
     s: Specialiser,
     x: Tensor,
     index: Any,
     value: Any,
     combine: Callable[[Specialiser, Tensor, Tensor], Any] | None,
+    bound: Value | None = None,
 ) -> None:
     """`x[arrays] = value`, one element after the other: of equal places the last one wins.
 
-    `combine` makes what is written of what is there and the value (`np.add.at`).
+    `combine` makes what is written of what is there and the value (`np.add.at`); `bound`: only so
+    many of the places are there.
     """
     base, arrays, where, shape = indexing.places(s, x, index)
     count = int(np.prod(shape, dtype=np.int64))
@@ -206,11 +213,13 @@ def _scatter(
         return s.emit("dynamic_update", whole, part, *starts)
 
     whole = base.value
-    if count <= _UNROLLED:
+    if bound is not None:
+        whole = _loop(s, bound, whole, step)
+    elif count <= _UNROLLED:
         for k in range(count):
             whole = step(whole, k)
     else:
-        whole = _loop(s, count, whole, step)
+        whole = _loop(s, s.scope.number(count, DType.I64), whole, step)
     stores.put(s, base, whole)
 
 
@@ -225,10 +234,10 @@ def _row(s: Specialiser, rows: Value, k: int | Value, rest: tuple[int, ...]) -> 
 
 
 def _loop(
-    s: Specialiser, count: int, start: Value, step: Callable[[Value, int | Value], Value]
+    s: Specialiser, count: Value, start: Value, step: Callable[[Value, int | Value], Value]
 ) -> Value:
     """A `for` of the IR that carries one value."""
-    bounds = s.scope.number(0, DType.I64), s.scope.number(count, DType.I64)
+    bounds = s.scope.number(0, DType.I64), count
     index, carry = Value(bounds[0].type), Value(start.type)
     s.natural.index(index, *bounds)
     with s.inside(s.new_scope()) as scope:
@@ -261,7 +270,7 @@ def at(ufunc: Any, handler: Callable[..., Any]) -> Callable[..., None]:
         name = f"np.{ufunc.__name__}.at"
         same_kind(s, handler(s, Tensor(s.scope.number(0, x.dtype)), _one(s, value)), x.dtype, name)
         if indexing.takes_arrays(s, x, indices):
-            _scatter(s, x, indices, Tensor(value.value), handler)
+            scatter(s, x, indices, Tensor(value.value), handler)
             return
         target = indexing.place(s, x, indices)
         fits(s, value.shape, target.shape)
@@ -371,7 +380,7 @@ def put(s: Specialiser, a: Any, ind: Any, v: Any, mode: Any = "raise") -> None:
     if count == 0 or 0 in values.shape:
         return
     at = np.arange(count) % values.shape[0]
-    _scatter(s, _line(s, x), _flat(s, places), _taken(s, values, at), None)
+    scatter(s, _line(s, x), _flat(s, places), _taken(s, values, at), None)
 
 
 def putmask(s: Specialiser, a: Any, mask: Any, values: Any) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..ir import Block, TensorType, Value
-from . import arithmetic, calls, complexes, containers, operators, raises
+from . import arithmetic, calls, complexes, containers, operators, ragged, raises
 from .scope import close, free_values
 from .values import Tensor, describe, is_number
 
@@ -96,6 +96,7 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
     if kwargs:
         raise s.error("DL105", "a function with dl.custom_vjp takes its arguments by position")
     complexes.refuse(s, tuple(args), "`dl.custom_vjp`")
+    ragged.refuse(s, tuple(args), "`dl.custom_vjp`")
     leaves, structure = tree.flatten(tuple(args))
     given = [arithmetic.tensor(s, v) if type(v) is Tensor else v for v in leaves]
     operands = [v.value for v in given if type(v) is Tensor]
@@ -121,6 +122,7 @@ def _region(
         result = calls.call(s, f, args, {})
         if at is not None:
             s.at(at)
+        ragged.refuse(s, result, "`dl.custom_vjp`")
         out, out_structure = tree.flatten(result)
         made = tuple(arithmetic.tensor(s, v) if is_number(v) else v for v in out)
     results = [v.value for v in made if type(v) is Tensor]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..ir import Block, Builder, TensorType, Value
 from ..traced import Transform
-from . import arithmetic, calls, complexes, containers, custom, lanes, operators, raises
+from . import arithmetic, calls, complexes, containers, custom, lanes, operators, ragged, raises
 from .scope import Scope, close, free_values
 from .values import Tensor, describe, is_number
 
@@ -164,6 +164,8 @@ def close_over(
         result = complexes.all_as_pairs(s, result)
         if scalar:
             result = _checked_loss(s, result, has_aux)
+        else:
+            ragged.refuse(s, result, "a derivative")
         out, out_structure = tree.flatten(result)
         results: list[Value] = []
         kept: list[Any] = []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir import DType, Value
+from ..ragged import Ragged
 from ..traced import ARRAY
 from . import arithmetic, operators, raises, stores
 from .lenses import Lens, Reshape, Reverse, Stride, Transpose, Window
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 
 def subscript(s: Specialiser, x: Tensor, index: Any) -> Tensor:
     """NumPy's x[index]: a view of x where it is one in NumPy."""
-    items, dots = _expanded(s, x, index)
+    if _selects(index):
+        from .ragged import selecting
+
+        return selecting.of_array(s, x, index)  # type: ignore[no-any-return]
+    items, dots = expanded(s, x, index)
     if any(_is_array(i) for i in items):
         return _advanced(s, x, items, dots)
     made = _basic(s, x, items)
@@ -39,9 +44,21 @@ def subscript(s: Specialiser, x: Tensor, index: Any) -> Tensor:
     return stores.fresh(s, made.value) if is_number else stores.guarded(s, made.value, [x])
 
 
+def _selects(index: Any) -> bool:
+    """Whether an index has a mask of the running program or a ragged array in it."""
+    if isinstance(index, tuple):
+        return any(map(_selects, index))
+    return type(index) is Ragged or is_mask(index)
+
+
+def is_mask(value: Any) -> bool:
+    """Whether it is a mask of the running program."""
+    return type(value) is Tensor and value.dtype is DType.BOOL and value.shape != ()
+
+
 def place(s: Specialiser, x: Tensor, index: Any) -> Tensor:
     """The part of x that `x[index] = value` writes to, as a view; no arrays index it."""
-    items, _ = _expanded(s, x, index)
+    items, _ = expanded(s, x, index)
     if any(_is_array(i) for i in items):
         return _by_numbers(s, x, items)
     return _basic(s, x, items)
@@ -59,9 +76,9 @@ def places(
     """What arrays index: (x with the indexed axes first, as a view; the places along each of them;
     before which of the other axes the arrays' axes stand in x[index]; their shape).
     """
-    items, dots = _expanded(s, x, index)
-    base = _basic(s, x, [slice(None) if _is_index(i) else i for i in items])
-    at = [k for k, i in enumerate(items) if _is_index(i)]
+    items, dots = expanded(s, x, index)
+    base = _basic(s, x, [slice(None) if is_index(i) else i for i in items])
+    at = [k for k, i in enumerate(items) if is_index(i)]
     arrays = [items[k] for k in at]
     rest = [k for k in range(len(base.shape)) if k not in at]
     moved = _permuted(s, base, (*at, *rest))
@@ -73,10 +90,10 @@ def places(
             found.append(s.scope.number(number, DType.I64, shape))
         else:
             found.append(arithmetic.broadcast(s, wrapped(s, array, base.shape[axis], axis), shape))
-    return moved, found, _front(items, at, dots), shape
+    return moved, found, front_of(items, at, dots), shape
 
 
-def _front(items: Sequence[Any], at: Sequence[int], dots: int | None) -> int:
+def front_of(items: Sequence[Any], at: Sequence[int], dots: int | None) -> int:
     """Before which of the axes that no array indexes the arrays' own stand."""
     parted = dots is not None and at[0] < dots <= at[-1]
     side_by_side = at[-1] - at[0] == len(at) - 1 and not parted
@@ -131,10 +148,10 @@ def _basic(s: Specialiser, x: Tensor, items: Sequence[Any]) -> Tensor:
 
 def _by_numbers(s: Specialiser, x: Tensor, items: Sequence[Any]) -> Tensor:
     """By numbers of which the running program knows some, and slices: a view."""
-    base = _basic(s, x, [slice(None) if _is_index(i) else i for i in items])
+    base = _basic(s, x, [slice(None) if is_index(i) else i for i in items])
     starts: list[int | Value] = [0] * len(base.shape)
     sizes = list(base.shape)
-    at = [k for k, i in enumerate(items) if _is_index(i)]
+    at = [k for k, i in enumerate(items) if is_index(i)]
     for k in at:
         item = items[k]
         known = type(item) is int
@@ -155,7 +172,7 @@ def _is_array(item: Any) -> bool:
     return type(item) is Tensor or isinstance(item, np.ndarray)
 
 
-def _expanded(s: Specialiser, x: Tensor, index: Any) -> tuple[list[Any], int | None]:
+def expanded(s: Specialiser, x: Tensor, index: Any) -> tuple[list[Any], int | None]:
     """The index as one entry an axis (None is an extra axis), whatever was left out filled up with
     whole slices; and before which entry the ellipsis stood, if there was one.
     """
@@ -305,16 +322,16 @@ def _advanced(s: Specialiser, x: Tensor, items: Sequence[Any], dots: int | None)
 
 def _taken(s: Specialiser, x: Tensor, items: Sequence[Any], dots: int | None) -> Tensor:
     """The elements that arrays take."""
-    basic = tuple(slice(None) if _is_index(i) else i for i in items)
+    basic = tuple(slice(None) if is_index(i) else i for i in items)
     x = stores.plain(_basic(s, x, basic))
-    places = [k for k, i in enumerate(items) if _is_index(i)]
+    places = [k for k, i in enumerate(items) if is_index(i)]
     arrays = [items[k] for k in places]
     if len(places) == 1:
         axis = places[0]
         index = wrapped(s, arrays[0], x.shape[axis], axis)
         return Tensor(s.emit("take", x.value, index, axis=axis))
     rest = [k for k in range(len(x.shape)) if k not in places]
-    front = _front(items, places, dots)
+    front = front_of(items, places, dots)
     order = (*rest[:front], *places, *rest[front:])
     value = x.value
     if order != tuple(range(len(order))):
@@ -329,7 +346,7 @@ def _taken(s: Specialiser, x: Tensor, items: Sequence[Any], dots: int | None) ->
     return Tensor(s.emit("take", value, flat, axis=front))
 
 
-def _is_index(item: Any) -> bool:
+def is_index(item: Any) -> bool:
     return _is_array(item) or type(item) is int
 
 

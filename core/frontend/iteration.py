@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..complex_numbers import Complex
+from ..ragged import Ragged
 from . import arithmetic, complexes, indexing, operators, stores
-from .values import Indexed, Once, Picked, Tensor, TensorRange, describe, is_number
+from .values import Counted, Indexed, Once, Picked, Tensor, TensorRange, describe, is_number
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -130,6 +131,9 @@ def items(s: Specialiser, value: Any) -> list[Any]:
         if indexed.length > UNROLL_MAX:
             raise too_long(s, indexed.length)
         return [indexed.item(s, i) for i in range(indexed.length)]
+    if isinstance(value, Ragged | Counted):
+        text = f"going through {describe(value)}, whose length the data decide,"
+        raise s.static_needed(f"{text} takes a loop", "write it as a `for` statement")
     if isinstance(value, TensorRange):
         raise s.needs_static(_bound(value), "the number of items")
     if isinstance(value, np.ndarray):

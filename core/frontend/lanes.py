@@ -15,7 +15,7 @@ from .. import tree
 from ..eager_vmap import axes_of
 from ..errors import DelianError
 from ..ir import TensorType, Value
-from . import arithmetic, calls, containers, operators, raises
+from . import arithmetic, calls, containers, operators, ragged, raises
 from .scope import close, free_values
 from .values import Tensor, describe, is_number
 
@@ -31,6 +31,8 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
         text = f"in_axes has {len(in_axes)} entries for {len(args)} arguments"
         raise s.error("DL105", text, "one axis (or tree of axes) an argument, or one for all")
     per_argument = in_axes if isinstance(in_axes, tuple | list) else (in_axes,) * len(args)
+    mapped = [v for v, axis in zip(args, per_argument, strict=True) if axis is not None]
+    ragged.refuse(s, (mapped, dict(kwargs)), "`dl.vmap`")
     given = (tuple(args), dict(kwargs))
     leaves, structure = tree.flatten(given)
     axes = [
@@ -47,6 +49,7 @@ def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str,
         result = calls.call(s, t.f, lane_args, lane_kwargs)
         if at is not None:
             s.at(at)
+        ragged.refuse(s, result, "`dl.vmap`")
         out, out_structure = tree.flatten(result)
         made = [arithmetic.tensor(s, v) if is_number(v) else v for v in out]
     results = [v.value for v in made if type(v) is Tensor]

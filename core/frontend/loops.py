@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ProgramError
 from ..ir import DType, Value
+from ..ragged import Ragged
 from . import arithmetic, containers, hir, iteration, limits, operators, raises, statements, stores
 from .carries import Carries, LoopMismatch
 from .control import Run, boolean, branch
+from .ragged.python import counted
 from .scope import Scope, close, free_values, union
-from .values import Frame, Indexed, Once, Tensor, TensorRange, describe
+from .values import Counted, Frame, Indexed, Once, Tensor, TensorRange, describe
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -38,6 +40,11 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
     source = iteration.drawn(s, source)
     if isinstance(source, TensorRange):
         _range_region(s, node, frame, source)
+        return
+    if type(source) in (Ragged, Counted):
+        part = source if type(source) is Counted else counted(s, source)
+        zero = s.scope.number(0, DType.I64)
+        _index_region(s, node, frame, zero, part.count.value, lambda i: part.item(s, i))
         return
     indexed = iteration.as_indexed(s, source)
     if indexed is None:

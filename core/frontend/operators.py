@@ -12,8 +12,9 @@ import numpy as np
 from .. import tree
 from ..complex_numbers import Complex
 from ..ir import Value
+from ..ragged import Ragged
 from ..traced import ARRAY, BOOL, SCALAR
-from . import arithmetic, complexes, pynumbers, sharing, special_methods
+from . import arithmetic, complexes, pynumbers, ragged, sharing, special_methods
 from .values import Choice, NotKnown, Picked, Tensor, Text, describe, is_number, is_static, kind_of
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def text_needed(s: Specialiser, what: str) -> Exception:
 def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     if op == "%" and isinstance(a, str) and not is_static(b):
         return _written(s, op, a, b)
+    if type(a) is Ragged or type(b) is Ragged:
+        return ragged.binary(s, op, a, b)
     if _of_complex(a, b):
         return complexes.binary(s, op, a, b)
     if type(a) is Tensor or type(b) is Tensor:
@@ -156,8 +159,8 @@ def unary(s: Specialiser, op: str, a: Any) -> Any:
         return not test if isinstance(test, bool) else Tensor(s.emit("not", test), True)
     if type(a) is Tensor:
         return sharing.operator_result(s, pynumbers.unary(s, op, a), a)
-    if type(a) is Complex:
-        return complexes.unary(s, op, a)
+    if type(a) in (Complex, Ragged):
+        return (complexes if type(a) is Complex else ragged).unary(s, op, a)
     name = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}[op]
     found = special_methods.find(a, name)
     if found is not None:
@@ -171,6 +174,8 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         return same if op == "is" else unary(s, "not", same)
     if op in ("in", "not in"):
         return _contains(s, a, b, op)
+    if type(a) is Ragged or type(b) is Ragged:
+        return ragged.compare(s, op, a, b)
     if _of_complex(a, b):
         return complexes.compare(s, op, a, b)
     if not (is_static(a) and is_static(b)):
@@ -195,6 +200,12 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     if not (is_static(a) and is_static(b)):
         return _compare_trees(s, op, a, b)
     return python(s, lambda: COMPARE[op](a, b), f"`{op}`")
+
+
+def attribute_of_pair(s: Specialiser, value: Any, name: str) -> Any:
+    """`value.name` of a complex number or a ragged array."""
+    module = ragged if type(value) is Ragged else complexes
+    return module.attribute_of(s, value, name)
 
 
 def kind_of_tensor(value: Any) -> int:
@@ -260,6 +271,8 @@ def _all_equal(s: Specialiser, pairs: Iterable[tuple[Any, Any]]) -> Any:
 
 
 def _contains(s: Specialiser, a: Any, b: Any, op: str) -> Any:
+    if type(b) is Ragged:
+        return ragged.compare(s, op, a, b)
     method = special_methods.find(b, "__contains__")
     if method is not None:
         test = condition(s, s.call(MethodType(method, b), a))
@@ -318,6 +331,8 @@ def condition(s: Specialiser, value: Any) -> bool | Value:
         return arithmetic.truth(s, value)
     if type(value) is Complex:
         return complexes.truth(s, value)  # type: ignore[no-any-return]
+    if type(value) is Ragged:
+        raise ragged.no_truth(s, value)
     if type(value) is Text:
         raise text_needed(s, "the truth of a text")
     found = special_methods.find(value, "__bool__")

@@ -29,6 +29,8 @@ class Scope(Builder):
         self.arrays: dict[tuple[int, DType], tuple[Value, Any]] = {}
         #: Indices that are checked already, each with the size of its axis.
         self.checked: set[tuple[Value, int]] = set()
+        #: Where masks are true: the places along each axis, and their number (`ragged`).
+        self.selections: dict[Value, Any] = {}
         #: What a region that was left changed in place: array -> what it held (`stores`).
         self.changed: dict[Any, Any] = {}
         #: Likewise the lists, dicts and sets (`containers`), and the region itself.

@@ -26,6 +26,7 @@ import numpy as np
 from ..complex_numbers import Complex, is_complex
 from ..errors import Loc, ProgramError
 from ..ir import Value
+from ..ragged import Ragged
 from ..traced import Seen, Transform
 from . import (
     arithmetic,
@@ -44,6 +45,7 @@ from . import (
     statements,
     stores,
 )
+from .ragged import selecting
 from .raises import Faults, Raised, only_faults
 from .ranges import Ranges
 from .scope import Scope
@@ -83,6 +85,8 @@ class Specialiser:
         self.open = [self.scope]
         #: Lists of numbers are arrays where a loop needs it (`stacks`).
         self.stacking = False
+        #: Whether there are arrays whose length the data decide (`ragged`).
+        self.ragged = False
         #: A list was indexed by a number of the program, which that may allow.
         self.wants_stacks = False
         #: How far it may be unrolled (`limits`).
@@ -391,6 +395,8 @@ class Specialiser:
             return indexing.subscript(self, value, index)
         if type(value) is Complex or (is_complex(value) and not is_static(index)):
             return complexes.subscript(self, value, index)
+        if type(value) is Ragged:
+            return selecting.subscript(self, value, index)
         if concatenators.is_concatenator(value):
             return concatenators.joined(self, value, index)
         if type(value) is Text or type(index) is Text:

@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import debugging
 from ..complex_numbers import Complex, is_complex
+from ..ragged import Ragged
 from ..traced import ARRAY
 from . import (
     arithmetic,
@@ -25,6 +26,7 @@ from . import (
     iteration,
     loops,
     operators,
+    ragged,
     raises,
     sharing,
     special_methods,
@@ -32,6 +34,7 @@ from . import (
     stores,
     vocabulary,
 )
+from .ragged import selecting
 from .values import Error, Frame, Picked, Tensor, describe, is_static
 
 if TYPE_CHECKING:
@@ -112,8 +115,8 @@ def store(s: Specialiser, owner: Any, index: Any, value: Any) -> None:
     if type(owner) is Tensor:
         changes.store(s, owner, index, value)
         return
-    if type(owner) is Complex:
-        complexes.store(s, owner, index, value)
+    if type(owner) in (Complex, Ragged):
+        (complexes if type(owner) is Complex else selecting).store(s, owner, index, value)
         return
     if isinstance(owner, np.ndarray):
         raise s.error(
@@ -140,6 +143,10 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
     if isinstance(target, hir.Subscript):
         owner, index = s.eval(target.value, frame), s.eval(target.index, frame)
         s.at(target.loc)
+        if type(owner) is Ragged:
+            value = s.eval(node.value, frame)
+            selecting.update_item(s, node.op, owner, index, value)
+            return
         if type(owner) is Tensor:
             changes.update_item(s, node.op, owner, index, lambda: s.eval(node.value, frame))
             return
@@ -172,6 +179,9 @@ def updated(s: Specialiser, op: str, old: Any, value: Any) -> Any:
     """`old op= value`: an array is changed in place, anything else gives a new value."""
     if type(old) is Tensor and old.kind & ARRAY:
         changes.update(s, op, old, value)
+        return old
+    if type(old) is Ragged:
+        ragged.update(s, op, old, value)
         return old
     if type(old) is Complex and complexes.kind(old) & ARRAY:
         complexes.update(s, op, old, value)

@@ -23,6 +23,7 @@ import numpy as np
 from .. import ir, tree
 from ..complex_numbers import Complex
 from ..errors import Loc
+from ..ragged import Ragged
 from ..traced import ARRAY, BOOL, FLOAT, INT, SCALAR
 from . import hir
 
@@ -329,6 +330,17 @@ class Indexed:
         self.item = item
 
 
+class Counted:
+    """A sequence of a length that only the running program knows: `count`, at most `most`."""
+
+    __slots__ = ("count", "item", "most")
+
+    def __init__(self, count: Tensor, most: int, item: Callable[[Specialiser, Any], Any]) -> None:
+        self.count = count
+        self.most = most
+        self.item = item
+
+
 class Whole:
     """All numbers of nested lists as one array (`stacks`), and what each element is in Python.
 
@@ -380,7 +392,7 @@ def is_static(value: Any) -> bool:
     Functions are static: they are looked into when called.
     """
     kind = type(value)
-    if kind in (Tensor, Text, Error, TensorRange, Indexed, Once, Choice, Picked, Whole):
+    if kind in (Tensor, Text, Error, TensorRange, Indexed, Once, Choice, Picked, Whole, Counted):
         return False
     if kind in _ATOMS:
         return True
@@ -411,7 +423,7 @@ def describe(value: Any) -> str:
         return value.shown
     if isinstance(value, Error):
         return f"{value.cls.__name__}({', '.join(map(describe, value.args))})"
-    if isinstance(value, Complex):
+    if isinstance(value, Complex | Ragged):
         return str(value)
     if isinstance(value, Unbound):
         return "unset"
@@ -429,7 +441,7 @@ def describe(value: Any) -> str:
         return "an iterator"
     if isinstance(value, Picked | Whole):
         return "a list that the running program picks"
-    if isinstance(value, TensorRange | Indexed):
+    if isinstance(value, TensorRange | Indexed | Counted):
         return "a range of the running program"
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         pairs = zip(value._fields, value, strict=True)

@@ -32,6 +32,7 @@ from . import (
     linear,
     operators,
     places,
+    ragged,
     reductions,
     shapes,
     sharing,
@@ -40,6 +41,7 @@ from . import (
 )
 from .complexes import attributes, rows
 from .definitions import arrays, orders
+from .ragged import rows as ragged_rows
 from .values import Method, Picked, Tensor, describe, is_static
 
 if TYPE_CHECKING:
@@ -69,6 +71,8 @@ class Row:
         from .calls import run_handler
 
         args = stacks.as_lists(s, f, args)
+        if s.ragged and ragged_rows.takes(args, kwargs):
+            return ragged_rows.call(s, self, f, args, kwargs)
         if self.gives is not None:
             args, kwargs = places.placed(f, self.handler, args, kwargs)
         if kwargs and kwargs.get("out") is not None and self.name.startswith("np."):
@@ -315,7 +319,6 @@ PROPERTIES: dict[str, Callable[[Specialiser, Tensor], Any]] = {
 
 #: Methods that an ndarray has and a compiled program cannot: name -> what to do instead.
 _INSTEAD = {
-    "nonzero": "its shape depends on the data; weigh with a mask, or use np.argsort",
     "partition": "use x[...] = np.partition(x, k)",
     "put": "assign instead: x[places] = values",
     "resize": "an array keeps its size; use np.reshape or np.pad",
@@ -348,6 +351,10 @@ def _method(name: str, handler: Handler, s: Specialiser, x: Tensor, /, *a: Any, 
         (x, *a), k = places.placed(function, handler, (x, *a), k)  # type: ignore[assignment]
     if k and (words := refused_keyword(k, handler)):
         raise s.error("DL105", f"`{name}`: {words[0]}", words[1])
+    if s.ragged and ragged_rows.takes(a, k):
+        if function is None:
+            raise ragged.refused(s, f"`{name}`", [*a, *k.values()])
+        return s.call(function, x, *a, **k)
     if complexes.among(a) or (k and complexes.among(tuple(k.values()))):
         return attributes.method_of_real(s, name, x, a, k)
     a = as_arrays(s, handler, a, 1)  # type: ignore[assignment]
@@ -383,15 +390,11 @@ _TABLE: dict[int, Row] = {}
 #: NumPy functions whose absence needs a word: name -> hint.
 _NUMPY_HINTS = {
     **dict.fromkeys(
-        ("nonzero", "argwhere", "flatnonzero"),
-        "its shape depends on the data; weigh with a mask instead",
-    ),
-    **dict.fromkeys(
         ("place", "put", "putmask"),
         "assign instead: x[mask] = value, or x[places] = values",
     ),
     **dict.fromkeys(
-        ("unique", "unique_values", "union1d", "intersect1d", "setdiff1d", "setxor1d"),
+        ("unique_values", "union1d", "intersect1d", "setdiff1d", "setxor1d"),
         "its shape depends on the data; use np.sort and compare neighbours",
     ),
     **dict.fromkeys(

@@ -20,6 +20,7 @@ from .complexes import functions as complex_functions
 from .definitions import arrays, grids, matrices, numbers, orders, signals, spectra, statistics
 from .elementwise import array, binary, floats, logical, whole
 from .elementwise import numbers as of_numbers
+from .ragged import finding
 from .values import Once, Tensor, Text, is_static
 from .vocabulary import Defined, Handler, Row, find
 
@@ -126,7 +127,10 @@ _LOGIC: tuple[Named, ...] = (
     (np.invert, arithmetic.invert),
     (np.left_shift, binary(arithmetic.left_shift)),
     (np.right_shift, binary(arithmetic.right_shift)),
-    (np.where, elementwise.where),
+    (np.where, finding.where),
+    (np.nonzero, finding.nonzero),
+    (np.flatnonzero, finding.flatnonzero),
+    (np.argwhere, finding.argwhere),
     *_definitions(numbers, "select choose piecewise"),
     *_definitions(numbers, "isreal iscomplex isrealobj iscomplexobj"),
 )
@@ -167,6 +171,7 @@ def _digitize(s: Specialiser, x: Any, bins: Any, right: Any = False) -> Any:
 _ORDER: tuple[Named, ...] = (
     (np.sort, reductions.sort),
     (np.argsort, reductions.argsort),
+    (np.unique, finding.unique),
     *_definitions(orders, "lexsort partition argpartition searchsorted isin interp"),
     (np.digitize, _digitize),
     (np.bincount, reductions.bincount),
@@ -202,7 +207,9 @@ _SHAPES: tuple[Named, ...] = (
     (np.take_along_axis, taking.take_along_axis),
     *_definitions(grids, "triu_indices_from tril_indices_from diag_indices_from"),
     *_definitions(grids, "apply_along_axis row_stack"),
-    *_definitions(arrays, "compress extract ix_ unravel_index ravel_multi_index"),
+    (np.compress, finding.compress),
+    (np.extract, finding.extract),
+    *_definitions(arrays, "ix_ unravel_index ravel_multi_index"),
     (np.tril, shapes.tril),
     (np.triu, shapes.triu),
     *_definitions(arrays, "diagonal diag diagflat trace vander"),
@@ -357,7 +364,6 @@ NOTES = {
     "np.argsort": "always stable, whatever `kind` says",
     "np.bincount": "`minlength` must be given and is the length; numbers outside are not counted",
     "np.choose": "an index out of range is the last choice",
-    "np.compress": "the condition must be known",
     "np.correlate": "in one dimension",
     "np.convolve": "in one dimension",
     "np.delete": "`obj` must be known",
@@ -365,7 +371,6 @@ NOTES = {
     "np.einsum": "any subscripts; products from the left, whatever `optimize` says",
     "np.empty": "zeros",
     "np.empty_like": "zeros",
-    "np.extract": "the condition must be known",
     "np.float_power": "in f64",
     "np.geomspace": "of numbers above zero",
     "np.histogram": "the number of bins must be known",
@@ -397,7 +402,6 @@ NOTES = {
     "np.split": "where to split must be known",
     "np.take": "an index out of range is moved to the nearest end, or round with `mode='wrap'`",
     "np.vander": "`x` must be a vector",
-    "np.where": "with all three arguments",
 }
 
 

@@ -35,9 +35,9 @@ What holds for all of them:
 
 - No array changes. `out=` and assignments to elements are refused, and so is `where=` of a
   function: `np.where(mask, new, old)` chooses instead.
-- Shapes are known when a program is compiled, so a result whose length depends on the data is
-  refused with a hint: `np.nonzero`, `np.unique`, `x[mask]` for a mask that the program computes. A
-  mask that is known selects.
+- Shapes are known when a program is compiled, but for arrays whose length the data decide
+  (`x[mask]`, `np.nonzero`, `np.unique`);
+  [language.md](language.md#arrays-whose-length-the-data-decide) says what takes them.
 - An index that the program computes and that is out of range is moved to the nearest end; a known
   one is refused.
 - Integers become f64 where a float is needed (NumPy takes f16 or f32 for those of 8 or 16 bits).

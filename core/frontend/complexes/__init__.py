@@ -315,7 +315,7 @@ def update_item(s: Specialiser, op: str, z: Complex, index: Any, make: Callable[
     from .. import changes, operators
 
     stores.changeable(s, z.re)
-    if changes.is_mask(index):
+    if indexing.is_mask(index):
         value = make()
         if shape_of(value) != ():
             raise changes.masked(s)
@@ -458,3 +458,10 @@ def several_classes(s: Specialiser, z: Complex) -> Exception:
     words = " or ".join(f"`{c.__name__}`" for c in classes(z))
     text = f"this number is in Python {words}, as the program takes its path"
     return s.static_needed(text, "convert it on each path: complex(x), np.complex128(x)")
+
+
+def attribute_of(s: Specialiser, z: Complex, name: str) -> Any:
+    """`z.name`."""
+    from . import attributes
+
+    return attributes.attribute(s, z, name)

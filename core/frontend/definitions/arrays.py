@@ -242,17 +242,6 @@ def vander(x: Tensor, N: Any = None, increasing: bool = False) -> Tensor:
     return np.stack(powers if increasing else powers[::-1], axis=-1)
 
 
-def compress(condition: Any, a: Tensor, axis: Any = None) -> Tensor:
-    """The condition must be known."""
-    kept = np.flatnonzero(condition)
-    return np.take(np.ravel(a), kept) if axis is None else np.take(a, kept, axis=axis)
-
-
-def extract(condition: Any, arr: Tensor) -> Tensor:
-    """The condition must be known."""
-    return np.take(np.ravel(arr), np.flatnonzero(condition))
-
-
 def unravel_index(indices: Tensor, shape: Any) -> Any:
     sizes = shape if isinstance(shape, tuple | list) else (shape,)
     at, rest = [], np.asarray(indices, np.int64)
