@@ -24,6 +24,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "escape_time": (np.complex128(0.3 + 0.5j),),
     "low_pass": (np.array([1.0, 2.0, -0.5, 0.25, 3.0, -1.0, 0.0, 2.0]), 0.5),
     "whitened": (np.array([[1.0, 2.0], [0.5, -1.0], [3.0, 0.2], [-2.0, 1.0], [0.1, 0.7]]),),
+    "robust_mean": (np.array([1.0, 1.2, 0.9, 40.0, 1.05]), 0.5),
+    "crossings": (np.array([0.5, -1.0, -2.0, 0.3, 1.0, -0.2]),),
     "counted": (np.float64(1.5), np.int64(4)),
     "careful_root": (np.float64(2.0), np.float64(1e-13)),
     "interpreter": (np.float64(0.2), np.float64(1.7)),
