@@ -332,6 +332,38 @@ class Raise:
 
 
 @dataclass(frozen=True, slots=True)
+class Import:
+    """`import module` or `from module import attribute`, bound to a name.
+
+    `attribute`: what is taken of the module; None for the module itself.
+    `top`: the name is bound to the package that holds the module, as `import a.b` binds `a`.
+    """
+
+    loc: Loc
+    module: str
+    attribute: str | None
+    name: str
+    top: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """`del target`: a name, or an item of a list or dict."""
+
+    loc: Loc
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """The head of a `with` whose context changes nothing in a program; its body follows."""
+
+    loc: Loc
+    context: Expr
+    target: Target | None
+
+
+@dataclass(frozen=True, slots=True)
 class Escape:
     """`break`, `continue` or `return value`, between `syntax` and `escapes`; none is left after
     that.
@@ -354,6 +386,9 @@ Statement: TypeAlias = (
     | Define
     | Assert
     | Raise
+    | Import
+    | Delete
+    | Enter
     | Refused
 )
 Block: TypeAlias = tuple[Statement, ...]

@@ -113,9 +113,11 @@ class _Walk:
             self.other(node)
 
     def other(self, node: Any) -> None:
-        if isinstance(node, hir.Define | hir.Named):
+        if isinstance(node, hir.Define | hir.Named | hir.Import):
             self.assigned.add(node.name)
             self.rebound.add(node.name)
+        elif isinstance(node, hir.Delete | hir.Enter):
+            self.target(node.target)
         elif isinstance(node, hir.Call):
             function = node.function
             if isinstance(function, hir.Attribute) and function.name in MUTATORS:
@@ -202,8 +204,8 @@ class _Annotator:
             if isinstance(node.value, hir.Call | hir.Binary) and self.in_place & written:
                 node = replace(node, changed=True)
             return node, (live - written) | _reads(node.value) | stores
-        if isinstance(node, hir.SetFlag):
-            return node, live - {node.name}
+        if isinstance(node, hir.SetFlag | hir.Import):
+            return node, live - (frozenset((node.name,)) - self.pinned)
         if isinstance(node, hir.Define):
             return node, (live - (frozenset((node.name,)) - self.pinned)) | _reads(node)
         return node, live | _reads(node)

@@ -21,6 +21,7 @@ from . import (
     choices,
     complexes,
     containers,
+    contexts,
     control,
     hir,
     iteration,
@@ -259,5 +260,8 @@ _RUN: dict[type, Callable[[Any, Any, Frame], None]] = {
     hir.Define: _define,
     hir.Assert: _assert,
     hir.Raise: _raise,
+    hir.Import: contexts.run_import,
+    hir.Delete: contexts.run_delete,
+    hir.Enter: contexts.enter,
     hir.Refused: lambda s, node, frame: s.refuse(node, frame),
 }

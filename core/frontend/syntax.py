@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import Any, TypeAlias
@@ -60,7 +60,6 @@ _COMPARE: dict[type[ast.cmpop], str] = {
 _REFUSED: dict[str, tuple[str, str]] = {
     "Try": ("try", "a compiled program raises nothing; test the condition with `if`"),
     "TryStar": ("try", "a compiled program raises nothing; test the condition with `if`"),
-    "With": ("with", "open the context around the call of the compiled function"),
     "AsyncWith": ("async with", "open the context around the call of the compiled function"),
     "AsyncFor": ("async for", "a compiled program waits for nothing; use a plain `for`"),
     "Await": ("await", "a compiled program waits for nothing; pass the value in"),
@@ -69,9 +68,7 @@ _REFUSED: dict[str, tuple[str, str]] = {
     "AsyncFunctionDef": ("async def", "a compiled program waits for nothing; use a plain `def`"),
     "Global": ("a write to a global", "return the value and assign it outside"),
     "Nonlocal": ("a write to an outer function's name", "return the value and assign it outside"),
-    "Delete": ("del", "leave the name; nothing is kept for it in the compiled program"),
-    "Import": ("import inside a function", "import at the top of the module"),
-    "ImportFrom": ("import inside a function", "import at the top of the module"),
+    "ImportFrom": ("a relative import inside a function", "import at the top of the module"),
     "ClassDef": ("a class inside a function", "define the class at the top of the module"),
     "Match": ("this pattern", "match on values, tuples, dicts or classes, or use `if`"),
     "TypeAlias": ("a type alias inside a function", "move it to the top of the module"),
@@ -333,6 +330,31 @@ class _Converter:
     def statement_Raise(self, node: ast.Raise) -> hir.Statement:
         return hir.Raise(self.loc(node), None if node.exc is None else self.expr(node.exc))
 
+    def statement_Import(self, node: ast.Import) -> hir.Block:
+        loc = self.loc(node)
+        return tuple(
+            hir.Import(loc, a.name, None, a.asname or a.name.split(".")[0], a.asname is None)
+            for a in node.names
+        )
+
+    def statement_ImportFrom(self, node: ast.ImportFrom) -> hir.Block | hir.Refused:
+        if node.level or node.module is None:
+            return self.refuse(node)
+        loc, module = self.loc(node), node.module
+        return tuple(hir.Import(loc, module, a.name, a.asname or a.name) for a in node.names)
+
+    def statement_Delete(self, node: ast.Delete) -> hir.Block:
+        return tuple(hir.Delete(self.loc(t), self.target(t)) for t in _deleted(node.targets))
+
+    def statement_With(self, node: ast.With) -> hir.Block:
+        """The body runs in place: a context that would change what it does is refused."""
+        heads = []
+        for item in node.items:
+            target = None if item.optional_vars is None else self.target(item.optional_vars)
+            context = self.expr(item.context_expr)
+            heads.append(hir.Enter(context.loc, context, target))
+        return (*heads, *self.block(node.body))
+
     def statement_Match(self, node: ast.Match) -> hir.Block | hir.Refused:
         """A chain of `if`s over the subject, kept under a name of its own."""
         loc = self.loc(node.subject)
@@ -494,6 +516,15 @@ def _annotated(
     params |= {n for n in (parameters.rest, parameters.keywords) if n is not None}
     body, assigned, reads = liveness.annotate(body, params)
     return hir.FunctionDef(loc, name, parameters, body, assigned, reads, refused)
+
+
+def _deleted(targets: Iterable[ast.expr]) -> Iterator[ast.expr]:
+    """What `del` deletes, tuples taken apart."""
+    for target in targets:
+        if isinstance(target, ast.Tuple | ast.List):
+            yield from _deleted(target.elts)
+        else:
+            yield target
 
 
 def _own_nodes(function: ast.AST) -> Iterator[ast.expr | ast.stmt]:

@@ -64,6 +64,10 @@ SHOWN = {
     "Match": "match len(x), x:\n    case (2, _) | (5, _):\n        return x\n"
     "    case (3, y) if y[0] > 0:\n        return -y\nreturn x",
     "FormattedValue": "return x * len(f'{x.shape}')",
+    "Delete": "y = x\ndel x\nreturn y",
+    "Import": "import math\nreturn x * math.pi",
+    "ImportFrom": "from math import pi\nreturn x * pi",
+    "With": "with np.errstate(all='ignore'):\n    return 1 / x",
 }
 REFUSED = {
     "Try": "try:\n    return x\nexcept ValueError:\n    return x",
@@ -77,9 +81,6 @@ REFUSED = {
     "YieldFrom": "yield from x",
     "Global": "global np\nreturn x",
     "Nonlocal": "def g():\n    nonlocal x\n    x = 1\ng()\nreturn x",
-    "Delete": "del x\nreturn 1",
-    "Import": "import math\nreturn x",
-    "ImportFrom": "from math import pi\nreturn x",
     "ClassDef": "class A:\n    pass\nreturn x",
     "TypeAlias": "type A = int\nreturn x",
     "TemplateStr": "return t'{x}'",
