@@ -9,14 +9,17 @@ are first used, so that importing `delian` costs a device nothing that it does n
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .core.common.lazy_exports import lazily
 
 if TYPE_CHECKING:
     from . import device
-    from .core import functional as ops
-    from .core import learn, nn, random, tree
-    from .core.api import (
+    from .core import learning as learn
+    from .core.common.errors import DelianError
+    from .core.compiler import ops as ops
+    from .core.compiler import random, tree
+    from .core.compiler.api import (
         Static,
         checkpoint,
         compile,
@@ -35,50 +38,36 @@ if TYPE_CHECKING:
         vjp,
         vmap,
     )
-    from .core.bfloat16 import bfloat16
-    from .core.data import sources as data
-    from .core.errors import DelianError
-    from .core.frontend import trace
-    from .core.ir import Tensor
-    from .core.precision import all_finite, loss_scale
-    from .core.quantise import quantise
-    from .core.tree import static
+    from .core.compiler.bfloat16 import bfloat16
+    from .core.compiler.frontend import trace
+    from .core.compiler.ir import Tensor
+    from .core.compiler.precision import all_finite, loss_scale
+    from .core.compiler.tree import static
+    from .core.learning import nn
+    from .core.learning.data import sources as data
+    from .core.learning.quantise import quantise
 
-#: Public name -> (module, name in it); no second name where the module itself is meant.
-_PUBLIC = {
-    "Tensor": (".core.ir", "Tensor"),
-    "DelianError": (".core.errors", "DelianError"),
-    "Static": (".core.traced", "Static"),
-    "all_finite": (".core.precision", "all_finite"),
-    "bfloat16": (".core.bfloat16", "bfloat16"),
-    "checkpoint": (".core.api", "checkpoint"),
-    "compile": (".core.api", "compile"),
-    "custom_vjp": (".core.api", "custom_vjp"),
-    "data": (".core.data.sources", None),
-    "debug": (".core.api", "debug"),
-    "device": (".device", None),
-    "grad": (".core.api", "grad"),
-    "hessian": (".core.api", "hessian"),
-    "hvp": (".core.api", "hvp"),
-    "jacfwd": (".core.api", "jacfwd"),
-    "jacrev": (".core.api", "jacrev"),
-    "jvp": (".core.api", "jvp"),
-    "learn": (".core.learn", None),
-    "linearize": (".core.api", "linearize"),
-    "loss_scale": (".core.precision", "loss_scale"),
-    "mixed_precision": (".core.api", "mixed_precision"),
-    "module": (".core.api", "module"),
-    "nn": (".core.nn", None),
-    "ops": (".core.functional", None),
-    "quantise": (".core.quantise", "quantise"),
-    "random": (".core.random", None),
-    "static": (".core.tree", "static"),
-    "trace": (".core.frontend", "trace"),
-    "tree": (".core.tree", None),
-    "value_and_grad": (".core.api", "value_and_grad"),
-    "vjp": (".core.api", "vjp"),
-    "vmap": (".core.api", "vmap"),
-}
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "core.common.errors": "DelianError",
+        "core.compiler.api": "checkpoint compile custom_vjp debug grad hessian hvp jacfwd jacrev "
+        "jvp linearize mixed_precision module value_and_grad vjp vmap",
+        "core.compiler.bfloat16": "bfloat16",
+        "core.compiler.frontend": "trace",
+        "core.compiler.ir": "Tensor",
+        "core.compiler.ops": "=ops",
+        "core.compiler.precision": "all_finite loss_scale",
+        "core.compiler.random": "=random",
+        "core.compiler.traced": "Static",
+        "core.compiler.tree": "=tree static",
+        "core.learning.data.sources": "=data",
+        "core.learning": "=learn",
+        "core.learning.nn": "=nn",
+        "core.learning.quantise": "quantise",
+        "device": "=device",
+    },
+)
 
 __all__ = [
     "DelianError",
@@ -114,17 +103,3 @@ __all__ = [
     "vjp",
     "vmap",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'delian' has no attribute {name!r}")
-    where, attribute = _PUBLIC[name]
-    module = import_module(where, __name__)
-    value = module if attribute is None else getattr(module, attribute)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -24,8 +24,8 @@ from typing import Any
 import delian as dl
 import kernel_models as models
 import numpy as np
-from delian.core.backends.native import toolchain
-from delian.core.backends.native.assemble import assembled
+from delian.core.compiler.backends.native.assemble import assembled
+from delian.core.compiler.backends.native.toolchain import toolchain
 
 #: Seconds on the clock, and KiB of the object.
 TARGET_S, TARGET_KIB = 2.0, 100.0

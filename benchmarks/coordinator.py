@@ -47,7 +47,7 @@ import grpc
 import numpy as np
 import psutil
 from coordinator_devices import EDGE_0, Fleet
-from delian.core.net.grpc_guard import claim
+from delian.core.node.net.grpc.grpc_guard import claim
 from delian.core.wire.admission_pb2 import RetryWindow
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import PlanMessage, PutPart, SubmitRequest, WatchRequest
@@ -80,8 +80,8 @@ async def serve(folder: Path) -> None:
     """Runs a coordinator, and answers on standard output what standard input asks: `stat`, `wake
     COUNT`, end of file.
     """
-    from delian.cli.cloud import gatherer
-    from delian.cloud.daemon import CloudDaemon, CloudSettings
+    from delian.cli.fleet.cloud_commands import gatherer
+    from delian.cloud.service.daemon import CloudDaemon, CloudSettings
     from delian.core.wire.round_pb2 import RoundClosed
 
     settings = CloudSettings(folder, listen="127.0.0.1:0", health="", insecure=True)
@@ -153,11 +153,11 @@ async def coordinator() -> AsyncIterator[Coordinator]:
 
 def bundle_and_update() -> tuple[Any, bytes]:
     """A model of a MiB, and an update that changes nothing of it."""
-    from delian.core.ir import DType, TensorType
-    from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-    from delian.core.learn.build.bundle_builder import build
-    from delian.core.nn import Mlp, sgd
-    from delian.core.privacy import ring
+    from delian.core.compiler.ir import DType, TensorType
+    from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+    from delian.core.learning.build.bundle_builder import build
+    from delian.core.learning.nn import Mlp, sgd
+    from delian.core.privacy.mechanisms import ring
 
     wide, hidden, classes = MODEL
     rows = SampleSet(

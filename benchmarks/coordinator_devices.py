@@ -12,11 +12,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import grpc
-from delian.core.net.grpc_guard import claim
-from delian.core.net.grpc_peer import CONNECT, PULL, PUSH
-from delian.core.net.transfer import part_bytes, part_length
-from delian.core.node.codec import envelope_bytes
-from delian.core.ports import PROTOCOL, Node, Tier
+from delian.core.node.net.grpc.grpc_guard import claim
+from delian.core.node.net.grpc.grpc_peer import CONNECT, PULL, PUSH
+from delian.core.node.net.transfer import part_bytes, part_length
+from delian.core.node.storage.codec import envelope_bytes
+from delian.core.protocol.ports import PROTOCOL, Node, Tier
 from delian.core.wire.admission_pb2 import CheckIn, DeviceFacts, Eligibility
 from delian.core.wire.blob_pb2 import FetchBlob
 from delian.core.wire.link_pb2 import Envelope, Offer, Part, PullRequest, Want

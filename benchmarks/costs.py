@@ -23,18 +23,18 @@ from typing import Any
 
 import delian as dl
 import numpy as np
-from delian.core import nn
-from delian.core.arrays import aligned
-from delian.core.backends import compile_function
-from delian.core.backends.native.tune import example_of
-from delian.core.ir import DType, Function, TensorType
-from delian.core.placement.breakpoints import sweep
-from delian.core.placement.cut import Cut
-from delian.core.placement.links import LinkProfile
-from delian.core.placement.measure import measure_node, measured_seconds
-from delian.core.placement.profile import NodeProfile
-from delian.core.placement.programs import Model, problem_of
-from delian.simulations.host import cpu_name
+from delian.core.common.aligned_arrays import aligned
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.backends.native.toolchain.tune import example_of
+from delian.core.compiler.ir import DType, Function, TensorType
+from delian.core.learning import nn
+from delian.core.placement.cut.breakpoints import sweep
+from delian.core.placement.cut.cut import Cut
+from delian.core.placement.cut.link_model import LinkProfile
+from delian.core.placement.cut.measure import measure_node, measured_seconds
+from delian.core.placement.cut.profile import NodeProfile
+from delian.core.placement.cut.program_costs import Model, problem_of
+from delian.simulations.runs.host_facts import cpu_name
 
 _KEY = dl.random.key(0)
 #: Name: the model, and its input for a batch.

@@ -2,11 +2,11 @@
 
     python benchmarks/device.py [--json] [--repeats 5]
 
-The very process that an agent starts (`delian.device.worker`) is given one job over its pipes, as
-the agent gives it: train the Omniglot network (four blocks of 64 filters, 28x28) for two steps of
-ten drawings. Once its programs come from an artifact of `delian build`, once from a warm cache.
-Everything is counted: the interpreter, imports, reading and verifying the bundle, the data, two
-steps, rounding into the ring. Python's byte code is there, as an installation has it: a first
+The very process that an agent starts (`delian.device.agent.worker`) is given one job over its
+pipes, as the agent gives it: train the Omniglot network (four blocks of 64 filters, 28x28) for two
+steps of ten drawings. Once its programs come from an artifact of `delian build`, once from a warm
+cache. Everything is counted: the interpreter, imports, reading and verifying the bundle, the data,
+two steps, rounding into the ring. Python's byte code is there, as an installation has it: a first
 process, which is not counted, writes it. Quotes the least processor time and the largest memory of
 all runs, in units of 10^6 bytes: the peak, and at the end what is the process's own (anonymous) and
 what is pages of files, which the agent's process for the most part has in memory too.
@@ -26,19 +26,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from delian.core.backends.native.build import build_for
-from delian.core.backends.native.targets import find_target
-from delian.core.bundle import DEVICE_PROGRAMS, Bundle
-from delian.core.data.sources import DataSettings
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import sgd
-from delian.core.nn.zoo import OmniglotNet
-from delian.core.sandbox import frames
-from delian.core.sandbox.compiling import compiled
-from delian.core.sandbox.process import environment
-from delian.device.limits import WorkerSettings
+from delian.core.compiler.backends.native.toolchain.targets import find_target
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.bundle import DEVICE_PROGRAMS, Bundle
+from delian.core.learning.data.sources import DataSettings
+from delian.core.learning.export.artifact_build import build_for
+from delian.core.learning.nn import sgd
+from delian.core.learning.nn.zoo import OmniglotNet
+from delian.core.node.sandbox import frames
+from delian.core.node.sandbox.compiling import compiled
+from delian.core.node.sandbox.worker_process import environment
+from delian.device.agent.owner_limits import WorkerSettings
 
 BATCH, STEPS, WAYS = 10, 2, 5
 ROWS = 25  # of which a fifth is held back to judge by
@@ -95,7 +95,7 @@ def measure(folder: Path, bundle: Bundle, artifacts: tuple[str, ...]) -> dict[st
     }
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "delian.device.worker"],
+        [sys.executable, "-P", "-m", "delian.device.agent.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**environment(settings.memory_mib), "PYTHONPYCACHEPREFIX": str(folder / "pycache")},

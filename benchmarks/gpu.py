@@ -32,18 +32,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from delian.core import learn, nn, random
-from delian.core.backends import Backend
-from delian.core.backends.native.toolchain import find
-from delian.core.backends.torch.program import compile_torch
-from delian.core.backends.torch.tensors import to_tensor
-from delian.core.cohort import Cohort, Convolutions, Member
-from delian.core.errors import DelianError
-from delian.core.files import write_whole
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.runtime import Runtime
+from delian.core import learning
+from delian.core.common.errors import DelianError
+from delian.core.common.files import write_whole
+from delian.core.compiler import random
+from delian.core.compiler.backends import Backend
+from delian.core.compiler.backends.native.toolchain.toolchain import find
+from delian.core.compiler.backends.torch.torch_program import compile_torch
+from delian.core.compiler.backends.torch.torch_tensors import to_tensor
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, Samples, SampleSet, nn
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.cohort_program import Cohort, Convolutions, Member
+from delian.core.learning.runtime import Runtime
 
 EXAMPLES, BATCH, CLASSES, RATE = 60, 10, 62, 0.1
 STEPS = EXAMPLES // BATCH
@@ -89,7 +90,7 @@ def bundle(model: str) -> Any:
 
     return build(
         Classification(model, init, Samples(BATCH, 1.0)),
-        learn.FedAvg(),
+        learning.FedAvg(),
         data(0),
         example=TensorType(DType.F32, (BATCH, 28, 28, 1)),
         clip=10.0,

@@ -20,8 +20,8 @@ from typing import Any
 
 import grpc
 import psutil
-from delian.core.net.limits import FRAME_BYTES_MAX
-from delian.core.node.heap import keep_freed_memory
+from delian.core.node.net.message_limits import FRAME_BYTES_MAX
+from delian.core.node.service.process_memory import keep_freed_memory
 
 MIB = 2**20
 #: Of an envelope on a device's stream, about: an offer.

@@ -17,10 +17,10 @@ from typing import Any
 
 import delian as dl
 import numpy as np
-from delian.core import nn
-from delian.core.backends import compile_function
-from delian.core.ir import Block, Function
-from delian.core.ops import PRIMITIVES
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.ir import Block, Function
+from delian.core.compiler.primitives import PRIMITIVES
+from delian.core.learning import nn
 
 INNER_RATE = 0.1
 SYMBOLS, TAGS, LENGTH = 80, 17, 80
@@ -267,7 +267,7 @@ def _known(block: Block, value: Any) -> int:
 
 def plain_products(block: Block) -> int:
     """Products and convolutions that plain loops compute, because their numbers are not f32."""
-    from delian.cli.listing import fallbacks
+    from delian.cli.programs.listing import fallbacks
 
     return len(fallbacks(block))
 
@@ -299,12 +299,16 @@ class Peak:
         import ctypes
         from importlib import resources
 
-        from delian.core.backends.native import toolchain
+        from delian.core.compiler.backends.native.toolchain import toolchain
 
         compiler = toolchain.find()
         if compiler is None:
             raise SystemExit("no C compiler: kernels cannot be measured")
-        ground = resources.files("delian.core.backends.native").joinpath("vector.h").read_text()
+        ground = (
+            resources.files("delian.core.compiler.backends.native")
+            .joinpath("c", "vector.h")
+            .read_text()
+        )
         with tempfile.TemporaryDirectory() as folder:
             source, output = Path(folder) / "peak.c", Path(folder) / "peak.so"
             source.write_text(f"#define CHAINS {_CHAINS}\n{ground}{_PEAK}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from delian.core import nn
+from delian.core.learning import nn
 from kernel_models import INNER_RATE, Arrays, Workload
 
 EPSILON = 1e-5

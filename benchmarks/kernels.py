@@ -198,7 +198,7 @@ def disagreement(errors: Mapping[str, Mapping[str, float]]) -> float:
 
 def convolutions_gflops(function: Any, leaves: Any, data: Any) -> float:
     """The speed of a step's convolutions alone, forward and both gradients."""
-    from delian.core.backends.native.timing import time_steps
+    from delian.core.compiler.backends.native.toolchain.timing import time_steps
 
     steps = time_steps(function, [*leaves, *data], CALLS_TIMED)
     found = [s for s in steps if any(o.startswith("conv") and o != "convert" for o in s.operations)]

@@ -34,8 +34,8 @@ from typing import Any
 
 import delian as dl
 import numpy as np
-from delian.core import nn
-from delian.core.ir import count_ops
+from delian.core.compiler.ir import count_ops
+from delian.core.learning import nn
 
 TRIPS = 1000
 CNN_SECONDS_MAX = 0.3

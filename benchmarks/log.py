@@ -1,4 +1,4 @@
-"""What the proofs of the certificate log cost: `core.identity.log_tree` on one core.
+"""What the proofs of the certificate log cost: `core.common.merkle_tree` on one core.
 
     python benchmarks/log.py --json
 
@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from delian.core.identity.log_tree import Paths, Tree, check_consistency, leaf_hash, root_of
+from delian.core.common.merkle_tree import Paths, Tree, check_consistency, leaf_hash, root_of
 
 SIZES = (1_000, 100_000, 1_000_000)
 LEAVES = (1, 100)

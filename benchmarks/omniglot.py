@@ -24,9 +24,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from delian.simulations import scenario_file
-from delian.simulations.report import summarise
-from delian.simulations.simulate import simulate
+from delian.simulations.report.report import summarise
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario import scenario_file
 
 SCENARIO = "omniglot-characters"
 #: What nobody who meta-learns should be below.

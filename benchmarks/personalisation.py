@@ -18,9 +18,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from delian.simulations import scenario_file
-from delian.simulations.report import summarise
-from delian.simulations.simulate import simulate
+from delian.simulations.report.report import summarise
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario import scenario_file
 
 COLUMNS = {
     "shared": lambda s: s["global_accuracy"],

@@ -46,14 +46,14 @@ from pathlib import Path
 from typing import Any
 
 import placement_nodes as nodes
-from delian.core.placement.cut import Cut
-from delian.core.placement.links import LinkProfile
-from delian.core.placement.measure import measure_node, measured_seconds
-from delian.core.placement.price import price
-from delian.core.placement.profile import NodeProfile
-from delian.core.placement.programs import Model, Options, problem_of
-from delian.core.placement.solve import solve
-from delian.simulations.host import cpu_name
+from delian.core.placement.cut.cut import Cut
+from delian.core.placement.cut.link_model import LinkProfile
+from delian.core.placement.cut.measure import measure_node, measured_seconds
+from delian.core.placement.cut.price import price
+from delian.core.placement.cut.profile import NodeProfile
+from delian.core.placement.cut.program_costs import Model, Options, problem_of
+from delian.core.placement.cut.solver import solve
+from delian.simulations.runs.host_facts import cpu_name
 from placement_curve import draw
 from placement_solver import GRAPHS, solver_times
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from delian.simulations.svg import Frame, element, path, text
+from delian.simulations.report.svg import Frame, element, path, text
 
 PANEL_WIDTH, PANEL_HEIGHT, COLUMNS = 330.0, 250.0, 2
 LEGEND_HEIGHT = 34.0

@@ -8,9 +8,9 @@ Both print their port and end with their input; each line of the relay's is a sh
 bytes a second and seconds one way.
 
 The tier above is what an edge or a coordinator has (`PartsHost`), the device's side an
-`AskingDriver`, the link a TCP relay (`simulations/shaped.py`). Only the machine that chooses cuts
-is replaced (`Fixed`): it has no choice, no prediction and no fallback, so that a bad cut is
-measured to its end.
+`AskingDriver`, the link a TCP relay (`simulations/processes/shaped_link.py`). Only the machine that
+chooses cuts is replaced (`Fixed`): it has no choice, no prediction and no fallback, so that a bad
+cut is measured to its end.
 """
 
 from __future__ import annotations
@@ -28,24 +28,20 @@ from typing import Any
 
 import grpc
 import numpy as np
-from delian.core import random, tree
-from delian.core.backends import Executable
-from delian.core.frontend import trace
-from delian.core.identity.roles import Guard
-from delian.core.ir import Array, DType, TensorType
-from delian.core.learn.sampling import Samples
-from delian.core.learn.task import Classification
-from delian.core.net.loopback import INSECURE
-from delian.core.nn import zoo
-from delian.core.placement.cut import SHARED, Cut
-from delian.core.placement.graph import depends
-from delian.core.ports import CLOUD, Node, Tier
-from delian.core.runtime import run_once
-from delian.core.subgraphs.above import Above
-from delian.core.subgraphs.asking import Answered, AskingDriver
-from delian.core.subgraphs.frames.client import Upstream
-from delian.core.subgraphs.hosting import PartsHost
-from delian.core.subgraphs.machines.ports import (
+from delian.core.compiler import random, tree
+from delian.core.compiler.backends import Executable
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.ir import Array, DType, TensorType
+from delian.core.learning.nn import zoo
+from delian.core.learning.runtime import run_once
+from delian.core.learning.sampling import Samples
+from delian.core.learning.task import Classification
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.loopback import INSECURE
+from delian.core.placement.cut.cut import SHARED, Cut
+from delian.core.placement.cut.value_graph import depends
+from delian.core.placement.subgraphs.frames.stream_client import Upstream
+from delian.core.placement.subgraphs.machines.part_ports import (
     Answer,
     Course,
     CutOpened,
@@ -63,8 +59,12 @@ from delian.core.subgraphs.machines.ports import (
     UpperGone,
     Work,
 )
-from delian.core.subgraphs.programs import Model, Prepared, Programs
-from delian.simulations.shaped import Shape, ShapedLink
+from delian.core.placement.subgraphs.part_programs import Model, Prepared, Programs
+from delian.core.placement.subgraphs.parts_host import PartsHost
+from delian.core.placement.subgraphs.request_driver import Answered, AskingDriver
+from delian.core.placement.subgraphs.upstream_driver import Above
+from delian.core.protocol.ports import CLOUD, Node, Tier
+from delian.simulations.processes.shaped_link import Shape, ShapedLink
 
 DEVICE = Node(Tier.DEVICE, 1)
 SYMBOLS, LENGTH, TOKENS = 80, 80, 64

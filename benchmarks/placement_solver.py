@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from delian.core.placement.flow import cut
-from delian.core.placement.network import build
-from delian.core.placement.problem import Hop, Item, Problem, Tensor, Wire
-from delian.core.placement.table import Table
+from delian.core.placement.cut.flow import cut
+from delian.core.placement.cut.flow_network import build
+from delian.core.placement.cut.problem import Hop, Item, Problem, Tensor, Wire
+from delian.core.placement.cut.problem_table import Table
 
 COUNT = 5_000
 GRAPHS = ("chain", "residual", "window", "random")

@@ -33,18 +33,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from delian.core import random
-from delian.core.learn import Classification, FedAvg, SampleSet
-from delian.core.learn.aggregate import chains
-from delian.core.learn.aggregate.stages import Stage
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import sgd
-from delian.core.privacy import noising, ring
-from delian.core.privacy.noising import Promise
-from delian.core.privacy.ring import RingPlan
-from delian.core.runtime import Runtime
-from delian.simulations import recipes, scenario_file
-from delian.simulations.datasets import load_data
+from delian.core.compiler import random
+from delian.core.learning import Classification, FedAvg, SampleSet
+from delian.core.learning.aggregate import chains
+from delian.core.learning.aggregate.stages import Stage
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.nn import sgd
+from delian.core.learning.runtime import Runtime
+from delian.core.privacy.mechanisms import noise_mechanism, ring
+from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.simulations.scenario import recipes, scenario_file
+from delian.simulations.scenario.datasets import load_data
 
 EPSILONS = (None, 8.0, 4.0, 2.0, 1.0, 0.5)
 DELTA = 1e-5
@@ -138,12 +138,12 @@ def train(
                 key = random.fold_in(round_key, device)
                 vector = runtime.client_update(weights, data, key).vector
             if plan.noise:
-                noising.guard(vector, plan)
+                noise_mechanism.guard(vector, plan)
                 if not plan.central:
-                    noising.add(vector, plan, secret(seed, number, device))
+                    noise_mechanism.add(vector, plan, secret(seed, number, device))
             ring.add(total, vector)
         if plan.noise and plan.central:
-            noising.add(total, plan, secret(seed, number))
+            noise_mechanism.add(total, plan, secret(seed, number))
         mean, _ = ring.decode(total, plan)
         weights, memory = runtime.server_update(weights, memory, mean)
     return weights

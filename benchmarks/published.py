@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from delian.simulations import scenario_file
+from delian.simulations.scenario import scenario_file
 from published_experiments import OWN_DATA, SUITES, Figure
 
 #: Points of accuracy by which ours may fall short.

@@ -11,12 +11,12 @@ from typing import Any
 
 import delian as dl
 import numpy as np
-from delian.core.learn import Batch, Maml, evaluate
-from delian.simulations import recipes
-from delian.simulations.datasets import load_data
-from delian.simulations.result import SimulationResult
-from delian.simulations.scenario import Scenario
-from delian.simulations.simulate import simulate
+from delian.core.learning import Batch, Maml, evaluate
+from delian.simulations.runs.result import SimulationResult
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario import recipes
+from delian.simulations.scenario.datasets import load_data
+from delian.simulations.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True)

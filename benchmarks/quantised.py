@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from delian.core import learn, nn, random
-from delian.core.ir import Array, DType, TensorType
-from delian.core.learn import Classification, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.quantise import METHODS, batches_of, quantise
-from delian.core.runtime import Runtime
+from delian.core import learning
+from delian.core.compiler import random
+from delian.core.compiler.ir import Array, DType, TensorType
+from delian.core.learning import Classification, Samples, SampleSet, nn
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.quantise import METHODS, batches_of, quantise
+from delian.core.learning.runtime import Runtime
 
 #: Accuracy that may be lost, in points; how many times smaller, and faster, at least.
 GOALS = {"drop": 1.0, "size": 3.0, "speed": 1.0}
@@ -100,7 +101,7 @@ def trained(
     data = SampleSet(x, y, np.array(cut, np.int64), np.array(len(x) - cut, np.int64))
     made = build(
         Classification("quantised", init, Samples(20, scale)),
-        learn.FedAvg(personal_steps=STEPS, personal_learning_rate=0.1),
+        learning.FedAvg(personal_steps=STEPS, personal_learning_rate=0.1),
         data,
         example=TensorType(DType.F32, (batch, *x.shape[1:])),
         clip=1e3,

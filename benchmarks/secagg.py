@@ -5,9 +5,9 @@
 
 A hundred devices with certificates of one CA, updates of 2^20 numbers, a graph for a fifth of them
 corrupt and a tenth silent (42 neighbours, 32 shares), of whom ten fall silent after they have sent
-their shares: `core.secagg`'s two sides, every message encoded and decoded on either side, and the
-sum compared with the plain sum of the ninety, word by word. Devices and coordinator run in this
-process, one after the other; a figure is the processor time of their calls.
+their shares: `core.privacy.secagg`'s two sides, every message encoded and decoded on either side,
+and the sum compared with the plain sum of the ninety, word by word. Devices and coordinator run in
+this process, one after the other; a figure is the processor time of their calls.
 
 - A device: keys, checking and sealing for its neighbours, masking, consent, checking its
   neighbours' consents, giving shares. The mean of the devices that stay to the end. Its update is
@@ -45,18 +45,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ed25519
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import Role, TlsMaterial
-from delian.core.identity.log import cosign, sign_head
-from delian.core.identity.log_tree import Tree, leaf_hash
-from delian.core.identity.signing import CertificateIdentity
-from delian.core.privacy import ring
-from delian.core.secagg import masks, native
-from delian.core.secagg.client import ClientSession, ClientState, Policy
-from delian.core.secagg.cohort import layout
-from delian.core.secagg.logged import LogHead, LogRules, ServedLog
-from delian.core.secagg.params import parameters
-from delian.core.secagg.server import ServerSession, ServerState
+from delian.core.common.merkle_tree import Tree, leaf_hash
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.log.log_entries import cosign, sign_head
+from delian.core.node.identity.pki.certificates import Role, TlsMaterial
+from delian.core.node.identity.pki.signing import CertificateIdentity
+from delian.core.privacy.mechanisms import ring
+from delian.core.privacy.secagg import masks, native
+from delian.core.privacy.secagg.client import ClientSession, ClientState, Policy
+from delian.core.privacy.secagg.cohort import layout
+from delian.core.privacy.secagg.logged import LogHead, LogRules, ServedLog
+from delian.core.privacy.secagg.params import parameters
+from delian.core.privacy.secagg.server import ServerSession, ServerState
 from delian.core.wire.round_pb2 import Task
 from google.protobuf.message import Message
 

@@ -77,9 +77,9 @@ class Run:
 
 def child(model: str, rounds: int, threads: int) -> None:
     """Delian's side: the scenario of the repository, with a mark at each round's end."""
-    from delian.simulations import scenario_file
-    from delian.simulations.result import RoundFinished
-    from delian.simulations.simulate import simulate
+    from delian.simulations.runs.result import RoundFinished
+    from delian.simulations.runs.simulate import simulate
+    from delian.simulations.scenario import scenario_file
 
     scenario = scenario_file.override(
         scenario_file.load(f"synthetic-{model}"),

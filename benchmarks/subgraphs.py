@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from delian.simulations.host import cpu_name
-from delian.simulations.parted import ALONE_S, Case, Tiers, Told, slowed
-from delian.simulations.shaped import Shape, ShapedLink, in_thread
+from delian.simulations.processes.parted import ALONE_S, Case, Tiers, Told, slowed
+from delian.simulations.processes.shaped_link import Shape, ShapedLink, in_thread
+from delian.simulations.runs.host_facts import cpu_name
 
 REQUESTS, DOWN_AT, UP_AT = 1_000, 330, 660
 KILL_REQUESTS, KILL_AT, AGAIN_AT = 600, 200, 300

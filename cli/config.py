@@ -29,8 +29,8 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from ..core.errors import DelianError, Loc
-from ..simulations.toml_lines import KeyPath, key_locations
+from ..core.common.errors import DelianError, Loc
+from ..simulations.scenario.toml_lines import KeyPath, key_locations
 from .settings import Config, is_loopback
 
 FILE = "delian.toml"

@@ -28,7 +28,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print the configuration as it is in force: defaults, file, environment and flags."""
-    from ..core.errors import DelianError
+    from ..core.common.errors import DelianError
     from .config import Origin, keys, load, shown, value_of
 
     loaded = load(config, settings=settings or ())

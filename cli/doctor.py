@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..core.printable import escaped
+from ..core.common.printable import escaped
 from .options import ConfigFile, Settings
 from .output import echo
 
 if TYPE_CHECKING:
-    from .checks import Finding
     from .config import Loaded
+    from .doctor_checks import Finding
 
 EXTRAS = (
     ("scikit-learn", "the digits scenario", "sim"),
@@ -51,7 +51,7 @@ def doctor(
     """Show what Delian finds, and what is wrong: the machine, a compiler, packages; configuration,
     certificates, clock, ports, broker, disk. Exit code 1 when something is wrong.
     """
-    from . import checks
+    from . import doctor_checks
 
     findings: list[Finding] = []
     for finding in _findings(role, config, settings or [], offline):
@@ -59,98 +59,100 @@ def doctor(
         if not as_json:
             _say(finding)
     if as_json:
-        echo(json.dumps(checks.as_json(findings), indent=2))
-    if checks.any_wrong(findings):
+        echo(json.dumps(doctor_checks.as_json(findings), indent=2))
+    if doctor_checks.any_wrong(findings):
         raise typer.Exit(1)
 
 
 def _findings(
     role: Role | None, file: Path | None, settings: list[str], offline: bool
 ) -> Iterator[Finding]:
-    from ..core.errors import DelianError
-    from . import checks
+    from ..core.common.errors import DelianError
+    from . import doctor_checks
     from .config import load
 
     yield from _machine()
     try:
         loaded = load(file, settings=settings)
     except DelianError as error:
-        yield checks.of_error("configuration", error)
+        yield doctor_checks.of_error("configuration", error)
         return
     given = {key[0] for key in loaded.given}
     told = str(loaded.file) if loaded.file else "defaults; there is no delian.toml here"
-    yield checks.ok("configuration", told)
-    roles = [role.value] if role else checks.roles_here(loaded.config, given)
+    yield doctor_checks.ok("configuration", told)
+    roles = [role.value] if role else doctor_checks.roles_here(loaded.config, given)
     for name in roles:
         yield from _local(loaded, name)
     if not offline and roles:
-        from . import probes
+        from . import doctor_probes
 
-        yield from probes.run(loaded.config, roles)
+        yield from doctor_probes.run(loaded.config, roles)
 
 
 def _local(loaded: Loaded, role: str) -> Iterator[Finding]:
     """What can be seen of a role without the network."""
-    from . import checks
+    from . import doctor_checks
 
     config = loaded.config
     if role == "authority":
-        yield from checks.check_authority(config)
-        yield checks.check_port("authority port", config.authority.listen)
-        yield checks.check_port("enrolment port", config.authority.enrolment)
-        yield checks.check_disk("authority disk", config.authority.state)
+        yield from doctor_checks.check_authority(config)
+        yield doctor_checks.check_port("authority port", config.authority.listen)
+        yield doctor_checks.check_port("enrolment port", config.authority.enrolment)
+        yield doctor_checks.check_disk("authority disk", config.authority.state)
         return
     if role == "cloud":
         if not config.cloud.insecure:
-            yield checks.check_key_is_elsewhere(config)
-        yield from checks.check_authority(config)
-        yield from checks.check_server_names(config)
-        yield from checks.check_store(config.cloud)
-        yield checks.check_port("cloud port", config.cloud.listen)
+            yield doctor_checks.check_key_is_elsewhere(config)
+        yield from doctor_checks.check_authority(config)
+        yield from doctor_checks.check_server_names(config)
+        yield from doctor_checks.check_store(config.cloud)
+        yield doctor_checks.check_port("cloud port", config.cloud.listen)
         if not config.cloud.authority:
-            yield checks.check_port("enrolment port", config.cloud.enrolment)
+            yield doctor_checks.check_port("enrolment port", config.cloud.enrolment)
         if config.cloud.health:
-            yield checks.check_port("health port", config.cloud.health)
+            yield doctor_checks.check_port("health port", config.cloud.health)
     if role == "edge":
-        yield checks.check_port("edge port", config.edge.listen)
+        yield doctor_checks.check_port("edge port", config.edge.listen)
     if role == "device":
-        yield from checks.check_data(config.device)
-        yield from checks.check_artifacts(config.device)
-        yield checks.check_masks(config.device)
-    yield from checks.check_identity(config, role)
+        yield from doctor_checks.check_data(config.device)
+        yield from doctor_checks.check_artifacts(config.device)
+        yield doctor_checks.check_masks(config.device)
+    yield from doctor_checks.check_identity(config, role)
     if role != "operator":
-        yield checks.check_disk(f"{role} disk", getattr(config, role).state)
+        yield doctor_checks.check_disk(f"{role} disk", getattr(config, role).state)
 
 
 def _machine() -> Iterator[Finding]:
     """The machine, a compiler, the cache, optional packages."""
-    from ..simulations.host import machine_facts, version_of
-    from . import checks
+    from ..simulations.runs.host_facts import machine_facts, version_of
+    from . import doctor_checks
 
     optional = {package for package, _, _ in EXTRAS}
     for name, value in machine_facts().items():
         if value is not None and name not in optional:
-            yield checks.ok(name.replace("_", " "), str(value))
+            yield doctor_checks.ok(name.replace("_", " "), str(value))
     yield from _compiler()
     for package, purpose, extra in EXTRAS:
         found = version_of(package) or f"absent; pip install 'delian[{extra}]'"
-        yield checks.ok(package, f"{found}  ({purpose})")
+        yield doctor_checks.ok(package, f"{found}  ({purpose})")
 
 
 def _compiler() -> Iterator[Finding]:
-    from ..core.backends.native import cache, toolchain
-    from . import checks
+    from ..core.compiler.backends.native.toolchain import cache, toolchain
+    from . import doctor_checks
 
     if found := toolchain.find():
-        yield checks.ok("compiler", f"{found.name}: {found.version}")
+        yield doctor_checks.ok("compiler", f"{found.name}: {found.version}")
     else:
         todo = "pip install 'delian[compile]'"
-        yield checks.warning("compiler", "none: programs run on NumPy, slowly", todo)
+        yield doctor_checks.warning("compiler", "none: programs run on NumPy, slowly", todo)
     programs = cache.kept(workers=True)
     size_mib = sum(program.bytes for program in programs) / 2**20
-    yield checks.ok("cache", f"{cache.folder()}, {len(programs)} programs, {size_mib:.1f} MiB")
-    yield from checks.check_cache()
-    yield checks.check_sandbox()
+    yield doctor_checks.ok(
+        "cache", f"{cache.folder()}, {len(programs)} programs, {size_mib:.1f} MiB"
+    )
+    yield from doctor_checks.check_cache()
+    yield doctor_checks.check_sandbox()
 
 
 def _say(finding: Finding) -> None:

@@ -11,50 +11,57 @@ import inspect
 import sys
 from collections.abc import Callable
 
-from ..core.collector import end_unsearched, unsearched
-from ..core.errors import DelianError
+from ..core.common.collector import end_unsearched, unsearched
+from ..core.common.errors import DelianError
 
 with unsearched():
     import typer
 
-    from . import (
-        analyse,
-        artifact,
-        audit,
-        authority,
-        broker,
-        build,
-        bundle,
-        cache,
-        cascade,
-        certificate_log,
-        cloud,
-        config_show,
-        data,
-        delegation,
-        device,
-        device_cascade,
-        doctor,
-        dst,
-        edge,
-        fleet,
-        identity,
-        ir,
-        join,
-        model,
-        partition,
-        partition_simulate,
-        profile,
-        quantise,
-        run,
-        scenario,
-        simulate,
-        study,
-        token,
-        tune,
-        witness,
+    from . import config_show, doctor
+    from .fleet import (
+        audit_commands,
+        broker_commands,
+        cloud_commands,
+        device_commands,
+        edge_commands,
+        fleet_commands,
+        join_commands,
+        run_commands,
+        token_commands,
+    )
+    from .identity import (
+        authority_commands,
+        certificate_log_commands,
+        delegation_commands,
+        identity_commands,
+        witness_commands,
     )
     from .output import echo
+    from .placement import (
+        cascade_commands,
+        device_cascade_commands,
+        partition_commands,
+        partition_simulate_commands,
+        profile_commands,
+    )
+    from .programs import (
+        artifact_commands,
+        build_commands,
+        bundle_commands,
+        cache_commands,
+        ir_commands,
+        model_commands,
+        quantise_commands,
+        tune_commands,
+    )
+    from .simulation import (
+        analyse_commands,
+        data_commands,
+        dst_commands,
+        scenario_commands,
+        simulate_commands,
+        study_commands,
+    )
 
 INPUT_ERROR, INTERRUPTED = 2, 130
 
@@ -75,47 +82,59 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("simulate", help=_paragraphs(simulate.simulate))(simulate.simulate)
-app.command("analyse", help=_paragraphs(analyse.analyse))(analyse.analyse)
-app.command("compare", help=_paragraphs(study.compare))(study.compare)
-app.command("sweep", help=_paragraphs(study.sweep))(study.sweep)
-app.command("dst", help=_paragraphs(dst.dst))(dst.dst)
-app.add_typer(scenario.app, name="scenario")
-app.add_typer(data.app, name="data")
-app.add_typer(cloud.app, name="cloud")
-authority.app.command("request", help=_paragraphs(delegation.request))(delegation.request)
-authority.app.command("accept", help=_paragraphs(delegation.accept))(delegation.accept)
-app.add_typer(authority.app, name="authority")
-app.add_typer(run.app, name="run")
-app.add_typer(fleet.app, name="fleet")
-app.add_typer(model.app, name="model")
-app.add_typer(bundle.app, name="bundle")
-app.add_typer(broker.app, name="broker")
-device.app.command("cascade", help=_paragraphs(device_cascade.cascade))(device_cascade.cascade)
-app.add_typer(device.app, name="device")
-app.add_typer(edge.app, name="edge")
-identity.ca.command("delegate", help=_paragraphs(delegation.delegate))(delegation.delegate)
-identity.ca.command("list", help=_paragraphs(delegation.issuers))(delegation.issuers)
-app.add_typer(identity.ca, name="ca")
-app.add_typer(certificate_log.app, name="log")
-app.add_typer(witness.app, name="witness")
-app.add_typer(artifact.app, name="artifact")
-app.add_typer(audit.app, name="audit")
-app.command("token", help=_paragraphs(token.token))(token.token)
-app.command("approve", help=_paragraphs(token.approve))(token.approve)
-app.command("join", help=_paragraphs(join.join))(join.join)
-app.add_typer(config_show.app, name="config")
-app.add_typer(ir.app, name="ir")
-app.command("build", help=_paragraphs(build.build))(build.build)
-app.command("quantise", help=_paragraphs(quantise.quantise))(quantise.quantise)
-app.command("profile", help=_paragraphs(profile.profile))(profile.profile)
-partition.app.command("cascade", help=_paragraphs(cascade.cascade))(cascade.cascade)
-partition.app.command("simulate", help=_paragraphs(partition_simulate.simulate))(
-    partition_simulate.simulate
+app.command("simulate", help=_paragraphs(simulate_commands.simulate))(simulate_commands.simulate)
+app.command("analyse", help=_paragraphs(analyse_commands.analyse))(analyse_commands.analyse)
+app.command("compare", help=_paragraphs(study_commands.compare))(study_commands.compare)
+app.command("sweep", help=_paragraphs(study_commands.sweep))(study_commands.sweep)
+app.command("dst", help=_paragraphs(dst_commands.dst))(dst_commands.dst)
+app.add_typer(scenario_commands.app, name="scenario")
+app.add_typer(data_commands.app, name="data")
+app.add_typer(cloud_commands.app, name="cloud")
+authority_commands.app.command("request", help=_paragraphs(delegation_commands.request))(
+    delegation_commands.request
 )
-app.add_typer(partition.app, name="partition")
-app.command("tune", help=_paragraphs(tune.tune))(tune.tune)
-app.add_typer(cache.app, name="cache")
+authority_commands.app.command("accept", help=_paragraphs(delegation_commands.accept))(
+    delegation_commands.accept
+)
+app.add_typer(authority_commands.app, name="authority")
+app.add_typer(run_commands.app, name="run")
+app.add_typer(fleet_commands.app, name="fleet")
+app.add_typer(model_commands.app, name="model")
+app.add_typer(bundle_commands.app, name="bundle")
+app.add_typer(broker_commands.app, name="broker")
+device_commands.app.command("cascade", help=_paragraphs(device_cascade_commands.cascade))(
+    device_cascade_commands.cascade
+)
+app.add_typer(device_commands.app, name="device")
+app.add_typer(edge_commands.app, name="edge")
+identity_commands.ca.command("delegate", help=_paragraphs(delegation_commands.delegate))(
+    delegation_commands.delegate
+)
+identity_commands.ca.command("list", help=_paragraphs(delegation_commands.issuers))(
+    delegation_commands.issuers
+)
+app.add_typer(identity_commands.ca, name="ca")
+app.add_typer(certificate_log_commands.app, name="log")
+app.add_typer(witness_commands.app, name="witness")
+app.add_typer(artifact_commands.app, name="artifact")
+app.add_typer(audit_commands.app, name="audit")
+app.command("token", help=_paragraphs(token_commands.token))(token_commands.token)
+app.command("approve", help=_paragraphs(token_commands.approve))(token_commands.approve)
+app.command("join", help=_paragraphs(join_commands.join))(join_commands.join)
+app.add_typer(config_show.app, name="config")
+app.add_typer(ir_commands.app, name="ir")
+app.command("build", help=_paragraphs(build_commands.build))(build_commands.build)
+app.command("quantise", help=_paragraphs(quantise_commands.quantise))(quantise_commands.quantise)
+app.command("profile", help=_paragraphs(profile_commands.profile))(profile_commands.profile)
+partition_commands.app.command("cascade", help=_paragraphs(cascade_commands.cascade))(
+    cascade_commands.cascade
+)
+partition_commands.app.command("simulate", help=_paragraphs(partition_simulate_commands.simulate))(
+    partition_simulate_commands.simulate
+)
+app.add_typer(partition_commands.app, name="partition")
+app.command("tune", help=_paragraphs(tune_commands.tune))(tune_commands.tune)
+app.add_typer(cache_commands.app, name="cache")
 app.command("doctor")(doctor.doctor)
 
 

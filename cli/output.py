@@ -17,8 +17,8 @@ from typing import Any
 
 import typer
 
-from ..core.errors import DelianError
-from ..core.printable import LINES, escaped
+from ..core.common.errors import DelianError
+from ..core.common.printable import LINES, escaped
 
 #: After so long people wonder whether anything goes on.
 SLOW_S = 3.0
@@ -106,7 +106,7 @@ def told_when_slow(line: str) -> Iterator[None]:
 
 def write_out(path: Path, content: bytes | str) -> None:
     """Writes what a command made: whole, or not at all. Raises DelianError."""
-    from ..core.files import write_whole
+    from ..core.common.files import write_whole
 
     try:
         write_whole(path, content)

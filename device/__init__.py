@@ -1,18 +1,14 @@
-"""The device tier: its protocol, and the agent that runs it for real."""
+"""The device tier: its protocol, the agent that runs it, and models at work on the device."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..core.common.lazy_exports import lazily
 
 if TYPE_CHECKING:
-    from .inference import PersonalModel
+    from .serving.inference import PersonalModel
+
+__getattr__, __dir__ = lazily(__name__, {"serving.inference": "PersonalModel"})
 
 __all__ = ["PersonalModel"]
-
-
-def __getattr__(name: str) -> Any:
-    """What people use from a program is loaded when it is first used."""
-    if name == "PersonalModel":
-        return import_module(".inference", __name__).PersonalModel
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ It writes train.npz and held.npz here, for examples/cascade.toml.
 from __future__ import annotations
 
 import numpy as np
-from delian.core.data import digits
+from delian.core.learning.data import digits
 
 TRAINED = 997
 

@@ -40,9 +40,9 @@ class ClippedAvg(dl.learn.FedAvg):
 
 def main(out: Path = Path("delian-runs/digits-clipped"), rounds: int = 30) -> dict[str, Any]:
     """Runs it from Python and writes its report; gives the report's figures."""
-    from delian.simulations.report import build_report, claim_folder, write_report
-    from delian.simulations.scenario_file import load, override
-    from delian.simulations.simulate import simulate
+    from delian.simulations.report.report import build_report, claim_folder, write_report
+    from delian.simulations.runs.simulate import simulate
+    from delian.simulations.scenario.scenario_file import load, override
 
     claim_folder(out)
     scenario = override(load("digits"), [f"rounds={rounds}"])

@@ -18,12 +18,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from delian.core import data
-from delian.core.learn import Classification, Samples, SampleSet
-from delian.core.nn import Mlp, sgd
-from delian.core.privacy.boundary import noise_for
-from delian.core.split_training.sides import Sharing
-from delian.simulations.splitting import SplitPlan, SplitRun
+from delian.core.learning import Classification, Samples, SampleSet, data
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.placement.split_training.step_sides import Sharing
+from delian.core.privacy.mechanisms.activation_noise import noise_for
+from delian.simulations.runs.split_federation import SplitPlan, SplitRun
 
 DEVICES, HIDDEN, BATCH, STEPS, DELTA = 20, (16, 256, 256, 16), 10, 10, 1e-5
 #: Of a row of activations that goes up, and of a row of gradients.

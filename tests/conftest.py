@@ -54,7 +54,7 @@ def peeking() -> Callable[[Any], Any]:
     """The same bundle with a `client_update` that compares a device's key with a number, as
     somebody who leaves the checks out would build it.
     """
-    from delian.core.ir import Builder, DType, TensorType
+    from delian.core.compiler.ir import Builder, DType, TensorType
 
     def make(bundle: Any) -> Any:
         update = bundle.programs["client_update"]
@@ -72,8 +72,8 @@ def peeking() -> Callable[[Any], Any]:
 @pytest.fixture(scope="session")
 def make_result() -> Callable[..., object]:
     """Makes a plausible SimulationResult of a scenario without running it."""
-    from delian.simulations.datasets import load_data
-    from delian.simulations.result import DeviceRecord, RoundRecord, SimulationResult, Spread
+    from delian.simulations.runs.result import DeviceRecord, RoundRecord, SimulationResult, Spread
+    from delian.simulations.scenario.datasets import load_data
 
     def make(scenario, *, rounds=None, shared=0.7, personal=0.9, seed=0):
         rng = np.random.default_rng(seed)

@@ -124,8 +124,8 @@ def _instead(plan: dict[str, str]) -> list[int]:
 def main() -> None:
     plan = json.loads(Path(sys.argv.pop(1)).read_text())
     module = sys.argv.pop(1)
-    from delian.core import runtime
-    from delian.core.sandbox import walls
+    from delian.core.learning import runtime
+    from delian.core.node.sandbox import walls
 
     class Runtime(runtime.Runtime):
         def client_update(self, state, data, key, kept=None):

@@ -1,7 +1,7 @@
 """The authority's process: the CA's key, and nothing that runs programs or talks to devices.
 
-    FOLDER/ca         the CA (`core/identity/authority.py`), with the authority's own identity
-    FOLDER/delian.db  the nodes, and the signed record of calls (or PostgreSQL, by URL)
+    FOLDER/ca         the CA (`core/node/identity/authority/authority.py`), with the authority's own
+    identity FOLDER/delian.db  the nodes, and the signed record of calls (or PostgreSQL, by URL)
     FOLDER/announced  where nodes reach the coordinator, as it last said
 
 An issuing authority's folder (`delian authority accept`) is served in the same way: it registers at
@@ -22,25 +22,25 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from ...core.identity.certificates import IdentityError, Role
-from ...core.identity.folder import HomeAddress, home_message, homes_of
-from ...core.identity.ledger import write_file
-from ...core.identity.roles import Guard
-from ...core.net.grpc_server import GrpcHub
-from ...core.net.grpc_witness import witnessing_of
-from ...core.net.switch import Switch
-from ...core.node.health import HealthServer
-from ...core.node.hosting import Tasks, run_daemon
-from ...core.ports import CLOUD
+from ...core.node.identity.pki.certificates import IdentityError, Role
+from ...core.node.identity.pki.identity_folder import HomeAddress, home_message, homes_of
+from ...core.node.identity.pki.ledger import write_file
+from ...core.node.identity.pki.roles import Guard
+from ...core.node.net.grpc.grpc_server import GrpcHub
+from ...core.node.net.grpc.grpc_witness import witnessing_of
+from ...core.node.net.switch import Switch
+from ...core.node.service.health import HealthServer
+from ...core.node.service.hosting import Tasks, run_daemon
+from ...core.protocol.ports import CLOUD
 from ...core.wire import authority_pb2_grpc, enrolment_pb2_grpc
 from ...core.wire.authority_pb2 import Announcement
-from ..audit_log import AuditLog
-from ..fleet import Fleet
-from ..identity import IdentityService
+from ..service.audit_log import AuditLog
+from ..service.fleet_registry import Fleet
+from ..service.identity_service import IdentityService
 from ..store.database import Database
+from .authority_service import AuthorityService
+from .authority_settings import AuthoritySettings
 from .hosted import HostedAuthority
-from .service import AuthorityService
-from .settings import AuthoritySettings
 
 log = logging.getLogger("delian.cloud.authority")
 

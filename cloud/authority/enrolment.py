@@ -28,8 +28,19 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import grpc
 
-from ...core.identity.authority_book import Revoked, TooMany
-from ...core.identity.certificates import (
+from ...core.node.driver.log_deduplication import Once
+from ...core.node.identity.authority.authority_book import Revoked, TooMany
+from ...core.node.identity.authority.superior import Away
+from ...core.node.identity.authority.tokens import (
+    TEXT_MAX,
+    Admission,
+    Token,
+    TokenBook,
+    TokenError,
+    parse,
+)
+from ...core.node.identity.enrolment.joining import check_labels
+from ...core.node.identity.pki.certificates import (
     IdentityError,
     Role,
     TlsMaterial,
@@ -38,14 +49,10 @@ from ...core.identity.certificates import (
     requested_key,
     server_credentials,
 )
-from ...core.identity.folder import HomeAddress
-from ...core.identity.joining import check_labels
-from ...core.identity.ledger import Entry, FolderLock, Ledger, private_folder
-from ...core.identity.superior import Away
-from ...core.identity.tokens import TEXT_MAX, Admission, Token, TokenBook, TokenError, parse
-from ...core.net import grpc_core
-from ...core.node.once import Once
-from ...core.ports import CLOUD, Node, Tier
+from ...core.node.identity.pki.identity_folder import HomeAddress
+from ...core.node.identity.pki.ledger import Entry, FolderLock, Ledger, private_folder
+from ...core.node.net.grpc import grpc_core
+from ...core.protocol.ports import CLOUD, Node, Tier
 from ...core.wire import enrolment_pb2, enrolment_pb2_grpc, link_pb2
 from ...core.wire.authority_pb2 import EnrolledNode
 

@@ -13,16 +13,16 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.errors import DelianError
-from ...core.identity.approvals import TokenLimits
-from ...core.identity.folder import HomeAddress
-from ...core.identity.leaf import DAY_S
-from ...core.identity.local import authority_identity
-from ...core.identity.tokens import TokenBook
+from ...core.common.errors import DelianError
+from ...core.node.identity.authority.approvals import TokenLimits
+from ...core.node.identity.authority.tokens import TokenBook
+from ...core.node.identity.pki.identity_folder import HomeAddress
+from ...core.node.identity.pki.leaf_certificate import DAY_S
+from ...core.node.identity.pki.local_identity import authority_identity
 from .enrolment import EnrolmentService, NodeRegistry, RateLimit, serve_enrolment
 from .issuing import Issuing
-from .local import LocalAuthority
-from .superior import Refused, RootAuthority, open_authority
+from .local_authority import LocalAuthority
+from .root_client import Refused, RootAuthority, open_authority
 
 log = logging.getLogger("delian.cloud.authority")
 

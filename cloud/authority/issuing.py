@@ -15,14 +15,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ...core.identity.authority import LIFE_S, Authority, Issued
-from ...core.identity.authority_book import TooMany
-from ...core.identity.certificates import PeerIdentity, Role, public_bytes, requested_key
-from ...core.identity.folder import home_message
-from ...core.identity.terms import published
-from ...core.net.errands import DEVICE_BURST, DEVICE_PER_S
-from ...core.net.limits import Buckets
-from ...core.ports import Tier
+from ...core.node.identity.authority.authority import LIFE_S, Authority, Issued
+from ...core.node.identity.authority.authority_book import TooMany
+from ...core.node.identity.authority.terms import published
+from ...core.node.identity.pki.certificates import PeerIdentity, Role, public_bytes, requested_key
+from ...core.node.identity.pki.identity_folder import home_message
+from ...core.node.net.message_limits import Buckets
+from ...core.node.net.relay import DEVICE_BURST, DEVICE_PER_S
+from ...core.protocol.ports import Tier
 from ...core.wire.enrolment_pb2 import EnrolReply
 from ...core.wire.link_pb2 import NODE_CLOUD, NODE_DEVICE, NODE_EDGE, Address
 from .enrolment import NodeRegistry

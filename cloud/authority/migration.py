@@ -22,24 +22,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.files import sync_folder
-from ...core.identity.authority import Authority
-from ...core.identity.authority_folder import CERTIFICATE, KEY, MOVING
-from ...core.identity.certificates import IdentityError, load_certificate
-from ...core.identity.denied import KnownDenied, page_of
-from ...core.identity.folder import IdentityFolder
-from ...core.identity.hsm import FILE as TOKEN
-from ...core.identity.ledger import FolderLock, private_folder, write_file
-from ...core.identity.local import coordinator_identity
-from ...core.identity.log_copy import LogCopy
-from ...core.identity.terms import published
-from ...core.identity.tokens import TokenBook
-from ...core.ports import Tier
+from ...core.common.files import sync_folder
+from ...core.node.identity.authority.authority import Authority
+from ...core.node.identity.authority.authority_folder import CERTIFICATE, KEY, MOVING
+from ...core.node.identity.authority.terms import published
+from ...core.node.identity.authority.tokens import TokenBook
+from ...core.node.identity.enrolment.kept_deny_list import KnownDenied, page_of
+from ...core.node.identity.log.log_copy import LogCopy
+from ...core.node.identity.pki.certificates import IdentityError, load_certificate
+from ...core.node.identity.pki.hsm import FILE as TOKEN
+from ...core.node.identity.pki.identity_folder import IdentityFolder
+from ...core.node.identity.pki.ledger import FolderLock, private_folder, write_file
+from ...core.node.identity.pki.local_identity import coordinator_identity
+from ...core.protocol.ports import Tier
 from ...core.wire.link_pb2 import DeniedAsk, DeniedPage
 from ...core.wire.log_pb2 import LogAsk, LogPage
-from ..fleet import Fleet
+from ..service.fleet_registry import Fleet
+from ..service.trust import LOG_FOLDER
 from ..store.database import Database
-from ..trust import LOG_FOLDER
 
 _LOCK, _PARTIAL = "lock", "ca.partial"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ...core.identity.certificates import PeerIdentity
+from ...core.node.identity.pki.certificates import PeerIdentity
 from ...core.wire.authority_pb2 import (
     Announced,
     Announcement,

@@ -15,9 +15,13 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
-from ...core.errors import DelianError
-from ...core.identity.authority_book import TooMany
-from ...core.identity.certificates import (
+from ...core.common.errors import DelianError
+from ...core.common.printable import escaped
+from ...core.node.identity.authority.authority_book import TooMany
+from ...core.node.identity.enrolment.joining import check_labels
+from ...core.node.identity.enrolment.kept_deny_list import PAGE_BYTES
+from ...core.node.identity.enrolment.renewal_messages import RESULT_BYTES_MAX, result_of
+from ...core.node.identity.pki.certificates import (
     NUMBER_BITS,
     NUMBER_MAX,
     IdentityError,
@@ -28,12 +32,8 @@ from ...core.identity.certificates import (
     check_site,
     identity_of,
 )
-from ...core.identity.denied import PAGE_BYTES
-from ...core.identity.joining import check_labels
-from ...core.identity.relayed import RESULT_BYTES_MAX, result_of
-from ...core.net import grpc_core
-from ...core.ports import Node
-from ...core.printable import escaped
+from ...core.node.net.grpc import grpc_core
+from ...core.protocol.ports import Node
 from ...core.wire import authority_pb2_grpc, enrolment_pb2_grpc
 from ...core.wire.authority_pb2 import (
     Announced,

@@ -3,9 +3,9 @@
 SQLite recovers from a crash by reading its log (FILE-wal) up to the first frame that is not whole.
 It takes damage anywhere in the log for the end of it, so it would go on from an older state and say
 nothing. The count is part of each transaction (PRAGMA user_version: it needs no table), and the
-mark (`core.mark`) has that of the last one that was acknowledged. A database whose count is
-behind its mark has lost transactions. It is looked at before anything writes: SQLite may not even
-recover it, for that would remove what is left of its log.
+mark (`core.common.log_mark`) has that of the last one that was acknowledged. A database whose count
+is behind its mark has lost transactions. It is looked at before anything writes: SQLite may not
+even recover it, for that would remove what is left of its log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from ...core.mark import MarkFile
+from ...core.common.log_mark import MarkFile
 
 log = logging.getLogger("delian.cloud.store")
 

@@ -28,12 +28,12 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ...core.errors import DelianError
-from ...core.node.disk import FolderLock
+from ...core.common.errors import DelianError
+from ...core.node.storage.disk import FolderLock
 from . import migrate
 from .commits import CommitCount
 from .engines import Connection, LoopEngine, Prepared, SqliteEngine, TransactionEngine, Work
-from .models import Lease
+from .schema import Lease
 
 log = logging.getLogger("delian.cloud.store")
 

@@ -17,8 +17,8 @@ from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import Connection
 
-from ...core.errors import DelianError
-from .models import Base
+from ...core.common.errors import DelianError
+from .schema import Base
 
 _FOLDER = Path(__file__).with_name("migrations")
 

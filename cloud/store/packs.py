@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from ...core.files import sync_folder
-from ...core.node.disk import sync_content, write_all
-from ...core.node.journal import JournalError
-from ...core.ports import Content
+from ...core.common.files import sync_folder
+from ...core.node.storage.disk import sync_content, write_all
+from ...core.node.storage.journal import JournalError
+from ...core.protocol.ports import Content
 
 T = TypeVar("T")
 

@@ -17,13 +17,13 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, insert, select, update
 
-from ...core.ports import Record
+from ...core.protocol.ports import Record
 from ...core.wire.operator_pb2 import PlanMessage
 from ...core.wire.round_pb2 import FailureReason
-from .. import audit
-from ..state import OVER
+from ..protocol.coordinator_state import OVER
+from ..service import audit
 from .engines import Connection, Prepared, insertion
-from .models import AuditEntryRow, EvaluationRow, EventRow, ModelRow, RoundRow, RunRow
+from .schema import AuditEntryRow, EvaluationRow, EventRow, ModelRow, RoundRow, RunRow
 
 #: An event's facts, as JSON; proto/operator.proto names the limit.
 FACTS_BYTES_MAX = 64 * 1024

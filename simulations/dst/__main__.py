@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .check import DEVICES, EDGES, SEEDS
-from .report import Asked, main, main_large
+from .seed_report import Asked, main, main_large
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from google.protobuf.text_format import MessageToString
 
-from ...core.ports import Event, Node, Ordered, Received
-from .edge_book import OracleFailure
+from ...core.protocol.ports import Event, Node, Ordered, Received
+from .oracles.edge_book import OracleFailure
 from .swarm import draw
 from .world import World
 

@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from ...core.errors import DelianError
-from ...core.files import write_whole
+from ...core.common.errors import DelianError
+from ...core.common.files import write_whole
 from .check import Failure, Report
 
 #: What a file of this kind may hold at most.

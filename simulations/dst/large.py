@@ -1,7 +1,7 @@
 """A federation of 100,000 devices in one process, in virtual time: whether what is done for one
 device stays the same in so large a pool.
 
-Training replays recorded updates (`simulations.recorded`); all else is the machines' own.
+Training replays recorded updates (`simulations.runs.recorded`); all else is the machines' own.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from ...core.errors import DelianError
-from ...core.privacy.ring import RingPlan
-from ..federation import Federation
-from ..fleet import Fleet
-from ..host import peak_rss_mib
-from ..plan import FederationPlan
-from ..recorded import RecordedTraining, record
-from ..records import RoundRecord
+from ...core.common.errors import DelianError
+from ...core.privacy.mechanisms.ring import RingPlan
+from ..federation.federation import Federation
+from ..federation.fleet import Fleet
+from ..federation.round_records import RoundRecord
+from ..runs.host_facts import peak_rss_mib
+from ..runs.recorded import RecordedTraining, record
+from ..scenario.federation_plan import FederationPlan
 
 DEVICES, EDGES, ROUNDS, COHORT = 100_000, 20, 3, 10_000
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ...core.ports import CLOUD, Node, Tier
-from .dice import Dice
-from .plots import BUNDLES, LOGGED, Plot, Scheme
+from ...core.protocol.ports import CLOUD, Node, Tier
+from .draws import Dice
+from .hostile.attacks import BUNDLES, LOGGED, Plot, Scheme
 
 #: Numbers in an update.
 DIMENSION = 64
@@ -120,10 +120,11 @@ class Weather:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The federation and its work. See `cloud.plan.RunPlan` for a run's part. secure: updates are
-    masked, of cohorts small enough that many seeds can be, and some rounds of several (cohorts).
-    sum_min: the devices of a sum at least, as plan and owners have it. corrupt: the share that a
-    plan bears. bits: of the ring. helpers: further edges, which hold what unmasks the buffered run.
+    """The federation and its work. See `cloud.protocol.plan.RunPlan` for a run's part. secure:
+    updates are masked, of cohorts small enough that many seeds can be, and some rounds of several
+    (cohorts). sum_min: the devices of a sum at least, as plan and owners have it. corrupt: the
+    share that a plan bears. bits: of the ring. helpers: further edges, which hold what unmasks the
+    buffered run.
     """
 
     devices: int
@@ -181,7 +182,7 @@ def draw(seed: int, devices: int, edges: int, hostile: bool = False) -> tuple[Sh
 
 
 def _hostile(dice: Dice, faults: Dice, shape: Shape) -> tuple[Shape, Weather]:
-    """A seed in which somebody plots, by `dice`; most of these have no other faults."""
+    """A seed in which somebody plots, by `draws`; most of these have no other faults."""
     shape = plotted(dice, shape)
     first = _scheme(dice, shape)
     others = {first.plot: first}

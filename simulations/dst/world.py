@@ -14,19 +14,19 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-from ...cloud.machine import Coordinator
-from ...cloud.machine import restore as restore_cloud
-from ...cloud.state import CoordinatorPolicy, CoordinatorState
-from ...cloud.state import Phase as RunPhase
-from ...core.machine import Backoff
-from ...core.node.disk import Disk
-from ...core.node.segments import Segments
-from ...core.ports import CLOUD, MS, SECOND, Event, Node, Ordered, Tier
-from ...core.secagg.client import Policy
-from ...core.secagg.identity import SimulatedIdentity, simulated_coordinator
-from ...core.secagg.logged import LogHead, LogRules
-from ...core.secagg.simulated_log import simulated_rules
-from ...core.streams import Streams
+from ...cloud.protocol.coordinator_state import CoordinatorPolicy, CoordinatorState
+from ...cloud.protocol.coordinator_state import Phase as RunPhase
+from ...cloud.protocol.machine import Coordinator
+from ...cloud.protocol.machine import restore as restore_cloud
+from ...core.node.storage.disk import Disk
+from ...core.node.storage.segments import Segments
+from ...core.privacy.secagg.client import Policy
+from ...core.privacy.secagg.logged import LogHead, LogRules
+from ...core.privacy.secagg.member_identity import SimulatedIdentity, simulated_coordinator
+from ...core.privacy.secagg.simulated_log import simulated_rules
+from ...core.protocol.machine import Backoff
+from ...core.protocol.ports import CLOUD, MS, SECOND, Event, Node, Ordered, Tier
+from ...core.protocol.random_streams import Streams
 from ...core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ...core.wire.blob_pb2 import BlobRef
 from ...core.wire.journal_pb2 import Conditions, DeniedVersion, Drain, DrainEdge, Forget, Homes
@@ -34,26 +34,26 @@ from ...core.wire.link_pb2 import NODE_CLOUD, NODE_EDGE, Address
 from ...core.wire.operator_pb2 import BUFFERED, SYNCHRONOUS, PlanMessage, RunOrder
 from ...core.wire.round_pb2 import RingPlan
 from ...core.wire.secure_pb2 import SecurePlan
-from ...device.machine import DeviceMachine
-from ...device.machine import restore as restore_device
-from ...device.state import DevicePolicy, DeviceState
-from ...edge.machine import EdgeMachine
-from ...edge.machine import restore as restore_edge
-from ...edge.state import EdgePolicy, EdgeState
-from ..helping import edge_of, trust_in
-from ..trace import Trace
-from . import bounds
-from .auditor import Auditor
-from .bundles import Gates
-from .cabal import Cabal
-from .dice import Dice
-from .edge_book import OracleFailure
-from .federation_log import FederationLog
-from .host import Host, Process
-from .network import Network
-from .plots import BUNDLES, Credulous, Plot, give_deny_lists
+from ...device.protocol.device_state import DevicePolicy, DeviceState
+from ...device.protocol.machine import DeviceMachine
+from ...device.protocol.machine import restore as restore_device
+from ...edge.protocol.edge_state import EdgePolicy, EdgeState
+from ...edge.protocol.machine import EdgeMachine
+from ...edge.protocol.machine import restore as restore_edge
+from ..federation.helping import edge_of, trust_in
+from ..federation.trace import Trace
+from .draws import Dice
+from .faulty_network import Network
+from .hostile.attacks import BUNDLES, Credulous, Plot, give_deny_lists
+from .hostile.cabal import Cabal
+from .hostile.federation_log import FederationLog
+from .hostile.hostile_bundles import Gates
+from .node_work import Work
+from .oracles import bounds
+from .oracles.auditor import Auditor
+from .oracles.edge_book import OracleFailure
+from .simulated_node import Host, Process
 from .swarm import BUFFERED_RUN, DIMENSION, ROUNDS_RUN, Order, Shape, Weather
-from .work import Work
 
 #: Nobody's clock may show a time before the beginning.
 _BEGINNING_NS = 1_000_000 * SECOND

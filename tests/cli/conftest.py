@@ -50,14 +50,14 @@ def coordinator():
     import grpc
     from delian.cloud.authority import enrolment as e
     from delian.cloud.authority.issuing import Issuing
-    from delian.cloud.authority.local import LocalAuthority
-    from delian.cloud.identity import IdentityService
-    from delian.core.identity.authority import Authority, issue_to
-    from delian.core.identity.certificates import Role, TlsMaterial, server_credentials
-    from delian.core.identity.folder import HomeAddress
-    from delian.core.identity.roles import Guard
-    from delian.core.identity.tokens import TokenBook
-    from delian.core.ports import CLOUD, Tier
+    from delian.cloud.authority.local_authority import LocalAuthority
+    from delian.cloud.service.identity_service import IdentityService
+    from delian.core.node.identity.authority.authority import Authority, issue_to
+    from delian.core.node.identity.authority.tokens import TokenBook
+    from delian.core.node.identity.pki.certificates import Role, TlsMaterial, server_credentials
+    from delian.core.node.identity.pki.identity_folder import HomeAddress
+    from delian.core.node.identity.pki.roles import Guard
+    from delian.core.protocol.ports import CLOUD, Tier
     from delian.core.wire import enrolment_pb2_grpc
 
     async def serve(folder, ready, clock):

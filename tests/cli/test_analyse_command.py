@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 from delian.cli.main import app
-from delian.core.errors import DelianError
-from delian.simulations.datasets import load_data
-from delian.simulations.scenario_file import load, override
+from delian.core.common.errors import DelianError
+from delian.simulations.scenario.datasets import load_data
+from delian.simulations.scenario.scenario_file import load, override
 from typer.testing import CliRunner
 
 EVERYBODY = ["--set", "fleet.dropout=0.0", "--set", "network.device_edge.loss=0.0"]
@@ -38,7 +38,7 @@ def test_a_histogram_of_labels(rows):
 
 
 def test_the_data_is_read_once(monkeypatch):
-    from delian.simulations import analysis, stage
+    from delian.simulations.runs import analysis, stage
 
     read = []
 

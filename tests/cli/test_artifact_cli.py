@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from delian.cli.artifact import check_can_sign, signed_plan
-from delian.cli.run import _keep_to_terms
-from delian.core.bundle import Bundle
-from delian.core.errors import DelianError
-from delian.core.identity import manifest as m
-from delian.core.identity.folder import IdentityFolder
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Mlp, sgd
+from delian.cli.fleet.run_commands import _keep_to_terms
+from delian.cli.programs.artifact_commands import check_can_sign, signed_plan
+from delian.core.common.errors import DelianError
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.bundle import Bundle
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.node.identity.artifacts import manifest as m
+from delian.core.node.identity.pki.identity_folder import IdentityFolder
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import PlanMessage
 

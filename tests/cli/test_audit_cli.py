@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from delian.cloud import audit
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import Role, TlsMaterial
+from delian.cloud.service import audit
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.pki.certificates import Role, TlsMaterial
 
 
 @pytest.fixture
@@ -107,10 +107,10 @@ def test_a_bundle_is_that_of_a_run_on_the_signed_record_or_not(delian, tmp_path)
     import time
 
     import numpy as np
-    from delian.core.ir import DType, TensorType
-    from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-    from delian.core.learn.build.bundle_builder import build
-    from delian.core.nn import Mlp
+    from delian.core.compiler.ir import DType, TensorType
+    from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+    from delian.core.learning.build.bundle_builder import build
+    from delian.core.learning.nn import Mlp
     from delian.core.wire.blob_pb2 import BlobRef
     from delian.core.wire.operator_pb2 import PlanMessage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from delian.cli import checks
+from delian.cli import doctor_checks
 from delian.cli.settings import Config
 
 pytest.importorskip("sqlalchemy")
@@ -77,5 +77,5 @@ def test_an_authority_that_is_not_there_is_told(tmp_path, delian, cloud):
 def test_doctor_says_whether_the_key_is_apart(tmp_path, cloud, here, named, state, words):
     folder = cloud if here else tmp_path / "empty"
     config = Config.model_validate({"cloud": {"state": folder, "authority": named}})
-    found = checks.check_key_is_elsewhere(config)
+    found = doctor_checks.check_key_is_elsewhere(config)
     assert found.state == state and words in found.text

@@ -7,7 +7,7 @@ import os
 
 import pytest
 from delian.cli import main as command
-from delian.device import personal
+from delian.device.agent import personal_model
 
 EDGE = ("edge", "run", "--insecure", "--number", "1", "--coordinator", "127.0.0.1:1")
 DEVICE = ("device", "run", "--insecure", "--number", "1", "--home", "edge-1@127.0.0.1:1")
@@ -58,13 +58,15 @@ def test_a_rollback_in_a_folder_that_is_read_only(tmp_path, monkeypatch, refused
         path = str(folder / "current")
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
-    monkeypatch.setattr(personal.PersonalStore, "previous", lambda self: personal_slot(folder))
-    monkeypatch.setattr(personal.PersonalStore, "_served", lambda self: "a")
-    monkeypatch.setattr(personal, "_write", refuse)
+    monkeypatch.setattr(
+        personal_model.PersonalStore, "previous", lambda self: personal_slot(folder)
+    )
+    monkeypatch.setattr(personal_model.PersonalStore, "_served", lambda self: "a")
+    monkeypatch.setattr(personal_model, "_write", refuse)
     err = refused("device", "rollback", "--state", str(tmp_path))
     assert "Read-only file system" in err and str(folder) in err
 
 
 def personal_slot(folder):
-    judgement = personal.Judgement(1.0, 1.0, 0.5, 0.5, 10.0)
-    return personal.Slot("b", folder / "b", folder / "c", "00", "00", 0, judgement)
+    judgement = personal_model.Judgement(1.0, 1.0, 0.5, 0.5, 10.0)
+    return personal_model.Slot("b", folder / "b", folder / "c", "00", "00", 0, judgement)

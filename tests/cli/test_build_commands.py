@@ -6,12 +6,12 @@ import threading
 
 import numpy as np
 import pytest
-from delian.core.backends.native import artifact
-from delian.core.errors import DelianError
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Mlp, sgd
+from delian.core.common.errors import DelianError
+from delian.core.compiler.backends.native.toolchain import artifact
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.nn import Mlp, sgd
 
 ROWS = SampleSet(
     np.zeros((12, 4), np.float32), np.arange(12, dtype=np.int32) % 3, np.array(8), np.array(3)
@@ -62,7 +62,7 @@ def test_a_command_that_takes_long_says_why(delian, bundle, monkeypatch, static)
             timer.join()
         raise DelianError("that was long")
 
-    monkeypatch.setattr("delian.core.backends.native.build.build_for", slow)
+    monkeypatch.setattr("delian.core.learning.export.artifact_build.build_for", slow)
     monkeypatch.setattr("delian.cli.output.SLOW_S", 0.0)
     target = "armv7-linux-musleabihf"
     code, _, err = delian("build", bundle, "--target", target, *(["--static"] * static))

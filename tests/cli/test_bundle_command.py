@@ -13,11 +13,11 @@ import delian as dl
 import numpy as np
 import pytest
 from delian.cli.main import app
-from delian.core.bundle import Bundle
-from delian.core.identity import manifest as m
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Ditto, FedAvg, Samples, SampleSet, metrics
-from delian.core.learn.build.bundle_builder import build
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, Ditto, FedAvg, Samples, SampleSet, metrics
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.bundle import Bundle
+from delian.core.node.identity.artifacts import manifest as m
 from delian.core.wire.artifact_pb2 import ArtifactManifest, OnlineKey, OnlineKeys
 from delian.core.wire.blob_pb2 import BlobRef
 from typer.testing import CliRunner

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Mlp
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.nn import Mlp
 
 
 @pytest.fixture

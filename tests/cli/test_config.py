@@ -8,7 +8,7 @@ import pytest
 from delian.cli import config as c
 from delian.cli.config import keys as every_key
 from delian.cli.settings import Config
-from delian.core.errors import DelianError
+from delian.core.common.errors import DelianError
 
 
 @pytest.fixture
@@ -208,21 +208,21 @@ def test_the_defaults_are_valid(tmp_path):
 
 
 def test_a_device_without_terms_or_settings_has_the_floor_of_the_protocol(tmp_path):
-    from delian.cli.device import floor_of
-    from delian.core.secagg.client import Policy
+    from delian.cli.fleet.device_commands import floor_of
+    from delian.core.privacy.secagg.client import Policy
 
     config = Config().device.model_copy(update={"state": tmp_path})
     assert floor_of(config) == Policy()
 
 
 def test_a_device_asks_of_the_certificate_log_what_the_federation_s_terms_say(tmp_path):
-    from delian.cli.device import floor_of
-    from delian.core.identity.authority import Authority, issue_to
-    from delian.core.identity.certificates import Role, TlsMaterial
-    from delian.core.identity.folder import IdentityFolder
-    from delian.core.identity.founding import publish
-    from delian.core.identity.terms import published
-    from delian.core.secagg.logged import LogRules
+    from delian.cli.fleet.device_commands import floor_of
+    from delian.core.node.identity.authority.authority import Authority, issue_to
+    from delian.core.node.identity.authority.founding import publish
+    from delian.core.node.identity.authority.terms import published
+    from delian.core.node.identity.pki.certificates import Role, TlsMaterial
+    from delian.core.node.identity.pki.identity_folder import IdentityFolder
+    from delian.core.privacy.secagg.logged import LogRules
 
     authority = Authority.create(tmp_path / "ca", "farm")
     key, issued = issue_to(authority, Role.DEVICE, 1)
@@ -240,13 +240,13 @@ def test_a_device_asks_of_the_certificate_log_what_the_federation_s_terms_say(tm
 
 
 def test_a_device_goes_by_its_owner_s_cap_on_epsilon_and_by_the_federation_s(tmp_path):
-    from delian.cli.device import caps_of
-    from delian.core.identity.authority import Authority, issue_to
-    from delian.core.identity.certificates import Role, TlsMaterial
-    from delian.core.identity.folder import IdentityFolder
-    from delian.core.identity.founding import publish
-    from delian.core.identity.terms import published
-    from delian.device.releases import Cap
+    from delian.cli.fleet.device_commands import caps_of
+    from delian.core.node.identity.authority.authority import Authority, issue_to
+    from delian.core.node.identity.authority.founding import publish
+    from delian.core.node.identity.authority.terms import published
+    from delian.core.node.identity.pki.certificates import Role, TlsMaterial
+    from delian.core.node.identity.pki.identity_folder import IdentityFolder
+    from delian.device.protocol.releases import Cap
 
     authority = Authority.create(tmp_path / "ca", "farm")
     key, issued = issue_to(authority, Role.DEVICE, 1)

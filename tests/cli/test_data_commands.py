@@ -6,7 +6,7 @@ import json
 
 import pytest
 from delian.cli.main import app
-from delian.core.errors import DelianError
+from delian.core.common.errors import DelianError
 from typer.testing import CliRunner
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from delian.cli import certificate_log, checks
+from delian.cli import doctor_checks
+from delian.cli.identity import certificate_log_commands
 from delian.cli.settings import Config
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import Role
-from delian.core.identity.local import operator_identity
-from delian.core.identity.tokens import parse
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.authority.tokens import parse
+from delian.core.node.identity.pki.certificates import Role
+from delian.core.node.identity.pki.local_identity import operator_identity
 
 pytest.importorskip("sqlalchemy")
 
@@ -117,7 +118,7 @@ def test_the_log_is_filtered_by_issuer(tmp_path, delian, root, north):
 @pytest.mark.parametrize(("superior", "states"), [("", {"wrong", "ok"}), ("root:7445", {"ok"})])
 def test_doctor_looks_at_an_issuing_authority(delian, north, superior, states):
     config = Config.model_validate({"authority": {"ca": north, "superior": superior}})
-    found = [f for f in checks.check_authority(config) if f.name in ("ca", "root authority")]
+    found = [f for f in doctor_checks.check_authority(config) if f.name in ("ca", "root authority")]
     assert {f.state.value for f in found} == states
     assert any("authority-1 of farm" in f.text for f in found)
 
@@ -155,7 +156,7 @@ def test_an_owner_watches_the_root_s_log(
     async def follow(copy, own, source, every_s, tell_new):
         told.append(source)
 
-    monkeypatch.setattr(certificate_log, "_follow", follow)
+    monkeypatch.setattr(certificate_log_commands, "_follow", follow)
     (tmp_path / "delian.toml").write_text(
         '[operator]\nauthority = "north:7445"\ncoordinator = "cloud:7443"\n'
     )

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from delian.cli import main as command
-from delian.core.errors import DelianError
-from delian.simulations.result import RoundFinished, Started
+from delian.core.common.errors import DelianError
+from delian.simulations.runs.result import RoundFinished, Started
 
 
 @pytest.fixture
@@ -42,10 +42,10 @@ def runs(monkeypatch, make_result, tmp_path):
             raise fake.error
         return dataclasses.replace(make_result(scenario, rounds=done), **fake.changes)
 
-    fake = types.ModuleType("delian.simulations.simulate")
+    fake = types.ModuleType("delian.simulations.runs.simulate")
     fake.simulate, fake.interrupt_in_round, fake.error = simulate, 0, None
     fake.calls, fake.changes = calls, {}
-    monkeypatch.setitem(sys.modules, "delian.simulations.simulate", fake)
+    monkeypatch.setitem(sys.modules, "delian.simulations.runs.simulate", fake)
     monkeypatch.chdir(tmp_path)
     return fake
 
@@ -264,7 +264,7 @@ def test_scenarios_can_be_listed_shown_and_explained(monkeypatch, capsys):
 
 
 def test_a_shown_scenario_is_a_start_for_one_s_own(monkeypatch, capsys, tmp_path):
-    from delian.simulations.scenario_file import load
+    from delian.simulations.scenario.scenario_file import load
 
     delian("scenario", "show", "digits", monkeypatch=monkeypatch)
     path = tmp_path / "own.toml"

@@ -11,15 +11,15 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from delian.cli import checks, probes
+from delian.cli import doctor_checks, doctor_probes
 from delian.cli.settings import Config, is_loopback
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import Role, TlsMaterial
-from delian.core.identity.folder import HomeAddress, IdentityFolder
-from delian.core.identity.founding import publish
-from delian.core.identity.local import operator_identity
-from delian.core.ports import CLOUD
-from delian.core.sandbox import landlock, seccomp
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.authority.founding import publish
+from delian.core.node.identity.pki.certificates import Role, TlsMaterial
+from delian.core.node.identity.pki.identity_folder import HomeAddress, IdentityFolder
+from delian.core.node.identity.pki.local_identity import operator_identity
+from delian.core.node.sandbox import landlock, seccomp
+from delian.core.protocol.ports import CLOUD
 
 DAY = 86400
 
@@ -81,48 +81,48 @@ def only(findings):
 
 
 def test_a_good_identity_is_well(device):
-    finding = only(checks.check_identity(device.config(), "device"))
+    finding = only(doctor_checks.check_identity(device.config(), "device"))
     assert finding.state == "ok" and finding.text == "device-5 of farm, 30 days left"
 
 
 def test_no_identity_is_told_with_how_to_get_one(device, tmp_path):
     config = device.config(identity=tmp_path / "nowhere")
-    finding = only(checks.check_identity(config, "device"))
+    finding = only(doctor_checks.check_identity(config, "device"))
     assert finding.state == "wrong" and finding.todo == "delian join -"
 
 
 def test_an_expired_identity_is_wrong(device):
     device.give(now_s=time.time() - 40 * DAY)
-    finding = only(checks.check_identity(device.config(), "device"))
+    finding = only(doctor_checks.check_identity(device.config(), "device"))
     assert finding.state == "wrong" and "ended on" in finding.text and "clock" in finding.todo
 
 
 def test_a_renewal_that_does_not_come_is_a_warning(device):
     device.give(now_s=time.time() - 25 * DAY)
-    finding = only(checks.check_identity(device.config(), "device"))
+    finding = only(doctor_checks.check_identity(device.config(), "device"))
     assert finding.state == "warning" and "should have been renewed 5 days ago" in finding.text
 
 
 def test_a_key_that_is_another_s_or_that_others_can_read_is_wrong(device):
     key = device.folder.files().key
     key.chmod(0o640)
-    findings = list(checks.check_identity(device.config(), "device"))
+    findings = list(doctor_checks.check_identity(device.config(), "device"))
     assert findings[0].state == "wrong" and findings[0].todo == f"chmod 600 {key}"
     device.give(key=issue_to(device.authority, Role.DEVICE, 6)[0])
     assert (
         "the key is not the certificate"
-        in only(checks.check_identity(device.config(), "device")).text
+        in only(doctor_checks.check_identity(device.config(), "device")).text
     )
 
 
 def test_another_role_s_identity_and_another_ca_s_are_wrong(device, tmp_path):
     device.give(role=Role.EDGE)
-    first = next(iter(checks.check_identity(device.config(), "device")))
+    first = next(iter(doctor_checks.check_identity(device.config(), "device")))
     assert first.state == "wrong" and "identity of edge-5, not of a device" in first.text
     device.give()
     other = Authority.create(tmp_path / "other", "farm")
     device.folder.files().authority.write_bytes(other.pem)
-    finding = only(checks.check_identity(device.config(), "device"))
+    finding = only(doctor_checks.check_identity(device.config(), "device"))
     assert finding.state == "wrong" and "not signed by" in finding.text
 
 
@@ -130,37 +130,37 @@ def test_another_role_s_identity_and_another_ca_s_are_wrong(device, tmp_path):
 def test_an_operator_of_any_role_is_well(device, tmp_path, role):
     operator_identity(device.authority, tmp_path / "op", role, "north" * (role is Role.OWNER))
     config = Config.model_validate({"operator": {"identity": tmp_path / "op"}})
-    finding = only(checks.check_identity(config, "operator"))
+    finding = only(doctor_checks.check_identity(config, "operator"))
     assert finding.state == "ok" and f"{role.value}-1 of farm" in finding.text
 
 
 def test_insecure_is_never_quite_well(device):
-    finding = only(checks.check_identity(device.config(insecure=True), "device"))
+    finding = only(doctor_checks.check_identity(device.config(insecure=True), "device"))
     assert finding.state == "warning"
 
 
 def test_the_ca_is_looked_at_where_there_is_one(device, tmp_path):
     config = Config.model_validate({"cloud": {"ca": tmp_path / "ca"}})
-    assert only(checks.check_authority(config)).state == "ok"
+    assert only(doctor_checks.check_authority(config)).state == "ok"
     (tmp_path / "ca" / "ca.key").chmod(0o644)
-    assert next(iter(checks.check_authority(config))).state == "wrong"
-    assert not list(checks.check_authority(Config()))
+    assert next(iter(doctor_checks.check_authority(config))).state == "wrong"
+    assert not list(doctor_checks.check_authority(Config()))
 
 
 def test_a_root_key_on_the_coordinator_s_machine_is_told(tmp_path):
     publish(Authority.create(tmp_path / "ca", "farm"), fresh=True)
     config = Config.model_validate({"cloud": {"ca": tmp_path / "ca"}})
-    told = {f.name: f for f in checks.check_authority(config)}
+    told = {f.name: f for f in doctor_checks.check_authority(config)}
     assert told["artifact root"].state == "warning" and "offline" in told["artifact root"].todo
     (tmp_path / "ca" / "artifact-root").rename(tmp_path / "usb")
-    assert {f.name for f in checks.check_authority(config)} == {"ca"}
+    assert {f.name for f in doctor_checks.check_authority(config)} == {"ca"}
 
 
 def test_a_ca_without_terms_is_told(tmp_path):
     made = Authority.create(tmp_path / "ca", "farm")
     (made.folder / "terms").unlink()
     config = Config.model_validate({"cloud": {"ca": tmp_path / "ca"}})
-    told = {f.name: f for f in checks.check_authority(config)}
+    told = {f.name: f for f in doctor_checks.check_authority(config)}
     assert told["terms"].state == "warning" and "delian ca terms" in told["terms"].todo
 
 
@@ -179,30 +179,32 @@ JOINED = {"enrolment": "0.0.0.0:7444", "public_enrolment": "c.example:7444"}
 )
 def test_what_nodes_are_told_must_be_what_they_can_reach(changes, state):
     config = Config.model_validate({"cloud": changes})
-    assert [f.state for f in checks.check_server_names(config)] == state
+    assert [f.state for f in doctor_checks.check_server_names(config)] == state
 
 
 def test_the_configuration_that_the_page_begins_with_is_well():
     page = Path(__file__).resolve().parents[2] / "docs" / "operating.md"
     (block,) = re.findall(r"^```toml\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
     config = Config.model_validate(tomllib.loads(block))
-    assert not is_loopback(config.cloud.listen) and not list(checks.check_server_names(config))
+    assert not is_loopback(config.cloud.listen) and not list(
+        doctor_checks.check_server_names(config)
+    )
 
 
 def test_ports_that_are_free_in_use_or_not_ours():
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = f"127.0.0.1:{server.getsockname()[1]}"
-        assert checks.check_port("port", taken).state == "warning"
-    assert checks.check_port("port", taken).state == "ok"
-    assert checks.check_port("port", "192.0.2.1:7443").state == "wrong"
-    assert checks.check_port("port", "no.such.host.invalid:1").state == "wrong"
+        assert doctor_checks.check_port("port", taken).state == "warning"
+    assert doctor_checks.check_port("port", taken).state == "ok"
+    assert doctor_checks.check_port("port", "192.0.2.1:7443").state == "wrong"
+    assert doctor_checks.check_port("port", "no.such.host.invalid:1").state == "wrong"
 
 
 def test_a_full_disk_is_wrong_and_a_fuller_one_a_warning(monkeypatch, tmp_path):
     def free(count):
         usage = shutil.disk_usage(tmp_path)._replace(free=count)
-        monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: usage)
-        return checks.check_disk("disk", tmp_path / "not" / "yet").state
+        monkeypatch.setattr(doctor_checks.shutil, "disk_usage", lambda _: usage)
+        return doctor_checks.check_disk("disk", tmp_path / "not" / "yet").state
 
     assert [free(1 << 20), free(1 << 29), free(1 << 40)] == ["wrong", "warning", "ok"]
 
@@ -210,47 +212,53 @@ def test_a_full_disk_is_wrong_and_a_fuller_one_a_warning(monkeypatch, tmp_path):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_one_may_not_write_to_is_wrong(tmp_path):
     tmp_path.chmod(0o500)
-    assert checks.check_disk("disk", tmp_path).state == "wrong"
+    assert doctor_checks.check_disk("disk", tmp_path).state == "wrong"
 
 
 def test_data_that_is_not_there_is_wrong(device, tmp_path):
     config = device.config()
-    assert only(checks.check_data(config.device)).state == "ok"
+    assert only(doctor_checks.check_data(config.device)).state == "ok"
     missing = device.config(data={"source": str(tmp_path / "no.csv")})
-    assert only(checks.check_data(missing.device)).state == "wrong"
-    assert only(checks.check_data(device.config(data={"source": ""}).device)).state == "warning"
+    assert only(doctor_checks.check_data(missing.device)).state == "wrong"
     assert (
-        only(checks.check_data(device.config(data={"source": "entry:mine"}).device)).state == "ok"
+        only(doctor_checks.check_data(device.config(data={"source": ""}).device)).state == "warning"
+    )
+    assert (
+        only(doctor_checks.check_data(device.config(data={"source": "entry:mine"}).device)).state
+        == "ok"
     )
 
 
 def test_packages_of_the_coordinator(monkeypatch):
     def without(*names):
         find = lambda name: None if name in names else name  # noqa: E731
-        monkeypatch.setattr(checks.importlib.util, "find_spec", find)
+        monkeypatch.setattr(doctor_checks.importlib.util, "find_spec", find)
 
     without()
-    assert only(checks.check_store(Config().cloud)).state == "ok"
+    assert only(doctor_checks.check_store(Config().cloud)).state == "ok"
     without("asyncpg", "obstore")
-    assert only(checks.check_store(Config().cloud)).state == "ok"
+    assert only(doctor_checks.check_store(Config().cloud)).state == "ok"
     stores = {"store": "postgresql+asyncpg://h/d", "objects": "s3://b"}
     config = Config.model_validate({"cloud": stores})
-    assert "delian[postgres,s3]" in only(checks.check_store(config.cloud)).todo
+    assert "delian[postgres,s3]" in only(doctor_checks.check_store(config.cloud)).todo
 
 
 def test_clocks():
-    assert probes.skew_finding(1.0, 0.1).state == "ok"
-    assert probes.skew_finding(-45.0, 0.1).state == "warning"
-    assert probes.skew_finding(400.0, 0.1).state == "wrong"
-    assert probes.skew_finding(40.0, 20.0).state == "ok", "it may be the network"
-    assert "behind" in probes.skew_finding(9, 0).text and "ahead" in probes.skew_finding(-9, 0).text
+    assert doctor_probes.skew_finding(1.0, 0.1).state == "ok"
+    assert doctor_probes.skew_finding(-45.0, 0.1).state == "warning"
+    assert doctor_probes.skew_finding(400.0, 0.1).state == "wrong"
+    assert doctor_probes.skew_finding(40.0, 20.0).state == "ok", "it may be the network"
+    assert (
+        "behind" in doctor_probes.skew_finding(9, 0).text
+        and "ahead" in doctor_probes.skew_finding(-9, 0).text
+    )
 
 
 # ---------------------------------------------------------------- over the network
 
 
 def probed(config):
-    return {f.name: f for f in probes.run(config, ["device"])}
+    return {f.name: f for f in doctor_probes.run(config, ["device"])}
 
 
 def test_a_coordinator_that_knows_us_and_has_our_time_is_well(device, coordinator):
@@ -300,10 +308,10 @@ def test_a_broker_is_asked_whether_it_keeps_to_the_rules(device, tmp_path):
 
     if not shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin"):
         pytest.skip("mosquitto is not installed")
-    from delian.core.identity.certificates import TlsFiles
-    from delian.core.identity.local import broker_files
-    from delian.core.net import acl
-    from delian.core.net.broker import Broker, BrokerSettings
+    from delian.core.node.identity.pki.certificates import TlsFiles
+    from delian.core.node.identity.pki.local_identity import broker_files
+    from delian.core.node.net.mqtt import broker_acl
+    from delian.core.node.net.mqtt.broker import Broker, BrokerSettings
 
     folder = tmp_path / "broker"
     broker_files(device.authority, folder, ["127.0.0.1"])
@@ -314,11 +322,11 @@ def test_a_broker_is_asked_whether_it_keeps_to_the_rules(device, tmp_path):
         try:
             address = await broker.start()
             config = device.config(homes=(f"edge-1@{address}",))
-            return {f.name: f for f in await probes.probe(config, "device")}
+            return {f.name: f for f in await doctor_probes.probe(config, "device")}
         finally:
             await broker.close()
 
-    good = asyncio.run(ask(acl.mosquitto("farm", [1])))
+    good = asyncio.run(ask(broker_acl.mosquitto("farm", [1])))
     assert good["device broker"].state == "ok" and good["device broker rules"].state == "ok"
     open_to_all = asyncio.run(ask("pattern readwrite #\n"))
     assert open_to_all["device broker rules"].state == "wrong"
@@ -345,19 +353,19 @@ def test_the_command_looks_at_what_the_machine_is_set_up_for(delian, device, coo
 
 def test_it_says_which_parts_of_the_sandbox_the_kernel_has(monkeypatch):
     monkeypatch.setattr(landlock, "abi", lambda: 0)
-    finding = checks.check_sandbox()
+    finding = doctor_checks.check_sandbox()
     assert finding.state == "warning" and "no landlock" in finding.text
     monkeypatch.setattr(landlock, "abi", lambda: 3)
     monkeypatch.setattr(seccomp, "is_here", lambda: True)
-    finding = checks.check_sandbox()
+    finding = doctor_checks.check_sandbox()
     assert finding.state == "ok" and "landlock ABI 3" in finding.text
 
 
 def test_a_cache_that_others_can_write_is_wrong(tmp_path, monkeypatch):
     monkeypatch.setenv("DELIAN_CACHE", str(tmp_path))
     tmp_path.chmod(0o700)
-    assert list(checks.check_cache()) == []
+    assert list(doctor_checks.check_cache()) == []
     (tmp_path / "workers").mkdir()
     (tmp_path / "workers").chmod(0o770)
-    finding = only(checks.check_cache())
+    finding = only(doctor_checks.check_cache())
     assert finding.state == "wrong" and "chmod -R go-w" in finding.todo

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from delian.cli import main as command
-from delian.cli import simulate
-from delian.core import bundle, files
-from delian.simulations import run
+from delian.cli.simulation import simulate_commands
+from delian.core.common import files
+from delian.core.learning import bundle
+from delian.simulations.runs import simulation_run
 
 SMALL = ["rounds=1", "fleet.devices=4", "round.devices=3", "data.held_out_devices=1"]
 
@@ -49,13 +50,13 @@ def test_a_report_that_came_meanwhile_is_not_written_over(tmp_path, monkeypatch,
     asked, other = tmp_path / "run", tmp_path / "other"
     other.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(other))
-    begun = simulate._run
+    begun = simulate_commands._run
 
     def meanwhile(*arguments):
         (asked / "report.json").write_text("another's")
         return begun(*arguments)
 
-    monkeypatch.setattr(simulate, "_run", meanwhile)
+    monkeypatch.setattr(simulate_commands, "_run", meanwhile)
     settings = [word for key in SMALL for word in ("--set", key)]
     arguments = ["simulate", "--backend", "reference", "--out", str(asked), *settings]
     monkeypatch.setattr(sys, "argv", ["delian", *arguments])
@@ -72,8 +73,8 @@ def test_what_there_is_of_another_run_in_the_folder_is_left_alone(tmp_path, monk
     asked, other = tmp_path / "run", tmp_path / "other"
     other.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(other))
-    monkeypatch.setattr(run, "UNFINISHED_S", 0.0)
-    begun = simulate._run
+    monkeypatch.setattr(simulation_run, "UNFINISHED_S", 0.0)
+    begun = simulate_commands._run
 
     def meanwhile(*arguments):
         (asked / "unfinished").mkdir()
@@ -82,7 +83,7 @@ def test_what_there_is_of_another_run_in_the_folder_is_left_alone(tmp_path, monk
             (asked / "report.json").write_text("another's")
         return begun(*arguments)
 
-    monkeypatch.setattr(simulate, "_run", meanwhile)
+    monkeypatch.setattr(simulate_commands, "_run", meanwhile)
     settings = [word for key in SMALL for word in ("--set", key)]
     arguments = ["simulate", "--backend", "reference", "--out", str(asked), *settings]
     monkeypatch.setattr(sys, "argv", ["delian", *arguments])
@@ -97,15 +98,15 @@ def test_a_run_whose_folder_is_taken_leaves_nothing_unfinished_there(tmp_path, m
     asked, other = tmp_path / "run", tmp_path / "other"
     other.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(other))
-    monkeypatch.setattr(run, "UNFINISHED_S", 0.0)
+    monkeypatch.setattr(simulation_run, "UNFINISHED_S", 0.0)
     seen = []
 
-    def taken(report, result, folder, *, again, write=simulate._keep):
+    def taken(report, result, folder, *, again, write=simulate_commands._keep):
         seen.extend(path.name for path in (asked / "unfinished").iterdir())
         (asked / "report.json").write_text("another's")
         return write(report, result, folder, again=again)
 
-    monkeypatch.setattr(simulate, "_keep", taken)
+    monkeypatch.setattr(simulate_commands, "_keep", taken)
     settings = [word for key in SMALL for word in ("--set", key)]
     arguments = ["simulate", "--backend", "reference", "--out", str(asked), *settings]
     monkeypatch.setattr(sys, "argv", ["delian", *arguments])
@@ -118,5 +119,5 @@ def test_a_run_whose_folder_is_taken_leaves_nothing_unfinished_there(tmp_path, m
 def test_runs_that_begin_at_once_have_folders_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with ThreadPoolExecutor(8) as pool:
-        folders = list(pool.map(lambda _: simulate._free_folder("run"), range(40)))
+        folders = list(pool.map(lambda _: simulate_commands._free_folder("run"), range(40)))
     assert len(set(folders)) == 40 and all(folder.is_dir() for folder in folders)

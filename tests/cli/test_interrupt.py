@@ -11,14 +11,14 @@ import subprocess
 import sys
 
 import pytest
-from delian.core import bundle
+from delian.core.learning import bundle
 
 #: Runs the command; at the first event that the condition holds for, Ctrl-C comes a little later.
 PROGRAM = """
 import os, signal, sys, threading
 from delian.cli.main import main
-from delian.simulations import progress
-from delian.simulations.result import Phase, UpdateFinished
+from delian.simulations.runs import progress
+from delian.simulations.runs.result import Phase, UpdateFinished
 
 def now(event):
     return {condition}
@@ -77,8 +77,8 @@ def test_ctrl_c_keeps_the_report_so_far(tmp_path, condition, delay, rounds, judg
 KEEPING = """
 import os, signal, sys
 from delian.cli.main import main
-from delian.simulations import progress, run
-from delian.simulations.result import UpdateFinished
+from delian.simulations.runs import progress, simulation_run
+from delian.simulations.runs.result import UpdateFinished
 
 class Progress(progress.Progress):
     def __call__(self, event):
@@ -86,7 +86,7 @@ class Progress(progress.Progress):
         if isinstance(event, UpdateFinished) and event.round == {killed_in}:
             os.kill(os.getpid(), signal.SIGKILL)
 
-run.UNFINISHED_S, run.UNFINISHED_SHARE = 0.0, float("inf")
+simulation_run.UNFINISHED_S, simulation_run.UNFINISHED_SHARE = 0.0, float("inf")
 progress.Progress = Progress
 main()
 """

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from delian.cli.main import app
-from delian.core.errors import DelianError
-from delian.core.frontend import trace
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.text import print_function
-from delian.core.user_code import load_function
+from delian.core.common.errors import DelianError
+from delian.core.common.user_code import load_function
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.compiler.text import print_function
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
 from typer.testing import CliRunner
 
 SOURCE = """

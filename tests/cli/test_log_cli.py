@@ -6,11 +6,11 @@ import json
 import shutil
 
 import pytest
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import Role
-from delian.core.identity.folder import IdentityFolder
-from delian.core.identity.log_copy import KnownLog
-from delian.core.identity.witness import Witness
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.log.log_copy import KnownLog
+from delian.core.node.identity.log.witness import Witness
+from delian.core.node.identity.pki.certificates import Role
+from delian.core.node.identity.pki.identity_folder import IdentityFolder
 from delian.core.wire.log_pb2 import CosignAsk
 
 DAY_2030 = 1_900_000_000 - 1_900_000_000 % 86_400

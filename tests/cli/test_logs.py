@@ -8,9 +8,9 @@ import logging
 
 import numpy as np
 import pytest
-from delian.cli import logs
+from delian.cli.fleet import logs
 from delian.cli.settings import LogConfig
-from delian.core.node.traces import current
+from delian.core.node.driver.traces import current
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ pytest.importorskip("grpc")
 
 import grpc
 from delian.cli.main import app
-from delian.core.errors import DelianError
+from delian.core.common.errors import DelianError
 
 CODE = "import sys; from delian.cli.main import main; sys.argv[0] = 'delian'; main()"
 
@@ -81,7 +81,7 @@ def test_a_run_from_its_submission_to_its_exported_model(ask, tmp_path):
     assert {m["run"] for m in ask("model", "ls")["models"]} >= {number, clone["run"]}
     assert ask("model", "promote", f"{number}/0")["aliases"] == ["serving"]
     exported = ask("model", "export", "serving", tmp_path / "m.bundle")
-    from delian.core.bundle import load
+    from delian.core.learning.bundle import load
 
     bundle = load(tmp_path / "m.bundle")
     assert bundle.weights.size == bundle.manifest.dimension
@@ -141,7 +141,7 @@ def test_a_mistake_is_told(coordinator, tmp_path, monkeypatch, arguments, words)
 
 
 def test_a_request_with_an_id_is_repeated_while_no_answer_comes(monkeypatch):
-    from delian.cli import coordinator
+    from delian.cli.fleet import coordinator_commands as coordinator
     from delian.core.wire.operator_pb2 import SubmitRequest
 
     monkeypatch.setattr(coordinator, "PAUSES_S", (0, 0))

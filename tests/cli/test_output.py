@@ -6,7 +6,8 @@ import contextlib
 import json
 
 import pytest
-from delian.cli import fleet, output, run
+from delian.cli import output
+from delian.cli.fleet import fleet_commands, run_commands
 from delian.core.wire import link_pb2
 from delian.core.wire.operator_pb2 import FleetList, NodeInfo, RunEvent, RunInfo
 
@@ -33,7 +34,7 @@ def hostile(monkeypatch):
     def connected(*where):
         yield Coordinator()
 
-    for module in (fleet, run):
+    for module in (fleet_commands, run_commands):
         monkeypatch.setattr(module, "connected", connected)
 
 

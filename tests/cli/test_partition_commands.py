@@ -6,14 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from delian.core.api import module
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Dense, Mlp
-from delian.core.placement.cut import Cut
-from delian.core.placement.plan import PlacementPlan
-from delian.core.placement.profile import NodeProfile, Sample
+from delian.core.compiler.api import module
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.nn import Dense, Mlp
+from delian.core.placement.cut.cut import Cut
+from delian.core.placement.cut.placement_plan import PlacementPlan
+from delian.core.placement.cut.profile import NodeProfile, Sample
 
 ROWS = np.random.default_rng(1).normal(size=(20, 2000)).astype(np.float32)
 
@@ -112,7 +112,7 @@ def test_of_a_user_s_model_the_user_s_lines_are_told(delian, files):
 
 
 def test_a_program_timed_here_counts_for_tiers_with_this_processor(delian, files, tmp_path):
-    from delian.simulations.host import cpu_name
+    from delian.simulations.runs.host_facts import cpu_name
 
     body = json.loads((tmp_path / "edge.json").read_text())
     (tmp_path / "edge.json").write_text(json.dumps({**body, "cpu": cpu_name()}))
@@ -218,7 +218,7 @@ def test_a_plan_that_cannot_be_is_told_and_nothing_is_written(
 def test_what_a_profile_cannot_be_made_of_is_told_before_anything_is_measured(
     delian, files, monkeypatch, given, words
 ):
-    from delian.core.placement import measure
+    from delian.core.placement.cut import measure
 
     monkeypatch.setattr(measure, "measure_node", lambda **facts: pytest.fail("it measures"))
     code, said, err = delian("profile", *given)
@@ -236,7 +236,7 @@ def test_a_bundle_that_is_none_is_told(delian, files):
 
 
 def test_what_memory_there_is_comes_from_the_system(tmp_path):
-    from delian.cli.profile import memory_limit
+    from delian.cli.placement.profile_commands import memory_limit
 
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:  8192 kB\n")
     (tmp_path / "memory.max").write_text("max\n")
@@ -254,7 +254,7 @@ def test_what_memory_there_is_comes_from_the_system(tmp_path):
 
 def test_a_profile_is_told_and_written(delian, files, tmp_path, monkeypatch):
     """What is measured is not looked at here: the measuring has tests of its own."""
-    from delian.core.placement import measure
+    from delian.core.placement.cut import measure
 
     given = NodeProfile.from_json((tmp_path / "edge.json").read_bytes())
     monkeypatch.setattr(measure, "measure_node", lambda **facts: given)
@@ -299,8 +299,8 @@ def test_what_a_device_cannot_ask_is_told(delian, files, tmp_path, rows, plan, m
 
 
 def test_results_are_written_by_the_name_that_was_given_or_not_at_all(tmp_path):
-    from delian.cli.quantise import write_rows
-    from delian.core.errors import DelianError
+    from delian.cli.programs.quantise_commands import write_rows
+    from delian.core.common.errors import DelianError
 
     write_rows(tmp_path / "out", ROWS)
     assert np.array_equal(np.load(tmp_path / "out"), ROWS)

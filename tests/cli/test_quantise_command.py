@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core import bundle as bundles
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Regression, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Mlp
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Regression, Samples, SampleSet
+from delian.core.learning import bundle as bundles
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.nn import Mlp
 
 ROWS = np.random.default_rng(1).normal(size=(20, 8)).astype(np.float32)
 

@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 from delian.cli import main as command
-from delian.core.node.disk import FolderLock
+from delian.core.node.storage.disk import FolderLock
 
 #: Runs the command, which keeps the run after every round; sends itself a signal with the first
 #: update of a round, of the first or the second run.
 PROGRAM = """
 import os, signal, sys
 from delian.cli.main import main
-from delian.simulations import kept_run, progress
-from delian.simulations.result import Started, UpdateFinished
+from delian.simulations.resume import kept_run
+from delian.simulations.runs import progress
+from delian.simulations.runs.result import Started, UpdateFinished
 
 class Progress(progress.Progress):
     runs, waiting = 0, True
@@ -106,7 +107,8 @@ def test_stopped_by_ctrl_c(tmp_path):
 def killed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("killed")
     shutil.copy(
-        Path(__file__).parents[2] / "simulations/scenarios/digits.toml", folder / "own.toml"
+        Path(__file__).parents[2] / "simulations/scenario/scenarios/digits.toml",
+        folder / "own.toml",
     )
     assert start(folder, "own.toml", "--out", "run", *SET, where=(1, 3)).returncode < 0
     return folder
@@ -204,8 +206,8 @@ def test_a_comparison_that_is_stopped_in_its_second_run(tmp_path):
 def test_a_report_that_nothing_takes_is_made_when_there_is_room(tmp_path):
     """Neither the run's folder nor the system's temporary files take it."""
     refusing = """
-from delian.cli import simulate
-from delian.core.errors import DelianError
+from delian.cli.simulation import simulate_commands as simulate
+from delian.core.common.errors import DelianError
 
 def refused(*given):
     raise DelianError("cannot write the report: No space left on device", "make room")
@@ -228,8 +230,8 @@ simulate.write = refused
 
 def test_one_that_is_stopped_on_a_full_disk_says_how_to_go_on(tmp_path):
     refusing = """
-from delian.cli import simulate
-from delian.core.errors import DelianError
+from delian.cli.simulation import simulate_commands as simulate
+from delian.core.common.errors import DelianError
 write = simulate.write
 
 def refused(report, result, folder):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from delian.cli.run import _lines, _sentence
+from delian.cli.fleet.run_commands import _lines, _sentence
 
 STEP = {"round": 2, "attempt": 5, "phase": "masks", "devices": 38, "silent": 0}
 SESSION = {

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.cli.cloud import cloud_settings
-from delian.cli.edge import edge_settings
+from delian.cli.fleet.cloud_commands import cloud_settings
+from delian.cli.fleet.edge_commands import edge_settings
 from delian.cli.settings import Config
-from delian.core.bundle import Bundle, Leaf, Manifest
-from delian.core.errors import DelianError
-from delian.core.parse import parse_function
-from delian.core.subgraphs.programs import Model
+from delian.core.common.errors import DelianError
+from delian.core.compiler.parse import parse_function
+from delian.core.learning.bundle import Bundle, Leaf, Manifest
+from delian.core.placement.subgraphs.part_programs import Model
 
 
 def test_bundles_are_named_by_configuration_too():

@@ -6,8 +6,8 @@ import json
 
 import pytest
 from delian.cli.main import app
-from delian.cli.study import _base, _file_name
-from delian.core.errors import DelianError
+from delian.cli.simulation.study_commands import _base, _file_name
+from delian.core.common.errors import DelianError
 from typer.testing import CliRunner
 
 SMALL = [

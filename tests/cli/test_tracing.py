@@ -15,31 +15,31 @@ pytest.importorskip("opentelemetry.sdk.trace")
 pytest.importorskip("sqlalchemy")
 
 import grpc
-from delian.cli.cloud import gatherer
+from delian.cli.fleet.cloud_commands import gatherer
 from delian.cli.settings import TraceConfig
-from delian.cli.tracing import Ids, OtelSpans, open_spans
-from delian.cloud import daemon as cloud_daemon
-from delian.cloud.daemon import CloudSettings
-from delian.core.data.rows import DataSettings
-from delian.core.errors import DelianError
-from delian.core.identity.folder import HomeAddress
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.net.grpc_guard import claim
-from delian.core.nn import Mlp, sgd
-from delian.core.node.traces import Context, current, parse
-from delian.core.ports import CLOUD, Node, Tier
+from delian.cli.telemetry_export import Ids, OtelSpans, open_spans
+from delian.cloud.service import daemon as cloud_daemon
+from delian.cloud.service.daemon import CloudSettings
+from delian.core.common.errors import DelianError
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.data.rows import DataSettings
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.node.driver.traces import Context, current, parse
+from delian.core.node.identity.pki.identity_folder import HomeAddress
+from delian.core.node.net.grpc.grpc_guard import claim
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import PlanMessage, PutPart, SubmitRequest, WatchRequest
 from delian.core.wire.operator_pb2_grpc import OperatorStub
-from delian.device import daemon as device_daemon
-from delian.device.conditions import ConditionSettings
-from delian.device.daemon import DeviceSettings, read_status
-from delian.device.limits import WorkerSettings
-from delian.device.state import DevicePolicy
-from delian.edge import daemon as edge_daemon
-from delian.edge.daemon import EdgeSettings
+from delian.device.agent import daemon as device_daemon
+from delian.device.agent.conditions import ConditionSettings
+from delian.device.agent.daemon import DeviceSettings, read_status
+from delian.device.agent.owner_limits import WorkerSettings
+from delian.device.protocol.device_state import DevicePolicy
+from delian.edge.service import daemon as edge_daemon
+from delian.edge.service.daemon import EdgeSettings
 from opentelemetry.sdk import trace as sdk
 from opentelemetry.sdk.trace import export, sampling
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -232,7 +232,12 @@ def test_a_round_is_one_trace_through_all_tiers_and_back(bundle, tmp_path, lines
     traces = {f"{s.context.trace_id:032x}" for s in attempts}
     said = [(area, parse(trace)) for area, _, trace in lines if trace]
     assert {"gather is over", "task is over"} <= {text for _, text, trace in lines if trace}
-    areas = {"delian.cloud", "delian.device", "delian.device.runner", "delian.device.personal"}
+    areas = {
+        "delian.cloud",
+        "delian.device",
+        "delian.device.agent.runner",
+        "delian.device.agent.personal_model",
+    }
     assert areas <= {area for area, _ in said}
     assert {context.trace for _, context in said} <= traces
     told = read_status(tmp_path / "device")["traffic"]["edge"]

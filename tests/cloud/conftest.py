@@ -100,10 +100,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
 @pytest.fixture(scope="session")
 def bundle():
     """A small classification, trained by FedAvg."""
-    from delian.core.ir import DType, TensorType
-    from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-    from delian.core.learn.build.bundle_builder import build
-    from delian.core.nn import Mlp, sgd
+    from delian.core.compiler.ir import DType, TensorType
+    from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+    from delian.core.learning.build.bundle_builder import build
+    from delian.core.learning.nn import Mlp, sgd
 
     rows = SampleSet(np.zeros((6, 4), np.float32), np.zeros(6, np.int32), np.array(4), np.array(2))
     return build(

@@ -13,14 +13,14 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("grpc")
 
 import grpc
-from delian.cloud.audit import verify
-from delian.cloud.daemon import CloudDaemon, CloudSettings
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import channel_credentials, channel_options
-from delian.core.identity.folder import IdentityFolder
-from delian.core.identity.local import operator_identity
-from delian.core.net.grpc_guard import claim
-from delian.core.ports import CLOUD
+from delian.cloud.service.audit import verify
+from delian.cloud.service.daemon import CloudDaemon, CloudSettings
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.pki.certificates import channel_credentials, channel_options
+from delian.core.node.identity.pki.identity_folder import IdentityFolder
+from delian.core.node.identity.pki.local_identity import operator_identity
+from delian.core.node.net.grpc.grpc_guard import claim
+from delian.core.protocol.ports import CLOUD
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import (
     AuditRequest,
@@ -28,8 +28,8 @@ from delian.core.wire.operator_pb2 import (
     PutPart,
 )
 from delian.core.wire.operator_pb2_grpc import OperatorStub
-from delian.edge.machine import EdgeMachine, restore
-from delian.edge.state import EdgeState
+from delian.edge.protocol.edge_state import EdgeState
+from delian.edge.protocol.machine import EdgeMachine, restore
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 

@@ -9,33 +9,33 @@ import contextlib
 
 import grpc
 import pytest
-from delian.cloud import daemon as coordinators
 from delian.cloud.authority import daemon as authorities
 from delian.cloud.authority import hosted
+from delian.cloud.authority.authority_settings import AuthoritySettings
 from delian.cloud.authority.daemon import AuthorityDaemon
-from delian.cloud.authority.settings import AuthoritySettings
-from delian.cloud.daemon import CloudDaemon, CloudSettings
-from delian.cloud.state import CoordinatorPolicy
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import (
+from delian.cloud.protocol.coordinator_state import CoordinatorPolicy
+from delian.cloud.service import daemon as coordinators
+from delian.cloud.service.daemon import CloudDaemon, CloudSettings
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.authority.delegation import accept_authority, request_authority
+from delian.core.node.identity.authority.founding import publish
+from delian.core.node.identity.authority.tokens import TokenBook
+from delian.core.node.identity.enrolment.joining import join
+from delian.core.node.identity.log.log_entries import read_entry
+from delian.core.node.identity.pki.certificates import (
     NUMBER_BITS,
     Role,
     authority_options,
     channel_credentials,
 )
-from delian.core.identity.delegation import accept_authority, request_authority
-from delian.core.identity.folder import IdentityFolder
-from delian.core.identity.founding import publish
-from delian.core.identity.joining import join
-from delian.core.identity.local import operator_identity
-from delian.core.identity.log import read_entry
-from delian.core.identity.tokens import TokenBook
-from delian.core.net.broker import free_port
+from delian.core.node.identity.pki.identity_folder import IdentityFolder
+from delian.core.node.identity.pki.local_identity import operator_identity
+from delian.core.node.net.mqtt.broker import free_port
 from delian.core.wire import link_pb2
 from delian.core.wire.authority_pb2_grpc import AuthorityStub
 from delian.core.wire.operator_pb2 import TokenRequest
-from delian.edge.machine import EdgeMachine, restore
-from delian.edge.state import EdgeState
+from delian.edge.protocol.edge_state import EdgeState
+from delian.edge.protocol.machine import EdgeMachine, restore
 from waiting import run, until
 
 NORTH, SOUTH = 1, 2

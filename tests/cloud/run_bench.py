@@ -5,10 +5,11 @@ behind edge 1, 20.. behind edge 2.
 from __future__ import annotations
 
 import numpy as np
-from delian.cloud.machine import Coordinator, restore
-from delian.cloud.state import CoordinatorPolicy, CoordinatorState
-from delian.core.learn.metrics import LOSS_MAX, QUERIES_MAX, metrics_plan
-from delian.core.ports import (
+from delian.cloud.protocol.coordinator_state import CoordinatorPolicy, CoordinatorState
+from delian.cloud.protocol.machine import Coordinator, restore
+from delian.core.learning.metrics import LOSS_MAX, QUERIES_MAX, metrics_plan
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.protocol.ports import (
     SECOND,
     NewModel,
     Node,
@@ -23,7 +24,6 @@ from delian.core.ports import (
     Tier,
     TimerFired,
 )
-from delian.core.privacy.ring import RingPlan
 from delian.core.wire import round_pb2
 from delian.core.wire.admission_pb2 import EdgeHello
 from delian.core.wire.blob_pb2 import BlobRef

@@ -9,16 +9,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-from delian.core.ports import (
+from delian.core.privacy.secagg import masks
+from delian.core.privacy.secagg.client import ClientSession, ClientState
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.protocol.ports import (
     Outcome,
     ProgramFinished,
     RunProgram,
     Send,
 )
-from delian.core.secagg import masks
-from delian.core.secagg.client import ClientSession, ClientState
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.identity import SimulatedIdentity
 from delian.core.wire.round_pb2 import EdgeTask, RoundClosed
 from delian.core.wire.secure_pb2 import (
     Cohort,

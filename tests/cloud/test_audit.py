@@ -8,13 +8,18 @@ import json
 import random
 
 import pytest
-from delian.cloud import audit
-from delian.cloud.audit_log import AuditLog
+from delian.cloud.service import audit
+from delian.cloud.service.audit_log import AuditLog
 from delian.cloud.store import records
 from delian.cloud.store.database import Database
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import IdentityError, Role, TlsMaterial, load_certificate
-from delian.core.ports import Record
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.pki.certificates import (
+    IdentityError,
+    Role,
+    TlsMaterial,
+    load_certificate,
+)
+from delian.core.protocol.ports import Record
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import PlanMessage
 
@@ -320,7 +325,7 @@ def run(main):
 
 
 async def opened(path) -> Database:
-    from delian.cloud.store.models import RunRow
+    from delian.cloud.store.schema import RunRow
     from sqlalchemy import insert
 
     database = await Database.open(path)

@@ -12,17 +12,26 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("grpc")
 
 import grpc
-from delian.cloud import daemon as coordinators
-from delian.cloud.audit import verify
-from delian.cloud.authority import remote, service
+from delian.cloud.authority import authority_service, remote
+from delian.cloud.authority.authority_settings import AuthoritySettings
 from delian.cloud.authority.daemon import AuthorityDaemon
 from delian.cloud.authority.remote import RemoteAuthority
-from delian.cloud.authority.settings import AuthoritySettings
-from delian.cloud.daemon import CloudDaemon, CloudSettings
-from delian.cloud.state import CoordinatorPolicy
-from delian.core.data.rows import DataSettings
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import (
+from delian.cloud.protocol.coordinator_state import CoordinatorPolicy
+from delian.cloud.service import daemon as coordinators
+from delian.cloud.service.audit import verify
+from delian.cloud.service.daemon import CloudDaemon, CloudSettings
+from delian.core.common.merkle_tree import leaf_hash
+from delian.core.learning.data.rows import DataSettings
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.authority.founding import publish
+from delian.core.node.identity.authority.tokens import TokenBook
+from delian.core.node.identity.enrolment.joining import join
+from delian.core.node.identity.enrolment.renewal import RenewalRefused, renew_call, reply_of
+from delian.core.node.identity.enrolment.renewal_messages import make_ask
+from delian.core.node.identity.log.log_entries import ENTRY_BYTES, cosigned, leaf_of
+from delian.core.node.identity.log.witness import PUBLIC_FILE, Witness
+from delian.core.node.identity.log.witnessing import Witnessing
+from delian.core.node.identity.pki.certificates import (
     IdentityError,
     Role,
     authority_options,
@@ -31,24 +40,15 @@ from delian.core.identity.certificates import (
     channel_options,
     load_certificate,
 )
-from delian.core.identity.folder import HomeAddress, IdentityFolder
-from delian.core.identity.founding import publish
-from delian.core.identity.joining import join
-from delian.core.identity.local import operator_identity
-from delian.core.identity.log import ENTRY_BYTES, cosigned, leaf_of
-from delian.core.identity.log_tree import leaf_hash
-from delian.core.identity.relayed import make_ask
-from delian.core.identity.renewal import RenewalRefused, renew_call, reply_of
-from delian.core.identity.tokens import TokenBook
-from delian.core.identity.witness import PUBLIC_FILE, Witness
-from delian.core.identity.witnessing import Witnessing
-from delian.core.net.broker import free_port
-from delian.core.net.errands import EDGE_PER_S
-from delian.core.net.grpc_log import log_call
-from delian.core.net.grpc_witness import WitnessService, serve_witness
-from delian.core.net.limits import Buckets
-from delian.core.node.codec import address
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.node.identity.pki.identity_folder import HomeAddress, IdentityFolder
+from delian.core.node.identity.pki.local_identity import operator_identity
+from delian.core.node.net.grpc.grpc_log import log_call
+from delian.core.node.net.grpc.grpc_witness import WitnessService, serve_witness
+from delian.core.node.net.message_limits import Buckets
+from delian.core.node.net.mqtt.broker import free_port
+from delian.core.node.net.relay import EDGE_PER_S
+from delian.core.node.storage.codec import address
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import link_pb2
 from delian.core.wire.authority_pb2 import (
     Announcement,
@@ -70,11 +70,11 @@ from delian.core.wire.operator_pb2 import (
 )
 from delian.core.wire.operator_pb2_grpc import OperatorStub
 from delian.core.wire.round_pb2 import RingPlan
-from delian.device import daemon as devices
-from delian.device.conditions import ConditionSettings
-from delian.device.limits import WorkerSettings
-from delian.edge.machine import EdgeMachine, restore
-from delian.edge.state import EdgeState
+from delian.device.agent import daemon as devices
+from delian.device.agent.conditions import ConditionSettings
+from delian.device.agent.owner_limits import WorkerSettings
+from delian.edge.protocol.edge_state import EdgeState
+from delian.edge.protocol.machine import EdgeMachine, restore
 from waiting import run, until
 
 CODE = grpc.StatusCode
@@ -429,7 +429,7 @@ def test_a_coordinator_that_was_revoked_gets_no_certificate_and_no_answer(tmp_pa
         admin = await farm.of_authority(farm.admin)
         with pytest.MonkeyPatch.context() as patch:
             # Certificates begin an hour back, and those of one second are void together.
-            patch.setattr("delian.core.identity.authority.BACKDATE_S", -1)
+            patch.setattr("delian.core.node.identity.authority.authority.BACKDATE_S", -1)
             assert (await admin.Revoke(RevokeRequest(name="cloud-0"))).changed
         for call in (asking.announce(Announcement()), asking.renew(ask)):
             with pytest.raises(IdentityError, match="revoked"):
@@ -459,7 +459,7 @@ def test_what_a_coordinator_may_ask_of_the_authority_has_a_rate(tmp_path):
         await farm.cloud.close()  # so that it asks for nothing itself
         own = IdentityFolder(farm.cloud_folder / "identity")
         farm.authority.service._rates = farm.authority.identity._rates = lambda: 0.0
-        farm.authority.service._calls = Buckets(3, service.CALLS_PER_S)
+        farm.authority.service._calls = Buckets(3, authority_service.CALLS_PER_S)
         stub = await farm.of_authority(own)
         for _ in range(3):
             await stub.Announce(Announcement())

@@ -11,19 +11,19 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("grpc")
 
 from delian.cloud.authority import migration as m
+from delian.cloud.authority.authority_settings import AuthoritySettings
 from delian.cloud.authority.daemon import AuthorityDaemon
-from delian.cloud.authority.settings import AuthoritySettings
-from delian.cloud.daemon import CloudDaemon, CloudSettings
+from delian.cloud.service.daemon import CloudDaemon, CloudSettings
 from delian.cloud.store.database import StoreInUse
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import IdentityError, Role
-from delian.core.identity.folder import IdentityFolder
-from delian.core.identity.joining import join
-from delian.core.identity.tokens import TokenBook
-from delian.core.net.broker import free_port
-from delian.core.ports import Node, Tier
-from delian.edge.machine import EdgeMachine, restore
-from delian.edge.state import EdgeState
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.authority.tokens import TokenBook
+from delian.core.node.identity.enrolment.joining import join
+from delian.core.node.identity.pki.certificates import IdentityError, Role
+from delian.core.node.identity.pki.identity_folder import IdentityFolder
+from delian.core.node.net.mqtt.broker import free_port
+from delian.core.protocol.ports import Node, Tier
+from delian.edge.protocol.edge_state import EdgeState
+from delian.edge.protocol.machine import EdgeMachine, restore
 
 STEPS = ("mark", "copy", "verify", "place", "nodes", "leave", "remove")
 

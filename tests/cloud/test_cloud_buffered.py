@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.cloud.buffered import WAVES_MAX, BufferedMachine
-from delian.cloud.buffered_table import TABLE
-from delian.cloud.staleness import staleness_weight
-from delian.cloud.state import Phase
-from delian.core.machine import IGNORE
-from delian.core.ports import (
+from delian.cloud.protocol.buffered import WAVES_MAX, BufferedMachine
+from delian.cloud.protocol.buffered_table import TABLE
+from delian.cloud.protocol.coordinator_state import Phase
+from delian.cloud.protocol.staleness import staleness_weight
+from delian.core.protocol.machine import IGNORE
+from delian.core.protocol.ports import (
     SECOND,
     CancelProgram,
     DropBlob,

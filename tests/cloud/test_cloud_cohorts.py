@@ -9,10 +9,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.cloud.cohorts import CohortsMachine
-from delian.cloud.plan import PlanError, RunPlan
-from delian.cloud.state import Phase
-from delian.core.ports import (
+from delian.cloud.protocol.cohorts import CohortsMachine
+from delian.cloud.protocol.coordinator_state import Phase
+from delian.cloud.protocol.plan import PlanError, RunPlan
+from delian.core.privacy.mechanisms import ring
+from delian.core.privacy.secagg import masks
+from delian.core.protocol.ports import (
     CancelProgram,
     Outcome,
     ProgramFinished,
@@ -20,8 +22,6 @@ from delian.core.ports import (
     RunProgram,
     Send,
 )
-from delian.core.privacy import ring
-from delian.core.secagg import masks
 from delian.core.wire.operator_pb2 import (
     BUFFERED,
     KRUM,
@@ -150,7 +150,7 @@ class TestCutting:
 
     def test_who_fits_neither_one_cohort_nor_makes_two_waits_for_the_next_round(self, monkeypatch):
         # A cohort has 10 members at most here, and each must have 6.
-        monkeypatch.setattr("delian.cloud.cohorts.MEMBERS_MAX", 10)
+        monkeypatch.setattr("delian.cloud.protocol.cohorts.MEMBERS_MAX", 10)
         secure = SecurePlan(suite=1, cohort_min=6, corrupt=0.1, dropout=0.1)
         bench = Bench(reports_min=6, secure=secure).started()
         bench.fires("rest", after=bench.timer("rest") - bench.now)

@@ -7,29 +7,29 @@ import asyncio
 import time
 
 import pytest
-from delian.cloud import errands as e
 from delian.cloud.authority.enrolment import FileRegistry
 from delian.cloud.authority.issuing import Issuing
-from delian.cloud.authority.local import LocalAuthority
-from delian.core.identity import authority_book
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import (
+from delian.cloud.authority.local_authority import LocalAuthority
+from delian.cloud.service import relay_service as e
+from delian.core.node.identity.authority import authority_book
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.authority.deny_list import DenyList
+from delian.core.node.identity.enrolment.kept_deny_list import KnownDenied
+from delian.core.node.identity.enrolment.renewal import RenewalRefused
+from delian.core.node.identity.enrolment.renewal_messages import make_ask
+from delian.core.node.identity.pki.certificates import (
     IdentityError,
     Role,
     TlsMaterial,
     certificate_request,
     new_key,
 )
-from delian.core.identity.denied import KnownDenied
-from delian.core.identity.deny_list import DenyList
-from delian.core.identity.folder import HomeAddress, IdentityFolder
-from delian.core.identity.relayed import make_ask
-from delian.core.identity.renewal import RenewalRefused
-from delian.core.net import errands as n
-from delian.core.net.switch import Switch
-from delian.core.node.codec import address
-from delian.core.node.memory import MemoryBlobs
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.node.identity.pki.identity_folder import HomeAddress, IdentityFolder
+from delian.core.node.net import relay as n
+from delian.core.node.net.switch import Switch
+from delian.core.node.storage.codec import address
+from delian.core.node.storage.memory_storage import MemoryBlobs
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire.link_pb2 import (
     DeniedAsk,
     DeniedPage,

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.cloud.state import Phase
-from delian.core.learn import metrics
-from delian.core.ports import (
+from delian.cloud.protocol.coordinator_state import Phase
+from delian.core.learning import metrics
+from delian.core.protocol.ports import (
     SECOND,
     DropBlob,
 )

@@ -11,15 +11,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.cloud.helpers import grouped
-from delian.cloud.plan import PlanError, RunPlan
-from delian.cloud.staleness import staleness_weight
-from delian.cloud.state import Attempt, Phase
-from delian.core.ports import SECOND, Ordered, Record, RunProgram, Send
-from delian.core.secagg.helper import BATCH_MAX, Helper, Helpers, Ledger, mask, masks_of
-from delian.core.secagg.identity import SimulatedIdentity
-from delian.core.secagg.logged import LogRules
-from delian.core.secagg.simulated_log import SimulatedLog, simulated_rules
+from delian.cloud.protocol.coordinator_state import Attempt, Phase
+from delian.cloud.protocol.helpers import grouped
+from delian.cloud.protocol.plan import PlanError, RunPlan
+from delian.cloud.protocol.staleness import staleness_weight
+from delian.core.privacy.secagg.helper import BATCH_MAX, Helper, Helpers, Ledger, mask, masks_of
+from delian.core.privacy.secagg.logged import LogRules
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.privacy.secagg.simulated_log import SimulatedLog, simulated_rules
+from delian.core.protocol.ports import SECOND, Ordered, Record, RunProgram, Send
 from delian.core.wire.admission_pb2 import EdgeHello
 from delian.core.wire.helper_pb2 import (
     ASKED_BEFORE,

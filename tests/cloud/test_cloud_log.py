@@ -8,13 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.cloud import certificate_log
-from delian.cloud.machine import restore
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import Role
-from delian.core.identity.log import LogError, read_head
-from delian.core.ports import Ordered, Send
-from delian.core.secagg.simulated_log import SimulatedLog
+from delian.cloud.protocol.machine import restore
+from delian.cloud.service import log_orders
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.log.log_entries import LogError, read_head
+from delian.core.node.identity.pki.certificates import Role
+from delian.core.privacy.secagg.simulated_log import SimulatedLog
+from delian.core.protocol.ports import Ordered, Send
 from delian.core.wire.secure_pb2 import Cohort
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("secure_bench.py"))))
@@ -108,8 +108,8 @@ def test_the_machine_is_told_of_each_newer_head_once(tmp_path, monkeypatch):
 
     async def run():
         with monkeypatch.context() as patched:
-            patched.setattr(certificate_log.asyncio, "sleep", pause)
-            await certificate_log.follow(authority.log, heads.append)
+            patched.setattr(log_orders.asyncio, "sleep", pause)
+            await log_orders.follow(authority.log, heads.append)
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(run())
@@ -131,8 +131,8 @@ def test_while_no_head_is_co_signed_it_warns_once(tmp_path, monkeypatch, caplog)
 
     async def run():
         with monkeypatch.context() as patched:
-            patched.setattr(certificate_log.asyncio, "sleep", pause)
-            await certificate_log.follow(Uncosigned(), pytest.fail)
+            patched.setattr(log_orders.asyncio, "sleep", pause)
+            await log_orders.follow(Uncosigned(), pytest.fail)
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(run())

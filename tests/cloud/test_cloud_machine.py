@@ -7,17 +7,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.cloud.machine import DEVICE_NUMBER_MAX, PACE_NUMBER_MAX, TABLE, Coordinator
-from delian.cloud.state import (
+from delian.cloud.protocol.coordinator_state import (
     RUNS_ACTIVE_MAX,
     RUNS_ENDED_MAX,
     CoordinatorPolicy,
     Phase,
     Serving,
 )
-from delian.core.errors import DelianError
-from delian.core.machine import IGNORE
-from delian.core.ports import (
+from delian.cloud.protocol.machine import DEVICE_NUMBER_MAX, PACE_NUMBER_MAX, TABLE, Coordinator
+from delian.core.common.errors import DelianError
+from delian.core.protocol.machine import IGNORE
+from delian.core.protocol.ports import (
     EDGES_MAX,
     SECOND,
     BlobStored,

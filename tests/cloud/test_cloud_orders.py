@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.cloud.state import Phase
-from delian.core.ports import (
+from delian.cloud.protocol.coordinator_state import Phase
+from delian.core.protocol.ports import (
     CancelProgram,
     DropBlob,
     RunProgram,

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.cloud.plan import PlanError, RunPlan
-from delian.cloud.state import Phase
-from delian.core.ports import DropBlob, RunProgram
-from delian.core.privacy import ring
+from delian.cloud.protocol.coordinator_state import Phase
+from delian.cloud.protocol.plan import PlanError, RunPlan
+from delian.core.privacy.mechanisms import ring
+from delian.core.protocol.ports import DropBlob, RunProgram
 from delian.core.wire.operator_pb2 import (
     BUFFERED,
     KRUM,

@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.cloud.plan import PlanError, RunPlan
-from delian.cloud.state import Phase
-from delian.core.ports import Outcome, ProgramFinished, ProgramStopped
-from delian.core.privacy import noising
-from delian.core.privacy.noising import Promise
-from delian.core.privacy.ring import RingPlan
-from delian.core.secagg import masks
-from delian.core.tasks import is_sane
+from delian.cloud.protocol.coordinator_state import Phase
+from delian.cloud.protocol.plan import PlanError, RunPlan
+from delian.core.privacy.mechanisms import noise_mechanism
+from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.privacy.secagg import masks
+from delian.core.privacy.task_limits import is_sane
+from delian.core.protocol.ports import Outcome, ProgramFinished, ProgramStopped
 from delian.core.wire.operator_pb2 import BUFFERED, PrivacyPlan
 from delian.core.wire.round_pb2 import PROGRAM_FAILED
 from delian.core.wire.secure_pb2 import SecurePlan
@@ -28,8 +28,8 @@ _run = _bench._bench
 
 PLAIN = RingPlan(clip=1e6, clients_max=16, dimension=3)
 PROMISE = Promise(epsilon=4.0, delta=1e-6, releases=2, survivors=8, corrupt=0.1)
-RING = noising.planned(PLAIN, PROMISE)
-CENTRAL = noising.planned(PLAIN, replace(PROMISE, central=True))
+RING = noise_mechanism.planned(PLAIN, PROMISE)
+CENTRAL = noise_mechanism.planned(PLAIN, replace(PROMISE, central=True))
 ASKED = PrivacyPlan(epsilon=4.0, delta=1e-6, corrupt=0.1)
 #: Devices let no sum be read of fewer than their noise is planned for.
 SECURE = SecurePlan(suite=1, cohort_min=8, corrupt=0.1, dropout=0.1)
@@ -152,7 +152,7 @@ def test_more_devices_than_were_counted_on_make_a_sum_cheaper():
     six = SecurePlan(suite=1, cohort_min=6, corrupt=0.1, dropout=0.1)
     for survivors in (6, 8):
         promise = replace(PROMISE, survivors=6)
-        ring = noising.planned(PLAIN, promise)
+        ring = noise_mechanism.planned(PLAIN, promise)
         bench = Bench(ring=ring, reports_min=6, secure=six).collecting()
         bench.sums(without=[*bench.one, *bench.two][survivors:]).speak().opened()
         costs.append(bench.state.budget.epsilon_spent)

@@ -10,11 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.cloud.helpers import grouped
-from delian.cloud.machine import restore
-from delian.cloud.state import Attempt, Phase
-from delian.core.ports import SECOND, Started
-from delian.core.runs import named, number_of
+from delian.cloud.protocol.coordinator_state import Attempt, Phase
+from delian.cloud.protocol.helpers import grouped
+from delian.cloud.protocol.machine import restore
+from delian.core.protocol.ports import SECOND, Started
+from delian.core.protocol.run_names import named, number_of
 from delian.core.wire.round_pb2 import EdgeSumAck, EdgeTask, RoundClosed
 from delian.core.wire.secure_pb2 import KeyBundle
 

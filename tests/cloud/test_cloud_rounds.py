@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.cloud.rounds import TABLE, RoundsMachine
-from delian.cloud.state import Phase
-from delian.core.machine import IGNORE
-from delian.core.ports import (
+from delian.cloud.protocol.coordinator_state import Phase
+from delian.cloud.protocol.rounds import TABLE, RoundsMachine
+from delian.core.protocol.machine import IGNORE
+from delian.core.protocol.ports import (
     SECOND,
     DropBlob,
     NewModel,

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.cloud import secure
-from delian.cloud.machine import Coordinator, restore
-from delian.cloud.plan import PlanError, RunPlan
-from delian.cloud.state import Phase
-from delian.core.errors import DelianError
-from delian.core.ports import (
+from delian.cloud.protocol import secure_rounds
+from delian.cloud.protocol.coordinator_state import Phase
+from delian.cloud.protocol.machine import Coordinator, restore
+from delian.cloud.protocol.plan import PlanError, RunPlan
+from delian.core.common.errors import DelianError
+from delian.core.privacy.mechanisms import ring
+from delian.core.protocol.ports import (
     SECOND,
     CancelProgram,
     Ordered,
@@ -22,7 +23,6 @@ from delian.core.ports import (
     Received,
     Started,
 )
-from delian.core.privacy import ring
 from delian.core.wire.journal_pb2 import DeniedVersion
 from delian.core.wire.operator_pb2 import RunOrder
 from delian.core.wire.round_pb2 import OUT_OF_MEMORY, EdgeTask, Flush, RoundClosed
@@ -146,7 +146,7 @@ class TestSteps:
 
     def test_what_is_more_than_a_link_holds_follows_in_a_moment(self):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(secure, "PUSH_BYTES", 1)
+            patch.setattr(secure_rounds, "PUSH_BYTES", 1)
             self.in_pieces()
 
     def in_pieces(self):

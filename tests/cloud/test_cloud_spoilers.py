@@ -7,9 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.cloud import sums
-from delian.cloud.state import Phase
-from delian.core.ports import SECOND
+from delian.cloud.protocol import edge_sums
+from delian.cloud.protocol.coordinator_state import Phase
+from delian.core.protocol.ports import SECOND
 from delian.core.wire.round_pb2 import RoundClosed
 from delian.core.wire.secure_pb2 import Cohort, Consent, KeyBundle, SealedShares, UnmaskShares
 
@@ -133,7 +133,7 @@ class TestSpoilers:
         assert 11 in bench.state.open[0].selected()
 
     def test_who_spoilt_a_sum_last_is_remembered_whatever_its_number(self, monkeypatch):
-        monkeypatch.setattr(sums, "BARRED_MAX", 3)
+        monkeypatch.setattr(edge_sums, "BARRED_MAX", 3)
         bench = self.spoilt()
         machine = bench.machine._machine(bench.state)
         for devices in ([2**40], [12], [11], [7, 5]):
@@ -142,6 +142,6 @@ class TestSpoilers:
 
     def test_a_crowd_with_high_numbers_is_kept_out_too(self):
         bench = self.spoilt()
-        crowd = list(range(10**6, 10**6 + sums.BARRED_MAX))
+        crowd = list(range(10**6, 10**6 + edge_sums.BARRED_MAX))
         bench.machine._machine(bench.state).sums.bar(crowd)
         assert bench.state.barred == crowd

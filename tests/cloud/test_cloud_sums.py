@@ -9,9 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.cloud.state import Phase
-from delian.cloud.sums import BARRED_MAX, REFUSALS_MAX
-from delian.core.ports import SECOND
+from delian.cloud.protocol.coordinator_state import Phase
+from delian.cloud.protocol.edge_sums import BARRED_MAX, REFUSALS_MAX
+from delian.core.protocol.ports import SECOND
 from delian.core.wire.round_pb2 import PROGRAM_FAILED, DeviceFailure
 
 _secure = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("secure_bench.py"))))

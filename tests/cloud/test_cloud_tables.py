@@ -7,10 +7,10 @@ import runpy
 from pathlib import Path
 
 import pytest
-from delian.cloud import buffered_table, machine, rounds
-from delian.cloud.buffered import BufferedMachine
-from delian.cloud.machine import Coordinator
-from delian.cloud.rounds import RoundsMachine
+from delian.cloud.protocol import buffered_table, machine, rounds
+from delian.cloud.protocol.buffered import BufferedMachine
+from delian.cloud.protocol.machine import Coordinator
+from delian.cloud.protocol.rounds import RoundsMachine
 
 HERE = Path(__file__).parent
 Spy = runpy.run_path(str(HERE / "run_bench.py"))["Spy"]

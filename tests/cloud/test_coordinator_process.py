@@ -19,24 +19,24 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("grpc")
 
 import grpc
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.machine import Backoff
-from delian.core.net.broker import Broker, BrokerSettings, mosquitto_path
-from delian.core.net.grpc_guard import claim
-from delian.core.net.grpc_link import GrpcUplink
-from delian.core.net.loopback import INSECURE
-from delian.core.net.mqtt_link import MqttIdentity, MqttUplink
-from delian.core.net.switch import Switch
-from delian.core.nn import Mlp, adam, sgd
-from delian.core.node.codec import address
-from delian.core.node.driver import Driver
-from delian.core.node.memory import DiskJournal, MemoryBlobs, MemoryDisk
-from delian.core.ports import MS, SECOND, Node, Ordered, Outcome, Tier
-from delian.core.privacy import ring
-from delian.core.runtime import Runtime
-from delian.core.streams import Streams
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.nn import Mlp, adam, sgd
+from delian.core.learning.runtime import Runtime
+from delian.core.node.driver.driver import Driver
+from delian.core.node.net.grpc.grpc_guard import claim
+from delian.core.node.net.grpc.grpc_link import GrpcUplink
+from delian.core.node.net.loopback import INSECURE
+from delian.core.node.net.mqtt.broker import Broker, BrokerSettings, mosquitto_path
+from delian.core.node.net.mqtt.mqtt_link import MqttIdentity, MqttUplink
+from delian.core.node.net.switch import Switch
+from delian.core.node.storage.codec import address
+from delian.core.node.storage.memory_storage import DiskJournal, MemoryBlobs, MemoryDisk
+from delian.core.privacy.mechanisms import ring
+from delian.core.protocol.machine import Backoff
+from delian.core.protocol.ports import MS, SECOND, Node, Ordered, Outcome, Tier
+from delian.core.protocol.random_streams import Streams
 from delian.core.wire.admission_pb2 import DeviceFacts, Eligibility, RetryWindow
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.journal_pb2 import Connected
@@ -49,8 +49,8 @@ from delian.core.wire.operator_pb2 import (
     WatchRequest,
 )
 from delian.core.wire.operator_pb2_grpc import OperatorStub
-from delian.device.machine import DeviceMachine
-from delian.device.state import DevicePolicy, DeviceState
+from delian.device.protocol.device_state import DevicePolicy, DeviceState
+from delian.device.protocol.machine import DeviceMachine
 
 DEVICES, ROUNDS = 4, 2
 HOME = Node(Tier.EDGE, 0)

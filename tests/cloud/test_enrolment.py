@@ -10,11 +10,15 @@ import grpc
 import pytest
 from delian.cloud.authority import enrolment as e
 from delian.cloud.authority.issuing import Issuing
-from delian.cloud.authority.local import LocalAuthority
-from delian.cloud.identity import IdentityService
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.authority_book import CERTIFICATES_MAX
-from delian.core.identity.certificates import (
+from delian.cloud.authority.local_authority import LocalAuthority
+from delian.cloud.service.identity_service import IdentityService
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.authority.authority_book import CERTIFICATES_MAX
+from delian.core.node.identity.authority.tokens import TokenBook, parse
+from delian.core.node.identity.enrolment.joining import join
+from delian.core.node.identity.enrolment.kept_deny_list import KnownDenied
+from delian.core.node.identity.enrolment.renewal import RenewalRefused, renew_call
+from delian.core.node.identity.pki.certificates import (
     IdentityError,
     Role,
     TlsMaterial,
@@ -25,14 +29,10 @@ from delian.core.identity.certificates import (
     new_key,
     server_credentials,
 )
-from delian.core.identity.denied import KnownDenied
-from delian.core.identity.folder import HomeAddress, IdentityFolder
-from delian.core.identity.joining import join
-from delian.core.identity.renewal import RenewalRefused, renew_call
-from delian.core.identity.roles import Guard
-from delian.core.identity.tokens import TokenBook, parse
-from delian.core.net.errands import DEVICE_BURST
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.node.identity.pki.identity_folder import HomeAddress, IdentityFolder
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.relay import DEVICE_BURST
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import enrolment_pb2, enrolment_pb2_grpc, link_pb2
 
 HOME = HomeAddress(CLOUD, "127.0.0.1:7400")
@@ -434,7 +434,7 @@ def test_an_expired_certificate_opens_no_connection_and_renews_nothing(tmp_path)
         request = certificate_request(key := new_key())
         then = time.time() - 40 * DAY
         issued = world.authority.issue(request, Role.DEVICE, 5, now_s=then)
-        from delian.core.identity.certificates import key_pem
+        from delian.core.node.identity.pki.certificates import key_pem
 
         material = TlsMaterial(key_pem(key), issued.chain, world.authority.pem)
         with pytest.raises(IdentityError, match="unavailable"):

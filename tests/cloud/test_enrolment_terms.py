@@ -7,11 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.cloud.trust import check_terms
-from delian.core.identity import terms as t
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import IdentityError
-from delian.core.identity.founding import publish, terms_of
+from delian.cloud.service.trust import check_terms
+from delian.core.node.identity.authority import terms as t
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.authority.founding import publish, terms_of
+from delian.core.node.identity.pki.certificates import IdentityError
 from delian.core.wire.operator_pb2 import PlanMessage
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("test_enrolment.py"))))

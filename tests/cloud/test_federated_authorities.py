@@ -12,17 +12,22 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("grpc")
 
 from delian.cloud.authority import remote
-from delian.cloud.authority.federated import Authorities
+from delian.cloud.authority.authorities import Authorities
 from delian.cloud.authority.remote import RemoteAuthority
-from delian.cloud.fleet import AHEAD_MAX, JOINING_MS, Fleet, Live
-from delian.cloud.registry import now_ms
+from delian.cloud.service.fleet_registry import AHEAD_MAX, JOINING_MS, Fleet, Live
+from delian.cloud.service.registry import now_ms
 from delian.cloud.store.database import Database
-from delian.core.errors import DelianError
-from delian.core.identity.certificates import NUMBER_BITS, IdentityError, PeerIdentity, Role
-from delian.core.identity.folder import HomeAddress, home_message
-from delian.core.identity.numbers import KeptNumbers
-from delian.core.node.codec import address
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.common.errors import DelianError
+from delian.core.node.identity.authority.issued_numbers import KeptNumbers
+from delian.core.node.identity.pki.certificates import (
+    NUMBER_BITS,
+    IdentityError,
+    PeerIdentity,
+    Role,
+)
+from delian.core.node.identity.pki.identity_folder import HomeAddress, home_message
+from delian.core.node.storage.codec import address
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire.authority_pb2 import (
     Announced,
     Announcement,

@@ -14,28 +14,32 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("grpc")
 
 import grpc
-from delian.cloud.daemon import CloudDaemon, CloudSettings
-from delian.cloud.state import CoordinatorPolicy
-from delian.core.data.rows import DataSettings
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import TlsFiles, channel_credentials, channel_options
-from delian.core.identity.folder import HomeAddress, IdentityFolder
-from delian.core.identity.joining import join
-from delian.core.identity.local import broker_files, operator_identity
-from delian.core.net.acl import mosquitto
-from delian.core.net.broker import Broker, BrokerSettings, free_port, mosquitto_path
-from delian.core.node.codec import address
-from delian.core.ports import CLOUD, Node, Tier
+from delian.cloud.protocol.coordinator_state import CoordinatorPolicy
+from delian.cloud.service.daemon import CloudDaemon, CloudSettings
+from delian.core.learning.data.rows import DataSettings
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.enrolment.joining import join
+from delian.core.node.identity.pki.certificates import (
+    TlsFiles,
+    channel_credentials,
+    channel_options,
+)
+from delian.core.node.identity.pki.identity_folder import HomeAddress, IdentityFolder
+from delian.core.node.identity.pki.local_identity import broker_files, operator_identity
+from delian.core.node.net.mqtt.broker import Broker, BrokerSettings, free_port, mosquitto_path
+from delian.core.node.net.mqtt.broker_acl import mosquitto
+from delian.core.node.storage.codec import address
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import link_pb2
 from delian.core.wire.operator_pb2 import NodeRequest, PlanMessage, RunOrder, TokenRequest
 from delian.core.wire.operator_pb2_grpc import OperatorStub
 from delian.core.wire.round_pb2 import RingPlan
-from delian.device import daemon as devices
-from delian.device.conditions import ConditionSettings
-from delian.device.limits import WorkerSettings
-from delian.edge.daemon import EdgeDaemon, EdgeSettings
-from delian.edge.machine import EdgeMachine, restore
-from delian.edge.state import EdgeState, Phase
+from delian.device.agent import daemon as devices
+from delian.device.agent.conditions import ConditionSettings
+from delian.device.agent.owner_limits import WorkerSettings
+from delian.edge.protocol.edge_state import EdgeState, Phase
+from delian.edge.protocol.machine import EdgeMachine, restore
+from delian.edge.service.daemon import EdgeDaemon, EdgeSettings
 
 EDGE, OWN = Node(Tier.EDGE, 1), Node(Tier.EDGE, 0)
 TIERS = {Tier.DEVICE: link_pb2.NODE_DEVICE, Tier.EDGE: link_pb2.NODE_EDGE}

@@ -13,18 +13,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.cloud import updates as module
-from delian.cloud.updates import LIMITS, ServerUpdates
-from delian.core.bundle import Bundle
-from delian.core.errors import DelianError
-from delian.core.ir import Builder, DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Mlp, adam, sgd
-from delian.core.node.blobs import FolderBlobs
-from delian.core.node.memory import MemoryBlobs
-from delian.core.ports import NewModel, ProgramStopped, RunProgram
-from delian.core.sandbox import landlock, walls
+from delian.cloud.service import updates as module
+from delian.cloud.service.updates import LIMITS, ServerUpdates
+from delian.core.common.errors import DelianError
+from delian.core.compiler.ir import Builder, DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.bundle import Bundle
+from delian.core.learning.nn import Mlp, adam, sgd
+from delian.core.node.sandbox import landlock, walls
+from delian.core.node.storage.blobs import FolderBlobs
+from delian.core.node.storage.memory_storage import MemoryBlobs
+from delian.core.protocol.ports import NewModel, ProgramStopped, RunProgram
 from delian.core.wire.round_pb2 import DEADLINE, OUT_OF_MEMORY, PROGRAM_FAILED
 
 HOSTILE = Path(__file__).parents[1] / "hostile_worker.py"
@@ -136,7 +136,7 @@ def taken_over(tmp_path, monkeypatch):
     (tmp_path / "scratch" / "old").write_text("")
     places = {name: str(tmp_path / name) for name in ("identity", "cache", "scratch")}
     plan = tmp_path / "plan.json"
-    command = (sys.executable, "-P", str(HOSTILE), str(plan), "delian.cloud.update_worker")
+    command = (sys.executable, "-P", str(HOSTILE), str(plan), "delian.cloud.service.update_worker")
 
     def plant(instead, with_walls=True, blob="/"):
         plan.write_text(

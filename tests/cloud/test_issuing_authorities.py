@@ -10,24 +10,24 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("grpc")
 
 import grpc
-from delian.cloud import daemon as coordinators
-from delian.cloud.authority.service import CALLS_PER_S
-from delian.cloud.authority.superior import Refused, RootAuthority, open_authority
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import (
+from delian.cloud.authority.authority_service import CALLS_PER_S
+from delian.cloud.authority.root_client import Refused, RootAuthority, open_authority
+from delian.cloud.service import daemon as coordinators
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.authority.delegation import accept_authority, request_authority
+from delian.core.node.identity.authority.superior import Away
+from delian.core.node.identity.authority.tokens import parse
+from delian.core.node.identity.enrolment.renewal import RenewalRefused, renew_call
+from delian.core.node.identity.enrolment.renewal_messages import make_ask
+from delian.core.node.identity.pki.certificates import (
     IdentityError,
     Role,
     certificate_request,
 )
-from delian.core.identity.chain import chain_of_pem
-from delian.core.identity.delegation import accept_authority, request_authority
-from delian.core.identity.folder import IdentityFolder
-from delian.core.identity.relayed import make_ask
-from delian.core.identity.renewal import RenewalRefused, renew_call
-from delian.core.identity.superior import Away
-from delian.core.identity.tokens import parse
-from delian.core.net.limits import Buckets
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.node.identity.pki.chain import chain_of_pem
+from delian.core.node.identity.pki.identity_folder import IdentityFolder
+from delian.core.node.net.message_limits import Buckets
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import link_pb2
 from delian.core.wire.authority_pb2 import (
     Announcement,

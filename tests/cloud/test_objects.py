@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("obstore")
 
-from delian.cloud import objects
-from delian.cloud.objects import NodeBlobs, ObjectBlobs, ObjectPacks
-from delian.core.errors import DelianError
-from delian.core.node.blobs import BlobError, FolderBlobs
-from delian.core.node.memory import MemoryBlobs
+from delian.cloud.service import objects
+from delian.cloud.service.objects import NodeBlobs, ObjectBlobs, ObjectPacks
+from delian.core.common.errors import DelianError
+from delian.core.node.storage.blobs import BlobError, FolderBlobs
+from delian.core.node.storage.memory_storage import MemoryBlobs
 
 SMALL = b"weights" * 100
 LARGE = bytes(range(256)) * 4 * 10_500  # more than one part

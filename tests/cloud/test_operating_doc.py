@@ -10,14 +10,15 @@ import pytest
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("prometheus_client")
 
-from delian.cli import cloud, fleet, model, run
-from delian.cloud.state import CoordinatorState
+from delian.cli.fleet import cloud_commands, fleet_commands, run_commands
+from delian.cli.programs import model_commands
+from delian.cloud.protocol.coordinator_state import CoordinatorState
+from delian.cloud.service.telemetry import Telemetry
 from delian.cloud.store.records import FACTS
-from delian.cloud.telemetry import Telemetry
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "operating.md").read_text()
-PAGE_OF_EDGES = ROOT / "edge" / "daemon.py"
+PAGE_OF_EDGES = ROOT / "edge" / "service" / "daemon.py"
 
 
 def test_every_metric_is_listed_and_every_listed_one_is_there():
@@ -40,7 +41,12 @@ def test_every_kind_of_event_is_listed():
 
 @pytest.mark.parametrize(
     ("group", "app"),
-    [("cloud", cloud.app), ("run", run.app), ("fleet", fleet.app), ("model", model.app)],
+    [
+        ("cloud", cloud_commands.app),
+        ("run", run_commands.app),
+        ("fleet", fleet_commands.app),
+        ("model", model_commands.app),
+    ],
 )
 def test_every_command_is_listed(group, app):
     named = set(re.findall(rf"`delian {group} (\w+)", PAGE.partition("## Events")[0]))

@@ -13,10 +13,10 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("grpc")
 
 import grpc
-from delian.cloud.audit import Report, verify
+from delian.cloud.service.audit import Report, verify
 from delian.cloud.store import records
-from delian.core.ports import Record
-from delian.core.privacy.noising import FAILURE, Promise, planned, release
+from delian.core.privacy.mechanisms.noise_mechanism import FAILURE, Promise, planned, release
+from delian.core.protocol.ports import Record
 from delian.core.wire.operator_pb2 import (
     CloneRequest,
     ListRequest,
@@ -72,7 +72,7 @@ def test_a_run_is_submitted_watched_paused_cloned_and_cancelled(tmp_path, bundle
 
 def test_models_of_rounds_in_quick_succession_can_all_be_fetched(tmp_path, bundle, monkeypatch):
     """A model is replaced by the next before the daemon has looked which old ones may go."""
-    monkeypatch.setattr("delian.cloud.daemon.RETIRE_EVERY_S", 3600.0)
+    monkeypatch.setattr("delian.cloud.service.daemon.RETIRE_EVERY_S", 3600.0)
 
     async def main():
         async with daemon_at(tmp_path) as daemon, calling(daemon) as call:

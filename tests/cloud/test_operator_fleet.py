@@ -12,13 +12,13 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("grpc")
 
 import grpc
-from delian.cloud.fleet import Fleet, _info
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import Role
-from delian.core.identity.folder import IdentityFolder
-from delian.core.identity.joining import join
-from delian.core.node.codec import address
-from delian.core.ports import CLOUD, Node, Received, Tier
+from delian.cloud.service.fleet_registry import Fleet, _info
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.enrolment.joining import join
+from delian.core.node.identity.pki.certificates import Role
+from delian.core.node.identity.pki.identity_folder import IdentityFolder
+from delian.core.node.storage.codec import address
+from delian.core.protocol.ports import CLOUD, Node, Received, Tier
 from delian.core.wire import link_pb2
 from delian.core.wire.admission_pb2 import EdgeHello
 from delian.core.wire.operator_pb2 import (
@@ -28,7 +28,7 @@ from delian.core.wire.operator_pb2 import (
     TokenRequest,
 )
 from delian.core.wire.operator_pb2_grpc import OperatorStub
-from delian.edge.state import Phase as EdgePhase
+from delian.edge.protocol.edge_state import Phase as EdgePhase
 from operator_bench import (
     calling,
     certified,

@@ -13,11 +13,11 @@ pytest.importorskip("grpc")
 
 import grpc
 from delian.cloud.store.database import StoreError
-from delian.core.identity.approvals import Approval, Wanted
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import Role
-from delian.core.node.codec import address
-from delian.core.ports import Node, Tier
+from delian.core.node.identity.authority.approvals import Approval, Wanted
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.pki.certificates import Role
+from delian.core.node.storage.codec import address
+from delian.core.protocol.ports import Node, Tier
 from delian.core.wire import link_pb2
 from delian.core.wire.operator_pb2 import (
     ListRequest,

@@ -10,21 +10,21 @@ import hashlib
 import grpc
 import numpy as np
 import pytest
-from delian.core.data.rows import DataSettings
-from delian.core.identity.certificates import channel_credentials, channel_options
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Mlp, adam, sgd
-from delian.core.ports import CLOUD
-from delian.core.secagg.cohort import SUITES
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.data.rows import DataSettings
+from delian.core.learning.nn import Mlp, adam, sgd
+from delian.core.node.identity.pki.certificates import channel_credentials, channel_options
+from delian.core.privacy.secagg.cohort import SUITES
+from delian.core.protocol.ports import CLOUD
 from delian.core.wire.authority_pb2 import RevokeRequest
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import PlanMessage, PutPart, SubmitRequest
 from delian.core.wire.operator_pb2_grpc import OperatorStub
-from delian.device import daemon as devices
-from delian.device.conditions import ConditionSettings
-from delian.device.limits import WorkerSettings
+from delian.device.agent import daemon as devices
+from delian.device.agent.conditions import ConditionSettings
+from delian.device.agent.owner_limits import WorkerSettings
 from organisations import NORTHS, SOUTH, SOUTHS, within
 from waiting import until
 

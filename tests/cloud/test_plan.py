@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from delian.cloud.plan import SELECTED_MAX, PlanError, RunPlan, change
-from delian.core.ports import SECOND
+from delian.cloud.protocol.plan import SELECTED_MAX, PlanError, RunPlan, change
+from delian.core.protocol.ports import SECOND
 from delian.core.wire.admission_pb2 import Requirements, RetryWindow
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import BUFFERED, SYNCHRONOUS, PlanMessage

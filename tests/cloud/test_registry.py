@@ -9,14 +9,14 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from delian.cloud.fleet import AHEAD_MAX, SEEN_EVERY_MS, Fleet, Live
-from delian.cloud.registry import NotKnown, Registry, now_ms
+from delian.cloud.service.fleet_registry import AHEAD_MAX, SEEN_EVERY_MS, Fleet, Live
+from delian.cloud.service.registry import NotKnown, Registry, now_ms
 from delian.cloud.store import records
 from delian.cloud.store.database import Database
-from delian.core.errors import DelianError
-from delian.core.identity.folder import HomeAddress
-from delian.core.node.memory import MemoryBlobs
-from delian.core.ports import CLOUD, Node, Record, Tier
+from delian.core.common.errors import DelianError
+from delian.core.node.identity.pki.identity_folder import HomeAddress
+from delian.core.node.storage.memory_storage import MemoryBlobs
+from delian.core.protocol.ports import CLOUD, Node, Record, Tier
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import ModelRequest, PlanMessage
 

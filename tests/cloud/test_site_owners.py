@@ -11,14 +11,14 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("grpc")
 
 import grpc
-from delian.cloud.daemon import CloudDaemon, CloudSettings
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import Role, channel_credentials, channel_options
-from delian.core.identity.folder import IdentityFolder
-from delian.core.identity.joining import join
-from delian.core.identity.local import operator_identity
-from delian.core.node.codec import address
-from delian.core.ports import CLOUD, Node, Tier
+from delian.cloud.service.daemon import CloudDaemon, CloudSettings
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.enrolment.joining import join
+from delian.core.node.identity.pki.certificates import Role, channel_credentials, channel_options
+from delian.core.node.identity.pki.identity_folder import IdentityFolder
+from delian.core.node.identity.pki.local_identity import operator_identity
+from delian.core.node.storage.codec import address
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import link_pb2
 from delian.core.wire.operator_pb2 import (
     AuditRequest,
@@ -28,8 +28,8 @@ from delian.core.wire.operator_pb2 import (
     TokenRequest,
 )
 from delian.core.wire.operator_pb2_grpc import OperatorStub
-from delian.edge.machine import EdgeMachine, restore
-from delian.edge.state import EdgeState
+from delian.edge.protocol.edge_state import EdgeState
+from delian.edge.protocol.machine import EdgeMachine, restore
 
 INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
 DEVICE, EDGE = link_pb2.NODE_DEVICE, link_pb2.NODE_EDGE

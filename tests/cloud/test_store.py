@@ -18,8 +18,9 @@ from delian.cloud.store import database as database_module
 from delian.cloud.store import migrate, records
 from delian.cloud.store import packs as packs_module
 from delian.cloud.store.database import Database, StoreError, StoreInUse, parse_url
-from delian.cloud.store.journal import INLINE_MAX, DatabaseJournal
-from delian.cloud.store.models import (
+from delian.cloud.store.database_journal import INLINE_MAX, DatabaseJournal
+from delian.cloud.store.packs import FolderPacks
+from delian.cloud.store.schema import (
     Base,
     EntryRow,
     EvaluationRow,
@@ -30,9 +31,8 @@ from delian.cloud.store.models import (
     RoundRow,
     RunRow,
 )
-from delian.cloud.store.packs import FolderPacks
-from delian.core.node.journal import JournalError, Tail
-from delian.core.ports import CLOUD, Node, Record, Tier
+from delian.core.node.storage.journal import JournalError, Tail
+from delian.core.protocol.ports import CLOUD, Node, Record, Tier
 from delian.core.wire.operator_pb2 import PlanMessage
 from sqlalchemy import insert, select, update
 

@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from delian.cloud.fleet import Fleet
+from delian.cloud.service.fleet_registry import Fleet
 from delian.cloud.store import commits
 from delian.cloud.store.database import Database, StoreError
 from delian.cloud.store.migrate import StoreTooNew
-from delian.core.mark import MARK_BYTES
-from delian.core.ports import Tier
+from delian.core.common.log_mark import MARK_BYTES
+from delian.core.protocol.ports import Tier
 
 LAST = 12
 

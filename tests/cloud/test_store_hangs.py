@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from delian.cloud.fleet import Fleet
+from delian.cloud.service.fleet_registry import Fleet
 from delian.cloud.store import database as database_module
 from delian.cloud.store.database import Database, StoreError
-from delian.core.ports import Tier
+from delian.core.protocol.ports import Tier
 
 
 def run(main):

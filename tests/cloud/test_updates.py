@@ -7,18 +7,18 @@ import threading
 
 import numpy as np
 import pytest
-from delian.cloud.updates import ServerUpdates
-from delian.core.bundle import Bundle
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet, Scaffold
-from delian.core.learn.aggregate.robust import Combination
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Mlp, adam, sgd
-from delian.core.node.memory import MemoryBlobs
-from delian.core.ports import NewModel, Outcome, ProgramStopped, RunProgram
-from delian.core.privacy.ring import RingPlan
-from delian.core.runtime import Runtime
-from delian.core.secagg import masks
+from delian.cloud.service.updates import ServerUpdates
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet, Scaffold
+from delian.core.learning.aggregate.robust import Combination
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.bundle import Bundle
+from delian.core.learning.nn import Mlp, adam, sgd
+from delian.core.learning.runtime import Runtime
+from delian.core.node.storage.memory_storage import MemoryBlobs
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.privacy.secagg import masks
+from delian.core.protocol.ports import NewModel, Outcome, ProgramStopped, RunProgram
 from delian.core.wire.operator_pb2 import MEDIAN
 from delian.core.wire.round_pb2 import BAD_BUNDLE, NON_FINITE, PROGRAM_FAILED
 

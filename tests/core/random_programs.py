@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from delian.core.ir import Block, Builder, DType, ListType, TensorType, Value
+from delian.core.compiler.ir import Block, Builder, DType, ListType, TensorType, Value
 from hypothesis import strategies as st
 
 F64 = TensorType(DType.F64)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core import api
-from delian.core.errors import DelianError, ProgramError
-from delian.core.ir import DType, TensorType
+from delian.core.common.errors import DelianError, ProgramError
+from delian.core.compiler import api
+from delian.core.compiler.ir import DType, TensorType
 
 X = np.array([1.0, -2.0, 3.0], np.float32)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.arrays import ALIGNMENT, aligned, distinct
+from delian.core.common.aligned_arrays import ALIGNMENT, aligned, distinct
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5), (64, 33)])

@@ -12,11 +12,9 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import bundle as bundles
-from delian.core.bundle import Bundle
-from delian.core.errors import DelianError
-from delian.core.ir import DType, TensorType
-from delian.core.learn import (
+from delian.core.common.errors import DelianError
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import (
     Classification,
     FedAvg,
     FedDyn,
@@ -27,10 +25,12 @@ from delian.core.learn import (
     SampleSet,
     Scaffold,
 )
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Mlp, adam, sgd
-from delian.core.privacy import ring
-from delian.core.runtime import Runtime
+from delian.core.learning import bundle as bundles
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.bundle import Bundle
+from delian.core.learning.nn import Mlp, adam, sgd
+from delian.core.learning.runtime import Runtime
+from delian.core.privacy.mechanisms import ring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core import learn, nn, random
-from delian.core.backends import Backend
-from delian.core.cohort import Cohort, GatheringRuntime, Member
-from delian.core.errors import DelianError
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.runtime import Runtime
+from delian.core import learning
+from delian.core.common.errors import DelianError
+from delian.core.compiler import random
+from delian.core.compiler.backends import Backend
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, Samples, SampleSet, nn
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.cohort_program import Cohort, GatheringRuntime, Member
+from delian.core.learning.runtime import Runtime
 
 CAPACITY, CLASSES = 12, 3
 
@@ -37,7 +38,7 @@ def bundle(model: str, kept: bool = False) -> Any:
 
     return build(
         Classification("cohort", init, Samples(4, 1.0)),
-        learn.Scaffold() if kept else learn.FedAvg(),
+        learning.Scaffold() if kept else learning.FedAvg(),
         data(0, CAPACITY),
         example=TensorType(DType.F32, (4, 6, 6, 1)),
         clip=10.0,

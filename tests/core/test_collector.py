@@ -8,7 +8,7 @@ import sys
 import weakref
 
 import pytest
-from delian.core.collector import unsearched
+from delian.core.common.collector import unsearched
 
 
 class Thing:
@@ -77,10 +77,10 @@ print(len(searched))
 @pytest.mark.parametrize(
     "module",
     [
-        "delian.simulations.simulate",
-        "delian.simulations.scenario_file",
-        "delian.simulations.result",
-        "delian.device.worker",
+        "delian.simulations.runs.simulate",
+        "delian.simulations.scenario.scenario_file",
+        "delian.simulations.runs.result",
+        "delian.device.agent.worker",
         "delian.cli.main",
     ],
 )
@@ -96,7 +96,7 @@ def test_what_takes_long_to_import_is_imported_without_it(module):
 
 ENDED = """
 import weakref
-from delian.core.collector import end_unsearched
+from delian.core.common.collector import end_unsearched
 
 class Cycle:
     def __init__(self):

@@ -9,9 +9,9 @@ import warnings
 
 import numpy as np
 import pytest
-from delian.core import api, debugging
-from delian.core.errors import ProgramError
-from delian.core.nn import Dense
+from delian.core.common.errors import ProgramError
+from delian.core.compiler import api, debugging
+from delian.core.learning.nn import Dense
 
 X = np.array([1.0, -2.0, 3.0], np.float32)
 STOPS = []

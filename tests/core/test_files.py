@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from delian.core.files import read_at_most, write_whole
+from delian.core.common.files import read_at_most, write_whole
 
 
 def test_a_file_has_its_content_and_its_permissions_and_nothing_is_beside_it(tmp_path):

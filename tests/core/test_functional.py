@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from delian.core import functional as ops
-from delian.core.api import compile as compile_
-from delian.core.api import grad
-from delian.core.errors import ProgramError
+from delian.core.common.errors import ProgramError
+from delian.core.compiler import ops as ops
+from delian.core.compiler.api import compile as compile_
+from delian.core.compiler.api import grad
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(2, 7, 6, 3)).astype(np.float32)

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import delian.core.backends.native as native
+import delian.core.compiler.backends.native as native
 import pytest
-from delian.core.ops import PRIMITIVES
+from delian.core.compiler.primitives import PRIMITIVES
 
 #: What .ci/run draws: each variant once.
 FILES = 6
@@ -51,7 +51,7 @@ def test_programs_of_every_primitive_are_drawn() -> None:
 
 
 def test_the_programs_of_the_short_run_need_every_header_and_every_primitive() -> None:
-    here = {path.name for path in Path(native.__file__).parent.glob("*.h")}
+    here = {path.name for path in (Path(native.__file__).parent / "c").glob("*.h")}
     headers: set[str] = set()
     primitives: set[str] = set()
     for batch in itertools.islice(search.units(list(geometry.MAKERS), 1), FILES):
@@ -88,7 +88,7 @@ def test_a_planted_error_is_found(mutant: Any, compiler: str) -> None:
 
 
 def test_every_header_says_what_bounds_its_indices() -> None:
-    for path in Path(native.__file__).parent.glob("*.h"):
+    for path in (Path(native.__file__).parent / "c").glob("*.h"):
         head = path.read_text(encoding="utf-8").split("*/", 1)[0]
         says = ("Bounds: ", "No memory is touched", "reads and writes nothing")
         assert any(text in head for text in says), path.name

@@ -6,21 +6,22 @@ import subprocess
 import sys
 
 import pytest
-from delian.core import learn, nn
+from delian.core import learning
+from delian.core.learning import nn
 
 CHECK = """
 import sys
-from delian.core.learn.aggregate import robust
-unused = ("delian.core.nn.", "delian.core.learn.algorithms.")
+from delian.core.learning.aggregate import robust
+unused = ("delian.core.learning.nn.", "delian.core.learning.algorithms.")
 assert not any(m.startswith(unused) for m in sys.modules)
-from delian.core import learn
+from delian.core import learning as learn
 assert learn.FedAvg.__name__ == "FedAvg" and "FedAvg" in vars(learn)
-assert "delian.core.learn.algorithms.scaffold" not in sys.modules
+assert "delian.core.learning.algorithms.scaffold" not in sys.modules
 assert learn.Scaffold.__module__ in sys.modules
 """
 
 
-@pytest.mark.parametrize("package", [learn, nn])
+@pytest.mark.parametrize("package", [learning, nn])
 def test_every_public_name_is_there_and_told(package):
     told = dir(package)
     for name in package.__all__:
@@ -29,7 +30,7 @@ def test_every_public_name_is_there_and_told(package):
         assert vars(package)[name] is getattr(package, name), "asked for once"
 
 
-@pytest.mark.parametrize("package", [learn, nn])
+@pytest.mark.parametrize("package", [learning, nn])
 def test_a_name_that_is_not_there_is_refused_as_any_module_would(package):
     with pytest.raises(AttributeError, match=f"'{package.__name__}' has no attribute 'nothing'"):
         _ = package.nothing

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.native import depthwise, kernels
-from delian.core.errors import VerifyError
-from delian.core.ir import Block, Builder, DType, Function, Op, TensorType, Value
-from delian.core.ops import PRIMITIVES
-from delian.core.ops.attributes import PADDING_MAX, STRIDE_MAX
-from delian.core.runtime import verify_programs
-from delian.core.verify import Limits, verify
-from delian.core.wire.ir_codec import decode_function, encode_function
+from delian.core.common.errors import VerifyError
+from delian.core.compiler.backends.native.kernels import depthwise, kernels
+from delian.core.compiler.ir import Block, Builder, DType, Function, Op, TensorType, Value
+from delian.core.compiler.ir_codec import decode_function, encode_function
+from delian.core.compiler.primitives import PRIMITIVES
+from delian.core.compiler.primitives.attributes import PADDING_MAX, STRIDE_MAX
+from delian.core.compiler.verify import Limits, verify
+from delian.core.learning.runtime import verify_programs
 
 F32, I64 = DType.F32, DType.I64
 

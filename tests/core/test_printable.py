@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from delian.core.printable import LINES, escaped, is_plain
+from delian.core.common.printable import LINES, escaped, is_plain
 
 
 @pytest.mark.parametrize("text", ["", "Alma's phone", "Zürich 3", "機器 5", "12\u202f000 · é"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from delian.core import processors
+from delian.core.common import processors
 
 
 @pytest.fixture(autouse=True)

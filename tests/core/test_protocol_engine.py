@@ -7,9 +7,9 @@ from enum import StrEnum
 
 import numpy as np
 import pytest
-from delian.core import snapshot
-from delian.core.machine import IGNORE, Backoff, Machine, index, row
-from delian.core.ports import (
+from delian.core.protocol import snapshot
+from delian.core.protocol.machine import IGNORE, Backoff, Machine, index, row
+from delian.core.protocol.ports import (
     Node,
     ProtocolError,
     Record,
@@ -19,7 +19,7 @@ from delian.core.ports import (
     Vector,
     wire_size,
 )
-from delian.core.snapshot import SnapshotError
+from delian.core.protocol.snapshot import SnapshotError
 from delian.core.wire.round_pb2 import Task, Upload
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,13 +9,13 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import learn, nn
-from delian.core.bundle import parse
-from delian.core.errors import DelianError
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.runtime import Runtime
+from delian.core import learning
+from delian.core.common.errors import DelianError
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, Samples, SampleSet, nn
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.bundle import parse
+from delian.core.learning.runtime import Runtime
 
 ROWS = np.random.default_rng(2).uniform(0, 16, (40, 64)).astype(np.float32)
 
@@ -25,7 +25,7 @@ def bundle() -> Any:
     data = SampleSet(ROWS, np.zeros(40, np.int64), np.array(40, np.int64), np.array(0, np.int64))
     return build(
         Classification("t", lambda key: nn.Mlp.init(key, 64, (64, 32), 10), Samples(8, 1 / 16)),
-        learn.FedAvg(),
+        learning.FedAvg(),
         data,
         example=TensorType(DType.F32, (8, 64)),
         clip=10.0,

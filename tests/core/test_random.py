@@ -6,9 +6,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from delian.core import random
-from delian.core.api import Static
-from delian.core.api import compile as compile_
+from delian.core.compiler import random
+from delian.core.compiler.api import Static
+from delian.core.compiler.api import compile as compile_
 
 #: Random123's known answers for threefry2x32, 20 rounds: key, counter, result.
 KNOWN = [

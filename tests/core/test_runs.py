@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from delian.core.runs import EPOCH_MAX, epoch_after, least_useful, named, number_of, shown
+from delian.core.protocol.run_names import (
+    EPOCH_MAX,
+    epoch_after,
+    least_useful,
+    named,
+    number_of,
+    shown,
+)
 
 SECOND = 10**9
 NOW = 1_790_000_000 * SECOND

@@ -7,13 +7,13 @@ from pathlib import Path
 import delian
 import numpy as np
 import pytest
-from delian.core import source_names
-from delian.core.errors import ProgramError
-from delian.core.frontend.tracing import trace
-from delian.core.ir import DType, TensorType
-from delian.core.nn import Dense
-from delian.core.user_code import load_function
-from delian.core.wire.ir_codec import decode_function, encode_function
+from delian.core.common import source_names
+from delian.core.common.errors import ProgramError
+from delian.core.common.user_code import load_function
+from delian.core.compiler.frontend.tracing import trace
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.compiler.ir_codec import decode_function, encode_function
+from delian.core.learning.nn import Dense
 
 PACKAGE = Path(delian.__file__).parent
 MODEL = """
@@ -50,9 +50,9 @@ def test_a_package_s_file_is_named_as_an_import_would(tmp_path):
 
 
 def test_delian_s_own_are_named_from_the_package_whatever_its_folder_is_called():
-    file = str(PACKAGE / "core" / "nn" / "layers.py")
+    file = str(PACKAGE / "core" / "learning" / "nn" / "layers.py")
     name = source_names.name_of(file)
-    assert name == "delian/core/nn/layers.py"
+    assert name == "delian/core/learning/nn/layers.py"
     assert source_names.path_of(name) == file
 
 
@@ -82,4 +82,4 @@ def test_a_decoded_line_of_delian_is_found_again():
     program = trace(layer, TensorType(DType.F32, (4, 3))).function
     again = decode_function(encode_function(program))
     files = {loc.file for op in again.body.ops for loc in op.locs}
-    assert str(PACKAGE / "core" / "nn" / "layers.py") in files
+    assert str(PACKAGE / "core" / "learning" / "nn" / "layers.py") in files

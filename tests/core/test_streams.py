@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from delian.core.streams import Streams, device_key
+from delian.core.protocol.random_streams import Streams, device_key
 from hypothesis import given
 from hypothesis import strategies as st
 

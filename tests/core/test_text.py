@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.errors import DelianError, Loc
-from delian.core.ir import Builder, DType, Function, ListType, Op, TensorType
-from delian.core.text import ParseError, parse_function, print_block, print_function
-from delian.core.transforms.vjp import vjp
-from delian.core.wire.ir_codec import encode_function
+from delian.core.common.errors import DelianError, Loc
+from delian.core.compiler.ir import Builder, DType, Function, ListType, Op, TensorType
+from delian.core.compiler.ir_codec import encode_function
+from delian.core.compiler.text import ParseError, parse_function, print_block, print_function
+from delian.core.compiler.transforms.vjp import vjp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -12,9 +12,10 @@ import traceback
 
 import numpy as np
 import pytest
-from delian.core import api, user_code
-from delian.core.errors import DelianError
-from delian.core.user_code import load_function
+from delian.core.common import user_code
+from delian.core.common.errors import DelianError
+from delian.core.common.user_code import load_function
+from delian.core.compiler import api
 
 ONE = "def f(x):\n    return x + 1\n"
 TWO = ONE.replace("1", "2")
@@ -162,7 +163,13 @@ def test_its_sources_are_the_user_s_own(tmp_path, on_path):
     found = user_code.sources()
     assert str(file) in found and str(on_path / "helping_too.py") in found
     assert all(len(found[str(p)]) == 64 for p in (file, on_path / "helping_too.py"))
-    modules = ("json", "numpy", "delian", "delian.core.user_code", "delian.simulations.study")
+    modules = (
+        "json",
+        "numpy",
+        "delian",
+        "delian.core.common.user_code",
+        "delian.simulations.runs.study",
+    )
     others = [getattr(sys.modules.get(name), "__file__", None) for name in modules]
     assert not found.keys() & {*others}
 

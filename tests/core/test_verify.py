@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.errors import Loc, VerifyError
-from delian.core.ir import Block, Builder, DType, Function, ListType, Op, TensorType, Value
-from delian.core.verify import Limits, verify
+from delian.core.common.errors import Loc, VerifyError
+from delian.core.compiler.ir import Block, Builder, DType, Function, ListType, Op, TensorType, Value
+from delian.core.compiler.verify import Limits, verify
 
 F32 = TensorType(DType.F32, (3,))
 

@@ -132,8 +132,8 @@ def _with_static(program: programs.Program) -> tuple[dict[str, Any], frozenset[i
 
 def _outcome(program: programs.Program, backend: Any, static: frozenset[int]) -> dict[str, Any]:
     import delian as dl
-    from delian.core.errors import DelianError, ProgramError
-    from delian.core.traced import flatten
+    from delian.core.common.errors import DelianError, ProgramError
+    from delian.core.compiler.traced import flatten
 
     want_args = copy.deepcopy(program.args)
     random.seed(1)
@@ -221,7 +221,7 @@ def gradient_difference(program: programs.Program, known: frozenset[int]) -> str
     finite differences of two steps.
     """
     import delian as dl
-    from delian.core.errors import DelianError
+    from delian.core.common.errors import DelianError
 
     args = program.args
     places = [

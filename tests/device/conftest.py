@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.core.bundle import Bundle
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Algorithm, Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Mlp, sgd
-from delian.core.ports import RunProgram
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Algorithm, Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.bundle import Bundle
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.protocol.ports import RunProgram
 from delian.core.wire.round_pb2 import RingPlan
 
 CAPACITY, FEATURES, CLASSES = 24, 4, 3

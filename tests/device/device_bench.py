@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from delian.core.ports import (
+from delian.core.privacy.secagg import masks
+from delian.core.privacy.secagg.client import ClientSession, ClientState
+from delian.core.privacy.secagg.client import Phase as SessionPhase
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity, simulated_coordinator
+from delian.core.privacy.secagg.server import ServerSession, ServerState
+from delian.core.privacy.secagg.signed_task import sign
+from delian.core.protocol.ports import (
     BlobStored,
     Node,
     Outcome,
@@ -15,13 +21,7 @@ from delian.core.ports import (
     Started,
     Tier,
 )
-from delian.core.secagg import masks
-from delian.core.secagg.client import ClientSession, ClientState
-from delian.core.secagg.client import Phase as SessionPhase
-from delian.core.secagg.identity import SimulatedIdentity, simulated_coordinator
-from delian.core.secagg.server import ServerSession, ServerState
-from delian.core.secagg.signed_task import sign
-from delian.core.streams import Streams
+from delian.core.protocol.random_streams import Streams
 from delian.core.wire.admission_pb2 import (
     Accept,
     DeviceFacts,
@@ -38,8 +38,8 @@ from delian.core.wire.round_pb2 import (
     UploadAck,
 )
 from delian.core.wire.secure_pb2 import KeyBundle, SecurePlan
-from delian.device.machine import DeviceMachine, DeviceState
-from delian.device.state import DevicePolicy
+from delian.device.protocol.device_state import DevicePolicy
+from delian.device.protocol.machine import DeviceMachine, DeviceState
 
 EDGE = Node(Tier.EDGE, 2)
 BUNDLE, WEIGHTS = b"b" * 32, b"w" * 32

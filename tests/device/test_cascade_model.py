@@ -10,20 +10,19 @@ import threading
 import numpy as np
 import pytest
 from delian.cli.main import app
-from delian.core import nn
-from delian.core.cascade.hard_examples import CloudOnly, EdgeOnly, Threshold, hard
-from delian.core.errors import DelianError
-from delian.core.identity.roles import Guard
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.net.grpc_server import GrpcHub
-from delian.core.net.switch import Switch
-from delian.core.ports import Node, Tier
-from delian.core.runtime import Runtime
-from delian.core.subgraphs.hosting import PartsHost
-from delian.core.subgraphs.programs import Model
-from delian.device.cascade import CascadeModel
+from delian.core.common.errors import DelianError
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet, nn
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.runtime import Runtime
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.switch import Switch
+from delian.core.placement.cascade.hard_examples import CloudOnly, EdgeOnly, Threshold, hard
+from delian.core.placement.subgraphs.part_programs import Model
+from delian.core.placement.subgraphs.parts_host import PartsHost
+from delian.core.protocol.ports import Node, Tier
+from delian.device.serving.cascade_model import CascadeModel
 from typer.testing import CliRunner
 
 READY_S = 120.0

@@ -9,15 +9,15 @@ import dataclasses
 
 import numpy as np
 import pytest
-from delian.core.data.sources import DataSettings
-from delian.core.learn import Ditto
-from delian.core.nn import sgd
-from delian.core.ports import Outcome, ProgramStopped
+from delian.core.learning import Ditto
+from delian.core.learning.data.sources import DataSettings
+from delian.core.learning.nn import sgd
+from delian.core.protocol.ports import Outcome, ProgramStopped
 from delian.core.wire.round_pb2 import BAD_BUNDLE
-from delian.device import kept
-from delian.device.limits import WorkerSettings
-from delian.device.personal import PersonalStore
-from delian.device.runner import WorkerRunner
+from delian.device.agent import client_state_file
+from delian.device.agent.owner_limits import WorkerSettings
+from delian.device.agent.personal_model import PersonalStore
+from delian.device.agent.runner import WorkerRunner
 
 
 @pytest.fixture
@@ -50,14 +50,14 @@ def test_a_state_is_kept_from_round_to_round_and_attempts_count_once(ditto, npz_
 
     later = dataclasses.replace(ditto, weights=ditto.keep((ditto.made.weights + 0.1).tobytes()))
     first, again = run_all(runner, [ditto.program(ticket=1), ditto.program(ticket=2)])
-    once = kept.Kept.parse(file.read_bytes(), size)
+    once = client_state_file.Kept.parse(file.read_bytes(), size)
     np.testing.assert_array_equal(first.vector, again.vector)
     np.testing.assert_array_equal(once.before, ditto.made.weights)  # Ditto begins at the shared one
     assert once.on == ditto.weights and np.any(once.after != once.before)
 
     runner = WorkerRunner(settings(npz_file), later.path, kept=folder)
     assert isinstance(run_all(runner, [later.program(ticket=3)])[0], Outcome)
-    twice = kept.Kept.parse(file.read_bytes(), size)
+    twice = client_state_file.Kept.parse(file.read_bytes(), size)
     assert twice.on == later.weights
     np.testing.assert_array_equal(twice.before, once.after)
 
@@ -82,7 +82,7 @@ def test_a_damaged_state_is_begun_anew(ditto, npz_file, tmp_path):
     runner = WorkerRunner(settings(npz_file), ditto.path, kept=folder)
     assert isinstance(run_all(runner, [ditto.program()])[0], Outcome)
     size = sum(leaf.size for leaf in ditto.made.manifest.client_state)
-    assert kept.Kept.parse(file.read_bytes(), size).on == ditto.weights
+    assert client_state_file.Kept.parse(file.read_bytes(), size).on == ditto.weights
 
 
 def test_no_more_than_a_few_states_are_kept(ditto, npz_file, tmp_path):

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from delian.core.errors import DelianError
-from delian.device.conditions import (
+from delian.core.common.errors import DelianError
+from delian.device.agent.conditions import (
     ConditionSettings,
     Watch,
     default_interfaces,

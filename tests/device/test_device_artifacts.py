@@ -7,13 +7,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from delian.core.backends.native import artifact, toolchain
-from delian.core.backends.native.build import build_for
-from delian.core.backends.native.targets import find_target
-from delian.core.data.sources import DataSettings
-from delian.core.ports import Outcome
-from delian.device.limits import WorkerSettings
-from delian.device.runner import WorkerRunner
+from delian.core.compiler.backends.native.toolchain import artifact, toolchain
+from delian.core.compiler.backends.native.toolchain.targets import find_target
+from delian.core.learning.data.sources import DataSettings
+from delian.core.learning.export.artifact_build import build_for
+from delian.core.protocol.ports import Outcome
+from delian.device.agent.owner_limits import WorkerSettings
+from delian.device.agent.runner import WorkerRunner
 
 
 @pytest.fixture
@@ -79,7 +79,12 @@ def test_a_device_with_an_artifact_imports_little_and_takes_nothing_from_its_own
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert trained(blobs, "python:owners_rows:read", [built]).finite
     seen = set((tmp_path / "seen").read_text().split("\n"))
-    assert "delian.core.backends.native.program" in seen
+    assert "delian.core.compiler.backends.native.program" in seen
     heavy = {"_hashlib", "asyncio", "bz2", "decimal", "logging", "lzma", "subprocess", "tempfile"}
-    ours = {"core.backends.native.emit", "core.data.omniglot_drawings", "core.learn", "core.passes"}
-    assert not seen & (heavy | {f"delian.{name}" for name in ours})
+    ours = {
+        "core.compiler.backends.native.emit",
+        "core.learning.data.omniglot_drawings",
+        "core.learning.algorithm_registry",
+        "core.compiler.passes",
+    }
+    assert seen & (heavy | {f"delian.{name}" for name in ours}) == set()

@@ -10,14 +10,14 @@ import sys
 import numpy as np
 import pytest
 from delian.cli.config import load
-from delian.cli.device import device_settings
+from delian.cli.fleet.device_commands import device_settings
 from delian.cli.main import app
-from delian.core.errors import DelianError
-from delian.core.identity.authority import Authority
-from delian.core.identity.founding import publish
-from delian.core.identity.local import operator_identity
-from delian.device.conditions import read_consent
-from delian.device.personal import Judgement, PersonalStore
+from delian.core.common.errors import DelianError
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.authority.founding import publish
+from delian.core.node.identity.pki.local_identity import operator_identity
+from delian.device.agent.conditions import read_consent
+from delian.device.agent.personal_model import Judgement, PersonalStore
 from typer.testing import CliRunner
 
 

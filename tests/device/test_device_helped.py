@@ -8,10 +8,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.cli.device import trust_of
+from delian.cli.fleet.device_commands import trust_of
 from delian.cli.settings import MasksConfig
-from delian.core.errors import DelianError
-from delian.core.ports import (
+from delian.core.common.errors import DelianError
+from delian.core.privacy.secagg.client import Policy
+from delian.core.privacy.secagg.helper import Helper, Ledger, Trust, masks_of
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.protocol.ports import (
     SECOND,
     BlobStored,
     Outcome,
@@ -20,9 +23,6 @@ from delian.core.ports import (
     Started,
     TimerFired,
 )
-from delian.core.secagg.client import Policy
-from delian.core.secagg.helper import Helper, Ledger, Trust, masks_of
-from delian.core.secagg.identity import SimulatedIdentity
 from delian.core.wire.helper_pb2 import HELP_GIVEN, HelpPart, HelpRequest
 from delian.core.wire.round_pb2 import (
     BELOW_FLOOR,
@@ -34,8 +34,8 @@ from delian.core.wire.round_pb2 import (
     UploadAck,
 )
 from delian.core.wire.secure_pb2 import MaskSeeds, SecurePlan
-from delian.device.machine import restore
-from delian.device.state import DevicePolicy, DeviceState, Phase
+from delian.device.protocol.device_state import DevicePolicy, DeviceState, Phase
+from delian.device.protocol.machine import restore
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("device_bench.py"))))
 VECTOR, ROUND = _bench.VECTOR, {"run": 1, "round": 1, "attempt": 1}

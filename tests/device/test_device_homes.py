@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.core.ports import (
+from delian.core.protocol.ports import (
     CLOUD,
     MS,
     SECOND,
@@ -37,7 +37,7 @@ from delian.core.wire.admission_pb2 import (
 from delian.core.wire.journal_pb2 import Conditions, Drain, Homes
 from delian.core.wire.link_pb2 import NODE_CLOUD, NODE_DEVICE, NODE_EDGE, Address
 from delian.core.wire.round_pb2 import PROGRAM_FAILED, Failure, RoundClosed, UploadAck
-from delian.device.machine import DeviceState, Phase, restore
+from delian.device.protocol.machine import DeviceState, Phase, restore
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("device_bench.py"))))
 BUNDLE = _bench.BUNDLE

@@ -9,18 +9,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.core.identity.log import sign_head
-from delian.core.identity.log_copy import FORK_FILE
-from delian.core.node.known_log import keep_fork
-from delian.core.ports import Ordered, Record
-from delian.core.secagg.client import Policy
-from delian.core.secagg.logged import LogHead, ServedLog, update_from
-from delian.core.secagg.simulated_log import SimulatedLog, simulated_rules
+from delian.core.node.identity.log.log_copy import FORK_FILE
+from delian.core.node.identity.log.log_entries import sign_head
+from delian.core.node.service.known_log import keep_fork
+from delian.core.privacy.secagg.client import Policy
+from delian.core.privacy.secagg.logged import LogHead, ServedLog, update_from
+from delian.core.privacy.secagg.simulated_log import SimulatedLog, simulated_rules
+from delian.core.protocol.ports import Ordered, Record
 from delian.core.wire.log_pb2 import Checkpoint, LogUpdate
 from delian.core.wire.round_pb2 import NOT_IN_COHORT
 from delian.core.wire.secure_pb2 import KeyBundle
-from delian.device.machine import restore
-from delian.device.state import DevicePolicy, Phase
+from delian.device.protocol.device_state import DevicePolicy, Phase
+from delian.device.protocol.machine import restore
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("device_bench.py"))))
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.core.machine import IGNORE
-from delian.core.ports import (
+from delian.core.protocol.machine import IGNORE
+from delian.core.protocol.ports import (
     CLOUD,
     MS,
     SECOND,
@@ -28,8 +28,8 @@ from delian.core.ports import (
     StoreBlob,
     TimerFired,
 )
-from delian.core.runs import named
-from delian.core.streams import device_key
+from delian.core.protocol.random_streams import device_key
+from delian.core.protocol.run_names import named
 from delian.core.wire.admission_pb2 import (
     NO_WORK,
     POOL_FULL,
@@ -55,7 +55,7 @@ from delian.core.wire.round_pb2 import (
     Upload,
     UploadAck,
 )
-from delian.device.machine import TABLE, DeviceMachine, DeviceState, Phase, restore
+from delian.device.protocol.machine import TABLE, DeviceMachine, DeviceState, Phase, restore
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("device_bench.py"))))
 BUNDLE = _bench.BUNDLE

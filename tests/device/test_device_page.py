@@ -6,9 +6,9 @@ import re
 import runpy
 from dataclasses import fields
 
-from delian.core.data.rows import RowType
-from delian.core.data.sources import DataSettings, open_source
-from delian.device.limits import WorkerSettings
+from delian.core.learning.data.rows import RowType
+from delian.core.learning.data.sources import DataSettings, open_source
+from delian.device.agent.owner_limits import WorkerSettings
 
 
 def test_the_sensors_example_gives_a_source(checkout, tmp_path, monkeypatch):

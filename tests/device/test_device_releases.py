@@ -9,14 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.core.ports import Record
-from delian.core.privacy import accounting, noising
-from delian.core.privacy.ring import RingPlan
-from delian.core.secagg.client import Policy
+from delian.core.privacy.mechanisms import accountant, noise_mechanism
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.privacy.secagg.client import Policy
+from delian.core.protocol.ports import Record
 from delian.core.wire.round_pb2 import BELOW_FLOOR, Failure, Upload
 from delian.core.wire.secure_pb2 import SecurePlan
-from delian.device.machine import DevicePolicy, Phase, restore
-from delian.device.releases import Cap, Releases, cost_of
+from delian.device.protocol.machine import DevicePolicy, Phase, restore
+from delian.device.protocol.releases import Cap, Releases, cost_of
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "device_bench.py")))
 Bench, make_task, sign = _bench.Bench, _bench.make_task, _bench.sign
@@ -58,9 +58,9 @@ def test_noise_that_was_planned_for_the_floor_is_taken():
 def test_the_cost_is_that_of_the_weakest_sum_that_the_device_allows():
     task, floor = noised(), Policy()
     ring = RingPlan.of(task.ring)
-    assert cost_of(task, floor) == noising.release(ring, 9, 0.1)
-    assert cost_of(task, Policy(cohort_min=10)) == noising.release(ring, 10, 0.1)
-    assert cost_of(task, Policy(corrupt=0.3)) == noising.release(ring, 9, 0.3)
+    assert cost_of(task, floor) == noise_mechanism.release(ring, 9, 0.1)
+    assert cost_of(task, Policy(cohort_min=10)) == noise_mechanism.release(ring, 10, 0.1)
+    assert cost_of(task, Policy(corrupt=0.3)) == noise_mechanism.release(ring, 9, 0.3)
     assert cost_of(task, Policy(corrupt=0.95)) is None, "no honest device's noise need be there"
     assert cost_of(noised(0, central=True), floor) is None
     assert cost_of(make_task(secure=_bench.SECURE), floor) is None
@@ -72,12 +72,12 @@ def test_releases_of_several_runs_add_up_and_an_attempt_counts_once():
     for run, attempt in ((1, 1), (1, 1), (1, 2), (2, 1)):
         account.charge(noised(run=run, attempt=attempt), cost)
     assert account.bounded == 3 and account.unbounded == 0
-    expected = accounting.composed([cost] * 3)
+    expected = accountant.composed([cost] * 3)
     assert account.epsilon(1e-6) == pytest.approx(
-        accounting.epsilon_of(expected, 1e-6 - 3 * noising.FAILURE)
+        accountant.epsilon_of(expected, 1e-6 - 3 * noise_mechanism.FAILURE)
     )
     assert account.epsilon(1e-6) < account.epsilon(1e-6, cost) < 4 * account.epsilon(1e-6)
-    assert Releases().epsilon(1e-6) == 0.0 and math.isinf(account.epsilon(noising.FAILURE))
+    assert Releases().epsilon(1e-6) == 0.0 and math.isinf(account.epsilon(noise_mechanism.FAILURE))
 
 
 def test_an_update_that_leaves_is_charged_and_survives_a_restart():

@@ -9,7 +9,10 @@ import runpy
 from pathlib import Path
 from types import SimpleNamespace
 
-from delian.core.ports import (
+from delian.core.privacy.secagg.client import Policy
+from delian.core.privacy.secagg.logged import update_from
+from delian.core.privacy.secagg.simulated_log import SimulatedLog, simulated_rules
+from delian.core.protocol.ports import (
     CLOUD,
     BlobStored,
     Node,
@@ -23,9 +26,6 @@ from delian.core.ports import (
     Tier,
     TimerFired,
 )
-from delian.core.secagg.client import Policy
-from delian.core.secagg.logged import update_from
-from delian.core.secagg.simulated_log import SimulatedLog, simulated_rules
 from delian.core.wire.admission_pb2 import (
     DRAINING,
     EDGE_FULL,
@@ -42,8 +42,8 @@ from delian.core.wire.journal_pb2 import Conditions, Connected, DeniedVersion, H
 from delian.core.wire.link_pb2 import NODE_EDGE, Address
 from delian.core.wire.round_pb2 import COUNTED, EVALUATE, LATE, TRAIN, RoundClosed, UploadAck
 from delian.core.wire.secure_pb2 import Cohort, SecurePlan, Survivors
-from delian.device.machine import DeviceMachine, restore
-from delian.device.state import DevicePolicy
+from delian.device.protocol.device_state import DevicePolicy
+from delian.device.protocol.machine import DeviceMachine, restore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

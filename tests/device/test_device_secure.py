@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.core.ports import (
+from delian.core.privacy.secagg.client import Policy
+from delian.core.protocol.ports import (
     SECOND,
     BlobStored,
     CancelProgram,
@@ -27,7 +28,6 @@ from delian.core.ports import (
     Tier,
     TimerFired,
 )
-from delian.core.secagg.client import Policy
 from delian.core.wire.admission_pb2 import CheckIn, DeviceFacts, Eligibility
 from delian.core.wire.journal_pb2 import Conditions, DeniedVersion
 from delian.core.wire.round_pb2 import (
@@ -54,8 +54,8 @@ from delian.core.wire.secure_pb2 import (
     Survivors,
     UnmaskShares,
 )
-from delian.device.machine import restore
-from delian.device.state import SECRETS, DevicePolicy, DeviceState, Phase
+from delian.device.protocol.device_state import SECRETS, DevicePolicy, DeviceState, Phase
+from delian.device.protocol.machine import restore
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("device_bench.py"))))
 Bench = _bench.Bench

@@ -7,12 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.core.ports import SECOND, Record
-from delian.core.secagg.identity import SimulatedIdentity, simulated_coordinator
-from delian.core.secagg.signed_task import CLOCK_ERROR_S, sign
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity, simulated_coordinator
+from delian.core.privacy.secagg.signed_task import CLOCK_ERROR_S, sign
+from delian.core.protocol.ports import SECOND, Record
 from delian.core.wire.round_pb2 import EVALUATE, TASK_NOT_SIGNED, Failure
 from delian.core.wire.secure_pb2 import KeyBundle
-from delian.device.machine import Phase
+from delian.device.protocol.machine import Phase
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "device_bench.py")))
 SECURE, Bench, make_task = _bench.SECURE, _bench.Bench, _bench.make_task

@@ -6,16 +6,16 @@ import asyncio
 from types import SimpleNamespace
 
 import numpy as np
-from delian.cli.device import device_settings
+from delian.cli.fleet.device_commands import device_settings
 from delian.cli.settings import Config
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import Role, TlsMaterial
-from delian.core.identity.folder import HomeAddress, IdentityFolder
-from delian.core.identity.founding import publish
-from delian.core.identity.terms import published
-from delian.core.ports import Node, Tier
-from delian.core.secagg.client import ClientState
-from delian.device.daemon import _Agent
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.authority.founding import publish
+from delian.core.node.identity.authority.terms import published
+from delian.core.node.identity.pki.certificates import Role, TlsMaterial
+from delian.core.node.identity.pki.identity_folder import HomeAddress, IdentityFolder
+from delian.core.privacy.secagg.client import ClientState
+from delian.core.protocol.ports import Node, Tier
+from delian.device.agent.daemon import _Agent
 
 
 class Running:

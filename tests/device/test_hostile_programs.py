@@ -13,12 +13,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.core.data.sources import DataSettings
-from delian.core.node.blobs import FolderBlobs
-from delian.core.ports import Outcome
-from delian.core.sandbox import walls
-from delian.device.limits import WorkerSettings
-from delian.device.runner import WorkerRunner
+from delian.core.learning.data.sources import DataSettings
+from delian.core.node.sandbox import walls
+from delian.core.node.storage.blobs import FolderBlobs
+from delian.core.protocol.ports import Outcome
+from delian.device.agent.owner_limits import WorkerSettings
+from delian.device.agent.runner import WorkerRunner
 
 HOSTILE = Path(__file__).parents[1] / "hostile_worker.py"
 _hostile = SimpleNamespace(**runpy.run_path(str(HOSTILE)))
@@ -51,7 +51,7 @@ def attempt(small_bundle, tmp_path_factory):
         places = {name: str(root / name) for name in ("identity", "cache", "scratch")}
         blob = str(blobs.path(names[1]))
         plan.write_text(json.dumps({**places, "blob": blob, "walls": with_walls, "instead": "try"}))
-        command = (sys.executable, "-P", str(HOSTILE), str(plan), "delian.device.worker")
+        command = (sys.executable, "-P", str(HOSTILE), str(plan), "delian.device.agent.worker")
         settings = WorkerSettings(data=DataSettings(str(root / "rows.npz")), backend="reference")
         runner = WorkerRunner(settings, blobs.path, command=command)
         ring = _program_of(small_bundle)
@@ -65,7 +65,7 @@ def attempt(small_bundle, tmp_path_factory):
 
 
 def _program_of(bundle):
-    from delian.core.ports import RunProgram
+    from delian.core.protocol.ports import RunProgram
     from delian.core.wire.round_pb2 import RingPlan
 
     manifest = bundle.manifest

@@ -17,12 +17,12 @@ import time
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.errors import DelianError
-from delian.core.runtime import Runtime
-from delian.core.sandbox import frames, landlock, seccomp
-from delian.device import inference
-from delian.device.inference import InferenceServer, PersonalModel, ask
-from delian.device.personal import Judgement, NoModelError, PersonalStore
+from delian.core.common.errors import DelianError
+from delian.core.learning.runtime import Runtime
+from delian.core.node.sandbox import frames, landlock, seccomp
+from delian.device.agent.personal_model import Judgement, NoModelError, PersonalStore
+from delian.device.serving import inference
+from delian.device.serving.inference import InferenceServer, PersonalModel, ask
 
 X = np.random.default_rng(5).normal(size=(5, 4)).astype(np.float32)
 
@@ -242,7 +242,13 @@ def test_the_server_is_a_process_that_ends_when_told(store, blobs, tmp_path, bac
     monkeypatch.setenv("DELIAN_CACHE_PART", "workers")
     serve_model(store, blobs, 1.0)
     path = tmp_path / "s"
-    command = [sys.executable, "-m", "delian.device.inference", str(store.folder), str(path)]
+    command = [
+        sys.executable,
+        "-m",
+        "delian.device.serving.inference",
+        str(store.folder),
+        str(path),
+    ]
     with subprocess.Popen([*command, "--backend", backend]) as process:
         deadline = time.monotonic() + 120
         while not path.exists() and time.monotonic() < deadline:
@@ -265,7 +271,7 @@ def test_the_server_reads_no_file_of_the_device_but_its_models(tmp_path, monkeyp
     code = """
 import sys
 from pathlib import Path
-from delian.device.inference import _confine
+from delian.device.serving.inference import _confine
 root = Path(sys.argv[1])
 _confine(root / "personal", ())
 print((root / "personal" / "file").read_text())
@@ -295,7 +301,7 @@ def test_the_server_opens_no_socket_but_accepts_on_its_own(tmp_path, monkeypatch
     code = """
 import os, socket, sys
 from pathlib import Path
-from delian.device.inference import _confine
+from delian.device.serving.inference import _confine
 root = Path(sys.argv[1])
 inner, outer = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
 inner.bind(str(root / "s"))

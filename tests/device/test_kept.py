@@ -7,9 +7,9 @@ import stat
 
 import numpy as np
 import pytest
-from delian.core.errors import DelianError
-from delian.device import kept
-from delian.device.kept import Kept
+from delian.core.common.errors import DelianError
+from delian.device.agent import client_state_file
+from delian.device.agent.client_state_file import Kept
 
 A, B = b"a" * 32, b"b" * 32
 ONE, TWO = np.array([1.0, -2.0], np.float32), np.array([3.0, 4.0], np.float32)
@@ -22,7 +22,7 @@ def test_another_attempt_from_the_same_weights_begins_where_the_first_did():
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
-    path, states = tmp_path / "bundle.kept", kept.KeptStates(tmp_path)
+    path, states = tmp_path / "bundle.kept", client_state_file.KeptStates(tmp_path)
     assert states.read("bundle") == b""
     states.write("bundle", RECORD.to_bytes())
     back = Kept.parse(states.read("bundle"), 2)
@@ -53,4 +53,4 @@ def test_another_models_state_is_not_taken_for_this_ones():
 
 
 def test_weights_are_named_as_their_blob_is():
-    assert kept.digest_of(TWO) == hashlib.sha256(TWO.astype("<f4").tobytes()).digest()
+    assert client_state_file.digest_of(TWO) == hashlib.sha256(TWO.astype("<f4").tobytes()).digest()

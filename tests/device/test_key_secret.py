@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from delian.core.errors import DelianError
-from delian.device.key_secret import FILE, SECRET_BYTES, SIMULATED, key_secret
+from delian.core.common.errors import DelianError
+from delian.device.agent.key_secret import FILE, SECRET_BYTES, SIMULATED, key_secret
 
 
 def test_a_device_draws_it_once(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.errors import DelianError
-from delian.device.personal import Judgement, NoModelError, PersonalStore, stamp
+from delian.core.common.errors import DelianError
+from delian.device.agent.personal_model import Judgement, NoModelError, PersonalStore, stamp
 
 
 def judged(after: float, present: float | None = None, count: float = 5.0) -> Judgement:

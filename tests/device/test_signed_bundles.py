@@ -8,20 +8,20 @@ import logging
 import time
 
 import pytest
-from delian.core.data.sources import DataSettings
-from delian.core.errors import DelianError
-from delian.core.identity import artifact_keys as keys
-from delian.core.identity.manifest import ArtifactError, raw
-from delian.core.identity.terms import made
-from delian.core.ports import Outcome, ProgramStopped
+from delian.core.common.errors import DelianError
+from delian.core.learning.data.sources import DataSettings
+from delian.core.node.identity.artifacts import artifact_keys as keys
+from delian.core.node.identity.artifacts.manifest import ArtifactError, raw
+from delian.core.node.identity.authority.terms import made
+from delian.core.protocol.ports import Outcome, ProgramStopped
 from delian.core.wire.artifact_pb2 import ArtifactLimits
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.enrolment_pb2 import FederationTerms
 from delian.core.wire.round_pb2 import NOT_SIGNED, OUT_OF_MEMORY, Task
 from delian.core.wire.secure_pb2 import SecurePlan
-from delian.device.artifacts import Gate, gate_of, read_root
-from delian.device.limits import WorkerSettings
-from delian.device.runner import WorkerRunner
+from delian.device.agent.artifact_gate import Gate, gate_of, read_root
+from delian.device.agent.owner_limits import WorkerSettings
+from delian.device.agent.runner import WorkerRunner
 
 NOW = 1_800_000_000
 SECURE = SecurePlan(suite=1, cohort_min=10, corrupt=0.1, dropout=0.1)

@@ -11,22 +11,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from delian.cli.main import app
-from delian.core import nn
-from delian.core.errors import DelianError
-from delian.core.identity.roles import Guard
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.net.grpc_server import GrpcHub
-from delian.core.net.switch import Switch
-from delian.core.placement.cut import Cut
-from delian.core.placement.graph import depends
-from delian.core.placement.links import LinkProfile
-from delian.core.placement.plan import Piece, PlacementPlan
-from delian.core.ports import Node, Tier
-from delian.core.subgraphs.hosting import PartsHost
-from delian.core.subgraphs.programs import Model
-from delian.device.split import SplitModel, SplitSettings
+from delian.core.common.errors import DelianError
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet, nn
+from delian.core.learning.build.bundle_builder import build
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.switch import Switch
+from delian.core.placement.cut.cut import Cut
+from delian.core.placement.cut.link_model import LinkProfile
+from delian.core.placement.cut.placement_plan import Piece, PlacementPlan
+from delian.core.placement.cut.value_graph import depends
+from delian.core.placement.subgraphs.part_programs import Model
+from delian.core.placement.subgraphs.parts_host import PartsHost
+from delian.core.protocol.ports import Node, Tier
+from delian.device.serving.split_model import SplitModel, SplitSettings
 from typer.testing import CliRunner
 
 REFERENCE = SplitSettings(backend="reference")
@@ -102,7 +101,7 @@ def slow(monkeypatch):
     def measure(self, program):
         return 1.0 if program.function.name == "infer" else 1e-4
 
-    monkeypatch.setattr("delian.core.subgraphs.programs.Programs.measure", measure)
+    monkeypatch.setattr("delian.core.placement.subgraphs.part_programs.Programs.measure", measure)
 
 
 def test_batches_of_any_length_are_answered_as_the_program_answers_them(bundle, plan, monkeypatch):

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.core.data.sources import DataSettings
-from delian.core.errors import DelianError
-from delian.core.learn import FedAvg
-from delian.core.nn import sgd
-from delian.core.ports import Outcome, ProgramStopped
-from delian.core.privacy import ring
-from delian.core.runtime import Runtime
-from delian.core.sandbox import landlock
+from delian.core.common.errors import DelianError
+from delian.core.learning import FedAvg
+from delian.core.learning.data.sources import DataSettings
+from delian.core.learning.nn import sgd
+from delian.core.learning.runtime import Runtime
+from delian.core.node.sandbox import landlock
+from delian.core.privacy.mechanisms import ring
+from delian.core.protocol.ports import Outcome, ProgramStopped
 from delian.core.wire.round_pb2 import (
     BAD_BUNDLE,
     DEADLINE,
@@ -29,9 +29,9 @@ from delian.core.wire.round_pb2 import (
     OUT_OF_MEMORY,
     PROGRAM_FAILED,
 )
-from delian.device.limits import WorkerSettings
-from delian.device.personal import PersonalStore
-from delian.device.runner import WorkerRunner
+from delian.device.agent.owner_limits import WorkerSettings
+from delian.device.agent.personal_model import PersonalStore
+from delian.device.agent.runner import WorkerRunner
 
 
 def run(coroutine):
@@ -390,11 +390,11 @@ AGENT = """
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from delian.core.data.sources import DataSettings
-from delian.core.ports import RunProgram
+from delian.core.learning.data.sources import DataSettings
+from delian.core.protocol.ports import RunProgram
 from delian.core.wire.round_pb2 import RingPlan
-from delian.device.limits import WorkerSettings
-from delian.device.runner import WorkerRunner
+from delian.device.agent.owner_limits import WorkerSettings
+from delian.device.agent.runner import WorkerRunner
 
 async def main():
     given = WorkerSettings(data=DataSettings({source!r}), backend="reference")

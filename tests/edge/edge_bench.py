@@ -5,7 +5,11 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from delian.core.ports import (
+from delian.core.privacy.secagg.helper import Helper, Helpers, mask
+from delian.core.privacy.secagg.logged import LogRules
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity, simulated_coordinator
+from delian.core.privacy.secagg.signed_task import sign
+from delian.core.protocol.ports import (
     CLOUD,
     BlobStored,
     Node,
@@ -17,10 +21,6 @@ from delian.core.ports import (
     Tier,
     TimerFired,
 )
-from delian.core.secagg.helper import Helper, Helpers, mask
-from delian.core.secagg.identity import SimulatedIdentity, simulated_coordinator
-from delian.core.secagg.logged import LogRules
-from delian.core.secagg.signed_task import sign
 from delian.core.wire.admission_pb2 import CheckIn, DeviceFacts, Eligibility, Pace
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.helper_pb2 import HelpPart, HelpRequest
@@ -37,8 +37,8 @@ from delian.core.wire.round_pb2 import (
     UploadAck,
 )
 from delian.core.wire.secure_pb2 import MaskSeeds
-from delian.edge.machine import EdgeMachine
-from delian.edge.state import EdgePolicy, EdgeState, Stage
+from delian.edge.protocol.edge_state import EdgePolicy, EdgeState, Stage
+from delian.edge.protocol.machine import EdgeMachine
 
 COORDINATOR = simulated_coordinator(1)
 BUNDLE, WEIGHTS = b"b" * 32, b"w" * 32

@@ -15,22 +15,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.core.data.fit import fit
-from delian.core.data.rows import DataSettings, Rows
-from delian.core.identity.artifact_keys import OnlineFolder, RootFolder
-from delian.core.identity.folder import HomeAddress
-from delian.core.identity.roles import Guard
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet, metrics
-from delian.core.learn.build.bundle_builder import build
-from delian.core.net.grpc_server import GrpcHub
-from delian.core.net.loopback import INSECURE
-from delian.core.net.switch import Switch
-from delian.core.nn import Mlp, sgd
-from delian.core.node.blobs import FolderBlobs
-from delian.core.ports import CLOUD, Node, Received, Tier
-from delian.core.runtime import Runtime
-from delian.core.streams import device_key
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet, metrics
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.data.fit import fit
+from delian.core.learning.data.rows import DataSettings, Rows
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.learning.runtime import Runtime
+from delian.core.node.identity.artifacts.artifact_keys import OnlineFolder, RootFolder
+from delian.core.node.identity.pki.identity_folder import HomeAddress
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.loopback import INSECURE
+from delian.core.node.net.switch import Switch
+from delian.core.node.storage.blobs import FolderBlobs
+from delian.core.protocol.ports import CLOUD, Node, Received, Tier
+from delian.core.protocol.random_streams import device_key
 from delian.core.wire.admission_pb2 import EdgeHello, Pace, RetryWindow
 from delian.core.wire.blob_pb2 import BlobRef, FetchBlob
 from delian.core.wire.round_pb2 import (
@@ -45,15 +45,15 @@ from delian.core.wire.round_pb2 import (
     RoundClosed,
     Task,
 )
-from delian.device import daemon as device_daemon
-from delian.device.conditions import ConditionSettings
-from delian.device.daemon import DeviceSettings, read_status
-from delian.device.inference import ask
-from delian.device.key_secret import key_secret
-from delian.device.limits import WorkerSettings
-from delian.device.state import DevicePolicy
-from delian.edge import daemon as edge_daemon
-from delian.edge.daemon import EdgeSettings
+from delian.device.agent import daemon as device_daemon
+from delian.device.agent.conditions import ConditionSettings
+from delian.device.agent.daemon import DeviceSettings, read_status
+from delian.device.agent.key_secret import key_secret
+from delian.device.agent.owner_limits import WorkerSettings
+from delian.device.protocol.device_state import DevicePolicy
+from delian.device.serving.inference import ask
+from delian.edge.service import daemon as edge_daemon
+from delian.edge.service.daemon import EdgeSettings
 
 EDGE, DEVICE = Node(Tier.EDGE, 1), Node(Tier.DEVICE, 7)
 KEY = b"8 bytes!"
@@ -428,9 +428,9 @@ def test_an_edge_keeps_its_incarnation_until_its_disk_is_wiped(made, tmp_path):
 DEVICE_PROCESS = """
 import asyncio, json, sys
 from pathlib import Path
-from delian.cli.device import device_settings
+from delian.cli.fleet.device_commands import device_settings
 from delian.cli.config import load
-from delian.device.daemon import serve
+from delian.device.agent.daemon import serve
 flags = json.loads(sys.argv[1])
 settings = device_settings(load(None, {}, flags, folder=Path(sys.argv[2])).config.device)
 asyncio.run(serve(settings, ready=lambda facts: print(json.dumps(facts), flush=True)))

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.core.machine import IGNORE
-from delian.core.ports import CLOUD, MS, SECOND, Ordered, Record, Send, SetTimer, Started
-from delian.core.secagg.identity import SimulatedIdentity
-from delian.core.secagg.signed_task import sign
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.privacy.secagg.signed_task import sign
+from delian.core.protocol.machine import IGNORE
+from delian.core.protocol.ports import CLOUD, MS, SECOND, Ordered, Record, Send, SetTimer, Started
 from delian.core.wire.admission_pb2 import Accept
 from delian.core.wire.blob_pb2 import FetchBlob
 from delian.core.wire.journal_pb2 import Forget
@@ -29,9 +29,9 @@ from delian.core.wire.round_pb2 import (
     RoundClosed,
     Upload,
 )
-from delian.edge.collection import TABLE, Collection
-from delian.edge.machine import restore
-from delian.edge.state import PARTS_OUT_MAX, Stage
+from delian.edge.protocol.collection import TABLE, Collection
+from delian.edge.protocol.edge_state import PARTS_OUT_MAX, Stage
+from delian.edge.protocol.machine import restore
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("edge_bench.py"))))
 BUNDLE = _bench.BUNDLE

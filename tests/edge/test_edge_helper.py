@@ -9,11 +9,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import Role, TlsMaterial
-from delian.core.identity.denied import page_of
-from delian.core.identity.folder import HomeAddress, IdentityFolder
-from delian.core.ports import (
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.enrolment.kept_deny_list import page_of
+from delian.core.node.identity.pki.certificates import Role, TlsMaterial
+from delian.core.node.identity.pki.identity_folder import HomeAddress, IdentityFolder
+from delian.core.privacy.secagg.helper import Helpers, masks_of
+from delian.core.privacy.secagg.logged import update_from
+from delian.core.privacy.secagg.simulated_log import SimulatedLog, simulated_rules
+from delian.core.protocol.ports import (
     CLOUD,
     SECOND,
     Ordered,
@@ -26,9 +29,6 @@ from delian.core.ports import (
     Send,
     Started,
 )
-from delian.core.secagg.helper import Helpers, masks_of
-from delian.core.secagg.logged import update_from
-from delian.core.secagg.simulated_log import SimulatedLog, simulated_rules
 from delian.core.wire.admission_pb2 import EdgeHello
 from delian.core.wire.helper_pb2 import (
     ASKED_BEFORE,
@@ -41,10 +41,10 @@ from delian.core.wire.helper_pb2 import (
 from delian.core.wire.journal_pb2 import DeniedVersion, Forget
 from delian.core.wire.log_pb2 import LogUpdate
 from delian.core.wire.round_pb2 import COUNTED, OUT_OF_MEMORY, REFUSED, EdgeSum, Upload, UploadAck
-from delian.edge.daemon import EdgeDaemon, EdgeSettings
-from delian.edge.machine import restore
-from delian.edge.masks import MaskSums
-from delian.edge.state import HELPING_MAX
+from delian.edge.protocol.edge_state import HELPING_MAX
+from delian.edge.protocol.machine import restore
+from delian.edge.service.daemon import EdgeDaemon, EdgeSettings
+from delian.edge.service.mask_sums import MaskSums
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("edge_bench.py"))))
 Bench, helper, help_request = _bench.Bench, _bench.helper, _bench.help_request

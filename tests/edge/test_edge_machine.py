@@ -7,10 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.core.machine import IGNORE
-from delian.core.net.limits import TRACEPARENT_MAX
-from delian.core.node.codec import envelope_bytes
-from delian.core.ports import (
+from delian.core.node.net.message_limits import TRACEPARENT_MAX
+from delian.core.node.storage.codec import envelope_bytes
+from delian.core.protocol.machine import IGNORE
+from delian.core.protocol.ports import (
     CLOUD,
     SECOND,
     BlobStored,
@@ -56,9 +56,9 @@ from delian.core.wire.secure_pb2 import (
     UnmaskRequest,
     UnmaskShares,
 )
-from delian.edge import machine
-from delian.edge.machine import TABLE, EdgeMachine, restore
-from delian.edge.state import BUNDLES_KEPT, CLOSED_PER_RUN, COLLECTIONS_MAX, Phase
+from delian.edge.protocol import machine
+from delian.edge.protocol.edge_state import BUNDLES_KEPT, CLOSED_PER_RUN, COLLECTIONS_MAX, Phase
+from delian.edge.protocol.machine import TABLE, EdgeMachine, restore
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("edge_bench.py"))))
 BUNDLE = _bench.BUNDLE

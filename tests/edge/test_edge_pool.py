@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.core.ports import (
+from delian.core.protocol.ports import (
     CLOUD,
     MS,
     RETRY_MS_MAX,

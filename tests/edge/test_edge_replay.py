@@ -11,7 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-from delian.core.ports import (
+from delian.core.privacy.secagg.logged import prove, update_from
+from delian.core.privacy.secagg.simulated_log import SimulatedLog, simulated_rules
+from delian.core.protocol.ports import (
     CLOUD,
     MS,
     SECOND,
@@ -28,8 +30,6 @@ from delian.core.ports import (
     Tier,
     TimerFired,
 )
-from delian.core.secagg.logged import prove, update_from
-from delian.core.secagg.simulated_log import SimulatedLog, simulated_rules
 from delian.core.wire.admission_pb2 import Pace, Requirements
 from delian.core.wire.blob_pb2 import Blob, FetchBlob
 from delian.core.wire.journal_pb2 import DeniedVersion, Drain, Forget
@@ -45,9 +45,9 @@ from delian.core.wire.round_pb2 import (
     Upload,
 )
 from delian.core.wire.secure_pb2 import Cohort, Consent
-from delian.edge.collection import Collection
-from delian.edge.machine import EdgeMachine, restore
-from delian.edge.state import EdgePolicy, EdgeState, Phase
+from delian.edge.protocol.collection import Collection
+from delian.edge.protocol.edge_state import EdgePolicy, EdgeState, Phase
+from delian.edge.protocol.machine import EdgeMachine, restore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -9,9 +9,9 @@ import sys
 import threading
 
 import pytest
-from delian.core.errors import DelianError
-from delian.edge import outbox as module
-from delian.edge.outbox import Outbox, Priority
+from delian.core.common.errors import DelianError
+from delian.edge.service import outbox as module
+from delian.edge.service.outbox import Outbox, Priority
 
 
 class Clock:
@@ -88,7 +88,7 @@ def test_what_was_put_survives_a_kill(tmp_path):
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from delian.edge.outbox import Outbox\n"
+        "from delian.edge.service.outbox import Outbox\n"
         "box = Outbox(Path(sys.argv[1]))\n"
         "for i in range(20):\n"
         "    assert box.put(b'%02d' % i, 1)\n"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire.admission_pb2 import EdgeHello
 from delian.core.wire.blob_pb2 import FetchBlob
 from delian.core.wire.round_pb2 import EdgeProgress, EdgeSum
-from delian.edge import outlink as module
-from delian.edge.outbox import Outbox
-from delian.edge.outlink import OutboxLink
+from delian.edge.service import outlink as module
+from delian.edge.service.outbox import Outbox
+from delian.edge.service.outlink import OutboxLink
 
 EDGE = Node(Tier.EDGE, 3)
 

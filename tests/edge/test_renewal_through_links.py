@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from delian.cloud.authority.enrolment import FileRegistry
 from delian.cloud.authority.issuing import Issuing
-from delian.cloud.authority.local import LocalAuthority
-from delian.cloud.errands import IdentityErrands
-from delian.core.data.rows import DataSettings
-from delian.core.identity.authority import LIFE_S, Authority, issue_to
-from delian.core.identity.certificates import (
+from delian.cloud.authority.local_authority import LocalAuthority
+from delian.cloud.service.relay_service import IdentityErrands
+from delian.core.learning.data.rows import DataSettings
+from delian.core.node.identity.authority.authority import LIFE_S, Authority, issue_to
+from delian.core.node.identity.enrolment.kept_deny_list import KnownDenied, page_of
+from delian.core.node.identity.enrolment.renewal import RenewalRefused
+from delian.core.node.identity.pki.certificates import (
     Role,
     TlsFiles,
     TlsMaterial,
@@ -25,26 +27,24 @@ from delian.core.identity.certificates import (
     new_key,
     server_credentials,
 )
-from delian.core.identity.denied import KnownDenied, page_of
-from delian.core.identity.folder import HomeAddress, IdentityFolder
-from delian.core.identity.renewal import RenewalRefused
-from delian.core.identity.roles import Guard
-from delian.core.net import acl
-from delian.core.net.broker import Broker, BrokerSettings, mosquitto_path
-from delian.core.net.grpc_server import GrpcHub
-from delian.core.net.mqtt_link import MqttHub, MqttIdentity
-from delian.core.net.switch import Switch
-from delian.core.node import uplinks
-from delian.core.node.hosting import Who
-from delian.core.node.memory import MemoryBlobs
-from delian.core.node.uplinks import LIST_FRESH_S, Uplinks
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.node.identity.pki.identity_folder import HomeAddress, IdentityFolder
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.mqtt import broker_acl
+from delian.core.node.net.mqtt.broker import Broker, BrokerSettings, mosquitto_path
+from delian.core.node.net.mqtt.mqtt_link import MqttHub, MqttIdentity
+from delian.core.node.net.switch import Switch
+from delian.core.node.service import uplinks
+from delian.core.node.service.hosting import Who
+from delian.core.node.service.uplinks import LIST_FRESH_S, Uplinks
+from delian.core.node.storage.memory_storage import MemoryBlobs
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire.admission_pb2 import CheckIn, Eligibility
-from delian.device import daemon as device_daemon
-from delian.device.conditions import ConditionSettings
-from delian.device.daemon import DeviceSettings
-from delian.device.limits import WorkerSettings
-from delian.edge.daemon import EdgeDaemon, EdgeSettings
+from delian.device.agent import daemon as device_daemon
+from delian.device.agent.conditions import ConditionSettings
+from delian.device.agent.daemon import DeviceSettings
+from delian.device.agent.owner_limits import WorkerSettings
+from delian.edge.service.daemon import EdgeDaemon, EdgeSettings
 
 DEVICE, EDGE, EDGE_0 = Node(Tier.DEVICE, 5), Node(Tier.EDGE, 3), Node(Tier.EDGE, 0)
 
@@ -94,7 +94,7 @@ class Farm:
             (files.authority, self.authority.pem),
         ):
             path.write_bytes(part)
-        rules = acl.mosquitto("farm", range(1, 9))
+        rules = broker_acl.mosquitto("farm", range(1, 9))
         broker = Broker(BrokerSettings(port=0, tls=files, acl=rules, kind="mosquitto"))
         await broker.start()
         self.closing.push_async_callback(broker.close)
@@ -248,9 +248,9 @@ def test_an_edge_that_starts_again_lets_a_revoked_device_go(tmp_path, told):
 
 def test_the_coordinator_s_daemon_takes_errands(tmp_path, monkeypatch):
     pytest.importorskip("sqlalchemy")
-    from delian.cli.cloud import gatherer
-    from delian.cloud import daemon as cloud_daemon
-    from delian.cloud.daemon import CloudDaemon, CloudSettings
+    from delian.cli.fleet.cloud_commands import gatherer
+    from delian.cloud.service import daemon as cloud_daemon
+    from delian.cloud.service.daemon import CloudDaemon, CloudSettings
 
     monkeypatch.setattr(cloud_daemon, "DENIED_S", 0.1)
 

@@ -12,10 +12,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
-from delian.core.errors import DelianError
-from delian.core.identity import log
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import (
+from delian.core.common.errors import DelianError
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.log import log_entries
+from delian.core.node.identity.pki.certificates import (
     ISSUED,
     NUMBER_BITS,
     Role,
@@ -24,9 +24,9 @@ from delian.core.identity.certificates import (
     subject_of,
     uri_of,
 )
-from delian.core.identity.chain import Chain, chain_of_pem, read_chain
-from delian.core.identity.intermediate import facts_of, issuing_certificate, read_issuing
-from delian.core.identity.root import key_usage
+from delian.core.node.identity.pki.chain import Chain, chain_of_pem, read_chain
+from delian.core.node.identity.pki.intermediate import facts_of, issuing_certificate, read_issuing
+from delian.core.node.identity.pki.root_certificate import key_usage
 
 _SEQUENCE, _BIT_STRING = 0x30, 0x03
 _KEY = new_key()
@@ -92,7 +92,7 @@ def _read_signed(data: bytes) -> object:
     assert (identity.federation, identity.authority, identity.site) == ("farm", 3, "north")
     assert identity.tier in ISSUED
     chain.check_time(time.time())
-    log.entry_of(chain.leaf)
+    log_entries.entry_of(chain.leaf)
     return identity
 
 

@@ -27,37 +27,36 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from delian.cloud import audit
-from delian.cloud.machine import Coordinator
-from delian.cloud.machine import restore as restore_cloud
-from delian.cloud.plan import RunPlan
-from delian.cloud.state import CoordinatorState
-from delian.core import bundle
-from delian.core.backends.native import artifact
-from delian.core.disclosure.interface import ports_of
-from delian.core.errors import DelianError
-from delian.core.identity import (
-    approvals,
-    certificates,
-    deny_list,
-    manifest,
-    relayed,
-    terms,
-    tokens,
-)
-from delian.core.identity.artifact_keys import Seen
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.aggregate import chains
-from delian.core.learn.build.bundle_builder import build
-from delian.core.net import seal, topics
-from delian.core.nn import Mlp, sgd
-from delian.core.node import codec
-from delian.core.node.memory import MemoryDisk
-from delian.core.node.segments import Segments
-from delian.core.parse import parse_function
-from delian.core.ports import (
+from delian.cloud.protocol.coordinator_state import CoordinatorState
+from delian.cloud.protocol.machine import Coordinator
+from delian.cloud.protocol.machine import restore as restore_cloud
+from delian.cloud.protocol.plan import RunPlan
+from delian.cloud.service import audit
+from delian.core.common.errors import DelianError
+from delian.core.compiler import ir_codec
+from delian.core.compiler.backends.native.toolchain import artifact
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.compiler.parse import parse_function
+from delian.core.compiler.verify import verify
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet, bundle
+from delian.core.learning.aggregate import chains
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.disclosure.interface import ports_of
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.node.identity.artifacts import manifest
+from delian.core.node.identity.artifacts.artifact_keys import Seen
+from delian.core.node.identity.authority import approvals, deny_list, terms, tokens
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.enrolment import renewal_messages
+from delian.core.node.identity.pki import certificates
+from delian.core.node.net.mqtt import seal, topics
+from delian.core.node.sandbox import frames
+from delian.core.node.storage import codec
+from delian.core.node.storage.memory_storage import MemoryDisk
+from delian.core.node.storage.segments import Segments
+from delian.core.privacy.mechanisms import sparse
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.protocol.ports import (
     CLOUD,
     SECOND,
     Event,
@@ -69,26 +68,21 @@ from delian.core.ports import (
     Tier,
     TimerFired,
 )
-from delian.core.privacy import sparse
-from delian.core.privacy.ring import RingPlan
-from delian.core.sandbox import frames
-from delian.core.streams import Streams
-from delian.core.verify import verify
+from delian.core.protocol.random_streams import Streams
 from delian.core.wire import (
     admission_pb2,
     artifact_pb2,
     blob_pb2,
     enrolment_pb2,
-    ir_codec,
     link_pb2,
     operator_pb2,
     round_pb2,
 )
-from delian.device.machine import DeviceMachine, DeviceState
-from delian.device.machine import restore as restore_device
-from delian.device.state import DevicePolicy
-from delian.edge.machine import EdgeMachine, EdgeState
-from delian.edge.machine import restore as restore_edge
+from delian.device.protocol.device_state import DevicePolicy
+from delian.device.protocol.machine import DeviceMachine, DeviceState
+from delian.device.protocol.machine import restore as restore_device
+from delian.edge.protocol.machine import EdgeMachine, EdgeState
+from delian.edge.protocol.machine import restore as restore_edge
 from google.protobuf.message import DecodeError
 
 BODY_BYTES_MAX = 1 << 16
@@ -363,7 +357,7 @@ def _ports(data: bytes) -> object:
 
 
 @cache
-def _renewal() -> tuple[x509.Certificate, relayed.Asked, bytes, bytes]:
+def _renewal() -> tuple[x509.Certificate, renewal_messages.Asked, bytes, bytes]:
     """A CA's certificate, a renewal as it was read, the ask and its answer."""
     with tempfile.TemporaryDirectory() as folder:
         authority = Authority.create(Path(folder) / "ca", "example")
@@ -375,15 +369,15 @@ def _renewal() -> tuple[x509.Certificate, relayed.Asked, bytes, bytes]:
             )
         )
         request = certificates.certificate_request(certificates.new_key())
-        ask = relayed.make_ask(device, request)
-        asked = relayed.read_ask(ask, authority.certificate)
-        answer = relayed.make_answer(cloud, asked, None, "revoked")
+        ask = renewal_messages.make_ask(device, request)
+        asked = renewal_messages.read_ask(ask, authority.certificate)
+        answer = renewal_messages.make_answer(cloud, asked, None, "revoked")
         encoded = ask.SerializeToString(), answer.SerializeToString()
         return authority.certificate, asked, *encoded
 
 
 def _read_renewal(data: bytes) -> object:
-    asked = relayed.read_ask(link_pb2.RenewalAsk.FromString(data), _renewal()[0])
+    asked = renewal_messages.read_ask(link_pb2.RenewalAsk.FromString(data), _renewal()[0])
     certificates.requested_key(asked.request)
     assert asked.identity.node == asked.node
     return asked.claim_hash
@@ -391,7 +385,7 @@ def _read_renewal(data: bytes) -> object:
 
 def _read_renewed(data: bytes) -> object:
     ask = link_pb2.RenewalAsk.FromString(_renewal()[2])
-    return relayed.read_answer(link_pb2.RenewalAnswer.FromString(data), ask, _renewal()[0])
+    return renewal_messages.read_answer(link_pb2.RenewalAnswer.FromString(data), ask, _renewal()[0])
 
 
 @cache

@@ -10,12 +10,13 @@ from functools import cache
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from delian.core.errors import DelianError
-from delian.core.identity import log, log_copy, log_tree
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import Role
-from delian.core.identity.log_file import LogFile
-from delian.core.identity.witness import Witness
+from delian.core.common import merkle_tree
+from delian.core.common.errors import DelianError
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.log import log_copy, log_entries
+from delian.core.node.identity.log.log_file import LogFile
+from delian.core.node.identity.log.witness import Witness
+from delian.core.node.identity.pki.certificates import Role
 from delian.core.wire.log_pb2 import CosignAsk, LogAsk, LogPage, LogUpdate
 from google.protobuf.message import DecodeError
 
@@ -37,7 +38,7 @@ def _authority() -> tuple[tempfile.TemporaryDirectory[str], Authority]:
 @cache
 def _update() -> bytes:
     update = _authority()[1].log.update(3, NOW)
-    update.checkpoint.cosignatures.append(log.cosign(_WITNESS, update.checkpoint.head))
+    update.checkpoint.cosignatures.append(log_entries.cosign(_WITNESS, update.checkpoint.head))
     return update.SerializeToString()
 
 
@@ -47,12 +48,12 @@ def _read_update(data: bytes) -> object:
     """
     authority = _authority()[1]
     update = LogUpdate.FromString(data)
-    known = log.LogHead("example", 3, NOW, authority.log.tree.root(3))
+    known = log_entries.LogHead("example", 3, NOW, authority.log.tree.root(3))
     with contextlib.suppress(DelianError):
-        log.verify_head(update.checkpoint, authority.certificate, "example")
-    log.cosigned(update.checkpoint, [_WITNESS.public_key().public_bytes_raw()])
-    head = log.read_head(update.checkpoint.head)
-    log.check_update(known, update, head)
+        log_entries.verify_head(update.checkpoint, authority.certificate, "example")
+    log_entries.cosigned(update.checkpoint, [_WITNESS.public_key().public_bytes_raw()])
+    head = log_entries.read_head(update.checkpoint.head)
+    log_entries.check_update(known, update, head)
     return head
 
 
@@ -60,7 +61,7 @@ def _read_proof(data: bytes) -> object:
     """A batch proof of the leaves that the first byte names, in a tree of six."""
     tree = _authority()[1].log.tree
     chosen = [i for i in range(6) if data[:1] and data[0] >> i & 1]
-    root = log_tree.root_of({i: tree.leaf(i) for i in chosen}, 6, data[1:])
+    root = merkle_tree.root_of({i: tree.leaf(i) for i in chosen}, 6, data[1:])
     good = data[1:] == tree.inclusion(chosen, 6)
     assert (root == tree.root(6)) is good
     return root
@@ -119,7 +120,7 @@ def _evidence() -> list[bytes]:
 DECODERS: dict[str, tuple[Callable[[bytes], object], Callable[[], list[bytes]], tuple]] = {
     "log update": (_read_update, lambda: [_update()], _REFUSED),
     "log proof": (_read_proof, _proofs, _REFUSED),
-    "log entry": (log.read_entry, lambda: _authority()[1].log.file.entries(0, 2), _REFUSED),
+    "log entry": (log_entries.read_entry, lambda: _authority()[1].log.file.entries(0, 2), _REFUSED),
     "log page": (
         _read_page,
         lambda: [_authority()[1].log.page(LogAsk(), NOW).SerializeToString()],

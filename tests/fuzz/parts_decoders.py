@@ -17,30 +17,30 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from delian.cli.quantise import rows_of
-from delian.core.errors import DelianError
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Samples
-from delian.core.nn import Mlp, sgd
-from delian.core.parse import parse_function
-from delian.core.placement.costs import op_seconds
-from delian.core.placement.cut import Cut, CutError
-from delian.core.placement.graph import depends
-from delian.core.placement.links import LinkProfile
-from delian.core.placement.plan import Piece, PlacementPlan
-from delian.core.placement.profile import NodeProfile, Sample
-from delian.core.placement.split import Port, check, split
-from delian.core.placement.wires import WireError
-from delian.core.random import key
-from delian.core.split_training.step_bundle import StepBundle
-from delian.core.subgraphs import codec
-from delian.core.subgraphs.frames.enveloped import _Visit
-from delian.core.subgraphs.frames.service import Line
-from delian.core.subgraphs.frames.stream import FrameStream, StreamError, Whole
-from delian.core.subgraphs.limits import HELD_BYTES_PER_PEER
-from delian.core.subgraphs.machines.server import Server, ServerSettings
-from delian.core.subgraphs.programs import Model, Prepared, Programs
-from delian.core.subgraphs.serving import ServingDriver
+from delian.cli.programs.quantise_commands import rows_of
+from delian.core.common.errors import DelianError
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.compiler.parse import parse_function
+from delian.core.compiler.random import key
+from delian.core.learning import Classification, Samples
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.placement.cut.costs import op_seconds
+from delian.core.placement.cut.cut import Cut, CutError
+from delian.core.placement.cut.link_model import LinkProfile
+from delian.core.placement.cut.placement_plan import Piece, PlacementPlan
+from delian.core.placement.cut.profile import NodeProfile, Sample
+from delian.core.placement.cut.program_split import Port, check, split
+from delian.core.placement.cut.value_graph import depends
+from delian.core.placement.cut.wire_formats import WireError
+from delian.core.placement.split_training.step_bundle import StepBundle
+from delian.core.placement.subgraphs import request_codec
+from delian.core.placement.subgraphs.frames.enveloped import _Visit
+from delian.core.placement.subgraphs.frames.stream import FrameStream, StreamError, Whole
+from delian.core.placement.subgraphs.frames.stream_service import Line
+from delian.core.placement.subgraphs.machines.part_server import Server, ServerSettings
+from delian.core.placement.subgraphs.part_programs import Model, Prepared, Programs
+from delian.core.placement.subgraphs.part_server_driver import ServingDriver
+from delian.core.placement.subgraphs.request_limits import HELD_BYTES_PER_PEER
 from delian.core.wire.subgraph_pb2 import (
     SubgraphCancel,
     SubgraphChunk,
@@ -51,7 +51,7 @@ from delian.core.wire.subgraph_pb2 import (
     SubgraphProbed,
     SubgraphTaken,
 )
-from delian.simulations.links_over_time import read_trace
+from delian.simulations.placement.links_over_time import read_trace
 from google.protobuf.message import DecodeError
 
 FUNCTION = parse_function("""
@@ -183,25 +183,25 @@ def _joined(frames: list[SubgraphFrame]) -> bytes:
 
 def request() -> bytes:
     values = {3: np.ones((4, 8), np.float32), 7: np.zeros(5, np.bool_)}
-    return codec.request_bytes(1, 2, codec.tensors_of(values, PORTS), 100)
+    return request_codec.request_bytes(1, 2, request_codec.tensors_of(values, PORTS), 100)
 
 
 def replies() -> list[bytes]:
     values = {3: np.ones((4, 8), np.float32), 7: np.zeros(5, np.bool_)}
-    return [codec.reply_bytes(1, 2, 0, codec.tensors_of(values, PORTS), 17)]
+    return [request_codec.reply_bytes(1, 2, 0, request_codec.tensors_of(values, PORTS), 17)]
 
 
 def _values(tensors: Any) -> object:
-    values = codec.values_of(tensors, PORTS)
+    values = request_codec.values_of(tensors, PORTS)
     for port in PORTS:  # what was taken can be decoded
-        array = codec.array_of(values, port)
+        array = request_codec.array_of(values, port)
         assert array.shape == port.type.shape and array.dtype == port.type.dtype.numpy
     return values
 
 
 def read_reply(data: bytes) -> object:
-    said = codec.reply_of(data)
-    codec.link_of(said)
+    said = request_codec.reply_of(data)
+    request_codec.link_of(said)
     return _values(said.outputs)
 
 
@@ -287,10 +287,10 @@ def visits() -> list[bytes]:
         tier=1,
     )
     port = Port(3, TensorType(DType.F32, (4, 8)), "i8")
-    tensors = codec.tensors_of({3: np.ones((4, 8), np.float32)}, [port])
+    tensors = request_codec.tensors_of({3: np.ones((4, 8), np.float32)}, [port])
     frames = [SubgraphFrame(open=opening)]
     for sequence in (1, 2):
-        content = codec.request_bytes(1, sequence, tensors, 9_000)
+        content = request_codec.request_bytes(1, sequence, tensors, 9_000)
         chunk = SubgraphChunk(session=1, sequence=sequence, size=len(content), content=content)
         frames.append(SubgraphFrame(chunk=chunk))
     return [
@@ -387,7 +387,7 @@ DECODERS: dict[str, Found] = {
     "frames of parts": (read_frames, streams, ()),
     "frames in envelopes": (enveloped, counted, (StreamError, DecodeError)),
     "request of a part": (
-        lambda data: _values(codec.request_of(data).inputs),
+        lambda data: _values(request_codec.request_of(data).inputs),
         lambda: [request()],
         (StreamError, WireError),
     ),

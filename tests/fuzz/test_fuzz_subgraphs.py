@@ -7,11 +7,11 @@ import contextlib
 
 import numpy as np
 import pytest
-from delian.core.ir import DType, TensorType
-from delian.core.placement.split import Port
-from delian.core.placement.wires import WireError
-from delian.core.subgraphs import codec
-from delian.core.subgraphs.frames.stream import FrameStream, StreamError
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.placement.cut.program_split import Port
+from delian.core.placement.cut.wire_formats import WireError
+from delian.core.placement.subgraphs import request_codec
+from delian.core.placement.subgraphs.frames.stream import FrameStream, StreamError
 from delian.core.wire.subgraph_pb2 import (
     SubgraphChunk,
     SubgraphFrame,
@@ -22,10 +22,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 PORTS = (Port(3, TensorType(DType.F32, (4, 8)), "i8"), Port(7, TensorType(DType.U8, (5,)), "u8"))
-HONEST = codec.request_bytes(
+HONEST = request_codec.request_bytes(
     1,
     2,
-    codec.tensors_of({3: np.ones((4, 8), np.float32), 7: np.zeros(5, np.uint8)}, PORTS),
+    request_codec.tensors_of({3: np.ones((4, 8), np.float32), 7: np.zeros(5, np.uint8)}, PORTS),
     100,
 )
 FRAMES = [
@@ -74,10 +74,10 @@ def test_whatever_comes_on_a_stream_is_taken_or_refused(said):
 def test_a_request_fits_its_ports_or_is_refused(edits, end):
     content = changed(HONEST, edits)[:end]
     try:
-        said = codec.request_of(content)
-        values = codec.values_of(said.inputs, PORTS)
+        said = request_codec.request_of(content)
+        values = request_codec.values_of(said.inputs, PORTS)
         for port in PORTS:
-            array = codec.array_of(values, port)
+            array = request_codec.array_of(values, port)
             assert array.shape == port.type.shape and array.dtype == port.type.dtype.numpy
     except (StreamError, WireError):
         pass
@@ -86,17 +86,17 @@ def test_a_request_fits_its_ports_or_is_refused(edits, end):
 @settings(max_examples=100, deadline=None)
 @given(EDITS, st.integers(0, 400))
 def test_a_reply_of_a_home_is_read_or_refused(edits, end):
-    made = codec.reply_bytes(
+    made = request_codec.reply_bytes(
         1,
         2,
         0,
-        codec.tensors_of({3: np.ones((4, 8), np.float32), 7: np.zeros(5, np.uint8)}, PORTS),
+        request_codec.tensors_of({3: np.ones((4, 8), np.float32), 7: np.zeros(5, np.uint8)}, PORTS),
         17,
     )
     try:
-        said = codec.reply_of(changed(made, edits)[:end])
-        codec.values_of(said.outputs, PORTS)
-        codec.link_of(said)
+        said = request_codec.reply_of(changed(made, edits)[:end])
+        request_codec.values_of(said.outputs, PORTS)
+        request_codec.link_of(said)
     except (StreamError, WireError):
         pass
 
@@ -120,7 +120,7 @@ FLOODS = [
 def test_a_message_that_would_grow_when_it_is_parsed_is_not_parsed(flood):
     SubgraphRequest.FromString(HONEST + flood)  # which is a request by the format
     with pytest.raises(StreamError):
-        codec.request_of(HONEST + flood)
+        request_codec.request_of(HONEST + flood)
 
 
 BROKEN = [("scale", float("nan")), ("scale", 0.0), ("scale", float("inf")), ("zero_point", 500)]
@@ -128,16 +128,18 @@ BROKEN = [("scale", float("nan")), ("scale", 0.0), ("scale", float("inf")), ("ze
 
 @pytest.mark.parametrize(("name", "number"), BROKEN)
 def test_numbers_that_no_tensor_is_written_by_are_refused_when_they_come(name, number):
-    said = codec.request_of(HONEST)
+    said = request_codec.request_of(HONEST)
     assert said.inputs[0].dtype == "i8"
     setattr(said.inputs[0], name, number)
     with pytest.raises(WireError):
-        codec.values_of(said.inputs, PORTS)
+        request_codec.values_of(said.inputs, PORTS)
 
 
 def test_a_message_is_no_longer_than_its_ports_allow():
-    full = codec.tensors_of(
+    full = request_codec.tensors_of(
         {3: np.ones((4, 8), np.float32), 7: np.zeros(5, np.uint8)},
         [Port(p.value, p.type, p.type.dtype.value) for p in PORTS],
     )
-    assert len(codec.request_bytes(2**63, 2**63, full, 2**31)) <= codec.bytes_max(PORTS)
+    assert len(request_codec.request_bytes(2**63, 2**63, full, 2**31)) <= request_codec.bytes_max(
+        PORTS
+    )

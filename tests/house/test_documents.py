@@ -11,7 +11,7 @@ from types import ModuleType
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.text import print_function
+from delian.core.compiler.text import print_function
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -98,3 +98,25 @@ def spelt_out(name: str) -> list[str]:
     head, brace, rest = name.partition("{")
     inside, _, tail = rest.partition("}")
     return [head + one + tail for one in inside.split(",")] if brace else [name]
+
+
+def test_every_promise_of_the_security_page_names_tests_that_are_there():
+    """A short name, `test_roles.py`, lies in the folder of the full one before it."""
+    page = (ROOT / "SECURITY.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "tests/" in line]
+    assert len(rows) > 25
+    missing, unproven = [], []
+    for row in rows:
+        folder, found = ROOT, 0
+        for name in re.findall(r"`((?:tests/)?[\w/]*test_\w+\.py|tests/[\w/]+)`", row):
+            if name.startswith("tests/"):
+                path = ROOT / name
+                folder = path if path.is_dir() else path.parent
+            else:
+                path = folder / name
+            found += 1
+            if not path.exists():
+                missing.append(name)
+        if not found:
+            unproven.append(row[:80])
+    assert not missing and not unproven

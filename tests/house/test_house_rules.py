@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("cli", "cloud", "core", "device", "edge", "simulations")
 OUTSIDE = ("tests", "examples", "benchmarks", "deploy", "docs")
 LINES_MAX = 600
+FILES_MAX = 25
+#: What each tier or package has: a table of transitions, a machine, a daemon, an entry point.
+SAME_THING = ("__init__", "__main__", "table", "machine", "daemon")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -192,7 +195,7 @@ def test_the_main_job_imports_nothing_that_takes_long_and_that_it_does_not_need(
         check=True,
     )
     imported = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
-    assert "delian.simulations.simulate" in imported
+    assert "delian.simulations.runs.simulate" in imported
     heavy = {"torch", "sklearn", "scipy", "grpc", "aiomqtt", "asyncio", "pandas", "cryptography"}
     assert (heavy | {"numpy.ma"}) & imported == needed
 
@@ -248,3 +251,22 @@ def test_commit_subjects_are_area_and_statement(tmp_path, subject, fits):
     script = ROOT / "tests" / "house" / "commit_subject.py"
     done = subprocess.run([sys.executable, script, tmp_path / "message"], capture_output=True)
     assert (done.returncode == 0) is fits
+
+
+def test_no_folder_is_a_drawer():
+    """The folder list is the architecture: no folder has more than 25 modules."""
+    full = {}
+    for name in PACKAGES:
+        for folder in {path.parent for path in sources(name)}:
+            modules = [path for path in folder.glob("*.py") if "_pb2" not in path.name]
+            if len(modules) > FILES_MAX:
+                full[within_house(folder)] = len(modules)
+    assert not full
+
+
+def test_two_modules_have_one_name_only_where_they_are_the_same_thing():
+    found: dict[str, list[str]] = {}
+    for path in sources(*PACKAGES):
+        if path.stem not in SAME_THING:
+            found.setdefault(path.name, []).append(within_house(path))
+    assert not {name: places for name, places in found.items() if len(places) > 1}

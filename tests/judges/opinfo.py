@@ -22,8 +22,8 @@ from typing import Any
 import delian as dl
 import numpy as np
 import torch
-from delian.core import tree
-from delian.core.errors import ProgramError
+from delian.core.common.errors import ProgramError
+from delian.core.compiler import tree
 from opinfo_calls import CALLS
 from torch.testing._internal.common_methods_invocations import op_db
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import opinfo
 from delian import nn
-from delian.core import functional as ops
+from delian.core.compiler import ops as ops
 
 
 def lack(option: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import delian as dl
 import numpy as np
-from delian.core.errors import DelianError, ProgramError
+from delian.core.common.errors import DelianError, ProgramError
 
 from .samples import quiet
 
@@ -51,7 +51,7 @@ class World:
         return {n: v for n, v in self.names.items() if n[0] == "W" and n[1:].isdigit()}
 
     def close(self) -> None:
-        from delian.core.frontend import syntax
+        from delian.core.compiler.frontend.hir import syntax
 
         linecache.cache.pop(self.file, None)
         syntax._FILES.pop(self.file, None)

@@ -7,8 +7,11 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from delian.core import tree
-from delian.core.frontend import arithmetic, calls, changes, iteration, stores
+from delian.core.compiler import tree
+from delian.core.compiler.frontend import calls
+from delian.core.compiler.frontend.flow import iteration
+from delian.core.compiler.frontend.memory import array_changes, stores
+from delian.core.compiler.frontend.numpy import arithmetic
 
 from .campaign import tally
 from .judge import DIFFERS
@@ -61,31 +64,31 @@ def _shorter(s: Any, values: list[Any], strict: bool) -> Any:
     return dataclasses.replace(made, length=max(0, made.length - 1))
 
 
-_WRITE, _BUILD, _BIND, _ZIPPED = changes.write, tree.build, calls.bind, iteration.zipped
+_WRITE, _BUILD, _BIND, _ZIPPED = array_changes.write, tree.build, calls.bind, iteration.zipped
 
 #: What is wrong: (module, name, what stands there instead).
 PLANTED: dict[str, tuple[str, str, Any]] = {
-    "a view is a copy": ("frontend.stores", "view", _view_is_a_copy),
+    "a view is a copy": ("frontend.memory.stores", "view", _view_is_a_copy),
     "isinstance answers as for an array": (
         "frontend.values",
         "Tensor.classes",
         property(_isinstance_of_arrays),
     ),
     "bool + bool is a bool": ("frontend.pynumbers", "_whole", lambda s, value: value),
-    "f32 += f64 is f64": ("frontend.changes", "write", _update_widens),
+    "f32 += f64 is f64": ("frontend.memory.array_changes", "write", _update_widens),
     "what changed outside is not seen": ("traced", "Traced.current", lambda self: True),
     "dicts are in the order of their keys": ("tree", "build", _sorted_dicts),
     "`in` is by identity": ("frontend.operators", "equal", lambda s, a, b: a is b),
-    "an error is swallowed": ("frontend.raises", "throw", lambda s, error: None),
+    "an error is swallowed": ("frontend.flow.raises", "throw", lambda s, error: None),
     "a default argument is not shared": ("frontend.calls", "bind", _defaults_not_shared),
     "`max` is np.maximum": ("frontend.pynumbers", "extreme", _as_numpy_has_it),
     "NumPy's functions give Python's numbers": (
-        "frontend.vocabulary",
+        "frontend.vocabulary.vocabulary_table",
         "given_as",
         lambda s, r, kind: r,
     ),
     "the last item of zip is lost": (
-        "frontend.iteration",
+        "frontend.flow.iteration",
         "zipped",
         _shorter,
     ),
@@ -97,7 +100,7 @@ PROGRAMS_MAX, _LOOK = 10_000, 25
 def plant(name: str, setattr_: Callable[[Any, str, Any], None]) -> None:
     """Puts a fault in place, with pytest's `monkeypatch.setattr`."""
     module, attribute, instead = PLANTED[name]
-    owner: Any = importlib.import_module(f"delian.core.{module}")
+    owner: Any = importlib.import_module(f"delian.core.compiler.{module}")
     *path, last = attribute.split(".")
     for part in path:
         owner = getattr(owner, part)

@@ -9,13 +9,14 @@ import ssl
 
 import grpc
 import pytest
-from delian.core.identity.certificates import (
+from delian.core.node.identity.pki.certificates import (
     node_name,
 )
-from delian.core.identity.contexts import client_context
-from delian.core.net import grpc_peer, limits
-from delian.core.net.grpc_peer import CONNECT, PULL
-from delian.core.node.codec import envelope_bytes
+from delian.core.node.identity.pki.tls_contexts import client_context
+from delian.core.node.net import message_limits
+from delian.core.node.net.grpc import grpc_peer
+from delian.core.node.net.grpc.grpc_peer import CONNECT, PULL
+from delian.core.node.storage.codec import envelope_bytes
 from delian.core.wire import round_pb2
 from delian.core.wire.admission_pb2 import Reject
 from delian.core.wire.blob_pb2 import FetchBlob
@@ -66,7 +67,7 @@ async def never_reads(scene: Scene) -> None:
     try:
         name = node_name(FEDERATION, world.server(scene.home))
         await wire.call(1, CONNECT, name)
-        for sequence in range(1, 2 * limits.QUEUE_ENVELOPES_MAX):
+        for sequence in range(1, 2 * message_limits.QUEUE_ENVELOPES_MAX):
             said = scene.check_in(sequence)
             await wire.say(1, envelope_bytes(scene.who, scene.home, said))
         await scene.honest_end()
@@ -99,8 +100,8 @@ async def never_reads_a_blob(scene: Scene) -> None:
 
 
 async def flood(scene: Scene) -> None:
-    last = 3 * grpc_peer.RATE_BURST + 2 * limits.RATE_DROPPED_MAX
-    heard = min(400, grpc_peer.RATE_BURST - limits.QUEUE_ENVELOPES_MAX // 2)
+    last = 3 * grpc_peer.RATE_BURST + 2 * message_limits.RATE_DROPPED_MAX
+    heard = min(400, grpc_peer.RATE_BURST - message_limits.QUEUE_ENVELOPES_MAX // 2)
     async with scene.stream() as stream:
         # It reads its answers: where messages are few (`hasten`) no more of them wait than may.
         for sequence in range(1, heard):

@@ -10,13 +10,13 @@ import hashlib
 
 import aiomqtt
 import pytest
-from delian.core.identity.certificates import Role, TlsMaterial
-from delian.core.identity.contexts import client_context
-from delian.core.net import mqtt_peer
-from delian.core.net.seal import Ephemeral
-from delian.core.net.topics import Kind
-from delian.core.node.codec import address, envelope_bytes
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.node.identity.pki.certificates import Role, TlsMaterial
+from delian.core.node.identity.pki.tls_contexts import client_context
+from delian.core.node.net.mqtt import mqtt_peer
+from delian.core.node.net.mqtt.seal import Ephemeral
+from delian.core.node.net.mqtt.topics import Kind
+from delian.core.node.storage.codec import address, envelope_bytes
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import round_pb2
 from delian.core.wire.admission_pb2 import EdgeHello, Reject
 from delian.core.wire.blob_pb2 import FetchBlob
@@ -264,7 +264,7 @@ async def topics_of_others(scene: Scene) -> None:
 
 async def turned_away_by_the_broker(scene: Scene) -> None:
     """An expired certificate, and one of another CA."""
-    from delian.core.identity.authority import Authority
+    from delian.core.node.identity.authority.authority import Authority
 
     world = scene.world
     other = Authority.create(world.folder / f"elsewhere-{scene.number}", FEDERATION)

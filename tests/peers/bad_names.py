@@ -12,18 +12,18 @@ from typing import Any
 
 import grpc
 import pytest
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import (
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.authority.tokens import TokenBook
+from delian.core.node.identity.pki.certificates import (
     Role,
     authority_options,
     certificate_request,
     enrolment_credentials,
     new_key,
 )
-from delian.core.identity.tokens import TokenBook
-from delian.core.net import limits
-from delian.core.node.codec import envelope_bytes
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.node.net import message_limits
+from delian.core.node.storage.codec import envelope_bytes
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import enrolment_pb2, round_pb2
 from delian.core.wire.admission_pb2 import EdgeHello, Reject
 from delian.core.wire.enrolment_pb2_grpc import EnrolmentStub
@@ -159,7 +159,7 @@ async def edge_with_a_false_sum(scene: Scene, **changed: Any) -> None:
 
 async def upload_or_say(stream: Stream, message: Message) -> None:
     content = envelope_bytes(stream.who, stream.home, message)
-    if len(content) > limits.INLINE_MAX:
+    if len(content) > message_limits.INLINE_MAX:
         await transfer(stream, content)
     else:
         await stream.say(content)

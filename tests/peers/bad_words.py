@@ -13,8 +13,8 @@ import hashlib
 
 import grpc
 import pytest
-from delian.core.node.codec import envelope_bytes
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.node.storage.codec import envelope_bytes
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import admission_pb2, round_pb2
 from delian.core.wire.admission_pb2 import EdgeHello, Reject
 from delian.core.wire.blob_pb2 import FetchBlob

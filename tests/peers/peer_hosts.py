@@ -18,16 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from delian.cloud import daemon as cloud_daemon
-from delian.cloud.daemon import CloudDaemon, CloudSettings
-from delian.cloud.state import CoordinatorPolicy
-from delian.core.identity.folder import HomeAddress
-from delian.core.net import grpc_peer, grpc_server, grpc_serving, mqtt_peer, mqtt_transfers
-from delian.core.ports import CLOUD, MS
-from delian.edge import daemon as edge_daemon
-from delian.edge.daemon import EdgeDaemon, EdgeSettings
-from delian.edge.machine import EdgeMachine, restore
-from delian.edge.state import EdgePolicy, EdgeState
+from delian.cloud.protocol.coordinator_state import CoordinatorPolicy
+from delian.cloud.service import daemon as cloud_daemon
+from delian.cloud.service.daemon import CloudDaemon, CloudSettings
+from delian.core.node.identity.pki.identity_folder import HomeAddress
+from delian.core.node.net.grpc import grpc_peer, grpc_server, grpc_serving
+from delian.core.node.net.mqtt import mqtt_peer, mqtt_transfers
+from delian.core.protocol.ports import CLOUD, MS
+from delian.edge.protocol.edge_state import EdgePolicy, EdgeState
+from delian.edge.protocol.machine import EdgeMachine, restore
+from delian.edge.service import daemon as edge_daemon
+from delian.edge.service.daemon import EdgeDaemon, EdgeSettings
 
 LOOPBACK = "127.0.0.1:0"
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.M)
@@ -248,7 +249,7 @@ class Outside:
 
 def main(kind: str, told: dict[str, str]) -> None:
     """A daemon's process."""
-    from delian.cli.logs import setup
+    from delian.cli.fleet.logs import setup
     from delian.cli.settings import LogConfig
 
     setup(LogConfig(format="json"))

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from delian.core.identity.certificates import Role, TlsMaterial
-from delian.core.net import limits
-from delian.core.node.codec import envelope_bytes
-from delian.core.ports import Node, Tier
-from delian.core.streams import device_key
+from delian.core.node.identity.pki.certificates import Role, TlsMaterial
+from delian.core.node.net import message_limits
+from delian.core.node.storage.codec import envelope_bytes
+from delian.core.protocol.ports import Node, Tier
+from delian.core.protocol.random_streams import device_key
 from delian.core.wire import round_pb2
 from delian.core.wire.admission_pb2 import CheckIn, Eligibility
 from delian.core.wire.link_pb2 import TRANSFER_ENVELOPE, Offer, Part, Want
@@ -24,7 +24,7 @@ from peer_wires import Stream
 from peer_world import EDGE, ROUND_MS, Round, World, update_of
 
 REFUSED, LATE, COUNTED = round_pb2.REFUSED, round_pb2.LATE, round_pb2.COUNTED
-PART = limits.PART_BYTES
+PART = message_limits.PART_BYTES
 
 
 @dataclass

@@ -14,17 +14,17 @@ from collections.abc import Iterable
 from typing import Any
 
 import grpc
-from delian.core.identity.certificates import TlsFiles, TlsMaterial, node_name
-from delian.core.identity.contexts import client_context
-from delian.core.net.grpc_ending import Ending
-from delian.core.net.grpc_peer import CONNECT, PULL, PUSH
-from delian.core.net.mqtt_client import Publication
-from delian.core.net.mqtt_link import MqttIdentity, MqttUplink
-from delian.core.net.switch import Switch
-from delian.core.net.topics import Direction, Kind, Topic
-from delian.core.node.codec import address, envelope_bytes, message_of
-from delian.core.node.memory import MemoryBlobs
-from delian.core.ports import Node
+from delian.core.node.identity.pki.certificates import TlsFiles, TlsMaterial, node_name
+from delian.core.node.identity.pki.tls_contexts import client_context
+from delian.core.node.net.grpc.grpc_ending import Ending
+from delian.core.node.net.grpc.grpc_peer import CONNECT, PULL, PUSH
+from delian.core.node.net.mqtt.mqtt_client import Publication
+from delian.core.node.net.mqtt.mqtt_link import MqttIdentity, MqttUplink
+from delian.core.node.net.mqtt.topics import Direction, Kind, Topic
+from delian.core.node.net.switch import Switch
+from delian.core.node.storage.codec import address, envelope_bytes, message_of
+from delian.core.node.storage.memory_storage import MemoryBlobs
+from delian.core.protocol.ports import Node
 from delian.core.wire.link_pb2 import Envelope, Part, PullRequest, PushReply
 from google.protobuf.message import Message
 from peer_world import EDGE, FEDERATION, World

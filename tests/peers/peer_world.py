@@ -20,8 +20,14 @@ from typing import Any
 
 import grpc
 import numpy as np
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import (
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.learning.runtime import Runtime
+from delian.core.node.driver.driver import Driver
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.pki.certificates import (
     Role,
     TlsFiles,
     TlsMaterial,
@@ -31,29 +37,23 @@ from delian.core.identity.certificates import (
     key_pem,
     new_key,
 )
-from delian.core.identity.folder import HomeAddress, IdentityFolder
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.machine import Backoff
-from delian.core.net import acl
-from delian.core.net.broker import Broker, BrokerSettings, mosquitto_path
-from delian.core.net.grpc_link import GrpcUplink
-from delian.core.net.mqtt_link import MqttIdentity, MqttUplink
-from delian.core.net.switch import Switch
-from delian.core.nn import Mlp, sgd
-from delian.core.node.driver import Driver
-from delian.core.node.memory import DiskJournal, MemoryBlobs, MemoryDisk
-from delian.core.ports import CLOUD, MS, SECOND, Node, Outcome, Tier
-from delian.core.privacy import ring
-from delian.core.runtime import Runtime
-from delian.core.streams import Streams, device_key
+from delian.core.node.identity.pki.identity_folder import HomeAddress, IdentityFolder
+from delian.core.node.net.grpc.grpc_link import GrpcUplink
+from delian.core.node.net.mqtt import broker_acl
+from delian.core.node.net.mqtt.broker import Broker, BrokerSettings, mosquitto_path
+from delian.core.node.net.mqtt.mqtt_link import MqttIdentity, MqttUplink
+from delian.core.node.net.switch import Switch
+from delian.core.node.storage.memory_storage import DiskJournal, MemoryBlobs, MemoryDisk
+from delian.core.privacy.mechanisms import ring
+from delian.core.protocol.machine import Backoff
+from delian.core.protocol.ports import CLOUD, MS, SECOND, Node, Outcome, Tier
+from delian.core.protocol.random_streams import Streams, device_key
 from delian.core.wire.admission_pb2 import DeviceFacts, Eligibility, RetryWindow
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import PlanMessage, PutPart, SubmitRequest, WatchRequest
 from delian.core.wire.operator_pb2_grpc import OperatorStub
-from delian.device.machine import DeviceMachine
-from delian.device.state import DevicePolicy, DeviceState
+from delian.device.protocol.device_state import DevicePolicy, DeviceState
+from delian.device.protocol.machine import DeviceMachine
 from peer_hosts import (
     Inside,
     Lines,
@@ -240,7 +240,7 @@ class World:
     async def start(self) -> None:
         folder = self.folder
         if mosquitto_path() is not None:
-            rules = acl.mosquitto(FEDERATION, range(1, 9))
+            rules = broker_acl.mosquitto(FEDERATION, range(1, 9))
             tls = self.files("broker", self._broker_material())
             self.broker = Broker(BrokerSettings(port=0, kind="mosquitto", tls=tls, acl=rules))
             logging.getLogger("delian.net.broker").addHandler(self._broker_log)

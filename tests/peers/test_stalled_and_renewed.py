@@ -8,12 +8,12 @@ import dataclasses
 
 import grpc
 import pytest
-from delian.core.identity.certificates import TlsMaterial, server_credentials
-from delian.core.net.grpc_guard import Connections
-from delian.core.net.limits import KIB, TRANSFER_STALLED_S
-from delian.core.net.transfer import Intake, Refused
-from delian.core.node.once import Once, RecordLog
-from delian.core.ports import Node, Record, Tier
+from delian.core.node.driver.log_deduplication import Once, RecordLog
+from delian.core.node.identity.pki.certificates import TlsMaterial, server_credentials
+from delian.core.node.net.grpc.grpc_guard import Connections
+from delian.core.node.net.message_limits import KIB, TRANSFER_STALLED_S
+from delian.core.node.net.transfer import Intake, Refused
+from delian.core.protocol.ports import Node, Record, Tier
 from delian.core.wire.link_pb2 import Part
 from peer_scene import junk, offer_of
 
@@ -120,7 +120,7 @@ def test_an_edge_names_why_it_sent_a_device_away(caplog):
     import logging
 
     from delian.core.wire.admission_pb2 import NO_WORK
-    from delian.edge.daemon import _named
+    from delian.edge.service.daemon import _named
 
     caplog.set_level(logging.INFO)
     RecordLog(logging.getLogger("delian.test"), _named)(

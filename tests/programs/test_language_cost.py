@@ -8,7 +8,7 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.ir import count_ops
+from delian.core.compiler.ir import count_ops
 
 #: A derivative has at most so many times the operations of what it is a derivative of.
 GROWTH_MAX = 4

@@ -10,11 +10,11 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.backends import compile_module
-from delian.core.backends.native.toolchain import find
-from delian.core.backends.reference import ReferenceProgram
-from delian.core.traced import Traced
-from delian.core.verify import verify
+from delian.core.compiler.backends import compile_module
+from delian.core.compiler.backends.native.toolchain.toolchain import find
+from delian.core.compiler.backends.reference import ReferenceProgram
+from delian.core.compiler.traced import Traced
+from delian.core.compiler.verify import verify
 
 STEP = 1e-6
 

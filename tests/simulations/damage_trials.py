@@ -31,20 +31,20 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from delian.core.errors import DelianError
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import Role, authority_options, channel_credentials
-from delian.core.identity.folder import IdentityFolder
-from delian.core.identity.local import operator_identity
-from delian.core.identity.tokens import TokenBook
+from delian.core.common.errors import DelianError
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.authority.tokens import TokenBook
+from delian.core.node.identity.pki.certificates import Role, authority_options, channel_credentials
+from delian.core.node.identity.pki.identity_folder import IdentityFolder
+from delian.core.node.identity.pki.local_identity import operator_identity
 from delian.core.wire import link_pb2
 from delian.core.wire.authority_pb2 import RevokeRequest
 from delian.core.wire.authority_pb2_grpc import AuthorityStub
 from delian.core.wire.operator_pb2 import TokenRequest
-from delian.simulations.fleet_files import free_ports
-from delian.simulations.launcher import Child, Children
-from delian.simulations.processes import Shape, simulate_processes
-from delian.simulations.scenario_file import load, override
+from delian.simulations.processes.fleet_files import free_ports
+from delian.simulations.processes.launcher import Child, Children
+from delian.simulations.processes.processes import Shape, simulate_processes
+from delian.simulations.scenario.scenario_file import load, override
 
 ROUNDS = 3
 START_S = 60.0

@@ -7,15 +7,16 @@ import json
 
 import numpy as np
 import pytest
-from delian.cli.summary import summary_text
-from delian.core.errors import DelianError
-from delian.simulations import adapting, comparison
-from delian.simulations.measures import ACCURACY, SQUARED_ERROR
-from delian.simulations.report import build_report, summarise, to_json
-from delian.simulations.report_page import page
-from delian.simulations.result import DeviceRecord
-from delian.simulations.scenario_file import load, override
-from delian.simulations.simulate import simulate
+from delian.cli.simulation.summary import summary_text
+from delian.core.common.errors import DelianError
+from delian.simulations.report import adapting
+from delian.simulations.report.measures import ACCURACY, SQUARED_ERROR
+from delian.simulations.report.report import build_report, summarise, to_json
+from delian.simulations.report.report_page import page
+from delian.simulations.runs import comparison
+from delian.simulations.runs.result import DeviceRecord
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario.scenario_file import load, override
 
 SMALL = (
     *("fleet.devices=8", "data.held_out_devices=2", "fleet.edges=1", "round.devices=4"),

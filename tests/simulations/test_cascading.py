@@ -7,14 +7,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from delian.core.cascade.hard_examples import make
-from delian.core.errors import DelianError
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Mlp
-from delian.core.placement.links import LinkProfile
-from delian.simulations.cascading import Goal, Surroundings, interval, lines_of, measure, page
+from delian.core.common.errors import DelianError
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.nn import Mlp
+from delian.core.placement.cascade.hard_examples import make
+from delian.core.placement.cut.link_model import LinkProfile
+from delian.simulations.placement.cascading import (
+    Goal,
+    Surroundings,
+    interval,
+    lines_of,
+    measure,
+    page,
+)
 
 #: 1 kB/s and 10 ms: a row of two f32 takes 8 ms up, an answer of two 8 ms down.
 AROUND = Surroundings(LinkProfile(1000.0, 1000.0, 0.01))

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.errors import DelianError
-from delian.core.learn.aggregate.stages import SERVERS
-from delian.core.runtime import Runtime
-from delian.simulations import scenario_file
-from delian.simulations.processes import Shape, fitted, simulate_processes
-from delian.simulations.simulate import simulate
+from delian.core.common.errors import DelianError
+from delian.core.learning.aggregate.stages import SERVERS
+from delian.core.learning.runtime import Runtime
+from delian.simulations.processes.processes import Shape, fitted, simulate_processes
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario import scenario_file
 
 SMALL = [
     "rounds=3",

@@ -6,22 +6,22 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
-from delian.cloud.plan import RunPlan
-from delian.core.errors import DelianError
-from delian.core.learn import metrics
-from delian.core.ports import Outcome
-from delian.core.privacy.ring import RingPlan
-from delian.core.runtime import Score
+from delian.cloud.protocol.plan import RunPlan
+from delian.core.common.errors import DelianError
+from delian.core.learning import metrics
+from delian.core.learning.runtime import Score
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.protocol.ports import Outcome
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import MEDIAN
 from delian.core.wire.secure_pb2 import SecurePlan
-from delian.simulations.faults import Crash, Faults
-from delian.simulations.federation import Federation
-from delian.simulations.fleet import Fleet
-from delian.simulations.plan import FederationPlan
-from delian.simulations.scenario_file import load, override
-from delian.simulations.stage import Stage
-from delian.simulations.stub import StubTraining
+from delian.simulations.federation.fault_settings import Crash, Faults
+from delian.simulations.federation.federation import Federation
+from delian.simulations.federation.fleet import Fleet
+from delian.simulations.federation.stub import StubTraining
+from delian.simulations.runs.stage import Stage
+from delian.simulations.scenario.federation_plan import FederationPlan
+from delian.simulations.scenario.scenario_file import load, override
 
 RING = RingPlan(clip=10.0, clients_max=64, dimension=20)
 SECURE = SecurePlan(suite=1, cohort_min=5, corrupt=0.1, dropout=0.2)

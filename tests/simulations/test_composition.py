@@ -6,22 +6,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import delian.device.machine as device_machine
-import delian.device.secure as device_secure
+import delian.device.protocol.machine as device_machine
+import delian.device.protocol.secure_session as device_secure
 import numpy as np
 import pytest
-from delian.core import tree
-from delian.core.errors import DelianError
-from delian.core.learn import ClientResult, FedAvg
-from delian.core.learn.aggregate import chains
-from delian.core.learn.aggregate.chains import Round, read
-from delian.core.streams import device_key
-from delian.simulations import scenario_file
-from delian.simulations.composition import chain_of
-from delian.simulations.processes import Shape, fitted, simulate_processes
-from delian.simulations.run import CompiledTraining
-from delian.simulations.scenario_file import with_chain
-from delian.simulations.simulate import simulate
+from delian.core.common.errors import DelianError
+from delian.core.compiler import tree
+from delian.core.learning import ClientResult, FedAvg
+from delian.core.learning.aggregate import chains
+from delian.core.learning.aggregate.chains import Round, read
+from delian.core.protocol.random_streams import device_key
+from delian.simulations.processes.processes import Shape, fitted, simulate_processes
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.runs.simulation_run import CompiledTraining
+from delian.simulations.scenario import scenario_file
+from delian.simulations.scenario.composition import chain_of
+from delian.simulations.scenario.scenario_file import with_chain
 
 DEVICES = 8
 STILL = [
@@ -57,7 +57,7 @@ class Listener:
     def __init__(self, monkeypatch):
         self.rounds, self.trained, self.noise, self.device = [], {}, {}, None
         self.keys = {}
-        finished, add = device_machine.finished, device_secure.noising.add
+        finished, add = device_machine.finished, device_secure.noise_mechanism.add
         submit, update = CompiledTraining.submit, CompiledTraining.server_update
 
         def hear_finished(vector, plan, round_key, key):
@@ -83,7 +83,7 @@ class Listener:
             return made
 
         monkeypatch.setattr(device_machine, "finished", hear_finished)
-        monkeypatch.setattr(device_secure.noising, "add", hear_noise)
+        monkeypatch.setattr(device_secure.noise_mechanism, "add", hear_noise)
         monkeypatch.setattr(CompiledTraining, "submit", hear_submit)
         monkeypatch.setattr(CompiledTraining, "server_update", hear_update)
 

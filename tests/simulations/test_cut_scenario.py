@@ -9,19 +9,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 from delian.cli.main import app
-from delian.core.errors import DelianError
-from delian.core.parse import parse_function
-from delian.core.placement.cut import Cut
-from delian.core.placement.links import LinkProfile
-from delian.core.placement.plan import Piece, PlacementPlan
-from delian.core.ports import MS, SECOND
-from delian.core.streams import Streams
-from delian.core.subgraphs.programs import Model
-from delian.simulations import cut_scenario
-from delian.simulations.cut_check import check_cuts
-from delian.simulations.cut_page import page
-from delian.simulations.cut_report import quantile, run_scenario
-from delian.simulations.links_over_time import MBPS, MOBILES, LinkTrace, mobile, read_trace
+from delian.core.common.errors import DelianError
+from delian.core.compiler.parse import parse_function
+from delian.core.placement.cut.cut import Cut
+from delian.core.placement.cut.link_model import LinkProfile
+from delian.core.placement.cut.placement_plan import Piece, PlacementPlan
+from delian.core.placement.subgraphs.part_programs import Model
+from delian.core.protocol.ports import MS, SECOND
+from delian.core.protocol.random_streams import Streams
+from delian.simulations.placement import cut_scenario
+from delian.simulations.placement.cut_check import check_cuts
+from delian.simulations.placement.cut_page import page
+from delian.simulations.placement.cut_report import quantile, run_scenario
+from delian.simulations.placement.links_over_time import (
+    MBPS,
+    MOBILES,
+    LinkTrace,
+    mobile,
+    read_trace,
+)
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,7 +127,7 @@ def test_a_trace_file_that_is_none_is_refused(tmp_path, content, said):
 def test_a_trace_file_has_a_limit(tmp_path, monkeypatch):
     path = tmp_path / "trace.csv"
     path.write_text("".join(f"{k},1\n" for k in range(20)))
-    monkeypatch.setattr("delian.simulations.links_over_time.ROWS_MAX", 10)
+    monkeypatch.setattr("delian.simulations.placement.links_over_time.ROWS_MAX", 10)
     with pytest.raises(DelianError, match="more than 10 rows"):
         read_trace(path, latency_ms=5)
 

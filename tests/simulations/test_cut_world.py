@@ -6,15 +6,15 @@ import math
 import random
 
 import pytest
-from delian.core.ports import MS, SECOND
-from delian.core.streams import Streams
-from delian.core.subgraphs.machines.asker import AskerSettings
-from delian.core.subgraphs.machines.desk import Local
-from delian.core.subgraphs.machines.ports import Course, Failure, Leg, Link, Work
-from delian.core.subgraphs.machines.server import ServerSettings
-from delian.simulations.cut_links import Faults
-from delian.simulations.cut_world import Outage, Setup, World
-from delian.simulations.links_over_time import MBPS, MOBILES, LinkTrace, constant, mobile
+from delian.core.placement.subgraphs.machines.asker import AskerSettings
+from delian.core.placement.subgraphs.machines.part_ports import Course, Failure, Leg, Link, Work
+from delian.core.placement.subgraphs.machines.part_server import ServerSettings
+from delian.core.placement.subgraphs.machines.request_table import Local
+from delian.core.protocol.ports import MS, SECOND
+from delian.core.protocol.random_streams import Streams
+from delian.simulations.placement.cut_links import Faults
+from delian.simulations.placement.cut_world import Outage, Setup, World
+from delian.simulations.placement.links_over_time import MBPS, MOBILES, LinkTrace, constant, mobile
 
 WHOLE = 0.3
 

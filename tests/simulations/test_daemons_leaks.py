@@ -11,16 +11,16 @@ from urllib.request import ProxyHandler, build_opener
 
 import numpy as np
 import pytest
-from delian.core.net.broker import mosquitto_path
-from delian.core.node.codec import open_snapshot
-from delian.core.node.disk import FolderDisk
-from delian.core.node.segments import Segments
-from delian.core.secagg import kdf
-from delian.core.streams import Streams, device_key
-from delian.device.machine import restore
-from delian.simulations.processes import Shape, fitted, simulate_processes
-from delian.simulations.scenario_file import load, override
-from delian.simulations.stage import Stage
+from delian.core.node.net.mqtt.broker import mosquitto_path
+from delian.core.node.storage.codec import open_snapshot
+from delian.core.node.storage.disk import FolderDisk
+from delian.core.node.storage.segments import Segments
+from delian.core.privacy.secagg import kdf
+from delian.core.protocol.random_streams import Streams, device_key
+from delian.device.protocol.machine import restore
+from delian.simulations.processes.processes import Shape, fitted, simulate_processes
+from delian.simulations.runs.stage import Stage
+from delian.simulations.scenario.scenario_file import load, override
 
 _tools = runpy.run_path(str(Path(__file__).with_name("canaries.py")))
 Canary, leaks, of_numbers, files = (_tools[n] for n in ("Canary", "leaks", "of_numbers", "files"))

@@ -13,8 +13,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from damage_trials import run
-from delian.simulations.processes import Shape, simulate_processes
-from delian.simulations.scenario_file import load, override
+from delian.simulations.processes.processes import Shape, simulate_processes
+from delian.simulations.scenario.scenario_file import load, override
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from delian.core import debugging
-from delian.simulations import scenario_file
-from delian.simulations.simulate import simulate
+from delian.core.compiler import debugging
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario import scenario_file
 
 SMALL = (
     *("rounds=2", "fleet.devices=8", "data.held_out_devices=2", "round.devices=4"),

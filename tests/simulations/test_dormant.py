@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from delian.core.ports import CLOUD, SECOND, Node, Tier
-from delian.core.privacy.ring import RingPlan
-from delian.device.state import DeviceState, Phase
-from delian.simulations import federation as driver
-from delian.simulations.dormant import ERA_NS, SLOT_NS, Dormant, may_sleep
-from delian.simulations.federation import Federation
-from delian.simulations.fleet import CLASSES, DeviceClass, Fleet
-from delian.simulations.network import LINKS
-from delian.simulations.plan import FederationPlan
-from delian.simulations.stub import StubTraining
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.protocol.ports import CLOUD, SECOND, Node, Tier
+from delian.device.protocol.device_state import DeviceState, Phase
+from delian.simulations.federation import federation as driver
+from delian.simulations.federation.dormant import ERA_NS, SLOT_NS, Dormant, may_sleep
+from delian.simulations.federation.federation import Federation
+from delian.simulations.federation.fleet import CLASSES, DeviceClass, Fleet
+from delian.simulations.federation.network import LINKS
+from delian.simulations.federation.stub import StubTraining
+from delian.simulations.scenario.federation_plan import FederationPlan
 
 RING = RingPlan(clip=1.0, clients_max=64, dimension=20)
 

@@ -11,9 +11,9 @@ import types
 from pathlib import Path
 
 import pytest
-from delian.simulations.event_file import EventFile
-from delian.simulations.result import Phase, RoundFinished, Started
-from delian.simulations.scenario_file import load
+from delian.simulations.runs.event_file import EventFile
+from delian.simulations.runs.result import Phase, RoundFinished, Started
+from delian.simulations.scenario.scenario_file import load
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a file's size is limited, as a disk's is")

@@ -9,20 +9,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from delian.core.errors import DelianError
-from delian.core.ports import SECOND, Outcome
-from delian.core.privacy.ring import RingPlan
+from delian.core.common.errors import DelianError
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.protocol.ports import SECOND, Outcome
 from delian.core.wire.round_pb2 import NON_FINITE
 from delian.core.wire.secure_pb2 import SecurePlan
-from delian.simulations.federation import Federation
-from delian.simulations.fleet import DeviceClass, Fleet
-from delian.simulations.network import LINKS, LinkProfile
-from delian.simulations.plan import FederationPlan
-from delian.simulations.records import HOPS
-from delian.simulations.stub import StubTraining
-from delian.simulations.timers import SWEPT_MIN
-from delian.simulations.trace import checksum, share, weights_name
-from delian.simulations.training import AHEAD_BYTES, AHEAD_MAX, Jobs, ahead_of
+from delian.simulations.federation.federation import Federation
+from delian.simulations.federation.fleet import DeviceClass, Fleet
+from delian.simulations.federation.network import LINKS, LinkProfile
+from delian.simulations.federation.round_records import HOPS
+from delian.simulations.federation.stub import StubTraining
+from delian.simulations.federation.timer_schedule import SWEPT_MIN
+from delian.simulations.federation.trace import checksum, share, weights_name
+from delian.simulations.federation.training import AHEAD_BYTES, AHEAD_MAX, Jobs, ahead_of
+from delian.simulations.scenario.federation_plan import FederationPlan
 
 RING = RingPlan(clip=1.0, clients_max=64, dimension=100)
 
@@ -239,12 +239,12 @@ def test_the_server_optimisers_memory_is_a_blob():
 
 
 SCRIPT = """
-from delian.core.privacy.ring import RingPlan
-from delian.simulations.federation import Federation
-from delian.simulations.plan import FederationPlan
-from delian.simulations.fleet import Fleet
-from delian.simulations.network import LINKS
-from delian.simulations.stub import StubTraining
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.simulations.federation.federation import Federation
+from delian.simulations.scenario.federation_plan import FederationPlan
+from delian.simulations.federation.fleet import Fleet
+from delian.simulations.federation.network import LINKS
+from delian.simulations.federation.stub import StubTraining
 ring = RingPlan(clip=1.0, clients_max=64, dimension=100)
 fleet = Fleet(20, 3, {"phone": 1.0, "board": 1.0}, link=LINKS["poor"], dropout=0.1)
 plan = FederationPlan(rounds=3, cohort=5, ring=ring, fleet=fleet)

@@ -15,29 +15,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import delian.cloud.buffered as buffered
-import delian.cloud.machine as cloud
-import delian.cloud.rounds as rounds
-import delian.cloud.staleness as staleness
-import delian.device.machine as device
-import delian.edge.collection as collection
-import delian.edge.machine as edge
+import delian.cloud.protocol.buffered as buffered
+import delian.cloud.protocol.machine as cloud
+import delian.cloud.protocol.rounds as rounds
+import delian.cloud.protocol.staleness as staleness
+import delian.device.protocol.machine as device
+import delian.edge.protocol.collection as collection
+import delian.edge.protocol.machine as edge
 import numpy as np
 import pytest
-from delian.cloud.plan import RunPlan
-from delian.cloud.run import TICKETS
-from delian.core.ports import CLOUD, SECOND, ProtocolError, RunProgram, Tier
-from delian.core.privacy.ring import RingPlan
-from delian.core.streams import Streams, device_key
+from delian.cloud.protocol.plan import RunPlan
+from delian.cloud.protocol.run import TICKETS
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.protocol.ports import CLOUD, SECOND, ProtocolError, RunProgram, Tier
+from delian.core.protocol.random_streams import Streams, device_key
 from delian.core.wire.operator_pb2 import RunOrder
 from delian.core.wire.round_pb2 import Failure, Upload
 from delian.core.wire.secure_pb2 import HelperKey, SecurePlan
-from delian.simulations.faults import Crash, Faults, Silence
-from delian.simulations.federation import RUN, Federation
-from delian.simulations.fleet import DeviceClass, Fleet
-from delian.simulations.network import LinkProfile
-from delian.simulations.plan import FederationPlan
-from delian.simulations.stub import StubTraining
+from delian.simulations.federation.fault_settings import Crash, Faults, Silence
+from delian.simulations.federation.federation import RUN, Federation
+from delian.simulations.federation.fleet import DeviceClass, Fleet
+from delian.simulations.federation.network import LinkProfile
+from delian.simulations.federation.stub import StubTraining
+from delian.simulations.scenario.federation_plan import FederationPlan
 
 SEEDS = range(240)
 ROUNDS = 3

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import grpc
 import pytest
 from delian.core.wire.operator_pb2 import RunEvent
-from delian.simulations.processes import _Operator, _Processes
+from delian.simulations.processes.processes import _Operator, _Processes
 
 
 class NotFound(grpc.RpcError):

@@ -7,23 +7,23 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-import delian.simulations.federation as federation
+import delian.simulations.federation.federation as federation
 import numpy as np
 import pytest
-from delian.cloud import buffered, staleness
-from delian.cloud.staleness import staleness_weight
-from delian.core.ports import Node, Received, RunProgram, Tier
-from delian.core.privacy.ring import RingPlan
+from delian.cloud.protocol import buffered, staleness
+from delian.cloud.protocol.staleness import staleness_weight
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.protocol.ports import Node, Received, RunProgram, Tier
 from delian.core.wire.helper_pb2 import HelpRequest
 from delian.core.wire.secure_pb2 import HelperKey, SecurePlan
-from delian.device.state import DevicePolicy
-from delian.simulations import nodes
-from delian.simulations.faults import Crash, Faults, Silence
-from delian.simulations.federation import Federation
-from delian.simulations.fleet import DeviceClass, Fleet
-from delian.simulations.network import LINKS, LinkProfile
-from delian.simulations.plan import FederationPlan
-from delian.simulations.stub import StubTraining
+from delian.device.protocol.device_state import DevicePolicy
+from delian.simulations.federation import nodes
+from delian.simulations.federation.fault_settings import Crash, Faults, Silence
+from delian.simulations.federation.federation import Federation
+from delian.simulations.federation.fleet import DeviceClass, Fleet
+from delian.simulations.federation.network import LINKS, LinkProfile
+from delian.simulations.federation.stub import StubTraining
+from delian.simulations.scenario.federation_plan import FederationPlan
 
 RING = RingPlan(clip=1.0, clients_max=64, dimension=100)
 INSTANT = LinkProfile(latency_ms=0.0, up_mbps=1e9, down_mbps=1e9)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import psutil
 import pytest
-from delian.simulations.processes import Shape, simulate_processes
-from delian.simulations.scenario_file import load, override
+from delian.simulations.processes.processes import Shape, simulate_processes
+from delian.simulations.scenario.scenario_file import load, override
 
 pytestmark = pytest.mark.slow
 

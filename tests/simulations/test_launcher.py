@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from delian.simulations import launcher
-from delian.simulations.launcher import Children
+from delian.simulations.processes import launcher
+from delian.simulations.processes.launcher import Children
 
 #: In place of a daemon.
 _DAEMON = 'import signal; print("{}", flush=True); signal.pause()\n'

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from delian.core.ports import MS, SECOND
-from delian.core.streams import Streams
-from delian.simulations.clock import Schedule
-from delian.simulations.fleet import CLASSES, DeviceClass, Fleet
-from delian.simulations.memory import keep_freed_memory
-from delian.simulations.network import Channel, LinkProfile
+from delian.core.protocol.ports import MS, SECOND
+from delian.core.protocol.random_streams import Streams
+from delian.simulations.federation.fleet import CLASSES, DeviceClass, Fleet
+from delian.simulations.federation.network import Channel, LinkProfile
+from delian.simulations.federation.process_tuning import keep_freed_memory
+from delian.simulations.federation.virtual_time import Schedule
 
 STREAMS = Streams(1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 
-from delian.simulations import memory
+from delian.simulations.federation import process_tuning
 
 
 def state():
@@ -15,7 +15,7 @@ def state():
 def test_runs_side_by_side_leave_the_interpreter_as_it_was():
     gc.unfreeze()
     before = state()
-    one, other = memory.undisturbed(), memory.undisturbed()
+    one, other = process_tuning.undisturbed(), process_tuning.undisturbed()
     with one:
         other.__enter__()
         inside = state()

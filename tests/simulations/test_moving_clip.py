@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from delian.cloud.plan import PlanError, RunPlan
-from delian.core.privacy import noising
-from delian.core.privacy.noising import Promise
-from delian.core.privacy.ring import RingPlan
+from delian.cloud.protocol.plan import PlanError, RunPlan
+from delian.core.privacy.mechanisms import noise_mechanism
+from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.ring import RingPlan
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import GEOMETRIC_MEDIAN, Aggregation
 from delian.core.wire.secure_pb2 import SecurePlan
-from delian.simulations.federation import Federation
-from delian.simulations.fleet import Fleet
-from delian.simulations.plan import FederationPlan
-from delian.simulations.stub import StubTraining
+from delian.simulations.federation.federation import Federation
+from delian.simulations.federation.fleet import Fleet
+from delian.simulations.federation.stub import StubTraining
+from delian.simulations.scenario.federation_plan import FederationPlan
 
 COHORT, QUANTILE = 20, 0.6
 PLAIN = RingPlan(clip=8.0, clients_max=COHORT, dimension=60)
@@ -62,7 +62,7 @@ def federation(*settings, **changes):
 
 def steps_of(made, monkeypatch):
     """Runs it; the clip of each round, as its tasks had it."""
-    from delian.core.secagg.transcript import Session
+    from delian.core.privacy.secagg.transcript import Session
 
     clips, true = {}, Session.of
 
@@ -82,7 +82,7 @@ def test_the_clip_comes_to_the_asked_quantile_of_lengths(noised, monkeypatch):
     rounds, ring, promise = 30 if noised else 20, PLAIN, None
     if noised:
         promise = Promise(epsilon=300.0, delta=1e-6, releases=rounds, survivors=COHORT - 2)
-        ring = noising.planned(PLAIN, promise)
+        ring = noise_mechanism.planned(PLAIN, promise)
     clips, _ = steps_of(federation(rounds, ring, promise), monkeypatch)
     assert clips[0] > 7.8 and len(clips) == rounds
     settled = [(clip >= NORMS).mean() for clip in clips[-8:]]

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.cli.study import _base
-from delian.core.errors import DelianError
-from delian.core.learn import FedAvg
-from delian.core.learn.algorithm import Algorithm
-from delian.simulations import recipes, scenario_file
-from delian.simulations.composition import chain_of
-from delian.simulations.datasets import load_data
-from delian.simulations.report import build_report
-from delian.simulations.simulate import simulate
-from delian.simulations.study import Trial
+from delian.cli.simulation.study_commands import _base
+from delian.core.common.errors import DelianError
+from delian.core.learning import FedAvg
+from delian.core.learning.algorithm import Algorithm
+from delian.simulations.report.report import build_report
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.runs.study import Trial
+from delian.simulations.scenario import recipes, scenario_file
+from delian.simulations.scenario.composition import chain_of
+from delian.simulations.scenario.datasets import load_data
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ROOT = Path(__file__).parents[2]

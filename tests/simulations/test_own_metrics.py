@@ -8,18 +8,19 @@ from dataclasses import dataclass, replace
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import bundle as bundles
-from delian.core.errors import DelianError
-from delian.core.ir import DType, TensorType
-from delian.core.learn.build.bundle_builder import build
-from delian.core.learn.build.bundle_builder import own_metrics as own_names
-from delian.core.runtime import Runtime
-from delian.simulations import kept_run, own_metrics, own_metrics_page
-from delian.simulations.report import build_report, plain, to_json
-from delian.simulations.report_page import page
-from delian.simulations.result import RoundFinished
-from delian.simulations.scenario_file import load, override
-from delian.simulations.simulate import simulate
+from delian.core.common.errors import DelianError
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import bundle as bundles
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.build.bundle_builder import own_metrics as own_names
+from delian.core.learning.runtime import Runtime
+from delian.simulations.report import own_metrics, own_metrics_page
+from delian.simulations.report.report import build_report, plain, to_json
+from delian.simulations.report.report_page import page
+from delian.simulations.resume import kept_run
+from delian.simulations.runs.result import RoundFinished
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario.scenario_file import load, override
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from hashlib import sha256
 
 import pytest
-from delian.core.net import broker as brokers
-from delian.simulations.parted import Case, Tiers, slowed
+from delian.core.node.net.mqtt import broker as brokers
+from delian.simulations.processes.parted import Case, Tiers, slowed
 
 pytestmark = pytest.mark.slow
 BROKER = brokers.mosquitto_path() is not None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.ports import Outcome
-from delian.core.privacy.ring import RingPlan
-from delian.simulations.federation import Federation
-from delian.simulations.fleet import Fleet
-from delian.simulations.plan import FederationPlan
-from delian.simulations.stub import StubTraining
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.protocol.ports import Outcome
+from delian.simulations.federation.federation import Federation
+from delian.simulations.federation.fleet import Fleet
+from delian.simulations.federation.stub import StubTraining
+from delian.simulations.scenario.federation_plan import FederationPlan
 
 RING = RingPlan(clip=10.0, clients_max=64, dimension=20)
 MEAN, MEDIAN = "weighted_mean", "median"

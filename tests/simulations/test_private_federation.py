@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from delian.core.privacy import noising
-from delian.core.privacy.noising import Promise
-from delian.core.privacy.ring import RingPlan
+from delian.core.privacy.mechanisms import noise_mechanism
+from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.ring import RingPlan
 from delian.core.wire.secure_pb2 import SecurePlan
-from delian.simulations.federation import Federation
-from delian.simulations.fleet import Fleet
-from delian.simulations.plan import FederationPlan
-from delian.simulations.scenario_file import load, override
-from delian.simulations.stage import Stage
-from delian.simulations.stub import StubTraining
+from delian.simulations.federation.federation import Federation
+from delian.simulations.federation.fleet import Fleet
+from delian.simulations.federation.stub import StubTraining
+from delian.simulations.runs.stage import Stage
+from delian.simulations.scenario.federation_plan import FederationPlan
+from delian.simulations.scenario.scenario_file import load, override
 
 ROUNDS, COHORT = 3, 12
 PROMISE = Promise(epsilon=8.0, delta=1e-6, releases=ROUNDS, survivors=COHORT - 2)
@@ -42,7 +42,7 @@ class Training(StubTraining):
 
 
 def federation(promise, training=Training, **changes):
-    ring = PLAIN if promise is None else noising.planned(PLAIN, promise)
+    ring = PLAIN if promise is None else noise_mechanism.planned(PLAIN, promise)
     settings = {
         "rounds": ROUNDS,
         "cohort": COHORT,

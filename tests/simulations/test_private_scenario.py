@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.errors import DelianError
-from delian.simulations import scenario_file
-from delian.simulations.processes import Shape, simulate_processes
-from delian.simulations.simulate import simulate
+from delian.core.common.errors import DelianError
+from delian.simulations.processes.processes import Shape, simulate_processes
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario import scenario_file
 
 SMALL = [
     "rounds=2",

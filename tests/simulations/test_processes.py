@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from delian.core.net.broker import mosquitto_path
-from delian.core.privacy import ring
-from delian.core.streams import Streams, device_key
+from delian.core.node.net.mqtt.broker import mosquitto_path
+from delian.core.privacy.mechanisms import ring
+from delian.core.protocol.random_streams import Streams, device_key
 from delian.core.wire.round_pb2 import COUNTED
-from delian.simulations.processes import Shape, fitted, simulate_processes
-from delian.simulations.scenario_file import load, override
-from delian.simulations.simulate import simulate
-from delian.simulations.stage import Stage
+from delian.simulations.processes.processes import Shape, fitted, simulate_processes
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.runs.stage import Stage
+from delian.simulations.scenario.scenario_file import load, override
 
 pytestmark = pytest.mark.slow
 

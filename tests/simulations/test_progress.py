@@ -6,9 +6,9 @@ import io
 from dataclasses import replace
 
 import pytest
-from delian.simulations.progress import Progress
-from delian.simulations.result import Phase, RoundFinished, Started, UpdateFinished
-from delian.simulations.scenario_file import load
+from delian.simulations.runs.progress import Progress
+from delian.simulations.runs.result import Phase, RoundFinished, Started, UpdateFinished
+from delian.simulations.scenario.scenario_file import load
 from rich.console import Console
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from delian.simulations import protocol_doc
+from delian.simulations.runs import protocol_doc
 
 
 def test_the_page_is_current(checkout):
     page = (checkout / "docs" / "protocol.md").read_text()
     assert page == protocol_doc.page(), (
-        "run: python -m delian.simulations.protocol_doc docs/protocol.md"
+        "run: python -m delian.simulations.runs.protocol_doc docs/protocol.md"
     )
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from delian.cli.main import app
-from delian.core.data import png
-from delian.core.errors import DelianError
-from delian.simulations.datasets import load_data
-from delian.simulations.scenario_file import load, override
-from delian.simulations.simulate import simulate
+from delian.core.common.errors import DelianError
+from delian.core.learning.data import png
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario.datasets import load_data
+from delian.simulations.scenario.scenario_file import load, override
 from typer.testing import CliRunner
 
 

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.core.errors import DelianError
-from delian.core.runtime import Score
-from delian.simulations import comparison, measures, scenario_file
-from delian.simulations.datasets import load_data, with_data
-from delian.simulations.report import build_report, summarise, to_json
-from delian.simulations.report_page import page
-from delian.simulations.simulate import simulate
+from delian.core.common.errors import DelianError
+from delian.core.learning.runtime import Score
+from delian.simulations.report import measures
+from delian.simulations.report.report import build_report, summarise, to_json
+from delian.simulations.report.report_page import page
+from delian.simulations.runs import comparison
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario import scenario_file
+from delian.simulations.scenario.datasets import load_data, with_data
 
 SMALL = (
     "fleet.devices=12",
@@ -192,7 +194,7 @@ def test_prototypes_of_numbers_are_refused() -> None:
     "y", [np.ones((4, 2, 2)), np.array(["a"] * 4), np.array([1, np.nan, 1, 1])]
 )
 def test_a_file_without_numbers_is_refused(tmp_path: Path, y: np.ndarray) -> None:
-    from delian.core import data
+    from delian.core.learning import data
 
     np.savez(tmp_path / "n.npz", x=np.ones((4, 2), np.float32), y=y)
     with pytest.raises(DelianError, match="`y`"):

@@ -11,22 +11,22 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from delian.cli.summary import summary_text
-from delian.core.data import Labelled, federate
-from delian.core.errors import DelianError
-from delian.simulations import data_page, plots, svg
-from delian.simulations.records import Evaluation
-from delian.simulations.report import (
+from delian.cli.simulation.summary import summary_text
+from delian.core.common.errors import DelianError
+from delian.core.learning.data import Labelled, federate
+from delian.simulations.federation.round_records import Evaluation
+from delian.simulations.report import data_page, report_plots, svg
+from delian.simulations.report.report import (
     build_report,
     claim_folder,
     summarise,
     to_json,
     write_report,
 )
-from delian.simulations.report_page import page
-from delian.simulations.result import DeviceRecord
-from delian.simulations.scenario_file import load, override, with_algorithm
-from delian.simulations.statistics import spread_of
+from delian.simulations.report.report_page import page
+from delian.simulations.runs.confidence import spread_of
+from delian.simulations.runs.result import DeviceRecord
+from delian.simulations.scenario.scenario_file import load, override, with_algorithm
 
 
 @pytest.fixture(scope="module")
@@ -275,14 +275,14 @@ def test_any_number_of_devices_can_be_drawn(devices):
         dataclasses.asdict(device(i, i / devices, 1.0, held_out=i % 3 == 1)) for i in range(devices)
     ]
     for width in (svg.WIDE, svg.NARROW):
-        ElementTree.fromstring(plots.device_gains(records, width))
+        ElementTree.fromstring(report_plots.device_gains(records, width))
         gains = [r["accuracy_after"] - r["accuracy_before"] for r in records]
-        ElementTree.fromstring(plots.gain_histogram(gains, width))
+        ElementTree.fromstring(report_plots.gain_histogram(gains, width))
 
 
 def test_every_gain_is_in_the_histogram():
     gains = [-1.0, -0.05, 0.0, 0.05, 0.3, 1.0]
-    drawn = plots.gain_histogram(gains, svg.WIDE)
+    drawn = report_plots.gain_histogram(gains, svg.WIDE)
     counts = [int(n) for n in re.findall(r"<title>(\d+) devices", drawn)]
     assert sum(counts) == len(gains)
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from delian.cloud.machine import Coordinator, restore
-from delian.core.ports import CLOUD, SECOND, Received, Started, Tier
-from delian.core.privacy.ring import RingPlan
-from delian.core.runs import number_of
+from delian.cloud.protocol.machine import Coordinator, restore
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.protocol.ports import CLOUD, SECOND, Received, Started, Tier
+from delian.core.protocol.run_names import number_of
 from delian.core.wire.round_pb2 import Upload
 from delian.core.wire.secure_pb2 import HelperKey, SecurePlan
-from delian.simulations.federation import RUN, Federation
-from delian.simulations.fleet import DeviceClass, Fleet
-from delian.simulations.network import LinkProfile
-from delian.simulations.plan import FederationPlan
-from delian.simulations.stub import StubTraining
+from delian.simulations.federation.federation import RUN, Federation
+from delian.simulations.federation.fleet import DeviceClass, Fleet
+from delian.simulations.federation.network import LinkProfile
+from delian.simulations.federation.stub import StubTraining
+from delian.simulations.scenario.federation_plan import FederationPlan
 
 RING = RingPlan(clip=1.0, clients_max=64, dimension=7)
 LINK = LinkProfile(latency_ms=30.0, up_mbps=1.0, down_mbps=5.0)

@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.native import toolchain
-from delian.core.errors import DelianError
-from delian.core.node.disk import FolderInUse, FolderLock
-from delian.device.kept import Kept
-from delian.simulations import kept_run, resumable, scenario_file
-from delian.simulations.client_states import ClientStates
-from delian.simulations.datasets import load_data
-from delian.simulations.history import _ROUND, _UPDATE, WHOLE_MAX, RunLog
-from delian.simulations.report import build_report
-from delian.simulations.result import (
+from delian.core.common.errors import DelianError
+from delian.core.compiler.backends.native.toolchain import toolchain
+from delian.core.node.storage.disk import FolderInUse, FolderLock
+from delian.device.agent.client_state_file import Kept
+from delian.simulations.federation.client_states import ClientStates
+from delian.simulations.report.report import build_report
+from delian.simulations.resume import kept_run, resumable
+from delian.simulations.resume.history import _ROUND, _UPDATE, WHOLE_MAX, RunLog
+from delian.simulations.resume.resumable import Resumable, Saved
+from delian.simulations.runs.result import (
     Event,
     Phase,
     Replayed,
@@ -33,8 +33,9 @@ from delian.simulations.result import (
     SimulationResult,
     UpdateFinished,
 )
-from delian.simulations.resumable import Resumable, Saved
-from delian.simulations.simulate import simulate
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario import scenario_file
+from delian.simulations.scenario.datasets import load_data
 
 SMALL = [
     "rounds=6",

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from delian.core.errors import DelianError
-from delian.core.learn import registry
-from delian.simulations.datasets import load_data, with_data
-from delian.simulations.processes import Shape, fitted, fitting
-from delian.simulations.scenario import Fleet, Scenario
-from delian.simulations.scenario_file import bundled, load, override, with_algorithm
-from delian.simulations.scenario_keys import reference
-from delian.simulations.settings import Table
-from delian.simulations.toml_lines import key_locations
+from delian.core.common.errors import DelianError
+from delian.core.learning import algorithm_registry
+from delian.simulations.processes.processes import Shape, fitted, fitting
+from delian.simulations.scenario.data_settings import Table
+from delian.simulations.scenario.datasets import load_data, with_data
+from delian.simulations.scenario.scenario import Fleet, Scenario
+from delian.simulations.scenario.scenario_file import bundled, load, override, with_algorithm
+from delian.simulations.scenario.scenario_keys import reference
+from delian.simulations.scenario.toml_lines import key_locations
 
 GOOD = """\
 name = "mine"
@@ -72,7 +72,7 @@ def test_a_file_s_values_and_the_defaults_around_them(tmp_path):
 def test_every_bundled_scenario_is_valid_under_every_algorithm(name):
     scenario = load(name)
     assert scenario.name == name and scenario.description
-    for algorithm in registry.names():
+    for algorithm in algorithm_registry.names():
         assert with_algorithm(scenario, algorithm).algorithm.name == algorithm
 
 
@@ -391,7 +391,7 @@ def test_data_of_one_s_own_takes_the_place_of_bundled_data(tmp_path):
 
 def test_what_nobody_set_follows_the_devices_of_the_data(tmp_path):
     import numpy as np
-    from delian.simulations.simulate import simulate
+    from delian.simulations.runs.simulate import simulate
 
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 5)).astype(np.float32), np.arange(40) % 2

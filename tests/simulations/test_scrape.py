@@ -6,10 +6,10 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from delian.core.net.traffic import Traffic
-from delian.core.node.metrics import Sources, text
-from delian.core.ports import CLOUD, Node, Tier
-from delian.simulations.scrape import Scrape, hops
+from delian.core.node.net.traffic import Traffic
+from delian.core.node.service.prometheus import Sources, text
+from delian.core.protocol.ports import CLOUD, Node, Tier
+from delian.simulations.processes.scrape import Scrape, hops
 
 EDGE, DEVICE = Node(Tier.EDGE, 1), Node(Tier.DEVICE, 2)
 

@@ -13,22 +13,22 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import bundle as bundles
-from delian.core.backends.native import toolchain
-from delian.core.errors import DelianError, ProgramError
-from delian.core.runtime import Runtime
-from delian.simulations import recipes, scenario_file
-from delian.simulations import run as running
-from delian.simulations.datasets import load_data
-from delian.simulations.report import build_report
-from delian.simulations.result import (
+from delian.core.common.errors import DelianError, ProgramError
+from delian.core.compiler.backends.native.toolchain import toolchain
+from delian.core.learning import bundle as bundles
+from delian.core.learning.runtime import Runtime
+from delian.simulations.report.report import build_report
+from delian.simulations.runs import simulation_run as running
+from delian.simulations.runs.result import (
     Event,
     RoundFinished,
     SimulationResult,
     Unfinished,
     UpdateFinished,
 )
-from delian.simulations.simulate import simulate
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario import recipes, scenario_file
+from delian.simulations.scenario.datasets import load_data
 
 SMALL = [
     "rounds=3",
@@ -291,9 +291,9 @@ def test_a_users_model_takes_rows_of_a_users_file_as_they_are(tmp_path: Path) ->
     with pytest.raises(ProgramError) as caught:
         simulate(scenario_file.load(str(toml)), backend="reference")
     lines = str(caught.value).splitlines()
-    assert "within delian, the innermost core/functional/convolution.py" in lines[1]
+    assert "within delian, the innermost core/compiler/ops/convolution.py" in lines[1]
     assert lines[2].startswith(f"  at {tmp_path / 'signals.py'}:11:"), "the line to mend is first"
-    assert not any("core/nn/layers.py" in line for line in lines)
+    assert not any("core/learning/nn/layers.py" in line for line in lines)
 
 
 def small_digits(tmp_path: Path, model: str, *settings: str) -> scenario_file.Scenario:

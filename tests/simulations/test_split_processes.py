@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core import random, tree
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Samples
-from delian.core.nn import Mlp, sgd
-from delian.core.placement.cut import DEVICE, EDGE
-from delian.core.placement.homes import cut_at
-from delian.core.split_training.sides import Stepper
-from delian.core.split_training.step_bundle import StepBundle
-from delian.simulations.shaped import Shape
-from delian.simulations.split_processes import SplitProcesses
+from delian.core.compiler import random, tree
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, Samples
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.placement.cut.cut import DEVICE, EDGE
+from delian.core.placement.cut.owned_weights import cut_at
+from delian.core.placement.split_training.step_bundle import StepBundle
+from delian.core.placement.split_training.step_sides import Stepper
+from delian.simulations.processes.shaped_link import Shape
+from delian.simulations.processes.split_processes import SplitProcesses
 
 pytestmark = pytest.mark.slow
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from delian.core import tree
-from delian.core.errors import DelianError
-from delian.core.learn import Classification, Episodes, Samples, SampleSet
-from delian.core.nn import Mlp, sgd
-from delian.core.placement.problem import PlacementError
-from delian.core.privacy.boundary import BoundaryError, Shield
-from delian.core.privacy.ring import RingPlan
-from delian.core.secagg.errors import SecureError
-from delian.core.split_training.sides import Sharing
-from delian.simulations.secure_sum import secure_sum
-from delian.simulations.splitting import SplitPlan, SplitRun
+from delian.core.common.errors import DelianError
+from delian.core.compiler import tree
+from delian.core.learning import Classification, Episodes, Samples, SampleSet
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.placement.cut.problem import PlacementError
+from delian.core.placement.split_training.step_sides import Sharing
+from delian.core.privacy.mechanisms.activation_noise import BoundaryError, Shield
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.simulations.federation.secure_sum import secure_sum
+from delian.simulations.runs.split_federation import SplitPlan, SplitRun
 
 INPUTS, CLASSES, CAPACITY = 6, 3, 20
 MIDDLE = ("layers.1.",)

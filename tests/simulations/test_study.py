@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
-from delian.core.errors import DelianError
-from delian.simulations import comparison, study
-from delian.simulations.comparison import Entry
-from delian.simulations.statistics import estimate
-from delian.simulations.study import Processes, Trial
-from delian.simulations.sweep import Axis, budgets, candidates, sweep
+from delian.core.common.errors import DelianError
+from delian.simulations.runs import comparison, study
+from delian.simulations.runs.comparison import Entry
+from delian.simulations.runs.confidence import estimate
+from delian.simulations.runs.study import Processes, Trial
+from delian.simulations.runs.sweep import Axis, budgets, candidates, sweep
 
 SMALL = ("rounds=2", "fleet.devices=8", "data.held_out_devices=2", "round.devices=4")
 TINY = (*SMALL, "round.min_reports=2", "model.hidden=[4]", "evaluation.every=2")
@@ -165,7 +165,7 @@ def test_processes_give_what_is_computed_here_and_say_what_failed(tmp_path):
 
 
 LONG = f"""
-from delian.simulations.study import Processes, Trial
+from delian.simulations.runs.study import Processes, Trial
 list(Processes(1).run([Trial("digits", settings={(*TINY, "rounds=1000000")!r})]))
 """
 

@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from delian.simulations import scenario_file, traced
-from delian.simulations.stage import Stage
+from delian.simulations.resume import traced_bundles
+from delian.simulations.runs.stage import Stage
+from delian.simulations.scenario import scenario_file
 
 SMALL = ["data.support=4", "data.query=2", "fleet.devices=4", "round.devices=2", "model.hidden=[3]"]
 
 
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(traced, "folder", lambda: tmp_path / "traced")
+    monkeypatch.setattr(traced_bundles, "folder", lambda: tmp_path / "traced")
     return tmp_path / "traced"
 
 
@@ -64,7 +65,7 @@ def test_a_damaged_file_is_traced_again(folder):
 
 
 def test_of_many_the_ones_not_used_for_longest_go(folder, monkeypatch):
-    monkeypatch.setattr(traced, "KEPT_MAX", 2)
+    monkeypatch.setattr(traced_bundles, "KEPT_MAX", 2)
     stage_of()
     (oldest,) = folder.iterdir()
     os.utime(oldest, (1, 1))
@@ -75,13 +76,13 @@ def test_of_many_the_ones_not_used_for_longest_go(folder, monkeypatch):
 
 def test_a_folder_that_cannot_be_written_is_no_fault(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr(traced, "folder", lambda: tmp_path / "file" / "traced")
+    monkeypatch.setattr(traced_bundles, "folder", lambda: tmp_path / "file" / "traced")
     assert same(stage_of(), stage_of())
 
 
 def test_an_algorithm_of_the_user_s_own_is_not_kept(folder):
-    from delian.core.learn import FedAvg
-    from delian.core.nn import sgd
+    from delian.core.learning import FedAvg
+    from delian.core.learning.nn import sgd
 
     scenario = scenario_file.override(scenario_file.load("synthetic-mlp"), SMALL)
     Stage(scenario, FedAvg(local=sgd(0.1), server=sgd(1.0)), None, "reference", lambda event: None)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from delian.simulations.training import AHEAD_BYTES, AHEAD_MAX, are_helped
-from delian.simulations.workers import Workers
+from delian.simulations.federation.training import AHEAD_BYTES, AHEAD_MAX, are_helped
+from delian.simulations.federation.training_threads import Workers
 
 
 def test_results_come_back_whoever_made_them():

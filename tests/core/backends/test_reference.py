@@ -8,10 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.reference import ReferenceProgram, run_block
-from delian.core.errors import DelianError
-from delian.core.ir import Block, Builder, DType, Function, ListType, TensorType, Type, Value
-from delian.core.ops.lists import Stack
+from delian.core.common.errors import DelianError
+from delian.core.compiler.backends.reference import ReferenceProgram, run_block
+from delian.core.compiler.ir import (
+    Block,
+    Builder,
+    DType,
+    Function,
+    ListType,
+    TensorType,
+    Type,
+    Value,
+)
+from delian.core.compiler.primitives.lists import Stack
 
 F = TensorType(DType.F64)
 I = TensorType(DType.I64)  # noqa: E741 (the type's own letter)

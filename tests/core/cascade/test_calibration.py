@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from delian.core.cascade.calibration import (
+from delian.core.common.errors import DelianError
+from delian.core.placement.cascade.calibration import (
     GRID,
     Held,
     Point,
@@ -17,8 +18,7 @@ from delian.core.cascade.calibration import (
     sure,
     tail,
 )
-from delian.core.cascade.hard_examples import EVERYTHING
-from delian.core.errors import DelianError
+from delian.core.placement.cascade.hard_examples import EVERYTHING
 
 
 def drawn(n, seed=0, large=0.98):

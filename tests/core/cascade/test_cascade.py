@@ -7,9 +7,10 @@ import random
 
 import numpy as np
 import pytest
-from delian.core.cascade.driver import CascadeDriver
-from delian.core.cascade.hard_examples import CloudOnly, EdgeOnly, Random, Says, Threshold
-from delian.core.cascade.machine import (
+from delian.core.common.errors import DelianError
+from delian.core.placement.cascade.cascade_driver import CascadeDriver
+from delian.core.placement.cascade.hard_examples import CloudOnly, EdgeOnly, Random, Says, Threshold
+from delian.core.placement.cascade.machine import (
     REQUESTS_MAX,
     TABLE,
     AskAbove,
@@ -26,9 +27,8 @@ from delian.core.cascade.machine import (
     RunSmall,
     SmallRan,
 )
-from delian.core.errors import DelianError
-from delian.core.machine import Backoff
-from delian.core.ports import MS
+from delian.core.protocol.machine import Backoff
+from delian.core.protocol.ports import MS
 
 EASY = np.array([[9.0, 0.0]], np.float32)
 HARD = np.array([[0.1, 0.0]], np.float32)

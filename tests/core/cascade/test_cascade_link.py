@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 
 import numpy as np
-from delian.core import random
-from delian.core.backends import compile_function
-from delian.core.cascade.driver import CascadeDriver
-from delian.core.cascade.hard_examples import Threshold
-from delian.core.cascade.link import LargeAbove, without_weights
-from delian.core.cascade.machine import By, CascadePlan
-from delian.core.identity.roles import Guard
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.net.grpc_server import GrpcHub
-from delian.core.net.switch import Switch
-from delian.core.nn import Mlp
-from delian.core.node.clock import WallClock
-from delian.core.ports import MS, SECOND, Node, Tier
-from delian.core.subgraphs.frames.client import Upstream
-from delian.core.subgraphs.hosting import PartsHost
-from delian.core.subgraphs.machines.ports import Link
-from delian.core.subgraphs.programs import Model
+from delian.core.compiler import random
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.nn import Mlp
+from delian.core.node.driver.clock import WallClock
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.switch import Switch
+from delian.core.placement.cascade.cascade_driver import CascadeDriver
+from delian.core.placement.cascade.cascade_link import LargeAbove, without_weights
+from delian.core.placement.cascade.hard_examples import Threshold
+from delian.core.placement.cascade.machine import By, CascadePlan
+from delian.core.placement.subgraphs.frames.stream_client import Upstream
+from delian.core.placement.subgraphs.machines.part_ports import Link
+from delian.core.placement.subgraphs.part_programs import Model
+from delian.core.placement.subgraphs.parts_host import PartsHost
+from delian.core.protocol.ports import MS, SECOND, Node, Tier
 
 ROWS = SampleSet(np.zeros((4, 6), np.float32), np.arange(4) % 3, np.array(4), np.array(0))
 

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from delian.core.cascade.hard_examples import (
+from delian.core.common.errors import DelianError
+from delian.core.placement.cascade.hard_examples import (
     FILTERS,
     IBT,
     CloudOnly,
@@ -19,7 +20,6 @@ from delian.core.cascade.hard_examples import (
     limited,
     make,
 )
-from delian.core.errors import DelianError
 
 SURE = [0.9, 0.05, 0.05]
 TORN = [0.4, 0.3, 0.3]

@@ -8,9 +8,9 @@ import zipfile
 
 import numpy as np
 import pytest
-from delian.core import data
-from delian.core.data.files import read_gzip, read_npz, read_text
-from delian.core.errors import DelianError
+from delian.core.common.errors import DelianError
+from delian.core.learning import data
+from delian.core.learning.data.data_files import read_gzip, read_npz, read_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

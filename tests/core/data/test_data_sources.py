@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from delian.core import data
-from delian.core.data.shakespeare_plays import speeches, vocabulary_of
-from delian.core.data.synthetic_rows import synthetic
-from delian.core.errors import DelianError
+from delian.core.common.errors import DelianError
+from delian.core.learning import data
+from delian.core.learning.data.shakespeare_plays import speeches, vocabulary_of
+from delian.core.learning.data.synthetic_rows import synthetic
 
 DEAL = {
     "partition": "dirichlet",
@@ -48,7 +48,7 @@ def test_the_digits_are_those_of_scikit_learn(digits):
 def test_reading_the_digits_imports_no_scikit_learn():
     pytest.importorskip("sklearn")
     code = (
-        "import sys; from delian.core import data; data.digits(); "
+        "import sys; from delian.core.learning import data; data.digits(); "
         "assert not {'sklearn', 'scipy', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

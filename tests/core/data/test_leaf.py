@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.data import femnist, leaf
-from delian.core.errors import DelianError
+from delian.core.common.errors import DelianError
+from delian.core.learning.data import femnist, leaf_femnist
 
 
 def writer(labels: list[int], shade: float = 1.0) -> dict[str, Any]:
-    return {"x": [[shade] * leaf.PIXELS for _ in labels], "y": labels}
+    return {"x": [[shade] * leaf_femnist.PIXELS for _ in labels], "y": labels}
 
 
 def write(folder: Path, name: str, users: dict[str, Any]) -> Path:
@@ -87,10 +87,10 @@ def test_a_folder_without_files_and_one_that_is_none_are_told(tmp_path: Path) ->
 def test_files_and_images_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "a.json", {"a": writer([1, 2])})
     with monkeypatch.context() as patch:
-        patch.setattr(leaf, "FEDERATION_BYTES_MAX", 2 * leaf.PIXELS - 1)
+        patch.setattr(leaf_femnist, "FEDERATION_BYTES_MAX", 2 * leaf_femnist.PIXELS - 1)
         with pytest.raises(DelianError, match="GiB of images"):
             femnist(tmp_path)
-    monkeypatch.setattr(leaf, "FILE_BYTES_MAX", 10)
+    monkeypatch.setattr(leaf_femnist, "FILE_BYTES_MAX", 10)
     with pytest.raises(DelianError, match="larger than"):
         femnist(tmp_path)
 

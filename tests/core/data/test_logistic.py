@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.data import logistic
-from delian.core.data.logistic_rows import CLASSES, FEATURES, _rows
-from delian.core.errors import DelianError
+from delian.core.common.errors import DelianError
+from delian.core.learning.data import logistic
+from delian.core.learning.data.logistic_rows import CLASSES, FEATURES, _rows
 
 
 def test_the_published_federation_comes_back():

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.core import data
-from delian.core.errors import DelianError
+from delian.core.common.errors import DelianError
+from delian.core.learning import data
 
 ALPHABETS, EACH, PEOPLE = 3, 6, 4
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.core import data
-from delian.core.data import omniglot_zip, png
-from delian.core.errors import DelianError
+from delian.core.common.errors import DelianError
+from delian.core.learning import data
+from delian.core.learning.data import omniglot_zip, png
 from numpy.typing import NDArray
 
 SIDE = 105

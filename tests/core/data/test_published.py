@@ -7,8 +7,8 @@ import struct
 
 import numpy as np
 import pytest
-from delian.core.data import cifar10, har, idx
-from delian.core.errors import DelianError
+from delian.core.common.errors import DelianError
+from delian.core.learning.data import cifar10, har, idx
 
 
 def write_idx(path, array, *, packed=False):

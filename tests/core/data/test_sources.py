@@ -10,11 +10,11 @@ import threading
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.bundle import Leaf
-from delian.core.data.fit import MisfitError, examples, fit, row_hashes, row_type
-from delian.core.data.rows import DataSettings, Leaves, NoDataError, Rows, RowType
-from delian.core.data.sources import open_source, version_of
-from delian.core.errors import DelianError
+from delian.core.common.errors import DelianError
+from delian.core.learning.bundle import Leaf
+from delian.core.learning.data.fit import MisfitError, examples, fit, row_hashes, row_type
+from delian.core.learning.data.rows import DataSettings, Leaves, NoDataError, Rows, RowType
+from delian.core.learning.data.sources import open_source, version_of
 
 
 def samples(capacity: int, *row: int, dtype: str = "f32") -> tuple[Leaf, ...]:

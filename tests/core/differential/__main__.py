@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from delian.core.backends.native.toolchain import Toolchain, find
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain, find
 
 from . import KINDS, Failure, cases, eager_lowering, judged
 

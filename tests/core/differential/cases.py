@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from delian.core.ir import Array, Block, Builder, DType, Function, ListType, TensorType
+from delian.core.compiler.ir import Array, Block, Builder, DType, Function, ListType, TensorType
 
 #: Draws an argument of a type.
 Draw: TypeAlias = Callable[[np.random.Generator, TensorType], Array]
@@ -106,10 +106,10 @@ def as_function(name: str, block: Block, donated: Sequence[int] = ()) -> Functio
 
 def transformed(r: random.Random, block: Block, small: bool = True) -> Block:
     """The block, or a derivative of it, or it over lanes, perhaps simplified."""
-    from delian.core.passes.simplify import simplify
-    from delian.core.transforms.jvp import jvp
-    from delian.core.transforms.vjp import vjp
-    from delian.core.transforms.vmap import vmap
+    from delian.core.compiler.passes.simplify import simplify
+    from delian.core.compiler.transforms.jvp import jvp
+    from delian.core.compiler.transforms.vjp import vjp
+    from delian.core.compiler.transforms.vmap import vmap
 
     def moving(made: Block) -> list[int]:
         return [i for i, p in enumerate(made.params) if p.dtype.is_float]

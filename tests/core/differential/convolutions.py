@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import numpy as np
-from delian.core.ir import Block, Builder, DType, Function, TensorType, Value
+from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType, Value
 
 from .cases import Case, as_function, donations, transformed
 

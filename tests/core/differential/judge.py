@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from delian.core.backends.native import program as native
-from delian.core.backends.native import runs, winograd
-from delian.core.backends.native.program import NativeProgram, compile_native
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.backends.reference import ReferenceProgram
-from delian.core.ir import Array, DType, Function, TensorType
-from delian.core.passes.profiles import in_profile
-from delian.core.verify import verify
+from delian.core.compiler.backends.native import call_runs
+from delian.core.compiler.backends.native import program as native
+from delian.core.compiler.backends.native.kernels import winograd
+from delian.core.compiler.backends.native.program import NativeProgram, compile_native
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.backends.reference import ReferenceProgram
+from delian.core.compiler.ir import Array, DType, Function, TensorType
+from delian.core.compiler.passes.number_profiles import in_profile
+from delian.core.compiler.verify import verify
 
 from .cases import Case, fitted, in_f64
 
@@ -52,17 +53,17 @@ def eager_lowering(tiles: bool = True, data: bool = True) -> Iterator[None]:
     """Small programs are lowered as large ones are: convolutions go by tiles, and calls are data.
     What is compiled within is kept apart, as the cache knows nothing of it.
     """
-    old = winograd._WORTH, runs.CALLS_MIN, runs.RUN_MIN, os.environ.get("DELIAN_CACHE")
+    old = winograd._WORTH, call_runs.CALLS_MIN, call_runs.RUN_MIN, os.environ.get("DELIAN_CACHE")
     with tempfile.TemporaryDirectory(prefix="delian-differential-") as folder:
         os.environ["DELIAN_CACHE"] = folder
         if tiles:
             winograd._WORTH = 100.0
         if data:
-            runs.CALLS_MIN = runs.RUN_MIN = 2
+            call_runs.CALLS_MIN = call_runs.RUN_MIN = 2
         try:
             yield
         finally:
-            winograd._WORTH, runs.CALLS_MIN, runs.RUN_MIN = old[:3]
+            winograd._WORTH, call_runs.CALLS_MIN, call_runs.RUN_MIN = old[:3]
             if old[3] is None:
                 del os.environ["DELIAN_CACHE"]
             else:

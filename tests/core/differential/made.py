@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from delian.core.ir import DType, Value
+from delian.core.compiler.ir import DType, Value
 
 
 @dataclass

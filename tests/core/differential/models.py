@@ -8,8 +8,8 @@ from typing import Any
 
 import delian as dl
 import numpy as np
-from delian.core.frontend import trace
-from delian.core.ir import Array, Function, TensorType
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.ir import Array, Function, TensorType
 
 from .cases import Case, Draw
 

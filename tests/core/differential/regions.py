@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delian.core.ir import Builder, DType, ListType, Value
+from delian.core.compiler.ir import Builder, DType, ListType, Value
 
 from .made import Made
 

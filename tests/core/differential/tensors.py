@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from delian.core.ir import Block, Builder, DType, Function, TensorType, Value
+from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType, Value
 
 from .cases import Case, as_function, donations, transformed
 from .made import Made, Nothing

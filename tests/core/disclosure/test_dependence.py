@@ -7,8 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.reference import run_block
-from delian.core.disclosure.dependence import (
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, ListType, TensorType
+from delian.core.compiler.passes.simplify import simplify
+from delian.core.compiler.primitives import PRIMITIVES
+from delian.core.compiler.transforms.vjp import vjp
+from delian.core.compiler.transforms.vmap import vmap
+from delian.core.learning.disclosure.dependence import (
     CARRIES,
     COMPARES,
     MIXES,
@@ -18,11 +23,6 @@ from delian.core.disclosure.dependence import (
     Dependence,
     analyse,
 )
-from delian.core.ir import Block, Builder, DType, ListType, TensorType
-from delian.core.ops import PRIMITIVES
-from delian.core.passes.simplify import simplify
-from delian.core.transforms.vjp import vjp
-from delian.core.transforms.vmap import vmap
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -214,7 +214,7 @@ def test_a_loop_of_ten_thousand_carries_is_analysed_in_a_moment() -> None:
 
     Counted in steps of the solver, since a clock would depend on the machine.
     """
-    from delian.core.disclosure import dependence
+    from delian.core.learning.disclosure import dependence
 
     count = 10_000
     body = Builder([I64, *[F32] * count])

@@ -10,21 +10,22 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import bundle as bundles
-from delian.core import learn, random, tree
-from delian.core.backends import reference
-from delian.core.backends.reference import run_block
-from delian.core.bundle import Bundle
-from delian.core.disclosure import keys
-from delian.core.disclosure.dependence import analyse
-from delian.core.disclosure.keys import KeyMisuseError, check_keys
-from delian.core.frontend import trace
-from delian.core.ir import Builder, DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.aggregate.chains import chain, clip, mask, mean, quantise, rotate
-from delian.core.learn.algorithm import Algorithm, ClientResult
-from delian.core.learn.build.bundle_builder import KEY, build
-from delian.core.ops import PRIMITIVES
+from delian.core import learning
+from delian.core.compiler import random, tree
+from delian.core.compiler.backends import reference
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.ir import Builder, DType, TensorType
+from delian.core.compiler.primitives import PRIMITIVES
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning import bundle as bundles
+from delian.core.learning.aggregate.chains import chain, clip, mask, mean, quantise, rotate
+from delian.core.learning.algorithm import Algorithm, ClientResult
+from delian.core.learning.build.bundle_builder import KEY, build
+from delian.core.learning.bundle import Bundle
+from delian.core.learning.disclosure import keys
+from delian.core.learning.disclosure.dependence import analyse
+from delian.core.learning.disclosure.keys import KeyMisuseError, check_keys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,7 +104,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm) -> Bundle:
     """A bundle that is refused, as somebody without the check would build it."""
     with monkeypatch.context() as patch:
         patch.setattr(
-            "delian.core.learn.build.bundle_builder.check_keys", lambda bundle, excerpt: bundle
+            "delian.core.learning.build.bundle_builder.check_keys", lambda bundle, excerpt: bundle
         )
         return make(algorithm)
 
@@ -126,8 +127,8 @@ def test_what_is_drawn_may_choose_and_is_said_to() -> None:
 
 ALGORITHMS = sorted(
     name
-    for name in dir(learn)
-    if inspect.isclass(kind := getattr(learn, name))
+    for name in dir(learning)
+    if inspect.isclass(kind := getattr(learning, name))
     and issubclass(kind, Algorithm)
     and kind is not Algorithm
 )
@@ -139,7 +140,7 @@ def test_there_are_algorithms_to_try() -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_algorithms_use_keys_for_random_numbers_alone(name: str) -> None:
-    made = make(getattr(learn, name)())
+    made = make(getattr(learning, name)())
     update = analyse(made.programs["client_update"].body, keys.ports_of(made, "client_update").key)
     assert update.misuses == () and update.outputs[0].random
 

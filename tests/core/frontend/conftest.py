@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core import tree
-from delian.core.backends.reference import ReferenceProgram
-from delian.core.errors import ProgramError
-from delian.core.frontend import trace
-from delian.core.verify import verify
+from delian.core.common.errors import ProgramError
+from delian.core.compiler import tree
+from delian.core.compiler.backends.reference import ReferenceProgram
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.verify import verify
 
 
 def run_compiled(f: Callable[..., Any], *args: Any) -> Any:

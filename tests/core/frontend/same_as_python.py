@@ -19,8 +19,8 @@ from typing import Any
 
 import delian as dl
 import numpy as np
-from delian.core import tree
-from delian.core.errors import ProgramError
+from delian.core.common.errors import ProgramError
+from delian.core.compiler import tree
 
 NAN, INF = float("nan"), float("inf")
 #: The words of an outcome where both raise the same error.

@@ -14,10 +14,10 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import tree
-from delian.core.errors import ProgramError
-from delian.core.frontend import trace
-from delian.core.ops import PRIMITIVES
+from delian.core.common.errors import ProgramError
+from delian.core.compiler import tree
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.primitives import PRIMITIVES
 
 
 def _module(name: str) -> Any:

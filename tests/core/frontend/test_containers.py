@@ -10,7 +10,7 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.errors import ProgramError
+from delian.core.common.errors import ProgramError
 
 X = np.float64(2.0)
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from delian.core import tree
-from delian.core.api import compile as compile_
-from delian.core.api import module, static
-from delian.core.frontend import trace
-from delian.core.traced import Static
+from delian.core.compiler import tree
+from delian.core.compiler.api import compile as compile_
+from delian.core.compiler.api import module, static
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.traced import Static
 
 F = np.float32
 X = np.array([1.0, -2.0, 3.0], F)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from delian.core.frontend import trace
+from delian.core.compiler.frontend import trace
 
 F = np.float32
 X = np.array([1.0, -2.0, 3.0], F)

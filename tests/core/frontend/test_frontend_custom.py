@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.api import checkpoint, compile, custom_vjp, grad, hvp, jvp, value_and_grad, vmap
-from delian.core.errors import DelianError, ProgramError
-from delian.core.frontend import trace
-from delian.core.ir import ListType
+from delian.core.common.errors import DelianError, ProgramError
+from delian.core.compiler.api import (
+    checkpoint,
+    compile,
+    custom_vjp,
+    grad,
+    hvp,
+    jvp,
+    value_and_grad,
+    vmap,
+)
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.ir import ListType
 
 BACKENDS = pytest.mark.parametrize("backend", ["reference", "native"])
 

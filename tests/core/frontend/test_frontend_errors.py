@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from delian.core import functional, random, tree
-from delian.core.api import grad, jvp, module, value_and_grad, vjp
-from delian.core.frontend import vocabulary
-from delian.core.frontend.codes import CODES
+from delian.core.compiler import ops, random, tree
+from delian.core.compiler.api import grad, jvp, module, value_and_grad, vjp
+from delian.core.compiler.frontend import codes
+from delian.core.compiler.frontend.codes import CODES
+from delian.core.compiler.frontend.vocabulary import vocabulary_table
 
 GOLDEN = Path(__file__).with_name("messages.txt")
 F = np.float32
@@ -464,7 +465,7 @@ def bad_key(x, v, n):
 
 
 def conv_channels(x, v, n):
-    return functional.conv2d(x.reshape(1, 3, 4, 1), np.zeros((3, 3, 2, 8), F))
+    return ops.conv2d(x.reshape(1, 3, 4, 1), np.zeros((3, 3, 2, 8), F))
 
 
 def unpacking(x, v, n):
@@ -529,8 +530,8 @@ def test_source_that_is_not_there_is_said_so(refusal):
 
 
 def test_every_code_is_explained_and_used():
-    package = Path(vocabulary.__file__).parent
-    source = "\n".join(p.read_text() for p in package.glob("*.py"))
+    package = Path(codes.__file__).parent
+    source = "\n".join(p.read_text() for p in package.rglob("*.py"))
     used = set(re.findall(r'"(DL\d+)"', source.replace((package / "codes.py").read_text(), "")))
     assert used == set(CODES)
 
@@ -554,10 +555,10 @@ def odd_arguments(x):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_bad_arguments_are_never_a_fault_of_the_compiler():
-    from delian.core.errors import ProgramError
-    from delian.core.frontend import trace
+    from delian.core.common.errors import ProgramError
+    from delian.core.compiler.frontend import trace
 
-    for row in vocabulary._table().values():
+    for row in vocabulary_table._table().values():
         for k in range(15):
 
             def f(x, function=row.function, k=k):

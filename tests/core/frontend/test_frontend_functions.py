@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from delian.core.api import compile as compile_
-from delian.core.api import grad, module
-from delian.core.frontend import trace
+from delian.core.compiler.api import compile as compile_
+from delian.core.compiler.api import grad, module
+from delian.core.compiler.frontend import trace
 
 F = np.float32
 X = np.array([1.0, -2.0, 3.0], F)

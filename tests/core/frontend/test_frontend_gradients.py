@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core import tree
-from delian.core.api import grad, jvp, value_and_grad, vjp
-from delian.core.frontend import trace
+from delian.core.compiler import tree
+from delian.core.compiler.api import grad, jvp, value_and_grad, vjp
+from delian.core.compiler.frontend import trace
 
 X = np.array([0.3, -0.7, 1.1])
 W = np.array([[0.2, -0.1], [0.5, 0.4], [-0.3, 0.6]])

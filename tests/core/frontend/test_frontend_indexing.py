@@ -81,7 +81,7 @@ def test_constant_arrays_are_indexed_by_the_program(agree):
 
 
 def test_an_index_that_cannot_be_negative_is_not_wrapped():
-    from delian.core.frontend import trace
+    from delian.core.compiler.frontend import trace
 
     def f(x, n):
         total = 0.0

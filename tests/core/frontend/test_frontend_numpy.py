@@ -338,11 +338,11 @@ def test_comparing_with_a_number_out_of_range_is_answered(agree):
 def test_every_row_has_a_name_and_a_signature():
     import inspect
 
-    from delian.core.frontend import vocabulary
+    from delian.core.compiler.frontend.vocabulary import vocabulary_table
 
-    names = vocabulary.names()
+    names = vocabulary_table.names()
     assert len(names) > 150
-    for row in vocabulary._table().values():
+    for row in vocabulary_table._table().values():
         # Where NumPy has an argument `s`, the specialiser is `spec`.
         first, *others = inspect.signature(row.handler).parameters
         assert first == ("spec" if "s" in others else "s"), row.name

@@ -10,9 +10,10 @@ import sys
 
 import numpy as np
 import pytest
-from delian.core.errors import ProgramError
-from delian.core.frontend import syntax, trace
-from delian.core.frontend.hir import FunctionDef, Refused
+from delian.core.common.errors import ProgramError
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.frontend.hir import syntax
+from delian.core.compiler.frontend.hir.hir import FunctionDef, Refused
 
 X = np.array([1.0, 2.0, 3.0], np.float32)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core import debugging, random
-from delian.core.api import (
+from delian.core.common.errors import DelianError, ProgramError
+from delian.core.compiler import debugging, random
+from delian.core.compiler.api import (
     compile,
     grad,
     hessian,
@@ -17,7 +18,6 @@ from delian.core.api import (
     value_and_grad,
     vmap,
 )
-from delian.core.errors import DelianError, ProgramError
 
 X = np.array([0.3, -0.7, 1.1])
 MANY = np.array([[0.3, -0.7, 1.1], [1.0, 2.0, -0.5], [0.0, 0.1, 0.2], [-1.0, 0.4, 0.9]])

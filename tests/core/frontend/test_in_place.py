@@ -16,10 +16,10 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import tree
-from delian.core.errors import ProgramError
-from delian.core.frontend import trace
-from delian.core.ir import DType, TensorType
+from delian.core.common.errors import ProgramError
+from delian.core.compiler import tree
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.ir import DType, TensorType
 
 
 def _module(name: str) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import tree
-from delian.core.errors import ProgramError
+from delian.core.common.errors import ProgramError
+from delian.core.compiler import tree
 
 from .ragged_cases import FUNCTIONS, REFUSED, SAME, VALUES
 

@@ -10,8 +10,8 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.errors import ProgramError
-from delian.core.frontend import trace
+from delian.core.common.errors import ProgramError
+from delian.core.compiler.frontend import trace
 
 TABLE = np.array([4.0, 9.0, -1.0, -2.0])
 

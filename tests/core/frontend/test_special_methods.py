@@ -8,7 +8,7 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.errors import ProgramError
+from delian.core.common.errors import ProgramError
 
 
 @dataclasses.dataclass(frozen=True)

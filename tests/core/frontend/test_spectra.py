@@ -10,7 +10,7 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.errors import DelianError
+from delian.core.common.errors import DelianError
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,9 +12,11 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.errors import ProgramError
-from delian.core.frontend import iteration, limits, packing, trace, tracing
-from delian.core.ir import count_ops
+from delian.core.common.errors import ProgramError
+from delian.core.compiler.frontend import trace, tracing
+from delian.core.compiler.frontend.containers import list_packing
+from delian.core.compiler.frontend.flow import iteration, unroll_limits
+from delian.core.compiler.ir import count_ops
 
 _PATH = Path(__file__).parent / "list_programs.py"
 _SPEC = importlib.util.spec_from_file_location("delian_list_programs", _PATH)
@@ -190,7 +192,7 @@ def too_far(x):
 
 
 def test_what_is_unrolled_too_far_is_refused_with_the_loop(monkeypatch):
-    monkeypatch.setattr(limits, "UNROLLED_MAX", 10_000)
+    monkeypatch.setattr(unroll_limits, "UNROLLED_MAX", 10_000)
     with pytest.raises(ProgramError) as caught:
         compiled(too_far, 1.0)
     error = caught.value
@@ -203,11 +205,11 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tracing._traced
 
     def stacked(f: Any, stacking: bool, size_max: int, *rest: Any) -> Any:
-        return whole(f, True, limits.UNROLLED_MAX, *rest)
+        return whole(f, True, unroll_limits.UNROLLED_MAX, *rest)
 
     monkeypatch.setattr(tracing, "_traced", stacked)
     monkeypatch.setattr(iteration, "LOOP_MIN", 2)
-    monkeypatch.setattr(packing, "_SIZE_MIN", 2)
+    monkeypatch.setattr(list_packing, "_SIZE_MIN", 2)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -14,9 +14,9 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import tree
-from delian.core.errors import ProgramError
-from delian.core.frontend import trace
+from delian.core.common.errors import ProgramError
+from delian.core.compiler import tree
+from delian.core.compiler.frontend import trace
 
 _SPEC = importlib.util.spec_from_file_location(
     "delian_vocabulary_cases", Path(__file__).with_name("vocabulary_cases.py")
@@ -219,11 +219,13 @@ def test_a_singular_matrix_of_three_rows_has_a_determinant_with_a_slope() -> Non
 
 @pytest.mark.skipif(not hasattr(np, "matvec"), reason="the page names functions of NumPy 2.2")
 def test_the_page_is_that_of_the_rows() -> None:
-    from delian.core.frontend import vocabulary_numpy, vocabulary_page
+    from delian.core.compiler.frontend.vocabulary import vocabulary_numpy, vocabulary_page
 
     path = Path(__file__).parents[3] / "docs" / "vocabulary.md"
     written = path.read_text(encoding="utf-8").partition(vocabulary_page.END)[0]
-    command = "python -m delian.core.frontend.vocabulary_page docs/vocabulary.md"
+    command = (
+        "python -m delian.core.compiler.frontend.vocabulary.vocabulary_page docs/vocabulary.md"
+    )
     assert written == vocabulary_page.page(), f"run: {command}"
     assert set(vocabulary_numpy.NOTES) <= {row.name for row in vocabulary_numpy.rows()}
 

@@ -10,8 +10,8 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.frontend import vocabulary_numpy
-from delian.core.ir import DType
+from delian.core.compiler.frontend.vocabulary import vocabulary_numpy
+from delian.core.compiler.ir import DType
 
 UFUNCS = [row for row in vocabulary_numpy.rows() if isinstance(row.function, np.ufunc)]
 

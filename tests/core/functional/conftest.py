@@ -15,11 +15,11 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.backends import compile_module
-from delian.core.backends.reference import ReferenceProgram
-from delian.core.frontend import trace
-from delian.core.ir import Function
-from delian.core.verify import verify
+from delian.core.compiler.backends import compile_module
+from delian.core.compiler.backends.reference import ReferenceProgram
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.ir import Function
+from delian.core.compiler.verify import verify
 
 #: Of f64 worked out in another order.
 TOLERANCE = 1e-9

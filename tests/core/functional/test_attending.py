@@ -8,8 +8,8 @@ import delian as dl
 import numpy as np
 import pytest
 from delian import ops
-from delian.core.functional import attending
-from delian.core.ir import Array
+from delian.core.compiler.ir import Array
+from delian.core.compiler.ops import scaled_attention
 
 RNG = np.random.default_rng(3)
 #: Leading axes, of the mask too; T, S.
@@ -68,7 +68,7 @@ def test_gradients_are_those_of_the_formula() -> None:
         return np.sum(np.sin(ops.attention(q, k, v, mask)))
 
     def plain(q: Any, k: Any, v: Any) -> Any:
-        return np.sum(np.sin(attending._in_full(q / np.sqrt(6), k, v, mask, False)))
+        return np.sum(np.sin(scaled_attention._in_full(q / np.sqrt(6), k, v, mask, False)))
 
     for a, b in zip(
         dl.grad(loss, (0, 1, 2))(q, k, v), dl.grad(plain, (0, 1, 2))(q, k, v), strict=True

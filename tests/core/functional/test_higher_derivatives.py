@@ -8,7 +8,7 @@ import delian as dl
 import numpy as np
 import pytest
 from delian import nn
-from delian.core import functional as ops
+from delian.core.compiler import ops as ops
 
 RNG = np.random.default_rng(17)
 SEEN = RNG.uniform(size=(4, 5)) < 0.7

@@ -7,7 +7,7 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import functional as ops
+from delian.core.compiler import ops as ops
 
 RNG = np.random.default_rng(11)
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from delian.core.ops import PRIMITIVES
+from delian.core.compiler.primitives import PRIMITIVES
 
 from . import search
 from .build import compiler

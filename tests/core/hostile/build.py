@@ -13,12 +13,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from delian.core.backends.native import emit as emitter
-from delian.core.backends.native import kernels, runs, winograd
-from delian.core.backends.native.lower import lowered
-from delian.core.backends.native.names import memory_type
-from delian.core.ir import Function, TensorType
-from delian.core.passes import memory, order
+from delian.core.compiler.backends.native import call_runs
+from delian.core.compiler.backends.native import emit as emitter
+from delian.core.compiler.backends.native.kernels import kernels, winograd
+from delian.core.compiler.backends.native.names import memory_type
+from delian.core.compiler.backends.native.native_lowering import lowered
+from delian.core.compiler.ir import Function, TensorType
+from delian.core.compiler.passes.schedule import execution_order, memory_plan
 
 from .variants import Variant
 
@@ -41,12 +42,12 @@ _OPTIONS = {
 _EAGER: tuple[tuple[Any, str, Any], ...] = (
     (winograd, "_WORTH", 100.0),
     (kernels, "_NARROW_WORK", 1),
-    (order, "TILES_MIN", 1),
-    (order, "BESIDE_MIN", 1),
-    (order, "BESIDE_FEW_MIN", 1),
+    (execution_order, "TILES_MIN", 1),
+    (execution_order, "BESIDE_MIN", 1),
+    (execution_order, "BESIDE_FEW_MIN", 1),
 )
 #: And calls are data, in variants that say so.
-_MANY: tuple[tuple[Any, str, Any], ...] = ((runs, "CALLS_MIN", 2), (runs, "RUN_MIN", 2))
+_MANY: tuple[tuple[Any, str, Any], ...] = ((call_runs, "CALLS_MIN", 2), (call_runs, "RUN_MIN", 2))
 Span = tuple[int, int]
 
 
@@ -86,9 +87,9 @@ def _lowering(spans: list[list[Span]], many: bool) -> Iterator[None]:
         roots = [b for b in self.all if b.merged is None and b.place is None]
         at, taken = GAP, []
         for buffer in roots:
-            buffer.place = memory.Place("arena", at)
+            buffer.place = memory_plan.Place("arena", at)
             taken.append((at, at + buffer.size))
-            at += -(-buffer.size // memory.ALIGNMENT) * memory.ALIGNMENT + GAP
+            at += -(-buffer.size // memory_plan.ALIGNMENT) * memory_plan.ALIGNMENT + GAP
         self.plan.arena_bytes = at
         for value, buffer in self.buffers.items():
             self.plan.places[value] = buffer.root().place
@@ -96,10 +97,10 @@ def _lowering(spans: list[list[Span]], many: bool) -> Iterator[None]:
         spans.append(taken)
 
     kept = [(place, name, getattr(place, name)) for place, name, _ in eager]
-    kept.append((memory._Planner, "_assign", memory._Planner._assign))
+    kept.append((memory_plan._Planner, "_assign", memory_plan._Planner._assign))
     for place, name, value in eager:
         setattr(place, name, value)
-    memory._Planner._assign = assign  # type: ignore[method-assign]
+    memory_plan._Planner._assign = assign  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -137,7 +138,7 @@ def written(
     parts = [variant.prefix, text]
     if variant.plain:
         headers.add("heap.h")
-        heap = resources.files("delian.core.backends.native").joinpath("heap.h")
+        heap = resources.files("delian.core.compiler.backends.native").joinpath("c", "heap.h")
         parts.append(heap.read_text(encoding="utf-8"))
     parts.append(_driver(list(lowest.values()), arenas, spans, variant, seed))
     return Unit(tuple(functions), "\n".join(parts), frozenset(headers))
@@ -164,7 +165,7 @@ def _driver(
             if isinstance(t, TensorType)
         ]
         used = [f"{{{a}, {b}}}" for a, b in taken]
-        pairs = [f"{{{i}, {j}}}" for i, j in memory.donations(function).items()]
+        pairs = [f"{{{i}, {j}}}" for i, j in memory_plan.donations(function).items()]
         tables += [
             f"static const port takes_{i}[] = {{{', '.join([*ports, '{0}'])}}};",
             f"static const port gives_{i}[] = {{{', '.join([*gives, '{0}'])}}};",

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from delian.core.errors import DelianError
-from delian.core.ir import Builder, DType, Function, ListType, TensorType, Type, Value
-from delian.core.ops import PRIMITIVES
-from delian.core.ops.attributes import PADDING_MAX, SIZE_MAX, STRIDE_MAX
-from delian.core.ops.checks import INTS, NUMERIC
-from delian.core.verify import Limits
-from delian.core.wire.ir_codec import decode_function, encode_function
+from delian.core.common.errors import DelianError
+from delian.core.compiler.ir import Builder, DType, Function, ListType, TensorType, Type, Value
+from delian.core.compiler.ir_codec import decode_function, encode_function
+from delian.core.compiler.primitives import PRIMITIVES
+from delian.core.compiler.primitives.attributes import PADDING_MAX, SIZE_MAX, STRIDE_MAX
+from delian.core.compiler.primitives.type_checks import INTS, NUMERIC
+from delian.core.compiler.verify import Limits
 
 from .operands import ELEMENTS_MAX, F32, HERE, I64, WORK_MAX, Draw, Misfit
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from delian.core import ops
-from delian.core.backends.native import depthwise, kernels
-from delian.core.ops import attributes
-from delian.core.ops.attributes import ATTRIBUTES, Ints
+from delian.core.compiler import primitives as ops
+from delian.core.compiler.backends.native.kernels import depthwise, kernels
+from delian.core.compiler.primitives import attributes
+from delian.core.compiler.primitives.attributes import ATTRIBUTES, Ints
 
 from . import geometry
 

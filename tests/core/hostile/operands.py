@@ -6,9 +6,9 @@ import math
 import random
 from collections.abc import Sequence
 
-from delian.core.ir import Builder, DType, ListType, TensorType, Value
-from delian.core.ops.attributes import SIZE_MAX
-from delian.core.ops.checks import NUMERIC
+from delian.core.compiler.ir import Builder, DType, ListType, TensorType, Value
+from delian.core.compiler.primitives.attributes import SIZE_MAX
+from delian.core.compiler.primitives.type_checks import NUMERIC
 
 #: Sizes about which lanes, tiles, panels and blocks end.
 SIZES = (0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 100)

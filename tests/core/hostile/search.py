@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from delian.core.ir import Function
+from delian.core.compiler.ir import Function
 
 from .build import Finding, Unit, found_in, written
 from .geometry import OFTEN, draw

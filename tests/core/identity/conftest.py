@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import Role, TlsMaterial
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.pki.certificates import Role, TlsMaterial
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for what tests share, `issuers`
 

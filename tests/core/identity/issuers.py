@@ -10,16 +10,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from delian.core.identity.certificates import (
+from delian.core.node.identity.pki.certificates import (
     TlsMaterial,
     key_pem,
     new_key,
     subject_of,
     uri_of,
 )
-from delian.core.identity.chain import Chain
-from delian.core.identity.intermediate import issuing_certificate
-from delian.core.identity.root import key_usage
+from delian.core.node.identity.pki.chain import Chain
+from delian.core.node.identity.pki.intermediate import issuing_certificate
+from delian.core.node.identity.pki.root_certificate import key_usage
 
 DAY_S = 86_400
 PEM = serialization.Encoding.PEM

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
-from delian.core.identity import certificates as c
-from delian.core.ports import Node, Tier
+from delian.core.node.identity.pki import certificates as c
+from delian.core.protocol.ports import Node, Tier
 
 WAIT_S = 20.0
 folder = Path(sys.argv[1])

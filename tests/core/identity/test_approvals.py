@@ -7,12 +7,12 @@ import json
 import time
 
 import pytest
-from delian.core.identity import approvals
-from delian.core.identity.approvals import Approval, TokenLimits, Wanted, allow
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import IdentityError, Role
-from delian.core.identity.folder import IdentityFolder
-from delian.core.identity.local import operator_identity
+from delian.core.node.identity.authority import approvals
+from delian.core.node.identity.authority.approvals import Approval, TokenLimits, Wanted, allow
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.pki.certificates import IdentityError, Role
+from delian.core.node.identity.pki.identity_folder import IdentityFolder
+from delian.core.node.identity.pki.local_identity import operator_identity
 
 NOW = time.time()
 DAY_S = 24 * 3600

@@ -11,10 +11,12 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509 import verification
-from delian.core.identity import authority_book as a
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.authority_folder import CERTIFICATE, KEY
-from delian.core.identity.certificates import (
+from delian.core.node.identity.authority import authority_book as a
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.authority.authority_folder import CERTIFICATE, KEY
+from delian.core.node.identity.authority.deny_list import ENTRY_BYTES
+from delian.core.node.identity.authority.revoked import SKIPPED
+from delian.core.node.identity.pki.certificates import (
     IdentityError,
     Role,
     addresses_of,
@@ -24,9 +26,7 @@ from delian.core.identity.certificates import (
     new_key,
     requested_key,
 )
-from delian.core.identity.deny_list import ENTRY_BYTES
-from delian.core.identity.revoked import SKIPPED
-from delian.core.ports import Node, Tier
+from delian.core.protocol.ports import Node, Tier
 
 DAY = 86400
 

@@ -8,18 +8,12 @@ import time
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
-from delian.core.identity import certificate_log as cl
-from delian.core.identity import log as lg
-from delian.core.identity import terms
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import (
-    IdentityError,
-    Role,
-    certificate_request,
-    load_certificate,
-    new_key,
-)
-from delian.core.identity.log import (
+from delian.core.common.merkle_tree import EMPTY_ROOT, Tree, root_of
+from delian.core.node.identity.authority import terms
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.log import certificate_log as cl
+from delian.core.node.identity.log import log_entries as lg
+from delian.core.node.identity.log.log_entries import (
     ENTRY_BYTES,
     LogEntry,
     LogError,
@@ -36,7 +30,13 @@ from delian.core.identity.log import (
     verify_head,
     witness_id,
 )
-from delian.core.identity.log_tree import EMPTY_ROOT, Tree, root_of
+from delian.core.node.identity.pki.certificates import (
+    IdentityError,
+    Role,
+    certificate_request,
+    load_certificate,
+    new_key,
+)
 from delian.core.wire.log_pb2 import Checkpoint, Cosignature, LogAsk, LogUpdate
 
 NOW = 1_900_000_000

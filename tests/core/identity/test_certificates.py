@@ -17,12 +17,17 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
-from delian.core.errors import DelianError
-from delian.core.identity import certificates as c
-from delian.core.identity import contexts
-from delian.core.identity.certificates import IdentityError, PeerIdentity, Role, identity_of
-from delian.core.identity.chain import Chain, chain_of_pem
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.common.errors import DelianError
+from delian.core.node.identity.pki import certificates as c
+from delian.core.node.identity.pki import tls_contexts
+from delian.core.node.identity.pki.certificates import (
+    IdentityError,
+    PeerIdentity,
+    Role,
+    identity_of,
+)
+from delian.core.node.identity.pki.chain import Chain, chain_of_pem
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -237,7 +242,7 @@ def test_the_coordinator_answers_as_edge_0_too_and_no_edge_as_another(material):
 def test_a_peer_without_a_certificate_or_with_another_ca_s_gets_no_connection(
     material, authority, tmp_path
 ):
-    from delian.core.identity.authority import Authority, issue_to
+    from delian.core.node.identity.authority.authority import Authority, issue_to
 
     server = c.server_credentials(material(Role.CLOUD, 0))
     other = Authority.create(tmp_path / "other", "farm")
@@ -285,7 +290,7 @@ def test_contexts_speak_tls_1_3_only_and_check_the_host_name(material, tmp_path)
     edge = files("edge", material(Role.EDGE, 1, ["localhost", "127.0.0.1"]))
     device = files("device", material())
     listener = socket.create_server(("127.0.0.1", 0))
-    server = contexts.server_context(edge)
+    server = tls_contexts.server_context(edge)
     seen = []
 
     def serve():
@@ -310,10 +315,10 @@ def test_contexts_speak_tls_1_3_only_and_check_the_host_name(material, tmp_path)
         ):
             return tls.recv(10).decode()
 
-    assert connect(contexts.client_context(device), "localhost") == "TLSv1.3"
+    assert connect(tls_contexts.client_context(device), "localhost") == "TLSv1.3"
     with pytest.raises(ssl.SSLCertVerificationError):
-        connect(contexts.client_context(device), "elsewhere.example")
-    old = contexts.client_context(device)
+        connect(tls_contexts.client_context(device), "elsewhere.example")
+    old = tls_contexts.client_context(device)
     old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises((ssl.SSLError, ConnectionError)):
         connect(old, "localhost")

@@ -13,10 +13,18 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
-from delian.core.identity import certificates as c
-from delian.core.identity import contexts
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import (
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.authority.deny_list import (
+    FOR_GOOD,
+    DenyList,
+    read_entries,
+    sign_list,
+    verify_head,
+)
+from delian.core.node.identity.log.log_entries import entry_of, read_entry
+from delian.core.node.identity.pki import certificates as c
+from delian.core.node.identity.pki import tls_contexts
+from delian.core.node.identity.pki.certificates import (
     AUTHORITIES_MAX,
     NUMBER_BITS,
     IdentityError,
@@ -25,14 +33,17 @@ from delian.core.identity.certificates import (
     identity_of,
     subject_of,
 )
-from delian.core.identity.chain import Chain, chain_of_pem, read_chain
-from delian.core.identity.deny_list import FOR_GOOD, DenyList, read_entries, sign_list, verify_head
-from delian.core.identity.intermediate import BYTES_MAX, DOMAINS_MAX, facts_of, read_issuing
-from delian.core.identity.log import entry_of, read_entry
-from delian.core.identity.root import root_certificate
-from delian.core.identity.signing import CertificateIdentity
-from delian.core.ports import CLOUD, Node, Tier
-from delian.core.secagg.identity import CERTIFICATE_BYTES_MAX
+from delian.core.node.identity.pki.chain import Chain, chain_of_pem, read_chain
+from delian.core.node.identity.pki.intermediate import (
+    BYTES_MAX,
+    DOMAINS_MAX,
+    facts_of,
+    read_issuing,
+)
+from delian.core.node.identity.pki.root_certificate import root_certificate
+from delian.core.node.identity.pki.signing import CertificateIdentity
+from delian.core.privacy.secagg.member_identity import CERTIFICATE_BYTES_MAX
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from issuers import DAY_S, rogue
 
 BASE = 3 << NUMBER_BITS  # numbers of authority 3 are above
@@ -241,7 +252,7 @@ def test_a_chain_fits_where_certificates_travel(tmp_path):
     """The longest names and domains that are allowed, and the largest number."""
     name = "f" * 63
     root = Authority.create(tmp_path / "ca", name)
-    from delian.core.identity.intermediate import issuing_certificate
+    from delian.core.node.identity.pki.intermediate import issuing_certificate
 
     key = c.new_key()
     widest = (root._ca.key, root.certificate), key.public_key(), name, 4095, "s" * 63
@@ -347,8 +358,8 @@ def by_ssl(server, client, name, folder):
         return made
 
     pipes = [(ssl.MemoryBIO(), ssl.MemoryBIO()) for _ in range(2)]
-    one = contexts.server_context(files(server, folder / "server"))
-    other = contexts.client_context(files(client, folder / "client"))
+    one = tls_contexts.server_context(files(server, folder / "server"))
+    other = tls_contexts.client_context(files(client, folder / "client"))
     ends = [
         one.wrap_bio(*pipes[0], server_side=True),
         other.wrap_bio(*pipes[1], server_hostname=name),

@@ -6,11 +6,8 @@ import asyncio
 import time
 
 import pytest
-from delian.core.identity import denied as d
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import IdentityError, Role, TlsMaterial
-from delian.core.identity.denied import KnownDenied, page_of
-from delian.core.identity.deny_list import (
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.authority.deny_list import (
     ENTRY_BYTES,
     FOR_GOOD,
     HEAD_BYTES_MAX,
@@ -21,8 +18,11 @@ from delian.core.identity.deny_list import (
     sign_list,
     verify_head,
 )
-from delian.core.identity.folder import IdentityFolder
-from delian.core.ports import Node, Tier
+from delian.core.node.identity.enrolment import kept_deny_list as d
+from delian.core.node.identity.enrolment.kept_deny_list import KnownDenied, page_of
+from delian.core.node.identity.pki.certificates import IdentityError, Role, TlsMaterial
+from delian.core.node.identity.pki.identity_folder import IdentityFolder
+from delian.core.protocol.ports import Node, Tier
 
 NAMES = {(Role.DEVICE, 5): FOR_GOOD, (Role.EDGE, 2): FOR_GOOD, (Role.CLOUD, 0): 1_900_000_000}
 LISTED = DenyList(7, NAMES, 1_900_000_100)

@@ -15,11 +15,16 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import IdentityError, Role, check_issued, load_certificate
-from delian.core.identity.deny_list import verify_head
-from delian.core.identity.hsm import KeyPlace, TokenKey
-from delian.core.identity.log import verify_head as verify_log_head
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.authority.deny_list import verify_head
+from delian.core.node.identity.log.log_entries import verify_head as verify_log_head
+from delian.core.node.identity.pki.certificates import (
+    IdentityError,
+    Role,
+    check_issued,
+    load_certificate,
+)
+from delian.core.node.identity.pki.hsm import KeyPlace, TokenKey
 
 MODULES = (
     "/usr/lib/softhsm/libsofthsm2.so",

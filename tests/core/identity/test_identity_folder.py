@@ -6,8 +6,8 @@ import shutil
 import stat
 
 import pytest
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import (
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.pki.certificates import (
     IdentityError,
     Role,
     TlsMaterial,
@@ -15,8 +15,13 @@ from delian.core.identity.certificates import (
     key_pem,
     new_key,
 )
-from delian.core.identity.folder import HomeAddress, IdentityFolder, check_reply, home_message
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.node.identity.pki.identity_folder import (
+    HomeAddress,
+    IdentityFolder,
+    check_reply,
+    home_message,
+)
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import enrolment_pb2, link_pb2
 
 HOMES = (

@@ -9,15 +9,31 @@ import time
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.authority_book import (
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.authority.authority_book import (
     BACKDATE_S,
     CERTIFICATES_MAX,
     Revoked,
     TooMany,
 )
-from delian.core.identity.authority_folder import CERTIFICATE, KEY, superior_of
-from delian.core.identity.certificates import (
+from delian.core.node.identity.authority.authority_folder import CERTIFICATE, KEY, superior_of
+from delian.core.node.identity.authority.delegation import (
+    NODES,
+    REQUEST,
+    ROLES,
+    accept_authority,
+    request_authority,
+)
+from delian.core.node.identity.authority.deny_list import NODES_MAX
+from delian.core.node.identity.authority.superior import Away
+from delian.core.node.identity.enrolment.renewal_messages import (
+    make_answer,
+    make_ask,
+    read_answer,
+    read_ask,
+)
+from delian.core.node.identity.log.log_entries import leaf_of, read_entry
+from delian.core.node.identity.pki.certificates import (
     AUTHORITIES_MAX,
     NUMBER_BITS,
     IdentityError,
@@ -29,27 +45,20 @@ from delian.core.identity.certificates import (
     new_key,
     node_name,
 )
-from delian.core.identity.chain import Chain, chain_of_pem
-from delian.core.identity.delegation import (
-    NODES,
-    REQUEST,
-    ROLES,
-    accept_authority,
-    request_authority,
+from delian.core.node.identity.pki.chain import Chain, chain_of_pem
+from delian.core.node.identity.pki.identity_folder import IdentityFolder, check_reply
+from delian.core.node.identity.pki.intermediate import facts_of
+from delian.core.node.identity.pki.local_identity import (
+    authority_identity,
+    broker_files,
+    operator_identity,
 )
-from delian.core.identity.deny_list import NODES_MAX
-from delian.core.identity.folder import IdentityFolder, check_reply
-from delian.core.identity.intermediate import facts_of
-from delian.core.identity.local import authority_identity, broker_files, operator_identity
-from delian.core.identity.log import leaf_of, read_entry
-from delian.core.identity.relayed import make_answer, make_ask, read_answer, read_ask
-from delian.core.identity.signing import CertificateIdentity
-from delian.core.identity.superior import Away
-from delian.core.net import topics
-from delian.core.net.grpc_guard import claim, claimed
-from delian.core.node.codec import address, node_of
-from delian.core.ports import Node, Tier
-from delian.core.secagg.identity import CERTIFICATE_BYTES_MAX
+from delian.core.node.identity.pki.signing import CertificateIdentity
+from delian.core.node.net.grpc.grpc_guard import claim, claimed
+from delian.core.node.net.mqtt import topics
+from delian.core.node.storage.codec import address, node_of
+from delian.core.privacy.secagg.member_identity import CERTIFICATE_BYTES_MAX
+from delian.core.protocol.ports import Node, Tier
 from delian.core.wire.enrolment_pb2 import EnrolReply
 from delian.core.wire.link_pb2 import Address
 from issuers import DAY_S, Rogue
@@ -221,7 +230,7 @@ def test_a_number_is_never_delegated_twice_not_even_after_a_restore(authority, t
 
 
 def test_numbers_of_authorities_end(authority, tmp_path):
-    from delian.core.identity.delegation import Delegation
+    from delian.core.node.identity.authority.delegation import Delegation
 
     request = request_authority(tmp_path / "north", "farm", "north")
     with authority.lock.held():

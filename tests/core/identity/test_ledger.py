@@ -5,8 +5,8 @@ from __future__ import annotations
 import stat
 
 import pytest
-from delian.core.identity.certificates import IdentityError
-from delian.core.identity.ledger import FolderLock, Ledger, write_file
+from delian.core.node.identity.pki.certificates import IdentityError
+from delian.core.node.identity.pki.ledger import FolderLock, Ledger, write_file
 
 
 def read(path):

@@ -8,13 +8,12 @@ import shutil
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
-from delian.core.identity import certificate_log as cl
-from delian.core.identity import terms
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import IdentityError, Role, TlsMaterial
-from delian.core.identity.denied import KnownDenied, page_of
-from delian.core.identity.folder import IdentityFolder
-from delian.core.identity.log import (
+from delian.core.node.identity.authority import terms
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.enrolment.kept_deny_list import KnownDenied, page_of
+from delian.core.node.identity.log import certificate_log as cl
+from delian.core.node.identity.log.log_copy import FORK_FILE, KnownLog, LogCopy
+from delian.core.node.identity.log.log_entries import (
     LogError,
     LogFork,
     LogRollback,
@@ -23,7 +22,8 @@ from delian.core.identity.log import (
     read_head,
     verify_head,
 )
-from delian.core.identity.log_copy import FORK_FILE, KnownLog, LogCopy
+from delian.core.node.identity.pki.certificates import IdentityError, Role, TlsMaterial
+from delian.core.node.identity.pki.identity_folder import IdentityFolder
 from delian.core.wire.link_pb2 import DeniedAsk
 from delian.core.wire.log_pb2 import LogUpdate
 

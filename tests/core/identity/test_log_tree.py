@@ -8,8 +8,8 @@ import contextlib
 import hashlib
 
 import pytest
-from delian.core.identity import log_tree as lt
-from delian.core.identity.log_tree import (
+from delian.core.common import merkle_tree as lt
+from delian.core.common.merkle_tree import (
     EMPTY_ROOT,
     Paths,
     ProofError,

@@ -7,9 +7,9 @@ import json
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from delian.core.identity import artifact_keys as keys
-from delian.core.identity import manifest as m
-from delian.core.identity.certificates import IdentityError, key_pem
+from delian.core.node.identity.artifacts import artifact_keys as keys
+from delian.core.node.identity.artifacts import manifest as m
+from delian.core.node.identity.pki.certificates import IdentityError, key_pem
 from delian.core.wire.artifact_pb2 import (
     ArtifactLimits,
     ArtifactManifest,

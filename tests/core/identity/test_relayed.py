@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from delian.core.identity import relayed
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import (
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.enrolment import renewal_messages
+from delian.core.node.identity.pki.certificates import (
     IdentityError,
     Role,
     TlsMaterial,
@@ -17,8 +17,8 @@ from delian.core.identity.certificates import (
     new_key,
     requested_key,
 )
-from delian.core.node.codec import address
-from delian.core.ports import Node, Tier
+from delian.core.node.storage.codec import address
+from delian.core.protocol.ports import Node, Tier
 from delian.core.wire.enrolment_pb2 import EnrolReply
 from delian.core.wire.link_pb2 import RenewalAnswer, RenewalAsk, RenewalClaim, RenewalResult
 
@@ -36,7 +36,7 @@ def cloud(material):
 
 
 def ask_of(material):
-    return relayed.make_ask(material, certificate_request(new_key()))
+    return renewal_messages.make_ask(material, certificate_request(new_key()))
 
 
 def changed(ask, material=None, **fields):
@@ -49,16 +49,18 @@ def changed(ask, material=None, **fields):
             setattr(claim, name, value)
     made = RenewalAsk(claim=claim.SerializeToString(), signature=ask.signature)
     if material is not None:
-        made.signature = relayed._sign(material, relayed._CLAIM + made.claim)
+        made.signature = renewal_messages._sign(material, renewal_messages._CLAIM + made.claim)
     return made
 
 
 def test_the_coordinator_reads_who_asks_and_for_which_key(material, root):
     own = material()
     ask = ask_of(own)
-    asked = relayed.read_ask(ask, root)
-    assert asked.node == DEVICE == relayed.claimed(ask) and asked.identity == own.identity()
-    assert asked.claim_hash == relayed.hash_of(ask) and requested_key(asked.request)
+    asked = renewal_messages.read_ask(ask, root)
+    assert (
+        asked.node == DEVICE == renewal_messages.claimed(ask) and asked.identity == own.identity()
+    )
+    assert asked.claim_hash == renewal_messages.hash_of(ask) and requested_key(asked.request)
 
 
 @pytest.mark.parametrize("what", ["another key", "another node", "no signature", "another's"])
@@ -74,13 +76,13 @@ def test_who_does_not_hold_the_present_key_cannot_ask_in_a_node_s_name(what, mat
         "another's": changed(ask, request=certificate_request(new_key())),
     }[what]
     with pytest.raises(IdentityError):
-        relayed.read_ask(forged, root)
+        renewal_messages.read_ask(forged, root)
 
 
 def test_a_certificate_of_another_ca_is_none(material, tmp_path):
     other = Authority.create(tmp_path / "other", "farm")
     with pytest.raises(IdentityError, match="not signed by this federation's CA"):
-        relayed.read_ask(ask_of(material()), other.certificate)
+        renewal_messages.read_ask(ask_of(material()), other.certificate)
 
 
 def test_an_operator_does_not_ask_over_links(material):
@@ -93,13 +95,13 @@ def test_an_operator_does_not_ask_over_links(material):
     [
         RenewalAsk(),
         RenewalAsk(claim=b"\xff" * 40),
-        RenewalAsk(claim=b"x" * (relayed.CLAIM_BYTES_MAX + 1)),
+        RenewalAsk(claim=b"x" * (renewal_messages.CLAIM_BYTES_MAX + 1)),
         RenewalAsk(claim=RenewalClaim(request=b"x").SerializeToString()),
     ],
 )
 def test_a_claim_that_is_none_is_refused(ask, root):
     with pytest.raises(IdentityError):
-        relayed.read_ask(ask, root)
+        renewal_messages.read_ask(ask, root)
 
 
 @pytest.mark.parametrize(
@@ -108,36 +110,36 @@ def test_a_claim_that_is_none_is_refused(ask, root):
 def test_a_part_of_a_claim_that_is_too_large_or_missing_is_refused(fields, material, root):
     own = material()
     with pytest.raises(IdentityError):
-        relayed.read_ask(changed(ask_of(own), own, **fields), root)
+        renewal_messages.read_ask(changed(ask_of(own), own, **fields), root)
 
 
 def test_a_signature_that_is_too_long_is_refused_before_anything_is_read(material, root):
     ask = RenewalAsk(claim=ask_of(material()).claim, signature=b"x" * 73)
     with pytest.raises(IdentityError, match="too large"):
-        relayed.claimed(ask)
+        renewal_messages.claimed(ask)
 
 
 # ---------------------------------------------------------------- answers
 
 
 def answered(ask, cloud, root, reply=None, refusal=""):
-    return relayed.make_answer(cloud, relayed.read_ask(ask, root), reply, refusal)
+    return renewal_messages.make_answer(cloud, renewal_messages.read_ask(ask, root), reply, refusal)
 
 
 def test_a_node_believes_the_authority_s_reply_and_its_refusal(material, cloud, root):
     ask = ask_of(material())
     reply = EnrolReply(federation="farm", renew_after_s=7)
-    assert relayed.read_answer(answered(ask, cloud, root, reply), ask, root) == (reply, "")
+    assert renewal_messages.read_answer(answered(ask, cloud, root, reply), ask, root) == (reply, "")
     refused = answered(ask, cloud, root, refusal="revoked")
-    assert relayed.read_answer(refused, ask, root) == (None, "revoked")
-    assert relayed.result_of(refused)[0] == DEVICE
+    assert renewal_messages.read_answer(refused, ask, root) == (None, "revoked")
+    assert renewal_messages.result_of(refused)[0] == DEVICE
 
 
 def test_an_answer_for_another_claim_of_the_same_node_is_not_taken(material, cloud, root):
     own = material()
     old, ask = ask_of(own), ask_of(own)
     with pytest.raises(IdentityError, match="another renewal"):
-        relayed.read_answer(answered(old, cloud, root, refusal="revoked"), ask, root)
+        renewal_messages.read_answer(answered(old, cloud, root, refusal="revoked"), ask, root)
 
 
 @pytest.mark.parametrize("signer", [(Role.EDGE, 3), (Role.DEVICE, 5), (Role.CLOUD, 0)])
@@ -145,7 +147,9 @@ def test_only_the_authority_s_certificate_signs_answers(signer, material, root):
     own = material()
     ask = ask_of(own)
     with pytest.raises(IdentityError, match="not signed by the authority"):
-        relayed.read_answer(answered(ask, material(*signer), root, refusal="revoked"), ask, root)
+        renewal_messages.read_answer(
+            answered(ask, material(*signer), root, refusal="revoked"), ask, root
+        )
 
 
 def test_a_coordinator_of_another_ca_or_with_another_s_key_is_not_believed(
@@ -159,7 +163,7 @@ def test_a_coordinator_of_another_ca_or_with_another_s_key_is_not_believed(
     stolen = dataclasses.replace(cloud, key=key_pem(new_key()))
     for signer in (foreign, stolen):
         with pytest.raises(IdentityError, match="not signed by"):
-            relayed.read_answer(answered(ask, signer, root, refusal="revoked"), ask, root)
+            renewal_messages.read_answer(answered(ask, signer, root, refusal="revoked"), ask, root)
 
 
 def test_a_result_that_was_changed_on_the_way_is_not_believed(material, cloud, root):
@@ -169,19 +173,19 @@ def test_a_result_that_was_changed_on_the_way_is_not_believed(material, cloud, r
     result.reply = EnrolReply(federation="farm", renew_after_s=2**31).SerializeToString()
     answer.result = result.SerializeToString()
     with pytest.raises(IdentityError, match="the answer is not signed"):
-        relayed.read_answer(answer, ask, root)
+        renewal_messages.read_answer(answer, ask, root)
 
 
 def test_what_is_not_signed_decides_nothing(material, cloud, root):
     ask = ask_of(material())
-    later = relayed.not_now(ask, DEVICE, "no way\x1b[31m up")
+    later = renewal_messages.not_now(ask, DEVICE, "no way\x1b[31m up")
     with pytest.raises(IdentityError, match=r"was not passed on: no way\[31m up") as told:
-        relayed.read_answer(later, ask, root)
+        renewal_messages.read_answer(later, ask, root)
     assert type(told.value) is IdentityError
     stripped = answered(ask, cloud, root, refusal="revoked")
     stripped.ClearField("signature")
     with pytest.raises(IdentityError, match="not passed on"):
-        relayed.read_answer(stripped, ask, root)
+        renewal_messages.read_answer(stripped, ask, root)
 
 
 @pytest.mark.parametrize(
@@ -189,14 +193,14 @@ def test_what_is_not_signed_decides_nothing(material, cloud, root):
     [
         RenewalAnswer(),
         RenewalAnswer(result=b"\xff"),
-        RenewalAnswer(result=b"x" * (relayed.RESULT_BYTES_MAX + 1)),
+        RenewalAnswer(result=b"x" * (renewal_messages.RESULT_BYTES_MAX + 1)),
         RenewalAnswer(certificate=b"x" * 4097),
         RenewalAnswer(signature=b"x" * 73),
     ],
 )
 def test_an_answer_that_is_none_is_refused(answer):
     with pytest.raises(IdentityError):
-        relayed.result_of(answer)
+        renewal_messages.result_of(answer)
 
 
 def test_a_reply_that_does_not_fit_a_link_is_not_made(material, cloud, root):

@@ -6,11 +6,11 @@ import asyncio
 import time
 
 import pytest
-from delian.core.identity.authority import issue_to
-from delian.core.identity.certificates import IdentityError, Role, TlsMaterial
-from delian.core.identity.folder import IdentityFolder, NodeFacts
-from delian.core.identity.renewal import RenewalPolicy, RenewalRefused, Renewer
-from delian.core.streams import Streams
+from delian.core.node.identity.authority.authority import issue_to
+from delian.core.node.identity.enrolment.renewal import RenewalPolicy, RenewalRefused, Renewer
+from delian.core.node.identity.pki.certificates import IdentityError, Role, TlsMaterial
+from delian.core.node.identity.pki.identity_folder import IdentityFolder, NodeFacts
+from delian.core.protocol.random_streams import Streams
 from delian.core.wire import enrolment_pb2, link_pb2
 
 FACTS = NodeFacts("farm", "device", 5, renew_at=1000, not_after=2000)
@@ -117,7 +117,7 @@ def test_who_comes_too_late_is_told_to_join_again(node, authority):
 
 
 def test_a_wrong_answer_is_a_failure_that_is_tried_again(node, authority, tmp_path):
-    from delian.core.identity.authority import Authority
+    from delian.core.node.identity.authority.authority import Authority
 
     other = Authority.create(tmp_path / "other", "farm")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from delian.core.identity import roles
-from delian.core.identity.certificates import NUMBER_BITS, PeerIdentity, Role
-from delian.core.identity.deny_list import DenyList
-from delian.core.identity.roles import Guard, may_call, may_publish, may_read, may_send
-from delian.core.net import topics
-from delian.core.node.codec import MESSAGE_FIELDS, TRANSPORT_FIELDS
-from delian.core.ports import Node, Tier
+from delian.core.node.identity.authority.deny_list import DenyList
+from delian.core.node.identity.pki import roles
+from delian.core.node.identity.pki.certificates import NUMBER_BITS, PeerIdentity, Role
+from delian.core.node.identity.pki.roles import Guard, may_call, may_publish, may_read, may_send
+from delian.core.node.net.mqtt import topics
+from delian.core.node.storage.codec import MESSAGE_FIELDS, TRANSPORT_FIELDS
+from delian.core.protocol.ports import Node, Tier
 from delian.core.wire import (
     authority_pb2,
     enrolment_pb2,

@@ -7,9 +7,10 @@ import time
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from delian.core.identity import signing
-from delian.core.identity.authority import LIFE_S, Authority, issue_to
-from delian.core.identity.certificates import (
+from delian.core.node.identity.authority.authority import LIFE_S, Authority, issue_to
+from delian.core.node.identity.authority.deny_list import DenyList
+from delian.core.node.identity.pki import signing
+from delian.core.node.identity.pki.certificates import (
     IdentityError,
     Role,
     TlsMaterial,
@@ -18,10 +19,9 @@ from delian.core.identity.certificates import (
     key_pem,
     new_key,
 )
-from delian.core.identity.deny_list import DenyList
-from delian.core.identity.leaf import DAY_S
-from delian.core.identity.signing import CertificateIdentity
-from delian.core.secagg.identity import (
+from delian.core.node.identity.pki.leaf_certificate import DAY_S
+from delian.core.node.identity.pki.signing import CertificateIdentity
+from delian.core.privacy.secagg.member_identity import (
     CERTIFICATE_BYTES_MAX,
     SIGNATURE_BYTES_MAX,
     SimulatedIdentity,

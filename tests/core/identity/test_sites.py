@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import (
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.authority.tokens import TokenBook
+from delian.core.node.identity.enrolment.joining import check_labels
+from delian.core.node.identity.pki.certificates import (
     IdentityError,
     Role,
     certificate_request,
     identity_of,
     new_key,
 )
-from delian.core.identity.joining import check_labels
-from delian.core.identity.local import operator_identity
-from delian.core.identity.tokens import TokenBook
+from delian.core.node.identity.pki.local_identity import operator_identity
 
 REQUEST = certificate_request(new_key())
 

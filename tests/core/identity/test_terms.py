@@ -6,14 +6,19 @@ import math
 import time
 
 import pytest
-from delian.core.identity import terms as t
-from delian.core.identity.artifact_keys import OnlineFolder, RootFolder
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import IdentityError, Role
-from delian.core.identity.folder import IdentityFolder
-from delian.core.identity.founding import add_online_key, publish, root_folder, terms_of
-from delian.core.identity.local import operator_identity
-from delian.core.identity.manifest import raw, verify_keys
+from delian.core.node.identity.artifacts.artifact_keys import OnlineFolder, RootFolder
+from delian.core.node.identity.artifacts.manifest import raw, verify_keys
+from delian.core.node.identity.authority import terms as t
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.authority.founding import (
+    add_online_key,
+    publish,
+    root_folder,
+    terms_of,
+)
+from delian.core.node.identity.pki.certificates import IdentityError, Role
+from delian.core.node.identity.pki.identity_folder import IdentityFolder
+from delian.core.node.identity.pki.local_identity import operator_identity
 from delian.core.wire.enrolment_pb2 import FederationTerms, SignedTerms
 
 

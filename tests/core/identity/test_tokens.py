@@ -7,8 +7,8 @@ import threading
 import zlib
 
 import pytest
-from delian.core.identity.certificates import IdentityError, Role, new_key, public_bytes
-from delian.core.identity.tokens import TokenBook, TokenError, parse, split_address
+from delian.core.node.identity.authority.tokens import TokenBook, TokenError, parse, split_address
+from delian.core.node.identity.pki.certificates import IdentityError, Role, new_key, public_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,14 +6,20 @@ import asyncio
 import shutil
 
 import pytest
-from delian.core.identity import terms
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import IdentityError, Role
-from delian.core.identity.log import LogError, LogFork, cosigned, read_head, verify_head
-from delian.core.identity.log_copy import FORK_FILE
-from delian.core.identity.witness import Witness
-from delian.core.identity.witnessing import Witnessing
-from delian.core.net.grpc_witness import BURST, WitnessService, cosign_call, serve_witness
+from delian.core.node.identity.authority import terms
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.log.log_copy import FORK_FILE
+from delian.core.node.identity.log.log_entries import (
+    LogError,
+    LogFork,
+    cosigned,
+    read_head,
+    verify_head,
+)
+from delian.core.node.identity.log.witness import Witness
+from delian.core.node.identity.log.witnessing import Witnessing
+from delian.core.node.identity.pki.certificates import IdentityError, Role
+from delian.core.node.net.grpc.grpc_witness import BURST, WitnessService, cosign_call, serve_witness
 from delian.core.wire.log_pb2 import Checkpoint, CosignAsk, LogUpdate
 
 NOW = 1_900_000_000
@@ -97,7 +103,7 @@ def test_a_smaller_log_gets_no_signature(authority, witness):
 
 
 def test_the_head_is_on_the_disk_before_its_signature_leaves(authority, witness, monkeypatch):
-    from delian.core.identity import witness as w
+    from delian.core.node.identity.log import witness as w
 
     def full(path, content, mode=0o644):
         raise IdentityError("no space left")

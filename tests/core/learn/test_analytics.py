@@ -8,11 +8,11 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.backends import compile_function
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Samples, SampleSet
-from delian.core.learn.analytics import HeavyHitters, Histogram, Moments, Quantiles
-from delian.core.learn.build.bundle_builder import build
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, Samples, SampleSet
+from delian.core.learning.analytics import HeavyHitters, Histogram, Moments, Quantiles
+from delian.core.learning.build.bundle_builder import build
 
 ROWS, CAPACITY, FEATURES, CLASSES = (7, 20, 13), 20, 4, 5
 

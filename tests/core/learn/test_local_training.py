@@ -10,9 +10,9 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.backends import compile_function
-from delian.core.learn import Batch, Classification, FedAvg, Samples, SampleSet
-from delian.core.nn import CharLstm, FedAvgCnn, Mlp, NormalisedMlp, OmniglotNet, sgd
+from delian.core.compiler.backends import compile_function
+from delian.core.learning import Batch, Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.nn import CharLstm, FedAvgCnn, Mlp, NormalisedMlp, OmniglotNet, sgd
 
 torch = pytest.importorskip("torch", reason="torch is the judge here and is not installed")
 F = torch.nn.functional

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.learn.metrics import (
+from delian.core.learning.metrics import (
     CLIP,
     LOSS_MAX,
     OWN_MAX,
@@ -13,8 +13,8 @@ from delian.core.learn.metrics import (
     encode,
     metrics_plan,
 )
-from delian.core.privacy import ring
-from delian.core.runtime import Score
+from delian.core.learning.runtime import Score
+from delian.core.privacy.mechanisms import ring
 
 
 def key(n):

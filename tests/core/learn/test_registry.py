@@ -8,17 +8,17 @@ from dataclasses import MISSING, dataclass
 from typing import Annotated, Literal
 
 import pytest
-from delian.core.field_docs import field_docs
-from delian.core.learn import (
+from delian.core.common.field_docs import field_docs
+from delian.core.learning import (
     Algorithm,
     Bounds,
     FedAvg,
     FromRun,
     Scaffold,
+    algorithm_registry,
     hyperparameters,
-    registry,
 )
-from delian.simulations.algorithm_table import table_of
+from delian.simulations.scenario.algorithm_table import table_of
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ def test_a_hyperparameter_allows_values_of_its_type_within_its_bounds(name, valu
     assert hyperparameters.hyperparameters(Own)[name].allows(value) == allowed
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", algorithm_registry.names())
 def test_every_algorithm_documents_itself_and_its_fields(name):
-    kind = registry.algorithm_class(name)
+    kind = algorithm_registry.algorithm_class(name)
     about, documented = kind.about, field_docs(kind)
     assert kind.__name__.lower() == name and issubclass(kind, Algorithm)
     assert about.title and about.paper and about.uploads
@@ -85,27 +85,30 @@ def test_every_algorithm_documents_itself_and_its_fields(name):
 def test_names_are_listed_without_importing_an_algorithm():
     code = """
 import sys
-from delian.core.learn import registry
+from delian.core.learning import algorithm_registry as registry
 assert "scaffold" in registry.names()
-assert not any(m.startswith("delian.core.learn.algorithms.") for m in sys.modules)
+assert not any(m.startswith("delian.core.learning.algorithms.") for m in sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_name_that_is_no_algorithm_is_refused():
     with pytest.raises(KeyError):
-        registry.algorithm_class("scafold")
-    assert registry.exported("Scaffold") is Scaffold
+        algorithm_registry.algorithm_class("scafold")
+    assert algorithm_registry.exported("Scaffold") is Scaffold
     for name in ("scaffold", "SCAFFOLD", "Algorithm"):
-        assert registry.exported(name) is None
-    assert (registry.title("scaffold"), registry.title("Own")) == ("SCAFFOLD", "Own")
+        assert algorithm_registry.exported(name) is None
+    assert (algorithm_registry.title("scaffold"), algorithm_registry.title("Own")) == (
+        "SCAFFOLD",
+        "Own",
+    )
 
 
 def test_a_file_with_two_algorithms_is_refused(monkeypatch):
-    from delian.core.learn.algorithms import fedavg
+    from delian.core.learning.algorithms import fedavg
 
     second = type("Second", (FedAvg,), {"__module__": fedavg.__name__})
     monkeypatch.setattr(fedavg, "Second", second, raising=False)
-    registry.algorithm_class.cache_clear()
+    algorithm_registry.algorithm_class.cache_clear()
     with pytest.raises(TypeError, match="must define one subclass of Algorithm"):
-        registry.algorithm_class("fedavg")
+        algorithm_registry.algorithm_class("fedavg")

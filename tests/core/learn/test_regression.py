@@ -8,12 +8,12 @@ from typing import Any
 
 import delian as dl
 import numpy as np
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Batch, Classification, FedAvg, Maml, Regression, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.learn.task import Task
-from delian.core.nn import Mlp, sgd
-from delian.core.runtime import Runtime
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Batch, Classification, FedAvg, Maml, Regression, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.learning.runtime import Runtime
+from delian.core.learning.task import Task
 
 KEY = np.array([0, 7], np.uint32)
 

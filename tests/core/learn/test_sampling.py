@@ -9,8 +9,8 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.learn import Episodes, EpisodeTable, Samples, SampleSet
-from delian.core.learn.sampling import SORTED_ROWS_MAX
+from delian.core.learning import Episodes, EpisodeTable, Samples, SampleSet
+from delian.core.learning.sampling import SORTED_ROWS_MAX
 
 
 def rows(support: int, query: int, capacity: int) -> SampleSet:

@@ -7,20 +7,20 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from delian.core.net import grpc_line
-from delian.core.net.grpc_line import Line
-from delian.core.net.limits import PRESENCES_BURST, PRESENCES_PER_S, Faults, Pace
-from delian.core.net.mqtt_client import BrokerAddress
-from delian.core.net.mqtt_link import (
+from delian.core.node.net.grpc import grpc_line
+from delian.core.node.net.grpc.grpc_line import Line
+from delian.core.node.net.message_limits import PRESENCES_BURST, PRESENCES_PER_S, Faults, Pace
+from delian.core.node.net.mqtt.mqtt_client import BrokerAddress
+from delian.core.node.net.mqtt.mqtt_link import (
     MqttHub,
     MqttIdentity,
     _Visit,
 )
-from delian.core.net.seal import SealError
-from delian.core.net.switch import Switch
-from delian.core.net.topics import Direction, Kind, Topic, home, parse
-from delian.core.net.transfer import Intake
-from delian.core.ports import Node, Tier
+from delian.core.node.net.mqtt.seal import SealError
+from delian.core.node.net.mqtt.topics import Direction, Kind, Topic, home, parse
+from delian.core.node.net.switch import Switch
+from delian.core.node.net.transfer import Intake
+from delian.core.protocol.ports import Node, Tier
 from delian.core.wire.link_pb2 import Envelope
 
 DEVICE, EDGE = Node(Tier.DEVICE, 5), Node(Tier.EDGE, 3)

@@ -6,10 +6,10 @@ import asyncio
 import hashlib
 
 import pytest
-from delian.core.net.limits import MESSAGE_BYTES_DEFAULT, TRACEPARENT_MAX
-from delian.core.net.switch import Switch
-from delian.core.node.memory import MemoryBlobs
-from delian.core.ports import CLOUD, Node, Received, Tier
+from delian.core.node.net.message_limits import MESSAGE_BYTES_DEFAULT, TRACEPARENT_MAX
+from delian.core.node.net.switch import Switch
+from delian.core.node.storage.memory_storage import MemoryBlobs
+from delian.core.protocol.ports import CLOUD, Node, Received, Tier
 from delian.core.wire.admission_pb2 import CheckIn
 from delian.core.wire.blob_pb2 import Blob
 

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 
 import pytest
-from delian.core.net.limits import (
+from delian.core.node.net.message_limits import (
     ASKED_PER_PEER,
     INLINE_MAX,
     PART_BYTES,
@@ -14,7 +14,7 @@ from delian.core.net.limits import (
     PART_REST_BYTES,
     TRANSFER_STALLED_S,
 )
-from delian.core.net.transfer import (
+from delian.core.node.net.transfer import (
     Asked,
     Intake,
     Outbox,
@@ -25,8 +25,8 @@ from delian.core.net.transfer import (
     part_length,
     read_part,
 )
-from delian.core.node.memory import MemoryBlobs
-from delian.core.ports import BLOB_BYTES_MAX, Node, ProtocolError, Tier
+from delian.core.node.storage.memory_storage import MemoryBlobs
+from delian.core.protocol.ports import BLOB_BYTES_MAX, Node, ProtocolError, Tier
 from delian.core.wire.link_pb2 import TRANSFER_BLOB, TRANSFER_ENVELOPE, Offer, Part
 from delian.core.wire.round_pb2 import Upload
 from google.protobuf.message import DecodeError

@@ -10,13 +10,13 @@ from typing import Any
 import delian as dl
 import numpy as np
 from delian import nn
-from delian.core import bundle as bundles
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.algorithm import ClientResult
-from delian.core.learn.build.bundle_builder import build
-from delian.core.privacy import ring
-from delian.core.runtime import Runtime
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning import bundle as bundles
+from delian.core.learning.algorithm import ClientResult
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.runtime import Runtime
+from delian.core.privacy.mechanisms import ring
 
 
 def model(key: Any) -> Any:

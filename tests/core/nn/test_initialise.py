@@ -7,7 +7,7 @@ import math
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.nn import initialise
+from delian.core.learning.nn import initialise
 
 KEY = dl.random.key(5)
 SHAPE, INPUTS, OUTPUTS = (3, 3, 40, 60), 9 * 40, 9 * 60

@@ -11,9 +11,9 @@ import delian as dl
 import numpy as np
 import pytest
 from delian import nn
-from delian.core.backends import compile_function
-from delian.core.backends.reference import ReferenceProgram
-from delian.core.verify import verify
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.backends.reference import ReferenceProgram
+from delian.core.compiler.verify import verify
 
 torch = pytest.importorskip("torch", reason="torch is the judge here and is not installed")
 KEYS = dl.random.split(dl.random.key(7), 40)

@@ -8,7 +8,7 @@ import delian as dl
 import numpy as np
 import pytest
 from delian import nn
-from delian.core.nn import schedules
+from delian.core.learning.nn import schedules
 
 torch = pytest.importorskip("torch", reason="torch is the judge here and is not installed")
 RNG = np.random.default_rng(8)

@@ -7,10 +7,10 @@ import hashlib
 import itertools
 import json
 
-from delian.core.node.codec import decode
-from delian.core.node.driver import Driver
-from delian.core.node.memory import DiskJournal, MemoryBlobs, MemoryDisk
-from delian.core.ports import (
+from delian.core.node.driver.driver import Driver
+from delian.core.node.storage.codec import decode
+from delian.core.node.storage.memory_storage import DiskJournal, MemoryBlobs, MemoryDisk
+from delian.core.protocol.ports import (
     Node,
     Ordered,
     Outcome,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delian.core.node.clock import SETTLED_NS, STEP_NS, SteadyClock
+from delian.core.node.driver.clock import SETTLED_NS, STEP_NS, SteadyClock
 
 SECOND = 1_000_000_000
 YEAR = 365 * 24 * 3600 * SECOND

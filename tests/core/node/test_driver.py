@@ -8,16 +8,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.core.node.driver import Driver, DriverLimits
-from delian.core.node.inbox import PATIENT_MAX
-from delian.core.node.journal import JournalError
-from delian.core.node.memory import MemoryDisk
-from delian.core.ports import (
+from delian.core.node.driver.driver import Driver, DriverLimits
+from delian.core.node.driver.inbox import PATIENT_MAX
+from delian.core.node.storage.journal import JournalError
+from delian.core.node.storage.memory_storage import MemoryDisk
+from delian.core.protocol.ports import (
     RunProgram,
     Started,
     TimerFired,
 )
-from delian.core.snapshot import SnapshotError
+from delian.core.protocol.snapshot import SnapshotError
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("node_bench.py"))))
 Running, SlowJournal, Toy = _bench.Running, _bench.SlowJournal, _bench.Toy

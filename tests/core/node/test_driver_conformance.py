@@ -11,23 +11,23 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.cloud.machine import Coordinator
-from delian.cloud.machine import restore as restore_cloud
-from delian.core.node import codec
-from delian.core.node.driver import Driver, DriverLimits
-from delian.core.node.effects import Effects
-from delian.core.node.memory import MemoryDisk
-from delian.core.ports import Started, Tier
-from delian.core.privacy.ring import RingPlan
-from delian.device.machine import DeviceMachine
-from delian.device.machine import restore as restore_device
-from delian.edge.machine import EdgeMachine
-from delian.edge.machine import restore as restore_edge
-from delian.simulations.federation import Federation
-from delian.simulations.fleet import Fleet
-from delian.simulations.network import LINKS
-from delian.simulations.plan import FederationPlan
-from delian.simulations.stub import StubTraining
+from delian.cloud.protocol.machine import Coordinator
+from delian.cloud.protocol.machine import restore as restore_cloud
+from delian.core.node.driver.driver import Driver, DriverLimits
+from delian.core.node.driver.effects import Effects
+from delian.core.node.storage import codec
+from delian.core.node.storage.memory_storage import MemoryDisk
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.protocol.ports import Started, Tier
+from delian.device.protocol.machine import DeviceMachine
+from delian.device.protocol.machine import restore as restore_device
+from delian.edge.protocol.machine import EdgeMachine
+from delian.edge.protocol.machine import restore as restore_edge
+from delian.simulations.federation.federation import Federation
+from delian.simulations.federation.fleet import Fleet
+from delian.simulations.federation.network import LINKS
+from delian.simulations.federation.stub import StubTraining
+from delian.simulations.scenario.federation_plan import FederationPlan
 from google.protobuf.message import Message
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("node_bench.py"))))

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.core.node.memory import MemoryBlobs, MemoryDisk
-from delian.core.ports import (
+from delian.core.node.storage.memory_storage import MemoryBlobs, MemoryDisk
+from delian.core.protocol.ports import (
     SECOND,
     BlobStored,
     CancelProgram,

@@ -13,12 +13,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.core.node import codec
-from delian.core.node.driver import Driver, DriverLimits
-from delian.core.node.effects import Effects
-from delian.core.node.memory import MemoryBlobs, MemoryDisk
-from delian.core.ports import Node, Outcome, Received, Tier
-from delian.core.streams import Streams
+from delian.core.node.driver.driver import Driver, DriverLimits
+from delian.core.node.driver.effects import Effects
+from delian.core.node.storage import codec
+from delian.core.node.storage.memory_storage import MemoryBlobs, MemoryDisk
+from delian.core.protocol.ports import Node, Outcome, Received, Tier
+from delian.core.protocol.random_streams import Streams
 from delian.core.wire.admission_pb2 import (
     Accept,
     CheckIn,
@@ -28,8 +28,8 @@ from delian.core.wire.admission_pb2 import (
 )
 from delian.core.wire.blob_pb2 import Blob, BlobRef, FetchBlob
 from delian.core.wire.round_pb2 import COUNTED, RingPlan, Task, Upload, UploadAck
-from delian.device.machine import DeviceMachine, DeviceState, restore
-from delian.device.state import DevicePolicy
+from delian.device.protocol.device_state import DevicePolicy
+from delian.device.protocol.machine import DeviceMachine, DeviceState, restore
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("node_bench.py"))))
 HOME, DEVICE = Node(Tier.EDGE, 2), Node(Tier.DEVICE, 7)

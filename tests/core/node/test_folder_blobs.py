@@ -8,10 +8,10 @@ import hashlib
 import os
 
 import pytest
-from delian.core.node import blobs as module
-from delian.core.node.blobs import BlobError, BlobsFull, FolderBlobs
-from delian.core.node.disk import FolderInUse
-from delian.core.node.memory import MemoryBlobs
+from delian.core.node.storage import blobs as module
+from delian.core.node.storage.blobs import BlobError, BlobsFull, FolderBlobs
+from delian.core.node.storage.disk import FolderInUse
+from delian.core.node.storage.memory_storage import MemoryBlobs
 
 CAP = 1000
 

@@ -6,11 +6,11 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from delian.core.errors import DelianError
-from delian.core.net.traffic import Traffic
-from delian.core.node.health import METRICS_TYPE, HealthServer
-from delian.core.node.metrics import Family, Sources, gauge, text
-from delian.core.ports import Node, Tier
+from delian.core.common.errors import DelianError
+from delian.core.node.net.traffic import Traffic
+from delian.core.node.service.health import METRICS_TYPE, HealthServer
+from delian.core.node.service.prometheus import Family, Sources, gauge, text
+from delian.core.protocol.ports import Node, Tier
 
 CLOUD, EDGE, DEVICE = Node(Tier.CLOUD, 0), Node(Tier.EDGE, 3), Node(Tier.DEVICE, 7)
 

@@ -9,7 +9,7 @@ import pytest
 
 FAULTS = """
 import resource
-from delian.core.node.heap import keep_freed_memory
+from delian.core.node.service.process_memory import keep_freed_memory
 
 if {keep}:
     assert keep_freed_memory()

@@ -9,10 +9,10 @@ import signal
 import socket
 
 import pytest
-from delian.core.errors import DelianError
-from delian.core.identity.folder import HomeAddress
-from delian.core.net.loopback import check_loopback
-from delian.core.node.hosting import (
+from delian.core.common.errors import DelianError
+from delian.core.node.identity.pki.identity_folder import HomeAddress
+from delian.core.node.net.loopback import check_loopback
+from delian.core.node.service.hosting import (
     Tasks,
     merge_homes,
     notify_ready,
@@ -21,7 +21,7 @@ from delian.core.node.hosting import (
     stop_on_signals,
     who_is,
 )
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.protocol.ports import CLOUD, Node, Tier
 
 
 def edge(number: int) -> Node:

@@ -8,9 +8,9 @@ import hashlib
 import itertools
 
 import pytest
-from delian.core.node.memory import MemoryDisk
-from delian.core.node.segments import JournalError, Segments
-from delian.core.streams import Streams
+from delian.core.node.storage.memory_storage import MemoryDisk
+from delian.core.node.storage.segments import JournalError, Segments
+from delian.core.protocol.random_streams import Streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

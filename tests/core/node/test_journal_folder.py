@@ -10,8 +10,8 @@ import sys
 import textwrap
 
 import pytest
-from delian.core.node.disk import FolderDisk, FolderInUse, FolderLock, write_all
-from delian.core.node.journal import FileJournal, JournalError
+from delian.core.node.storage.disk import FolderDisk, FolderInUse, FolderLock, write_all
+from delian.core.node.storage.journal import FileJournal, JournalError
 
 
 def test_entries_and_snapshots_are_there_when_it_is_opened_again(tmp_path):
@@ -70,7 +70,7 @@ def test_a_lock_goes_with_its_process(tmp_path):
     code = """
         import sys, time
         from pathlib import Path
-        from delian.core.node.disk import FolderLock
+        from delian.core.node.storage.disk import FolderLock
         lock = FolderLock(Path(sys.argv[1]))
         print("locked", flush=True)
         time.sleep(600)

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 import pytest
-from delian.core.node import codec
-from delian.core.ports import (
+from delian.core.node.storage import codec
+from delian.core.protocol.ports import (
     CLOUD,
     BlobStored,
     NewModel,
@@ -23,7 +23,7 @@ from delian.core.ports import (
     Tier,
     TimerFired,
 )
-from delian.core.snapshot import SnapshotError
+from delian.core.protocol.snapshot import SnapshotError
 from delian.core.wire.admission_pb2 import CheckIn
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.journal_pb2 import Entry, OrderedEvent

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.core.node.blobs import FolderBlobs
-from delian.core.node.driver import Driver
-from delian.core.node.journal import FileJournal
+from delian.core.node.driver.driver import Driver
+from delian.core.node.storage.blobs import FolderBlobs
+from delian.core.node.storage.journal import FileJournal
 
 BENCH = Path(__file__).with_name("node_bench.py")
 _bench = SimpleNamespace(**runpy.run_path(str(BENCH)))
@@ -23,9 +23,9 @@ NODE = """
     import asyncio, runpy, sys
     from pathlib import Path
     from types import SimpleNamespace
-    from delian.core.node.blobs import FolderBlobs
-    from delian.core.node.driver import Driver, DriverLimits
-    from delian.core.node.journal import FileJournal
+    from delian.core.node.storage.blobs import FolderBlobs
+    from delian.core.node.driver.driver import Driver, DriverLimits
+    from delian.core.node.storage.journal import FileJournal
 
     bench = SimpleNamespace(**runpy.run_path(sys.argv[1]))
     folder = Path(sys.argv[2])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from delian.core.node import traces
-from delian.core.node.driver import Driver
-from delian.core.node.journal import FileJournal
-from delian.core.node.memory import MemoryBlobs
-from delian.core.node.traces import At, Context, Opened, Traces, attempt_of, current, parse
-from delian.core.ports import (
+from delian.core.node.driver import traces
+from delian.core.node.driver.driver import Driver
+from delian.core.node.driver.traces import At, Context, Opened, Traces, attempt_of, current, parse
+from delian.core.node.storage.journal import FileJournal
+from delian.core.node.storage.memory_storage import MemoryBlobs
+from delian.core.protocol.ports import (
     CLOUD,
     BlobStored,
     Node,

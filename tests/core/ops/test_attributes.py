@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.errors import DelianError, TypeRuleError, VerifyError
-from delian.core.ir import Block, Builder, DType, Function, ListType, Op, TensorType, Value
-from delian.core.ops import PRIMITIVES, attributes, infer
-from delian.core.ops.attributes import ATTRIBUTES, EXTENT_MAX, SIZE_MAX, Ints
-from delian.core.verify import Limits, verify
-from delian.core.wire.ir_codec import decode_function, encode_function
+from delian.core.common.errors import DelianError, TypeRuleError, VerifyError
+from delian.core.compiler.ir import Block, Builder, DType, Function, ListType, Op, TensorType, Value
+from delian.core.compiler.ir_codec import decode_function, encode_function
+from delian.core.compiler.primitives import PRIMITIVES, attributes, infer
+from delian.core.compiler.primitives.attributes import ATTRIBUTES, EXTENT_MAX, SIZE_MAX, Ints
+from delian.core.compiler.verify import Limits, verify
 
 F32 = DType.F32
 #: What a hostile program has in place of an integer: 64 bits, as the wire format carries them.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delian.core.ops import PRIMITIVES
+from delian.core.compiler.primitives import PRIMITIVES
 
 #: Each lane has its own place, kernel or the like: a loop over the lanes is the best there is.
 LANE_BY_LANE: set[str] = {"conv_weight_grad", "grouped_conv_weight_grad"}
@@ -22,5 +22,6 @@ def test_every_primitive_has_a_batching_rule() -> None:
     }
     assert lacking <= SAME_IN_ALL | LANE_BY_LANE, (
         f"{sorted(lacking - SAME_IN_ALL - LANE_BY_LANE)} have no batching rule: add one to the row"
-        " (core/ops/batching.py), or name it here when a loop over the lanes is the best there is"
+        " (core/compiler/primitives/batching.py), or name it here when a loop over the lanes is"
+        " the best there is"
     )

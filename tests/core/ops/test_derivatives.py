@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.reference import run_block
-from delian.core.ir import Array, Block, Builder, DType, ListType, TensorType, Value
-from delian.core.ops import PRIMITIVES
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Array, Block, Builder, DType, ListType, TensorType, Value
+from delian.core.compiler.primitives import PRIMITIVES
 
 
 def forward(block: Block, wrt: Sequence[int]) -> Block:

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core import api, ir
-from delian.core.backends import compile_function
-from delian.core.backends.reference import run_block
-from delian.core.bfloat16 import bfloat16
-from delian.core.errors import DelianError, ProgramError
-from delian.core.ir import Builder, DType, Function, TensorType
-from delian.core.ops.halves import MOVES
-from delian.core.parse import parse_function
-from delian.core.text import print_function
-from delian.core.wire.ir_codec import decode_function, encode_function
+from delian.core.common.errors import DelianError, ProgramError
+from delian.core.compiler import api, ir
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.bfloat16 import bfloat16
+from delian.core.compiler.ir import Builder, DType, Function, TensorType
+from delian.core.compiler.ir_codec import decode_function, encode_function
+from delian.core.compiler.parse import parse_function
+from delian.core.compiler.primitives.halves import MOVES
+from delian.core.compiler.text import print_function
 
 HALVES = pytest.mark.parametrize("dtype", [DType.BF16, DType.F16], ids=["bf16", "f16"])
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.reference import run_block
-from delian.core.ir import Builder, TensorType
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Builder, TensorType
 
 #: Two roundings of f64 in the oracle's longer way round, and one of f32.
 TOLERANCE = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 2e-6}

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 import pytest
-from delian.core.ir import DType, Op, TensorType, Value
-from delian.core.ops import PRIMITIVES, unary
+from delian.core.compiler.ir import DType, Op, TensorType, Value
+from delian.core.compiler.primitives import PRIMITIVES, unary
 
 #: Run by interpreters, differentiated by the transforms: their rows hold types and costs alone.
 REGIONS = {"if", "switch", "while", "for", "custom_vjp"}

@@ -8,9 +8,9 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.errors import TypeRuleError
-from delian.core.ir import Block, Builder, DType, ListType, TensorType, Type, Value
-from delian.core.ops import PRIMITIVES, infer
+from delian.core.common.errors import TypeRuleError
+from delian.core.compiler.ir import Block, Builder, DType, ListType, TensorType, Type, Value
+from delian.core.compiler.primitives import PRIMITIVES, infer
 
 
 def f32(*shape: int) -> TensorType:

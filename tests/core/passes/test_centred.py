@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, Function, TensorType, Value
-from delian.core.passes.centred import centred_sums
-from delian.core.verify import verify
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType, Value
+from delian.core.compiler.passes.lowering.single_term_sums import centred_sums
+from delian.core.compiler.verify import verify
 
 SHAPE = (4, 32, 64)
 AXES = (0, 1)

@@ -10,18 +10,18 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import tree
-from delian.core.backends.native.lower import lowered
-from delian.core.backends.reference import run_block
-from delian.core.frontend import trace
-from delian.core.ir import TensorType, unshared
-from delian.core.passes.chosen import changes_chosen
-from delian.core.passes.copied import Copied, copies
-from delian.core.passes.fuse import schedule
-from delian.core.passes.memory import Place, plan
-from delian.core.passes.numbers import one_element_numbers
-from delian.core.passes.registers import numbers_carried
-from delian.core.passes.simplify import simplify
+from delian.core.compiler import tree
+from delian.core.compiler.backends.native.native_lowering import lowered
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.ir import TensorType, unshared
+from delian.core.compiler.passes.lowering.element_selects import changes_chosen
+from delian.core.compiler.passes.lowering.loop_registers import numbers_carried
+from delian.core.compiler.passes.lowering.scalar_tensors import one_element_numbers
+from delian.core.compiler.passes.schedule.copied_tensors import Copied, copies
+from delian.core.compiler.passes.schedule.fuse import schedule
+from delian.core.compiler.passes.schedule.memory_plan import Place, plan
+from delian.core.compiler.passes.simplify import simplify
 
 _SPEC = importlib.util.spec_from_file_location(
     "delian_in_place_kernels", Path(__file__).parents[3] / "benchmarks/in_place_kernels.py"

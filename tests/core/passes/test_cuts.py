@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core import tree
-from delian.core.backends.reference import run_block
-from delian.core.frontend import trace
-from delian.core.ir import Function, TensorType
-from delian.core.passes.chosen import changes_chosen
-from delian.core.passes.cuts import loops_cut
-from delian.core.passes.registers import numbers_carried
-from delian.core.passes.simplify import simplify
+from delian.core.compiler import tree
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.ir import Function, TensorType
+from delian.core.compiler.passes.lowering.element_selects import changes_chosen
+from delian.core.compiler.passes.lowering.loop_registers import numbers_carried
+from delian.core.compiler.passes.lowering.loop_splits import loops_cut
+from delian.core.compiler.passes.simplify import simplify
 
 N = 20
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from delian.core.ir import Block, Builder, DType, TensorType, Value
-from delian.core.passes.fuse import schedule
-from delian.core.passes.steps import Call, Loop, Schedule
+from delian.core.compiler.ir import Block, Builder, DType, TensorType, Value
+from delian.core.compiler.passes.schedule.block_steps import Call, Loop, Schedule
+from delian.core.compiler.passes.schedule.fuse import schedule
 
 F32 = DType.F32
 X, ROW, COLUMN = TensorType(F32, (10, 200)), TensorType(F32, (200,)), TensorType(F32, (10,))

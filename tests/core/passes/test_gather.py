@@ -8,14 +8,14 @@ import delian as dl
 import numpy as np
 import pytest
 from delian import nn
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, ListType, Op, TensorType, Value
-from delian.core.nn.recurrent import run
-from delian.core.passes.gather import gather_products
-from delian.core.passes.simplify import simplify
-from delian.core.passes.stacks import lists_to_tensors
-from delian.core.transforms.vjp import vjp
-from delian.core.verify import verify
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, ListType, Op, TensorType, Value
+from delian.core.compiler.passes.lowering.loop_products import gather_products
+from delian.core.compiler.passes.lowering.stacked_lists import lists_to_tensors
+from delian.core.compiler.passes.simplify import simplify
+from delian.core.compiler.transforms.vjp import vjp
+from delian.core.compiler.verify import verify
+from delian.core.learning.nn.recurrent import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core import tree
-from delian.core.backends.reference import run_block
-from delian.core.frontend import trace
-from delian.core.ir import Function, TensorType
-from delian.core.passes.known import numbers_known
-from delian.core.passes.simplify import simplify
+from delian.core.compiler import tree
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.ir import Function, TensorType
+from delian.core.compiler.passes.lowering.known_numbers import numbers_known
+from delian.core.compiler.passes.simplify import simplify
 
 N = 12
 X = np.random.default_rng(0).uniform(-1.0, 1.0, N)

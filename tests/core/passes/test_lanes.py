@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.backends.reference import run_block
-from delian.core.ir import Builder, DType, Function, TensorType
-from delian.core.passes.lanes import fill_lanes
-from delian.core.verify import verify
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Builder, DType, Function, TensorType
+from delian.core.compiler.passes.lowering.vector_lanes import fill_lanes
+from delian.core.compiler.verify import verify
 
 GROUPS = (2, 6, 5, 3, 4)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, Function, Op, TensorType, Value
-from delian.core.passes.masks import masks_again
-from delian.core.verify import verify
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, Function, Op, TensorType, Value
+from delian.core.compiler.passes.lowering.mask_recompute import masks_again
+from delian.core.compiler.verify import verify
 
 SIZE = 40
 SHAPE = (SIZE, SIZE)

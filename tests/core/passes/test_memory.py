@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from delian.core.ir import Block, Builder, DType, TensorType, Value
-from delian.core.passes.fuse import schedule
-from delian.core.passes.memory import MemoryPlan, Place, plan
+from delian.core.compiler.ir import Block, Builder, DType, TensorType, Value
+from delian.core.compiler.passes.schedule.fuse import schedule
+from delian.core.compiler.passes.schedule.memory_plan import MemoryPlan, Place, plan
 
 F32, I64 = DType.F32, DType.I64
 ROW = TensorType(F32, (1024,))

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.reference import run_block
-from delian.core.ir import Builder, DType, Function, TensorType
-from delian.core.passes.pointwise import pixels_to_products
-from delian.core.verify import verify
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Builder, DType, Function, TensorType
+from delian.core.compiler.passes.lowering.pointwise_convolutions import pixels_to_products
+from delian.core.compiler.verify import verify
 
 
 def convolutions(side: int, stride: int, edge: int, images: int = 2) -> Function:

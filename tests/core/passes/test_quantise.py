@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends import compile_function
-from delian.core.errors import DelianError
-from delian.core.ir import Builder, DType, Function, TensorType, Value
-from delian.core.passes.quantise import Policy, Scale
-from delian.core.quantise import Calibration, quantise_function, range_by
-from delian.core.verify import verify
+from delian.core.common.errors import DelianError
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.ir import Builder, DType, Function, TensorType, Value
+from delian.core.compiler.passes.quantised_inference import Policy, Scale
+from delian.core.compiler.verify import verify
+from delian.core.learning.quantise import Calibration, quantise_function, range_by
 
 ALL = Policy(keep_first=False, keep_last=False)
 RNG = np.random.default_rng(11)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, Function, TensorType, count_ops
-from delian.core.passes.dce import dce
-from delian.core.passes.simplify import simplify
-from delian.core.text import parse_function, print_function
-from delian.core.verify import verify
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType, count_ops
+from delian.core.compiler.passes.dce import dce
+from delian.core.compiler.passes.simplify import simplify
+from delian.core.compiler.text import parse_function, print_function
+from delian.core.compiler.verify import verify
 
 F32 = TensorType(DType.F32, (3,))
 

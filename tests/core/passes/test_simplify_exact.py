@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from delian.core.backends.reference import run_block
-from delian.core.ir import Builder, DType, TensorType
-from delian.core.passes.simplify import simplify
-from delian.core.verify import verify
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Builder, DType, TensorType
+from delian.core.compiler.passes.simplify import simplify
+from delian.core.compiler.verify import verify
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

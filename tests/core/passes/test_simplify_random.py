@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from delian.core.backends.reference import run_block
-from delian.core.ir import count_ops
-from delian.core.passes.dce import dce
-from delian.core.passes.simplify import simplify
-from delian.core.transforms.vjp import vjp
-from delian.core.verify import verify
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import count_ops
+from delian.core.compiler.passes.dce import dce
+from delian.core.compiler.passes.simplify import simplify
+from delian.core.compiler.transforms.vjp import vjp
+from delian.core.compiler.verify import verify
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -9,11 +9,11 @@ import delian as dl
 import numpy as np
 import pytest
 from delian import ops
-from delian.core.backends.native import emit
-from delian.core.backends.reference import run_block
-from delian.core.ir import Array, Block, Builder, DType, Function, TensorType, Value
-from delian.core.passes.profiles import in_profile
-from delian.core.passes.slopes import slopes_as_factors
+from delian.core.compiler.backends.native import emit
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Array, Block, Builder, DType, Function, TensorType, Value
+from delian.core.compiler.passes.lowering.elementwise_slopes import slopes_as_factors
+from delian.core.compiler.passes.number_profiles import in_profile
 
 F32 = DType.F32
 RNG = np.random.default_rng(5)

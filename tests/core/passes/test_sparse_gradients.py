@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core import api
-from delian.core.frontend import trace
-from delian.core.ir import TensorType
+from delian.core.compiler import api
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.ir import TensorType
 
 ROWS, WIDTH = 50_000, 8
 RNG = np.random.default_rng(0)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.ir import Builder, DType, TensorType
-from delian.core.passes.views import (
+from delian.core.compiler.ir import Builder, DType, TensorType
+from delian.core.compiler.passes.schedule.views import (
     cuts_of,
     extents,
     join_cuts,

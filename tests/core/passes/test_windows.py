@@ -7,15 +7,15 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.backends import compile_function
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, Function, TensorType, Value
-from delian.core.passes.fuse import schedule
-from delian.core.passes.masks import masks_again
-from delian.core.passes.profiles import in_profile
-from delian.core.passes.steps import Loop
-from delian.core.passes.windows import windows_written_out
-from delian.core.verify import verify
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType, Value
+from delian.core.compiler.passes.lowering.mask_recompute import masks_again
+from delian.core.compiler.passes.lowering.window_maxima import windows_written_out
+from delian.core.compiler.passes.number_profiles import in_profile
+from delian.core.compiler.passes.schedule.block_steps import Loop
+from delian.core.compiler.passes.schedule.fuse import schedule
+from delian.core.compiler.verify import verify
 
 CHANNELS = 16
 AXES = (2, 4)

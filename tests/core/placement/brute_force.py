@@ -1,7 +1,7 @@
 """Placement by trying everything: the definition of cost, in loops, and random problems to try.
 
-Knows nothing of `delian.core.placement` but its types: what `problem` says in words is said here
-again in plain Python, an item and a tensor at a time.
+Knows nothing of `delian.core.placement.cut` but its types: what `problem` says in words is said
+here again in plain Python, an item and a tensor at a time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Iterator
 
-from delian.core.placement.problem import Hop, Item, Objective, Problem, Tensor, Wire
+from delian.core.placement.cut.problem import Hop, Item, Objective, Problem, Tensor, Wire
 
 
 def cost(problem: Problem, labels: tuple[int, ...]) -> float:

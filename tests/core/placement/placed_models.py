@@ -13,21 +13,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core import random, tree
-from delian.core.frontend import trace
-from delian.core.ir import DType, Function, TensorType
-from delian.core.learn.sampling import Samples
-from delian.core.learn.task import Classification
-from delian.core.nn import optim, zoo
-from delian.core.ops import PRIMITIVES
-from delian.core.placement.breakpoints import sweep
-from delian.core.placement.cut import DEVICE, SHARED, Cut
-from delian.core.placement.graph import graph_of
-from delian.core.placement.links import LinkProfile
-from delian.core.placement.profile import NodeProfile
-from delian.core.placement.programs import Model, Options, problem_of
-from delian.core.placement.training import TrainingStep, step_of
-from delian.core.runtime import run_once
+from delian.core.compiler import random, tree
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.ir import DType, Function, TensorType
+from delian.core.compiler.primitives import PRIMITIVES
+from delian.core.learning.nn import optim, zoo
+from delian.core.learning.runtime import run_once
+from delian.core.learning.sampling import Samples
+from delian.core.learning.task import Classification
+from delian.core.placement.cut.breakpoints import sweep
+from delian.core.placement.cut.cut import DEVICE, SHARED, Cut
+from delian.core.placement.cut.link_model import LinkProfile
+from delian.core.placement.cut.profile import NodeProfile
+from delian.core.placement.cut.program_costs import Model, Options, problem_of
+from delian.core.placement.cut.training_step import TrainingStep, step_of
+from delian.core.placement.cut.value_graph import graph_of
 
 F32, I32 = DType.F32, DType.I32
 KEY = TensorType(DType.U32, (2,))

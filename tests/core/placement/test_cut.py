@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from delian.core.placement import cut as module
-from delian.core.placement.cut import SHARED, Cut, CutError
+from delian.core.placement.cut import cut as module
+from delian.core.placement.cut.cut import SHARED, Cut, CutError
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,9 +9,9 @@ import random
 from collections import Counter
 
 import pytest
-from delian.core.placement.price import fits, price
-from delian.core.placement.problem import PlacementError, Problem
-from delian.core.placement.solve import runner_up, solve
+from delian.core.placement.cut.price import fits, price
+from delian.core.placement.cut.problem import PlacementError, Problem
+from delian.core.placement.cut.solver import runner_up, solve
 
 #: Of a cost: what a cut, and what a search by HiGHS may be off.
 EXACT, SEARCHED = 1e-9, 1e-6

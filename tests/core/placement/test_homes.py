@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from delian.core import random
-from delian.core.errors import DelianError
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Samples
-from delian.core.nn import Mlp, sgd
-from delian.core.placement.cut import CLOUD, DEVICE, EDGE, Cut, CutError
-from delian.core.placement.homes import cut_at, kept_below
-from delian.core.placement.problem import PlacementError
-from delian.core.placement.training import step_of, step_parts
+from delian.core.common.errors import DelianError
+from delian.core.compiler import random
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, Samples
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.placement.cut.cut import CLOUD, DEVICE, EDGE, Cut, CutError
+from delian.core.placement.cut.owned_weights import cut_at, kept_below
+from delian.core.placement.cut.problem import PlacementError
+from delian.core.placement.cut.training_step import step_of, step_parts
 
 
 @pytest.fixture(scope="module")

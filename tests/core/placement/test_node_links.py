@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from delian.core.errors import DelianError
-from delian.core.placement.links import (
+from delian.core.common.errors import DelianError
+from delian.core.placement.cut.link_model import (
     LinkProfile,
     Probe,
     bits,

@@ -6,12 +6,19 @@ import json
 
 import numpy as np
 import pytest
-from delian.core.errors import DelianError
-from delian.core.frontend import trace
-from delian.core.ir import DType, TensorType
-from delian.core.placement.costs import Rates, Work, amount, modelled_seconds, op_seconds, steps_of
-from delian.core.placement.profile import NodeProfile, Sample
-from delian.core.wire.ir_codec import content_hash
+from delian.core.common.errors import DelianError
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.compiler.ir_codec import content_hash
+from delian.core.placement.cut.costs import (
+    Rates,
+    Work,
+    amount,
+    modelled_seconds,
+    op_seconds,
+    steps_of,
+)
+from delian.core.placement.cut.profile import NodeProfile, Sample
 
 F32 = DType.F32
 
@@ -119,7 +126,7 @@ def test_a_profile_without_loops_says_so():
 
 
 def test_a_program_is_measured_where_its_work_is():
-    from delian.core.placement.measure import measured_seconds
+    from delian.core.placement.cut.measure import measured_seconds
 
     f = traced(lambda x, y, z: np.tanh(x @ y) @ z, (64, 256), (256, 512), (512, 4))
     seconds = measured_seconds(f)
@@ -139,8 +146,8 @@ def test_a_program_is_measured_where_its_work_is():
     ],
 )
 def test_the_steps_of_models_are_those_that_the_back_end_times(name, placed_models):
-    from delian.core.backends.native import assemble, emit
-    from delian.core.placement.costs import ops_of, tagged
+    from delian.core.compiler.backends.native import assemble, emit
+    from delian.core.placement.cut.costs import ops_of, tagged
 
     for function in (placed_models.infer(name)[0], placed_models.step(name)[0].function):
         unit = emit.Unit()
@@ -154,7 +161,7 @@ def test_the_steps_of_models_are_those_that_the_back_end_times(name, placed_mode
 
 @pytest.mark.slow
 def test_a_node_is_measured_and_its_profile_tells_what_a_program_takes():
-    from delian.core.placement.measure import measure_node, measured_seconds
+    from delian.core.placement.cut.measure import measure_node, measured_seconds
 
     made = measure_node(name="here", cpu="this", date="today", memory=None, seconds=1.0)
     assert NodeProfile.from_json(made.to_json()) == made

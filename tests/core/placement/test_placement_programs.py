@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from delian.core.errors import DelianError
-from delian.core.frontend import trace
-from delian.core.ir import DType, TensorType
-from delian.core.placement.cut import SHARED, Cut
-from delian.core.placement.links import LinkProfile
-from delian.core.placement.plan import PlacementPlan
-from delian.core.placement.planning import plan_of
-from delian.core.placement.price import price
-from delian.core.placement.problem import Objective, PlacementError
-from delian.core.placement.profile import NodeProfile, Sample
-from delian.core.placement.programs import Options, memory_of, placed, problem_of
-from delian.core.placement.solve import solve
+from delian.core.common.errors import DelianError
+from delian.core.compiler.frontend import trace
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.placement.cut.cut import SHARED, Cut
+from delian.core.placement.cut.link_model import LinkProfile
+from delian.core.placement.cut.placement_plan import PlacementPlan
+from delian.core.placement.cut.planning import plan_of
+from delian.core.placement.cut.price import price
+from delian.core.placement.cut.problem import Objective, PlacementError
+from delian.core.placement.cut.profile import NodeProfile, Sample
+from delian.core.placement.cut.program_costs import Options, memory_of, placed, problem_of
+from delian.core.placement.cut.solver import solve
 
 F32, U8 = DType.F32, DType.U8
 SLOW = LinkProfile.parse("1Mbit/s,1ms")

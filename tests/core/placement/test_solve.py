@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from delian.core.placement import exact, flow
-from delian.core.placement.network import build
-from delian.core.placement.price import price
-from delian.core.placement.problem import (
+from delian.core.placement.cut import exact, flow
+from delian.core.placement.cut.flow_network import build
+from delian.core.placement.cut.price import price
+from delian.core.placement.cut.problem import (
     Crossing,
     Hop,
     Item,
@@ -20,8 +20,8 @@ from delian.core.placement.problem import (
     Tensor,
     Wire,
 )
-from delian.core.placement.solve import runner_up, solve
-from delian.core.placement.table import Table
+from delian.core.placement.cut.problem_table import Table
+from delian.core.placement.cut.solver import runner_up, solve
 
 MEGABYTE = 1_000_000
 

@@ -6,15 +6,15 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from delian.core.backends.reference import run_block
-from delian.core.ir import Builder, DType, Function, ListType, TensorType
-from delian.core.parse import parse_function
-from delian.core.placement import walk
-from delian.core.placement.cut import SHARED, Cut, CutError
-from delian.core.placement.execute import Tiers, run
-from delian.core.placement.graph import Graph, bound_pairs, depends, graph_of
-from delian.core.placement.split import Message, Part, Parts, check, split
-from delian.core.verify import verify
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Builder, DType, Function, ListType, TensorType
+from delian.core.compiler.parse import parse_function
+from delian.core.compiler.verify import verify
+from delian.core.placement.cut import walk
+from delian.core.placement.cut.cut import SHARED, Cut, CutError
+from delian.core.placement.cut.execute import Tiers, run
+from delian.core.placement.cut.program_split import Message, Part, Parts, check, split
+from delian.core.placement.cut.value_graph import Graph, bound_pairs, depends, graph_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends import compile_function
-from delian.core.placement.cut import Cut
-from delian.core.placement.execute import run
-from delian.core.placement.lanes import LANES_MAX, lanes
-from delian.core.placement.split import check, split
-from delian.core.verify import verify
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.verify import verify
+from delian.core.placement.cut.batched_parts import LANES_MAX, lanes
+from delian.core.placement.cut.cut import Cut
+from delian.core.placement.cut.execute import run
+from delian.core.placement.cut.program_split import check, split
 
 MODELS = ("lenet", "resnet20", "mobilenet", "lstm", "transformer")
 #: Without blocks that repeat others.

@@ -8,8 +8,8 @@ import random
 from dataclasses import replace
 
 import pytest
-from delian.core.placement.breakpoints import Piece, sweep
-from delian.core.placement.problem import (
+from delian.core.placement.cut.breakpoints import Piece, sweep
+from delian.core.placement.cut.problem import (
     Hop,
     Item,
     Objective,
@@ -18,7 +18,7 @@ from delian.core.placement.problem import (
     Tensor,
     Wire,
 )
-from delian.core.placement.solve import solve
+from delian.core.placement.cut.solver import solve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core import tree
-from delian.core.api import module, value_and_grad
-from delian.core.backends import compile_function
-from delian.core.errors import DelianError
-from delian.core.ir import DType, ListType, TensorType
-from delian.core.learn.sampling import Batch, Samples
-from delian.core.learn.task import Classification, Regression
-from delian.core.nn import optim, zoo
-from delian.core.placement.cut import DEVICE, Cut, CutError
-from delian.core.placement.execute import Tiers, run
-from delian.core.placement.homes import cut_at
-from delian.core.placement.lanes import lanes
-from delian.core.placement.training import TrainingStep, step_of, step_parts
-from delian.core.verify import verify
+from delian.core.common.errors import DelianError
+from delian.core.compiler import tree
+from delian.core.compiler.api import module, value_and_grad
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.ir import DType, ListType, TensorType
+from delian.core.compiler.verify import verify
+from delian.core.learning.nn import optim, zoo
+from delian.core.learning.sampling import Batch, Samples
+from delian.core.learning.task import Classification, Regression
+from delian.core.placement.cut.batched_parts import lanes
+from delian.core.placement.cut.cut import DEVICE, Cut, CutError
+from delian.core.placement.cut.execute import Tiers, run
+from delian.core.placement.cut.owned_weights import cut_at
+from delian.core.placement.cut.training_step import TrainingStep, step_of, step_parts
 
 MODELS = ("lenet", "resnet20", "mobilenet", "lstm", "transformer")
 #: Without blocks that repeat others.

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.ir import DType, TensorType
-from delian.core.placement.wires import (
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.placement.cut.wire_formats import (
     Encoded,
     WireError,
     decode,

@@ -9,8 +9,8 @@ import math
 from decimal import Decimal, localcontext
 
 import pytest
-from delian.core.privacy import accounting
-from delian.core.privacy.accounting import ORDERS, Budget, BudgetError
+from delian.core.privacy.mechanisms import accountant
+from delian.core.privacy.mechanisms.accountant import ORDERS, Budget, BudgetError
 from scipy.special import log_ndtr
 
 
@@ -29,8 +29,8 @@ GAUSSIAN = [
 
 @pytest.mark.parametrize(("multiplier", "releases", "delta", "epsilon"), GAUSSIAN)
 def test_gaussian_epsilons_are_those_of_a_known_accountant(multiplier, releases, delta, epsilon):
-    cost = accounting.gaussian(1.0, multiplier**2)
-    got = accounting.epsilon_of(times(releases, cost), delta)
+    cost = accountant.gaussian(1.0, multiplier**2)
+    got = accountant.epsilon_of(times(releases, cost), delta)
     assert got == pytest.approx(epsilon, rel=1e-12)
 
 
@@ -40,8 +40,8 @@ def test_a_known_accountant_agrees_now_too():
     for multiplier, releases, delta, _ in GAUSSIAN:
         judge = rdp.RdpAccountant(orders=list(ORDERS))
         judge.compose(events.GaussianDpEvent(multiplier), releases)
-        cost = accounting.gaussian(1.0, multiplier**2)
-        got = accounting.epsilon_of(times(releases, cost), delta)
+        cost = accountant.gaussian(1.0, multiplier**2)
+        got = accountant.epsilon_of(times(releases, cost), delta)
         assert got == pytest.approx(float(judge.get_epsilon(delta)), rel=1e-9)
 
 
@@ -51,7 +51,7 @@ def test_the_gaussian_s_epsilon_is_above_its_exact_one():
         return math.erfc(-x / math.sqrt(2)) / 2
 
     for multiplier in (0.8, 2.0, 10.0):
-        epsilon = accounting.epsilon_of(accounting.gaussian(1.0, multiplier**2), 1e-6)
+        epsilon = accountant.epsilon_of(accountant.gaussian(1.0, multiplier**2), 1e-6)
         half, slope = 1 / (2 * multiplier), epsilon * multiplier
         exact = normal(half - slope) - math.exp(epsilon) * normal(-half - slope)
         assert 1e-9 < exact < 1e-6
@@ -76,7 +76,7 @@ def exact_gaussian_epsilon(multiplier, delta):
 @pytest.mark.parametrize("multiplier", [4.0, 1.0, 0.3, 0.15, 0.1, 0.07, 0.05])
 def test_a_gaussian_s_epsilon_is_within_a_tenth_of_the_exact_one_up_to_300(multiplier):
     exact = exact_gaussian_epsilon(multiplier, 1e-6)
-    epsilon = accounting.epsilon_of(accounting.gaussian(1.0, multiplier**2), 1e-6)
+    epsilon = accountant.epsilon_of(accountant.gaussian(1.0, multiplier**2), 1e-6)
     assert exact < epsilon < 1.1 * exact
 
 
@@ -85,16 +85,16 @@ def test_a_skellam_s_epsilon_beyond_100_is_loose_by_as_much_as_the_page_says():
     step = 2.0**-12
     for multiplier, least, most in ((0.1, 1.15, 1.17), (0.05, 1.39, 1.41)):
         l2 = 1 / step
-        cost = accounting.skellam(l2, l2, (multiplier * l2) ** 2)
-        ratio = accounting.epsilon_of(cost, 1e-6) / exact_gaussian_epsilon(multiplier, 1e-6)
+        cost = accountant.skellam(l2, l2, (multiplier * l2) ** 2)
+        ratio = accountant.epsilon_of(cost, 1e-6) / exact_gaussian_epsilon(multiplier, 1e-6)
         assert least < ratio < most
 
 
 def test_a_budget_of_whole_orders_goes_on():
-    whole = [d for o, d in zip(ORDERS, accounting.gaussian(1.0, 4.0), strict=True) if o >= 2]
+    whole = [d for o, d in zip(ORDERS, accountant.gaussian(1.0, 4.0), strict=True) if o >= 2]
     old = Budget(epsilon=8.0, delta=1e-6, spent=list(whole), releases=1)
     assert old.spent[-len(whole) :] == whole and set(old.spent[: -len(whole)]) == {whole[0]}
-    assert old.epsilon_spent == accounting.epsilon_of(accounting.gaussian(1.0, 4.0), 1e-6)
+    assert old.epsilon_spent == accountant.epsilon_of(accountant.gaussian(1.0, 4.0), 1e-6)
 
 
 def exact_skellam_divergence(order, shift, variance):
@@ -124,8 +124,8 @@ def exact_skellam_divergence(order, shift, variance):
 @pytest.mark.parametrize("variance", [6, 60])
 @pytest.mark.parametrize("shift", [1, 3])
 def test_the_skellam_bound_holds_and_is_near(variance, shift):
-    bound = dict(zip(ORDERS, accounting.skellam(shift, shift, variance), strict=True))
-    gaussian = dict(zip(ORDERS, accounting.gaussian(shift, variance), strict=True))
+    bound = dict(zip(ORDERS, accountant.skellam(shift, shift, variance), strict=True))
+    gaussian = dict(zip(ORDERS, accountant.gaussian(shift, variance), strict=True))
     for order in (2, 5, 16):
         exact = exact_skellam_divergence(order, shift, variance)
         assert exact <= bound[order]
@@ -139,9 +139,9 @@ def test_the_skellam_bound_tends_to_the_gaussian_as_steps_get_finer():
     excess = []
     for steps in (8.0, 64.0, 512.0, 4096.0):
         variance = (2.0 * steps) ** 2
-        l1 = accounting.whole_l1(steps, 10_000)
-        skellam = accounting.epsilon_of(accounting.skellam(steps, l1, variance), 1e-6)
-        gaussian = accounting.epsilon_of(accounting.gaussian(steps, variance), 1e-6)
+        l1 = accountant.whole_l1(steps, 10_000)
+        skellam = accountant.epsilon_of(accountant.skellam(steps, l1, variance), 1e-6)
+        gaussian = accountant.epsilon_of(accountant.gaussian(steps, variance), 1e-6)
         excess.append(skellam / gaussian - 1)
     assert all(e > 0 for e in excess)
     assert all(b < a / 8 for a, b in itertools.pairwise(excess))
@@ -150,38 +150,38 @@ def test_the_skellam_bound_tends_to_the_gaussian_as_steps_get_finer():
 
 def test_the_l1_norm_of_whole_numbers_is_bounded_both_ways():
     # One coordinate of 3, and nine of one: both of L2 norm 3.
-    assert accounting.whole_l1(3.0, 1) == 3.0
-    assert accounting.whole_l1(3.0, 1_000_000) == 9.0
+    assert accountant.whole_l1(3.0, 1) == 3.0
+    assert accountant.whole_l1(3.0, 1_000_000) == 9.0
 
 
 def test_sampling_without_replacement_is_the_published_bound():
     # 3.576...: dp-accounting 0.6.0, SampledWithoutReplacementDpEvent of 10 in 1000, replace-one.
-    cost = accounting.without_replacement(0.01, accounting.gaussian(1.0, 1.0))
-    assert accounting.epsilon_of(times(1000, cost), 1e-5) == pytest.approx(3.576111482350549)
+    cost = accountant.without_replacement(0.01, accountant.gaussian(1.0, 1.0))
+    assert accountant.epsilon_of(times(1000, cost), 1e-5) == pytest.approx(3.576111482350549)
 
 
 def test_sampling_never_makes_it_worse_and_a_whole_sample_makes_nothing_better():
-    release = accounting.gaussian(1.0, 4.0)
-    assert accounting.without_replacement(1.0, release) == release
-    some = accounting.without_replacement(0.2, release)
-    fewer = accounting.without_replacement(0.02, release)
+    release = accountant.gaussian(1.0, 4.0)
+    assert accountant.without_replacement(1.0, release) == release
+    some = accountant.without_replacement(0.2, release)
+    fewer = accountant.without_replacement(0.02, release)
     assert all(f <= s <= r for f, s, r in zip(fewer, some, release, strict=True))
     assert fewer[0] < some[0] < release[0]
 
 
 def test_nothing_spent_is_nothing_lost():
-    assert accounting.epsilon_of((0.0,) * len(ORDERS), 1e-6) == 0.0
+    assert accountant.epsilon_of((0.0,) * len(ORDERS), 1e-6) == 0.0
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1.0, math.nan])
 def test_a_delta_that_is_no_chance_is_refused(delta):
     with pytest.raises(BudgetError, match="delta"):
-        accounting.epsilon_of(accounting.gaussian(1.0, 1.0), delta)
+        accountant.epsilon_of(accountant.gaussian(1.0, 1.0), delta)
 
 
 def test_a_budget_is_spent_to_its_end_and_no_further():
-    cost = accounting.gaussian(1.0, 100.0)
-    allowed = accounting.epsilon_of(times(20, cost), 1e-6)
+    cost = accountant.gaussian(1.0, 100.0)
+    allowed = accountant.epsilon_of(times(20, cost), 1e-6)
     budget = Budget(allowed * (1 + 1e-9), 1e-6)
     for release in range(20):
         assert budget.releases == release
@@ -194,20 +194,20 @@ def test_a_budget_is_spent_to_its_end_and_no_further():
 
 
 def test_releases_of_different_cost_add_up():
-    large, small = accounting.gaussian(1.0, 25.0), accounting.gaussian(1.0, 400.0)
+    large, small = accountant.gaussian(1.0, 25.0), accountant.gaussian(1.0, 400.0)
     budget = Budget(10.0, 1e-6)
     for cost in (large, small, small):
         budget.spend(cost)
-    together = accounting.composed([large, small, small])
-    assert budget.epsilon_spent == accounting.epsilon_of(together, 1e-6)
+    together = accountant.composed([large, small, small])
+    assert budget.epsilon_spent == accountant.epsilon_of(together, 1e-6)
 
 
 def test_chances_of_failure_are_taken_from_delta():
-    cost = accounting.gaussian(1.0, 100.0)
+    cost = accountant.gaussian(1.0, 100.0)
     plain, failing = Budget(5.0, 1e-6), Budget(5.0, 1e-6)
     plain.spend(cost)
     failing.spend(cost, 5e-7)
-    assert failing.epsilon_spent == accounting.epsilon_of(cost, 1e-6 - 5e-7) > plain.epsilon_spent
+    assert failing.epsilon_spent == accountant.epsilon_of(cost, 1e-6 - 5e-7) > plain.epsilon_spent
     # Where failures take all of delta, no epsilon is left that could be promised.
     assert not failing.allows(cost, 5e-7)
 
@@ -215,7 +215,7 @@ def test_chances_of_failure_are_taken_from_delta():
 def test_a_budget_survives_being_written_down():
     budget = Budget(2.0, 1e-6)
     for _ in range(3):
-        budget.spend(accounting.skellam(50.0, 400.0, 1e6), 1e-17)
+        budget.spend(accountant.skellam(50.0, 400.0, 1e6), 1e-17)
     again = Budget(**json.loads(json.dumps(dataclasses.asdict(budget))))
     assert again == budget and again.epsilon_spent == budget.epsilon_spent
 

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from delian.core.privacy import boundary
-from delian.core.privacy.accounting import Budget, BudgetError, epsilon_of, gaussian
-from delian.core.privacy.boundary import BoundaryError, Shield, Spent, noise_for
-from delian.core.privacy.noise import VARIANCE_MAX
+from delian.core.privacy.mechanisms import activation_noise
+from delian.core.privacy.mechanisms.accountant import Budget, BudgetError, epsilon_of, gaussian
+from delian.core.privacy.mechanisms.activation_noise import BoundaryError, Shield, Spent, noise_for
+from delian.core.privacy.mechanisms.noise import VARIANCE_MAX
 
 KEY = bytes(range(32))
 
@@ -21,7 +21,7 @@ def rows(count, *shape, size=1.0, seed=0):
 
 @pytest.fixture
 def no_noise(monkeypatch):
-    monkeypatch.setattr(boundary.noise, "add", lambda *_: None)
+    monkeypatch.setattr(activation_noise.noise, "add", lambda *_: None)
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.3, 1.0, 7.7, 1e4])

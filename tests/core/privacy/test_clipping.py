@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from delian.core import random
-from delian.core.errors import DelianError
-from delian.core.privacy import accounting, clipping, noise, noising, ring
-from delian.core.privacy.clipping import AdaptiveClip
-from delian.core.privacy.finishing import finished
-from delian.core.privacy.noising import Promise
-from delian.core.privacy.ring import RingPlan
+from delian.core.common.errors import DelianError
+from delian.core.compiler import random
+from delian.core.privacy.mechanisms import accountant, adaptive_clip, noise, noise_mechanism, ring
+from delian.core.privacy.mechanisms.adaptive_clip import AdaptiveClip
+from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.post_processing import finished
+from delian.core.privacy.mechanisms.ring import RingPlan
 
 DEVICES, DIMENSION = 100, 30
 #: What a plan's ring has room for; the clip that moves stays below it.
@@ -38,14 +38,14 @@ def sent(delta, plan, device=0):
 def noised_indicator(deltas, clip, round, promise):
     plan = RingPlan(CLIP_MOST, DEVICES, DIMENSION)
     if promise is not None:
-        plan = noising.planned(plan, promise)
+        plan = noise_mechanism.planned(plan, promise)
     plan = dataclasses.replace(plan, within=clip)
     total = ring.zeros(plan)
     for device, delta in enumerate(deltas):
         vector = sent(delta, plan, device)
         if promise is not None:
-            noising.guard(vector, plan)
-            noising.add(vector, plan, bytes([round, device]) * 16)
+            noise_mechanism.guard(vector, plan)
+            noise_mechanism.add(vector, plan, bytes([round, device]) * 16)
         ring.add(total, vector)
     return ring.indicator(total, plan)
 
@@ -67,7 +67,7 @@ def test_the_indicator_is_the_share_of_devices_that_were_within():
     clip = 1.1
     share = np.mean(np.linalg.norm(deltas, axis=1) <= clip)
     indicator = noised_indicator(deltas, clip, 0, None)
-    assert indicator / (clipping.INDICATOR * clip) + 0.5 == pytest.approx(share, abs=1e-3)
+    assert indicator / (adaptive_clip.INDICATOR * clip) + 0.5 == pytest.approx(share, abs=1e-3)
 
 
 @pytest.mark.parametrize("length", [0.0, 0.5, 1.0, 7.0])
@@ -86,7 +86,7 @@ def test_no_update_with_its_indicator_is_longer_than_the_plan_says(length):
 def test_one_step_by_hand():
     adaptive = AdaptiveClip(first=2.0, quantile=0.5, rate=0.2)
     # Three quarters within: 0.25 of INDICATOR * clip, and a step of 0.2 * 0.25 down.
-    adaptive.follow(0.25 * clipping.INDICATOR * 2.0)
+    adaptive.follow(0.25 * adaptive_clip.INDICATOR * 2.0)
     assert adaptive.clip == pytest.approx(2.0 * math.exp(-0.05))
 
 
@@ -110,16 +110,18 @@ def test_numbers_that_no_clip_can_follow_are_refused(changes):
 @pytest.mark.parametrize("central", [False, True])
 def test_a_clip_ends_where_rounding_would_drown_the_noise(central):
     plan = RingPlan(clip=2.0, clients_max=300, dimension=1_000_000)
-    plan = noising.planned(plan, Promise(4.0, 1e-5, 20, 280, central=central))
+    plan = noise_mechanism.planned(plan, Promise(4.0, 1e-5, 20, 280, central=central))
     adaptive = AdaptiveClip.of(plan, 0.5, 0.2)
     for _ in range(100):
         adaptive.follow(adaptive.clip)  # everybody is within
     smallest = dataclasses.replace(plan, within=adaptive.clip)
     assert adaptive.clip < adaptive.first / 5
-    assert noising.strength(smallest) >= noising.STRENGTH_LEAST * noising.strength(plan)
+    assert noise_mechanism.strength(
+        smallest
+    ) >= noise_mechanism.STRENGTH_LEAST * noise_mechanism.strength(plan)
     # A round costs little more than it would with the largest clip.
-    costs = [noising.release(p, 280) for p in (smallest, plan)]
-    small, large = (accounting.epsilon_of(cost, 1e-5) for cost in costs)
+    costs = [noise_mechanism.release(p, 280) for p in (smallest, plan)]
+    small, large = (accountant.epsilon_of(cost, 1e-5) for cost in costs)
     assert small < 1.2 * large
 
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from delian.core import random
-from delian.core.privacy import clipping, noising, ring
-from delian.core.privacy.clipping import AdaptiveClip
-from delian.core.privacy.finishing import finished
-from delian.core.privacy.noise import VARIANCE_MIN
-from delian.core.privacy.noising import Promise
-from delian.core.privacy.ring import INDICATOR, LENGTHENED, RingError, RingPlan
+from delian.core.compiler import random
+from delian.core.privacy.mechanisms import adaptive_clip, noise_mechanism, ring
+from delian.core.privacy.mechanisms.adaptive_clip import AdaptiveClip
+from delian.core.privacy.mechanisms.noise import VARIANCE_MIN
+from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.post_processing import finished
+from delian.core.privacy.mechanisms.ring import INDICATOR, LENGTHENED, RingError, RingPlan
 
 D = 500
 PLAN = RingPlan(clip=4.0, clients_max=20, dimension=D)
@@ -127,18 +127,18 @@ class TestTheRoundsClip:
 
     def test_with_noise_it_passes_the_device_s_own_check_and_noise_is_for_the_round_s_clip(self):
         promise = Promise(epsilon=8.0, delta=1e-6, releases=10, survivors=18)
-        plan = noising.planned(PLAN, promise)
+        plan = noise_mechanism.planned(PLAN, promise)
         small = replace(plan, within=1.0)
         assert small.reach == LENGTHENED
         assert small.noise_variance == pytest.approx(plan.noise_variance * (LENGTHENED / 4.0) ** 2)
         for norm in (0.5, 3.9):
             vector, _ = update(4, norm, plan)
             sent = finished(vector, small, KEYS[0], random.key(5))
-            noising.guard(sent, small)
+            noise_mechanism.guard(sent, small)
             with pytest.raises(RingError):
-                noising.guard(vector, small)
+                noise_mechanism.guard(vector, small)
         # The same promise costs the same, but for the rounding of shorter updates.
-        cost = [noising.release(p, 18) for p in (plan, small)]
+        cost = [noise_mechanism.release(p, 18) for p in (plan, small)]
         assert max(cost[1]) < 1.01 * max(cost[0])
 
     def test_a_round_s_clip_above_the_ring_s_is_refused(self):
@@ -161,7 +161,7 @@ class TestFollowing:
         clip = AdaptiveClip.of(PLAN, quantile=0.5, rate=1.0)
         for _ in range(100):
             clip.follow(INDICATOR * clip.clip / 2)  # all are within
-        assert clip.clip * PLAN.scale >= clipping.STEPS_LEAST * 0.99
+        assert clip.clip * PLAN.scale >= adaptive_clip.STEPS_LEAST * 0.99
         replace(PLAN, within=clip.clip)
         for _ in range(100):
             clip.follow(-INDICATOR * clip.clip / 2)

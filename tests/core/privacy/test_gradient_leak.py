@@ -13,13 +13,13 @@ import hashlib
 
 import numpy as np
 import pytest
-from delian.core import random
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Mlp, sgd
-from delian.core.runtime import Runtime
-from delian.core.secagg import masks
+from delian.core.compiler import random
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.learning.runtime import Runtime
+from delian.core.privacy.secagg import masks
 
 SIDE, CLASSES, HIDDEN, DEVICES = 8, 10, 32, 40
 PIXELS = SIDE * SIDE

@@ -12,8 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
-from delian.core.privacy import noise
-from delian.core.privacy.noise import Distribution, NoiseError, Table
+from delian.core.privacy.mechanisms import noise
+from delian.core.privacy.mechanisms.noise import Distribution, NoiseError, Table
 
 DRAWS = 1 << 18
 BOTH = [noise.skellam, noise.discrete_gaussian]

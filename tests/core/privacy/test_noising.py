@@ -9,11 +9,11 @@ import math
 
 import numpy as np
 import pytest
-from delian.core import random
-from delian.core.privacy import accounting, noise, noising, ring
-from delian.core.privacy.accounting import Budget, BudgetError
-from delian.core.privacy.noising import Promise
-from delian.core.privacy.ring import RingError, RingPlan
+from delian.core.compiler import random
+from delian.core.privacy.mechanisms import accountant, noise, noise_mechanism, ring
+from delian.core.privacy.mechanisms.accountant import Budget, BudgetError
+from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.ring import RingError, RingPlan
 
 PLAIN = RingPlan(clip=1.0, clients_max=20, dimension=650)
 
@@ -34,20 +34,20 @@ def promised(**changes):
 
 
 def planned(**changes):
-    return noising.planned(PLAIN, promised(**changes))
+    return noise_mechanism.planned(PLAIN, promised(**changes))
 
 
 @pytest.mark.parametrize("central", [False, True])
 @pytest.mark.parametrize("epsilon", [0.5, 4.0, 20.0])
 def test_a_plan_s_noise_lasts_for_all_its_rounds_and_not_for_one_more(epsilon, central):
     plan = planned(epsilon=epsilon, central=central, releases=25)
-    cost = noising.release(plan, 16, 0.1)
+    cost = noise_mechanism.release(plan, 16, 0.1)
     budget = Budget(epsilon, 1e-6)
     for _ in range(25):
-        budget.spend(cost, noising.FAILURE)
+        budget.spend(cost, noise_mechanism.FAILURE)
     assert 0.999 * epsilon < budget.epsilon_spent <= epsilon
     with pytest.raises(BudgetError, match="after 25 releases"):
-        budget.spend(cost, noising.FAILURE)
+        budget.spend(cost, noise_mechanism.FAILURE)
 
 
 def test_a_promise_is_kept_by_its_own_plan_and_by_no_lesser_one():
@@ -61,8 +61,8 @@ def test_a_promise_is_kept_by_its_own_plan_and_by_no_lesser_one():
 def test_noise_comes_near_the_gaussian_that_the_promise_takes_at_least():
     # By dp-accounting 0.6.0: 30 Gaussian releases of multiplier 13.0499 are (2, 1e-6).
     fine = RingPlan(clip=1.0, clients_max=100, dimension=10_000)
-    at_devices = noising.planned(fine, Promise(2.0, 1e-6, 30, 90))
-    central = noising.planned(fine, Promise(2.0, 1e-6, 30, 90, central=True))
+    at_devices = noise_mechanism.planned(fine, Promise(2.0, 1e-6, 30, 90))
+    central = noise_mechanism.planned(fine, Promise(2.0, 1e-6, 30, 90, central=True))
     assert central.noise == pytest.approx(13.05, rel=1e-3)
     assert at_devices.noise * math.sqrt(90) == pytest.approx(13.05, rel=0.005)
 
@@ -77,13 +77,15 @@ def test_fewer_honest_devices_add_more_noise_each():
 
 def test_more_survivors_than_planned_cost_less():
     plan = planned()
-    costs = [accounting.epsilon_of(noising.release(plan, n, 0.1), 1e-6) for n in (16, 18, 20)]
+    costs = [
+        accountant.epsilon_of(noise_mechanism.release(plan, n, 0.1), 1e-6) for n in (16, 18, 20)
+    ]
     assert all(b < a for a, b in itertools.pairwise(costs))
 
 
 def test_a_round_in_which_nobody_need_be_honest_has_no_price():
     with pytest.raises(RingError, match="corrupt") as refused:
-        noising.release(planned(), 2, 0.1)
+        noise_mechanism.release(planned(), 2, 0.1)
     assert refused.value.hint
 
 
@@ -106,7 +108,7 @@ def test_a_promise_whose_noise_leaves_no_step_of_the_update_is_refused():
 def test_a_sum_with_all_its_noise_does_not_wrap(central, rotated):
     for clients, epsilon in itertools.product((3, 100, 1000), (1.0, 8.0)):
         plan = RingPlan(2.0, clients, 5000, rotated=rotated)
-        plan = noising.planned(plan, Promise(epsilon, 1e-6, 20, clients, central=central))
+        plan = noise_mechanism.planned(plan, Promise(epsilon, 1e-6, 20, clients, central=central))
         steps = plan.clip * plan.scale
         deviation = math.sqrt(plan.noise_variance * (1 if central else clients))
         most = clients * (steps * plan.peak + 1) + 12 * deviation
@@ -121,47 +123,47 @@ def test_a_sum_with_all_its_noise_does_not_wrap(central, rotated):
 def test_every_clipped_update_passes_the_guard(rotated):
     plan = dataclasses.replace(planned(), rotated=rotated)
     for seed, length in enumerate((0.0, 0.01, 1.0, 1.0, 100.0)):
-        noising.guard(update(plan, seed, length)[0], plan)
+        noise_mechanism.guard(update(plan, seed, length)[0], plan)
 
 
 def test_what_is_longer_than_the_clip_does_not_pass():
     plan = planned()
-    l2, _ = noising.sensitivity(plan)
+    l2, _ = noise_mechanism.sensitivity(plan)
     vector, _ = update(dataclasses.replace(plan, noise=0.0), 1)
     # Made for a ring with other steps: a program that keeps another plan than the device's.
     with pytest.raises(RingError, match="long") as refused:
         vector[-1] = int(plan.weight_scale)
-        noising.guard(vector, plan)
+        noise_mechanism.guard(vector, plan)
     assert refused.value.hint
     for most, passes in ((math.floor(l2), True), (math.floor(l2) + 1, False)):
         for sign in (1, -1):
             single = np.zeros(plan.length, np.uint32)
             single[3], single[-1] = np.int32(sign * most).astype(np.uint32), plan.weight_scale
             if passes:
-                noising.guard(single, plan)
+                noise_mechanism.guard(single, plan)
             else:
                 with pytest.raises(RingError, match="long"):
-                    noising.guard(single, plan)
+                    noise_mechanism.guard(single, plan)
 
 
 @pytest.mark.parametrize("weight", [0.5, 0.999])
 def test_a_weight_that_tells_of_the_data_does_not_pass(weight):
     plan = planned()
     with pytest.raises(RingError, match="weight") as refused:
-        noising.guard(update(plan, 1, weight=weight)[0], plan)
+        noise_mechanism.guard(update(plan, 1, weight=weight)[0], plan)
     assert "weight_max" in refused.value.hint
 
 
 def test_elements_of_another_length_do_not_pass():
     with pytest.raises(RingError, match="elements"):
-        noising.guard(np.zeros(3, np.uint32), planned())
+        noise_mechanism.guard(np.zeros(3, np.uint32), planned())
 
 
 def test_rounding_is_counted_in_the_length_that_a_device_may_send():
     # Coarse steps: 16 of them to the clip, and 4096 coordinates that round up half of the time.
     plan = RingPlan(clip=1.0, clients_max=1, dimension=4096, bits=8)
     assert plan.clip * plan.scale == 64
-    l2, l1 = noising.sensitivity(plan)
+    l2, l1 = noise_mechanism.sensitivity(plan)
     assert 64 + math.sqrt(4096) >= l2 > 64
     assert l1 <= l2 * 64
     for seed in range(20):
@@ -175,13 +177,13 @@ def test_the_mean_of_a_noised_sum_has_the_planned_variance_and_the_right_centre(
     total, deltas = ring.zeros(plan), []
     for device in range(devices):
         vector, delta = update(plan, device)
-        noising.guard(vector, plan)
+        noise_mechanism.guard(vector, plan)
         if not central:
-            noising.add(vector, plan, key(device))
+            noise_mechanism.add(vector, plan, key(device))
         ring.add(total, vector)
         deltas.append(delta)
     if central:
-        noising.add(total, plan, key(99))
+        noise_mechanism.add(total, plan, key(99))
     mean, weight = ring.decode(total, plan)
     assert weight == devices
     deviation = plan.clip * plan.noise * math.sqrt(1 if central else devices) / devices

@@ -5,9 +5,9 @@ from __future__ import annotations
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import random
-from delian.core.privacy import ring
-from delian.core.privacy.ring import RingError, RingPlan
+from delian.core.compiler import random
+from delian.core.privacy.mechanisms import ring
+from delian.core.privacy.mechanisms.ring import RingError, RingPlan
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,9 +7,9 @@ import dataclasses
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import random
-from delian.core.privacy import ring, rotation
-from delian.core.privacy.ring import RingPlan
+from delian.core.compiler import random
+from delian.core.privacy.mechanisms import ring, rotation
+from delian.core.privacy.mechanisms.ring import RingPlan
 
 
 def normal(count, seed=0):

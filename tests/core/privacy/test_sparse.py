@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.privacy import packing, ring, sparse
-from delian.core.privacy.packing import PackingError
-from delian.core.privacy.ring import RingError, RingPlan
+from delian.core.privacy.mechanisms import bit_packing, ring, sparse
+from delian.core.privacy.mechanisms.bit_packing import PackingError
+from delian.core.privacy.mechanisms.ring import RingError, RingPlan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,8 +57,8 @@ def test_more_than_the_plan_says_is_cut():
 @pytest.mark.parametrize("places", [[3, 3], [4, 2], [1, 6], [1, 7]])
 def test_places_that_are_none_are_refused(places):
     plan = RingPlan(1.0, 4, 6, top=2)
-    where = packing.pack(np.array(places, np.uint32), plan.place_bits)
-    content = where + packing.pack(np.array([1, 2, 3], np.uint32), plan.bits)
+    where = bit_packing.pack(np.array(places, np.uint32), plan.place_bits)
+    content = where + bit_packing.pack(np.array([1, 2, 3], np.uint32), plan.bits)
     assert len(content) == plan.sent_bytes and not sparse.is_sent(content, plan)
     with pytest.raises(PackingError):
         sparse.received(content, plan)

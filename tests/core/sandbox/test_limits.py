@@ -9,7 +9,7 @@ import pytest
 
 SEEN = """
 import asyncio, ctypes, resource
-from delian.cli import daemons
+from delian.cli.fleet import daemons
 
 async def serve(config, ready, spans):
     dumpable = ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)

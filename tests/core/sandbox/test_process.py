@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 import pytest
-from delian.core.sandbox.process import Jobs, Stopped, WorkerProcess
+from delian.core.node.sandbox.worker_process import Jobs, Stopped, WorkerProcess
 from delian.core.wire.round_pb2 import OUT_OF_MEMORY, PROGRAM_FAILED
 
 #: Reads the first frame and a job, and answers by what is put in its place.

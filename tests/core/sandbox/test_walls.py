@@ -9,9 +9,9 @@ import sys
 import textwrap
 
 import pytest
-from delian.core.errors import DelianError
-from delian.core.sandbox import landlock, seccomp, syscalls, walls
-from delian.core.sandbox.limits import WorkerLimits
+from delian.core.common.errors import DelianError
+from delian.core.node.sandbox import landlock, seccomp, syscalls, walls
+from delian.core.node.sandbox.process_limits import WorkerLimits
 
 EPERM, ENOSYS = 1, 38
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -130,7 +130,7 @@ def confined(body: str, tmp_path) -> str:
     """What a process prints that confines itself; without landlock the test is skipped."""
     if not landlock.abi():
         pytest.skip("this kernel has no landlock")
-    code = "import os, sys\nfrom delian.core.sandbox import walls\n" + textwrap.dedent(body)
+    code = "import os, sys\nfrom delian.core.node.sandbox import walls\n" + textwrap.dedent(body)
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, str(tmp_path)],
         capture_output=True,
@@ -166,7 +166,7 @@ def test_threads_that_were_there_before_are_told_or_refused(tmp_path):
     said = confined(
         """
         import threading
-        from delian.core.errors import DelianError
+        from delian.core.common.errors import DelianError
         threading.Thread(target=threading.Event().wait, daemon=True).start()
         try:
             walls.confine_run([], "require")

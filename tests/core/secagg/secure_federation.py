@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from delian.core import snapshot
-from delian.core.secagg import masks, transcript
-from delian.core.secagg.client import ClientSession, ClientState, Policy
-from delian.core.secagg.cohort import layout
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.identity import SimulatedIdentity
-from delian.core.secagg.logged import ServedLog
-from delian.core.secagg.server import ServerSession, ServerState
-from delian.core.secagg.simulated_log import SimulatedLog
-from delian.core.secagg.transcript import Session
+from delian.core.privacy.secagg import masks, transcript
+from delian.core.privacy.secagg.client import ClientSession, ClientState, Policy
+from delian.core.privacy.secagg.cohort import layout
+from delian.core.privacy.secagg.logged import ServedLog
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.privacy.secagg.server import ServerSession, ServerState
+from delian.core.privacy.secagg.simulated_log import SimulatedLog
+from delian.core.privacy.secagg.transcript import Session
+from delian.core.protocol import snapshot
 from delian.core.wire.round_pb2 import Task
 from delian.core.wire.secure_pb2 import (
     Cohort,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from delian.core.secagg import transcript
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.transcript import Session
+from delian.core.privacy.secagg import transcript
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.privacy.secagg.transcript import Session
 from delian.core.wire.round_pb2 import Task
 from delian.core.wire.secure_pb2 import KeyBundle
 

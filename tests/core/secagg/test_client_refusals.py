@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.secagg import transcript
-from delian.core.secagg.client import ClientSession, ClientState, Phase, Policy
-from delian.core.secagg.cohort import layout
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.identity import SimulatedIdentity
-from delian.core.secagg.transcript import Session
+from delian.core.privacy.secagg import transcript
+from delian.core.privacy.secagg.client import ClientSession, ClientState, Phase, Policy
+from delian.core.privacy.secagg.cohort import layout
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.privacy.secagg.transcript import Session
 from delian.core.wire.secure_pb2 import Delivery, SealedShare, Signed, UnmaskRequest
 from secure_federation import (
     SEED,

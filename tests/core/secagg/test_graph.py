@@ -6,9 +6,9 @@ from collections import Counter
 from itertools import permutations
 
 import pytest
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.graph import neighbours, permutation
-from delian.core.secagg.params import Graph, parameters
+from delian.core.privacy.secagg.graph import neighbours, permutation
+from delian.core.privacy.secagg.params import Graph, parameters
+from delian.core.privacy.secagg.secure_errors import SecureError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,12 +6,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from delian.core import snapshot, tasks
-from delian.core.privacy.ring import RingPlan
-from delian.core.secagg import helper, hpke, kdf
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.helper import Answer, Helper, Helpers, Ledger, Trust
-from delian.core.secagg.identity import SimulatedIdentity
+from delian.core.privacy import task_limits
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.privacy.secagg import helper, hpke, kdf
+from delian.core.privacy.secagg.helper import Answer, Helper, Helpers, Ledger, Trust
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.protocol import snapshot
 from delian.core.wire.helper_pb2 import (
     ASKED_BEFORE,
     BAD_SEEDS,
@@ -398,7 +399,7 @@ def test_a_task_s_helpers_keep_the_contract_s_limits():
     good = task_of(3)
     for name in ("bundle", "weights"):
         getattr(good, name).size = 4
-    assert tasks.is_sane(good)
+    assert task_limits.is_sane(good)
     for spoil in (
         lambda t: t.secure.helpers.append(helper_at(12).card()),
         lambda t: t.secure.helpers[0].ClearField("key"),
@@ -411,7 +412,7 @@ def test_a_task_s_helpers_keep_the_contract_s_limits():
     ):
         task = Task.FromString(good.SerializeToString())
         spoil(task)
-        assert not tasks.is_sane(task)
+        assert not task_limits.is_sane(task)
 
 
 def test_nobody_helps_with_updates_of_which_a_part_travels():

@@ -7,12 +7,12 @@ from __future__ import annotations
 import copy
 
 import pytest
-from delian.core import snapshot
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.helper import DENIED_MAX, Helper, Ledger, leaves_of
-from delian.core.secagg.identity import SimulatedIdentity
-from delian.core.secagg.logged import FORK, LOG, WITNESSES, ForkError, LogRules, prove
-from delian.core.secagg.simulated_log import SimulatedLog, simulated_rules
+from delian.core.privacy.secagg.helper import DENIED_MAX, Helper, Ledger, leaves_of
+from delian.core.privacy.secagg.logged import FORK, LOG, WITNESSES, ForkError, LogRules, prove
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.privacy.secagg.simulated_log import SimulatedLog, simulated_rules
+from delian.core.protocol import snapshot
 from delian.core.wire.helper_pb2 import BAD_SEEDS, HELP_GIVEN, NOT_LOGGED, OTHER_HEAD
 from secure_federation import SEED
 from test_helper import DEVICES, private_of, request

@@ -7,12 +7,12 @@ import logging
 
 import numpy as np
 import pytest
-from delian.core.secagg import client as client_module
-from delian.core.secagg import kdf
-from delian.core.secagg import server as server_module
-from delian.core.secagg.client import ClientState
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.server import ServerState
+from delian.core.privacy.secagg import client as client_module
+from delian.core.privacy.secagg import kdf
+from delian.core.privacy.secagg import server as server_module
+from delian.core.privacy.secagg.client import ClientState
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.privacy.secagg.server import ServerState
 from secure_federation import Federation, changed, make_task, master_of
 
 DEVICES = [5, 8, 11, 14]

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from delian.core.identity.log_tree import SIZE_MAX
-from delian.core.secagg.client import ClientSession, ClientState, Phase, Policy
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.identity import SimulatedIdentity
-from delian.core.secagg.logged import ForkError, LogHead, LogRules, update_from
-from delian.core.secagg.simulated_log import SimulatedLog, simulated_rules
+from delian.core.common.merkle_tree import SIZE_MAX
+from delian.core.privacy.secagg.client import ClientSession, ClientState, Phase, Policy
+from delian.core.privacy.secagg.logged import ForkError, LogHead, LogRules, update_from
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.privacy.secagg.simulated_log import SimulatedLog, simulated_rules
 from delian.core.wire.secure_pb2 import Cohort
 from secure_federation import SEED, Federation, make_task, master_of
 

@@ -12,11 +12,11 @@ import hashlib
 
 import numpy as np
 import pytest
-from delian.core.privacy import ring
-from delian.core.secagg import cohort, kdf, shamir
-from delian.core.secagg.client import ClientSession, ClientState
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.identity import SimulatedIdentity
+from delian.core.privacy.mechanisms import ring
+from delian.core.privacy.secagg import cohort, kdf, shamir
+from delian.core.privacy.secagg.client import ClientSession, ClientState
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.privacy.secagg.secure_errors import SecureError
 from delian.core.wire.secure_pb2 import SealedShare, SealedShares, UnmaskShare
 from secure_federation import SEED, Federation, bundle_of, changed, cohort_of, make_task, master_of
 

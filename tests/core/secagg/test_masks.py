@@ -9,10 +9,10 @@ from importlib import resources
 
 import numpy as np
 import pytest
-from delian.core.backends.native import toolchain
-from delian.core.errors import DelianError
-from delian.core.secagg import masks, native
-from delian.core.secagg.errors import SecureError
+from delian.core.common.errors import DelianError
+from delian.core.compiler.backends.native.toolchain import toolchain
+from delian.core.privacy.secagg import masks, native
+from delian.core.privacy.secagg.secure_errors import SecureError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -112,7 +112,9 @@ def test_other_chips_give_the_same(chip, tmp_path, monkeypatch):
     if compiler is None or toolchain.platform.machine() != "x86_64":
         pytest.skip("flags of x86-64 compilers")
     source = tmp_path / "kernel.c"
-    source.write_text(resources.files("delian.core.secagg").joinpath("kernel.c").read_text())
+    source.write_text(
+        resources.files("delian.core.privacy.secagg").joinpath("kernel.c").read_text()
+    )
     replace(compiler, flags=(*compiler.flags, *CHIPS[chip])).compile(source, tmp_path / "kernel.so")
     kernels = native.Library(str(tmp_path / "kernel.so"))
     assert (kernels.aes_blocks == 0) == (chip == "no-aes")

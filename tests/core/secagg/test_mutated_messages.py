@@ -9,13 +9,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from delian.core import snapshot
-from delian.core.secagg.client import ClientSession, ClientState, Policy
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.identity import SimulatedIdentity
-from delian.core.secagg.logged import LogHead
-from delian.core.secagg.server import ServerSession, ServerState
-from delian.core.secagg.simulated_log import SimulatedLog, simulated_rules
+from delian.core.privacy.secagg.client import ClientSession, ClientState, Policy
+from delian.core.privacy.secagg.logged import LogHead
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.privacy.secagg.server import ServerSession, ServerState
+from delian.core.privacy.secagg.simulated_log import SimulatedLog, simulated_rules
+from delian.core.protocol import snapshot
 from google.protobuf.message import DecodeError
 from secure_federation import ADDERS, SEED, TAKERS, Federation, make_task
 

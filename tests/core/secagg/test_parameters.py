@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import comb, floor
 
 import pytest
-from delian.core.secagg import params
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.params import Graph, parameters
+from delian.core.privacy.secagg import params
+from delian.core.privacy.secagg.params import Graph, parameters
+from delian.core.privacy.secagg.secure_errors import SecureError
 
 #: (members, corrupt, dropout, degree, threshold): the semi-malicious rows of
 #: graph_parameter_finder_test.cc in google-parfait/federated-compute with 100 clients or more, and

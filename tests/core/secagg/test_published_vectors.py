@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.ciphers.algorithms import AES, ChaCha20
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from delian.core.secagg import hpke, kdf, masks, native
-from delian.core.secagg.errors import SecureError
+from delian.core.privacy.secagg import hpke, kdf, masks, native
+from delian.core.privacy.secagg.secure_errors import SecureError
 
 h = bytes.fromhex
 

@@ -6,9 +6,9 @@ import hashlib
 import itertools
 
 import pytest
-from delian.core.secagg import kdf, shamir
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.recovery import recover
+from delian.core.privacy.secagg import kdf, shamir
+from delian.core.privacy.secagg.recovery import recover
+from delian.core.privacy.secagg.secure_errors import SecureError
 
 SECRET = hashlib.sha256(b"secret").digest()
 PUBLIC = kdf.public_key(SECRET)

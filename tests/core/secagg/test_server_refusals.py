@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.secagg import transcript
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.identity import SimulatedIdentity
-from delian.core.secagg.server import ServerSession, ServerState
+from delian.core.privacy.secagg import transcript
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.privacy.secagg.server import ServerSession, ServerState
 from delian.core.wire.secure_pb2 import Consent, KeyBundle, SealedShare, UnmaskShare
 from secure_federation import SEED, Federation, bundle_of, changed, make_task
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core import snapshot
-from delian.core.secagg.client import ClientState
-from delian.core.secagg.client import Phase as ClientPhase
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.server import ServerState
+from delian.core.privacy.secagg.client import ClientState
+from delian.core.privacy.secagg.client import Phase as ClientPhase
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.privacy.secagg.server import ServerState
+from delian.core.protocol import snapshot
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from secure_federation import STEPS, Federation, Shuffled, make_task

@@ -7,15 +7,15 @@ import time
 
 import numpy as np
 import pytest
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import Role, TlsMaterial
-from delian.core.identity.signing import CertificateIdentity
-from delian.core.secagg import transcript
-from delian.core.secagg.client import ClientSession, ClientState, Phase, Policy
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.logged import LogRules, ServedLog, update_from
-from delian.core.secagg.server import ServerSession, ServerState
-from delian.core.secagg.transcript import Session
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.pki.certificates import Role, TlsMaterial
+from delian.core.node.identity.pki.signing import CertificateIdentity
+from delian.core.privacy.secagg import transcript
+from delian.core.privacy.secagg.client import ClientSession, ClientState, Phase, Policy
+from delian.core.privacy.secagg.logged import LogRules, ServedLog, update_from
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.privacy.secagg.server import ServerSession, ServerState
+from delian.core.privacy.secagg.transcript import Session
 from secure_federation import Federation, changed, cohort_of, make_task, master_of
 
 DEVICES = [5, 8, 11, 14, 17]

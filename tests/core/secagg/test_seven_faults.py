@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.secagg import cohort, kdf, transcript
-from delian.core.secagg.client import ClientSession, ClientState
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.identity import SimulatedIdentity
-from delian.core.secagg.params import parameters
-from delian.core.secagg.transcript import Session
+from delian.core.privacy.secagg import cohort, kdf, transcript
+from delian.core.privacy.secagg.client import ClientSession, ClientState
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.privacy.secagg.params import parameters
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.privacy.secagg.transcript import Session
 from delian.core.wire.round_pb2 import Upload
 from delian.core.wire.secure_pb2 import SecurePlan, UnmaskRequest
 from secure_federation import (
@@ -40,7 +40,7 @@ def mask_keys(monkeypatch):
 
 
 def cohort_masks():
-    from delian.core.secagg import client
+    from delian.core.privacy.secagg import client
 
     return client.masks
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from delian.core.secagg import native, shamir
-from delian.core.secagg.errors import SecureError
+from delian.core.privacy.secagg import native, shamir
+from delian.core.privacy.secagg.secure_errors import SecureError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -12,11 +12,11 @@ import random
 from collections import Counter
 
 import pytest
-from delian.core import snapshot
-from delian.core.secagg import transcript
-from delian.core.secagg.client import ClientSession, ClientState
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.identity import SimulatedIdentity
+from delian.core.privacy.secagg import transcript
+from delian.core.privacy.secagg.client import ClientSession, ClientState
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.protocol import snapshot
 from delian.core.wire.secure_pb2 import Signed, Survivors, UnmaskRequest
 from secure_federation import SEED, Federation, changed, make_task
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from delian.core.secagg import identity, kdf
-from delian.core.secagg.client import ClientSession, ClientState
-from delian.core.secagg.errors import SecureError
-from delian.core.secagg.identity import SimulatedIdentity
-from delian.core.secagg.server import ServerSession, ServerState
+from delian.core.privacy.secagg import kdf, member_identity
+from delian.core.privacy.secagg.client import ClientSession, ClientState
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity
+from delian.core.privacy.secagg.secure_errors import SecureError
+from delian.core.privacy.secagg.server import ServerSession, ServerState
 from delian.core.wire.round_pb2 import Task
 
 
@@ -19,8 +19,8 @@ def secrets(count):
 
 @pytest.mark.parametrize("most", [2**18, 5])
 def test_both_ends_of_a_pair_have_the_secret_that_they_would_work_out(most, monkeypatch):
-    monkeypatch.setattr(identity, "AGREED_MAX", most)
-    monkeypatch.setattr(identity, "_agreed", {})
+    monkeypatch.setattr(member_identity, "AGREED_MAX", most)
+    monkeypatch.setattr(member_identity, "_agreed", {})
     own = [SimulatedIdentity(number, 1) for number in range(5)]
     keys = secrets(5)
     public = [kdf.public_key(secret) for secret in keys]
@@ -28,11 +28,11 @@ def test_both_ends_of_a_pair_have_the_secret_that_they_would_work_out(most, monk
         for number, secret in enumerate(keys):
             peers = [*public[:number], *public[number + 1 :]]
             assert own[number].agree(secret, peers) == kdf.agree(secret, peers)
-            assert len(identity._agreed) <= most
+            assert len(member_identity._agreed) <= most
 
 
 def test_each_secret_is_worked_out_once(monkeypatch):
-    monkeypatch.setattr(identity, "_agreed", {})
+    monkeypatch.setattr(member_identity, "_agreed", {})
     asked = []
     plain = kdf.agree
     monkeypatch.setattr(kdf, "agree", lambda s, p: asked.extend(p) or plain(s, p))

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.secagg import graph, helper, kdf, masks, transcript
-from delian.core.secagg.client import ClientSession, ClientState
-from delian.core.secagg.cohort import layout
-from delian.core.secagg.helper import Helper, Helpers, Ledger
-from delian.core.secagg.identity import SimulatedIdentity, simulated_coordinator
-from delian.core.secagg.params import parameters
-from delian.core.secagg.server import ServerSession, ServerState
-from delian.core.secagg.signed_task import sign
-from delian.core.secagg.transcript import Session
+from delian.core.privacy.secagg import graph, helper, kdf, masks, transcript
+from delian.core.privacy.secagg.client import ClientSession, ClientState
+from delian.core.privacy.secagg.cohort import layout
+from delian.core.privacy.secagg.helper import Helper, Helpers, Ledger
+from delian.core.privacy.secagg.member_identity import SimulatedIdentity, simulated_coordinator
+from delian.core.privacy.secagg.params import parameters
+from delian.core.privacy.secagg.server import ServerSession, ServerState
+from delian.core.privacy.secagg.signed_task import sign
+from delian.core.privacy.secagg.transcript import Session
 from delian.core.wire.helper_pb2 import HelpPart, HelpRequest
 from delian.core.wire.round_pb2 import RingPlan, Task
 from delian.core.wire.secure_pb2 import MaskSeeds

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core import random, tree
-from delian.core.api import module
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Samples
-from delian.core.nn import Dense, Mlp, NormalisedMlp, sgd
-from delian.core.placement.cut import DEVICE, EDGE
-from delian.core.placement.homes import cut_at, kept_below
-from delian.core.placement.training import step_of, step_parts
-from delian.core.privacy.accounting import Budget
-from delian.core.privacy.boundary import BoundaryError, Shield
-from delian.core.split_training.shielding import check_rows, released, shields_of, spent_on
-from delian.core.split_training.sides import Programs
+from delian.core.compiler import random, tree
+from delian.core.compiler.api import module
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, Samples
+from delian.core.learning.nn import Dense, Mlp, NormalisedMlp, sgd
+from delian.core.placement.cut.cut import DEVICE, EDGE
+from delian.core.placement.cut.owned_weights import cut_at, kept_below
+from delian.core.placement.cut.training_step import step_of, step_parts
+from delian.core.placement.split_training.shields import check_rows, released, shields_of, spent_on
+from delian.core.placement.split_training.step_sides import Programs
+from delian.core.privacy.mechanisms.accountant import Budget
+from delian.core.privacy.mechanisms.activation_noise import BoundaryError, Shield
 
 ROWS = 6
 

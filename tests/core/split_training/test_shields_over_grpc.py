@@ -11,20 +11,20 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.core import random, tree
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Samples
-from delian.core.nn import NormalisedMlp, sgd
-from delian.core.placement.cut import DEVICE, EDGE
-from delian.core.placement.homes import cut_at
-from delian.core.privacy.accounting import Budget, BudgetError
-from delian.core.privacy.boundary import BoundaryError, Shield
-from delian.core.split_training import asking
-from delian.core.split_training.asking import SplitLostError
-from delian.core.split_training.serving import TrainingHost
-from delian.core.split_training.sides import Sharing
-from delian.core.split_training.step_bundle import StepBundle
-from delian.core.split_training.trainings import Trainings
+from delian.core.compiler import random, tree
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, Samples
+from delian.core.learning.nn import NormalisedMlp, sgd
+from delian.core.placement.cut.cut import DEVICE, EDGE
+from delian.core.placement.cut.owned_weights import cut_at
+from delian.core.placement.split_training import training_requests
+from delian.core.placement.split_training.step_bundle import StepBundle
+from delian.core.placement.split_training.step_sides import Sharing
+from delian.core.placement.split_training.training_requests import SplitLostError
+from delian.core.placement.split_training.training_service import TrainingHost
+from delian.core.placement.split_training.trainings import Trainings
+from delian.core.privacy.mechanisms.accountant import Budget, BudgetError
+from delian.core.privacy.mechanisms.activation_noise import BoundaryError, Shield
 
 _over = SimpleNamespace(
     **runpy.run_path(str(Path(__file__).with_name("test_training_over_grpc.py")))
@@ -121,7 +121,7 @@ def test_rows_that_an_example_is_carried_into_are_charged(case):
 
 
 def test_a_run_that_is_lost_stays_charged(case, monkeypatch):
-    monkeypatch.setattr(asking, "AGAIN_S", 0.01)
+    monkeypatch.setattr(training_requests, "AGAIN_S", 0.01)
     budget = Budget(1e3, 1e-5)
     trainer = case.trainer("127.0.0.1:9", shields=[LOUD], budget=budget, due_s=0.3)
     with pytest.raises(SplitLostError):

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core import random, tree
-from delian.core.backends import compile_function
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Samples
-from delian.core.nn import Mlp, sgd
-from delian.core.placement.cut import CLOUD, DEVICE, EDGE
-from delian.core.placement.homes import cut_at, kept_below
-from delian.core.placement.training import step_of, step_parts
-from delian.core.placement.wires import WireError
-from delian.core.split_training.sides import Sent, Side, SplitError, Stepper, averaged
+from delian.core.compiler import random, tree
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, Samples
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.placement.cut.cut import CLOUD, DEVICE, EDGE
+from delian.core.placement.cut.owned_weights import cut_at, kept_below
+from delian.core.placement.cut.training_step import step_of, step_parts
+from delian.core.placement.cut.wire_formats import WireError
+from delian.core.placement.split_training.step_sides import (
+    Sent,
+    Side,
+    SplitError,
+    Stepper,
+    averaged,
+)
 
 B, INPUTS, CLASSES = 6, 5, 3
 #: weight and bias of three layers: below, above, and where the labels are.

@@ -8,15 +8,15 @@ import zipfile
 
 import numpy as np
 import pytest
-from delian.core import random, tree
-from delian.core.bundle import pack, unpack
-from delian.core.errors import DelianError
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Samples
-from delian.core.nn import Mlp, sgd
-from delian.core.placement.cut import DEVICE, EDGE, CutError
-from delian.core.placement.homes import cut_at
-from delian.core.split_training.step_bundle import StepBundle
+from delian.core.common.errors import DelianError
+from delian.core.compiler import random, tree
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, Samples
+from delian.core.learning.bundle import pack, unpack
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.placement.cut.cut import DEVICE, EDGE, CutError
+from delian.core.placement.cut.owned_weights import cut_at
+from delian.core.placement.split_training.step_bundle import StepBundle
 
 HOMES = {0: DEVICE, 1: DEVICE, 2: EDGE, 3: EDGE, 4: DEVICE, 5: DEVICE}
 

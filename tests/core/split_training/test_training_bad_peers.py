@@ -7,19 +7,24 @@ import contextlib
 
 import numpy as np
 import pytest
-from delian.core import random, tree
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Samples
-from delian.core.nn import Mlp, sgd
-from delian.core.placement.cut import DEVICE, EDGE
-from delian.core.placement.homes import cut_at
-from delian.core.placement.wires import encode
-from delian.core.split_training.serving import TrainingHost
-from delian.core.split_training.step_bundle import PROGRAM, StepBundle
-from delian.core.split_training.trainings import Trainings
-from delian.core.subgraphs.codec import bytes_max, reply_bytes, reply_of, tensors_of
-from delian.core.subgraphs.frames.service import Line
-from delian.core.subgraphs.frames.stream import FrameStream, StreamError, Whole
+from delian.core.compiler import random, tree
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, Samples
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.placement.cut.cut import DEVICE, EDGE
+from delian.core.placement.cut.owned_weights import cut_at
+from delian.core.placement.cut.wire_formats import encode
+from delian.core.placement.split_training.step_bundle import PROGRAM, StepBundle
+from delian.core.placement.split_training.training_service import TrainingHost
+from delian.core.placement.split_training.trainings import Trainings
+from delian.core.placement.subgraphs.frames.stream import FrameStream, StreamError, Whole
+from delian.core.placement.subgraphs.frames.stream_service import Line
+from delian.core.placement.subgraphs.request_codec import (
+    bytes_max,
+    reply_bytes,
+    reply_of,
+    tensors_of,
+)
 from delian.core.wire.subgraph_pb2 import (
     SUBGRAPH_BUSY,
     SUBGRAPH_COPIES,
@@ -236,7 +241,9 @@ def test_who_takes_no_replies_gets_no_more_of_them(monkeypatch):
     async def story(world):
         line = world.line()
         world.host.said(line, world.opening())
-        monkeypatch.setattr("delian.core.split_training.serving.HELD_BYTES_PER_PEER", 2_000)
+        monkeypatch.setattr(
+            "delian.core.placement.split_training.training_service.HELD_BYTES_PER_PEER", 2_000
+        )
         large = [BoundaryTensor(content=bytes(3_000))]
         line.stream.send((7, 7), reply_bytes(7, 7, SUBGRAPH_DONE, large))
         assert not world.host.admit(line, (1, 1), 100)

@@ -9,9 +9,12 @@ import contextlib
 
 import numpy as np
 import pytest
-from delian.core import random, tree
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import (
+from delian.core.compiler import random, tree
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, Samples
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.pki.certificates import (
     Role,
     TlsMaterial,
     certificate_request,
@@ -19,25 +22,22 @@ from delian.core.identity.certificates import (
     new_key,
     server_credentials,
 )
-from delian.core.identity.folder import IdentityFolder
-from delian.core.identity.roles import Guard
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Samples
-from delian.core.net.grpc_server import GrpcHub
-from delian.core.net.switch import Switch
-from delian.core.nn import Mlp, sgd
-from delian.core.placement.cut import DEVICE, EDGE
-from delian.core.placement.homes import cut_at
-from delian.core.ports import Tier
-from delian.core.split_training import asking
-from delian.core.split_training.asking import SplitLostError
-from delian.core.split_training.serving import TrainingHost
-from delian.core.split_training.sides import Sharing, Stepper
-from delian.core.split_training.step_bundle import StepBundle
-from delian.core.split_training.trainings import Trainings
-from delian.core.subgraphs import codec
-from delian.core.subgraphs.frames.service import SubgraphService
-from delian.device.split_training import SplitTrainer
+from delian.core.node.identity.pki.identity_folder import IdentityFolder
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.switch import Switch
+from delian.core.placement.cut.cut import DEVICE, EDGE
+from delian.core.placement.cut.owned_weights import cut_at
+from delian.core.placement.split_training import training_requests
+from delian.core.placement.split_training.step_bundle import StepBundle
+from delian.core.placement.split_training.step_sides import Sharing, Stepper
+from delian.core.placement.split_training.training_requests import SplitLostError
+from delian.core.placement.split_training.training_service import TrainingHost
+from delian.core.placement.split_training.trainings import Trainings
+from delian.core.placement.subgraphs import request_codec
+from delian.core.placement.subgraphs.frames.stream_service import SubgraphService
+from delian.core.protocol.ports import Tier
+from delian.device.serving.split_trainer import SplitTrainer
 
 LABELS_UP = {0: DEVICE, 1: DEVICE, 2: EDGE, 3: EDGE, 4: EDGE, 5: EDGE}
 U_SHAPE = {0: DEVICE, 1: DEVICE, 2: EDGE, 3: EDGE, 4: DEVICE, 5: DEVICE}
@@ -172,7 +172,7 @@ def test_a_reply_that_is_lost_is_answered_from_memory_and_nothing_moves_twice(ca
     assert same_bits(trained.weights, below) and same_bits(ended.weights, above)
 
 
-class Twice(asking.TrainingAsker):
+class Twice(training_requests.TrainingAsker):
     """Sends every request twice."""
 
     def _send(self, only=None):
@@ -181,7 +181,7 @@ class Twice(asking.TrainingAsker):
 
 
 def test_a_request_that_comes_twice_is_run_once(case, monkeypatch):
-    monkeypatch.setattr("delian.device.split_training.TrainingAsker", Twice)
+    monkeypatch.setattr("delian.device.serving.split_trainer.TrainingAsker", Twice)
 
     async def story():
         async with edge(case) as (host, address):
@@ -284,7 +284,7 @@ def test_a_refusal_by_a_number_that_is_not_known_here_ends_the_training(case, mo
             host.begin(case.above)
 
             def newer(visit, key, *_):
-                visit.line.reply(key, codec.reply_bytes(*key, 99))
+                visit.line.reply(key, request_codec.reply_bytes(*key, 99))
 
             monkeypatch.setattr(host, "_reply", newer)
             with pytest.raises(SplitLostError, match="refused above: failed"):

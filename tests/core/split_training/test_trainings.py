@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core import random, tree
-from delian.core.errors import DelianError
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, Samples
-from delian.core.nn import Mlp, sgd
-from delian.core.placement.cut import CLOUD, DEVICE, EDGE, CutError
-from delian.core.placement.homes import cut_at
-from delian.core.placement.wires import encode
-from delian.core.split_training.sides import Programs, Sent, Sharing, Side, SplitError, averaged
-from delian.core.split_training.step_bundle import StepBundle
-from delian.core.split_training.trainings import IDLE_S, STEPS_MAX, Refused, Trainings
+from delian.core.common.errors import DelianError
+from delian.core.compiler import random, tree
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, Samples
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.placement.cut.cut import CLOUD, DEVICE, EDGE, CutError
+from delian.core.placement.cut.owned_weights import cut_at
+from delian.core.placement.cut.wire_formats import encode
+from delian.core.placement.split_training.step_bundle import StepBundle
+from delian.core.placement.split_training.step_sides import (
+    Programs,
+    Sent,
+    Sharing,
+    Side,
+    SplitError,
+    averaged,
+)
+from delian.core.placement.split_training.trainings import IDLE_S, STEPS_MAX, Refused, Trainings
 
 U_SHAPE = {0: DEVICE, 1: DEVICE, 2: EDGE, 3: EDGE, 4: DEVICE, 5: DEVICE}
 RUN, OTHER = b"a" * 16, b"b" * 16

@@ -11,24 +11,24 @@ from types import SimpleNamespace
 import grpc
 import numpy as np
 import pytest
-from delian.core.identity.roles import Guard
-from delian.core.net.grpc_guard import claim
-from delian.core.net.grpc_server import GrpcHub
-from delian.core.net.switch import Switch
-from delian.core.parse import parse_function
-from delian.core.placement.cut import Cut
-from delian.core.placement.graph import depends
-from delian.core.placement.wires import encode
-from delian.core.ports import CLOUD, Node, Tier
-from delian.core.subgraphs.asking import AskingDriver
-from delian.core.subgraphs.frames.client import Upstream
-from delian.core.subgraphs.frames.service import RUN
-from delian.core.subgraphs.frames.stream import FrameStream, Whole
-from delian.core.subgraphs.hosting import PartsHost
-from delian.core.subgraphs.machines.asker import Asker, AskerSettings
-from delian.core.subgraphs.machines.desk import Local
-from delian.core.subgraphs.machines.ports import Course, Link, Work
-from delian.core.subgraphs.programs import Model, Programs
+from delian.core.compiler.parse import parse_function
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.grpc.grpc_guard import claim
+from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.switch import Switch
+from delian.core.placement.cut.cut import Cut
+from delian.core.placement.cut.value_graph import depends
+from delian.core.placement.cut.wire_formats import encode
+from delian.core.placement.subgraphs.frames.stream import FrameStream, Whole
+from delian.core.placement.subgraphs.frames.stream_client import Upstream
+from delian.core.placement.subgraphs.frames.stream_service import RUN
+from delian.core.placement.subgraphs.machines.asker import Asker, AskerSettings
+from delian.core.placement.subgraphs.machines.part_ports import Course, Link, Work
+from delian.core.placement.subgraphs.machines.request_table import Local
+from delian.core.placement.subgraphs.part_programs import Model, Programs
+from delian.core.placement.subgraphs.parts_host import PartsHost
+from delian.core.placement.subgraphs.request_driver import AskingDriver
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire.subgraph_pb2 import (
     BoundaryTensor,
     SubgraphChunk,

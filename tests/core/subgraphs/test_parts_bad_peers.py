@@ -8,10 +8,10 @@ import contextlib
 import grpc
 import numpy as np
 import pytest
-from delian.core.net.grpc_guard import claim
-from delian.core.ports import Node, Tier
-from delian.core.subgraphs.frames.service import RUN
-from delian.core.subgraphs.limits import CUT_BYTES_MAX, VIOLATIONS_MAX
+from delian.core.node.net.grpc.grpc_guard import claim
+from delian.core.placement.subgraphs.frames.stream_service import RUN
+from delian.core.placement.subgraphs.request_limits import CUT_BYTES_MAX, VIOLATIONS_MAX
+from delian.core.protocol.ports import Node, Tier
 from delian.core.wire.subgraph_pb2 import (
     SUBGRAPH_BUSY,
     SUBGRAPH_DONE,

@@ -7,10 +7,10 @@ import threading
 from time import monotonic
 
 import numpy as np
-from delian.core.placement.cut import Cut
-from delian.core.ports import Node, Tier
-from delian.core.subgraphs import serving
-from delian.core.subgraphs.limits import PREPARES_BURST, SESSIONS_PER_PEER
+from delian.core.placement.cut.cut import Cut
+from delian.core.placement.subgraphs import part_server_driver
+from delian.core.placement.subgraphs.request_limits import PREPARES_BURST, SESSIONS_PER_PEER
+from delian.core.protocol.ports import Node, Tier
 from delian.core.wire.subgraph_pb2 import (
     SUBGRAPH_BUSY,
     SUBGRAPH_DONE,
@@ -148,7 +148,7 @@ def test_another_node_s_session_is_unknown(tiers, model):
 
 
 def test_no_request_is_kept_for_longer_than_the_limit(tiers, model, monkeypatch):
-    monkeypatch.setattr(serving, "TIME_S_MAX", 1e-9)
+    monkeypatch.setattr(part_server_driver, "TIME_S_MAX", 1e-9)
 
     async def run():
         async with tiers.Upper(tiers.EDGE, [model]) as edge, tiers.raw(edge.address) as peer:

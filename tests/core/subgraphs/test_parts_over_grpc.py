@@ -6,9 +6,9 @@ import asyncio
 
 import numpy as np
 import pytest
-from delian.core.subgraphs.asking import RefusedError
-from delian.core.subgraphs.machines.asker import AskerSettings
-from delian.core.subgraphs.machines.ports import Work
+from delian.core.placement.subgraphs.machines.asker import AskerSettings
+from delian.core.placement.subgraphs.machines.part_ports import Work
+from delian.core.placement.subgraphs.request_driver import RefusedError
 
 
 def test_every_cut_over_three_tiers_gives_the_answer_of_the_whole(tiers, model, x):

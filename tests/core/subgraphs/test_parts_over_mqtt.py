@@ -8,18 +8,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from delian.core.identity.folder import HomeAddress
-from delian.core.net import broker as brokers
-from delian.core.net.switch import Switch
-from delian.core.node.hosting import Tasks, Who
-from delian.core.node.memory import MemoryBlobs
-from delian.core.node.metrics import Sources
-from delian.core.node.uplinks import Hubs, Uplinks
-from delian.core.ports import Node, Tier
-from delian.core.subgraphs.frames.enveloped import EnvelopedService, EnvelopedUpstream
-from delian.core.subgraphs.frames.stream import Whole
-from delian.core.subgraphs.hosting import PartsHost
-from delian.core.subgraphs.machines.ports import Link
+from delian.core.node.identity.pki.identity_folder import HomeAddress
+from delian.core.node.net.mqtt import broker as brokers
+from delian.core.node.net.switch import Switch
+from delian.core.node.service.hosting import Tasks, Who
+from delian.core.node.service.prometheus import Sources
+from delian.core.node.service.uplinks import Hubs, Uplinks
+from delian.core.node.storage.memory_storage import MemoryBlobs
+from delian.core.placement.subgraphs.frames.enveloped import EnvelopedService, EnvelopedUpstream
+from delian.core.placement.subgraphs.frames.stream import Whole
+from delian.core.placement.subgraphs.machines.part_ports import Link
+from delian.core.placement.subgraphs.parts_host import PartsHost
+from delian.core.protocol.ports import Node, Tier
 from delian.core.wire.subgraph_pb2 import SubgraphCancel, SubgraphChunk, SubgraphFrame
 
 

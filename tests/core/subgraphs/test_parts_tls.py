@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from delian.core.identity.authority import Authority
-from delian.core.identity.certificates import (
+from delian.core.node.identity.authority.authority import Authority
+from delian.core.node.identity.authority.deny_list import FOR_GOOD, DenyList
+from delian.core.node.identity.pki.certificates import (
     Role,
     TlsMaterial,
     certificate_request,
@@ -15,15 +16,14 @@ from delian.core.identity.certificates import (
     new_key,
     server_credentials,
 )
-from delian.core.identity.deny_list import FOR_GOOD, DenyList
-from delian.core.identity.roles import Guard
-from delian.core.net.grpc_server import GrpcHub
-from delian.core.net.switch import Switch
-from delian.core.placement.links import LinkProfile
-from delian.core.ports import Tier
-from delian.core.subgraphs.frames.client import Upstream
-from delian.core.subgraphs.frames.probing import Prober
-from delian.core.subgraphs.hosting import PartsHost
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.switch import Switch
+from delian.core.placement.cut.link_model import LinkProfile
+from delian.core.placement.subgraphs.frames.probing import Prober
+from delian.core.placement.subgraphs.frames.stream_client import Upstream
+from delian.core.placement.subgraphs.parts_host import PartsHost
+from delian.core.protocol.ports import Tier
 
 
 @pytest.fixture(scope="module")

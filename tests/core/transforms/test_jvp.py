@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.backends.reference import run_block
-from delian.core.errors import Loc
-from delian.core.ir import Block, Builder, DType, TensorType, Value
-from delian.core.passes.simplify import simplify
-from delian.core.transforms.jvp import jvp
-from delian.core.transforms.vjp import vjp
-from delian.core.verify import verify
+from delian.core.common.errors import Loc
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, TensorType, Value
+from delian.core.compiler.passes.simplify import simplify
+from delian.core.compiler.transforms.jvp import jvp
+from delian.core.compiler.transforms.vjp import vjp
+from delian.core.compiler.verify import verify
 
 F64 = TensorType(DType.F64)
 I64 = TensorType(DType.I64)

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core import api, tree
-from delian.core.bfloat16 import bfloat16
-from delian.core.errors import DelianError
-from delian.core.ir import Builder, DType, TensorType
-from delian.core.precision import LossScale, NoLossScale, all_finite, loss_scale
-from delian.core.transforms.precision import mixed_precision
-from delian.core.verify import verify
+from delian.core.common.errors import DelianError
+from delian.core.compiler import api, tree
+from delian.core.compiler.bfloat16 import bfloat16
+from delian.core.compiler.ir import Builder, DType, TensorType
+from delian.core.compiler.precision import LossScale, NoLossScale, all_finite, loss_scale
+from delian.core.compiler.transforms.mixed_precision import mixed_precision
+from delian.core.compiler.verify import verify
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(64, 12)).astype(np.float32)

@@ -7,7 +7,7 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.ir import Function
+from delian.core.compiler.ir import Function
 
 RNG = np.random.default_rng(3)
 WIDTH = 80

@@ -8,13 +8,13 @@ import math
 
 import numpy as np
 import pytest
-from delian.core.backends.reference import run_block
-from delian.core.errors import Loc
-from delian.core.ir import Block, Builder, DType, ListType, TensorType, count_ops
-from delian.core.passes.simplify import simplify
-from delian.core.transforms.jvp import jvp
-from delian.core.transforms.vjp import vjp
-from delian.core.verify import verify
+from delian.core.common.errors import Loc
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, ListType, TensorType, count_ops
+from delian.core.compiler.passes.simplify import simplify
+from delian.core.compiler.transforms.jvp import jvp
+from delian.core.compiler.transforms.vjp import vjp
+from delian.core.compiler.verify import verify
 
 F64 = TensorType(DType.F64)
 I64 = TensorType(DType.I64)
@@ -352,5 +352,5 @@ def test_what_cannot_be_differentiated_by_is_named(transform, wrt, words):
 
 @pytest.mark.parametrize("name", ["transforms.vjp", "transforms.jvp", "passes.simplify"])
 def test_the_examples_in_the_docstrings_run(name):
-    failed, tried = doctest.testmod(importlib.import_module(f"delian.core.{name}"))
+    failed, tried = doctest.testmod(importlib.import_module(f"delian.core.compiler.{name}"))
     assert (failed, tried > 0) == (0, True)

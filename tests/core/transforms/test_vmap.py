@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends import compile_function
-from delian.core.backends.reference import run_block
-from delian.core.ir import Builder, DType, Function, TensorType
-from delian.core.passes.simplify import simplify
-from delian.core.transforms.jvp import jvp
-from delian.core.transforms.vjp import vjp
-from delian.core.transforms.vmap import vmap
-from delian.core.verify import verify
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Builder, DType, Function, TensorType
+from delian.core.compiler.passes.simplify import simplify
+from delian.core.compiler.transforms.jvp import jvp
+from delian.core.compiler.transforms.vjp import vjp
+from delian.core.compiler.transforms.vmap import vmap
+from delian.core.compiler.verify import verify
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core import api, random
+from delian.core.compiler import api, random
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")

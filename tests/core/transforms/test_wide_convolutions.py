@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, TensorType
-from delian.core.transforms.vmap import Manner, vmap
-from delian.core.transforms.wide import GROUPED, PATCHES
-from delian.core.verify import verify
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, TensorType
+from delian.core.compiler.transforms.vmap import Manner, vmap
+from delian.core.compiler.transforms.wide import GROUPED, PATCHES
+from delian.core.compiler.verify import verify
 
 LANES = 3
 RULES = pytest.mark.parametrize("rules", [GROUPED, PATCHES], ids=["grouped", "patches"])

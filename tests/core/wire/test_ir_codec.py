@@ -8,18 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.core.errors import DelianError, Loc, VerifyError
-from delian.core.ir import Builder, DType, Function, ListType, TensorType
-from delian.core.text import parse_function, print_function
-from delian.core.transforms.vjp import vjp
-from delian.core.verify import Limits
-from delian.core.wire import ir_pb2 as pb
-from delian.core.wire.ir_codec import (
+from delian.core.common.errors import DelianError, Loc, VerifyError
+from delian.core.compiler.ir import Builder, DType, Function, ListType, TensorType
+from delian.core.compiler.ir_codec import (
     ProgramFormatError,
     content_hash,
     decode_function,
     encode_function,
 )
+from delian.core.compiler.text import parse_function, print_function
+from delian.core.compiler.transforms.vjp import vjp
+from delian.core.compiler.verify import Limits
+from delian.core.wire import ir_pb2 as pb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,8 +104,8 @@ def test_equal_spans_are_written_once():
 def test_the_bytes_do_not_depend_on_the_process():
     """Nothing in them comes from the order of a set or a hash."""
     code = (
-        "import sys; from delian.core.text import parse_function;"
-        "from delian.core.wire.ir_codec import content_hash;"
+        "import sys; from delian.core.compiler.text import parse_function;"
+        "from delian.core.compiler.ir_codec import content_hash;"
         "print(content_hash(parse_function(sys.stdin.read())))"
     )
     text = (GOLDEN / "program.txt").read_text()

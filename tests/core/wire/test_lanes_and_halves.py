@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.errors import DelianError
-from delian.core.ir import Builder, DType, Function, ListType, TensorType, in_lanes
-from delian.core.parse import ParseError, parse_function
-from delian.core.text import print_function
-from delian.core.transforms.vjp import vjp
-from delian.core.transforms.vmap import vmap
-from delian.core.verify import Limits, VerifyError, verify_type
-from delian.core.wire.ir_codec import decode_function, encode_function
+from delian.core.common.errors import DelianError
+from delian.core.compiler.ir import Builder, DType, Function, ListType, TensorType, in_lanes
+from delian.core.compiler.ir_codec import decode_function, encode_function
+from delian.core.compiler.parse import ParseError, parse_function
+from delian.core.compiler.text import print_function
+from delian.core.compiler.transforms.vjp import vjp
+from delian.core.compiler.transforms.vmap import vmap
+from delian.core.compiler.verify import Limits, VerifyError, verify_type
 
 F64 = TensorType(DType.F64)
 

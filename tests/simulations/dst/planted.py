@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from delian.simulations.dst.check import Failure, check_seed
-from delian.simulations.dst.missing import CHECKS, found
+from delian.simulations.dst.hostile.missing import CHECKS, found
 
 _FOLDER = Path(__file__).with_name("mutants")
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 import json
 
 import pytest
-from delian.core.errors import DelianError
-from delian.core.ports import CLOUD, Node, Tier
-from delian.simulations.dst import bundles, report
-from delian.simulations.dst.bundles import EXPOSED, RECORD, REFUSED, opened
-from delian.simulations.dst.cabal import DONE, DRAWN, FOUND, HARMLESS, key
+from delian.core.common.errors import DelianError
+from delian.core.protocol.ports import CLOUD, Node, Tier
+from delian.simulations.dst import seed_report
 from delian.simulations.dst.check import check_seeds
-from delian.simulations.dst.edge_book import OracleFailure
-from delian.simulations.dst.missing import world_of
-from delian.simulations.dst.plots import BUNDLES, Plot
+from delian.simulations.dst.hostile import hostile_bundles
+from delian.simulations.dst.hostile.attacks import BUNDLES, Plot
+from delian.simulations.dst.hostile.cabal import DONE, DRAWN, FOUND, HARMLESS, key
+from delian.simulations.dst.hostile.hostile_bundles import EXPOSED, RECORD, REFUSED, opened
+from delian.simulations.dst.hostile.missing import world_of
+from delian.simulations.dst.oracles.edge_book import OracleFailure
 from delian.simulations.dst.world import World
 
 EDGE = Node(Tier.EDGE, 1)
@@ -48,8 +49,8 @@ def test_a_bundle_that_selects_by_data_passes_all_checks_and_is_not_called_harml
 
 
 def test_every_bundle_plot_is_refused_or_explained():
-    assert REFUSED.keys() | bundles.SUBMITTED == BUNDLES
-    assert not REFUSED.keys() & bundles.SUBMITTED
+    assert REFUSED.keys() | hostile_bundles.SUBMITTED == BUNDLES
+    assert not REFUSED.keys() & hostile_bundles.SUBMITTED
 
 
 def test_parties_that_plot_together_are_found_out_each_for_its_own_reason():
@@ -96,7 +97,7 @@ class TestWithoutACheckOfTheGate:
 
     def test_the_analysis_of_keys(self, monkeypatch):
         opened.cache_clear()
-        monkeypatch.setattr(bundles, "check_keys", lambda bundle: bundle)
+        monkeypatch.setattr(hostile_bundles, "check_keys", lambda bundle: bundle)
         try:
             assert "the device runs it" in self.broken(Plot.BUNDLE_BY_KEY)
         finally:
@@ -108,11 +109,11 @@ class TestWithoutACheckOfTheGate:
         ids=str,
     )
     def test_what_a_manifest_fixes(self, monkeypatch, check, plot):
-        monkeypatch.setattr(f"delian.device.artifacts.{check}", lambda *told: None)
+        monkeypatch.setattr(f"delian.device.agent.artifact_gate.{check}", lambda *told: None)
         assert "the device runs it" in self.broken(plot)
 
     def test_the_record(self, monkeypatch):
-        monkeypatch.setattr(bundles.Gates, "unpublished", lambda self: {(1, 1, 9)})
+        monkeypatch.setattr(hostile_bundles.Gates, "unpublished", lambda self: {(1, 1, 9)})
         assert "not in the record" in self.broken(Plot.BUNDLE_UNPUBLISHED)
 
 
@@ -122,18 +123,18 @@ class TestWithoutACheckOfTheGate:
 def test_hostile_seeds_hold_and_their_plots_are_counted():
     told = check_seeds(range(12), hostile=True)
     assert not told.failures, told.failures
-    rows = report.plots_of(told)
+    rows = seed_report.plots_of(told)
     assert sum(row[DRAWN] for row in rows.values()) >= 12
     assert any(row[FOUND] for row in rows.values())
-    assert "found out by reason" in report.table(told)
+    assert "found out by reason" in seed_report.table(told)
 
 
 def test_a_run_in_parts_gives_the_report_of_one_run(tmp_path, capsys):
     file = tmp_path / "report.json"
 
     def facts(seeds, resume=None):
-        asked = report.Asked(range(4, 4 + seeds), 14, 2, hostile=True, resume=resume)
-        assert report.main(asked, as_json=True) == 0
+        asked = seed_report.Asked(range(4, 4 + seeds), 14, 2, hostile=True, resume=resume)
+        assert seed_report.main(asked, as_json=True) == 0
         said = json.loads(capsys.readouterr().out)
         return {k: v for k, v in said.items() if k not in ("cpu_seconds", "slowest")}
 
@@ -146,13 +147,13 @@ def test_a_run_in_parts_gives_the_report_of_one_run(tmp_path, capsys):
 
 def test_a_file_of_other_seeds_or_of_something_else_is_refused(tmp_path):
     file = tmp_path / "report.json"
-    assert report.main(report.Asked(range(0, 1), 4, 2, resume=file), as_json=True) == 0
+    assert seed_report.main(seed_report.Asked(range(0, 1), 4, 2, resume=file), as_json=True) == 0
     with pytest.raises(DelianError, match="a report of other seeds: first 0, devices 4"):
-        report.main(report.Asked(range(0, 1), 5, 2, resume=file), as_json=True)
+        seed_report.main(seed_report.Asked(range(0, 1), 5, 2, resume=file), as_json=True)
     for content in (b"", b"[]", b"{" * 10_000, b"\xff", b'{"form": "delian dst report 1"}'):
         file.write_bytes(content)
         with pytest.raises(DelianError, match="is no report of seeds"):
-            report.main(report.Asked(range(0, 1), 4, 2, resume=file), as_json=True)
+            seed_report.main(seed_report.Asked(range(0, 1), 4, 2, resume=file), as_json=True)
 
 
 def test_a_run_in_parts_goes_on_after_a_failure_and_keeps_it(tmp_path, monkeypatch, capsys):
@@ -163,8 +164,8 @@ def test_a_run_in_parts_goes_on_after_a_failure_and_keeps_it(tmp_path, monkeypat
 
     monkeypatch.setattr("delian.simulations.dst.check.World", Broken)
     file = tmp_path / "report.json"
-    asked = report.Asked(range(0, 3), 4, 2, resume=file)
+    asked = seed_report.Asked(range(0, 3), 4, 2, resume=file)
     for _ in range(2):
-        assert report.main(asked, as_json=True) == 1
+        assert seed_report.main(asked, as_json=True) == 1
         said = json.loads(capsys.readouterr().out)
         assert said["seeds"] == 3 and [f["seed"] for f in said["failures"]] == [1]

@@ -1,5 +1,5 @@
-"""Whole federations in a world that fails. What must hold is in `delian.simulations.dst.auditor`;
-`delian dst --seed S` shows a failure again.
+"""Whole federations in a world that fails. What must hold is in
+`delian.simulations.dst.oracles.auditor`; `delian dst --seed S` shows a failure again.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.core.ports import CLOUD, SECOND, Node, SetTimer, Started, Tier
+from delian.core.protocol.ports import CLOUD, SECOND, Node, SetTimer, Started, Tier
 from delian.core.wire.operator_pb2 import RunOrder
-from delian.simulations.dst import report
+from delian.simulations.dst import seed_report as report
 from delian.simulations.dst.check import Failure, check_seed, check_seeds, run_seed
-from delian.simulations.dst.clock import NodeClock
-from delian.simulations.dst.edge_book import OracleFailure
-from delian.simulations.dst.host import Host
+from delian.simulations.dst.oracles.edge_book import OracleFailure
+from delian.simulations.dst.simulated_node import Host
+from delian.simulations.dst.skewed_clock import NodeClock
 from delian.simulations.dst.swarm import Weather, draw
 from delian.simulations.dst.world import World
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from delian.core.privacy import ring
-from delian.core.privacy.ring import RingPlan
-from delian.core.streams import Streams, device_key
+from delian.core.privacy.mechanisms import ring
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.protocol.random_streams import Streams, device_key
 from delian.simulations.dst.large import run_large
-from delian.simulations.federation import Federation
-from delian.simulations.fleet import Fleet
-from delian.simulations.plan import FederationPlan
-from delian.simulations.recorded import RecordedTraining, record
+from delian.simulations.federation.federation import Federation
+from delian.simulations.federation.fleet import Fleet
+from delian.simulations.runs.recorded import RecordedTraining, record
+from delian.simulations.scenario.federation_plan import FederationPlan
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from delian.simulations.dst.edge_book import OracleFailure
-from delian.simulations.dst.missing import CHECKS, SEEDS, found, without, world_of
+from delian.simulations.dst.hostile.missing import CHECKS, SEEDS, found, without, world_of
+from delian.simulations.dst.oracles.edge_book import OracleFailure
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.name)

@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from delian.core.ports import CLOUD, Node, Tier
-from delian.core.secagg.client import ClientSession
-from delian.device.machine import DeviceMachine
-from delian.device.secure import SessionMachine
-from delian.simulations.dst import found_out
-from delian.simulations.dst.bundles import Gates
-from delian.simulations.dst.dice import Dice
-from delian.simulations.dst.edge_book import OracleFailure
-from delian.simulations.dst.found_out import ANSWERS, ELSEWHERE, LATER
-from delian.simulations.dst.plots import BUNDLES, LOGGED, Plot, Scheme
+from delian.core.privacy.secagg.client import ClientSession
+from delian.core.protocol.ports import CLOUD, Node, Tier
+from delian.device.protocol.machine import DeviceMachine
+from delian.device.protocol.secure_session import SessionMachine
+from delian.simulations.dst.draws import Dice
+from delian.simulations.dst.hostile.attacks import BUNDLES, LOGGED, Plot, Scheme
+from delian.simulations.dst.hostile.hostile_bundles import Gates
+from delian.simulations.dst.oracles import found_out
+from delian.simulations.dst.oracles.edge_book import OracleFailure
+from delian.simulations.dst.oracles.found_out import ANSWERS, ELSEWHERE, LATER
 from delian.simulations.dst.swarm import PLOT_AT, PLOT_EVERY, Weather, conspirators, draw, plotted
 from delian.simulations.dst.world import World
 

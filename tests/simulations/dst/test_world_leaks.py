@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.core.node.codec import envelope_bytes
-from delian.core.ports import Tier
-from delian.core.secagg import kdf
-from delian.device.machine import DeviceMachine
-from delian.simulations.dst.host import Host
-from delian.simulations.dst.network import Network
+from delian.core.node.storage.codec import envelope_bytes
+from delian.core.privacy.secagg import kdf
+from delian.core.protocol.ports import Tier
+from delian.device.protocol.machine import DeviceMachine
+from delian.simulations.dst.faulty_network import Network
+from delian.simulations.dst.node_work import EXAMPLES, LOSS, Work
+from delian.simulations.dst.simulated_node import Host
 from delian.simulations.dst.swarm import Weather, draw
-from delian.simulations.dst.work import EXAMPLES, LOSS, Work
 from delian.simulations.dst.world import World
 
 _tools = runpy.run_path(str(Path(__file__).parents[1] / "canaries.py"))
@@ -156,10 +156,12 @@ def test_a_planted_leak_is_found(left, form):
 
 
 def test_an_update_that_leaves_without_masks_is_found(monkeypatch):
-    from delian.core.secagg import masks
+    from delian.core.privacy.secagg import masks
 
     monkeypatch.setattr(masks, "add", lambda vector, keys, suite, threads=1: None)
-    monkeypatch.setattr("delian.simulations.dst.ledger._check_masks", lambda host, upload: None)
+    monkeypatch.setattr(
+        "delian.simulations.dst.oracles.session_ledger._check_masks", lambda host, upload: None
+    )
     places = {leak.place for leak in Left(monkeypatch).found() if leak.what == "update"}
     assert any(place.startswith("edge") for place in places)
     assert any(place.endswith("says") and place.startswith("device") for place in places)

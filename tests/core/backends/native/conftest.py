@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from delian.core.backends.native.toolchain import Toolchain, find
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain, find
 
 
 @pytest.fixture(scope="session", autouse=True)

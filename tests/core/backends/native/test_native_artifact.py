@@ -12,20 +12,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.core.backends import compile_module
-from delian.core.backends.native import artifact, portable, targets
-from delian.core.backends.native.artifact import ArtifactError, Entry, Facts
-from delian.core.backends.native.build import Profile, build_for
-from delian.core.backends.native.ports import chosen, ports_of
-from delian.core.backends.native.targets import find_target
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.bundle import DEVICE_PROGRAMS, Bundle
-from delian.core.errors import DelianError
-from delian.core.ir import Array, DType, TensorType
-from delian.core.learn import Algorithm, Classification, FedAvg, Maml, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Mlp, sgd
-from delian.core.runtime import Runtime
+from delian.core.common.errors import DelianError
+from delian.core.compiler.backends import compile_module
+from delian.core.compiler.backends.native.toolchain import artifact, targets
+from delian.core.compiler.backends.native.toolchain.artifact import ArtifactError, Entry, Facts
+from delian.core.compiler.backends.native.toolchain.targets import find_target
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.ir import Array, DType, TensorType
+from delian.core.learning import Algorithm, Classification, FedAvg, Maml, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.bundle import DEVICE_PROGRAMS, Bundle
+from delian.core.learning.export import portable
+from delian.core.learning.export.artifact_build import Profile, build_for
+from delian.core.learning.export.program_ports import chosen, ports_of
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.learning.runtime import Runtime
 
 KEY = np.array([1, 2], np.uint32)
 ROWS = SampleSet(
@@ -44,7 +45,7 @@ FACTS = Facts(
     entries=(Entry("infer", "dl_entry_0", "hash", 64, 64, 1, 1, 0, ((0, 0),), True),),
     features=("asimd", "sve"),
 )
-HEADERS = Path(artifact.__file__).parent
+HEADERS = Path(artifact.__file__).parents[1] / "c"
 
 
 def made(algorithm: Algorithm | None = None) -> Bundle:
@@ -161,7 +162,7 @@ def test_an_artifact_runs_without_a_compiler(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a compiler is asked for")
 
-    monkeypatch.setattr("delian.core.backends.native.toolchain.find", refuse)
+    monkeypatch.setattr("delian.core.compiler.backends.native.toolchain.toolchain.find", refuse)
     there = Runtime(bundle, artifacts=[built], programs=["infer"])
     np.testing.assert_array_equal(there.infer(bundle.weights, X), wanted)
     assert there.programs["infer"].report.library == built  # type: ignore[attr-defined]
@@ -218,7 +219,7 @@ STRICT_C = ("-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-O1")
 def test_every_header_is_plain_c_with_and_without_gnu_extensions(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler here")
-    from delian.core.backends.native.emit import _HEADERS
+    from delian.core.compiler.backends.native.emit import _HEADERS
 
     parts = ["#define DL_PORTABLE\n#define DL_LIST_BYTES 4096"]
     parts += [(HEADERS / f"{name}.h").read_text() for name in (*_HEADERS, "heap")]

@@ -9,10 +9,10 @@ import delian as dl
 import numpy as np
 import pytest
 from delian import ops
-from delian.core.backends.native import assemble, emit
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.ir import Array
-from delian.core.passes.profiles import in_profile
+from delian.core.compiler.backends.native import assemble, emit
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.ir import Array
+from delian.core.compiler.passes.number_profiles import in_profile
 
 HEADS = 2
 

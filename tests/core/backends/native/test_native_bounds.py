@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.native import program as programs
-from delian.core.backends.native import winograd
-from delian.core.backends.native.program import compile_native
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, Function, TensorType
-from delian.core.passes import memory
+from delian.core.compiler.backends.native import program as programs
+from delian.core.compiler.backends.native.kernels import winograd
+from delian.core.compiler.backends.native.program import compile_native
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType
+from delian.core.compiler.passes.schedule import memory_plan
 
 F32 = DType.F32
 GAP = 4096
@@ -34,16 +34,16 @@ def spans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[list
         roots = [b for b in self.all if b.merged is None and b.place is None]
         at, taken = GAP, []
         for buffer in roots:
-            buffer.place = memory.Place("arena", at)
+            buffer.place = memory_plan.Place("arena", at)
             taken.append((at, at + buffer.size))
-            at += -(-buffer.size // memory.ALIGNMENT) * memory.ALIGNMENT + GAP
+            at += -(-buffer.size // memory_plan.ALIGNMENT) * memory_plan.ALIGNMENT + GAP
         self.plan.arena_bytes = at
         for value, buffer in self.buffers.items():
             self.plan.places[value] = buffer.root().place
         self.plan.scratch = {call: b.place.index for call, b in self.scratch.items()}
         found.append(taken)
 
-    monkeypatch.setattr(memory._Planner, "_assign", apart)
+    monkeypatch.setattr(memory_plan._Planner, "_assign", apart)
     monkeypatch.setenv("DELIAN_CACHE", str(tmp_path))
     yield found
 

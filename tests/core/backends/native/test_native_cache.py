@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 from delian.cli.main import app
-from delian.core.backends.native import artifact, cache
-from delian.core.backends.native.artifact import Facts
-from delian.core.backends.native.program import NativeProgram, compile_native
-from delian.core.backends.native.toolchain import Toolchain, find
-from delian.core.errors import DelianError
-from delian.core.ir import Builder, DType, Function, TensorType
+from delian.core.common.errors import DelianError
+from delian.core.compiler.backends.native.program import NativeProgram, compile_native
+from delian.core.compiler.backends.native.toolchain import artifact, cache
+from delian.core.compiler.backends.native.toolchain.artifact import Facts
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain, find
+from delian.core.compiler.ir import Builder, DType, Function, TensorType
 from typer.testing import CliRunner
 
 #: A compiler that counts its runs, and does what the environment asks of it first.
@@ -36,9 +36,9 @@ exec cc "$@"
 """
 SCRIPT = """
 import numpy as np
-from delian.core.backends.native.program import compile_native
-from delian.core.backends.native.toolchain import find
-from delian.core.ir import Builder, DType, Function, TensorType
+from delian.core.compiler.backends.native.program import compile_native
+from delian.core.compiler.backends.native.toolchain.toolchain import find
+from delian.core.compiler.ir import Builder, DType, Function, TensorType
 b = Builder([TensorType(DType.F32, (4,))])
 f = Function("double", b.finish([b("add", b.params[0], b.params[0])]), ("x",), ("y",))
 program = compile_native({"double": f}, find())["double"]

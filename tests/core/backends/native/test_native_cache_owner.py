@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.core.backends.native import artifact, cache
-from delian.core.backends.native.program import NativeProgram, compile_native, load_object
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.errors import DelianError
-from delian.core.ir import Builder, DType, Function, TensorType
-from delian.core.secagg import native
+from delian.core.common.errors import DelianError
+from delian.core.compiler.backends.native.program import NativeProgram, compile_native, load_object
+from delian.core.compiler.backends.native.toolchain import artifact, cache
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.ir import Builder, DType, Function, TensorType
+from delian.core.privacy.secagg import native
 
 
 def scaled(factor: float) -> Function:

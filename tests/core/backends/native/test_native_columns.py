@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from delian.core.backends import compile_module
-from delian.core.backends.native import loops
-from delian.core.ir import Builder, DType, Function, TensorType
+from delian.core.compiler.backends import compile_module
+from delian.core.compiler.backends.native import loop_writer
+from delian.core.compiler.ir import Builder, DType, Function, TensorType
 
 ROWS = ((5,), (8,), (127,), (128,), (130,), (132,), (3, 6), (70, 2))
 COLUMNS = (1, 5, 48)
@@ -29,7 +29,7 @@ def sums(rows: tuple[int, ...], columns: int, dtype: DType) -> Function:
 def test_columns_are_summed_whatever_their_number_and_length(
     dtype: DType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loops, "TOGETHER_MIN", 0)
+    monkeypatch.setattr(loop_writer, "TOGETHER_MIN", 0)
     rng = np.random.default_rng(5)
     functions = {
         f"f{i}": sums(rows, columns, dtype)

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from delian.core.backends.native import compilers, toolchain
-from delian.core.errors import DelianError
+from delian.core.common.errors import DelianError
+from delian.core.compiler.backends.native.toolchain import compilers, toolchain
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="answers are kept on Linux"

@@ -7,11 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.native.program import NativeProgram, compile_native
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.backends.reference import run_block
-from delian.core.errors import DelianError
-from delian.core.ir import Block, Builder, DType, Function, ListType, TensorType, Type, Value
+from delian.core.common.errors import DelianError
+from delian.core.compiler.backends.native.program import NativeProgram, compile_native
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import (
+    Block,
+    Builder,
+    DType,
+    Function,
+    ListType,
+    TensorType,
+    Type,
+    Value,
+)
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -261,8 +270,8 @@ def test_a_round_gives_its_list_memory_back(
 def test_random_programs_and_their_gradients(
     toolchain: Toolchain, random_programs: Any, data: st.DataObject
 ) -> None:
-    from delian.core.passes.simplify import simplify
-    from delian.core.transforms.vjp import vjp
+    from delian.core.compiler.passes.simplify import simplify
+    from delian.core.compiler.transforms.vjp import vjp
 
     functions, arguments = {}, {}
     for n in range(12):

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.core.backends.native.assemble import assembled
-from delian.core.backends.native.program import NativeProgram, compile_native
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.backends.reference import run_block
-from delian.core.ir import Array, Builder, DType, Function, TensorType
-from delian.core.passes import order
+from delian.core.compiler.backends.native.assemble import assembled
+from delian.core.compiler.backends.native.program import NativeProgram, compile_native
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Array, Builder, DType, Function, TensorType
+from delian.core.compiler.passes.schedule import execution_order
 
 F32 = DType.F32
 #: (rows of a batch, inputs, outputs): around lanes, tiles, stripes and panels of any processor, and
@@ -68,13 +68,15 @@ def programs(
     built = []
     for least in (1, 1 << 40):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(order, "BESIDE_MIN", least)
-            patch.setattr(order, "BESIDE_FEW_MIN", least)
-            patch.setattr(order, "TILES_MIN", 1)
+            patch.setattr(execution_order, "BESIDE_MIN", least)
+            patch.setattr(execution_order, "BESIDE_FEW_MIN", least)
+            patch.setattr(execution_order, "TILES_MIN", 1)
             patch.setenv("DELIAN_CACHE", str(tmp_path_factory.mktemp("descent")))
             text, _ = assembled(CASES, striped, False)
             called = text.count(" dl_gemm_both_f32(")
-            few = sum(f.body.params[2].shape[0] <= order.BESIDE_ROWS_MAX for f in CASES.values())
+            few = sum(
+                f.body.params[2].shape[0] <= execution_order.BESIDE_ROWS_MAX for f in CASES.values()
+            )
             assert called == (1 + few if least == 1 else 1)  # and where it is defined
             built.append(compile_native(CASES, striped))
     return tuple(built)
@@ -117,7 +119,7 @@ def test_what_is_no_number_goes_where_two_passes_send_it(
 def test_threads_change_no_bit(
     threads: int, toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(order, "BESIDE_MIN", 1)
+    monkeypatch.setattr(execution_order, "BESIDE_MIN", 1)
     monkeypatch.setenv("DELIAN_CACHE", str(tmp_path))
     sizes = ((10, 301, 257), (7, 130, 513), (25, 203, 260), (33, 300, 70))
     table = {str(size): gradients(*size, "sub") for size in sizes}

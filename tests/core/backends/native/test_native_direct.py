@@ -10,9 +10,9 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import tree
-from delian.core.backends.native import direct
-from delian.core.backends.native.toolchain import find
+from delian.core.compiler import tree
+from delian.core.compiler.backends.native import direct
+from delian.core.compiler.backends.native.toolchain.toolchain import find
 
 pytestmark = pytest.mark.skipif(find() is None, reason="needs a C compiler")
 
@@ -314,6 +314,6 @@ def test_debugging_runs_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(MANY):
         run(X)
     monkeypatch.setattr(run, "__wrapped__", f)
-    monkeypatch.setattr(dl.core.debugging, "on", True)
+    monkeypatch.setattr(dl.core.compiler.debugging, "on", True)
     run(X)
     assert ran

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.cli.listing import fused
-from delian.core.backends.native import winograd
-from delian.core.backends.native.emit import emit
-from delian.core.backends.native.program import NativeProgram, compile_native
-from delian.core.backends.native.toolchain import Toolchain, find
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, Function, TensorType, Value
-from delian.core.passes import order
-from delian.core.passes.fuse import schedule
-from delian.core.passes.steps import Loop
+from delian.cli.programs.listing import fused
+from delian.core.compiler.backends.native.emit import emit
+from delian.core.compiler.backends.native.kernels import winograd
+from delian.core.compiler.backends.native.program import NativeProgram, compile_native
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain, find
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType, Value
+from delian.core.compiler.passes.schedule import execution_order
+from delian.core.compiler.passes.schedule.block_steps import Loop
+from delian.core.compiler.passes.schedule.fuse import schedule
 
 F32 = DType.F32
 #: images, their size, channels in and out, the kernel's side, the stride.
@@ -146,7 +146,7 @@ def apart(
     """The same with every loop by itself."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DELIAN_CACHE", str(tmp_path_factory.mktemp("apart")))
-        patch.setattr(order, "may_follow", lambda loop, op: False)
+        patch.setattr(execution_order, "may_follow", lambda loop, op: False)
         assert not any(follows(*case) for case in CASES)
         return compiled(toolchain, CASES)
 
@@ -189,7 +189,7 @@ def test_what_is_pooled_row_by_row_takes_less_memory() -> None:
 
     less = arena()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(order, "may_follow", lambda loop, op: False)
+        patch.setattr(execution_order, "may_follow", lambda loop, op: False)
         assert less < 0.6 * arena()
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.native.program import compile_native
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, Function, TensorType
+from delian.core.compiler.backends.native.program import compile_native
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType
 
 F32 = DType.F32
 

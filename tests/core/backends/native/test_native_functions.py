@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from delian.core.backends.native.program import NativeProgram, compile_native
-from delian.core.backends.native.tolerance import ULPS
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, Function, TensorType
+from delian.core.compiler.backends.native.program import NativeProgram, compile_native
+from delian.core.compiler.backends.native.tolerance import ULPS
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType
 
 COUNT = 50_000
 DOMAINS: dict[str, list[tuple[float, float]]] = {

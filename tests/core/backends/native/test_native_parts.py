@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.native import parts
-from delian.core.backends.native.program import NativeProgram, compile_native
-from delian.core.backends.native.timing import time_steps
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.errors import DelianError
-from delian.core.ir import Builder, DType, Function, TensorType
+from delian.core.common.errors import DelianError
+from delian.core.compiler.backends.native import parts
+from delian.core.compiler.backends.native.program import NativeProgram, compile_native
+from delian.core.compiler.backends.native.toolchain.timing import time_steps
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.ir import Builder, DType, Function, TensorType
 
 SIZES = [(3, 17), (40, 300), (33, 64)]
 
@@ -116,7 +116,7 @@ def test_no_compiler_goes_on_for_nobody(
     )
     slow.chmod(slow.stat().st_mode | stat.S_IXUSR)
     wrapped = replace(toolchain, command=(str(slow),), identity="slow")
-    monkeypatch.setattr("delian.core.backends.native.toolchain.cores", lambda: 2)
+    monkeypatch.setattr("delian.core.compiler.backends.native.toolchain.toolchain.cores", lambda: 2)
     # In a job that runs in the background Ctrl-C is ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

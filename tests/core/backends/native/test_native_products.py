@@ -8,11 +8,11 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.backends.native.program import NativeProgram, compile_native
-from delian.core.backends.native.timing import time_steps
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, Function, TensorType
+from delian.core.compiler.backends.native.program import NativeProgram, compile_native
+from delian.core.compiler.backends.native.toolchain.timing import time_steps
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType
 
 F32 = DType.F32
 #: (m, n, k): below, at and above the widths of registers, tiles and panels on any processor.

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core import api, functional, random
-from delian.core.backends.native.program import compile_native
-from delian.core.backends.reference import ReferenceProgram
-from delian.core.errors import DelianError
-from delian.core.ir import DType, Function, TensorType
-from delian.core.passes.profiles import in_profile
-from delian.core.passes.simplify import simplify
-from delian.core.verify import verify
+from delian.core.common.errors import DelianError
+from delian.core.compiler import api, ops, random
+from delian.core.compiler.backends.native.program import compile_native
+from delian.core.compiler.backends.reference import ReferenceProgram
+from delian.core.compiler.ir import DType, Function, TensorType
+from delian.core.compiler.passes.number_profiles import in_profile
+from delian.core.compiler.passes.simplify import simplify
+from delian.core.compiler.verify import verify
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +111,10 @@ def test_reproducible_refuses_what_it_cannot_widen() -> None:
 def test_a_refusal_names_the_user_s_line_and_owns_up_where_there_is_none() -> None:
     line = sys._getframe().f_lineno + 2
     with pytest.raises(DelianError, match=rf"{Path(__file__).name}:{line}:.*on f64") as caught:
-        api.compile(lambda x: functional.softmax(x), profile="reproducible")(np.ones(3))
+        api.compile(lambda x: ops.softmax(x), profile="reproducible")(np.ones(3))
     assert caught.value.hint.startswith("use f32")
-    with pytest.raises(DelianError, match=r"functional.*\.py:.*on f64") as caught:
-        api.compile(functional.softmax, profile="reproducible")(np.ones(3))
+    with pytest.raises(DelianError, match=r"compiler/ops/.*\.py:.*on f64") as caught:
+        api.compile(ops.softmax, profile="reproducible")(np.ones(3))
     assert "no line of yours" in caught.value.hint
 
 

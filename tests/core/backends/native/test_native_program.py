@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core import backends
-from delian.core.backends import compile_function, compile_module
-from delian.core.backends.native import toolchain as chains
-from delian.core.backends.native.emit import emit
-from delian.core.backends.native.program import NativeProgram, compile_native
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.errors import DelianError, Loc
-from delian.core.ir import Block, Builder, DType, Function, ListType, TensorType
+from delian.core.common.errors import DelianError, Loc
+from delian.core.compiler import backends
+from delian.core.compiler.backends import compile_function, compile_module
+from delian.core.compiler.backends.native.emit import emit
+from delian.core.compiler.backends.native.program import NativeProgram, compile_native
+from delian.core.compiler.backends.native.toolchain import toolchain as chains
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.ir import Block, Builder, DType, Function, ListType, TensorType
 
 MATRIX = TensorType(DType.F32, (64, 48))
 

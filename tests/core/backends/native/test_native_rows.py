@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from delian.core.backends.native.program import compile_native
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, Function, TensorType, Value
-from delian.core.passes.fuse import schedule
-from delian.core.passes.steps import Call, Loop
+from delian.core.compiler.backends.native.program import compile_native
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType, Value
+from delian.core.compiler.passes.schedule.block_steps import Call, Loop
+from delian.core.compiler.passes.schedule.fuse import schedule
 
 F32, I64 = DType.F32, DType.I64
 N, ROWS, COLUMNS = 6, 5, 70

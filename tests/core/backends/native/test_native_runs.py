@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.native import runs
-from delian.core.backends.native.program import compile_native
-from delian.core.backends.native.runs import Entry, Runs, entry_text
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, Function, TensorType
+from delian.core.compiler.backends.native import call_runs
+from delian.core.compiler.backends.native.call_runs import Entry, Runs, entry_text
+from delian.core.compiler.backends.native.program import compile_native
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType
 
 
 def _driver(lines: list[str], macros: tuple[str, ...] = ()) -> tuple[list[str], str]:
@@ -23,8 +23,8 @@ def _driver(lines: list[str], macros: tuple[str, ...] = ()) -> tuple[list[str], 
 
 @pytest.fixture
 def any_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "CALLS_MIN", 2)
-    monkeypatch.setattr(runs, "RUN_MIN", 2)
+    monkeypatch.setattr(call_runs, "CALLS_MIN", 2)
+    monkeypatch.setattr(call_runs, "RUN_MIN", 2)
 
 
 @pytest.mark.usefixtures("any_length")
@@ -110,7 +110,7 @@ class TestRuns:
 
 
 def test_a_file_with_few_calls_keeps_them() -> None:
-    lines = ["loop_1(r0);"] * (runs.CALLS_MIN - 1)
+    lines = ["loop_1(r0);"] * (call_runs.CALLS_MIN - 1)
     assert _driver(lines) == (lines, "")
 
 
@@ -143,8 +143,8 @@ def test_a_program_of_runs_gives_what_its_calls_gave(
     sizes = [3, 17, 40, 300]
     names = [f"{kind}{n}" for n in sizes for kind in "ys"]
     f = Function("steps", _steps(sizes), tuple(f"x{n}" for n in sizes), tuple(names))
-    monkeypatch.setattr(runs, "CALLS_MIN", 4)
-    monkeypatch.setattr(runs, "RUN_MIN", 2)
+    monkeypatch.setattr(call_runs, "CALLS_MIN", 4)
+    monkeypatch.setattr(call_runs, "RUN_MIN", 2)
     program = compile_native({"steps": f}, toolchain, threads=2)["steps"]
     source = program.report.library.with_suffix(".c").read_text("utf-8")
     assert "dl_follow(0, " in source

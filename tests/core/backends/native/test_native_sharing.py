@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.native import sharing
-from delian.core.backends.native.program import compile_native
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, Function, TensorType
+from delian.core.compiler.backends.native import shared_loops
+from delian.core.compiler.backends.native.program import compile_native
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType
 
 SIZES = [(3, 17), (40, 17), (40, 300), (1, 2000), (2000, 1), (70, 64)]
 
@@ -36,7 +36,7 @@ def test_shared_loops_give_what_each_gives_by_itself(
     for rows, columns in SIZES:
         name = f"{rows}x{columns}"
         functions[name] = Function(name, layer(rows, columns), ("x", "n"), ("y", "t", "m", "s"))
-    monkeypatch.setattr(sharing, "LOOPS_MIN", 2)
+    monkeypatch.setattr(shared_loops, "LOOPS_MIN", 2)
     programs = compile_native(functions, toolchain)
     source = next(iter(programs.values())).report.library.with_suffix(".c").read_text("utf-8")
     assert source.count("#define loop_") > source.count("DL_LOOP void same_") > 0
@@ -54,7 +54,7 @@ def shared(*texts: str, first: int = 0) -> list[str]:
     """The functions of a file with these loops and many that are like nothing else."""
     loops = {text: f"loop_{i}" for i, text in enumerate(texts, first)}
     many = {f"(void) {{{i}}}": f"loop_x{i}" for i in range(60)}
-    made = sharing.shared_functions(loops | many)
+    made = shared_loops.shared_functions(loops | many)
     return [*made.loops, *made.macros]
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.backends import compile_function
-from delian.core.backends.native import pool
-from delian.core.backends.native.program import NativeProgram, compile_native
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.errors import DelianError
-from delian.core.ir import Builder, DType, Function, TensorType
+from delian.core.common.errors import DelianError
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.backends.native import thread_pool
+from delian.core.compiler.backends.native.program import NativeProgram, compile_native
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.ir import Builder, DType, Function, TensorType
 
 F32 = DType.F32
 THREADS = (2, 3, 5)
@@ -229,7 +229,7 @@ def test_a_number_of_threads_that_makes_no_sense_is_refused(
 ) -> None:
     monkeypatch.setenv("DELIAN_THREADS", said)
     with pytest.raises(DelianError):
-        pool.wanted()
+        thread_pool.wanted()
 
 
 def test_several_callers_at_once_get_what_one_gets() -> None:

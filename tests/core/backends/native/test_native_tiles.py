@@ -10,12 +10,12 @@ from typing import Any
 import delian as dl
 import numpy as np
 from delian import ops
-from delian.core.backends.native import tiles
-from delian.core.backends.native.artifact import Facts
-from delian.core.backends.native.assemble import assembled
-from delian.core.backends.native.program import NativeProgram, load_object
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.ir import Builder, DType, Function, TensorType
+from delian.core.compiler.backends.native.assemble import assembled
+from delian.core.compiler.backends.native.kernels import tiles
+from delian.core.compiler.backends.native.program import NativeProgram, load_object
+from delian.core.compiler.backends.native.toolchain.artifact import Facts
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.ir import Builder, DType, Function, TensorType
 
 #: images, their size, channels in and out, kernel, stride
 CONVOLUTIONS = (

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.native import tune as searching
-from delian.core.backends.native import tuning
-from delian.core.backends.native.program import compile_native
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.backends.native.tune import example_of, tune
-from delian.core.backends.native.tuning import Tuning
-from delian.core.ir import Array, Builder, DType, Function, TensorType
-from delian.core.passes.profiles import in_profile
-from delian.core.wire.ir_codec import content_hash
+from delian.core.compiler.backends.native.program import compile_native
+from delian.core.compiler.backends.native.toolchain import tune as searching
+from delian.core.compiler.backends.native.toolchain import tuning
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.backends.native.toolchain.tune import example_of, tune
+from delian.core.compiler.backends.native.toolchain.tuning import Tuning
+from delian.core.compiler.ir import Array, Builder, DType, Function, TensorType
+from delian.core.compiler.ir_codec import content_hash
+from delian.core.compiler.passes.number_profiles import in_profile
 
 K = 300  # more than the smallest panel
 

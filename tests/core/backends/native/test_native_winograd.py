@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends.native import winograd
-from delian.core.backends.native.emit import emit
-from delian.core.backends.native.program import NativeProgram, compile_native
-from delian.core.backends.native.tolerance import ACCUMULATED
-from delian.core.backends.native.toolchain import Toolchain
-from delian.core.backends.reference import run_block
-from delian.core.ir import Block, Builder, DType, Function, TensorType
+from delian.core.compiler.backends.native.emit import emit
+from delian.core.compiler.backends.native.kernels import winograd
+from delian.core.compiler.backends.native.program import NativeProgram, compile_native
+from delian.core.compiler.backends.native.tolerance import ACCUMULATED
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType
 
 Size = tuple[int, int]
 #: images, their size, channels in and out, the kernel's side, padding before and after.

@@ -6,8 +6,8 @@ import shutil
 from types import ModuleType
 
 import pytest
-from delian.core.backends.native import program
-from delian.core.backends.native.toolchain import Toolchain, find
+from delian.core.compiler.backends.native import program
+from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain, find
 
 #: Programs of each kind in an ordinary run, and how many files more in a slow one.
 USUAL = {"tensors": 24, "convolutions": 8, "models": 4}

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delian.core.backends import compile_function
-from delian.core.backends.native.tolerance import ACCUMULATED, ULPS
-from delian.core.ir import Builder, DType, Function, TensorType
-from delian.core.ops import PRIMITIVES
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.backends.native.tolerance import ACCUMULATED, ULPS
+from delian.core.compiler.ir import Builder, DType, Function, TensorType
+from delian.core.compiler.primitives import PRIMITIVES
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from delian.core.backends.torch.lower import primitives  # noqa: E402 - needs torch
+from delian.core.compiler.backends.torch.torch_lowering import primitives  # noqa: E402 - needs torch
 
 CUDA = pytest.param(
     "torch:cuda",

@@ -11,18 +11,27 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.backends import compile_function
-from delian.core.backends.reference import run_block
-from delian.core.errors import DelianError
-from delian.core.ir import Block, Builder, DType, Function, ListType, TensorType, Type, Value
-from delian.core.transforms.vmap import vmap
+from delian.core.common.errors import DelianError
+from delian.core.compiler.backends import compile_function
+from delian.core.compiler.backends.reference import run_block
+from delian.core.compiler.ir import (
+    Block,
+    Builder,
+    DType,
+    Function,
+    ListType,
+    TensorType,
+    Type,
+    Value,
+)
+from delian.core.compiler.transforms.vmap import vmap
 from hypothesis import HealthCheck, Phase, given, settings
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from delian.core.backends.torch.graphs import GraphedLoop  # noqa: E402 - these need torch
-from delian.core.backends.torch.options import Options  # noqa: E402
-from delian.core.backends.torch.program import TorchProgram, compile_torch  # noqa: E402
+from delian.core.compiler.backends.torch.torch_graphs import GraphedLoop  # noqa: E402 - these need torch
+from delian.core.compiler.backends.torch.torch_options import Options  # noqa: E402
+from delian.core.compiler.backends.torch.torch_program import TorchProgram, compile_torch  # noqa: E402
 
 F32, I64 = DType.F32, DType.I64
 INDEX, ROW = TensorType(I64), TensorType(F32, (5,))
@@ -271,6 +280,9 @@ def test_a_gpu_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_core_does_not_import_torch() -> None:
     import subprocess
 
-    code = "import sys, delian.core.api, delian.core.backends; print('torch' in sys.modules)"
+    code = (
+        "import sys, delian.core.compiler.api, delian.core.compiler.backends;"
+        " print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.core import random
-from delian.core.errors import DelianError
-from delian.core.learn.aggregate import chains, robust, stage_order
-from delian.core.learn.aggregate.chains import Chain, Round, read
-from delian.core.learn.aggregate.stage_order import ChainError
-from delian.core.nn import adam
-from delian.core.privacy import finishing, noising, ring
-from delian.core.privacy.clipping import AdaptiveClip
-from delian.core.privacy.ring import RingError
-from delian.core.streams import device_key
+from delian.core.common.errors import DelianError
+from delian.core.compiler import random
+from delian.core.learning.aggregate import chains, robust, stage_order
+from delian.core.learning.aggregate.chains import Chain, Round, read
+from delian.core.learning.aggregate.stage_order import ChainError
+from delian.core.learning.nn import adam
+from delian.core.privacy.mechanisms import noise_mechanism, post_processing, ring
+from delian.core.privacy.mechanisms.adaptive_clip import AdaptiveClip
+from delian.core.privacy.mechanisms.ring import RingError
+from delian.core.protocol.random_streams import device_key
 from delian.core.wire.operator_pb2 import AggregationRule
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,11 +71,11 @@ def by_the_tiers(chain, plan, seed=0):
         own = np.array(device_key(KEY, device), np.uint32)
         weight = np.float32(weights(chain).get(device, 1.0))
         vector = ring.encode(update, weight, random.split(own, 2)[1], plan.base)
-        vector = finishing.finished(vector, plan, KEY, own)
+        vector = post_processing.finished(vector, plan, KEY, own)
         if plan.noise:
-            noising.guard(vector, plan)
+            noise_mechanism.guard(vector, plan)
             if not plan.central:
-                noising.add(vector, plan, noise_keys()[device])
+                noise_mechanism.add(vector, plan, noise_keys()[device])
         vectors[device] = vector
     cohorts = a_round(chain).cohorts if "mask" in names else ()
     if "rule" in names:
@@ -87,7 +87,7 @@ def by_the_tiers(chain, plan, seed=0):
         return robust.combine(sums, plan, rule, hostile, [len(c) for c in cohorts])[0]
     total = np.sum(list(vectors.values()), axis=0, dtype=np.uint32)
     if plan.central:
-        noising.add(total, plan, noise_keys()[0])
+        noise_mechanism.add(total, plan, noise_keys()[0])
     return ring.decode(total, plan, KEY)[0]
 
 
@@ -249,14 +249,14 @@ def test_noise_hides_the_largest_change_that_one_device_can_make():
     """
     chain = read("clip(1) | rotate | quantise | random_k(0.5) | noise(4, 1e-5) | mask | mean")
     plan = plan_of(chain)
-    most = noising.sensitivity(plan)[0]
+    most = noise_mechanism.sensitivity(plan)[0]
     rng = np.random.default_rng(1)
     lengths = []
     for scale in (1e-3, 1.0, 1e6):
         update = (rng.normal(size=D) * scale).astype(np.float32)
         value = ring.encode(update, np.float32(1), random.key(3), plan.base)
-        vector = finishing.chosen(value, plan, KEY)
-        zeros = finishing.chosen(
+        vector = post_processing.chosen(value, plan, KEY)
+        zeros = post_processing.chosen(
             ring.encode(0 * update, np.float32(1), random.key(3), plan.base), plan, KEY
         )
         gap = (vector - zeros)[:-1].view(np.int32).astype(np.float64)

@@ -9,8 +9,8 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from delian.core.learn.aggregate import robust as r
-from delian.core.privacy import ring
+from delian.core.learning.aggregate import robust as r
+from delian.core.privacy.mechanisms import ring
 from delian.core.wire import operator_pb2
 
 N, F, D = 20, 4, 50

@@ -11,8 +11,8 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.backends import compile_function
-from delian.core.learn import (
+from delian.core.compiler.backends import compile_function
+from delian.core.learning import (
     Algorithm,
     Anil,
     Apfl,
@@ -35,8 +35,8 @@ from delian.core.learn import (
     SampleSet,
     Scaffold,
 )
-from delian.core.learn.sampling import LastBatch
-from delian.core.nn import Mlp, adagrad, sgd
+from delian.core.learning.nn import Mlp, adagrad, sgd
+from delian.core.learning.sampling import LastBatch
 
 FEATURES, OUTPUTS = 3, 2
 ROWS = (6, 3)

@@ -8,10 +8,10 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.backends import compile_function
-from delian.core.learn import Batch, Classification, Maml, MetaSgd, Samples, SampleSet
-from delian.core.learn.algorithms.metasgd import MetaSgdState
-from delian.core.nn import Mlp, sgd
+from delian.core.compiler.backends import compile_function
+from delian.core.learning import Batch, Classification, Maml, MetaSgd, Samples, SampleSet
+from delian.core.learning.algorithms.metasgd import MetaSgdState
+from delian.core.learning.nn import Mlp, sgd
 
 
 @dataclass(frozen=True)

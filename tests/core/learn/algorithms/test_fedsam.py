@@ -8,11 +8,11 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.backends import compile_function
-from delian.core.learn import Batch, Classification, FedAvg, FedSam, Samples, SampleSet
-from delian.core.nn import sgd
-from delian.simulations import scenario_file
-from delian.simulations.simulate import simulate
+from delian.core.compiler.backends import compile_function
+from delian.core.learning import Batch, Classification, FedAvg, FedSam, Samples, SampleSet
+from delian.core.learning.nn import sgd
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario import scenario_file
 
 START = (np.array([3.0], np.float32), np.array([1.0], np.float32))
 

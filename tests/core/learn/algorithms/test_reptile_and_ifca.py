@@ -10,9 +10,9 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.backends import compile_function
-from delian.core.learn import Ifca, Regression, Reptile, Samples, SampleSet
-from delian.core.nn import sgd
+from delian.core.compiler.backends import compile_function
+from delian.core.learning import Ifca, Regression, Reptile, Samples, SampleSet
+from delian.core.learning.nn import sgd
 
 FEATURES, CAPACITY = 3, 12
 ROWS = (12, 5, 7, 3, 9)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from delian import tree
-from delian.core.errors import ProgramError
-from delian.core.learn import Algorithm, Classification, ClientResult, FedAvg, Samples, SampleSet
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Mlp
+from delian.core.common.errors import ProgramError
+from delian.core.learning import Algorithm, Classification, ClientResult, FedAvg, Samples, SampleSet
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.nn import Mlp
 
 DATA = SampleSet(np.zeros((8, 3), np.float32), np.zeros(8, np.int32), np.array(6), np.array(2))
 

@@ -8,11 +8,11 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
-from delian.core import learn
-from delian.core.backends import compile_function
-from delian.core.learn import Algorithm, Classification, Samples, SampleSet
-from delian.core.learn.build.personal_steps import stepped
-from delian.core.nn import Mlp, sgd
+from delian.core import learning
+from delian.core.compiler.backends import compile_function
+from delian.core.learning import Algorithm, Classification, Samples, SampleSet
+from delian.core.learning.build.personal_steps import stepped
+from delian.core.learning.nn import Mlp, sgd
 
 RATE = 0.25
 
@@ -29,13 +29,13 @@ def data() -> SampleSet:
 
 
 ALGORITHMS: list[Algorithm] = [
-    learn.FedAvg(personal_learning_rate=RATE),
-    learn.Maml(personal_learning_rate=RATE),
-    learn.MetaSgd(inner_learning_rate=RATE),
-    learn.Ditto(personal_learning_rate=RATE),
-    learn.FedPer(personal_learning_rate=RATE),
-    learn.PFedMe(local=sgd(RATE)),
-    learn.ProtoNet(),
+    learning.FedAvg(personal_learning_rate=RATE),
+    learning.Maml(personal_learning_rate=RATE),
+    learning.MetaSgd(inner_learning_rate=RATE),
+    learning.Ditto(personal_learning_rate=RATE),
+    learning.FedPer(personal_learning_rate=RATE),
+    learning.PFedMe(local=sgd(RATE)),
+    learning.ProtoNet(),
 ]
 
 
@@ -55,7 +55,7 @@ def test_one_program_has_the_model_of_any_number_of_steps(algorithm: Algorithm) 
 
 
 def test_no_step_leaves_the_shared_model() -> None:
-    algorithm = learn.FedAvg()
+    algorithm = learning.FedAvg()
     model = algorithm.init(task(), dl.random.key(1))
     program = compile_function(stepped(task(), algorithm, data()), "reference")
     leaves: list[Any] = dl.tree.leaves(model)

@@ -8,16 +8,16 @@ import zipfile
 
 import numpy as np
 import pytest
-from delian.core import bundle as bundles
-from delian.core import random
-from delian.core.ir import DType, TensorType
-from delian.core.learn import Classification, FedAvg, Samples, SampleSet
-from delian.core.learn.aggregate import chains
-from delian.core.learn.build.bundle_builder import build
-from delian.core.nn import Mlp, sgd
-from delian.core.privacy import noising, ring
-from delian.core.privacy.noising import Promise
-from delian.core.runtime import Runtime
+from delian.core.compiler import random
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet
+from delian.core.learning import bundle as bundles
+from delian.core.learning.aggregate import chains
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.nn import Mlp, sgd
+from delian.core.learning.runtime import Runtime
+from delian.core.privacy.mechanisms import noise_mechanism, ring
+from delian.core.privacy.mechanisms.noise_mechanism import Promise
 
 KEY = random.key(5)
 PROMISE = Promise(epsilon=4.0, delta=1e-6, releases=10, survivors=6, corrupt=0.1)
@@ -56,7 +56,7 @@ def test_updates_of_a_run_with_noise_pass_the_device_s_own_check(rotated):
     for count in (1, 5, 40):
         update = runtime.client_update(made.weights, rows(count), KEY)
         assert update.vector.shape == (plan.length,)
-        noising.guard(update.vector, plan)
+        noise_mechanism.guard(update.vector, plan)
 
 
 def test_without_a_promise_there_is_no_noise_and_weights_count():
@@ -73,7 +73,7 @@ def test_the_noised_mean_of_real_updates_is_what_the_server_gets():
     for device in range(8):
         vector = runtime.client_update(made.weights, rows(device + 1), KEY).vector
         ring.add(exact, vector)
-        noising.add(vector, plan, bytes([device]) * 32)
+        noise_mechanism.add(vector, plan, bytes([device]) * 32)
         ring.add(noised, vector)
     truth, _ = ring.decode(exact, plan)
     mean, weight = ring.decode(noised, plan)

@@ -9,17 +9,17 @@ from types import SimpleNamespace
 
 import grpc
 import pytest
-from delian.core.identity.roles import Guard
-from delian.core.net.grpc_ending import Ending
-from delian.core.net.grpc_guard import claim
-from delian.core.net.grpc_link import GrpcUplink
-from delian.core.net.grpc_peer import CONNECT, PULL, PUSH
-from delian.core.net.grpc_server import GrpcHub
-from delian.core.net.loopback import INSECURE
-from delian.core.net.switch import Switch
-from delian.core.node.codec import envelope_bytes
-from delian.core.node.memory import MemoryBlobs
-from delian.core.ports import CLOUD, Node, Received, Tier
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.grpc.grpc_ending import Ending
+from delian.core.node.net.grpc.grpc_guard import claim
+from delian.core.node.net.grpc.grpc_link import GrpcUplink
+from delian.core.node.net.grpc.grpc_peer import CONNECT, PULL, PUSH
+from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.loopback import INSECURE
+from delian.core.node.net.switch import Switch
+from delian.core.node.storage.codec import envelope_bytes
+from delian.core.node.storage.memory_storage import MemoryBlobs
+from delian.core.protocol.ports import CLOUD, Node, Received, Tier
 from delian.core.wire.blob_pb2 import FetchBlob
 from delian.core.wire.link_pb2 import Envelope
 from delian.core.wire.round_pb2 import Upload

@@ -9,12 +9,12 @@ import os
 
 import grpc
 import pytest
-from delian.core.net.grpc_guard import claim
-from delian.core.net.grpc_server import VIOLATIONS_MAX
-from delian.core.net.limits import PART_BYTES, PART_BYTES_MAX, QUEUE_ENVELOPES_MAX
-from delian.core.net.transfer import part_bytes
-from delian.core.node.codec import envelope_bytes
-from delian.core.ports import CLOUD
+from delian.core.node.net.grpc.grpc_guard import claim
+from delian.core.node.net.grpc.grpc_server import VIOLATIONS_MAX
+from delian.core.node.net.message_limits import PART_BYTES, PART_BYTES_MAX, QUEUE_ENVELOPES_MAX
+from delian.core.node.net.transfer import part_bytes
+from delian.core.node.storage.codec import envelope_bytes
+from delian.core.protocol.ports import CLOUD
 from delian.core.wire.admission_pb2 import Accept, CheckIn, EdgeHello
 from delian.core.wire.blob_pb2 import Blob
 from delian.core.wire.link_pb2 import (
@@ -168,7 +168,7 @@ def test_who_breaks_the_rules_again_and_again_is_sent_away(net):
 def test_a_stream_that_says_nothing_is_ended(net, monkeypatch):
     async def story(stranger, hub, above):
         # Now that the good device has said its first.
-        monkeypatch.setattr("delian.core.net.grpc_server.FIRST_S", 0.05)
+        monkeypatch.setattr("delian.core.node.net.grpc.grpc_server.FIRST_S", 0.05)
         assert await code_of(stranger.mute()) is grpc.StatusCode.DEADLINE_EXCEEDED
         assert hub.faults.counts["silent stream"] == 1
 
@@ -176,9 +176,9 @@ def test_a_stream_that_says_nothing_is_ended(net, monkeypatch):
 
 
 def test_a_flood_of_messages_is_dropped_and_then_ended(net, monkeypatch):
-    monkeypatch.setattr("delian.core.net.grpc_peer.RATE_BURST", 20)
-    monkeypatch.setattr("delian.core.net.grpc_peer.RATE_PER_S", 0.001)
-    monkeypatch.setattr("delian.core.net.grpc_server.RATE_DROPPED_MAX", 10)
+    monkeypatch.setattr("delian.core.node.net.grpc.grpc_peer.RATE_BURST", 20)
+    monkeypatch.setattr("delian.core.node.net.grpc.grpc_peer.RATE_PER_S", 0.001)
+    monkeypatch.setattr("delian.core.node.net.grpc.grpc_server.RATE_DROPPED_MAX", 10)
 
     async def story(stranger, hub, above):
         call = await stranger.connect()
@@ -348,7 +348,7 @@ def test_transfers_need_a_stream_and_their_own_offer(net):
 
 
 def test_a_push_that_stops_is_ended_and_may_go_on(net, monkeypatch):
-    monkeypatch.setattr("delian.core.net.grpc_serving.PART_S", 1.0)
+    monkeypatch.setattr("delian.core.node.net.grpc.grpc_serving.PART_S", 1.0)
 
     async def story(stranger, hub, above):
         content = stranger.says(Upload(device=66, vector=os.urandom(100_000)))
@@ -441,7 +441,7 @@ def test_a_device_believes_its_home_no_more_than_that(net):
 
 
 def test_a_home_that_answers_nothing_is_left_for_a_while(net, monkeypatch):
-    monkeypatch.setattr("delian.core.net.grpc_line.DIAL_S", 0.1)
+    monkeypatch.setattr("delian.core.node.net.grpc.grpc_line.DIAL_S", 0.1)
 
     async def story():
         below = net.Station(net.device())

@@ -6,11 +6,11 @@ import asyncio
 import gc
 import threading
 
-from delian.core.identity.roles import Guard
-from delian.core.net.grpc_server import GrpcHub
-from delian.core.net.loopback import INSECURE
-from delian.core.net.switch import Switch
-from delian.core.ports import Tier
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.loopback import INSECURE
+from delian.core.node.net.switch import Switch
+from delian.core.protocol.ports import Tier
 
 
 def polling() -> set[threading.Thread]:

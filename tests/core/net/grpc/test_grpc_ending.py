@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
-from delian.core.net.grpc_ending import Ending
-from delian.core.net.grpc_peer import CALL_ENDED
+from delian.core.node.net.grpc.grpc_ending import Ending
+from delian.core.node.net.grpc.grpc_peer import CALL_ENDED
 
 WAIT_S = 120.0  # only so that nothing hangs
 

@@ -7,13 +7,13 @@ import functools
 from types import SimpleNamespace
 
 import pytest
-from delian.core.net.grpc_fetching import FETCHING_MAX, Fetching
-from delian.core.net.limits import INLINE_MAX, TRANSFER_IDLE_S, Faults
-from delian.core.net.switch import Switch
-from delian.core.net.transfer import Refused
-from delian.core.node.codec import node_of
-from delian.core.node.memory import MemoryBlobs
-from delian.core.ports import Node, Tier
+from delian.core.node.net.grpc.grpc_fetching import FETCHING_MAX, Fetching
+from delian.core.node.net.message_limits import INLINE_MAX, TRANSFER_IDLE_S, Faults
+from delian.core.node.net.switch import Switch
+from delian.core.node.net.transfer import Refused
+from delian.core.node.storage.codec import node_of
+from delian.core.node.storage.memory_storage import MemoryBlobs
+from delian.core.protocol.ports import Node, Tier
 from delian.core.wire.link_pb2 import TRANSFER_BLOB, Envelope, Offer, Want
 from delian.core.wire.round_pb2 import Upload
 

@@ -6,14 +6,14 @@ import asyncio
 import os
 
 import pytest
-from delian.core.errors import DelianError
-from delian.core.identity.roles import MESSAGES, Guard
-from delian.core.net.grpc_link import GrpcUplink
-from delian.core.net.grpc_server import GrpcHub
-from delian.core.net.loopback import INSECURE
-from delian.core.net.switch import Switch
-from delian.core.node.codec import MESSAGE_FIELDS
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.common.errors import DelianError
+from delian.core.node.identity.pki.roles import MESSAGES, Guard
+from delian.core.node.net.grpc.grpc_link import GrpcUplink
+from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.loopback import INSECURE
+from delian.core.node.net.switch import Switch
+from delian.core.node.storage.codec import MESSAGE_FIELDS
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire.admission_pb2 import Accept, CheckIn, EdgeHello
 from delian.core.wire.blob_pb2 import Blob, FetchBlob
 from delian.core.wire.round_pb2 import EdgeTask, Task, Upload, UploadAck
@@ -122,7 +122,7 @@ def test_a_message_may_be_sent_before_there_is_a_connection(net):
 
 
 def test_who_speaks_to_another_home_goes_there(net, monkeypatch):
-    monkeypatch.setattr("delian.core.net.grpc_line.LEAVE_S", 0.02)
+    monkeypatch.setattr("delian.core.node.net.grpc.grpc_line.LEAVE_S", 0.02)
     first, second = Node(Tier.EDGE, 1), Node(Tier.EDGE, 2)
 
     async def story():
@@ -147,7 +147,7 @@ def test_who_speaks_to_another_home_goes_there(net, monkeypatch):
 
 
 def test_a_home_that_comes_back_is_found_again(net, monkeypatch):
-    monkeypatch.setattr("delian.core.net.grpc_line.PAUSE_S", 0.02)
+    monkeypatch.setattr("delian.core.node.net.grpc.grpc_line.PAUSE_S", 0.02)
 
     async def story():
         above, below, told = net.Station(net.edge()), net.Station(net.device()), []
@@ -173,7 +173,7 @@ def test_a_home_that_comes_back_is_found_again(net, monkeypatch):
 
 
 def test_goodbye_says_when_to_come_back(net, monkeypatch):
-    monkeypatch.setattr("delian.core.net.grpc_line.PAUSE_S", 1000.0)
+    monkeypatch.setattr("delian.core.node.net.grpc.grpc_line.PAUSE_S", 1000.0)
 
     async def story():
         above, below, told = net.Station(net.edge()), net.Station(net.device()), []

@@ -7,7 +7,7 @@ import hashlib
 import os
 
 import pytest
-from delian.core.node.blobs import FolderBlobs
+from delian.core.node.storage.blobs import FolderBlobs
 from delian.core.wire.blob_pb2 import FetchBlob
 from delian.core.wire.round_pb2 import Upload
 
@@ -19,7 +19,7 @@ LOST_MAX = 10_500_000
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr("delian.core.net.grpc_line.PAUSE_S", 0.02)
+    monkeypatch.setattr("delian.core.node.net.grpc.grpc_line.PAUSE_S", 0.02)
 
 
 @pytest.mark.parametrize("cut_after", [1_000_000, 11_000_000, 19_000_000])

@@ -8,8 +8,9 @@ import time
 
 import grpc
 import pytest
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import (
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.authority.deny_list import FOR_GOOD, DenyList
+from delian.core.node.identity.pki.certificates import (
     Role,
     TlsMaterial,
     certificate_request,
@@ -19,13 +20,12 @@ from delian.core.identity.certificates import (
     new_key,
     server_credentials,
 )
-from delian.core.identity.deny_list import FOR_GOOD, DenyList
-from delian.core.identity.roles import Guard
-from delian.core.net.grpc_ending import Ending
-from delian.core.net.grpc_guard import claim
-from delian.core.net.grpc_link import GrpcUplink
-from delian.core.net.grpc_server import GrpcHub
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.grpc.grpc_ending import Ending
+from delian.core.node.net.grpc.grpc_guard import claim
+from delian.core.node.net.grpc.grpc_link import GrpcUplink
+from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import operator_pb2, operator_pb2_grpc
 from delian.core.wire.admission_pb2 import Accept, CheckIn
 from delian.core.wire.operator_pb2 import ListRequest, RunEvent, RunList, WatchRequest

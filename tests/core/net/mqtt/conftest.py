@@ -12,8 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.core.identity.authority import Authority, issue_to
-from delian.core.identity.certificates import (
+from delian.core.node.identity.authority.authority import Authority, issue_to
+from delian.core.node.identity.pki.certificates import (
     Role,
     TlsFiles,
     TlsMaterial,
@@ -21,11 +21,11 @@ from delian.core.identity.certificates import (
     key_pem,
     new_key,
 )
-from delian.core.net import broker as brokers
-from delian.core.net.mqtt_link import MqttHub, MqttIdentity, MqttUplink
-from delian.core.net.switch import Switch
-from delian.core.node.memory import MemoryBlobs
-from delian.core.ports import CLOUD, Node, Received, Tier
+from delian.core.node.net.mqtt import broker as brokers
+from delian.core.node.net.mqtt.mqtt_link import MqttHub, MqttIdentity, MqttUplink
+from delian.core.node.net.switch import Switch
+from delian.core.node.storage.memory_storage import MemoryBlobs
+from delian.core.protocol.ports import CLOUD, Node, Received, Tier
 
 WAIT_S = 120.0  # only so that nothing hangs
 UPDATE_BYTES_MAX = 16 * 2**20

@@ -7,11 +7,11 @@ import os
 from collections import Counter
 
 import pytest
-from delian.core.identity.roles import Guard
-from delian.core.net.grpc_link import GrpcUplink
-from delian.core.net.grpc_server import GrpcHub
-from delian.core.net.loopback import INSECURE
-from delian.core.ports import Node, Tier
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.grpc.grpc_link import GrpcUplink
+from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.loopback import INSECURE
+from delian.core.protocol.ports import Node, Tier
 from delian.core.wire import admission_pb2, blob_pb2, round_pb2
 
 DEVICE, EDGE = Node(Tier.DEVICE, 5), Node(Tier.EDGE, 3)

@@ -6,11 +6,11 @@ import asyncio
 import os
 
 import pytest
-from delian.core.net import mqtt_link, mqtt_peer, mqtt_transfers
-from delian.core.net.limits import Buckets
-from delian.core.net.seal import Credentials
-from delian.core.node.codec import envelope_bytes
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.node.net.message_limits import Buckets
+from delian.core.node.net.mqtt import mqtt_link, mqtt_peer, mqtt_transfers
+from delian.core.node.net.mqtt.seal import Credentials
+from delian.core.node.storage.codec import envelope_bytes
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import admission_pb2, blob_pb2, link_pb2, round_pb2
 
 CHECK_IN = admission_pb2.CheckIn(device=5, sequence=1)

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
-from delian.core.net import acl
-from delian.core.net.broker import (
+from delian.core.node.net.mqtt import broker_acl
+from delian.core.node.net.mqtt.broker import (
     Broker,
     BrokerError,
     BrokerSettings,
@@ -23,7 +23,7 @@ from delian.core.net.broker import (
     mosquitto_config,
     mosquitto_path,
 )
-from delian.core.ports import Node, Tier
+from delian.core.protocol.ports import Node, Tier
 from delian.core.wire import admission_pb2, round_pb2
 
 WAIT_S = 120  # only so that nothing hangs
@@ -125,9 +125,12 @@ def test_what_cannot_be_is_said_in_one_line_and_with_a_hint(tmp_path, mqtt):
 
 
 def test_the_access_lists_are_printed():
-    assert run("acl", "--federation", "farm", "--for", "emqx").stdout == acl.emqx("farm")
+    assert run("acl", "--federation", "farm", "--for", "emqx").stdout == broker_acl.emqx("farm")
     done = run("acl", "--federation", "farm", "--for", "mosquitto", "--edges", "2", "--json")
-    assert json.loads(done.stdout) == {"for": "mosquitto", "text": acl.mosquitto("farm", [1, 2])}
+    assert json.loads(done.stdout) == {
+        "for": "mosquitto",
+        "text": broker_acl.mosquitto("farm", [1, 2]),
+    }
 
 
 def test_a_broker_that_will_not_start_says_why(mqtt, farm, tmp_path):
@@ -135,7 +138,9 @@ def test_a_broker_that_will_not_start_says_why(mqtt, farm, tmp_path):
     good = farm.broker()
     (tmp_path / "key.pem").write_bytes(b"no key")
     bad = type(good)(tmp_path / "key.pem", good.certificate, good.authority)
-    settings = BrokerSettings(port=0, tls=bad, acl=acl.mosquitto("farm", []), kind="mosquitto")
+    settings = BrokerSettings(
+        port=0, tls=bad, acl=broker_acl.mosquitto("farm", []), kind="mosquitto"
+    )
 
     async def main():
         broker = Broker(settings)

@@ -7,14 +7,14 @@ import os
 
 import aiomqtt
 import pytest
-from delian.core.errors import DelianError
-from delian.core.identity.roles import MESSAGES
-from delian.core.net import mqtt_link
-from delian.core.net.mqtt_parts import PART_BYTES, WINDOW
-from delian.core.net.seal import Credentials
-from delian.core.net.topics import home, make, parse
-from delian.core.node.codec import MESSAGE_FIELDS
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.common.errors import DelianError
+from delian.core.node.identity.pki.roles import MESSAGES
+from delian.core.node.net.mqtt import mqtt_link
+from delian.core.node.net.mqtt.mqtt_parts import PART_BYTES, WINDOW
+from delian.core.node.net.mqtt.seal import Credentials
+from delian.core.node.net.mqtt.topics import home, make, parse
+from delian.core.node.storage.codec import MESSAGE_FIELDS
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import admission_pb2, blob_pb2, round_pb2
 
 TYPES = {field: kind for kind, field in MESSAGE_FIELDS.items()}
@@ -126,7 +126,7 @@ def test_an_upload_goes_on_after_the_connection_is_cut(mqtt, mosquitto):
 
 
 def test_a_download_goes_on_in_the_next_life_of_the_device(mqtt, mosquitto, tmp_path):
-    from delian.core.node.blobs import FolderBlobs
+    from delian.core.node.storage.blobs import FolderBlobs
 
     forever = asyncio.Event()
 
@@ -173,7 +173,7 @@ def test_a_download_goes_on_in_the_next_life_of_the_device(mqtt, mosquitto, tmp_
 
 
 def test_a_broker_that_is_killed_and_comes_back_loses_nobody(mqtt):
-    from delian.core.net.broker import BrokerSettings
+    from delian.core.node.net.mqtt.broker import BrokerSettings
 
     mqtt.need_mosquitto()
     broker = mqtt.RunningBroker(BrokerSettings(port=0, kind="mosquitto"))

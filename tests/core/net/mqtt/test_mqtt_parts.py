@@ -6,7 +6,7 @@ import os
 import random
 
 import pytest
-from delian.core.net.mqtt_parts import (
+from delian.core.node.net.mqtt.mqtt_parts import (
     PART_BYTES,
     PART_BYTES_MIN,
     WINDOW,
@@ -14,7 +14,7 @@ from delian.core.net.mqtt_parts import (
     Receiving,
     Sending,
 )
-from delian.core.ports import ProtocolError
+from delian.core.protocol.ports import ProtocolError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from delian.core.net import mqtt_parts
-from delian.core.net.mqtt_parts import PART_BYTES_MIN as PART
-from delian.core.net.mqtt_parts import REORDER, SLOW_S, Receiving, Sending
+from delian.core.node.net.mqtt import mqtt_parts
+from delian.core.node.net.mqtt.mqtt_parts import PART_BYTES_MIN as PART
+from delian.core.node.net.mqtt.mqtt_parts import REORDER, SLOW_S, Receiving, Sending
 
 Want = tuple[int, bytes]  # Want.offset, Want.have
 

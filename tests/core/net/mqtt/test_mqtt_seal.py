@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from delian.core.identity.certificates import Role
-from delian.core.net.seal import (
+from delian.core.node.identity.pki.certificates import Role
+from delian.core.node.net.mqtt.seal import (
     PRESENCE_BYTES_MAX,
     WINDOW,
     Credentials,
@@ -18,7 +18,7 @@ from delian.core.net.seal import (
     new_session,
     presence_in,
 )
-from delian.core.ports import Node, Tier
+from delian.core.protocol.ports import Node, Tier
 from delian.core.wire.mqtt_pb2 import PRESENCE_BIRTH, Presence, SignedPresence
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,15 +9,22 @@ import re
 
 import aiomqtt
 import pytest
-from delian.core.errors import DelianError
-from delian.core.identity.certificates import Role
-from delian.core.identity.contexts import client_context
-from delian.core.identity.deny_list import FOR_GOOD, DenyList
-from delian.core.identity.roles import TOPICS, Guard, may_publish, may_read
-from delian.core.net import acl
-from delian.core.net.broker import BrokerSettings
-from delian.core.net.topics import KINDS, UPPER_TIERS, Direction, Kind, Topic, filters_of_hub
-from delian.core.ports import CLOUD, Node, Tier
+from delian.core.common.errors import DelianError
+from delian.core.node.identity.authority.deny_list import FOR_GOOD, DenyList
+from delian.core.node.identity.pki.certificates import Role
+from delian.core.node.identity.pki.roles import TOPICS, Guard, may_publish, may_read
+from delian.core.node.identity.pki.tls_contexts import client_context
+from delian.core.node.net.mqtt import broker_acl
+from delian.core.node.net.mqtt.broker import BrokerSettings
+from delian.core.node.net.mqtt.topics import (
+    KINDS,
+    UPPER_TIERS,
+    Direction,
+    Kind,
+    Topic,
+    filters_of_hub,
+)
+from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import admission_pb2, round_pb2
 
 DEVICE, OTHER, EDGE = Node(Tier.DEVICE, 5), Node(Tier.DEVICE, 6), Node(Tier.EDGE, 3)
@@ -32,7 +39,7 @@ WAIT_S = 120.0  # only so that nothing hangs
 def secure(mqtt, farm):
     """mosquitto with certificates and the access list of the federation."""
     mqtt.need_mosquitto()
-    rules = acl.mosquitto("farm", range(1, 9))
+    rules = broker_acl.mosquitto("farm", range(1, 9))
     settings = BrokerSettings(port=0, tls=farm.broker(), acl=rules, kind="mosquitto")
     running = mqtt.RunningBroker(settings)
     yield running
@@ -214,7 +221,7 @@ def test_an_edge_that_poses_as_the_home_gets_no_keys(mqtt, secure, farm):
         files = farm.node(DEVICE)
         up = mqtt.uplink(device, {EDGE: secure.url}, lambda: files)
         async with mqtt.closing(up):
-            from delian.core.net.seal import Credentials
+            from delian.core.node.net.mqtt.seal import Credentials
 
             material = farm.material(Role.EDGE, 4)
             posing = Credentials("farm", EDGE, lambda: material).home(1)
@@ -283,7 +290,7 @@ def test_a_node_with_a_certificate_does_not_go_to_a_plain_broker(mqtt, farm):
 
 
 def test_mosquitto_s_list_has_the_table_s_rows_and_no_others():
-    text = acl.mosquitto("farm", [3])
+    text = broker_acl.mosquitto("farm", [3])
     patterns = [line for line in text.splitlines() if line.startswith("pattern")]
     assert len(patterns) == sum(rule.role is Role.DEVICE for rule in TOPICS)
     assert all("device/%u" in line or "up/home" in line for line in patterns)
@@ -293,7 +300,7 @@ def test_mosquitto_s_list_has_the_table_s_rows_and_no_others():
 
 
 def test_emqx_s_list_has_the_table_s_rows_and_denies_the_rest():
-    lines = acl.emqx("farm").splitlines()
+    lines = broker_acl.emqx("farm").splitlines()
     nodes = [rule for rule in TOPICS if rule.role is not Role.OPERATOR]
     assert len([line for line in lines if line.startswith("{allow")]) == len(nodes)
     assert lines[-1] == "{deny, all}."
@@ -307,6 +314,6 @@ def test_emqx_s_list_has_the_table_s_rows_and_denies_the_rest():
 
 @pytest.mark.parametrize("name", ["", "Farm", "a/b", "farm\npattern readwrite #", "+"])
 def test_a_federation_s_name_cannot_smuggle_in_rules(name):
-    for make in (lambda: acl.mosquitto(name, [1]), lambda: acl.emqx(name)):
+    for make in (lambda: broker_acl.mosquitto(name, [1]), lambda: broker_acl.emqx(name)):
         with pytest.raises(DelianError):
             make()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from delian.core.net.topics import (
+from delian.core.node.net.mqtt.topics import (
     KINDS,
     UPPER_TIERS,
     Direction,
@@ -21,7 +21,7 @@ from delian.core.net.topics import (
     node_named,
     parse,
 )
-from delian.core.ports import CLOUD, Node, ProtocolError, Tier
+from delian.core.protocol.ports import CLOUD, Node, ProtocolError, Tier
 from hypothesis import given
 from hypothesis import strategies as st
 

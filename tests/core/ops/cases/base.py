@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from delian.core.ir import Array, Block, Builder, TensorType, Value
+from delian.core.compiler.ir import Array, Block, Builder, TensorType, Value
 
 FLOATS = (np.float64, np.float32)
 INTS = (np.int64, np.int32, np.uint32, np.uint8)

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from delian.core.ir import Array, DType
+from delian.core.compiler.ir import Array, DType
 
 from .base import FLOATS, INTS, Case, Oracle, extremes, grid, numbers, wrapped
 

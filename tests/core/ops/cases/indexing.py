@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from delian.core.ir import Array
+from delian.core.compiler.ir import Array
 
 from .base import Case, numbers, rng
 

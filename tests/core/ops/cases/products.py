@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from delian.core.ir import Array
+from delian.core.compiler.ir import Array
 
 from .base import INTS, Case, numbers, wrapped
 

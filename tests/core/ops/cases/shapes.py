@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from delian.core.ir import Array, DType
+from delian.core.compiler.ir import Array, DType
 
 from .base import FLOATS, INTS, Case, Oracle, numbers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from delian.core.ir import Builder, DType, ListType, TensorType, Value
+from delian.core.compiler.ir import Builder, DType, ListType, TensorType, Value
 
 from .base import Case, numbers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from delian.core.ir import Array
+from delian.core.compiler.ir import Array
 
 from .base import Case, numbers
 

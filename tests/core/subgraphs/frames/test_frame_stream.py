@@ -6,9 +6,9 @@ import asyncio
 from collections import deque
 
 import pytest
-from delian.core.subgraphs.frames import stream as streams
-from delian.core.subgraphs.frames.stream import FrameStream, StreamError, Whole
-from delian.core.subgraphs.limits import (
+from delian.core.placement.subgraphs.frames import stream as streams
+from delian.core.placement.subgraphs.frames.stream import FrameStream, StreamError, Whole
+from delian.core.placement.subgraphs.request_limits import (
     CHUNK_BYTES_MAX,
     CONTROL_MAX,
     MESSAGE_BYTES_MAX,

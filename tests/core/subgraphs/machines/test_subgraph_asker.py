@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from delian.core.ports import MS, SECOND, Record, SetTimer, TimerFired
-from delian.core.subgraphs.machines.asker import Asker, AskerSettings
-from delian.core.subgraphs.machines.choice import ChoiceSettings
-from delian.core.subgraphs.machines.desk import Local
-from delian.core.subgraphs.machines.ports import (
+from delian.core.placement.subgraphs.machines.asker import Asker, AskerSettings
+from delian.core.placement.subgraphs.machines.cut_choice import ChoiceSettings
+from delian.core.placement.subgraphs.machines.part_ports import (
     Answer,
     CancelRequest,
     CancelRun,
@@ -34,6 +32,8 @@ from delian.core.subgraphs.machines.ports import (
     UpperGone,
     Work,
 )
+from delian.core.placement.subgraphs.machines.request_table import Local
+from delian.core.protocol.ports import MS, SECOND, Record, SetTimer, TimerFired
 
 CUT = b"c" * 32
 # 10 ms here, 100 kB up (100 ms), 5 ms above; alone the device takes 400 ms.

@@ -7,11 +7,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from delian.core.ports import MS, SECOND
-from delian.core.subgraphs.machines.choice import ChoiceSettings, Chooser, off_plan, predicted_s
-from delian.core.subgraphs.machines.drift import HALF_ABOVE_NS, OVERHEAD_ABOVE_S, Drift
-from delian.core.subgraphs.machines.link import Estimator
-from delian.core.subgraphs.machines.ports import Course, Leg, Link, Taken
+from delian.core.placement.subgraphs.machines.cut_choice import (
+    ChoiceSettings,
+    Chooser,
+    off_plan,
+    predicted_s,
+)
+from delian.core.placement.subgraphs.machines.link_estimate import Estimator
+from delian.core.placement.subgraphs.machines.part_ports import Course, Leg, Link, Taken
+from delian.core.placement.subgraphs.machines.time_model import (
+    HALF_ABOVE_NS,
+    OVERHEAD_ABOVE_S,
+    Drift,
+)
+from delian.core.protocol.ports import MS, SECOND
 from hypothesis import given
 from hypothesis import strategies as st
 

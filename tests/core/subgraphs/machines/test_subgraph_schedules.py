@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from delian.core.ports import MS, SECOND, SetTimer, TimerFired
-from delian.core.subgraphs.machines.asker import Asker, AskerSettings
-from delian.core.subgraphs.machines.desk import Local
-from delian.core.subgraphs.machines.ports import (
+from delian.core.placement.subgraphs.machines.asker import Asker, AskerSettings
+from delian.core.placement.subgraphs.machines.part_ports import (
     Answer,
     CancelRequest,
     Course,
@@ -38,7 +36,9 @@ from delian.core.subgraphs.machines.ports import (
     UpperBack,
     UpperGone,
 )
-from delian.core.subgraphs.machines.server import Server, ServerSettings
+from delian.core.placement.subgraphs.machines.part_server import Server, ServerSettings
+from delian.core.placement.subgraphs.machines.request_table import Local
+from delian.core.protocol.ports import MS, SECOND, SetTimer, TimerFired
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from delian.core.ports import MS, SECOND, SetTimer, TimerFired
-from delian.core.subgraphs.machines.ports import (
+from delian.core.placement.subgraphs.machines.part_ports import (
     CancelRequest,
     Course,
     CutClosed,
@@ -37,7 +36,12 @@ from delian.core.subgraphs.machines.ports import (
     UpperGone,
     Work,
 )
-from delian.core.subgraphs.machines.server import ANSWERED_MAX, Server, ServerSettings
+from delian.core.placement.subgraphs.machines.part_server import (
+    ANSWERED_MAX,
+    Server,
+    ServerSettings,
+)
+from delian.core.protocol.ports import MS, SECOND, SetTimer, TimerFired
 
 CUT, OTHER = b"c" * 32, b"o" * 32
 HERE = Course(CUT, 0, None, (0.010,), (), 0.0)

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from delian.cloud import buffered, rounds, staleness
-from delian.cloud.buffered import BufferedMachine
-from delian.cloud.roster import Roster
-from delian.cloud.rounds import RoundsMachine
-from delian.cloud.state import Attempt, Phase
-from delian.core.ports import Started
+from delian.cloud.protocol import buffered, rounds, staleness
+from delian.cloud.protocol.buffered import BufferedMachine
+from delian.cloud.protocol.coordinator_state import Attempt, Phase
+from delian.cloud.protocol.roster import Roster
+from delian.cloud.protocol.rounds import RoundsMachine
+from delian.core.protocol.ports import Started
 
 from .planting import Patch, mutant
 

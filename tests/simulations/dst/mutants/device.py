@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from delian.core.ports import ProgramFinished, SetTimer
-from delian.device.machine import DeviceMachine
-from delian.device.machine import Trigger as DeviceTrigger
+from delian.core.protocol.ports import ProgramFinished, SetTimer
+from delian.device.protocol.machine import DeviceMachine
+from delian.device.protocol.machine import Trigger as DeviceTrigger
 
 from .planting import Patch, mutant
 

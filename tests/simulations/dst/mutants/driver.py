@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from delian.cloud.machine import Coordinator
-from delian.core.node.batches import Append, Batches, CarryOut
-from delian.core.node.memory import MemoryDisk
-from delian.core.node.timers import Timers
-from delian.simulations.dst.host import Host
+from delian.cloud.protocol.machine import Coordinator
+from delian.core.node.driver.batches import Append, Batches, CarryOut
+from delian.core.node.driver.timers import Timers
+from delian.core.node.storage.memory_storage import MemoryDisk
+from delian.simulations.dst.simulated_node import Host
 
 from .planting import Patch, mutant
 

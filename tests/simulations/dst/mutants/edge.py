@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from delian.core.wire.round_pb2 import COUNTED, Failure
-from delian.edge import collection
-from delian.edge import machine as edge
-from delian.edge.collection import Collection
-from delian.edge.machine import EdgeMachine
+from delian.edge.protocol import collection
+from delian.edge.protocol import machine as edge
+from delian.edge.protocol.collection import Collection
+from delian.edge.protocol.machine import EdgeMachine
 
 from .planting import Patch, mutant
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from delian.cloud import helpers, staleness
-from delian.cloud.rounds import RoundsMachine
-from delian.cloud.run import RunMachine
-from delian.core.secagg import client, helper, kdf, server
-from delian.core.secagg.client import ClientSession
-from delian.core.secagg.client import Phase as ClientPhase
-from delian.core.secagg.server import ServerSession
+from delian.cloud.protocol import helpers, staleness
+from delian.cloud.protocol.rounds import RoundsMachine
+from delian.cloud.protocol.run import RunMachine
+from delian.core.privacy.secagg import client, helper, kdf, server
+from delian.core.privacy.secagg.client import ClientSession
+from delian.core.privacy.secagg.client import Phase as ClientPhase
+from delian.core.privacy.secagg.server import ServerSession
 from delian.core.wire.secure_pb2 import Survivors
-from delian.device.secure import SessionMachine
+from delian.device.protocol.secure_session import SessionMachine
 
 from .planting import Patch, mutant
 

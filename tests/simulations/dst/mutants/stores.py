@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from delian.cloud.store import journal as database_journal
-from delian.core.node import segments
-from delian.core.node.batches import Append
-from delian.core.node.blobs import FolderBlobs
-from delian.core.node.driver import Driver
-from delian.core.node.effects import Effects
-from delian.core.node.timers import Timers
+from delian.cloud.store import database_journal as database_journal
+from delian.core.node.driver.batches import Append
+from delian.core.node.driver.driver import Driver
+from delian.core.node.driver.effects import Effects
+from delian.core.node.driver.timers import Timers
+from delian.core.node.storage import segments
+from delian.core.node.storage.blobs import FolderBlobs
 
 from .planting import Patch
 

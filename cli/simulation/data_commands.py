@@ -1,0 +1,57 @@
+"""`delian data`: look at a scenario's data before anything is trained on it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..output import echo
+
+app = typer.Typer(help="Look at a scenario's data.", no_args_is_help=True)
+
+
+@app.callback()
+def data() -> None:
+    """Look at a scenario's data."""
+
+
+@app.command("show")
+def show(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="A file or a bundled name.")
+    ] = "digits",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key; may be repeated."),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--data", metavar="FILE", help="Stands in for the data file.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="PAGE", help="Also write a page with a plot.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what lies on which device: how much, which labels, how far devices differ.
+
+    The same seed deals the same examples as `delian simulate` does.
+    """
+    from ...simulations.report import data_page
+    from ...simulations.report.report import write_whole
+    from ...simulations.scenario.datasets import load_data, with_data
+    from ...simulations.scenario.scenario_file import load, override
+
+    chosen = override(with_data(load(scenario), file), settings or [])
+    known = data_page.facts(load_data(chosen, file))
+    if out is not None:
+        write_whole(out, data_page.page(known, chosen.name))
+    if as_json:
+        echo(json.dumps(known))
+        return
+    for what, said in data_page.lines(known):
+        echo(f"{what:<12} {said}")
+    if out is not None:
+        echo(f"\npage  {out}")

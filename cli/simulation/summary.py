@@ -1,0 +1,86 @@
+"""The few lines that end `delian simulate`: what came out, and where the report is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...simulations.report import own_metrics
+from ...simulations.report.measures import Measure, measure_of
+from ...simulations.report.svg import duration, size
+
+Report = Mapping[str, Any]
+#: Room for the name of a row.
+NAME = 19
+
+
+def summary_text(report: Report, page: Path) -> str:
+    """A short table for the terminal, then the page's path."""
+    lines = [""]
+    for run in [report, report["compare"]] if "compare" in report else [report]:
+        lines += [*_run(run), ""]
+    lines.append(f"report  {page}")
+    return "\n".join(lines)
+
+
+def _run(report: Report) -> list[str]:
+    summary, host = report["summary"], report["host"]
+    head = f"{report['scenario']['name']}, {summary['algorithm']}: {summary['rounds']} rounds"
+    if host.get("total_seconds"):
+        head += f" in {duration(host['total_seconds'])}"
+    if host.get("updates_per_second"):
+        head += f", {host['updates_per_second']:,.0f} updates a second"
+    if summary["stopped_by"]:
+        verb = "gave up" if summary["stopped_by"] == "failure" else "stopped"
+        head += f" ({verb} before round {report['scenario']['rounds']})"
+    elif summary["why"]:
+        head += f" (ended early: {summary['why']})"
+    lines = [head]
+    if report["data"].get("left_out"):
+        lines.append(f"  {report['data']['left_out_text']}")
+    if not summary["evaluated"]:
+        return [*lines, "  nothing was evaluated"]
+    measure = measure_of(report["scenario"])
+    lines.append(f"  {measure.name:<{NAME}}{'shared':>9}{'personal':>10}{'gain':>8}")
+    groups = [("all devices", summary), ("never trained", summary["held_out"])]
+    for name, group in groups:
+        if group and group["evaluated"]:
+            pair = group["global_accuracy"], group["personalised_accuracy"]
+            lines.append(_row(name, *pair, measure))
+    worst = (summary["worst_decile_global"], summary["worst_decile_personalised"])
+    lines.append(_row("worst tenth", *worst, measure))
+    if unused := summary.get("unused_shared_model"):
+        lines.append(f"  shared: {unused}, which no device uses")
+    verb = "does" if summary["harmed"] == 1 else "do"
+    lines.append(
+        f"  {summary['harmed']} of {summary['evaluated']} devices {verb} worse with their own model"
+    )
+    lines += _asked(summary, measure)
+    for name, shared, own in own_metrics.lines(report["rounds"]):
+        lines.append(f"  {name}: {shared} with the shared model, {own} with their own")
+    if summary["refused"]:
+        lines.append(f"  {summary['refused']} updates were refused: they were not finite")
+    return lines
+
+
+def _asked(summary: Report, measure: Measure) -> list[str]:
+    """What only some scenarios ask for: local steps, and when a target was reached."""
+    lines = []
+    if adapted := summary.get("adaptation"):
+        pairs = zip(adapted["steps"], adapted["query"], strict=True)
+        told = ", ".join(f"{measure.show(value)} after {count}" for count, value in pairs)
+        lines.append(f"  by local steps: {told}")
+    if target := summary.get("target"):
+        told = f"not reached in {summary['rounds']} rounds"
+        if target["round"] is not None:
+            sent = size(target["bytes_up"])
+            told = f"reached after {target['round']} rounds, {sent} sent by devices"
+        lines.append(f"  {measure.show(target['target'])}: {told}")
+    return lines
+
+
+def _row(name: str, before: float, after: float, measure: Measure) -> str:
+    gain = measure.gain(before, after)
+    told = f"{gain:+.3g}" if measure.error else f"{100 * gain:+.1f}"
+    return f"  {name:<{NAME}}{measure.show(before):>9}{measure.show(after):>10}{told:>8}"

@@ -1,0 +1,124 @@
+"""Which sums of edges a run takes, and whom it believes no more.
+
+A sum that its edge cannot have made honestly is refused, and the attempt goes on without it. There
+are three kinds:
+
+- It does not fit: it is of devices that the edge was not given, or of one twice, its counts do not
+  agree, or its elements are none of the ring. No device can make an honest edge send one, for an
+  edge looks at what it adds up. After `REFUSALS_MAX` in a row the edge is set aside.
+- It would fit, but has the update of a device in it that has no part in the attempt's session, and
+  whose masks nobody can take out. The device may have uploaded out of turn, and the edge cannot
+  know; so it is the device that is doubted, and the edge has lost one attempt's sum. But nobody
+  signs a sum for its devices, nor that they are at an edge: one may name devices of others as
+  ready, and make such sums up. So a device is doubted at the edge that sent the sum, and barred
+  wherever it is when that has come from two.
+- It would fit, and came before anybody could mask: its devices have uploaded out of turn, all that
+  its edge was given. It is lost, as if they had dropped out, and nobody is barred or set aside: a
+  coordinator that was restored may have forgotten how far a session was.
+
+Whoever is barred, doubted or set aside is not selected again in this run where there are enough
+others. A sum that fits puts an edge back. That its numbers are right no coordinator can see of an
+edge: of a masked one nothing, and of others only that the mean is none that honest devices make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ...core.protocol.ports import Content, Received
+from ...core.wire.round_pb2 import EdgeSum
+from .coordinator_state import Attempt
+
+if TYPE_CHECKING:
+    from .run import RunMachine
+
+#: Devices that one run keeps out, and that it doubts: those that spoilt a sum last. Each sum has
+#: cost an edge's part of an attempt, and whoever is forgotten is known again by the next one.
+BARRED_MAX = 1_000
+#: Sums in a row that no honest edge makes: then the edge is set aside. A single one may be the end
+#: of something that its operator has mended since.
+REFUSALS_MAX = 3
+
+
+class Sums:
+    """The sums of one run's attempts."""
+
+    def __init__(self, machine: RunMachine) -> None:
+        self._machine = machine
+
+    def is_good(self, attempt: Attempt, message: EdgeSum) -> bool:
+        """Whether a sum is what its edge may send, and can be opened."""
+        if not self._fits(attempt, message) or self._is_early(attempt, message):
+            return False
+        return not self._machine.sessions.strangers(attempt, message.devices)
+
+    def add(self, attempt: Attempt, message: EdgeSum) -> None:
+        """Takes in a sum that is good."""
+        machine = self._machine
+        attempt.add(message, self.content(message), machine._ring(attempt))
+        machine.state.refused.pop(message.edge, None)
+        machine.ack(message)
+
+    def refuse(self, attempt: Attempt, message: EdgeSum) -> None:
+        """Goes on without a sum that is not good."""
+        machine, edge = self._machine, message.edge
+        strangers, early = [], False
+        if self._fits(attempt, message):
+            strangers = machine.sessions.strangers(attempt, message.devices)
+            early = self._is_early(attempt, message)
+        machine.record("refused_sum", edge=edge, strangers=strangers)
+        self.doubt(strangers, edge)
+        if not strangers and not early:
+            refused = machine.state.refused
+            refused[edge] = refused.get(edge, 0) + 1
+            if refused[edge] == REFUSALS_MAX:
+                machine.record("edge_set_aside", run=machine.plan.run, edge=edge)
+        attempt.lose(edge)
+        machine.ack(message)
+
+    def doubt(self, devices: list[int], edge: int) -> None:
+        """These spoilt a sum as this edge says, and are not selected there any more; nor anywhere,
+        if another edge has said so before.
+        """
+        state = self._machine.state
+        self.bar([d for d in devices if state.doubted.get(d, edge) != edge])
+        for device in devices:
+            state.doubted.pop(device, None)
+            state.doubted[device] = edge
+        while len(state.doubted) > BARRED_MAX:
+            del state.doubted[next(iter(state.doubted))]
+
+    def bar(self, devices: list[int]) -> None:
+        """These have spoilt a sum, and are selected no more where there are others."""
+        machine, state = self._machine, self._machine.state
+        if devices:
+            machine.record("barred", run=machine.plan.run, devices=devices)
+            newest = dict.fromkeys(sorted(devices))
+            others = [d for d in state.barred if d not in newest]
+            state.barred = [*others, *newest][-BARRED_MAX:]
+
+    def believed(self, ready: Mapping[int, int]) -> list[int]:
+        """Of devices by their edges, those that may be selected, in increasing order."""
+        state = self._machine.state
+        barred, doubted = set(state.barred), state.doubted
+        aside = {edge for edge, sums in state.refused.items() if sums >= REFUSALS_MAX}
+        return sorted(
+            d
+            for d, edge in ready.items()
+            if d not in barred and doubted.get(d) != edge and edge not in aside
+        )
+
+    def _fits(self, attempt: Attempt, message: EdgeSum) -> bool:
+        ring = self._machine._ring(attempt)
+        return attempt.fits(message, self.content(message), ring)
+
+    def _is_early(self, attempt: Attempt, message: EdgeSum) -> bool:
+        """Whether updates are in a sum that nobody can have masked yet."""
+        return len(message.devices) > 0 and self._machine.sessions.is_early(attempt)
+
+    def content(self, message: EdgeSum) -> Content:
+        """What the EdgeSum at hand brings, in itself or beside it."""
+        event = self._machine._event
+        beside = event.vector if isinstance(event, Received) else None
+        return message.sum if beside is None else beside

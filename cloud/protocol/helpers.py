@@ -1,0 +1,292 @@
+"""Helpers of a buffered run: what the coordinator shows them, and what is left of a sum after it.
+
+A run whose plan names helpers has no sessions: devices mask and seal in one go, waves give parts of
+their sums as in a run without masks, and sums stay masked until they are to make a model. Then what
+is here is put into batches, each helper is shown the seeds of a batch, and the sum of their masks
+comes off. `core.privacy.secagg.helper` has what an honest helper refuses; so
+
+- a batch is of `cohort_min` different devices at least, and no device's update is in two;
+- where the coordinator has a certificate log, a batch is shown with the proof that the log has its
+  devices' certificates, when it has them all: a helper whose federation requires the log wants it;
+- a batch that was shown once is shown again as it was, also after a restart, until all its helpers
+  have answered; with a refusal, or none of them for as long as a round takes, its updates are lost.
+
+FedBuff weighs updates of one age alike, so a batch is best of one model's. Too few of one go with
+those of the next older model, and the batch counts as its updates do on average:
+
+    s  =  1/n * sum over i of s(tau_i)
+
+the only thing in which such a run differs from one whose updates are not masked. (Weights in the
+ring, a_v times each wave's sum, would be exact; but then the parity of an odd one's update among
+even ones could be read off.)
+
+The helpers' keys are those that the edges publish with their hellos; devices judge them. A wave
+keeps those that its devices sealed to, and what was sealed to a key that is not the edge's any more
+is as good as too old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ...core.privacy.mechanisms import ring
+from ...core.privacy.secagg.helper import BATCH_MAX, are_seeds, leaves_of
+from ...core.privacy.secagg.logged import INDEX_BYTES, prove
+from ...core.privacy.secagg.secure_errors import SecureError
+from ...core.protocol.ports import Node, Tier, Vector
+from ...core.wire.helper_pb2 import (
+    HELP_GIVEN,
+    MALFORMED,
+    HelpPart,
+    HelpRefusal,
+    HelpRequest,
+    HelpSum,
+)
+from ...core.wire.round_pb2 import EdgeSum, Task
+from ...core.wire.secure_pb2 import HelperKey, MaskSeeds
+from . import staleness
+from .coordinator_state import Attempt, Batch
+from .waves import WaveMachine
+
+#: The name of the timer that asks helpers again.
+TIMER = "help"
+
+
+class HelpedMachine(WaveMachine):
+    """What `BufferedMachine` does where helpers unmask."""
+
+    # ------------------------------------------------ who helps
+
+    @property
+    def helped(self) -> bool:
+        """Whether helpers unmask the run's updates."""
+        return self.plan.secure is not None and len(self.plan.secure.helpers) > 0
+
+    def _helpers(self, evaluates: bool) -> list[HelperKey]:
+        """An evaluation waits for all its devices anyway: it has a session."""
+        return self._published() if self.helped and not evaluates else []
+
+    def _published(self) -> list[HelperKey]:
+        """The helpers' keys, in the plan's order: of those that have published one."""
+        assert self.plan.secure is not None
+        views = (self.roster.edges.get(card.edge) for card in self.plan.secure.helpers)
+        return [view.helper for view in views if view is not None and view.helper is not None]
+
+    def missing_helper(self) -> str:
+        """Why no wave can begin, or nothing."""
+        if not self.helped:
+            return ""
+        assert self.plan.secure is not None
+        known = {card.edge for card in self._published()}
+        for card in self.plan.secure.helpers:
+            if card.edge not in known:
+                return f"edge {card.edge} has not said that it helps"
+        return ""
+
+    def _is_outdated(self, wave: Attempt) -> bool:
+        """Whether nobody could open what its devices have sealed."""
+        newest = {card.edge: card.key for card in self._published()} if wave.helpers else {}
+        return any(newest.get(card.edge, card.key) != card.key for card in wave.helpers)
+
+    def _has_seeds(self, wave: Attempt, message: EdgeSum) -> bool:
+        """Whether the seeds are there of whoever is in a sum, and nobody else's."""
+        if not wave.helpers:
+            return not message.seeds
+        return [one.device for one in message.seeds] == list(message.devices) and all(
+            are_seeds(one, len(wave.helpers)) for one in message.seeds
+        )
+
+    def starve(self, subject: object) -> None:
+        why = self.missing_helper()
+        if not why:
+            super().starve(subject)
+            return
+        self._patience()
+        self.fall_short(why)
+
+    # ------------------------------------------------ asking
+
+    def _groups(self, waves: Iterable[Attempt]) -> list[list[Attempt]]:
+        room = min(self.plan.ring.clients_max, BATCH_MAX)
+        return grouped(waves, self.plan.cohort_min, room)
+
+    def _batch(self, pieces: Sequence[Attempt]) -> Batch:
+        """What is to be unmasked together, and what each helper is shown of it."""
+        state = self.state
+        state.batches += 1
+        total = np.zeros(self.plan.ring.length, np.uint32)
+        ages: list[float] = []
+        for piece in pieces:
+            assert piece.total is not None
+            ring.add(total, piece.total)
+            ages += [staleness.staleness_weight(state.round - piece.round)] * len(piece.unused)
+        cards = pieces[0].helpers
+        requests = {
+            card.edge: HelpRequest(
+                run=self.name_of(pieces[0]),
+                batch=state.batches,
+                parts=[self._part(piece, place) for piece in pieces],
+            )
+            for place, card in enumerate(cards)
+        }
+        return Batch(state.batches, len(pieces), sum(ages) / len(ages), total, requests)
+
+    def _part(self, piece: Attempt, place: int) -> HelpPart:
+        said = Task()
+        said.CopyFrom(self.task_of(piece))
+        for name in ("certificate", "signature"):  # what the seals depend on is all else
+            said.ClearField(name)
+        devices = [
+            MaskSeeds(device=one.device, certificate=one.certificate, seeds=[one.seeds[place]])
+            for one in sorted(piece.seeds, key=lambda one: one.device)
+        ]
+        return HelpPart(task=said, devices=devices)
+
+    def _ask_helpers(self) -> None:
+        """Begins to have the batches unmasked."""
+        self.state.help_ends_ns = self.now + self.plan.round_ns
+        self.state.help_tries = 0
+        self.ask_helpers(None)
+
+    def ask_helpers(self, _: object) -> None:
+        state = self.state
+        for batch in state.opening:
+            for edge, request in batch.requests.items():
+                self._show(edge, request)
+        state.help_tries += 1
+        size = self.plan.ring.wire_bytes * len(state.opening)
+        pause = self.backoff.pause(state.help_tries, size)
+        self.set_timer(TIMER, min(self.now + pause, max(self.now, state.help_ends_ns)))
+
+    def _show(self, edge: int, request: HelpRequest) -> None:
+        """Shows a helper a batch, unless it cannot be proved yet: then when the helpers are asked
+        again, by a newer head.
+        """
+        log = self.log
+        if log is not None:
+            leaves = [leaf for _, leaf in self._leaves(request)]
+            places = [at for leaf in leaves if (at := log.place(leaf)) is not None]
+            if len(places) < len(leaves):
+                return
+            packed = b"".join(at.to_bytes(INDEX_BYTES, "little") for at in places)
+            known = self.state.help_logs.get(edge, 0)
+            try:
+                proof = prove(log.copy.tree(), log.head, known, packed, range(len(places)))
+            except SecureError:
+                return  # the helper knows a newer head than this one
+            plain, request = request, HelpRequest()
+            request.CopyFrom(plain)
+            request.log.CopyFrom(proof)
+        self.send(Node(Tier.EDGE, edge), request)
+
+    def _leaves(self, request: HelpRequest) -> list[tuple[int, bytes]]:
+        """Device and leaf of each certificate of a batch."""
+        assert self.identity is not None
+        return leaves_of(request, self.identity)
+
+    def prove_again(self, message: HelpSum) -> None:
+        """Shows a batch again, with a proof from the head that the helper has."""
+        batch = self._batch_of(message)
+        assert batch is not None
+        self.state.help_logs[message.edge] = message.log_size
+        self._show(message.edge, batch.requests[message.edge])
+
+    def end_help(self, why: str) -> None:
+        """Gives the updates up, and bars the devices that could not be proved."""
+        log = self.log
+        if log is not None:
+            shown = [r for batch in self.state.opening for r in batch.requests.values()]
+            pairs = {pair for request in shown for pair in self._leaves(request)}
+            missing = sorted({device for device, leaf in pairs if log.place(leaf) is None})
+            self.sums.bar(missing)
+            if missing:
+                why = f"{len(missing)} devices are not in the certificate log"
+        self.fall_short(why)
+
+    # ------------------------------------------------ hearing
+
+    def _batch_of(self, message: HelpSum) -> Batch | None:
+        """The batch that an answer is awaited for."""
+        for batch in self.state.opening:
+            asked = batch.requests.get(message.edge)
+            if asked is not None and (asked.run, asked.batch) == (message.run, message.batch):
+                return batch
+        return None
+
+    def unmask(self, message: HelpSum) -> None:
+        """Takes a helper's masks out of a batch."""
+        batch = self._batch_of(message)
+        assert batch is not None
+        masks = ring.unpacked(message.sum, self.plan.ring)
+        np.subtract(batch.total, masks, out=batch.total)
+        del batch.requests[message.edge]
+        self.state.help_logs[message.edge] = message.log_size
+        if not self._owing_helpers():
+            self.cancel_timer(TIMER)
+            self._aggregate()
+
+    def _owing_helpers(self) -> list[int]:
+        return sorted({edge for batch in self.state.opening for edge in batch.requests})
+
+    def refusal(self, message: HelpSum) -> str:
+        """Why a helper's answer is of no use, in words; nothing where it is."""
+        if message.refusal == HELP_GIVEN and ring.is_packed(message.sum, self.plan.ring):
+            return ""
+        known = message.refusal in HelpRefusal.values() and message.refusal != HELP_GIVEN
+        reason = HelpRefusal.Name(message.refusal if known else MALFORMED)
+        return f"edge {message.edge} does not unmask: {reason.lower().replace('_', ' ')}"
+
+    def note_refusal(self, subject: tuple[HelpSum, str]) -> None:
+        """Bars whose seeds are bad, as whoever spoils a sum, and gives the updates up."""
+        message, why = subject
+        batch = self._batch_of(message)
+        assert batch is not None
+        shown = {d.device for part in batch.requests[message.edge].parts for d in part.devices}
+        bad = sorted(shown.intersection(message.bad))
+        self.sums.bar(bad)
+        self.fall_short(why)
+
+    def _forget_batches(self) -> None:
+        if self.state.opening:
+            self.state.opening = []
+            self.cancel_timer(TIMER)
+
+    def _opened_sums(self) -> list[tuple[float, Vector]]:
+        """What the batches have come to: each with what it counts."""
+        assert not self._owing_helpers()
+        return [(batch.factor, batch.total) for batch in self.state.opening]
+
+
+def grouped(waves: Iterable[Attempt], least: int, room: int) -> list[list[Attempt]]:
+    """Waves whose updates are unmasked together: by model as far as there are `least` different
+    devices, and no more updates than `room` at once; never under two names of their run, each of
+    which is a run of its own to a helper. Those that fit nowhere are left out.
+    """
+    groups: list[list[Attempt]] = []
+    for wave in sorted(waves, key=lambda w: (w.round, w.attempt)):
+        last = groups[-1] if groups else None
+        joins = last is not None and _count(last) + len(wave.unused) <= room
+        if last is not None and last[-1].name != wave.name:
+            joins = False
+        if last is not None and joins:
+            joins = last[-1].round == wave.round or _devices(last) < least
+        if last is not None and joins:
+            last.append(wave)
+        else:
+            groups.append([wave])
+    if len(groups) > 1 and _devices(groups[-1]) < least:
+        few = groups.pop()
+        fits = _count(groups[-1]) + _count(few) <= room
+        if fits and groups[-1][-1].name == few[0].name:
+            groups[-1] += few
+    return [group for group in groups if _devices(group) >= least]
+
+
+def _count(group: Sequence[Attempt]) -> int:
+    return sum(len(wave.unused) for wave in group)
+
+
+def _devices(group: Sequence[Attempt]) -> int:
+    return len({device for wave in group for device in wave.unused})

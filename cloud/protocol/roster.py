@@ -1,0 +1,118 @@
+"""The edges that the coordinator knows, and the devices that are ready behind them: one pool for
+all runs.
+
+Who gets how many is decided here. Runs that want devices stand in a line, the one that took devices
+longest ago first (a new run has never taken any), and then by number.
+
+1. A run is offered what is ready, less what the runs before it in the line still wait for.
+2. A synchronous run takes its whole cohort as soon as its offer is enough.
+3. Who can do with fewer (a buffered run, or a synchronous one that has waited its time) takes at
+   most its equal part: the ready devices by the number of runs in the line, rounded up.
+4. Who has taken stands at the end of the line.
+
+So none starves. A run's place only gets better until it takes; the first in the line holds the
+others up for no longer than its waiting time, after which it takes its part; and while devices work
+for other runs, too few ready ones do not count as a failed attempt.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+
+from ...core.privacy.secagg.helper import is_card
+from ...core.wire.admission_pb2 import EdgeHello
+from .coordinator_state import EdgeView
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a run may take now.
+
+    devices: at most so many. part: its equal part of the ready ones. others: devices that work for
+    other runs or are kept for them; they will come back.
+    """
+
+    devices: int
+    part: int
+    others: int
+
+
+class Roster:
+    """The devices behind the edges. Works on the coordinator's state.
+
+    draining: edges that are taken out of service: nobody is selected there.
+    """
+
+    def __init__(
+        self, edges: dict[int, EdgeView], silence_ns: int, draining: Container[int] = ()
+    ) -> None:
+        self.edges = edges
+        self._silence_ns = silence_ns
+        self._draining = draining
+
+    def is_new(self, message: EdgeHello) -> bool:
+        """Whether it is the newest of its edge."""
+        view = self.edges.get(message.edge)
+        seen = (0, 0) if view is None else (view.incarnation, view.sequence)
+        return (message.incarnation, message.sequence) > seen
+
+    def keep(self, message: EdgeHello, now: int) -> bool:
+        """Takes in an edge's newest view; gives whether the edge has started anew."""
+        before = self.edges.get(message.edge)
+        ready = list(message.ready)
+        view = EdgeView(message.incarnation, message.sequence, now, ready)
+        view.told_draining = message.told_draining
+        card = message.helper
+        if message.HasField("helper") and card.edge == message.edge and is_card(card):
+            view.helper = card
+        self.edges[message.edge] = view
+        if before is None:
+            return False
+        if message.incarnation > before.incarnation:
+            return True
+        # One that is named in spite of its task may have been named before the task came.
+        view.taken = {d: run for d, run in before.taken.items() if _holds(ready, d)}
+        return False
+
+    def ready(self, now: int) -> dict[int, int]:
+        """Device -> its edge, of those that can be selected."""
+        oldest = now - self._silence_ns
+        ready: dict[int, int] = {}
+        for edge, view in sorted(self.edges.items()):
+            if view.heard_ns >= oldest and edge not in self._draining:
+                taken = view.taken
+                for device in view.ready:
+                    if device not in taken:
+                        ready.setdefault(device, edge)
+        return ready
+
+    def at_most(self) -> int:
+        """No more than so many are ready; sooner known than how many."""
+        return sum(len(v.ready) for e, v in self.edges.items() if e not in self._draining)
+
+    def take(self, run: int, chosen: dict[int, list[int]]) -> None:
+        """These devices, by edge, work for the run from now on."""
+        for edge, devices in chosen.items():
+            view, taken = self.edges[edge], set(devices)
+            view.ready = [d for d in view.ready if d not in taken]
+            view.taken.update(dict.fromkeys(devices, run))
+
+    def release(self, run: int, edge: int, devices: Iterable[int]) -> None:
+        """The run has no more use for these devices: they may be selected when they are ready."""
+        view = self.edges.get(edge)
+        if view is not None:
+            for device in devices:
+                if view.taken.get(device) == run:
+                    del view.taken[device]
+
+    def release_all(self, run: int) -> None:
+        """The run is over."""
+        for view in self.edges.values():
+            view.taken = {d: r for d, r in view.taken.items() if r != run}
+
+
+def _holds(ordered: list[int], device: int) -> bool:
+    at = bisect_left(ordered, device)
+    return at < len(ordered) and ordered[at] == device

@@ -1,0 +1,596 @@
+"""What the machines of both kinds of run share: tasks, sums and acknowledgements, evaluation, early
+stopping, and how a run ends.
+
+A run's machine sees what the coordinator passes on to it: its own messages, timers (their names
+without the run's prefix), programs, its operator's orders, and offers of devices. It reaches the
+pool of devices through the `Roster` alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from ...core.learning import metrics
+from ...core.learning.aggregate import robust
+from ...core.privacy.mechanisms import noise_mechanism, ring
+from ...core.privacy.mechanisms.accountant import BudgetError
+from ...core.privacy.mechanisms.adaptive_clip import AdaptiveClip
+from ...core.privacy.secagg.logged import ServedLog
+from ...core.privacy.secagg.member_identity import Identity
+from ...core.privacy.secagg.secure_errors import SecureError
+from ...core.privacy.secagg.signed_task import sign
+from ...core.privacy.task_limits import with_left
+from ...core.protocol.machine import Backoff, Machine
+from ...core.protocol.ports import (
+    CLOUD,
+    MS,
+    SECOND,
+    DropBlob,
+    Effect,
+    Floats,
+    NewModel,
+    Node,
+    Outcome,
+    ProgramStopped,
+    Record,
+    Rng,
+    RunProgram,
+    Tier,
+    Vector,
+)
+from ...core.wire.blob_pb2 import BlobRef
+from ...core.wire.round_pb2 import (
+    EVALUATE,
+    TRAIN,
+    EdgeSum,
+    EdgeSumAck,
+    EdgeTask,
+    Flush,
+    RoundClosed,
+    Task,
+)
+from ...core.wire.secure_pb2 import HelperKey, SecurePlan
+from ..service.refusal_texts import explained
+from .coordinator_state import Attempt, EndedRun, Phase, RunState, Share
+from .edge_sums import Sums
+from .plan import RunPlan
+from .roster import Offer, Roster
+from .secure_rounds import Sessions, turned_away
+
+TICKETS = 2**32  # of one run; a ticket is the run's number and a count
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeRestarted:
+    """An edge has lost what it was doing."""
+
+    edge: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An edge asks for one of the run's blobs."""
+
+    edge: int
+    digest: bytes
+
+
+def digest_of(total: Vector) -> bytes:
+    """SHA-256 of a sum, little-endian u32."""
+    return hashlib.sha256(total.astype("<u4", copy=False).data).digest()
+
+
+def prefix(run: int) -> str:
+    """What the names of a run's timers begin with."""
+    return f"run/{run}/"
+
+
+class RunMachine(Machine[RunState]):
+    """One run. Subclasses give `rows`, `read`, `wanted`, `takes`, `owes` and their actions.
+
+    heeds_fetches: whether a FetchBlob is a sign of life. It does not say for which attempt: where
+    there may be several, it is none. names_sums: as in the coordinator's policy.
+    """
+
+    heeds_fetches: ClassVar[bool] = False
+    names_sums: bool = True
+
+    def __init__(
+        self,
+        state: RunState,
+        plan: RunPlan,
+        roster: Roster,
+        rng: Rng,
+        identity: Identity | None,
+        backoff: Backoff,
+        busy_elsewhere: Callable[[], int],
+    ) -> None:
+        super().__init__(state)
+        self.node = CLOUD
+        self.plan = plan
+        self.roster = roster
+        self.rng = rng
+        self.log: ServedLog | None = None  # what proves devices to each other
+        self.denied = 0  # version of the deny list that it goes by
+        self.identity = identity  # signs tasks, and verifies whose keys are whose
+        self.sessions = Sessions(self)
+        self.sums = Sums(self)
+        self.backoff = backoff
+        self.busy_elsewhere = busy_elsewhere  # devices that work for other runs
+        self._prefix = prefix(plan.run)
+        self.took = 0  # devices taken while the last event was handled
+
+    # ------------------------------------------------ what the coordinator asks
+
+    def wanted(self) -> int:
+        """Devices that the run waits for now; zero: none."""
+        raise AssertionError("each kind of run knows its own needs")
+
+    def takes(self, offer: Offer) -> bool:
+        """Whether the offer is of use: it then follows as an event."""
+        raise AssertionError("each kind of run knows its own needs")
+
+    def owes(self, edge: int) -> bool:
+        """Whether the edge has a task of this run, and its sum is not in."""
+        raise AssertionError("each kind of run knows its own attempts")
+
+    def working(self) -> int:
+        """Devices that have a task of this run, and have not answered."""
+        return sum(a.working() for a in self.state.open)
+
+    @property
+    def selects(self) -> bool:
+        """Whether the run will want devices, now or later."""
+        return self.state.phase is not Phase.PAUSED and not self.state.pausing
+
+    def names(self, digest: bytes) -> bool:
+        """Whether edges may ask for this blob."""
+        state = self.state
+        return digest in (self.plan.bundle.digest, state.weights.digest) or any(
+            digest == a.weights.digest for a in state.open
+        )
+
+    def needs(self, digest: bytes) -> bool:
+        """Whether the blob must stay in the store."""
+        kept = (self.state.memory, self.state.ordered, self.state.best_weights)
+        return self.names(digest) or any(r is not None and r.digest == digest for r in kept)
+
+    def summary(self) -> EndedRun:
+        state = self.state
+        return EndedRun(state.phase, state.round - 1, state.weights, state.stopped_by)
+
+    def handle(self, event: Any, now: int) -> list[Effect]:
+        """As every machine's; a change of phase is recorded."""
+        self.took = 0
+        before = self.state.phase
+        effects = super().handle(event, now)
+        state = self.state
+        if state.phase is not before:
+            facts: dict[str, Any] = {"run": state.run, "phase": state.phase.value}
+            facts["why"] = state.stopped_by
+            if self.plan.promise is not None:
+                # A run may end between a sum that is paid for and its round's record.
+                facts["privacy"] = (state.budget or self.plan.promise.budget()).facts()
+            effects.append(Record("phase", facts))
+        return effects
+
+    # ------------------------------------------------ names that are the run's own
+
+    def set_timer(self, name: str, at: int) -> None:
+        super().set_timer(self._prefix + name, at)
+
+    def cancel_timer(self, name: str) -> None:
+        super().cancel_timer(self._prefix + name)
+
+    def _next_ticket(self) -> int:
+        self.state.tickets += 1
+        return self.state.run * TICKETS + self.state.tickets % TICKETS
+
+    def _run_program(self, program: str, arguments: tuple[Any, ...]) -> None:
+        state = self.state
+        state.ticket = self._next_ticket()
+        blobs = [self.plan.bundle.digest, state.weights.digest]
+        if state.memory is not None:
+            blobs.append(state.memory.digest)
+        self.emit(RunProgram(state.ticket, program, tuple(blobs), arguments))
+
+    # ------------------------------------------------ tasks and sums
+
+    def _choose(self, count: int, attempt: int) -> dict[int, list[int]]:
+        """So many of the ready devices, uniformly; takes them and gives them by edge."""
+        ready = self.roster.ready(self.now)
+        sure, rest = [], self.sums.believed(ready)
+        if len(rest) < count:
+            # Who has spoilt a sum may be there again when there are too few others.
+            sure, rest = rest, sorted(ready.keys() - set(rest))
+        names = (self.plan.run, self.state.round, attempt)
+        chosen = [*sure, *self.rng.sample(rest, count - len(sure), "select", *names)]
+        by_edge: dict[int, list[int]] = {}
+        for device in sorted(chosen):
+            by_edge.setdefault(ready[device], []).append(device)
+        self.roster.take(self.plan.run, by_edge)
+        self.took = count
+        return by_edge
+
+    def _open(self, count: int, evaluates: bool) -> Attempt:
+        """A new attempt, with its devices; nothing is sent yet."""
+        return self._open_with(self._choose(count, self.state.attempt), evaluates)
+
+    def _open_with(self, chosen: dict[int, list[int]], evaluates: bool) -> Attempt:
+        """A new attempt with these devices, by edge."""
+        state = self.state
+        attempt = Attempt(
+            round=state.round,
+            attempt=state.attempt,
+            evaluates=evaluates,
+            weights=state.weights,
+            opened_ns=self.now,
+            ends_ns=self.now + self.plan.round_ns,
+            shares={e: Share(d) for e, d in chosen.items()},
+            apart=self.plan.apart and not evaluates,
+            helpers=self._helpers(evaluates),
+            name=state.name,
+        )
+        state.open.append(attempt)
+        state.stopped_by = ""
+        if self.plan.secure is not None and not attempt.helpers:
+            self.sessions.begin(attempt, self.task_of(attempt))
+        return attempt
+
+    def _helpers(self, evaluates: bool) -> list[HelperKey]:
+        """Who unmasks a new attempt's updates in place of a session."""
+        return []
+
+    def _secure(self, attempt: Attempt) -> SecurePlan | None:
+        """How an attempt's updates are masked: as the plan says, with the keys of the helpers, the
+        number of survivors that the devices' noise was planned for, and the deny list's version.
+        """
+        plan, promise = self.plan.secure, self.plan.promise
+        if plan is None:
+            return None
+        secure = SecurePlan(helpers=attempt.helpers, denied_version=self.denied)
+        secure.suite, secure.cohort_min = plan.suite, plan.cohort_min
+        secure.corrupt, secure.dropout = plan.corrupt, plan.dropout
+        if promise is not None and not promise.central and not attempt.evaluates:
+            secure.noise_survivors = promise.survivors
+        return secure
+
+    def _ring(self, attempt: Attempt) -> ring.RingPlan:
+        if attempt.evaluates:
+            return self.plan.metrics
+        return self._ring_now()
+
+    def _ring_now(self) -> ring.RingPlan:
+        """The plan's ring, with the clip of the round at hand."""
+        plan, clip = self.plan, self.state.clip
+        if not plan.quantile:
+            return plan.ring
+        if clip is None:
+            clip = self.state.clip = AdaptiveClip.of(plan.ring, plan.quantile, plan.clip_rate)
+        return replace(plan.ring, within=clip.clip)
+
+    def _key(self, attempt: Attempt) -> int:
+        """A round's key is that of all its attempts; all evaluations have the same, so that they
+        differ by what was learnt and not by what was drawn.
+        """
+        if attempt.evaluates:
+            return self.rng.word("evaluation key", self.plan.run)
+        return self.rng.word("round key", self.plan.run, attempt.round)
+
+    def _key_bytes(self, attempt: Attempt) -> bytes:
+        return self._key(attempt).to_bytes(8, "little")
+
+    def name_of(self, attempt: Attempt) -> int:
+        """What the run is called in an attempt's messages."""
+        return attempt.name or self.plan.run
+
+    def is_about(self, message: Any) -> bool:
+        """Whether a message that names the run's number is of what this coordinator has begun. Of
+        one that stands where an open attempt is, but under another name, that can be said.
+        """
+        for attempt in self.state.open:
+            if (attempt.round, attempt.attempt) == (message.round, message.attempt):
+                return bool(message.run == self.name_of(attempt))
+        return True
+
+    def task_of(self, attempt: Attempt) -> Task:
+        """The task of an attempt: made, and signed where the coordinator has an identity, once."""
+        if attempt.task is None:
+            attempt.task = self._make_task(attempt)
+            if self.identity is not None:
+                sign(attempt.task, self.identity, -(-attempt.ends_ns // SECOND))
+        return attempt.task
+
+    def _make_task(self, attempt: Attempt) -> Task:
+        plan = self.plan
+        whole_ms = (attempt.ends_ns - attempt.opened_ns - plan.margin_ns) // MS
+        return Task(
+            run=self.name_of(attempt),
+            round=attempt.round,
+            attempt=attempt.attempt,
+            bundle=plan.bundle,
+            weights=attempt.weights,
+            ring=self._ring(attempt).message(),
+            time_ms=max(0, whole_ms),
+            rng_key=self._key_bytes(attempt),
+            purpose=EVALUATE if attempt.evaluates else TRAIN,
+            secure=self._secure(attempt),
+            manifest=plan.manifest,
+        )
+
+    def _send_task(self, attempt: Attempt, edge: int) -> None:
+        left_ms = max(0, (attempt.ends_ns - self.now) // MS)
+        message = EdgeTask(
+            task=with_left(self.task_of(attempt), left_ms - self.plan.margin_ns // MS),
+            devices=attempt.shares[edge].devices,
+            time_ms=left_ms,
+            alone=len(self.state.open) == 1,
+            apart=attempt.apart,
+        )
+        self.send(Node(Tier.EDGE, edge), message)
+
+    def _send_flush(self, attempt: Attempt, edge: int, go_on: bool) -> None:
+        share = attempt.shares[edge]
+        flush = Flush(
+            run=self.name_of(attempt),
+            round=attempt.round,
+            attempt=attempt.attempt,
+            part=share.part,
+            go_on=go_on,
+        )
+        self.send(Node(Tier.EDGE, edge), flush)
+
+    def ack(self, message: EdgeSum) -> None:
+        self.send(
+            Node(Tier.EDGE, message.edge),
+            EdgeSumAck(
+                run=message.run, round=message.round, attempt=message.attempt, part=message.part
+            ),
+        )
+
+    def _release(self, attempt: Attempt) -> None:
+        for edge, share in attempt.shares.items():
+            self.roster.release(self.plan.run, edge, share.devices)
+
+    def _send_closed(self, attempt: Attempt, succeeded: bool) -> None:
+        for edge in attempt.shares:
+            self.send(
+                Node(Tier.EDGE, edge),
+                RoundClosed(
+                    run=self.name_of(attempt),
+                    round=attempt.round,
+                    attempt=attempt.attempt,
+                    succeeded=succeeded,
+                ),
+            )
+
+    # ------------------------------------------------ masks
+
+    def _attend(self, attempt: Attempt, edge: int, message: Any) -> str | bool:
+        """Takes a message of an attempt's session. True: the sum can be opened; words: why the
+        session cannot go on.
+        """
+        try:
+            return self.sessions.take(attempt, edge, message)
+        except SecureError as fault:
+            self.sums.bar(self.sessions.spoilers(attempt))
+            return fault.message
+
+    def _step(self, attempt: Attempt) -> str:
+        """Goes on with a session whose step's time is over; gives why it cannot, or nothing."""
+        try:
+            self.sessions.step(attempt)
+        except SecureError as fault:
+            self.sums.bar(self.sessions.spoilers(attempt))
+            return fault.message
+        return ""
+
+    def _ask_survivors(self, attempt: Attempt) -> str:
+        """Begins to take the masks out of a whole sum; gives why it cannot be, or nothing."""
+        for edge, share in attempt.shares.items():  # of sums from before these were looked at
+            self.sums.doubt(self.sessions.strangers(attempt, share.reported), edge)
+        try:
+            self.sessions.survivors(attempt)
+        except SecureError as fault:
+            return fault.message
+        return ""
+
+    def _open_sum(self, attempt: Attempt) -> str:
+        """Has the masks taken out; gives why they cannot be, or nothing."""
+        try:
+            arguments = self.sessions.program(attempt)
+        except SecureError as fault:
+            return fault.message
+        attempt.book.ticket = self._next_ticket()
+        self.emit(RunProgram(attempt.book.ticket, "unmask", (), arguments))
+        return ""
+
+    def _opened(self, attempt: Attempt, outcome: Outcome | NewModel | ProgramStopped) -> str:
+        """Keeps a sum without masks; gives why there is none, or nothing."""
+        if not isinstance(outcome, Outcome) or outcome.vector is None:
+            return "the masks could not be taken out of the sum"
+        attempt.total = outcome.vector
+        self.sessions.end(attempt)
+        return ""
+
+    def turn_away(self, subject: tuple[int, Any]) -> None:
+        edge, message = subject
+        self.send(Node(Tier.EDGE, edge), turned_away(message))
+
+    # ------------------------------------------------ what is promised
+
+    def _cannot_pay(self) -> str:
+        """Why one more sum would break the promise, or nothing: asked before devices do anything
+        for it.
+        """
+        promise = self.plan.promise
+        if promise is None:
+            return ""
+        cost = noise_mechanism.release(self._ring_now(), promise.survivors, promise.corrupt)
+        return (self.state.budget or promise.budget()).refusal(cost, noise_mechanism.FAILURE)
+
+    def _pay(self, attempt: Attempt) -> str:
+        """Pays for a sum out of the run's budget, before its devices give what opens it; gives why
+        that cannot be, or nothing. More devices than were counted on make it cheaper.
+        """
+        promise, state = self.plan.promise, self.state
+        if promise is None:
+            return ""
+        if state.budget is None:
+            state.budget = promise.budget()
+        try:
+            cost = noise_mechanism.release(self._ring_now(), len(attempt.unused), promise.corrupt)
+            state.budget.spend(cost, noise_mechanism.FAILURE)
+        except (BudgetError, ring.RingError) as fault:
+            return fault.message
+        return ""
+
+    def _total(self, attempt: Attempt) -> Vector:
+        assert attempt.total is not None and attempt.session is None
+        return attempt.total
+
+    def _combined(self, attempt: Attempt) -> tuple[Floats | robust.Combination, float]:
+        """The round's update, or the plan's rule and what it is to be used on, and the weights in
+        it. Raises RingError, RobustError.
+        """
+        plan = self.plan
+        if not attempt.apart:
+            made = self._ring(attempt)
+            return ring.decode(self._total(attempt), made, self._key_bytes(attempt))
+        vectors = [attempt.updates[device] for device in sorted(attempt.updates)]
+        return robust.Combination.of(vectors, plan.ring, plan.aggregation, plan.corrupt)
+
+    def _sum_digest(self, attempt: Attempt | None) -> bytes:
+        """SHA-256 of an opened sum, little-endian u32, for the record; empty where nobody wants it,
+        and where there is none, for updates came one by one or in several sums.
+        """
+        if not self.names_sums or attempt is None:
+            return b""
+        if attempt.total is None or attempt.session is not None:
+            return b""
+        return digest_of(ring.settled(attempt.total, self._ring(attempt)))
+
+    # ------------------------------------------------ models
+
+    def _replace_model(self, weights: BlobRef, memory: BlobRef | None) -> None:
+        """Takes a new model; what no attempt works on any more may go."""
+        state = self.state
+        old, old_memory = state.weights, state.memory
+        state.weights, state.memory = weights, memory
+        self._drop(old.digest)
+        if old_memory is not None:
+            self._drop(old_memory.digest)
+
+    def _drop(self, digest: bytes) -> None:
+        """The coordinator lets it go where no other run needs it."""
+        if not self.needs(digest):
+            self.emit(DropBlob(digest))
+
+    def _record_attempt(self, why: str, model: NewModel | None, **facts: Any) -> None:
+        """The facts of an attempt at a model. `refused`: devices that answered by a Failure; the
+        others of `selected` neither reported nor answered. `model`, `parent`: what was made, and of
+        what. `privacy`: of a run with a promise, what all sums so far come to. `clip`: the round's,
+        where it moves.
+        """
+        state, made = self.state, model.weights if model is not None else None
+        if state.budget is not None:
+            facts["privacy"] = state.budget.facts()
+        if state.clip is not None:
+            facts["clip"] = state.clip.clip
+        self.record(
+            "round",
+            run=self.plan.run,
+            round=state.round,
+            attempt=state.attempt,
+            succeeded=made is not None,
+            why=why,
+            weight=state.weight if made is not None else 0.0,
+            opened_ns=state.opened_ns,
+            parent=state.weights.digest,
+            model=made.digest if made is not None else b"",
+            model_size=made.size if made is not None else 0,
+            **facts,
+        )
+
+    # ------------------------------------------------ evaluation
+
+    def _is_due(self, made: int) -> bool:
+        """Whether model number `made` is evaluated: every so many, and the last."""
+        every = self.plan.evaluate_every
+        return every > 0 and (made % every == 0 or made >= self.plan.rounds)
+
+    def _score(self, attempt: Attempt) -> None:
+        """Reads the metrics of an evaluation that is over, or says why there are none."""
+        devices = attempt.reported()
+        if len(devices) < self.plan.evaluate_min:
+            self._skip(explained("too few devices reported", attempt.failures.values()))
+            return
+        try:
+            names = self.plan.own_metrics
+            found = metrics.decode(self._total(attempt), self.plan.metrics, names)
+        except ring.RingError as fault:
+            self._skip(fault.message)
+            return
+        self.record(
+            "evaluation",
+            run=self.plan.run,
+            round=attempt.round - 1,
+            model=attempt.weights.digest,
+            metrics=found,
+            devices=len(devices),
+            sum=self._sum_digest(attempt),
+        )
+        self._compare(found["personalised_loss"], found["personalised_accuracy"], attempt)
+
+    def _skip(self, why: str) -> None:
+        self.record("evaluation_skipped", run=self.plan.run, round=self.state.round - 1, why=why)
+
+    def _compare(self, loss: float, accuracy: float, attempt: Attempt) -> None:
+        """Counts the evaluations since the best one; goes back to that model's weights where this
+        one is so much worse as the plan says, in its loss or in its accuracy.
+        """
+        state, plan, best, back = self.state, self.plan, self.state.best, self.state.best_weights
+        if best is None and loss >= metrics.LOSS_TOLD_MAX:
+            return  # which of two models is better cannot be told while losses are at their limit
+        lost = state.best_accuracy - accuracy
+        falls = back is not None and 0 < plan.rollback_accuracy < lost
+        if not falls and (best is None or loss < best - abs(best) * plan.improvement_min):
+            state.best, state.worse = loss, 0
+            if plan.rollback_worse or plan.rollback_accuracy:
+                state.best_weights, state.best_accuracy = attempt.weights, accuracy
+                state.best_round = attempt.round - 1
+                if back is not None:
+                    self._drop(back.digest)
+            return
+        state.worse += 1
+        assert best is not None
+        rises = plan.rollback_worse > 0 and loss > best + abs(best) * plan.rollback_worse
+        if back is None or not (falls or rises):
+            return
+        self.record(
+            "rolled_back",
+            run=plan.run,
+            round=state.round,
+            model=back.digest,
+            left=attempt.weights.digest,
+            to=state.best_round,
+            loss=loss,
+            best=best,
+            accuracy=accuracy,
+            best_accuracy=state.best_accuracy,
+        )
+        if state.ordered is None:  # an operator's word counts for more
+            state.ordered = back
+
+    def _is_enough(self) -> bool:
+        """Whether the run ends here: all models are made, or they get no better."""
+        state, plan = self.state, self.plan
+        if state.round > plan.rounds:
+            return True
+        if plan.patience and state.worse >= plan.patience:
+            state.stopped_by = f"no better in {state.worse} evaluations"
+            return True
+        return False

@@ -1,0 +1,79 @@
+"""From functions to a C file and the facts of the object that it becomes."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from ...ir import Function
+from ...ir_codec import content_hash
+from ...passes.schedule import memory_plan
+from . import emit, program
+from .native_lowering import lowered
+from .toolchain import cache
+from .toolchain.artifact import Entry, Facts
+from .toolchain.toolchain import Toolchain
+
+
+def prepared(function: Function) -> Function:
+    """The function as it is emitted."""
+    return lowered(function)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for cycles, a tenth of the time: nearly all that passes make lives
+    until they end, and what does not goes by its references.
+    """
+    searched = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if searched:
+            gc.enable()
+
+
+def assembled(
+    functions: Mapping[str, Function],
+    toolchain: Toolchain,
+    strict: bool = False,
+    *,
+    embed: bool = False,
+    features: tuple[str, ...] = (),
+    bundle: str = "",
+) -> tuple[str, Facts]:
+    """The C of some functions, entries dl_entry_0, dl_entry_1, ... in their order, and their facts.
+
+    strict, embed: as in `emit`. features, bundle: as in `Facts`.
+    """
+    assert memory_plan.ALIGNMENT == program.ALIGNMENT, "arenas begin where the plan says"
+    symbols = {name: f"dl_entry_{i}" for i, name in enumerate(functions)}
+    with _uncollected():
+        lowest = {symbols[name]: prepared(f) for name, f in functions.items()}
+        text, made = emit.emit(lowest, strict, embed)
+    entries = []
+    for name, function in functions.items():
+        p = made[symbols[name]]
+        entries.append(
+            Entry(
+                *(name, p.name, content_hash(function)),
+                *(p.arena_bytes, p.tensor_bytes, p.groups, p.calls, p.constants),
+                donated=p.donated,
+                lists=p.lists,
+            )
+        )
+    target = toolchain.target
+    facts = Facts(
+        target=target.name,
+        machine=target.machine,
+        compiler=toolchain.version,
+        flags=toolchain.flags,
+        emitter=cache.emitter_version(),
+        entries=tuple(entries),
+        features=features,
+        strict=strict,
+        bundle=bundle,
+    )
+    return text, facts

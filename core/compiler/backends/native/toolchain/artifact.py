@@ -1,0 +1,196 @@
+"""A compiled object with what it says of itself: an artifact.
+
+    the object       as the compiler wrote it (ELF or Mach-O)
+    facts            JSON: for which machine, what programs, by what compiler; see `Facts`
+    length, magic    u32 little-endian, 8 bytes
+    SHA-256          of everything before it
+
+Loading an object that was built for another machine can kill the process, and so can a damaged one:
+so the end of the file is read first, and only an object that is whole and fits is opened. The cache
+keeps its programs in such files; `delian build` writes them for other machines.
+
+The hash finds damage. It says nothing of who made the file: an artifact is code, and whoever hands
+it to a device must be trusted as the device's software is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .....common.errors import DelianError
+from .....common.files import read_at_most
+from .targets import NATIVE, features_here, machine_here
+
+#: How an entry is called and what its facts mean. It grows when either changes.
+ABI = 1
+FORMAT = 1
+MAGIC = b"DELIAN\0\1"
+SUFFIX = ".dlo"
+#: An object of the largest model is below one MiB; constants can make it larger.
+BYTES_MAX = 256 << 20
+FACTS_BYTES_MAX = 4 << 20
+_DIGEST_BYTES = 32
+_TAIL = struct.Struct("<I8s")
+_REBUILD = "build it for this machine: delian build BUNDLE --target native"
+
+
+class ArtifactError(DelianError):
+    """A file that is no whole artifact, or one for another machine or another Delian."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One program in an object.
+
+    name: of the program. symbol: of its function. program: its content hash. arena_bytes,
+    tensor_bytes, groups, calls: as `program.Report` has them. constants: how many the caller passes
+    after the parameters. donated: parameters, each with the result that takes its memory. lists:
+    whether it takes memory for lists.
+    """
+
+    name: str
+    symbol: str
+    program: str
+    arena_bytes: int
+    tensor_bytes: int
+    groups: int
+    calls: int
+    constants: int = 0
+    donated: tuple[tuple[int, int], ...] = ()
+    lists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What an artifact says of itself.
+
+    abi: see ABI. target, machine: as in `targets.Target`. features: what the processor must have,
+    as /proc/cpuinfo names it. compiler, flags: what made it. emitter: hash of the sources that
+    wrote the C. strict: every operation is rounded. bundle: content hash of the bundle, or empty.
+    """
+
+    target: str
+    machine: str
+    compiler: str
+    flags: tuple[str, ...]
+    emitter: str
+    entries: tuple[Entry, ...]
+    features: tuple[str, ...] = ()
+    strict: bool = False
+    bundle: str = ""
+    abi: int = ABI
+    format: int = field(default=FORMAT)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Facts:
+        """Raises KeyError, TypeError or ValueError for what is no artifact's."""
+        return cls(
+            target=str(said["target"]),
+            machine=str(said["machine"]),
+            compiler=str(said["compiler"]),
+            flags=tuple(map(str, said["flags"])),
+            emitter=str(said["emitter"]),
+            entries=tuple(_entry(e) for e in said["entries"]),
+            features=tuple(map(str, said["features"])),
+            strict=bool(said["strict"]),
+            bundle=str(said["bundle"]),
+            abi=int(said["abi"]),
+            format=int(said["format"]),
+        )
+
+
+def _entry(said: Mapping[str, Any]) -> Entry:
+    return Entry(
+        name=str(said["name"]),
+        symbol=str(said["symbol"]),
+        program=str(said["program"]),
+        arena_bytes=int(said["arena_bytes"]),
+        tensor_bytes=int(said["tensor_bytes"]),
+        groups=int(said["groups"]),
+        calls=int(said["calls"]),
+        constants=int(said["constants"]),
+        donated=tuple((int(i), int(j)) for i, j in said["donated"]),
+        lists=bool(said["lists"]),
+    )
+
+
+def sealed(content: bytes, facts: Facts) -> bytes:
+    """The file of an object."""
+    said = json.dumps(facts.to_json(), sort_keys=True, separators=(",", ":")).encode()
+    body = content + said + _TAIL.pack(len(said), MAGIC)
+    return body + hashlib.sha256(body).digest()
+
+
+def read(path: Path) -> Facts:
+    """What an artifact says; nothing in it is run. Raises ArtifactError for one that is missing,
+    damaged, or no artifact.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for who writes it
+            raise ArtifactError(f"{path}: cannot be read: it is no file", _REBUILD)
+        return parse(read_at_most(path, BYTES_MAX), str(path))
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read: {error.strerror}", _REBUILD) from None
+
+
+def parse(content: bytes, where: str) -> Facts:
+    """The facts of an artifact's bytes. Raises ArtifactError as `read`."""
+    body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+    if len(body) < _TAIL.size or body[-len(MAGIC) :] != MAGIC:
+        raise ArtifactError(f"{where}: this is no artifact of Delian", _REBUILD)
+    if hashlib.sha256(body).digest() != digest:
+        raise ArtifactError(f"{where}: damaged: its hash does not match", _REBUILD)
+    length, _ = _TAIL.unpack(body[-_TAIL.size :])
+    if length > min(FACTS_BYTES_MAX, len(body) - _TAIL.size):
+        raise ArtifactError(f"{where}: damaged: facts of {length} bytes", _REBUILD)
+    return facts_of(body[len(body) - _TAIL.size - length : -_TAIL.size], where)
+
+
+def facts_of(text: bytes, where: str) -> Facts:
+    """Facts from their JSON. Raises ArtifactError."""
+    try:
+        said = json.loads(text)
+        if said["format"] != FORMAT:
+            raise ArtifactError(f"{where}: of another Delian, format {said['format']}", _REBUILD)
+        return Facts.from_json(said)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise ArtifactError(f"{where}: its facts make no sense: {error}", _REBUILD) from None
+
+
+def check(
+    facts: Facts, where: str, machine: str | None = None, features: frozenset[str] | None = None
+) -> None:
+    """Whether an artifact fits this machine and this Delian. machine, features: of another machine
+    than this one. Raises ArtifactError, which says what does not fit.
+    """
+    if facts.abi != ABI:
+        raise ArtifactError(
+            f"{where}: its ABI is {facts.abi}, and this Delian's is {ABI}",
+            "build it with the Delian that the device has",
+        )
+    here = machine or machine_here()
+    if facts.machine != here:
+        built = facts.machine if facts.target == NATIVE else facts.target
+        raise ArtifactError(
+            f"{where}: built for {built}, and this machine is {here}",
+            "build it for this machine: delian build BUNDLE --target"
+            f" {'native' if machine is None else here}",
+        )
+    present = features_here() if features is None else features
+    missing = [f for f in facts.features if present is not None and f not in present]
+    if missing:
+        raise ArtifactError(
+            f"{where}: it needs {', '.join(missing)}, which this processor does not have",
+            "build it on this machine, or for a smaller processor: delian build BUNDLE --target"
+            f" {here}-linux-... [--cpu ...]",
+        )

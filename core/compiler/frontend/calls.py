@@ -1,0 +1,587 @@
+"""Calls and attributes: how functions are resolved, arguments bound and bodies inlined."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import operator
+import types
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...common.errors import ProgramError
+from ..complex_numbers import Complex
+from ..ragged import Ragged
+from ..traced import Transform
+from . import operators, statements
+from .containers import containers, list_methods
+from .flow import iteration
+from .hir import hir, liveness, syntax
+from .memory import shared_memory
+from .values import (
+    Activation,
+    Choice,
+    Closure,
+    Error,
+    Frame,
+    Method,
+    NotKnown,
+    Once,
+    Picked,
+    Tensor,
+    Text,
+    describe,
+    is_static,
+)
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+#: Calls within calls; a program is inlined, so a recursion must end while it is compiled.
+DEPTH_MAX = 1000
+
+#: Modules whose functions are pure: with known arguments they are simply called.
+_PURE_MODULES = frozenset(("math", "cmath", "operator", "_operator", "numpy"))
+_PURE_BUILTINS = frozenset(
+    ("ascii", "bin", "chr", "format", "hash", "hex", "issubclass", "oct", "ord")
+)
+#: NumPy's functions that read or change the world, beside all of numpy.random.
+_IMPURE_NUMPY = frozenset(
+    (
+        *("load", "save", "savez", "savez_compressed", "loadtxt", "savetxt", "genfromtxt"),
+        *("fromfile", "memmap", "fromregex", "seterr", "seterrcall", "set_printoptions"),
+        *("setbufsize", "info", "show_config", "get_include", "test", "errstate", "printoptions"),
+        *("copyto", "place", "put", "putmask", "put_along_axis", "fill_diagonal"),
+    )
+)
+#: Methods of arrays that change them.
+_CHANGING = frozenset(
+    ("byteswap", "fill", "itemset", "partition", "put", "resize", "setfield", "setflags", "sort")
+)
+_ENDLESS = frozenset(("count", "cycle", "repeat"))
+_CONTAINERS = (tuple, list, dict, set, frozenset, str, bytes, int, float, bool, complex, range)
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+
+
+def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Calls any abstract value."""
+    kind = type(f)
+    if kind is Closure:
+        bound = bind(s, f.function.name, f.function, f.defaults, f.keyword_defaults, args, kwargs)
+        frame = Frame(bound, f.function.assigned, f.frame, f.frame.module, f.frame.cells)
+        return _run(s, f.function, f.function, frame)
+    if kind is Method:
+        result = run_handler(s, f.name, f.handler, (f.owner, *args), kwargs)
+        return shared_memory.settled_method(s, f.name, result, f.owner, args, kwargs)
+    if kind is types.MethodType:
+        special = _bound_special(s, f, args, kwargs)
+        if special is not _NO:
+            return special
+        return call(s, f.__func__, (f.__self__, *args), kwargs)
+    if kind is Choice:
+        from .flow import choices
+
+        return choices.call(s, f, args, kwargs)
+    row = _row(f)
+    if row is not None:
+        return row(s, f, args, kwargs)
+    if kind is types.FunctionType:
+        return _call_function(s, f, args, kwargs)
+    if kind is functools.partial:
+        return call(s, f.func, (*f.args, *args), {**f.keywords, **kwargs})
+    if isinstance(f, type):
+        return construct(s, f, args, kwargs)
+    if isinstance(f, types.BuiltinFunctionType | types.MethodWrapperType):
+        return _call_builtin(s, f, args, kwargs)
+    from .derivatives import gradients
+
+    if isinstance(f, Transform):
+        return gradients.call(s, f, args, kwargs)
+    if isinstance(f, gradients.Pullback):
+        return gradients.pull(s, f, args)
+    wrapped = getattr(f, "__wrapped__", None)
+    if callable(wrapped) and not _is_numpy(f):
+        return call(s, wrapped, args, kwargs)
+    method = getattr(type(f), "__call__", None)  # noqa: B004 - the class's own, to be inlined
+    if isinstance(method, types.FunctionType):
+        return call(s, types.MethodType(method, f), args, kwargs)
+    if isinstance(f, operator.itemgetter | operator.attrgetter):
+        return operators.python(s, lambda: f(*args, **kwargs), f"`{type(f).__name__}`")
+    if callable(f) and _pure(f) and is_static((tuple(args), dict(kwargs))):
+        return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
+    raise unknown(s, f)
+
+
+def _row(f: Any) -> Callable[[Specialiser, Any, Sequence[Any], Mapping[str, Any]], Any] | None:
+    from .vocabulary import vocabulary_table
+
+    return vocabulary_table.find(f)
+
+
+_NO = object()
+#: The package itself: its classes are not set anew while it runs.
+_HOUSE = f"{__name__.partition('.')[0]}."
+
+
+def _bound_special(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Methods that Python generated for a named tuple: they only move values about."""
+    owner = f.__self__
+    named = isinstance(owner, tuple) or (isinstance(owner, type) and issubclass(owner, tuple))
+    if named and f.__name__ in ("_replace", "_asdict", "_make"):
+        return operators.python(s, lambda: f(*args, **kwargs), f"`{f.__name__}`")
+    return _NO
+
+
+def _call_function(
+    s: Specialiser, f: types.FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    if _is_numpy(f):
+        if _pure(f) and is_static((tuple(args), dict(kwargs))):
+            return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
+        raise unknown(s, f)
+    function = _hir(s, f)
+    s.entry = s.entry or function.loc
+    name = f.__name__ if "<" in f.__qualname__ else f.__qualname__
+    keyword_defaults = f.__kwdefaults__ or {}
+    bound = bind(s, name, function, f.__defaults__ or (), keyword_defaults, args, kwargs)
+    for default in (*(f.__defaults__ or ()), *keyword_defaults.values()):
+        s.look(default)
+    cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
+    frame = Frame(bound, function.assigned, None, f.__globals__, cells)
+    return _run(s, f.__code__, function, frame)
+
+
+def _hir(s: Specialiser, f: types.FunctionType) -> hir.FunctionDef:
+    try:
+        return syntax.function_hir(f)
+    except ProgramError as e:
+        raise s.error(e.code, e.message, e.hint) from None
+
+
+def _run(s: Specialiser, key: object, function: hir.FunctionDef, frame: Frame) -> Any:
+    """Inlines a body; its operations carry the call's span before their own."""
+    if function.refused is not None:
+        _enter(s)
+        s.refuse(function.refused, frame)
+    if len(s.calls) >= DEPTH_MAX:
+        again = " (it calls itself)" if any(c.key is key for c in s.calls) else ""
+        raise s.error(
+            "DL110",
+            f"calls are nested {DEPTH_MAX} deep in `{function.name}`{again}",
+            "a recursion must end on a value known when the program is compiled, or end in the call"
+            " of itself; else use a loop",
+        )
+    chain, loc = s.chain, s.loc
+    _enter(s)
+    _body(s, key, function, frame)
+    s.chain = chain
+    if loc is not None:
+        s.at(loc)
+    return s.lookup(frame, hir.RESULT)
+
+
+class _TailCall(Exception):
+    """A function calls itself where only the running program knows whether: its loop is wanted."""
+
+    def __init__(self, first: Activation) -> None:
+        super().__init__()
+        self.first = first
+
+
+def _body(s: Specialiser, key: object, function: hir.FunctionDef, frame: Frame) -> None:
+    """Runs a body; as the loop that it can be written as, where it calls itself under a condition
+    that is not known.
+    """
+    mine = Activation(key, s.region, frame)
+    first = mine
+    for before in reversed(s.calls):
+        if not before.is_of(mine):
+            break
+        first = before
+    again = first is not mine and s.region is not first.region
+    if again and function.loop is not None and not first.settled:
+        raise _TailCall(first)
+    if function.loop is None or first is not mine:
+        _inline(s, mine, function.body)
+        return
+    state, names = s.state(), dict(frame.vars)
+    try:
+        _inline(s, mine, function.body)
+        return
+    except _TailCall as e:
+        if e.first is not mine:
+            raise
+    mine.settled = True
+    s.restore(state)
+    frame.vars = dict(names)
+    try:
+        _inline(s, mine, function.loop.body)
+    except ProgramError as e:
+        s.restore(state)
+        frame.vars = names
+        try:  # As a known recursion after all, whose arguments may change their types.
+            _inline(s, mine, function.body)
+        except ProgramError:
+            raise e from None
+
+
+def _inline(s: Specialiser, activation: Activation, body: hir.Block) -> None:
+    s.calls.append(activation)
+    statements.run(s, body, activation.frame)
+    s.calls.pop()
+
+
+def _enter(s: Specialiser) -> None:
+    if s.loc is not None:
+        s.chain = (*s.chain, s.loc)
+
+
+def bind(
+    s: Specialiser,
+    name: str,
+    function: hir.FunctionDef,
+    defaults: Sequence[Any],
+    keyword_defaults: Mapping[str, Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Arguments to parameters, as Python binds them."""
+    p = function.parameters
+    positional = p.positional
+    out: dict[str, Any] = dict(zip(positional, args, strict=False))
+    if len(args) > len(positional) and p.rest is None:
+        count = f"{len(positional)} argument{'s' if len(positional) != 1 else ''}"
+        raise s.error("DL105", f"`{name}` takes {count}, not {len(args)}", _parameters(function))
+    if p.rest is not None:
+        out[p.rest] = tuple(args[len(positional) :])
+    extra: dict[str, Any] = {}
+    for key, value in kwargs.items():
+        known = key in positional[p.positional_only :] or key in p.keyword_only
+        if known and key in out:
+            raise s.error("DL105", f"`{name}` is given `{key}` twice")
+        if known:
+            out[key] = value
+        elif p.keywords is None:
+            near = difflib.get_close_matches(key, [*positional, *p.keyword_only], 1)
+            hint = f"did you mean `{near[0]}`?" if near else _parameters(function)
+            raise s.error("DL105", f"`{name}` has no parameter `{key}`", hint)
+        else:
+            extra[key] = value
+    first = len(positional) - len(defaults)
+    missing = []
+    for k, parameter in enumerate(positional):
+        if parameter not in out:
+            if k >= first:
+                out[parameter] = defaults[k - first]
+            else:
+                missing.append(parameter)
+    for parameter in p.keyword_only:
+        if parameter not in out:
+            if parameter in keyword_defaults:
+                out[parameter] = keyword_defaults[parameter]
+            else:
+                missing.append(parameter)
+    if missing:
+        lacks = ", ".join(f"`{m}`" for m in missing)
+        raise s.error("DL105", f"`{name}` is called without {lacks}", _parameters(function))
+    if p.keywords is not None:
+        out[p.keywords] = s.own(extra)
+    return out
+
+
+def _parameters(function: hir.FunctionDef) -> str:
+    names = [*function.parameters.positional, *function.parameters.keyword_only]
+    said = f"its parameters are {', '.join(names)}" if names else "it has no parameters"
+    place = function.loc
+    return said if place.is_own() else f"{said} ({place.file}:{place.line})"
+
+
+def run_handler(
+    s: Specialiser,
+    name: str,
+    handler: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """Calls a vocabulary function; arguments that it has not become an error of the user's."""
+    try:
+        return handler(s, *args, **kwargs)
+    except NotKnown:
+        raise operators.not_known(s, f"`{name}`") from None
+    except TypeError as e:
+        try:
+            inspect.signature(handler).bind(s, *args, **kwargs)
+        except TypeError as misfit:
+            from .vocabulary.vocabulary_table import refused_keyword
+
+            usual = str(misfit), f"the compiler knows {name}{_signature(handler)}"
+            message, hint = refused_keyword(kwargs) or usual
+            raise s.error("DL105", f"`{name}`: {message}", hint) from None
+        raise e
+
+
+def _signature(handler: Callable[..., Any]) -> str:
+    signature = inspect.signature(handler)
+    parameters = [
+        p.replace(annotation=inspect.Parameter.empty)
+        for p in list(signature.parameters.values())[1:]
+    ]
+    return str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
+
+
+def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A call of a class: dataclasses, named tuples, enumerations and exceptions."""
+    what = f"`{cls.__name__}`"
+    if dataclasses.is_dataclass(cls):
+        return _construct_dataclass(s, cls, args, kwargs)
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return operators.python(s, lambda: cls(*args, **kwargs), what)
+    if issubclass(cls, Transform):
+        return operators.python(s, lambda: cls(*args, **kwargs), what)
+    if issubclass(cls, BaseException):
+        if not is_static((tuple(args), dict(kwargs))):
+            return Error(cls, args, kwargs)
+        return operators.python(s, lambda: cls(*args, **kwargs), what)
+    if cls.__module__ == "itertools" and cls.__name__ not in _ENDLESS:
+        make: Any = cls
+        if cls.__name__ == "groupby" and not is_static(tuple(args)):
+            raise s.needs_static(tuple(args), f"what {what} compares")
+
+        def items() -> Any:
+            drawn = [iteration.items(s, a) if type(a) is Once else a for a in args]
+            return operators.python(s, lambda: list(make(*drawn, **kwargs)), what)
+
+        sources = iteration.sources_of(*args)
+        return Once(items, s.region, sources, iteration.computes(*args))
+    if is_static((tuple(args), dict(kwargs))) and (
+        issubclass(cls, Enum) or cls.__module__ in ("builtins", "numpy", "operator")
+    ):
+        made = operators.python(s, lambda: cls(*args, **kwargs), what)
+        return s.own(made) if isinstance(made, list | dict | set) else made
+    raise s.error(
+        "DL106",
+        f"the compiler cannot make a {what}",
+        "make it a frozen dataclass (@dl.module), or make the object outside the function",
+    )
+
+
+def _construct_dataclass(
+    s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    init = getattr(cls, "__init__", None)
+    generated = getattr(getattr(init, "__code__", None), "co_filename", "") == "<string>"
+    if not generated:
+        hint = "let the dataclass make its own __init__, and compute fields in a static method"
+        raise s.error("DL106", f"`{cls.__name__}` has an __init__ of its own", hint)
+    post = getattr(cls, "__post_init__", None)
+    given = dict(kwargs)
+    for f in dataclasses.fields(cls):
+        # A factory may be a user's function: it is inlined, not run.
+        taken = len(args) > sum(1 for g in _before(cls, f.name))
+        made_up = f.default_factory is not dataclasses.MISSING
+        if f.init and made_up and not taken and f.name not in given:
+            given[f.name] = call(s, f.default_factory, (), {})
+    what = f"`{cls.__name__}`"
+    if post is None:
+        _check_fields(s, cls, args, given)
+        return operators.python(s, lambda: cls(*args, **given), what)
+    # The generated __init__ would run __post_init__ as plain Python: fill in the fields, then
+    # inline it.
+    names = [f.name for f in dataclasses.fields(cls) if f.init]
+    if len(args) > len(names):
+        raise s.error("DL105", f"{what} takes {len(names)} arguments, not {len(args)}")
+    values = {**dict(zip(names, args, strict=False)), **given}
+    made: Any = object.__new__(cls)
+    for f in dataclasses.fields(cls):
+        if f.name in values:
+            object.__setattr__(made, f.name, values.pop(f.name))
+        elif f.default is not dataclasses.MISSING:
+            object.__setattr__(made, f.name, f.default)
+        else:
+            raise s.error("DL105", f"{what} is made without `{f.name}`")
+    if values:
+        raise s.error("DL105", f"{what} has no field `{next(iter(values))}`")
+    call(s, types.MethodType(post, made), (), {})
+    return made
+
+
+def _check_fields(s: Specialiser, cls: Any, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+    fields = [f for f in dataclasses.fields(cls) if f.init]
+    placed = [f.name for f in fields if not f.kw_only][: len(args)]
+    known = {*placed, *given}
+    lacks = [
+        f"`{f.name}`" for f in fields if f.name not in known and f.default is dataclasses.MISSING
+    ]
+    if lacks:
+        hint = f"its fields are {', '.join(f.name for f in fields)}"
+        raise s.error("DL105", f"`{cls.__name__}` is made without {', '.join(lacks)}", hint)
+
+
+def _before(cls: Any, name: str) -> list[str]:
+    names = [f.name for f in dataclasses.fields(cls) if f.init and not f.kw_only]
+    return names[: names.index(name)] if name in names else names
+
+
+def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    owner = getattr(f, "__self__", None)
+    if isinstance(owner, _CONTAINERS) and not isinstance(owner, types.ModuleType):
+        if isinstance(owner, list | dict | set) and f.__name__ in liveness.MUTATORS:
+            containers.may_change(s, owner)
+        if isinstance(owner, list | tuple) and f.__name__ in list_methods.METHODS:
+            return list_methods.METHODS[f.__name__](s, owner, *args, **kwargs)
+        if isinstance(owner, str) and not is_static((tuple(args), dict(kwargs))):
+            if f.__name__ not in ("format", "join"):
+                raise operators.text_needed(s, f"`{f.__name__}`")
+            shown = f"{owner}({', '.join(map(describe, (*args, *kwargs.values())))})"
+            return Text(shown, lambda args, kwargs: f(*args, **kwargs), tuple(args), dict(kwargs))
+        result = operators.python(s, lambda: f(*args, **kwargs), f"`{f.__name__}`")
+        return s.own(result) if isinstance(result, list | dict | set) else result
+    if isinstance(owner, np.ndarray) and f.__name__ in _CHANGING:
+        text = f"`{f.__name__}` would change {describe(owner)}, which is known while compiling"
+        raise s.error("DL111", text, "copy it first: x = x.copy()")
+    if isinstance(owner, np.ndarray | np.generic) and not is_static((tuple(args), dict(kwargs))):
+        from .complexes import of_program
+
+        return call(s, attribute(s, of_program(s, owner), f.__name__), args, kwargs)
+    known = isinstance(owner, (*_VIEWS, type, np.ndarray, np.generic, np.dtype)) or _pure(f)
+    if known and is_static((tuple(args), dict(kwargs))):
+        return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
+    raise unknown(s, f)
+
+
+def _is_numpy(f: Any) -> bool:
+    return (getattr(f, "__module__", None) or "").split(".")[0] == "numpy"
+
+
+def _pure(f: Any) -> bool:
+    """Whether a call with known arguments may be made while compiling."""
+    if isinstance(f, np.ufunc):
+        return True
+    name = getattr(f, "__name__", "")
+    module = getattr(f, "__module__", None) or ""
+    if module == "builtins":
+        return name in _PURE_BUILTINS
+    if module.startswith("numpy.random") or (_is_numpy(f) and name in _IMPURE_NUMPY):
+        return False
+    return module.split(".")[0] in _PURE_MODULES and _owner(f) is None
+
+
+def _owner(f: Any) -> Any:
+    """The object that a method belongs to; a function of a module has none."""
+    owner = getattr(f, "__self__", None)
+    return None if isinstance(owner, types.ModuleType) else owner
+
+
+def _name(f: Any) -> str:
+    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
+    if (getattr(f, "__module__", None) or "").startswith("numpy.random"):
+        return f"np.random.{name.split('.')[-1]}"
+    if isinstance(f, np.ufunc) or _is_numpy(f):
+        return f"np.{name}"
+    module = (getattr(f, "__module__", None) or "").split(".")[0]
+    return name if module in ("builtins", "", "__main__") else f"{module}.{name}"
+
+
+def unknown(s: Specialiser, f: Any) -> Exception:
+    """The error for a function that has no row and no source."""
+    from .vocabulary import vocabulary_table
+
+    if not callable(f):
+        return s.error("DL106", f"{describe(f)} is not a function")
+    return s.error("DL106", f"the compiler does not know `{_name(f)}`", vocabulary_table.hint(f))
+
+
+# Attributes
+
+
+def attribute(s: Specialiser, value: Any, name: str) -> Any:
+    kind = type(value)
+    if kind is Tensor or kind is Picked:
+        from .vocabulary import vocabulary_table
+
+        return vocabulary_table.tensor_attribute(s, value, name)
+    if kind is Complex or kind is Ragged:
+        return operators.attribute_of_pair(s, value, name)
+    if kind.__module__ not in ("builtins", "numpy", "types"):
+        found = _in_class(kind, name)
+        own = getattr(value, "__dict__", None)
+        if found is not None and not kind.__module__.startswith(_HOUSE):
+            s.outside.setdefault((id(kind), name), (kind, name, found))
+            if isinstance(own, dict) and name not in own:
+                s.outside.setdefault((id(own), name), (own, name, None))
+        if isinstance(own, dict) and name in own and not isinstance(found, property):
+            found = None  # The object's own comes before a method of its class.
+        if isinstance(found, types.FunctionType):
+            return types.MethodType(found, value)
+        if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
+            return call(s, found.fget, (value,), {})
+        if isinstance(found, functools.cached_property):
+            return call(s, found.func, (value,), {})
+    try:
+        found = getattr(value, name)
+    except AttributeError:
+        known = [k for k in dir(value) if not k.startswith("_")]
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean `{near[0]}`?" if near else ""
+        if isinstance(value, types.ModuleType):
+            raise s.error("DL104", f"`{value.__name__}` has no `{name}`", hint) from None
+        raise s.error("DL104", f"{describe(value)} has no attribute `{name}`", hint) from None
+    if isinstance(value, types.ModuleType):
+        s.read(value.__dict__, name, found)
+    else:
+        _note(s, value, name, found)
+    return found
+
+
+#: What classes of these modules hold cannot be set to something else.
+_FIXED = frozenset(("builtins", "numpy", "functools", "operator"))
+
+
+def _note(s: Specialiser, value: Any, name: str, found: Any) -> None:
+    """Notes an attribute that was read of an object from outside, where it may be set again."""
+    holder = value if isinstance(value, type) else type(value)
+    if holder.__module__ in _FIXED and not isinstance(value, types.FunctionType):
+        return
+    if not isinstance(value, type) and _is_frozen(holder):
+        s.look(found)
+        return
+    held = inspect.getattr_static(value, name, _NO)
+    if (held is found or isinstance(held, types.MemberDescriptorType)) and is_static(found):
+        s.read(value, name, found)
+
+
+def _is_frozen(kind: type) -> bool:
+    parameters = getattr(kind, "__dataclass_params__", None)
+    return parameters is not None and bool(parameters.frozen)
+
+
+def _in_class(kind: type, name: str) -> Any:
+    for base in kind.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return None
+
+
+def item(s: Specialiser, value: Any, index: Any) -> Any:
+    """`value[index]` of something that is no tensor, by a known index."""
+    method = _in_class(type(value), "__getitem__")
+    if isinstance(method, types.FunctionType) and type(value).__module__ != "builtins":
+        return call(s, method, (value, index), {})
+    try:
+        found = value[index]
+    except IndexError:
+        length = len(value)
+        message = f"index {index} is out of range for {describe(value)}"
+        raise s.error("DL114", message, f"it has {length} items") from None
+    except KeyError:
+        near = difflib.get_close_matches(str(index), [str(k) for k in value], 1)
+        hint = f"did you mean {near[0]!r}?" if near else ""
+        raise s.error("DL114", f"{describe(value)} has no key {index!r}", hint) from None
+    except TypeError as e:
+        raise s.error("DL113", f"an index into {describe(value)} fails: {e}") from None
+    return s.own(found) if isinstance(value, list) and isinstance(index, slice) else found

@@ -1,0 +1,226 @@
+"""Lists, dicts and sets of a program that change in branches and loops.
+
+A container is one Python object under all its names, in all containers that hold it and in all
+frames that see it, so a region changes it where it stands:
+
+    rows = [a, b]            a list that the program made
+    also = rows              the same object
+    if c: rows[0] = x        the region notes what the list held; when it is left, that is put back
+                             and the list's new content is a result of the region
+    also[0]                  the joined content was put into the same object
+
+- `Region.saved` is what the containers that were made outside a region held at its start. The
+  construct that built the region (`branches`, `carries`) joins the contents of its paths as it
+  joins names, and puts the joined content in place.
+- A container that is the same object on every path stays that object. Where paths meet with
+  different ones, a name gets a new container (`Copies`): Python's would be one of the old ones.
+  Neither the new one nor those old ones may change afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ... import tree
+
+if TYPE_CHECKING:
+    from ..scope import Scope
+    from ..specialise import Specialiser
+
+Container: TypeAlias = "list[Any] | dict[Any, Any] | set[Any]"
+
+#: What regions changed: by id, a container and its content at the region's end.
+Contents = dict[int, tuple[Container, Container]]
+
+_KINDS = (list, dict, set)
+
+
+class Region:
+    """A region that is being built.
+
+    Attributes:
+        changes: whether it may change containers that were made outside of it.
+        saved: of those that it changed, the content at its start, by id.
+    """
+
+    __slots__ = ("changes", "saved")
+
+    def __init__(self, changes: bool = True) -> None:
+        self.changes = changes
+        self.saved: Contents = {}
+
+    def undo(self) -> Contents:
+        """Puts back what the containers held; gives what they held last."""
+        changed = {}
+        for key, (owner, before) in self.saved.items():
+            changed[key] = owner, owner.copy()
+            _fill(owner, before)
+        self.saved = {}
+        return changed
+
+    def state(self) -> Contents:
+        """The present content of what it changed."""
+        return {key: (owner, owner.copy()) for key, (owner, _) in self.saved.items()}
+
+
+def may_change(s: Specialiser, owner: Any) -> None:
+    """Refuses a change of a container that may not change; notes what it held."""
+    made = s.owned.get(id(owner))
+    kind = type(owner).__name__
+    if made is None:
+        raise s.error(
+            "DL111",
+            f"this {kind} came from outside the function and cannot be changed",
+            f"copy it first: {kind}(x)",
+        )
+    if id(owner) in s.shared:
+        raise s.error(
+            "DL111",
+            f"this {kind} may be one of several, and only the running program knows which of them"
+            " its name was bound to",
+            f"copy it first: x = {kind}(x)",
+        )
+    if made[1] is s.region or id(owner) in s.region.saved:
+        return
+    if not s.region.changes:
+        raise s.error(
+            "DL111",
+            f"this {kind} was made outside a derivative, a vmap, the test of a loop or a function"
+            " of its own, and cannot be changed within",
+            "return the new items, and change it outside",
+        )
+    s.region.saved[id(owner)] = owner, owner.copy()
+
+
+def put(s: Specialiser, owner: Container, content: Any) -> None:
+    """Puts a joined content in place: a change of the region around."""
+    may_change(s, owner)
+    _fill(owner, content)
+
+
+def _fill(owner: Any, content: Any) -> None:
+    if isinstance(owner, list):
+        owner[:] = content
+    else:
+        content = content.copy()
+        owner.clear()
+        owner.update(content)
+
+
+def same(a: Contents, b: Contents) -> bool:
+    """Whether two states hold the same objects."""
+    return a.keys() == b.keys() and all(_alike(a[k][1], b[k][1]) for k in a)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    if isinstance(a, set):
+        return bool(a == b)
+    if isinstance(a, dict):
+        same = list(a) == list(b)
+        return same and all(x is y for x, y in zip(a.values(), b.values(), strict=True))
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+def name_of(names: Mapping[str, Any], owner: Container) -> str:
+    """What a message calls a container: a name that is bound to it, or its kind."""
+    found = next((n for n, v in names.items() if v is owner and n.isidentifier()), "")
+    return found or type(owner).__name__
+
+
+# Trees whose containers may be kept as they are
+
+
+def is_from_before(s: Specialiser, value: Any, scope: Scope | None) -> bool:
+    """Whether it is a list or dict that was made before the region of a scope (None: any is)."""
+    if type(value) not in (list, dict):
+        return False
+    return scope is None or s.owned.get(id(value), _OUTSIDE)[1] is not scope.region
+
+
+_OUTSIDE: tuple[Any, Any] = (None, None)
+
+
+def flatten(
+    s: Specialiser, value: Any, scope: Scope | None, deep: Iterable[int], content: bool = False
+) -> tuple[list[Any], tree.Structure]:
+    """Leaves and structure, with the containers made before a region as leaves, but for `deep`
+    ones. `content`: `value` is itself the content of such a container.
+    """
+
+    def kept(node: Any) -> bool:
+        if content and node is value:
+            return False
+        return is_from_before(s, node, scope) and id(node) not in deep
+
+    return tree.flatten(value, kept)
+
+
+def apart(paths: Sequence[Sequence[Any]]) -> set[int]:
+    """The containers among the leaves of paths that are not in the same place on each."""
+    found: set[int] = set()
+    if len({len(leaves) for leaves in paths}) > 1:
+        return {id(v) for leaves in paths for v in leaves if type(v) in (list, dict)}
+    for column in zip(*paths, strict=True):
+        if any(leaf is not column[0] for leaf in column):
+            found.update(id(leaf) for leaf in column if type(leaf) in (list, dict))
+    return found
+
+
+def walk(value: Any, stop: frozenset[int] = frozenset()) -> Iterator[Any]:
+    """The lists and dicts of a tree, but for those of `stop` and what is in them."""
+    if id(value) in stop:
+        return
+    if isinstance(value, list | dict):
+        yield value
+    parts = tree.children(value)
+    for child in parts[1] if parts is not None else ():
+        if isinstance(child, list | dict | tuple) or tree.children(child) is not None:
+            yield from walk(child, stop)
+
+
+def rebuilt(s: Specialiser, structure: tree.Structure, leaves: Sequence[Any]) -> Any:
+    """The tree again; its containers are new, and belong to the present region, but for those
+    among the leaves.
+    """
+    made = tree.unflatten(structure, leaves)
+    stop = frozenset(id(v) for v in leaves if type(v) in (list, dict))
+    for container in walk(made, stop):
+        s.own(container)
+    return made
+
+
+class Copies:
+    """The new containers of one place where paths meet: which of them may change afterwards.
+
+    One that stands for a container from before, or for one that stands in two places, would have
+    to share its changes with others: it may not change, nor may those.
+    """
+
+    def __init__(self, s: Specialiser) -> None:
+        self.s = s
+        self.made: dict[int, list[Any]] = {}
+
+    def note(
+        self,
+        made: Any,
+        leaves: Sequence[Any],
+        sources: Iterable[tuple[Any, Scope | None]],
+        content: bool = False,
+    ) -> Any:
+        """Takes down that `made` stands for each of the sources, a path's value each.
+
+        `content`: they are what one container holds, and itself is no copy.
+        """
+        stop = frozenset(id(v) for v in leaves if type(v) in (list, dict))
+        new = list(walk(made, stop))
+        for value, scope in sources:
+            pairs = list(zip(walk(value, stop), new, strict=False))
+            for old, one in pairs[content:]:
+                before = self.made.setdefault(id(old), [])
+                others = [v for v in before if v is not one]
+                if others or is_from_before(self.s, old, scope):
+                    for shared in (old, one, *others):
+                        self.s.shared[id(shared)] = shared
+                before.append(one)
+        return made

@@ -1,0 +1,77 @@
+"""Methods of lists and tuples that compare or order their items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...ir import DType
+from .. import operators
+from ..numpy import arithmetic
+from ..values import Tensor
+
+if TYPE_CHECKING:
+    from ..specialise import Specialiser
+
+
+def _count(s: Specialiser, owner: Any, value: Any) -> Any:
+    """How many items are the value or equal to it."""
+    total: Any = 0
+    for item in owner:
+        test = operators.equal(s, item, value)
+        if isinstance(test, bool):
+            total = total + 1 if test and isinstance(total, int) else _more(s, total, test)
+        else:
+            total = operators.binary(s, "+", total, _one(s, test))
+    return total
+
+
+def _more(s: Specialiser, total: Any, test: bool) -> Any:
+    return operators.binary(s, "+", total, 1) if test else total
+
+
+def _one(s: Specialiser, test: Any) -> Tensor:
+    return Tensor(arithmetic.convert(s, test, DType.I64), True)
+
+
+def _place(s: Specialiser, owner: Any, value: Any, name: str, start: int = 0) -> int:
+    """Where the first item is that is the value or equal to it, which must be known."""
+    for k in range(start, len(owner)):
+        test = operators.equal(s, owner[k], value)
+        if test is True:
+            return k
+        if test is not False:
+            hint = "np.argmax(np.stack(items) == x) is a place that the running program finds"
+            text = (
+                f"which item `{name}` finds depends on numbers that only the running program knows"
+            )
+            raise s.static_needed(text, hint)
+    raise s.error("DL113", f"`{name}` fails: ValueError: no item is equal to the value")
+
+
+def _index(s: Specialiser, owner: Any, value: Any, start: Any = 0, stop: Any = None) -> int:
+    first, last, _ = slice(
+        operators.static_int(s, start, "a start"),
+        None if stop is None else operators.static_int(s, stop, "a stop"),
+    ).indices(len(owner))
+    return _place(s, owner[:last], value, "index", first)
+
+
+def _remove(s: Specialiser, owner: list[Any], value: Any) -> None:
+    del owner[_place(s, owner, value, "remove")]
+
+
+def _sort(s: Specialiser, owner: list[Any], *, key: Any = None, reverse: Any = False) -> None:
+    from ..vocabulary.vocabulary_python import order_of
+
+    values = list(owner)
+    ranks = values if key is None else [s.call(key, v) for v in values]
+    owner[:] = [values[k] for k in order_of(s, ranks, reverse, "sort")]
+
+
+METHODS: dict[str, Callable[..., Any]] = {
+    "count": _count,
+    "index": _index,
+    "remove": _remove,
+    "sort": _sort,
+}

@@ -1,0 +1,43 @@
+"""Places of an array by its shape, and functions along one of its axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir import Tensor
+from .np_arrays import place
+
+
+def triu_indices_from(arr: Tensor, k: int = 0) -> Any:
+    return np.triu_indices(np.shape(arr)[-2], k, np.shape(arr)[-1])
+
+
+def tril_indices_from(arr: Tensor, k: int = 0) -> Any:
+    return np.tril_indices(np.shape(arr)[-2], k, np.shape(arr)[-1])
+
+
+def diag_indices_from(arr: Tensor) -> Any:
+    return np.diag_indices(np.shape(arr)[0], np.ndim(arr))
+
+
+def row_stack(tup: Sequence[Tensor]) -> Tensor:
+    return np.vstack(tup)
+
+
+def apply_along_axis(
+    func1d: Callable[..., Tensor], axis: int, arr: Tensor, *args: Any, **kwargs: Any
+) -> Tensor:
+    """A loop over the vectors along an axis; the axes of a result stand in its place."""
+    arr = np.asarray(arr)
+    axis = place(axis, arr.ndim)
+    moved = np.moveaxis(arr, axis, -1)
+    lead = moved.shape[:-1]
+    vectors = np.reshape(moved, (-1, moved.shape[-1]))
+    made = np.stack([np.asarray(func1d(v, *args, **kwargs)) for v in vectors])
+    each = made.shape[1:]
+    out = np.reshape(made, (*lead, *each))
+    places = tuple(range(len(lead), out.ndim))
+    return np.moveaxis(out, places, tuple(range(axis, axis + len(each))))

@@ -1,0 +1,288 @@
+"""Elementwise functions.
+
+A choice is made by `where` on x < 0 rather than by `abs`, whose slope at 0 is 0: so an odd function
+has its slope there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....common.errors import ProgramError
+from ...ir import Tensor
+
+_LN2 = float(np.log(2.0))
+
+
+def _float_type(*values: Tensor) -> Any:
+    """The type that a function of floats gives: f64 for integers."""
+    kind = np.result_type(*values)
+    if kind.kind == "b" or kind == np.uint8:
+        return np.dtype(np.float16)
+    return np.dtype(np.float64) if kind.kind in "iu" else kind
+
+
+def arcsinh(x: Tensor) -> Tensor:
+    below = x < 0
+    a = np.where(below, -x, x)
+    y = np.log1p(a * (1 + np.where(np.isinf(a), 1, a / (1 + np.hypot(1, a)))))
+    return np.where(below, -y, y)
+
+
+def arccosh(x: Tensor) -> Tensor:
+    above = x - 1.0
+    return np.log1p(above + np.sqrt(above) * np.sqrt(above + 2))
+
+
+def arctanh(x: Tensor) -> Tensor:
+    x = x * 1.0
+    return (np.log1p(x) - np.log1p(-x)) / 2
+
+
+def cbrt(x: Tensor) -> Tensor:
+    below = x < 0
+    root = (np.where(below, -x, x) * 1.0) ** (1 / 3)
+    return np.where(below, -root, root)
+
+
+def copysign(x1: Tensor, x2: Tensor) -> Tensor:
+    size = np.abs(np.asarray(x1, dtype=_float_type(x1, x2)))
+    return np.where(np.signbit(x2), -size, size)
+
+
+def fmod(x1: Tensor, x2: Tensor) -> Tensor:
+    kind = np.result_type(x1, x2)
+    x1, x2 = np.asarray(x1, kind), np.asarray(x2, kind)
+    below = x1 < 0
+    rest = np.remainder(np.where(below, -x1, x1), np.where(x2 < 0, -x2, x2))
+    return np.where(below, -rest, rest)
+
+
+def divmod(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
+    return x1 // x2, x1 % x2
+
+
+def modf(x: Tensor) -> tuple[Tensor, Tensor]:
+    x = x * 1.0
+    whole = np.trunc(x)
+    return np.where(np.isinf(x), 0, x - whole), whole
+
+
+def ldexp(x1: Tensor, x2: Tensor) -> Tensor:
+    kind = _float_type(x1)
+    return np.asarray(x1, dtype=kind) * np.exp2(np.asarray(x2, dtype=kind))
+
+
+def heaviside(x1: Tensor, x2: Tensor) -> Tensor:
+    kind = _float_type(x1, x2)
+    x, middle = np.asarray(x1, dtype=kind), np.asarray(x2, dtype=kind)
+    step = np.where(x < 0, 0, np.where(x > 0, 1, middle))
+    return np.where(np.isnan(x), x, step)
+
+
+#: sin(y) / y = 1 - y^2 / 3! + y^4 / 5! - ..., up to y^18: right to 1e-17 where |y| < 1.
+_SINC = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(10))
+
+
+def sinc(x: Tensor) -> Tensor:
+    """A series near 0, where the quotient's derivatives would cancel."""
+    y = x * np.pi
+    near = np.abs(y) < 1
+    square = np.where(near, y * y, 0)
+    series = _SINC[-1] * square + _SINC[-2]
+    for term in _SINC[-3::-1]:
+        series = series * square + term
+    far = np.where(near, 1, y)
+    return np.where(near, series, np.sin(far) / far)
+
+
+def deg2rad(x: Tensor) -> Tensor:
+    return x * (np.pi / 180)
+
+
+def rad2deg(x: Tensor) -> Tensor:
+    return x * (180 / np.pi)
+
+
+def logaddexp2(x1: Tensor, x2: Tensor) -> Tensor:
+    kind = _float_type(x1, x2)
+    return np.logaddexp(np.asarray(x1, kind) * _LN2, np.asarray(x2, kind) * _LN2) / _LN2
+
+
+def fmax(x1: Tensor, x2: Tensor) -> Tensor:
+    larger = np.maximum(x1, x2)
+    return np.where(np.isnan(x1), x2, np.where(np.isnan(x2), x1, larger))
+
+
+def fmin(x1: Tensor, x2: Tensor) -> Tensor:
+    smaller = np.minimum(x1, x2)
+    return np.where(np.isnan(x1), x2, np.where(np.isnan(x2), x1, smaller))
+
+
+def gcd(x1: Tensor, x2: Tensor) -> Tensor:
+    """Euclid's, all elements side by side."""
+    a, b = np.broadcast_arrays(x1, x2)
+    kind = np.result_type(x1, x2)
+    a, b = np.abs(a.astype(kind)), np.abs(b.astype(kind))
+    while np.any(b != 0):
+        rest = np.remainder(a, np.where(b == 0, 1, b))
+        a, b = np.where(b == 0, a, b), np.where(b == 0, b, rest)
+    return a
+
+
+def lcm(x1: Tensor, x2: Tensor) -> Tensor:
+    kind = np.result_type(x1, x2)
+    x1, x2 = np.asarray(x1, kind), np.asarray(x2, kind)
+    g = np.gcd(x1, x2)
+    return np.abs(x1) // np.where(g == 0, 1, g) * np.abs(x2)
+
+
+def int_power(x1: Tensor, x2: Tensor) -> Tensor:
+    """By squaring, all elements side by side; integers wrap around."""
+    kind = np.result_type(x1, x2)
+    base, exponent = np.broadcast_arrays(x1, x2)
+    base, exponent = base.astype(kind), exponent.astype(kind)
+    negative = exponent < 0
+    result = np.ones(base.shape, dtype=kind)
+    while np.any(exponent > 0):
+        result = np.where(exponent & 1 == 1, result * base, result)
+        base, exponent = base * base, exponent >> 1
+    return np.where(negative, 0, result)
+
+
+def isposinf(x: Tensor) -> Tensor:
+    return x == np.inf
+
+
+def isneginf(x: Tensor) -> Tensor:
+    return x == -np.inf
+
+
+def isclose(
+    a: Tensor, b: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
+    b = b * 1.0
+    near = np.abs(a - b) <= atol + rtol * np.abs(b)
+    close = np.where(np.isfinite(a) & np.isfinite(b), near, a == b)
+    return close | (np.isnan(a) & np.isnan(b)) if equal_nan else close
+
+
+def allclose(
+    a: Tensor, b: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
+    return np.all(np.isclose(a, b, rtol, atol, equal_nan))
+
+
+def array_equal(a1: Tensor, a2: Tensor, equal_nan: bool = False) -> Tensor:
+    if np.shape(a1) != np.shape(a2):
+        return False
+    same = np.equal(a1, a2)
+    return np.all(same | (np.isnan(a1) & np.isnan(a2)) if equal_nan else same)
+
+
+def array_equiv(a1: Tensor, a2: Tensor) -> Tensor:
+    sizes = zip(np.shape(a1)[::-1], np.shape(a2)[::-1], strict=False)
+    if any(m != n and m != 1 and n != 1 for m, n in sizes):
+        return False
+    return np.all(np.equal(a1, a2))
+
+
+def real(val: Tensor) -> Tensor:
+    if isinstance(val, bool | int | float) and not isinstance(val, np.generic):
+        return val.real
+    return np.asarray(val)
+
+
+def imag(val: Tensor) -> Tensor:
+    if isinstance(val, bool | int | float) and not isinstance(val, np.generic):
+        return val.imag
+    return np.zeros_like(val)
+
+
+def angle(z: Tensor, deg: bool = False) -> Tensor:
+    turn = np.arctan2(np.zeros_like(z), z)
+    return turn * (180 / np.pi) if deg else turn
+
+
+def isreal(x: Tensor) -> Tensor:
+    return np.ones(np.shape(x), np.bool_)
+
+
+def iscomplex(x: Tensor) -> Tensor:
+    return np.zeros(np.shape(x), np.bool_)
+
+
+def isrealobj(x: Tensor) -> bool:
+    return True
+
+
+def iscomplexobj(x: Tensor) -> bool:
+    return False
+
+
+def unwrap(
+    p: Tensor, discont: Any = None, axis: int = -1, *, period: float = 6.283185307179586
+) -> Tensor:
+    """Jumps of more than half a period are taken out, as NumPy does it."""
+    kind = np.asarray(p).dtype
+    if kind.kind == "b" or kind == np.uint8 or (kind.kind in "iu" and isinstance(period, int)):
+        text = f"np.unwrap of {kind} is made of differences of this type, which wrap around"
+        raise ProgramError("DL116", text, hint="convert it first: x.astype(np.float64)")
+    p = np.moveaxis(p * 1.0, axis, -1)
+    steps = np.diff(p)
+    half = period / 2
+    small = np.remainder(steps + half, period) - half
+    small = np.where((small == -half) & (steps > 0), half, small)
+    limit = half if discont is None else max(discont, half)
+    correction = np.where(np.abs(steps) < limit, 0, small - steps)
+    tail = p[..., 1:] + np.cumsum(correction, axis=-1)
+    return np.moveaxis(np.concatenate([p[..., :1], tail], axis=-1), -1, axis)
+
+
+def select(condlist: Sequence[Tensor], choicelist: Sequence[Tensor], default: Tensor = 0) -> Tensor:
+    if len(condlist) != len(choicelist) or not condlist:
+        raise ProgramError("DL119", "np.select: as many conditions as choices, please")
+    result = default
+    for k in reversed(range(len(condlist))):
+        result = np.where(condlist[k], choicelist[k], result)
+    return result
+
+
+def choose(a: Tensor, choices: Sequence[Tensor], mode: str = "raise") -> Tensor:
+    n = len(choices)
+    if mode == "wrap":
+        a = np.remainder(a, n)
+    result = choices[0]
+    for k in range(1, n):
+        result = np.where(a == k if k < n - 1 else a >= k, choices[k], result)
+    return result
+
+
+def piecewise(
+    x: Tensor, condlist: Sequence[Tensor], funclist: Sequence[Any], *args: Any, **kw: Any
+) -> Tensor:
+    """Every function is run on all of x."""
+    if not isinstance(condlist, list | tuple):
+        condlist = [condlist]
+    values = [f(x, *args, **kw) if callable(f) else f for f in funclist]
+    if len(values) not in (len(condlist), len(condlist) + 1):
+        raise ProgramError("DL119", "np.piecewise: a function a condition, and one more or none")
+    result = values[-1] if len(values) > len(condlist) else 0
+    for k in range(len(condlist)):
+        result = np.where(condlist[k], values[k], result)
+    return np.asarray(result, dtype=np.result_type(x))
+
+
+def running(f: Callable[[Tensor, Tensor], Tensor], x: Tensor, axis: int) -> Tensor:
+    """f of everything up to each element, f associative: doubling (Hillis and Steele 1986)."""
+    before = (slice(None),) * axis
+    shift = 1
+    while shift < x.shape[axis]:
+        joined = f(x[(*before, slice(None, -shift))], x[(*before, slice(shift, None))])
+        x = np.concatenate([x[(*before, slice(None, shift))], joined], axis=axis)
+        shift *= 2
+    return x

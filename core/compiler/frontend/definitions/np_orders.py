@@ -1,0 +1,124 @@
+"""Order and counting: sorting by several keys, binary search, bins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....common.errors import ProgramError
+from ...ir import Tensor
+
+
+def partition(a: Tensor, kth: Any, axis: Any = -1, kind: Any = None) -> Tensor:
+    """Sorted throughout, which every partition may be."""
+    return np.sort(a, axis)
+
+
+def argpartition(a: Tensor, kth: Any, axis: Any = -1, kind: Any = None) -> Tensor:
+    return np.argsort(a, axis)
+
+
+def lexsort(keys: Sequence[Tensor], axis: int = -1) -> Tensor:
+    """The last key counts most: a stable sort by each, from the first."""
+    order = np.argsort(keys[0], axis=axis)
+    for k in range(1, len(keys)):
+        key = np.take_along_axis(np.asarray(keys[k]), order, axis=axis)
+        order = np.take_along_axis(order, np.argsort(key, axis=axis), axis=axis)
+    return order
+
+
+def searchsorted(a: Tensor, v: Tensor, side: str = "left", sorter: Any = None) -> Tensor:
+    """A binary search for every number side by side; NaN comes last, as in a sort."""
+    if side not in ("left", "right"):
+        raise ProgramError("DL119", f"np.searchsorted: side is 'left' or 'right', not {side!r}")
+    a, v = np.asarray(a), np.asarray(v)
+    if a.ndim != 1:
+        raise ProgramError("DL115", f"np.searchsorted searches a vector, not rank {a.ndim}")
+    if sorter is not None:
+        a = np.take(a, sorter)
+    n = a.shape[0]
+    low = np.zeros(v.shape, np.int64)
+    high = np.full(v.shape, n, np.int64)
+    for _ in range(n.bit_length()):
+        middle = (low + high) >> 1
+        at = np.take(a, np.minimum(middle, n - 1))
+        if side == "left":
+            beyond = (at < v) | (np.isnan(v) & ~np.isnan(at))
+        else:
+            beyond = (at <= v) | np.isnan(v)
+        open_ = low < high
+        low = np.where(open_ & beyond, middle + 1, low)
+        high = np.where(open_ & ~beyond, middle, high)
+    return low
+
+
+def digitize(x: Tensor, bins: Tensor, right: bool = False) -> Tensor:
+    return np.searchsorted(bins, x, side="left" if right else "right")
+
+
+def digitize_downwards(x: Tensor, bins: Tensor, right: bool = False) -> Tensor:
+    """For bins that fall: as many are left out as lie behind the place from the other end."""
+    n = np.shape(bins)[0]
+    return n - np.searchsorted(np.flip(bins), x, side="right" if right else "left")
+
+
+def histogram_bin_edges(
+    a: Tensor, bins: Any = 10, range: Any = None, weights: Any = None
+) -> Tensor:
+    if np.ndim(bins) == 1:
+        return np.asarray(bins)
+    if isinstance(bins, str):
+        raise ProgramError("DL119", f"np.histogram: bins={bins!r} depends on the data")
+    a = np.asarray(a) * 1.0
+    ends = (np.min(a), np.max(a)) if range is None else range
+    first, last = np.asarray(ends[0], a.dtype), np.asarray(ends[1], a.dtype)
+    same = np.equal(first, last)
+    first, last = np.where(same, first - 0.5, first), np.where(same, last + 0.5, last)
+    return np.linspace(first, last, bins + 1)
+
+
+def histogram(
+    a: Tensor, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[Tensor, Tensor]:
+    a = np.ravel(a)
+    edges = np.histogram_bin_edges(a, bins, range)
+    n = edges.shape[0] - 1
+    index: Tensor = np.searchsorted(edges, a, side="right") - 1
+    index = np.where(a == edges[-1], n - 1, index)
+    index = np.where((a >= edges[0]) & (a <= edges[-1]), index, n)
+    heavy = None if weights is None else np.ravel(weights)
+    counts = np.bincount(index, heavy, minlength=n + 1)[:n]
+    counts = counts if heavy is None else counts.astype(heavy.dtype)
+    if density:
+        return counts / np.diff(edges) / np.sum(counts), edges
+    return counts, edges
+
+
+def isin(element: Tensor, test_elements: Tensor, *, invert: bool = False) -> Tensor:
+    found = np.any(np.asarray(element)[..., None] == np.ravel(test_elements), axis=-1)
+    return ~found if invert else found
+
+
+def interp(
+    x: Tensor, xp: Tensor, fp: Tensor, left: Any = None, right: Any = None, period: Any = None
+) -> Tensor:
+    x, xp, fp = (np.asarray(v, np.float64) for v in (x, xp, fp))
+    if period is not None:
+        x, xp = x % period, xp % period
+        order = np.argsort(xp)
+        xp, fp = np.take(xp, order), np.take(fp, order)
+        xp = np.concatenate([xp[-1:] - period, xp, xp[:1] + period])
+        fp = np.concatenate([fp[-1:], fp, fp[:1]])
+    n = xp.shape[0]
+    if n == 1:
+        inside = np.broadcast_to(fp[0], x.shape)
+    else:
+        k = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, n - 2)
+        start, base = np.take(xp, k), np.take(fp, k)
+        width = np.take(xp, k + 1) - start
+        inside = base + (x - start) * ((np.take(fp, k + 1) - base) / width)
+    inside = np.where(x < xp[0], fp[0] if left is None else left, inside)
+    inside = np.where(x > xp[-1], fp[-1] if right is None else right, inside)
+    return np.where(np.isnan(x), x, inside) if n > 1 else inside

@@ -1,0 +1,145 @@
+"""Sequences of samples: differences, integrals, convolution, polynomials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....common.errors import ProgramError
+from ...ir import Tensor
+from .np_arrays import place
+
+
+def ediff1d(ary: Tensor, to_end: Any = None, to_begin: Any = None) -> Tensor:
+    steps = np.diff(np.ravel(ary))
+    parts = [] if to_begin is None else [np.ravel(to_begin).astype(steps.dtype)]
+    parts = [*parts, steps]
+    if to_end is not None:
+        parts = [*parts, np.ravel(to_end).astype(steps.dtype)]
+    return np.concatenate(parts)
+
+
+def trapezoid(y: Tensor, x: Any = None, dx: float = 1.0, axis: int = -1) -> Tensor:
+    y = np.moveaxis(y, axis, -1)
+    if x is None:
+        width = dx
+    elif np.ndim(x) == 1:
+        width = np.diff(x)
+    else:
+        width = np.diff(np.moveaxis(x, axis, -1))
+    return np.sum(width * (y[..., 1:] + y[..., :-1]) / 2.0, axis=-1)
+
+
+def gradient(f: Tensor, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """Second order within, `edge_order` at the ends, on even or uneven spacing."""
+    f = np.asarray(f)
+    f = f.astype(np.float64) if f.dtype.kind in "biu" else f
+    if axis is None:
+        axes = tuple(range(f.ndim))
+    else:
+        axes = tuple(place(k, f.ndim) for k in (axis if isinstance(axis, tuple) else (axis,)))
+    spacing = varargs if len(varargs) != 1 else varargs * len(axes)
+    if len(spacing) not in (0, len(axes)):
+        raise ProgramError("DL119", "np.gradient: one spacing for all axes, or one for each")
+    if edge_order not in (1, 2) or any(f.shape[k] <= edge_order for k in axes):
+        raise ProgramError("DL115", "np.gradient: an axis is too short for its edges")
+    slopes = [_slope(f, spacing[n] if spacing else 1.0, k, edge_order) for n, k in enumerate(axes)]
+    return slopes[0] if len(slopes) == 1 else tuple(slopes)
+
+
+def _slope(f: Tensor, spacing: Any, axis: int, edge_order: int) -> Tensor:
+    f = np.moveaxis(f, axis, -1)
+    if np.ndim(spacing) == 0:
+        left = right = np.full(f.shape[-1] - 2, 1.0, f.dtype) * spacing
+        first = last = spacing
+        second, third = spacing, spacing
+    else:
+        steps = np.diff(spacing)
+        left, right, first, last = steps[:-1], steps[1:], steps[0], steps[-1]
+        second, third = (steps[1], steps[-2]) if f.shape[-1] > 2 else (first, last)
+    inner = (
+        -right / (left * (left + right)) * f[..., :-2]
+        + (right - left) / (left * right) * f[..., 1:-1]
+        + left / (right * (left + right)) * f[..., 2:]
+    )
+    if edge_order == 1:
+        low = (f[..., 1:2] - f[..., :1]) / first
+        high = (f[..., -1:] - f[..., -2:-1]) / last
+    else:
+        a, b, c = _end_weights(first, second)
+        low = a * f[..., :1] + b * f[..., 1:2] + c * f[..., 2:3]
+        a, b, c = _end_weights(last, third)
+        high = -(a * f[..., -1:] + b * f[..., -2:-1] + c * f[..., -3:-2])
+    return np.moveaxis(np.concatenate([low, inner, high], axis=-1).astype(f.dtype), -1, axis)
+
+
+def _end_weights(h: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the slope at an end, by the three nearest points, h and then k apart."""
+    return -(2 * h + k) / (h * (h + k)), (h + k) / (h * k), -h / (k * (h + k))
+
+
+def convolve(a: Tensor, v: Tensor, mode: Any = "full") -> Tensor:
+    """The sequences shifted past each other as a matrix, times the shorter."""
+    a, v = np.asarray(a), np.asarray(v)
+    a, v = (v, a) if v.shape[0] > a.shape[0] else (a, v)
+    n, m = a.shape[0], v.shape[0]
+    if m == 0:
+        raise ProgramError("DL115", "np.convolve: a sequence is empty")
+    padded = np.pad(a, m - 1)
+    windows = np.take(padded, np.arange(n + m - 1)[:, None] + np.arange(m))
+    whole = windows @ np.flip(v)
+    if mode == "full":
+        return whole
+    if mode == "same":
+        return whole[(m - 1) // 2 : (m - 1) // 2 + n]
+    if mode != "valid":
+        raise ProgramError("DL119", f"np.convolve: no mode {mode!r}: full, same or valid")
+    return whole[m - 1 : n]
+
+
+def correlate(a: Tensor, v: Tensor, mode: Any = "valid") -> Tensor:
+    if np.shape(v)[0] > np.shape(a)[0]:
+        return np.flip(np.convolve(v, np.flip(a), mode))
+    return np.convolve(a, np.flip(v), mode)
+
+
+def polyval(p: Tensor, x: Tensor) -> Tensor:
+    """Horner's rule."""
+    p = np.asarray(p)
+    y = np.zeros_like(x)
+    for k in range(p.shape[0]):
+        y = y * x + p[k]
+    return y
+
+
+def polyadd(a1: Tensor, a2: Tensor) -> Tensor:
+    a1, a2 = np.atleast_1d(a1), np.atleast_1d(a2)
+    size = max(a1.shape[0], a2.shape[0])
+    return np.pad(a1, (size - a1.shape[0], 0)) + np.pad(a2, (size - a2.shape[0], 0))
+
+
+def polysub(a1: Tensor, a2: Tensor) -> Tensor:
+    return np.polyadd(a1, -np.asarray(a2))
+
+
+def polymul(a1: Tensor, a2: Tensor) -> Tensor:
+    return np.convolve(np.atleast_1d(a1), np.atleast_1d(a2))
+
+
+def polyder(p: Tensor, m: int = 1) -> Tensor:
+    p = np.asarray(p)
+    for _ in range(m):
+        n = p.shape[0]
+        p = p[:-1] * np.asarray(list(range(n - 1, 0, -1)))
+    return p
+
+
+def polyint(p: Tensor, m: int = 1, k: Any = None) -> Tensor:
+    p = np.asarray(p)
+    for i in range(m):
+        n = p.shape[0]
+        p = p / np.asarray(list(range(n, 0, -1)))
+        constant = 0.0 if k is None else k if np.ndim(k) == 0 else k[i]
+        p = np.append(p, np.asarray(constant, p.dtype))
+    return p

@@ -1,0 +1,187 @@
+"""Between which bounds the whole numbers of a program lie, as far as that is known.
+
+An index that is known to lie within its axis needs neither a wrap nor a check. Ranges are closed,
+(least, greatest), and follow from the operations that compute a number; what is not known has the
+range of its type. A narrow integer that its type may not hold wraps around and is not known; 64
+bits are taken to suffice, for no index survives a wrap of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir import DType, TensorType, Value
+
+Range = tuple[int, int]
+
+_TYPES: dict[DType, Range] = {
+    DType.BOOL: (0, 1),
+    **{
+        d: (int(np.iinfo(d.numpy).min), int(np.iinfo(d.numpy).max))
+        for d in (DType.U8, DType.I32, DType.U32, DType.I64)
+    },
+}
+
+
+class Ranges:
+    """The ranges of a program's values. `value in ranges`: it is not negative."""
+
+    def __init__(self) -> None:
+        self.known: dict[Value, Range] = {}
+
+    def of(self, value: Value) -> Range:
+        found = self.known.get(value)
+        return found if found is not None else _TYPES[value.dtype]
+
+    def __contains__(self, value: Value) -> bool:
+        found = self.known.get(value)
+        return found is not None and found[0] >= 0
+
+    def add(self, value: Value) -> None:
+        """Notes that a value is not negative."""
+        low, high = self.of(value)
+        self.known[value] = max(low, 0), high
+
+    def index(self, value: Value, start: Value, stop: Value) -> None:
+        """Notes the range of a loop's index, start..stop-1."""
+        low, high = self.of(start)[0], self.of(stop)[1] - 1
+        self.known[value] = low, max(low, high)
+
+    def note(
+        self, name: str, operands: Sequence[Value], attrs: Mapping[str, Any], results: Any
+    ) -> None:
+        """Notes the range of an operation's result."""
+        result = results[0] if results else None
+        if result is None or not isinstance(result.type, TensorType):
+            return
+        rule = _RULES.get(name)
+        limits = _TYPES.get(result.dtype)
+        if rule is None or limits is None:
+            return
+        given = []
+        for v in operands:
+            if not isinstance(v.type, TensorType) or v.dtype not in _TYPES:
+                if name not in _WITH_OTHERS:
+                    return
+                given.append((0, 0))
+            else:
+                given.append(self.of(v))
+        low, high = rule(given, attrs, operands)
+        if result.dtype is DType.I64:
+            low, high = max(low, limits[0]), min(high, limits[1])
+        if limits[0] <= low <= high <= limits[1] and (low, high) != limits:
+            self.known[result] = low, high
+
+
+_Rule = Callable[[Sequence[Range], Mapping[str, Any], Sequence[Value]], Range]
+
+#: Operations of which some operands may be no whole numbers.
+_WITH_OTHERS = frozenset(("argmax", "argmin", "argsort"))
+_UNKNOWN: Range = (0, -1)
+
+
+def _corners(function: Callable[[int, int], int]) -> _Rule:
+    def rule(given: Sequence[Range], attrs: Any, operands: Any) -> Range:
+        made = [function(a, b) for a in given[0] for b in given[1]]
+        return min(made), max(made)
+
+    return rule
+
+
+def _same(given: Sequence[Range], attrs: Any, operands: Any) -> Range:
+    return given[0]
+
+
+def _either(given: Sequence[Range], attrs: Any, operands: Any) -> Range:
+    return min(low for low, _ in given), max(high for _, high in given)
+
+
+def _selected(given: Sequence[Range], attrs: Any, operands: Any) -> Range:
+    return _either(given[1:], attrs, operands)
+
+
+def _constant(given: Any, attrs: Mapping[str, Any], operands: Any) -> Range:
+    value = np.asarray(attrs["value"])
+    return (int(value.min()), int(value.max())) if value.size else _UNKNOWN
+
+
+def _iota(given: Any, attrs: Mapping[str, Any], operands: Any) -> Range:
+    return 0, max(int(attrs["shape"][attrs["axis"]]) - 1, 0)
+
+
+def _place(given: Any, attrs: Mapping[str, Any], operands: Sequence[Value]) -> Range:
+    return 0, max(operands[0].tensor.shape[attrs["axis"]] - 1, 0)
+
+
+def _mod(given: Sequence[Range], attrs: Any, operands: Any) -> Range:
+    low, high = given[1]  # What is divided by 0 gives 0.
+    return (0, max(high - 1, 0)) if low >= 0 else _UNKNOWN
+
+
+def _floordiv(given: Sequence[Range], attrs: Any, operands: Any) -> Range:
+    (low, high), divisor = given
+    if divisor[0] < 0:
+        return _UNKNOWN
+    if divisor[0] == 0:  # What is divided by 0 gives 0.
+        return min(low, 0), max(high, 0)
+    return _corners(lambda a, b: a // b)(given, attrs, operands)
+
+
+def _shr(given: Sequence[Range], attrs: Any, operands: Any) -> Range:
+    if given[0][0] < 0 or given[1][0] < 0:
+        return _UNKNOWN
+    return 0, given[0][1] >> min(given[1][0], 64)
+
+
+def _and(given: Sequence[Range], attrs: Any, operands: Any) -> Range:
+    highs = [high for low, high in given if low >= 0]
+    return (0, min(highs)) if highs else _UNKNOWN
+
+
+def _abs(given: Sequence[Range], attrs: Any, operands: Any) -> Range:
+    low, high = given[0]
+    return (0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
+
+
+def _neg(given: Sequence[Range], attrs: Any, operands: Any) -> Range:
+    return -given[0][1], -given[0][0]
+
+
+def _sum(given: Sequence[Range], attrs: Any, operands: Sequence[Value]) -> Range:
+    low, high = given[0]
+    count = operands[0].tensor.size
+    return min(low, 0) * count, max(high, 0) * count
+
+
+_RULES: dict[str, _Rule] = {
+    "constant": _constant,
+    "iota": _iota,
+    "argmax": _place,
+    "argmin": _place,
+    "argsort": _place,
+    "add": _corners(lambda a, b: a + b),
+    "sub": lambda g, _, __: (g[0][0] - g[1][1], g[0][1] - g[1][0]),
+    "mul": _corners(lambda a, b: a * b),
+    "max": lambda g, _, __: (max(g[0][0], g[1][0]), max(g[0][1], g[1][1])),
+    "min": lambda g, _, __: (min(g[0][0], g[1][0]), min(g[0][1], g[1][1])),
+    "mod": _mod,
+    "floordiv": _floordiv,
+    "shr": _shr,
+    "and": _and,
+    "abs": _abs,
+    "neg": _neg,
+    "select": _selected,
+    "concat": _either,
+    "reduce_sum": _sum,
+    "cumsum": _sum,
+    **dict.fromkeys(
+        (
+            *("convert", "broadcast", "reshape", "transpose", "slice", "take", "take_along"),
+            *("reverse", "dynamic_slice", "reduce_max", "reduce_min"),
+        ),
+        _same,
+    ),
+}

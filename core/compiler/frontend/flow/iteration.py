@@ -1,0 +1,234 @@
+"""What can be iterated, and how: item by item at compile time, or by an index of the running
+program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...complex_numbers import Complex
+from ...ragged import Ragged
+from .. import complexes, operators
+from ..memory import stores
+from ..numpy import arithmetic, indexing
+from ..values import Counted, Indexed, Once, Picked, Tensor, TensorRange, describe, is_number
+
+if TYPE_CHECKING:
+    from ..specialise import Specialiser
+
+#: A loop over more items than this is not unrolled.
+UNROLL_MAX = 1000
+
+#: Shorter lists are gone through item by item, whatever they hold.
+LOOP_MIN = 8
+
+#: Known numbers cost nothing to the program, but a range may be absurdly long.
+_NUMBERS_MAX = 1_000_000
+
+_STATIC = (tuple, list, dict, set, frozenset, str, range, bytes)
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+
+
+def drawn(s: Specialiser, value: Any) -> Any:
+    """What an iterator goes through, which it can do once; any other value as it is."""
+    if type(value) is not Once:
+        return value
+    hint = "make a list of it first: list(zip(a, b))"
+    if value.used:
+        text = "an iterator is gone through twice; Python finds nothing in it the second time"
+        raise s.error("DL113", text, hint)
+    if value.region is not s.region:
+        text = "an iterator that was made outside the branch or loop is gone through within"
+        raise s.error("DL113", text, hint)
+    value.used = True
+    at = stores.mark(s)
+    made = value.make()
+    if value.computes and stores.changed_since(s, at):
+        text = "a function that an iterator calls changes an array in place"
+        raise s.error("DL111", text, "call it in a loop, or in a list: [f(x) for x in values]")
+    return made
+
+
+def drawn_for_loop(s: Specialiser, value: Any) -> Any:
+    """What a loop goes through. Python computes an iterator's items between the rounds: where one
+    of them may end in an error, its place among the errors of the rounds would be another.
+    """
+    before = s.faults is not None and s.faults.memories[0].value
+    made = drawn(s, value)
+    if before is not (s.faults is not None and s.faults.memories[0].value):
+        text = "an iterator's function may raise an error between the rounds of a loop"
+        raise s.error("DL111", text, "compute the items first: for x in list(values)")
+    return made
+
+
+def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]:
+    """Every item, as Python goes through what may change meanwhile: a list by its places; a dict,
+    and what an iterator draws from, must not change.
+    """
+    if type(value) is list:
+        k = 0
+        while k < len(value):
+            if k >= limit:
+                raise too_long(s, len(value))
+            yield value[k]
+            k += 1
+        return
+    sources = value.sources if type(value) is Once else ()
+    before = [list(source) for source in sources]
+    size = len(value) if isinstance(value, dict | Sized) and not is_number(value) else None
+    computed = computes(value)
+    at = stores.mark(s)
+
+    def check(last: bool) -> None:
+        for a, b in zip(sources, before, strict=True):
+            same = len(a) == len(b) and (not last or all(x is y for x, y in zip(a, b, strict=True)))
+            if not same:
+                raise changed_meanwhile(s)
+        if size is not None and len(value) != size:
+            raise changed_meanwhile(s)
+        if computed and stores.changed_since(s, at):
+            text = "an array changes in place while an iterator computes its items"
+            raise s.error("DL111", text, "compute them first: for x in list(values)")
+
+    for item in items(s, drawn_for_loop(s, value)):
+        yield item
+        check(False)
+    check(True)
+
+
+def changed_meanwhile(s: Specialiser) -> Exception:
+    text = "what a loop goes through changes in the loop"
+    return s.error("DL111", text, "go through a copy: for x in list(values)")
+
+
+def sources_of(*values: Any) -> tuple[list[Any], ...]:
+    """The lists that an iterator over these draws from."""
+    return tuple(
+        source
+        for v in values
+        for source in ((v,) if type(v) is list else v.sources if type(v) is Once else ())
+    )
+
+
+def computes(*values: Any) -> bool:
+    """Whether an iterator over these calls a function for its items."""
+    return any(type(v) is Once and v.computes for v in values)
+
+
+def items(s: Specialiser, value: Any) -> list[Any]:
+    """Every item, at compile time."""
+    value = drawn(s, value)
+    if isinstance(value, _STATIC + _VIEWS):
+        if isinstance(value, range) and len(value) > _NUMBERS_MAX:
+            raise too_long(s, len(value))
+        if isinstance(value, set | frozenset) and not all(type(v) in (int, bool) for v in value):
+            # Python's order of strings differs from process to process: any order is one of them.
+            return operators.python(s, lambda: sorted(value), "the order of a set")  # type: ignore[no-any-return]
+        return list(value)  # type: ignore[call-overload, no-any-return]
+    indexed = as_indexed(s, value)
+    if indexed is not None:
+        if indexed.length > UNROLL_MAX:
+            raise too_long(s, indexed.length)
+        return [indexed.item(s, i) for i in range(indexed.length)]
+    if isinstance(value, Ragged | Counted):
+        text = f"going through {describe(value)}, whose length the data decide,"
+        raise s.static_needed(f"{text} takes a loop", "write it as a `for` statement")
+    if isinstance(value, TensorRange):
+        raise s.needs_static(_bound(value), "the number of items")
+    if isinstance(value, np.ndarray):
+        raise s.error("DL113", "a number cannot be iterated")
+    raise s.error("DL119", f"{describe(value)} cannot be iterated")
+
+
+def _bound(value: TensorRange) -> Any:
+    parts = (value.start, value.stop, value.step)
+    return next(p for p in parts if type(p) is Tensor)
+
+
+def too_long(s: Specialiser, length: int) -> Exception:
+    return s.error(
+        "DL110",
+        f"{length} items are too many to unroll (at most {UNROLL_MAX})",
+        "loop over an array or a range in the running program",
+    )
+
+
+def as_indexed(s: Specialiser, value: Any) -> Indexed | None:
+    """A sequence whose items an index of the running program can pick, or None."""
+    if isinstance(value, Indexed):
+        return value
+    if isinstance(value, range):
+        return Indexed(len(value), lambda s, i: place(s, value.start, i, value.step))
+    if type(value) is Picked:
+        return Indexed(value.length, lambda s, i: s.subscript(value, i))
+    if s.stacking and type(value) is list and len(value) >= LOOP_MIN:
+        from ..containers import list_stacks
+
+        if list_stacks.regular(value) is not None:
+            return Indexed(len(value), lambda s, i: s.subscript(value, i))
+        return None
+    if type(value) in (Tensor, Complex) or isinstance(value, np.ndarray):
+        shape = complexes.shape_of(value)
+        if not shape:
+            hint = "range(n) counts up to a number"
+            raise s.error("DL119", f"{describe(value)} has no axis to iterate over", hint)
+        return Indexed(shape[0], lambda s, i: row(s, value, i))
+    return None
+
+
+def row(s: Specialiser, value: Any, index: Any) -> Any:
+    if isinstance(value, np.ndarray) and type(index) is int:
+        return value[index]
+    if complexes.is_any(value):
+        return complexes.subscript(s, value, index)
+    return indexing.subscript(s, arithmetic.tensor(s, value), index)
+
+
+def place(s: Specialiser, start: Any, index: Any, step: Any) -> Any:
+    """start + index * step."""
+    if type(step) is not int or step != 1:
+        index = operators.binary(s, "*", index, step)
+    if type(start) is int and start == 0:
+        return index
+    return operators.binary(s, "+", start, index)
+
+
+def zipped(s: Specialiser, values: list[Any], strict: bool) -> Any:
+    """`zip`: by index when every part can be, else item by item."""
+    values = [drawn(s, v) for v in values]
+    parts = [as_indexed(s, v) for v in values]
+    if values and all(p is not None for p in parts):
+        known = [p for p in parts if p is not None]
+        lengths = [p.length for p in known]
+        _check_strict(s, lengths, strict)
+        return Indexed(min(lengths), lambda s, i: tuple(p.item(s, i) for p in known))
+    rows = [items(s, v) for v in values]
+    _check_strict(s, [len(r) for r in rows], strict)
+    return [tuple(r) for r in zip(*rows, strict=False)]
+
+
+def _check_strict(s: Specialiser, lengths: list[int], strict: bool) -> None:
+    if strict and len(set(lengths)) > 1:
+        hint = "cut the longer ones, or leave strict=True out"
+        raise s.error("DL113", f"zip(strict=True) of different lengths: {lengths}", hint)
+
+
+def enumerated(s: Specialiser, value: Any, start: int) -> Any:
+    value = drawn(s, value)
+    part = as_indexed(s, value)
+    if part is not None:
+        return Indexed(part.length, lambda s, i: (place(s, start, i, 1), part.item(s, i)))
+    return [(start + k, v) for k, v in enumerate(items(s, value))]
+
+
+def backwards(s: Specialiser, value: Any) -> Any:
+    if isinstance(value, range):
+        return value[::-1]
+    part = as_indexed(s, value)
+    if part is not None:
+        last = part.length - 1
+        return Indexed(part.length, lambda s, i: part.item(s, operators.binary(s, "-", last, i)))
+    return items(s, value)[::-1]

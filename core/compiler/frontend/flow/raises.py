@@ -1,0 +1,398 @@
+"""`raise` and `assert` on values of the running program.
+
+The IR has no effects. A program that may meet errors computes one more result, the fault code: 0,
+or 1 plus the place of the error in the program's table (`core.compiler.faults`). While a program is
+being built the code is a `Memory` like that of an array that is changed in place, so branches
+choose it and loops carry it with no rule of their own; a program without such an error has neither.
+
+    if x < 0:                                     %bad = lt(x, 0)
+        raise ValueError(f"{x} is negative") ->   %code = select(%bad, 1, 0)
+    return np.sqrt(x)                             %held = select(%bad, x, 0)
+                                                  return sqrt(x), %code, %held
+
+- The first error wins: a code that is not 0 stays.
+- What follows an error is computed all the same, of whatever numbers there are, and thrown away:
+  operations are total. Loops that might not end by themselves stop once there is an error.
+- A path that ends in an error leaves no values behind, so the other path needs no region: it goes
+  on in place (`stop`).
+- The words are made when the error is raised. The numbers in them are hidden results too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ....common.errors import ProgramError
+from ... import tree
+from ...faults import Fault, again
+from ...ir import DType, TensorType, Value
+from ..memory import stores
+from ..memory.stores import Memory
+from ..scope import Scope
+from ..values import Error, Tensor, Text, describe, is_number, is_static, kind_of
+
+if TYPE_CHECKING:
+    from ..specialise import Specialiser
+
+#: An array of more elements is not carried along for the words of an error; NumPy writes it with
+#: dots.
+_HELD_MAX = 1000
+
+
+class Raised(Exception):
+    """The path that is being specialised ends in an error; the fault code is set already."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.words = words
+
+    def refused(self, s: Specialiser) -> ProgramError:
+        hint = "raise it under a condition of the running program, or outside the compiled function"
+        return s.error("DL112", f"the function always raises here: {self.words}", hint)
+
+
+class Faults:
+    """The fault code of a program, and what its errors mention.
+
+    Attributes:
+        table: the errors, in the order in which they were found.
+        memories: of the code and of each number, each a memory that was there from the start.
+    """
+
+    def __init__(self, s: Specialiser) -> None:
+        self.s = s
+        self.table: list[Fault] = []
+        self.root = s.scope
+        self.none: list[Value] = []
+        self.memories: list[Memory] = []
+        self._memory(TensorType(DType.I64))
+
+    def _memory(self, type_: TensorType) -> Memory:
+        value = self.root.number(0, type_.dtype, type_.shape)
+        memory = Memory(self.s, value, -len(self.memories), False)
+        self.memories.append(memory)
+        self.none.append(value)
+        return memory
+
+    def possible(self) -> bool:
+        """Whether an error may have happened before this point."""
+        return self.memories[0].value is not self.none[0]
+
+    def none_yet(self) -> Value:
+        """bool[]: no error has happened."""
+        return self.s.emit("eq", self.memories[0].value, self.s.scope.number(0, DType.I64))
+
+    def results(self) -> list[Value]:
+        """What the program gives beside its own results."""
+        return [m.value for m in self.memories] if self.possible() else []
+
+    def add(
+        self,
+        make: Callable[[Sequence[Any]], BaseException | None],
+        held: Sequence[Tensor],
+        test: Value | None = None,
+    ) -> None:
+        """Sets the code, and what the error mentions, unless there was an error before.
+
+        `test`: only where it holds.
+        """
+        s = self.s
+        free = list(self.memories[1:])
+        slots = []
+        for x in held:
+            fit = next((m for m in free if stores.type_of(m) == x.type), None)
+            if fit is None:
+                fit = self._memory(x.type)
+            else:
+                free.remove(fit)
+            slots.append(fit)
+        places = tuple(
+            (self.memories.index(m) - 1, kind_of(x)) for m, x in zip(slots, held, strict=True)
+        )
+        self.table.append(Fault(make, places, s.locs()))
+        number = s.scope.number(len(self.table), DType.I64)
+        if self.possible():
+            none = self.none_yet()
+            test = none if test is None else s.emit("and", test, none)
+        values = (number, *(x.value for x in held))
+        for memory, value in zip((self.memories[0], *slots), values, strict=True):
+            _set(s, memory, test, value)
+
+
+def _set(s: Specialiser, memory: Memory, test: Value | None, value: Value) -> None:
+    """Sets a hidden result where a condition holds; None holds always."""
+    if test is not None:
+        shape = value.tensor.shape
+        if shape:
+            test = s.emit("broadcast", test, shape=shape, dims=())
+        value = s.emit("select", test, value, memory.value)
+    stores.set_value(s, memory, value)
+
+
+def only_faults(s: Specialiser, changed: stores.Changed) -> bool:
+    """Whether a region changed nothing but the fault code and what goes with it."""
+    return all(s.faults is not None and m in s.faults.memories for m in changed)
+
+
+def throw(s: Specialiser, error: Any) -> None:
+    """`raise error`.
+
+    Raises:
+        Raised: the path ends here.
+        ProgramError: the error is raised whatever the numbers are, or nobody could raise it.
+    """
+    words = _words(error)
+    if s.region is s.outermost:
+        if isinstance(error, ProgramError):
+            raise s.error(error.code, error.message, error.hint)
+        raise s.error("DL112", words, getattr(error, "hint", ""))
+    if s.faults is None:
+        raise s.error(
+            "DL112",
+            f"the numbers of the running program decide whether this is raised: {words}",
+            "only a call of a compiled function from Python raises it; here, return a flag",
+        )
+    s.faults.add(*_recipe(s, error))
+    raise Raised(words)
+
+
+def _words(error: Any) -> str:
+    if isinstance(error, BaseException):
+        return getattr(error, "message", None) or str(error) or type(error).__name__
+    if type(error) is Error:
+        return ", ".join(a if isinstance(a, str) else describe(a) for a in error.args)
+    return f"the function raises {getattr(error, '__name__', 'an error')}"
+
+
+def _recipe(
+    s: Specialiser, error: Any
+) -> tuple[Callable[[Sequence[Any]], BaseException], list[Tensor]]:
+    """How an error is made of the numbers that it mentions, and these."""
+    if isinstance(error, BaseException):
+        return lambda numbers: again(error), []
+    if isinstance(error, type) and issubclass(error, BaseException):
+        kind = error
+        return lambda numbers: kind(), []
+    if type(error) is not Error:
+        text = f"`raise` takes an exception, not {describe(error)}"
+        raise s.error("DL119", text, 'raise ValueError("what is wrong")')
+    held: list[Tensor] = []
+    made = _later(s, (error.args, error.kwargs), held)
+
+    def make(numbers: Sequence[Any]) -> BaseException:
+        args, kwargs = made(numbers)
+        out: BaseException = error.cls(*args, **kwargs)
+        return out
+
+    return make, held
+
+
+def _later(s: Specialiser, value: Any, held: list[Tensor]) -> Callable[[Sequence[Any]], Any]:
+    """What an abstract value is when its numbers, which are added to `held`, are known."""
+    leaves, structure = tree.flatten(value)
+    parts = [_later_leaf(s, leaf, held) for leaf in leaves]
+    return lambda numbers: tree.unflatten(structure, [part(numbers) for part in parts])
+
+
+def _later_leaf(s: Specialiser, leaf: Any, held: list[Tensor]) -> Callable[[Sequence[Any]], Any]:
+    if type(leaf) is Tensor:
+        place = len(held)
+        if leaf.type.size > _HELD_MAX:
+            text = f"the words of an error cannot hold {describe(leaf)}"
+            raise s.error("DL112", text, "mention its shape, or one number of it")
+        held.append(leaf)
+        return lambda numbers: numbers[place]
+    if type(leaf) is Text:
+        write = leaf.write
+        inner = _later(s, leaf.parts, held)
+        return lambda numbers: write(*inner(numbers))
+    if is_static(leaf) or is_number(leaf):
+        return lambda numbers: leaf
+    text = f"the words of an error cannot hold {describe(leaf)}"
+    raise s.error("DL112", text, "mention numbers, arrays and texts")
+
+
+def stop(s: Specialiser, test: Value, scope: Scope, holds: bool = True) -> None:
+    """The fault code after a path that ends in an error.
+
+    `test`, `holds`: the path is taken where the test has this truth.
+    """
+    from . import branches
+
+    memories = () if s.faults is None else s.faults.memories
+    changed = {m: v for m, v in scope.changed.items() if m in memories}
+    if any(op.regions for op in scope.ops):
+        scope.changed = changed
+        other = s.new_scope()
+        branches.join_changes(s, (scope, other) if holds else (other, scope), test)
+        return
+    s.scope.ops += scope.ops
+    taken = test if holds or not changed else s.emit("not", test)
+    for memory, (value, *_) in changed.items():
+        _set(s, memory, taken, value)
+
+
+@contextmanager
+def path(s: Specialiser) -> Iterator[list[bool]]:
+    """Around a path that may end in an error; gives a list that is empty unless it does."""
+    chain, loc, depth = s.chain, s.loc, len(s.calls)
+    ended: list[bool] = []
+    try:
+        yield ended
+    except Raised:
+        s.chain = chain
+        if loc is not None:
+            s.at(loc)
+        del s.calls[depth:]
+        ended.append(True)
+
+
+def check(s: Specialiser, truth: Value, say: Callable[[], Any]) -> None:
+    """Raises the error that `say` gives where a condition does not hold."""
+    with path(s), s.inside(s.new_scope(), changes=True) as scope:
+        throw(s, say())
+    stop(s, truth, scope, holds=False)
+
+
+@contextmanager
+def refused(s: Specialiser) -> Iterator[None]:
+    """Around what must not end in an error on every path: a round of a loop."""
+    try:
+        yield
+    except Raised as e:
+        raise e.refused(s) from None
+
+
+def leave(s: Specialiser, scope: Scope) -> None:
+    """Keeps the errors of a region whose operations became those of the scope around it."""
+    for memory, (value, *_) in scope.changed.items():
+        stores.set_value(s, memory, value)
+
+
+# Errors of Python's and NumPy's own
+
+
+def checks(s: Specialiser) -> Faults | None:
+    """Where operations check their numbers: the fault code; else None."""
+    return s.faults if s.checks else None
+
+
+def ask(s: Specialiser, suspect: Value, compute: Callable[..., Any], *numbers: Any) -> None:
+    """Where a condition holds once the program has run, Python computes this of the numbers: what
+    it raises is the program's error, and where it raises nothing there is none.
+    """
+    faults = checks(s)
+    if faults is None:
+        return
+    held: list[Tensor] = []
+    made = _later(s, numbers, held)
+
+    def make(values: Sequence[Any]) -> BaseException | None:
+        given = made(values)
+        try:
+            result = compute(*given)
+        except Exception as e:
+            return e.with_traceback(None)
+        return _complex(result) if isinstance(result, complex) else None
+
+    faults.add(make, held, suspect)
+
+
+def gone(s: Specialiser, result: Tensor, *given: Any) -> Value:
+    """bool[]: a float of Python's is infinite though what it was computed of is finite, or NaN
+    though none of that is.
+    """
+    value = result.value
+    inputs = [x.value for x in given if type(x) is Tensor and x.dtype.is_float]
+    finite, known = s.scope.number(True, DType.BOOL), s.emit("eq", value, value)
+    numbers = finite
+    for x in inputs:
+        finite = s.emit("and", finite, s.emit("is_finite", x))
+        numbers = s.emit("and", numbers, s.emit("eq", x, x))
+    lost = s.emit("not", s.emit("is_finite", value))
+    return s.emit("and", lost, s.emit("select", known, finite, numbers))
+
+
+def _complex(result: complex) -> BaseException:
+    text = f"Python gives the complex number {result} here, and a program that of floats a float"
+    return ArithmeticError(f"{text}: convert the base, complex(x) ** y")
+
+
+def check_index(s: Specialiser, index: Value, size: int, axis: int, text: str = "") -> None:
+    """IndexError where an index, before its wrap, does not lie in an axis of this size.
+
+    `text`: Python's words, by default NumPy's.
+    """
+    faults = checks(s)
+    low, high = s.natural.of(index)
+    inside = -size <= low and high < size
+    if faults is None or inside or (index, size) in s.scope.checked or not index.tensor.size:
+        return
+    s.scope.checked.add((index, size))
+
+    def make(numbers: Sequence[Any]) -> BaseException:
+        at = numbers[0]
+        return IndexError(text or f"index {at} is out of bounds for axis {axis} with size {size}")
+
+    ends = [index]
+    if index.shape:
+        axes = tuple(range(len(index.shape)))
+        ends = [s.emit(f"reduce_{end}", index, axes=axes) for end in ("max", "min")]
+    bad = s.emit("le", s.scope.number(size, DType.I64), ends[0])
+    if low < -size:
+        bad = s.emit("or", bad, s.emit("lt", ends[-1], s.scope.number(-size, DType.I64)))
+    if not index.shape:
+        faults.add(make, [Tensor(index)], bad)
+        return
+    from . import branches
+
+    with s.inside(s.new_scope(), changes=True) as scope:
+        faults.add(make, [Tensor(_first_outside(s, index, size))])
+    branches.join_changes(s, (scope, s.new_scope()), bad)
+
+
+def _first_outside(s: Specialiser, index: Value, size: int) -> Value:
+    """Of indices, the first that does not lie in an axis of this size."""
+    flat = s.emit("reshape", index, shape=(index.tensor.size,))
+    most, least = (s.scope.number(n, DType.I64, flat.shape) for n in (size, -size))
+    outside = s.emit("or", s.emit("le", most, flat), s.emit("lt", flat, least))
+    place = s.emit("argmax", s.emit("convert", outside, dtype=DType.I32), axis=0)
+    return s.emit("take", flat, place, axis=0)
+
+
+# Functions of their own: derivatives, `vmap`
+
+
+def given(scope: Scope) -> list[Value]:
+    """What a function that was closed as a block gives beside its results: the fault code after it
+    and what its errors mention, as far as they change in it.
+    """
+    return [value for value, *_ in scope.changed.values()]
+
+
+def taken(s: Specialiser, scope: Scope, values: Sequence[Value]) -> None:
+    """Takes what `given` gave, at the place of the call."""
+    for memory, value in zip(scope.changed, values, strict=True):
+        stores.set_value(s, memory, value)
+
+
+def taken_of_lanes(
+    s: Specialiser, scope: Scope, values: Sequence[Value], spread: Sequence[bool]
+) -> None:
+    """Takes what `given` gave in each lane: the error of the first lane that has one."""
+    if not scope.changed:
+        return
+    assert s.faults is not None
+    code = list(scope.changed).index(s.faults.memories[0])
+    lane = s.scope.number(0, DType.I64)
+    if spread[code]:
+        codes = values[code]
+        met = s.emit("ne", codes, s.scope.number(0, DType.I64, codes.shape))
+        lane = s.emit("argmax", s.emit("convert", met, dtype=DType.I32), axis=0)
+    one = [
+        s.emit("take", value, lane, axis=0) if many else value
+        for value, many in zip(values, spread, strict=True)
+    ]
+    taken(s, scope, one)

@@ -1,0 +1,430 @@
+"""HIR: a user's function as data, before anything is known about its arguments.
+
+`syntax` makes it from source, once a function; `specialise` runs it over abstract values, once per
+kind of argument. It is Python's syntax tree with four differences:
+
+- `break`, `continue` and `return` are gone: they became assignments to flags (names that begin
+  with `$`) and real guarding `if`s, so that a branch which is not taken is not computed, and leaks
+  no NaN into a gradient;
+- every `if` and loop says which names it may change and who still wants them (`liveness`);
+- what the language refuses is a `Refused` node, so that the error comes when it is reached, with
+  the chain of calls;
+- every node carries its source span.
+
+Nodes are frozen and never copied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ....common.errors import Loc
+
+#: The function's result; written by every `return`.
+RESULT = "$return"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    loc: Loc
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    loc: Loc
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    loc: Loc
+    value: Expr
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`keywords` are (name, value) pairs; a name of None is `**value`.
+
+    A positional `Starred` is `*value`.
+    """
+
+    loc: Loc
+    function: Expr
+    args: tuple[Expr, ...]
+    keywords: tuple[tuple[str | None, Expr], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """`op` is the operator as it is written: `+`, `@`, `//`..."""
+
+    loc: Loc
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """`op` is one of `-`, `+`, `~`, `not`."""
+
+    loc: Loc
+    op: str
+    operand: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`a < b <= c`: one operator fewer than operands."""
+
+    loc: Loc
+    ops: tuple[str, ...]
+    operands: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """`op` is `and` or `or`."""
+
+    loc: Loc
+    op: str
+    operands: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    """`then if test else otherwise`."""
+
+    loc: Loc
+    test: Expr
+    then: Expr
+    otherwise: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Subscript:
+    loc: Loc
+    value: Expr
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    loc: Loc
+    start: Expr | None
+    stop: Expr | None
+    step: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A tuple, list or set display; `kind` is the class."""
+
+    loc: Loc
+    kind: type
+    items: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DictDisplay:
+    """A key of None is `**value`."""
+
+    loc: Loc
+    items: tuple[tuple[Expr | None, Expr], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Starred:
+    loc: Loc
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Lambda:
+    loc: Loc
+    function: FunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """`for target in iterable if conditions...` of a comprehension."""
+
+    target: Target
+    iterable: Expr
+    conditions: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comprehension:
+    """`kind` is list, set, dict or tuple (for a generator expression). `key` only for dict."""
+
+    loc: Loc
+    kind: type
+    key: Expr | None
+    value: Expr
+    generators: tuple[Generator, ...]
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """An f-string: text, and (value, conversion, format) triples."""
+
+    loc: Loc
+    parts: tuple[str | tuple[Expr, str, Expr | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """`(name := value)`."""
+
+    loc: Loc
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What the language does not have. Reaching it is the error."""
+
+    loc: Loc
+    code: str
+    message: str
+    hint: str
+
+
+Expr: TypeAlias = (
+    Constant
+    | Name
+    | Attribute
+    | Call
+    | Binary
+    | Unary
+    | Compare
+    | Boolean
+    | Conditional
+    | Subscript
+    | Slice
+    | Sequence
+    | DictDisplay
+    | Starred
+    | Lambda
+    | Comprehension
+    | Format
+    | Named
+    | Refused
+)
+#: A place to store: a name, an item of a local list or dict, or a tuple of places (one of them
+#: perhaps starred).
+Target: TypeAlias = Name | Subscript | Sequence | Starred | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """`changed`: a name among the targets is one whose array the function may change in place."""
+
+    loc: Loc
+    targets: tuple[Target, ...]
+    value: Expr
+    changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """`target op= value`."""
+
+    loc: Loc
+    op: str
+    target: Target
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """An expression as a statement."""
+
+    loc: Loc
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class SetFlag:
+    """A flag that `break`, `continue` or `return` became."""
+
+    loc: Loc
+    name: str
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """`changed`: names that a branch may assign and somebody reads afterwards.
+
+    `dead`: names that a branch may assign and nobody reads afterwards.
+    `stored`: names whose list or dict a branch may change.
+    """
+
+    loc: Loc
+    test: Expr
+    then: Block
+    otherwise: Block
+    changed: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+    stored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    """`carried`: names that the body assigns and that the test, the body's start or what follows
+    reads.
+
+    `stop` is the flag that a `break` or `return` inside sets, tested by the loop before its own
+    test. `rebound`: names that the body binds otherwise than by `op=`.
+    """
+
+    loc: Loc
+    test: Expr
+    body: Block
+    stop: str | None
+    carried: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+    stored: tuple[str, ...] = ()
+    rebound: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    loc: Loc
+    target: Target
+    iterable: Expr
+    body: Block
+    stop: str | None
+    carried: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+    stored: tuple[str, ...] = ()
+    rebound: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Define:
+    """A nested `def`. Decorators are applied from the last to the first."""
+
+    loc: Loc
+    name: str
+    function: FunctionDef
+    decorators: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assert:
+    loc: Loc
+    test: Expr
+    message: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    loc: Loc
+    error: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """`import module` or `from module import attribute`, bound to a name.
+
+    `attribute`: what is taken of the module; None for the module itself.
+    `top`: the name is bound to the package that holds the module, as `import a.b` binds `a`.
+    """
+
+    loc: Loc
+    module: str
+    attribute: str | None
+    name: str
+    top: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """`del target`: a name, or an item of a list or dict."""
+
+    loc: Loc
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """The head of a `with` whose context changes nothing in a program; its body follows."""
+
+    loc: Loc
+    context: Expr
+    target: Target | None
+
+
+@dataclass(frozen=True, slots=True)
+class Escape:
+    """`break`, `continue` or `return value`, between `syntax` and `escapes`; none is left after
+    that.
+    """
+
+    loc: Loc
+    kind: str
+    value: Expr | None
+
+
+Statement: TypeAlias = (
+    Escape
+    | Assign
+    | Update
+    | Evaluate
+    | SetFlag
+    | If
+    | While
+    | For
+    | Define
+    | Assert
+    | Raise
+    | Import
+    | Delete
+    | Enter
+    | Refused
+)
+Block: TypeAlias = tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Defaults are expressions of the defining scope; for a function that Python made they are its
+    own values.
+    """
+
+    positional: tuple[str, ...]
+    positional_only: int
+    keyword_only: tuple[str, ...]
+    rest: str | None
+    keywords: str | None
+    defaults: tuple[Expr, ...]
+    keyword_defaults: tuple[tuple[str, Expr], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionDef:
+    """A function.
+
+    Attributes:
+        assigned: the names that are local to it.
+        reads: the names that it takes from around it.
+        refused: set when no call of it can be compiled (a generator, `async`).
+        loop: the same function as a loop, where it ends in calls of itself.
+    """
+
+    loc: Loc
+    name: str
+    parameters: Parameters
+    body: Block
+    assigned: frozenset[str]
+    reads: frozenset[str]
+    refused: Refused | None = None
+    loop: FunctionDef | None = None

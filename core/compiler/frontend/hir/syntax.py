@@ -1,0 +1,536 @@
+"""Python source to HIR. With `syntax_patterns` the only file that knows `ast`, so the only one that
+a new Python can break.
+
+A function's source file is parsed whole (so spans need no correction), its node is found by line
+and name, and it is converted once: the result is cached by the code object. A lambda is told from
+its neighbours on the line by the columns of its instructions (`code.co_positions`).
+
+What the language lacks becomes a `Refused` node: see `hir`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from types import CodeType, FunctionType
+from typing import Any, TypeAlias
+
+from ....common.errors import Loc, ProgramError
+from ....common.user_code import show_lines_of
+from . import escapes, hir, liveness, tail_calls
+from .syntax_patterns import Pattern
+
+_BINARY: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.MatMult: "@",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+}
+_UNARY: dict[type[ast.unaryop], str] = {
+    ast.USub: "-",
+    ast.UAdd: "+",
+    ast.Invert: "~",
+    ast.Not: "not",
+}
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.In: "in",
+    ast.NotIn: "not in",
+}
+
+#: What is refused by name: node class -> (what it is called, what to do instead).
+_REFUSED: dict[str, tuple[str, str]] = {
+    "Try": ("try", "a compiled program raises nothing; test the condition with `if`"),
+    "TryStar": ("try", "a compiled program raises nothing; test the condition with `if`"),
+    "AsyncWith": ("async with", "open the context around the call of the compiled function"),
+    "AsyncFor": ("async for", "a compiled program waits for nothing; use a plain `for`"),
+    "Await": ("await", "a compiled program waits for nothing; pass the value in"),
+    "Yield": ("yield", "return a tuple, or build a list in a loop over a static sequence"),
+    "YieldFrom": ("yield from", "return a tuple, or build a list in a loop over a static sequence"),
+    "AsyncFunctionDef": ("async def", "a compiled program waits for nothing; use a plain `def`"),
+    "Global": ("a write to a global", "return the value and assign it outside"),
+    "Nonlocal": ("a write to an outer function's name", "return the value and assign it outside"),
+    "ImportFrom": ("a relative import inside a function", "import at the top of the module"),
+    "ClassDef": ("a class inside a function", "define the class at the top of the module"),
+    "Match": ("this pattern", "match on values, tuples, dicts or classes, or use `if`"),
+    "TypeAlias": ("a type alias inside a function", "move it to the top of the module"),
+    "TemplateStr": ("a template string", "use an f-string"),
+}
+
+_Function: TypeAlias = ast.FunctionDef | ast.Lambda
+#: By file too: code objects are equal where the code is, whatever file it is from.
+_FUNCTIONS: dict[tuple[str, CodeType], hir.FunctionDef] = {}
+_FILES: dict[str, tuple[str, dict[tuple[int, str], list[_Function]]]] = {}
+
+
+def function_hir(function: FunctionType) -> hir.FunctionDef:
+    """The HIR of a Python function; raises ProgramError DL101 when its source cannot be found."""
+    code = function.__code__
+    found = _FUNCTIONS.get((code.co_filename, code))
+    if found is None:
+        show_lines_of(function)
+        found = _FUNCTIONS[code.co_filename, code] = _convert(code)
+    return found
+
+
+def _convert(code: CodeType) -> hir.FunctionDef:
+    try:
+        lines, _ = inspect.findsource(code)
+    except (OSError, TypeError):
+        raise _no_source(code, "its source cannot be found") from None
+    source = "".join(lines)
+    cached = _FILES.get(code.co_filename)
+    if cached is None or cached[0] != source:
+        try:
+            cached = _FILES[code.co_filename] = (source, _index(ast.parse(source)))
+        except SyntaxError:
+            raise _no_source(code, "its source file has changed since it was loaded") from None
+    nodes = cached[1].get((code.co_firstlineno, code.co_name), [])
+    node = nodes[0] if len(nodes) == 1 else _by_columns(code, nodes)
+    if node is None:
+        raise _no_source(code, "its source file has changed since it was loaded")
+    return _Converter(code.co_filename, lines).function(node)
+
+
+def _no_source(code: CodeType, why: str) -> ProgramError:
+    where = f"{code.co_filename}:{code.co_firstlineno}"
+    return ProgramError(
+        "DL101",
+        f"cannot compile `{code.co_name}` ({where}): {why}",
+        hint="define the function in a file: source typed at a prompt is not kept",
+    )
+
+
+def _index(module: ast.Module) -> dict[tuple[int, str], list[_Function]]:
+    """Every function of a file by (first line, decorators included; name), as a code object has
+    them.
+    """
+    index: dict[tuple[int, str], list[_Function]] = {}
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            index.setdefault((first, node.name), []).append(node)  # type: ignore[arg-type]
+        elif isinstance(node, ast.Lambda):
+            index.setdefault((node.lineno, "<lambda>"), []).append(node)
+    return index
+
+
+def _by_columns(code: CodeType, nodes: list[_Function]) -> _Function | None:
+    """Of several lambdas that begin on a line, the smallest one whose body holds all of the code's
+    instructions.
+    """
+    spans = [
+        (line, column, end_line, end_column)
+        for line, end_line, column, end_column in code.co_positions()
+        if line is not None
+        and end_line is not None
+        and column is not None
+        and end_column is not None
+        and end_column > 0
+    ]
+    if not spans:
+        return None
+    first = min((line, column) for line, column, _, _ in spans)
+    last = max((line, column) for _, _, line, column in spans)
+    holding: list[tuple[int, int, int, _Function]] = []
+    for node in nodes:
+        body = node.body
+        if isinstance(body, ast.expr):
+            begin = (body.lineno, body.col_offset)
+            end = (body.end_lineno or body.lineno, body.end_col_offset or body.col_offset)
+            if begin <= first and last <= end:
+                holding.append((end[0] - begin[0], end[1] - begin[1], len(holding), node))
+    return min(holding)[3] if holding else None
+
+
+class _Converter:
+    """Converts one function and those nested in it."""
+
+    def __init__(self, file: str, lines: list[str]) -> None:
+        self.file = file
+        self.lines = lines
+
+    # Spans and refusals
+
+    def loc(self, node: ast.expr | ast.stmt | ast.pattern) -> Loc:
+        end_line = node.end_lineno or node.lineno
+        start = self.column(node.lineno, node.col_offset)
+        end = self.column(end_line, node.end_col_offset or node.col_offset + 1)
+        return Loc(self.file, node.lineno, start, end_line, end)
+
+    def column(self, line: int, offset: int) -> int:
+        """`ast` counts columns in UTF-8 bytes; people count characters."""
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        if text.isascii():
+            return offset
+        return len(text.encode()[:offset].decode(errors="ignore"))
+
+    def refuse(self, node: ast.expr | ast.stmt) -> hir.Refused:
+        name = type(node).__name__
+        what, hint = _REFUSED.get(
+            name, (f"this syntax ({name})", "write it with simpler statements")
+        )
+        loc = self.loc(node)
+        if (
+            loc.end_line != loc.line
+        ):  # Underline the head of a compound statement, not its whole body.
+            text = self.lines[loc.line - 1].rstrip()
+            loc = Loc(self.file, loc.line, loc.column, loc.line, len(text))
+        return hir.Refused(loc, "DL102", f"{what} cannot be compiled", hint)
+
+    # Functions
+
+    def function(self, node: _Function) -> hir.FunctionDef:
+        loc = self.loc(node)
+        parameters = self.parameters(node.args)
+        refused = self.unfit(node)
+        if isinstance(node, ast.Lambda):
+            value = self.expr(node.body)
+            block: hir.Block = (hir.Escape(value.loc, "return", value),)
+            return _annotated(loc, "<lambda>", parameters, escapes.lower(block, loc), refused)
+        end = Loc(loc.file, loc.end_line, 0, loc.end_line, loc.end_column)
+        block = self.block(node.body)
+        made = _annotated(loc, node.name, parameters, escapes.lower(block, end), refused)
+        looped = tail_calls.as_loop(block, node.name, parameters, end)
+        if looped is None or liveness.captures(block) & made.assigned:
+            return made  # A function made in a round would see the next round's names.
+        lowered = escapes.lower(looped, end)
+        return replace(made, loop=_annotated(loc, node.name, parameters, lowered, None))
+
+    def unfit(self, node: _Function) -> hir.Refused | None:
+        """Why no call of this function can be compiled, if so."""
+        if isinstance(node, ast.AsyncFunctionDef):
+            return self.refuse(node)
+        for inner in _own_nodes(node):
+            if isinstance(inner, ast.Yield | ast.YieldFrom | ast.Await):
+                return self.refuse(inner)
+        return None
+
+    def parameters(self, args: ast.arguments) -> hir.Parameters:
+        positional = [a.arg for a in (*args.posonlyargs, *args.args)]
+        pairs = zip(args.kwonlyargs, args.kw_defaults, strict=True)
+        return hir.Parameters(
+            tuple(positional),
+            len(args.posonlyargs),
+            tuple(a.arg for a in args.kwonlyargs),
+            args.vararg.arg if args.vararg else None,
+            args.kwarg.arg if args.kwarg else None,
+            tuple(self.expr(d) for d in args.defaults),
+            tuple((a.arg, self.expr(d)) for a, d in pairs if d is not None),
+        )
+
+    # Statements
+
+    def block(self, statements: list[ast.stmt]) -> hir.Block:
+        out: list[hir.Statement] = []
+        for statement in statements:
+            converted = self.statement(statement)
+            if isinstance(converted, tuple):
+                out += converted
+            elif converted is not None:
+                out.append(converted)
+        return tuple(out)
+
+    def statement(self, node: ast.stmt) -> hir.Statement | hir.Block | None:
+        method = getattr(self, f"statement_{type(node).__name__}", None)
+        if method is None:
+            return self.refuse(node)
+        result: hir.Statement | hir.Block | None = method(node)
+        return result
+
+    def statement_Assign(self, node: ast.Assign) -> hir.Statement:
+        targets = tuple(self.target(t) for t in node.targets)
+        return hir.Assign(self.loc(node), targets, self.expr(node.value))
+
+    def statement_AnnAssign(self, node: ast.AnnAssign) -> hir.Statement | None:
+        if node.value is None:
+            return None
+        return hir.Assign(self.loc(node), (self.target(node.target),), self.expr(node.value))
+
+    def statement_AugAssign(self, node: ast.AugAssign) -> hir.Statement:
+        target = self.target(node.target)
+        return hir.Update(self.loc(node), _BINARY[type(node.op)], target, self.expr(node.value))
+
+    def statement_Expr(self, node: ast.Expr) -> hir.Statement | None:
+        if isinstance(node.value, ast.Constant):
+            return None  # A docstring, or `...`.
+        return hir.Evaluate(self.loc(node), self.expr(node.value))
+
+    def statement_Pass(self, node: ast.Pass) -> None:
+        return None
+
+    def statement_If(self, node: ast.If) -> hir.Statement:
+        test = self.expr(node.test)
+        return hir.If(self.loc(node), test, self.block(node.body), self.block(node.orelse))
+
+    def statement_While(self, node: ast.While) -> hir.Block:
+        loc, test, body = self.loc(node), self.expr(node.test), self.block(node.body)
+        before, body, after = self.loop_else(node, body)
+        if any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test)):
+            # The body sees what the test assigns, so the test moves into the body.
+            leave = hir.If(test.loc, test, (), (hir.Escape(test.loc, "break", None),))
+            test, body = hir.Constant(test.loc, True), (leave, *body)
+        return (*before, hir.While(loc, test, body, None), *after)
+
+    def statement_For(self, node: ast.For) -> hir.Block:
+        target, iterable = self.target(node.target), self.expr(node.iter)
+        before, body, after = self.loop_else(node, self.block(node.body))
+        return (*before, hir.For(self.loc(node), target, iterable, body, None), *after)
+
+    def loop_else(
+        self, node: ast.For | ast.While, body: hir.Block
+    ) -> tuple[hir.Block, hir.Block, hir.Block]:
+        """The `else` of a loop: (before it, its body, after it). A flag says whether it broke."""
+        if not node.orelse:
+            return (), body, ()
+        loc, otherwise = self.loc(node), self.block(node.orelse)
+        flag = hir.Name(loc, f"$broke{node.lineno}.{node.col_offset}")
+        marked = escapes.marked(body, flag)
+        if marked == body:
+            return (), body, otherwise
+        start = hir.Assign(loc, (flag,), hir.Constant(loc, False))
+        return (start,), marked, (hir.If(loc, flag, (), otherwise),)
+
+    def statement_Break(self, node: ast.Break) -> hir.Statement:
+        return hir.Escape(self.loc(node), "break", None)
+
+    def statement_Continue(self, node: ast.Continue) -> hir.Statement:
+        return hir.Escape(self.loc(node), "continue", None)
+
+    def statement_Return(self, node: ast.Return) -> hir.Statement:
+        value = None if node.value is None else self.expr(node.value)
+        return hir.Escape(self.loc(node), "return", value)
+
+    def statement_FunctionDef(self, node: ast.FunctionDef) -> hir.Statement:
+        decorators = tuple(self.expr(d) for d in node.decorator_list)
+        return hir.Define(self.loc(node), node.name, self.function(node), decorators)
+
+    def statement_Assert(self, node: ast.Assert) -> hir.Statement:
+        message = None if node.msg is None else self.expr(node.msg)
+        return hir.Assert(self.loc(node), self.expr(node.test), message)
+
+    def statement_Raise(self, node: ast.Raise) -> hir.Statement:
+        return hir.Raise(self.loc(node), None if node.exc is None else self.expr(node.exc))
+
+    def statement_Import(self, node: ast.Import) -> hir.Block:
+        loc = self.loc(node)
+        return tuple(
+            hir.Import(loc, a.name, None, a.asname or a.name.split(".")[0], a.asname is None)
+            for a in node.names
+        )
+
+    def statement_ImportFrom(self, node: ast.ImportFrom) -> hir.Block | hir.Refused:
+        if node.level or node.module is None:
+            return self.refuse(node)
+        loc, module = self.loc(node), node.module
+        return tuple(hir.Import(loc, module, a.name, a.asname or a.name) for a in node.names)
+
+    def statement_Delete(self, node: ast.Delete) -> hir.Block:
+        return tuple(hir.Delete(self.loc(t), self.target(t)) for t in _deleted(node.targets))
+
+    def statement_With(self, node: ast.With) -> hir.Block:
+        """The body runs in place: a context that would change what it does is refused."""
+        heads = []
+        for item in node.items:
+            target = None if item.optional_vars is None else self.target(item.optional_vars)
+            context = self.expr(item.context_expr)
+            heads.append(hir.Enter(context.loc, context, target))
+        return (*heads, *self.block(node.body))
+
+    def statement_Match(self, node: ast.Match) -> hir.Block | hir.Refused:
+        """A chain of `if`s over the subject, kept under a name of its own."""
+        loc = self.loc(node.subject)
+        subject = hir.Name(loc, f"$match{node.lineno}.{node.col_offset}")
+        rest: hir.Block = ()
+        for case in reversed(node.cases):
+            pattern = Pattern(self)
+            if not pattern.read(case.pattern, subject):
+                return self.refuse(node)
+            tests = pattern.tests
+            if case.guard is not None:
+                tests.append(self.expr(case.guard))
+            at = self.loc(case.pattern)
+            test = hir.Boolean(at, "and", tuple(tests)) if tests else hir.Constant(at, True)
+            rest = (hir.If(at, test, self.block(case.body), rest),)
+        return (hir.Assign(loc, (subject,), self.expr(node.subject)), *rest)
+
+    def target(self, node: ast.expr) -> hir.Target:
+        loc = self.loc(node)
+        if isinstance(node, ast.Name):
+            return hir.Name(loc, node.id)
+        if isinstance(node, ast.Tuple | ast.List):
+            return hir.Sequence(loc, tuple, tuple(self.target(e) for e in node.elts))
+        if isinstance(node, ast.Starred):
+            return hir.Starred(loc, self.target(node.value))
+        if isinstance(node, ast.Subscript):
+            return hir.Subscript(loc, self.expr(node.value), self.expr(node.slice))
+        return hir.Refused(
+            loc,
+            "DL111",
+            "an attribute cannot be assigned: a compiled program changes no object",
+            "make a new one: `dataclasses.replace(x, name=value)`, or `x._replace(name=value)`",
+        )
+
+    # Expressions
+
+    def expr(self, node: ast.expr) -> hir.Expr:
+        method = getattr(self, f"expr_{type(node).__name__}", None)
+        if method is None:
+            return self.refuse(node)
+        result: hir.Expr = method(node)
+        return result
+
+    def expr_Constant(self, node: ast.Constant) -> hir.Expr:
+        return hir.Constant(self.loc(node), node.value)
+
+    def expr_Name(self, node: ast.Name) -> hir.Expr:
+        return hir.Name(self.loc(node), node.id)
+
+    def expr_Attribute(self, node: ast.Attribute) -> hir.Expr:
+        return hir.Attribute(self.loc(node), self.expr(node.value), node.attr)
+
+    def expr_Call(self, node: ast.Call) -> hir.Expr:
+        args = tuple(self.expr(a) for a in node.args)
+        keywords = tuple((k.arg, self.expr(k.value)) for k in node.keywords)
+        return hir.Call(self.loc(node), self.expr(node.func), args, keywords)
+
+    def expr_BinOp(self, node: ast.BinOp) -> hir.Expr:
+        left, right = self.expr(node.left), self.expr(node.right)
+        return hir.Binary(self.loc(node), _BINARY[type(node.op)], left, right)
+
+    def expr_UnaryOp(self, node: ast.UnaryOp) -> hir.Expr:
+        return hir.Unary(self.loc(node), _UNARY[type(node.op)], self.expr(node.operand))
+
+    def expr_Compare(self, node: ast.Compare) -> hir.Expr:
+        operands = tuple(self.expr(e) for e in (node.left, *node.comparators))
+        return hir.Compare(self.loc(node), tuple(_COMPARE[type(o)] for o in node.ops), operands)
+
+    def expr_BoolOp(self, node: ast.BoolOp) -> hir.Expr:
+        op = "and" if isinstance(node.op, ast.And) else "or"
+        return hir.Boolean(self.loc(node), op, tuple(self.expr(v) for v in node.values))
+
+    def expr_IfExp(self, node: ast.IfExp) -> hir.Expr:
+        test, then, otherwise = (self.expr(e) for e in (node.test, node.body, node.orelse))
+        return hir.Conditional(self.loc(node), test, then, otherwise)
+
+    def expr_Subscript(self, node: ast.Subscript) -> hir.Expr:
+        return hir.Subscript(self.loc(node), self.expr(node.value), self.expr(node.slice))
+
+    def expr_Slice(self, node: ast.Slice) -> hir.Expr:
+        bounds = [None if e is None else self.expr(e) for e in (node.lower, node.upper, node.step)]
+        return hir.Slice(self.loc(node), *bounds)
+
+    def expr_Tuple(self, node: ast.Tuple) -> hir.Expr:
+        return hir.Sequence(self.loc(node), tuple, tuple(self.expr(e) for e in node.elts))
+
+    def expr_List(self, node: ast.List) -> hir.Expr:
+        return hir.Sequence(self.loc(node), list, tuple(self.expr(e) for e in node.elts))
+
+    def expr_Set(self, node: ast.Set) -> hir.Expr:
+        return hir.Sequence(self.loc(node), set, tuple(self.expr(e) for e in node.elts))
+
+    def expr_Dict(self, node: ast.Dict) -> hir.Expr:
+        pairs = zip(node.keys, node.values, strict=True)
+        items = tuple((None if k is None else self.expr(k), self.expr(v)) for k, v in pairs)
+        return hir.DictDisplay(self.loc(node), items)
+
+    def expr_Starred(self, node: ast.Starred) -> hir.Expr:
+        return hir.Starred(self.loc(node), self.expr(node.value))
+
+    def expr_Lambda(self, node: ast.Lambda) -> hir.Expr:
+        return hir.Lambda(self.loc(node), self.function(node))
+
+    def expr_ListComp(self, node: ast.ListComp) -> hir.Expr:
+        return self.comprehension(node, list, None, node.elt)
+
+    def expr_SetComp(self, node: ast.SetComp) -> hir.Expr:
+        return self.comprehension(node, set, None, node.elt)
+
+    def expr_GeneratorExp(self, node: ast.GeneratorExp) -> hir.Expr:
+        return self.comprehension(node, tuple, None, node.elt)
+
+    def expr_DictComp(self, node: ast.DictComp) -> hir.Expr:
+        return self.comprehension(node, dict, node.key, node.value)
+
+    def comprehension(
+        self, node: Any, kind: type, key: ast.expr | None, value: ast.expr
+    ) -> hir.Expr:
+        generators = []
+        for g in node.generators:
+            if g.is_async:
+                what, hint = _REFUSED["AsyncFor"]
+                return hir.Refused(self.loc(node), "DL102", f"{what} cannot be compiled", hint)
+            conditions = tuple(self.expr(c) for c in g.ifs)
+            generators.append(hir.Generator(self.target(g.target), self.expr(g.iter), conditions))
+        names = frozenset(n for g in generators for n in liveness.names_of(g.target))
+        return hir.Comprehension(
+            self.loc(node),
+            kind,
+            None if key is None else self.expr(key),
+            self.expr(value),
+            tuple(generators),
+            names,
+        )
+
+    def expr_JoinedStr(self, node: ast.JoinedStr) -> hir.Expr:
+        parts: list[str | tuple[hir.Expr, str, hir.Expr | None]] = []
+        for part in node.values:
+            if isinstance(part, ast.Constant):
+                parts.append(str(part.value))
+            elif isinstance(part, ast.FormattedValue):
+                conversion = chr(part.conversion) if part.conversion >= 0 else ""
+                spec = None if part.format_spec is None else self.expr(part.format_spec)
+                parts.append((self.expr(part.value), conversion, spec))
+        return hir.Format(self.loc(node), tuple(parts))
+
+    def expr_NamedExpr(self, node: ast.NamedExpr) -> hir.Expr:
+        return hir.Named(self.loc(node), node.target.id, self.expr(node.value))
+
+
+def _annotated(
+    loc: Loc,
+    name: str,
+    parameters: hir.Parameters,
+    body: hir.Block,
+    refused: hir.Refused | None,
+) -> hir.FunctionDef:
+    params = {*parameters.positional, *parameters.keyword_only}
+    params |= {n for n in (parameters.rest, parameters.keywords) if n is not None}
+    body, assigned, reads = liveness.annotate(body, params)
+    return hir.FunctionDef(loc, name, parameters, body, assigned, reads, refused)
+
+
+def _deleted(targets: Iterable[ast.expr]) -> Iterator[ast.expr]:
+    """What `del` deletes, tuples taken apart."""
+    for target in targets:
+        if isinstance(target, ast.Tuple | ast.List):
+            yield from _deleted(target.elts)
+        else:
+            yield target
+
+
+def _own_nodes(function: ast.AST) -> Iterator[ast.expr | ast.stmt]:
+    """The nodes of a function's body, those of functions nested in it left out."""
+    for child in ast.iter_child_nodes(function):
+        if isinstance(child, ast.expr | ast.stmt):
+            yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _own_nodes(child)

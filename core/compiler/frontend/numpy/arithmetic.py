@@ -1,0 +1,439 @@
+"""Numbers meet: NumPy's promotion (NEP 50), broadcasting, and the elementwise operators.
+
+The IR's elementwise operations want operands of one type; here they are made so. A Python number is
+weak: it decides the kind of a result (bool < int < float) but never its width, unless there is
+nothing else; `Tensor.weak` carries that through the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ...complex_numbers import Complex, is_complex
+from ...ir import DType, Value
+from ...traced import ARRAY
+from ..values import NUMBERS, Tensor, describe
+
+if TYPE_CHECKING:
+    from ..specialise import Specialiser
+
+_RANK = {DType.BOOL: 0, DType.U8: 1, DType.U32: 1, DType.I32: 1, DType.I64: 1}  # Floats are 2.
+_WEAK = (DType.BOOL, DType.I64, DType.F64)
+
+
+@lru_cache(maxsize=256)
+def _join(a: DType, b: DType) -> DType:
+    return DType.of(np.result_type(a.numpy, b.numpy))
+
+
+def joined(s: Specialiser, a: DType, b: DType) -> DType:
+    """What two element types promote to, by NumPy's rules; for bf16 by those of ml_dtypes."""
+    try:
+        return _join(a, b)
+    except TypeError:
+        text = f"{a.value} and {b.value} have no common type"
+        raise s.error("DL116", text, "convert one of them: x.astype(np.float32)") from None
+
+
+def dtype_of(s: Specialiser, value: Any) -> tuple[DType, bool]:
+    """A number's element type, and whether it is weak."""
+    kind = type(value)
+    if kind is Tensor:
+        return value.dtype, value.weak
+    if kind is bool:
+        return DType.BOOL, True
+    if kind is int:
+        return DType.I64, True
+    if kind is float:
+        return DType.F64, True
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind != "c":
+        return numpy_dtype(s, value.dtype), False
+    raise not_a_number(s, value)
+
+
+def not_a_number(s: Specialiser, value: Any) -> Exception:
+    if type(value) is Complex or is_complex(value):
+        text = f"a complex number ({describe(value)}) stands where a real one is needed"
+        return s.error("DL116", text, "take z.real, z.imag or abs(z)")
+    return s.error("DL119", f"expected an array or a number, not {describe(value)}")
+
+
+def numpy_dtype(s: Specialiser, dtype: Any) -> DType:
+    """The IR's element type for what a user may give as a dtype."""
+    try:
+        return DType.of(dtype)
+    except (KeyError, TypeError, ValueError):
+        names = ", ".join(DType.names())
+        raise s.error(
+            "DL116", f"there is no element type {describe(dtype)}", f"there are {names}"
+        ) from None
+
+
+def result_dtype(s: Specialiser, values: Sequence[Any]) -> tuple[DType, bool]:
+    """The element type that these promote to, and whether it is weak."""
+    strong: DType | None = None
+    weak = -1
+    for value in values:
+        dtype, is_weak = dtype_of(s, value)
+        if is_weak:
+            weak = max(weak, _RANK.get(dtype, 2))
+        else:
+            strong = dtype if strong is None or strong is dtype else joined(s, strong, dtype)
+    if strong is None:
+        return _WEAK[max(weak, 0)], True
+    if weak > _RANK.get(strong, 2):
+        return _WEAK[weak], False
+    return strong, False
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    if type(value) is Tensor:
+        return value.shape
+    return value.shape if isinstance(value, np.ndarray) else ()
+
+
+def broadcast_shapes(s: Specialiser, values: Sequence[Any]) -> tuple[int, ...]:
+    """The shape that these broadcast to."""
+    shapes = [shape_of(v) for v in values]
+    first = shapes[0]
+    if all(x == first for x in shapes):
+        return first
+    out: list[int] = []
+    for sizes in zip(*(_aligned(x, max(map(len, shapes))) for x in shapes), strict=True):
+        wide = [n for n in sizes if n != 1]
+        if any(n != wide[0] for n in wide):
+            text = " and ".join(str(list(x)) for x in shapes)
+            hint = "sizes must be equal or 1, counted from the last axis; x[:, None] adds an axis"
+            raise s.error("DL115", f"shapes {text} do not broadcast together", hint)
+        out.append(wide[0] if wide else 1)
+    return tuple(out)
+
+
+def _aligned(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return (1,) * (rank - len(shape)) + shape
+
+
+def convert(s: Specialiser, value: Value, dtype: DType) -> Value:
+    have = value.dtype
+    if have is dtype:
+        return value
+    if dtype is DType.BOOL:
+        return s.emit("ne", value, s.scope.number(0, have, value.shape))
+    return s.emit("convert", value, dtype=dtype)
+
+
+def convert_number(s: Specialiser, value: Any, dtype: DType) -> Any:
+    """A number of Python's own as another one of Python's."""
+    if type(value) is Tensor:
+        return Tensor(convert(s, value.value, dtype), True)
+    return float(value) if dtype is DType.F64 else int(value)
+
+
+def broadcast(s: Specialiser, value: Value, shape: tuple[int, ...]) -> Value:
+    """NumPy's broadcasting to a shape that is known to fit."""
+    have = value.shape
+    if have == shape:
+        return value
+    dims = tuple(range(len(shape) - len(have), len(shape)))
+    return s.emit("broadcast", value, shape=shape, dims=dims)
+
+
+def materialise(s: Specialiser, value: Any, dtype: DType, shape: tuple[int, ...]) -> Value:
+    """A number as an SSA value of this type; Python numbers become constants of it."""
+    if type(value) is Tensor:
+        return broadcast(s, convert(s, value.value, dtype), shape)
+    if isinstance(value, np.ndarray) and value.ndim > 0:
+        return broadcast(s, s.scope.array(value, dtype), shape)
+    check_range(s, value, dtype)
+    return s.scope.number(value, dtype, shape)
+
+
+def check_range(s: Specialiser, value: Any, dtype: DType) -> None:
+    """NEP 50: a Python int that does not fit the array's type is an error, not a wider type."""
+    if dtype.is_int and type(value) is int:
+        info = np.iinfo(dtype.numpy)
+        if not info.min <= value <= info.max:
+            raise s.error(
+                "DL116",
+                f"the integer {value} does not fit {dtype.value} ({info.min} to {info.max})",
+                "convert the array to a wider type first: x.astype(np.int64)",
+            )
+
+
+def tensor(s: Specialiser, value: Any, dtype: DType | None = None) -> Tensor:
+    """Any number as a tensor; of `dtype`, which makes it strong, or of its own type.
+
+    NumPy's functions take nested sequences for arrays, and so does this.
+    """
+    if isinstance(value, tuple | list) and value:
+        value = s.array(value)
+    if type(value) is Tensor and (dtype is None or value.dtype is dtype):
+        return value if dtype is None or not value.weak else Tensor(value.value)
+    own, weak = dtype_of(s, value)
+    if dtype is None:
+        return Tensor(materialise(s, value, own, shape_of(value)), weak)
+    if type(value) is int and dtype.is_int:
+        check_range(s, value, dtype)
+    return Tensor(materialise(s, value, dtype, shape_of(value)))
+
+
+def strong(value: Any) -> Any:
+    """A number as np.asarray makes it: of a type of its own."""
+    if type(value) is Tensor:
+        return Tensor(value.value) if value.weak else value
+    return np.asarray(value) if type(value) in (bool, int, float) else value
+
+
+def operands(
+    s: Specialiser, values: Sequence[Any], dtype: DType
+) -> tuple[list[Value], tuple[int, ...]]:
+    shape = broadcast_shapes(s, values)
+    return [materialise(s, v, dtype, shape) for v in values], shape
+
+
+def elementwise(s: Specialiser, name: str, *values: Any) -> Tensor:
+    """An operation on numbers promoted to one type, whose result has that type."""
+    dtype, weak = result_dtype(s, values)
+    args, _ = operands(s, values, dtype)
+    return Tensor(s.emit(name, *args), weak)
+
+
+def float_kind(dtype: DType) -> DType:
+    """The float type that NumPy's functions of floats take integers in."""
+    if dtype.is_float:
+        return dtype
+    return DType.F16 if dtype in (DType.BOOL, DType.U8) else DType.F64
+
+
+def floating(s: Specialiser, name: str, *values: Any) -> Tensor:
+    """Likewise, integers becoming floats first, as in NumPy's `exp`: f64, but f16 where that holds
+    all of them.
+    """
+    dtype, weak = result_dtype(s, values)
+    dtype = float_kind(dtype)
+    args, _ = operands(s, values, dtype)
+    return Tensor(s.emit(name, *args), weak)
+
+
+#: Two operands to a tensor.
+Binary: TypeAlias = "Callable[[Specialiser, Any, Any], Tensor]"
+
+
+def or_bool(name: str, bool_name: str | None, verb: str) -> Binary:
+    """An arithmetic operator, which on two bools is a logical one (or refused, as by NumPy)."""
+
+    def handler(s: Specialiser, a: Any, b: Any) -> Tensor:
+        dtype, _ = result_dtype(s, (a, b))
+        if dtype is not DType.BOOL:
+            return elementwise(s, name, a, b)
+        if bool_name is None:
+            hint = "convert one of them: x.astype(np.int32); or use ^, ~, &, |"
+            raise s.error("DL116", f"bool arrays cannot be {verb}", hint)
+        return elementwise(s, bool_name, a, b)
+
+    return handler
+
+
+add = or_bool("add", "or", "added")
+subtract = or_bool("sub", None, "subtracted")
+multiply = or_bool("mul", "and", "multiplied")
+maximum = or_bool("max", "or", "compared")
+minimum = or_bool("min", "and", "compared")
+floor_divide = or_bool("floordiv", None, "divided")
+remainder = or_bool("mod", None, "divided")
+
+
+def divide(s: Specialiser, a: Any, b: Any) -> Tensor:
+    """True division, of integers in f64."""
+    dtype, weak = result_dtype(s, (a, b))
+    args, _ = operands(s, (a, b), dtype if dtype.is_float else DType.F64)
+    return Tensor(s.emit("div", *args), weak)
+
+
+def bitwise(name: str) -> Binary:
+    def handler(s: Specialiser, a: Any, b: Any) -> Tensor:
+        dtype, _ = result_dtype(s, (a, b))
+        if dtype.is_float:
+            hint = "they are for integers and bools; combine conditions, not numbers"
+            raise s.error("DL116", f"bitwise operators do not take {dtype.value}", hint)
+        return elementwise(s, name, a, b)
+
+    return handler
+
+
+bitwise_and, bitwise_or, bitwise_xor = bitwise("and"), bitwise("or"), bitwise("xor")
+left_shift, right_shift = bitwise("shl"), bitwise("shr")
+
+
+def compare(name: str, swap: bool = False) -> Binary:
+    def handler(s: Specialiser, a: Any, b: Any) -> Tensor:
+        if swap:
+            a, b = b, a
+        dtype, _ = result_dtype(s, (a, b))
+        if dtype.is_int and not all(_fits(v, dtype) for v in (a, b)):
+            dtype = DType.I64  # Comparing u8 with 300 is a question with an answer.
+        args, _ = operands(s, (a, b), dtype)
+        return Tensor(s.emit(name, *args))
+
+    return handler
+
+
+def _fits(value: Any, dtype: DType) -> bool:
+    if type(value) is Tensor:
+        return not (value.weak and value.dtype is DType.I64 and dtype is not DType.I64)
+    if type(value) is not int:
+        return True
+    info = np.iinfo(dtype.numpy)
+    return bool(info.min <= value <= info.max)
+
+
+equal, not_equal = compare("eq"), compare("ne")
+less, less_equal = compare("lt"), compare("le")
+greater, greater_equal = compare("lt", swap=True), compare("le", swap=True)
+
+#: Powers by a static whole exponent up to this are multiplications, as NumPy's square is.
+_POWER_MAX = 16
+
+
+def power(s: Specialiser, a: Any, b: Any) -> Tensor:
+    exponent = b.item() if isinstance(b, np.generic) else b
+    if type(a) is Tensor and type(exponent) in (int, float):
+        dtype, weak = result_dtype(s, (a, b))
+        base = Tensor(convert(s, a.value, dtype), weak)
+        if dtype.is_float:
+            if exponent == 0.5:
+                return Tensor(s.emit("sqrt", base.value), weak)
+            if exponent == int(exponent) and 1 <= abs(exponent) <= _POWER_MAX:
+                result = _repeated(s, base, abs(int(exponent)))
+                return divide(s, 1, result) if exponent < 0 else result
+        elif exponent == 0:
+            return Tensor(s.scope.number(1, dtype, base.shape), weak)
+        elif 1 <= exponent <= _POWER_MAX:
+            return _repeated(s, base, int(exponent))
+    dtype, _ = result_dtype(s, (a, b))
+    if not dtype.is_float:
+        return _int_power(s, a, b, dtype)
+    return elementwise(s, "pow", a, b)
+
+
+def python_power(s: Specialiser, a: Any, b: Any) -> Tensor:
+    """`a ** b`. NumPy takes the square root for 0.5 of an array, and in np.power; Python's floats
+    and NumPy's scalars have an infinity for minus infinity there, and no negative zero.
+    """
+    if type(a) is Tensor and a.kind != ARRAY and not isinstance(b, Tensor) and b == 0.5:
+        dtype, _ = result_dtype(s, (a, b))
+        if dtype.is_float:
+            return elementwise(s, "pow", a, b)
+    return power(s, a, b)
+
+
+def _int_power(s: Specialiser, a: Any, b: Any, dtype: DType) -> Tensor:
+    if dtype is DType.BOOL or (type(b) is int and b < 0):
+        hint = "convert the base to float first: x.astype(np.float32)"
+        raise s.error("DL116", "integers have no power by a negative number or a bool", hint)
+    from ..definitions import np_numbers
+
+    wide = [tensor(s, v, dtype) for v in (a, b)]
+    exponent = wide[1].value
+    if exponent not in s.natural:
+        from ..flow import raises
+
+        negative = s.emit("lt", exponent, s.scope.number(0, dtype, exponent.shape))
+        raises.ask(s, any_of(s, negative), lambda: np.power(np.int64(2), np.int64(-1)))
+    return s.call(np_numbers.int_power, *wide)  # type: ignore[no-any-return]
+
+
+def any_of(s: Specialiser, truths: Value) -> Value:
+    """Whether one of some bools is true."""
+    if not truths.shape:
+        return truths
+    wide = s.emit("convert", truths, dtype=DType.I32)
+    most = s.emit("reduce_max", wide, axes=tuple(range(len(truths.shape))))
+    return s.emit("ne", most, s.scope.number(0, DType.I32))
+
+
+def _repeated(s: Specialiser, base: Tensor, exponent: int) -> Tensor:
+    """By squaring."""
+    power_of_two, result = base.value, None
+    while True:
+        if exponent & 1:
+            result = power_of_two if result is None else s.emit("mul", result, power_of_two)
+        exponent >>= 1
+        if not exponent:
+            assert result is not None
+            return Tensor(result, base.weak)
+        power_of_two = s.emit("mul", power_of_two, power_of_two)
+
+
+def negative(s: Specialiser, a: Any) -> Tensor:
+    dtype, _ = dtype_of(s, a)
+    if dtype is DType.BOOL:
+        raise s.error("DL116", "a bool array has no negative", "use ~x or np.logical_not(x)")
+    return elementwise(s, "neg", a)
+
+
+def positive(s: Specialiser, a: Any) -> Tensor:
+    if dtype_of(s, a) == (DType.BOOL, False):
+        raise s.error("DL116", "NumPy has no + of a bool", "convert it: x.astype(np.int32)")
+    return tensor(s, a)
+
+
+def invert(s: Specialiser, a: Any) -> Tensor:
+    dtype, _ = dtype_of(s, a)
+    if dtype.is_float:
+        raise s.error("DL116", f"~ does not take {dtype.value}", "it is for integers and bools")
+    return elementwise(s, "not", a)
+
+
+def truth(s: Specialiser, value: Any) -> Value:
+    """A scalar as a bool, for a condition."""
+    if shape_of(value) != ():
+        raise s.error(
+            "DL115",
+            f"a condition must be one number, not {describe(value)}",
+            "reduce it with np.all or np.any, or choose elementwise with np.where",
+        )
+    return convert(s, tensor(s, value).value, DType.BOOL)
+
+
+def select(s: Specialiser, condition: Any, a: Any, b: Any) -> Tensor:
+    """NumPy's three-argument `where`."""
+    dtype, weak = result_dtype(s, (a, b))
+    shape = broadcast_shapes(s, (condition, a, b))
+    test = materialise(s, tensor(s, condition, DType.BOOL), DType.BOOL, shape)
+    args = [materialise(s, v, dtype, shape) for v in (a, b)]
+    return Tensor(s.emit("select", test, *args), weak)
+
+
+BINARY = {
+    "+": add,
+    "-": subtract,
+    "*": multiply,
+    "/": divide,
+    "//": floor_divide,
+    "%": remainder,
+    "**": python_power,
+    "&": bitwise_and,
+    "|": bitwise_or,
+    "^": bitwise_xor,
+    "<<": left_shift,
+    ">>": right_shift,
+}
+COMPARE = {
+    "==": equal,
+    "!=": not_equal,
+    "<": less,
+    "<=": less_equal,
+    ">": greater,
+    ">=": greater_equal,
+}
+UNARY = {"-": negative, "+": positive, "~": invert}
+
+
+def is_operand(value: Any) -> bool:
+    """Whether the operators above take it beside a tensor."""
+    return type(value) is Tensor or isinstance(value, NUMBERS)

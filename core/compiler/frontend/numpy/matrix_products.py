@@ -1,0 +1,256 @@
+"""NumPy's products: matmul, dot, outer, tensordot, einsum, all as the IR's `dot`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...ir import DType, Value
+from ..definitions import np_arrays
+from ..operators import static_int, static_ints
+from ..values import Tensor, describe
+from . import arithmetic, reductions, shapes
+from .arithmetic import tensor
+
+if TYPE_CHECKING:
+    from ..specialise import Specialiser
+
+
+def _pair(s: Specialiser, a: Any, b: Any) -> tuple[Value, Value, bool]:
+    kind, weak = arithmetic.result_dtype(s, (a, b))
+    x, y = (arithmetic.convert(s, tensor(s, v).value, kind) for v in (a, b))
+    return x, y, weak
+
+
+def _dot(
+    s: Specialiser,
+    a: Value,
+    b: Value,
+    contract: tuple[Sequence[int], Sequence[int]],
+    batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
+) -> Value:
+    if a.dtype is DType.BOOL:  # A sum of truths is whether any holds.
+        counted = [arithmetic.convert(s, v, DType.I32) for v in (a, b)]
+        return arithmetic.convert(s, _dot(s, counted[0], counted[1], contract, batch), DType.BOOL)
+    return s.emit(
+        "dot",
+        a,
+        b,
+        contract_a=tuple(contract[0]),
+        contract_b=tuple(contract[1]),
+        batch_a=tuple(batch[0]),
+        batch_b=tuple(batch[1]),
+    )
+
+
+def matmul(s: Specialiser, x1: Any, x2: Any) -> Tensor:
+    a, b, weak = _pair(s, x1, x2)
+    ra, rb = len(a.shape), len(b.shape)
+    if not ra or not rb:
+        raise s.error("DL115", f"@ takes no single numbers: {a.type} @ {b.type}", "use *")
+    inner = 0 if rb == 1 else rb - 2
+    if a.shape[-1] != b.shape[inner]:
+        raise s.error(
+            "DL115",
+            f"@ of shapes {list(a.shape)} and {list(b.shape)}: "
+            f"the inner sizes {a.shape[-1]} and {b.shape[inner]} differ",
+            "the last axis of the left meets the last but one of the right; x.T transposes",
+        )
+    if rb <= 2:  # The right side has no batch axes: those of the left are just more rows.
+        return Tensor(_dot(s, a, b, ((ra - 1,), (inner,))), weak)
+    if ra == 1:
+        return Tensor(_dot(s, a, b, ((0,), (inner,))), weak)
+    batch = arithmetic.broadcast_shapes(s, [_shaped(a, -2), _shaped(b, -2)])
+    a = arithmetic.broadcast(s, a, (*batch, *a.shape[-2:]))
+    b = arithmetic.broadcast(s, b, (*batch, *b.shape[-2:]))
+    n = len(batch)
+    axes = tuple(range(n))
+    return Tensor(_dot(s, a, b, ((n + 1,), (n,)), (axes, axes)), weak)
+
+
+def _shaped(value: Value, stop: int) -> Tensor:
+    """A stand-in with the leading axes of a value, to broadcast shapes with."""
+    return Tensor(Value(type(value.tensor)(value.dtype, value.shape[:stop])))
+
+
+def dot(s: Specialiser, a: Any, b: Any) -> Tensor:
+    x, y, weak = _pair(s, a, b)
+    if not x.shape or not y.shape:
+        return arithmetic.multiply(s, arithmetic.strong(a), arithmetic.strong(b))
+    inner = max(len(y.shape) - 2, 0)
+    if x.shape[-1] != y.shape[inner]:
+        text = f"np.dot of shapes {list(x.shape)} and {list(y.shape)}"
+        raise s.error("DL115", f"{text}: the sizes {x.shape[-1]} and {y.shape[inner]} differ")
+    return Tensor(_dot(s, x, y, ((len(x.shape) - 1,), (inner,))), weak)
+
+
+def inner(s: Specialiser, a: Any, b: Any) -> Tensor:
+    x, y, weak = _pair(s, a, b)
+    if not x.shape or not y.shape:
+        return arithmetic.multiply(s, arithmetic.strong(a), arithmetic.strong(b))
+    if x.shape[-1] != y.shape[-1]:
+        raise s.error("DL115", f"np.inner of shapes {list(x.shape)} and {list(y.shape)}")
+    return Tensor(_dot(s, x, y, ((len(x.shape) - 1,), (len(y.shape) - 1,))), weak)
+
+
+def vdot(s: Specialiser, a: Any, b: Any) -> Tensor:
+    return inner(s, shapes.ravel(s, a), shapes.ravel(s, b))
+
+
+def outer(s: Specialiser, a: Any, b: Any) -> Tensor:
+    x, y = shapes.ravel(s, a), shapes.ravel(s, b)
+    return arithmetic.multiply(s, shapes.expand_dims(s, x, 1), shapes.expand_dims(s, y, 0))
+
+
+def tensordot(s: Specialiser, a: Any, b: Any, axes: Any = 2) -> Tensor:
+    x, y, weak = _pair(s, a, b)
+    if isinstance(axes, int):
+        if not 0 <= axes <= min(len(x.shape), len(y.shape)):
+            raise s.error("DL115", f"np.tensordot over {axes} axes of {x.type} and {y.type}")
+        left = list(range(len(x.shape) - axes, len(x.shape)))
+        right = list(range(axes))
+    else:
+        if not isinstance(axes, tuple | list) or len(axes) != 2:
+            text = f"np.tensordot takes a number of axes or two lists, not {describe(axes)}"
+            raise s.error("DL119", text)
+        first, second = axes
+        left = [shapes.axis_of(s, Tensor(x), k) for k in static_ints(s, first, "an axis")]
+        right = [shapes.axis_of(s, Tensor(y), k) for k in static_ints(s, second, "an axis")]
+    if [x.shape[k] for k in left] != [y.shape[k] for k in right]:
+        text = f"{x.type} along {left} and {y.type} along {right}"
+        raise s.error("DL115", f"np.tensordot: the sizes differ: {text}")
+    return Tensor(_dot(s, x, y, (left, right)), weak)
+
+
+def einsum(s: Specialiser, subscripts: Any, *operands: Any, optimize: Any = False) -> Tensor:
+    """Any subscripts and any number of operands, which are multiplied from the left."""
+    if not isinstance(subscripts, str):
+        subscripts, operands = _from_lists(s, (subscripts, *operands))
+    left, arrow, output = subscripts.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(operands):
+        raise s.error("DL119", f"np.einsum: {len(terms)} terms and {len(operands)} operands")
+    values = [tensor(s, v) for v in operands]
+    terms, dots = _without_dots(s, terms, values)
+    if not arrow:
+        letters = sorted(set("".join(terms)) - set(dots))
+        output = dots + "".join(c for c in letters if "".join(terms).count(c) == 1)
+    output = output.replace("...", dots)
+    if "." in output or len(set(output)) != len(output):
+        raise s.error("DL119", f"np.einsum: `{output}` is no output: each letter once")
+    terms, values = _plain_terms(s, terms, values, output)
+    term, value = terms[0], values[0]
+    for k in range(1, len(terms)):
+        wanted = set(output).union(*terms[k + 1 :])
+        term, value = _contract(s, (term, value), (terms[k], values[k]), wanted)
+    if unknown := set(output) - set(term):
+        raise s.error("DL115", f"np.einsum: `{min(unknown)}` of the output is in no operand")
+    value = _summed(s, term, value, set(output))
+    kept = [c for c in term if c in output]
+    return shapes.permuted(s, value, [kept.index(c) for c in output])
+
+
+def _from_lists(s: Specialiser, items: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    """`einsum(a, [0, 1], b, [1, 2], [0, 2])` in letters."""
+
+    def letters(axes: Any) -> str:
+        if not isinstance(axes, list | tuple):
+            text = f"np.einsum takes subscripts as text or as lists of axes, not {describe(axes)}"
+            raise s.error("DL119", text)
+        return "".join(
+            "..." if k is Ellipsis else chr(_FIRST_LETTER + static_int(s, k, "an axis"))
+            for k in axes
+        )
+
+    count = len(items) // 2
+    terms = [letters(items[2 * k + 1]) for k in range(count)]
+    text = ",".join(terms)
+    if len(items) % 2:
+        text += "->" + letters(items[-1])
+    return text, tuple(items[2 * k] for k in range(count))
+
+
+_FIRST_LETTER = ord("A")
+#: Letters for the axes that an ellipsis stands for: no keyboard has them.
+_FIRST_DOT = 0x1000
+
+
+def _without_dots(
+    s: Specialiser, terms: Sequence[str], values: Sequence[Tensor]
+) -> tuple[list[str], str]:
+    """Terms whose ellipses are letters, counted from the last, and the longest ellipsis."""
+    out, longest = [], 0
+    for term, value in zip(terms, values, strict=True):
+        free = len(value.shape) - len(term.replace("...", ""))
+        strange = "." in term.replace("...", "", 1)
+        if strange or free < 0 or (free > 0 and "..." not in term):
+            text = f"np.einsum: `{term}` does not name the axes of {describe(value)}"
+            raise s.error("DL115", text)
+        longest = max(longest, free)
+        out.append(term.replace("...", _dots(free)))
+    return out, _dots(longest)
+
+
+def _dots(count: int) -> str:
+    return "".join(chr(_FIRST_DOT + k) for k in reversed(range(count)))
+
+
+def _plain_terms(
+    s: Specialiser, terms: Sequence[str], values: Sequence[Tensor], output: str
+) -> tuple[list[str], list[Tensor]]:
+    """Terms that name each letter once, and axes of size 1 only where a letter has that size.
+
+    A letter that stands twice is a diagonal; an axis of size 1 broadcasts, so it is dropped.
+    """
+    sizes: dict[str, int] = {}
+    for term, value in zip(terms, values, strict=True):
+        for c, n in zip(term, value.shape, strict=True):
+            if n != 1 and sizes.get(c, 1) not in (1, n):
+                text = f"np.einsum: `{c}` has two sizes, {sizes[c]} and {n}"
+                raise s.error("DL115", text)
+            sizes[c] = n if sizes.get(c, 1) == 1 else sizes[c]
+    out_terms, out_values = [], []
+    for term, value in zip(terms, values, strict=True):
+        thin = [k for k, c in enumerate(term) if value.shape[k] == 1 and sizes[c] != 1]
+        if thin:
+            value = shapes.squeeze(s, value, tuple(thin))
+            term = "".join(c for k, c in enumerate(term) if k not in thin)
+        while len(set(term)) != len(term):
+            c = next(c for c in term if term.count(c) > 1)
+            i = term.index(c)
+            j = term.index(c, i + 1)
+            value = s.call(np_arrays.diagonal, value, 0, i, j)
+            term = "".join(x for k, x in enumerate(term) if k not in (i, j)) + c
+        out_terms.append(term)
+        out_values.append(value)
+    return out_terms, out_values
+
+
+def _summed(s: Specialiser, term: str, value: Tensor, keep: set[str]) -> Tensor:
+    axes = tuple(k for k, c in enumerate(term) if c not in keep)
+    return reductions.sum_(s, value, axes, value.dtype.numpy) if axes else value
+
+
+def _contract(
+    s: Specialiser, a: tuple[str, Tensor], b: tuple[str, Tensor], wanted: set[str]
+) -> tuple[str, Tensor]:
+    """The product of two terms, summed over what nobody wants any more."""
+    (p, x), (q, y) = a, b
+    x, p = _summed(s, p, x, wanted | set(q)), "".join(c for c in p if c in wanted or c in q)
+    y, q = _summed(s, q, y, wanted | set(p)), "".join(c for c in q if c in wanted or c in p)
+    shared = [c for c in p if c in q]
+    for c in shared:
+        if x.shape[p.index(c)] != y.shape[q.index(c)]:
+            raise s.error("DL115", f"np.einsum: `{c}` has two sizes: {describe(x)}, {describe(y)}")
+    batch = [c for c in shared if c in wanted]
+    summed = [c for c in shared if c not in wanted]
+    u, v, weak = _pair(s, x, y)
+    value = _dot(
+        s,
+        u,
+        v,
+        ([p.index(c) for c in summed], [q.index(c) for c in summed]),
+        ([p.index(c) for c in batch], [q.index(c) for c in batch]),
+    )
+    rest = [c for c in p if c not in shared] + [c for c in q if c not in shared]
+    return "".join(batch + rest), Tensor(value, weak)

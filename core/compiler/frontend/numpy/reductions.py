@@ -1,0 +1,290 @@
+"""NumPy's functions along axes: sums, extremes, means, sorting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...ir import DType, Value
+from ..definitions import np_numbers
+from ..operators import static_int
+from ..values import Tensor, describe
+from . import arithmetic, indexing
+from .arithmetic import numpy_dtype, tensor
+from .shapes import axes_of, axis_of, ravel
+
+if TYPE_CHECKING:
+    from ..specialise import Specialiser
+
+
+def reduced(s: Specialiser, name: str, x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+    value = s.emit(name, x, axes=axes) if axes else x
+    if keepdims:
+        shape = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
+        value = indexing.reshape(s, value, shape)
+    return value
+
+
+def _accumulated(s: Specialiser, a: Any, dtype: Any, where: Any, identity: int) -> Value:
+    """What is summed up: bools and integers narrower than i64 are widened to it, as NumPy widens
+    them.
+
+    NumPy sums unsigned integers in u64, which the IR has not: the program says what to sum them in.
+    """
+    x = tensor(s, a)
+    kind = x.dtype if dtype is None else numpy_dtype(s, dtype)
+    if dtype is None and kind in (DType.U8, DType.U32):
+        hint = "say what to sum in: x.sum(dtype=np.int64)"
+        raise s.error("DL116", f"NumPy sums {kind.value} in u64, which a program has not", hint)
+    if dtype is None and not kind.is_float:
+        kind = DType.I64
+    return _where(s, Tensor(arithmetic.convert(s, x.value, kind)), where, identity).value
+
+
+def _where(s: Specialiser, x: Tensor, where: Any, identity: Any) -> Tensor:
+    """The identity of a reduction in the place of what it leaves out."""
+    if where is True:
+        return x
+    kept = arithmetic.select(s, tensor(s, where, DType.BOOL), x, identity)
+    return tensor(s, kept, x.dtype)
+
+
+def _begun(s: Specialiser, combine: Any, result: Tensor, initial: Any) -> Tensor:
+    """With the value that a reduction starts from, which has the type that it reduces in."""
+    if initial is None:
+        return result
+    return combine(s, result, tensor(s, initial, result.dtype))  # type: ignore[no-any-return]
+
+
+def sum_(
+    s: Specialiser,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = True,
+) -> Tensor:
+    x = _accumulated(s, a, dtype, where, 0)
+    if x.dtype is DType.BOOL:
+        return any_(s, Tensor(x), axis, keepdims)
+    total = Tensor(reduced(s, "reduce_sum", x, axes_of(s, Tensor(x), axis), keepdims))
+    return _begun(s, arithmetic.add, total, initial)
+
+
+def prod(
+    s: Specialiser,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = True,
+) -> Tensor:
+    x = _accumulated(s, a, dtype, where, 1)
+    if x.dtype is DType.BOOL:
+        return all_(s, Tensor(x), axis, keepdims)
+    product = Tensor(reduced(s, "reduce_prod", x, axes_of(s, Tensor(x), axis), keepdims))
+    return _begun(s, arithmetic.multiply, product, initial)
+
+
+def _extreme(s: Specialiser, name: str, a: Any, axis: Any, keepdims: Any, initial: Any) -> Tensor:
+    x = tensor(s, a)
+    axes = axes_of(s, x, axis)
+    if any(x.shape[k] == 0 for k in axes):
+        raise s.error("DL115", f"{describe(x)} has no largest or smallest element: it is empty")
+    found = Tensor(reduced(s, name, x.value, axes, keepdims))
+    return _begun(
+        s, arithmetic.maximum if name == "reduce_max" else arithmetic.minimum, found, initial
+    )
+
+
+def max_(
+    s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False, initial: Any = None
+) -> Tensor:
+    return _extreme(s, "reduce_max", a, axis, keepdims, initial)
+
+
+def min_(
+    s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False, initial: Any = None
+) -> Tensor:
+    return _extreme(s, "reduce_min", a, axis, keepdims, initial)
+
+
+def any_(
+    s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False, where: Any = True
+) -> Tensor:
+    x = _where(s, tensor(s, a, DType.BOOL), where, False)
+    return Tensor(reduced(s, "reduce_max", x.value, axes_of(s, x, axis), keepdims))
+
+
+def all_(
+    s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False, where: Any = True
+) -> Tensor:
+    x = _where(s, tensor(s, a, DType.BOOL), where, True)
+    return Tensor(reduced(s, "reduce_min", x.value, axes_of(s, x, axis), keepdims))
+
+
+def count_nonzero(s: Specialiser, a: Any, axis: Any = None, keepdims: Any = False) -> Tensor:
+    return sum_(s, tensor(s, a, DType.BOOL), axis, None, keepdims)
+
+
+def _floating(s: Specialiser, a: Any, dtype: Any) -> Tensor:
+    x = tensor(s, a)
+    if dtype is not None:
+        return tensor(s, x, numpy_dtype(s, dtype))
+    return Tensor(x.value) if x.dtype.is_float else tensor(s, x, DType.F64)
+
+
+def _count(x: Tensor, axes: tuple[int, ...]) -> int:
+    count = 1
+    for k in axes:
+        count *= x.shape[k]
+    return count
+
+
+def mean(
+    s: Specialiser, a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False
+) -> Tensor:
+    x = _floating(s, a, dtype)
+    axes = axes_of(s, x, axis)
+    total = Tensor(reduced(s, "reduce_sum", x.value, axes, keepdims))
+    result = arithmetic.divide(s, total, _count(x, axes))
+    return result if x.dtype.is_float else tensor(s, result, x.dtype)
+
+
+def average(
+    s: Specialiser,
+    a: Any,
+    axis: Any = None,
+    weights: Any = None,
+    returned: Any = False,
+    *,
+    keepdims: Any = False,
+) -> Any:
+    if weights is None:
+        result = mean(s, a, axis, None, keepdims)
+        count = _count(tensor(s, a), axes_of(s, tensor(s, a), axis))
+        return (
+            (result, Tensor(s.scope.number(count, result.dtype, result.shape)))
+            if returned
+            else result
+        )
+    x = _floating(s, a, None)
+    w = tensor(s, weights)
+    if len(w.shape) == 1 and len(x.shape) > 1 and axis is not None:
+        k = axis_of(s, x, axis)
+        shape = tuple(n if d == k else 1 for d, n in enumerate(x.shape))
+        w = Tensor(indexing.reshape(s, w.value, shape))
+    total = sum_(s, arithmetic.multiply(s, x, w), axis, None, keepdims)
+    spread = arithmetic.broadcast(s, w.value, arithmetic.broadcast_shapes(s, (x, w)))
+    heavy = sum_(s, Tensor(spread), axis, None, keepdims)
+    result = arithmetic.divide(s, total, heavy)
+    return (result, tensor(s, heavy, result.dtype)) if returned else result
+
+
+def var(
+    s: Specialiser,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = False,
+) -> Tensor:
+    x = _floating(s, a, dtype)
+    axes = axes_of(s, x, axis)
+    centred = arithmetic.subtract(s, x, mean(s, x, axis, None, True))
+    squares = arithmetic.multiply(s, centred, centred)
+    total = Tensor(reduced(s, "reduce_sum", squares.value, axes, keepdims))
+    if not isinstance(ddof, int | float | np.number):
+        raise s.needs_static(ddof, "`ddof`")
+    return arithmetic.divide(s, total, max(_count(x, axes) - ddof, 0))
+
+
+def std(
+    s: Specialiser,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = False,
+) -> Tensor:
+    squares = var(s, a, axis, dtype, ddof, keepdims)
+    x = tensor(s, a)
+    if (
+        _count(x, axes_of(s, x, axis)) == 1
+    ):  # 0, or NaN: its own root, with a slope that is not NaN.
+        return squares
+    return Tensor(s.emit("sqrt", squares.value))
+
+
+def _place(s: Specialiser, name: str, a: Any, axis: Any, keepdims: Any) -> Tensor:
+    x = tensor(s, a)
+    if axis is None:
+        rank = len(x.shape)
+        value = s.emit(name, ravel(s, x).value, axis=0)
+        return Tensor(indexing.reshape(s, value, (1,) * rank) if keepdims else value)
+    k = axis_of(s, x, axis)
+    if x.shape[k] == 0:
+        raise s.error("DL115", f"{describe(x)} has no largest or smallest element: it is empty")
+    value = s.emit(name, x.value, axis=k)
+    if keepdims:
+        value = indexing.reshape(s, value, (*x.shape[:k], 1, *x.shape[k + 1 :]))
+    return Tensor(value)
+
+
+def argmax(s: Specialiser, a: Any, axis: Any = None, *, keepdims: Any = False) -> Tensor:
+    return _place(s, "argmax", a, axis, keepdims)
+
+
+def argmin(s: Specialiser, a: Any, axis: Any = None, *, keepdims: Any = False) -> Tensor:
+    return _place(s, "argmin", a, axis, keepdims)
+
+
+def argsort(
+    s: Specialiser, a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None
+) -> Tensor:
+    """Always stable, whatever `kind` asks for."""
+    x = tensor(s, a) if axis is not None else ravel(s, a)
+    k = axis_of(s, x, 0 if axis is None else axis)
+    return Tensor(s.emit("argsort", x.value, axis=k))
+
+
+def sort(s: Specialiser, a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Tensor:
+    x = tensor(s, a) if axis is not None else ravel(s, a)
+    k = axis_of(s, x, 0 if axis is None else axis)
+    order = s.emit("argsort", x.value, axis=k)
+    return Tensor(s.emit("take_along", x.value, order, axis=k))
+
+
+def cumsum(s: Specialiser, a: Any, axis: Any = None, dtype: Any = None) -> Tensor:
+    x = Tensor(_accumulated(s, a, dtype, True, 0))
+    if axis is None:
+        x, axis = ravel(s, x), 0
+    return Tensor(s.emit("cumsum", x.value, axis=axis_of(s, x, axis)))
+
+
+def cumprod(s: Specialiser, a: Any, axis: Any = None, dtype: Any = None) -> Tensor:
+    x = Tensor(_accumulated(s, a, dtype, True, 0))
+    if axis is None:
+        x, axis = ravel(s, x), 0
+    return s.call(np_numbers.running, np.multiply, x, axis_of(s, x, axis))  # type: ignore[no-any-return]
+
+
+def bincount(s: Specialiser, x: Any, /, weights: Any = None, minlength: Any = 0) -> Tensor:
+    """As long as `minlength`, which must be given; numbers outside are not counted."""
+    length = static_int(s, minlength, "minlength")
+    index = tensor(s, x)
+    if length <= 0 or len(index.shape) != 1 or index.dtype.is_float:
+        text = f"np.bincount counts a vector of whole numbers below minlength, not {describe(x)}"
+        raise s.error("DL119", text, "np.bincount(x, minlength=n): the result's length is n")
+    kind = DType.I64 if weights is None else DType.F64
+    weight = tensor(s, 1 if weights is None else weights, kind)
+    inside = arithmetic.less(s, index, length)
+    if index.value not in s.scope.natural:
+        inside = arithmetic.bitwise_and(s, inside, arithmetic.greater_equal(s, index, 0))
+    heavy = arithmetic.select(s, inside, weight, Tensor(s.scope.number(0, kind)))
+    counts = s.scope.number(0, kind, (length,))
+    spread = arithmetic.broadcast(s, heavy.value, index.shape)
+    return Tensor(s.emit("put_add", counts, index.value, spread, axis=0))

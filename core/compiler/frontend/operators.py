@@ -1,0 +1,381 @@
+"""Operators on any abstract values: on tensors they are the IR's, on static values Python's own."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import tree
+from ..complex_numbers import Complex
+from ..ir import Value
+from ..ragged import Ragged
+from ..traced import ARRAY, BOOL, SCALAR
+from . import complexes, pynumbers, ragged, special_methods
+from .memory import shared_memory
+from .numpy import arithmetic
+from .values import Choice, NotKnown, Picked, Tensor, Text, describe, is_number, is_static, kind_of
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "@": operator.matmul,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+}
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "-": operator.neg,
+    "+": operator.pos,
+    "~": operator.invert,
+}
+
+
+def python(s: Specialiser, compute: Callable[[], Any], what: str) -> Any:
+    """Something that Python itself computes on known values; its errors become the user's."""
+    try:
+        with np.errstate(all="ignore"):
+            return compute()
+    except NotKnown:
+        raise not_known(s, what) from None
+    except (ArithmeticError, TypeError, ValueError, LookupError, AttributeError) as e:
+        text = f"{type(e).__name__}: {e}" if not isinstance(e, KeyError) else f"no key {e}"
+        raise s.error("DL113", f"{what} fails: {text}") from e
+
+
+def not_known(s: Specialiser, what: str) -> Exception:
+    """The error for what Python asks of a value that only the running program knows."""
+    hint = (
+        "compare numbers with ==, <, np.where or np.sort; use known values as keys, or pass them as"
+        " dl.Static(value)"
+    )
+    text = f"{what} needs the value of a number that only the running program knows"
+    return s.static_needed(text, hint)
+
+
+def _written(s: Specialiser, op: str, a: Any, b: Any) -> Text:
+    """A string with a number of the running program in it, and another one."""
+    if op not in "+%" or not (
+        isinstance(a, str | Text) and (op == "%" or isinstance(b, str | Text))
+    ):
+        raise text_needed(s, f"`{op}`")
+    shown = f"{describe(a) if type(a) is Text else a}{b if isinstance(b, str) else describe(b)}"
+    return Text(shown, BINARY[op], a, b)
+
+
+def text_needed(s: Specialiser, what: str) -> Exception:
+    hint = "choose by comparing the number itself, or make the text outside the compiled function"
+    return s.static_needed(
+        f"{what} needs the text of a number that only the running program knows", hint
+    )
+
+
+def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    if op == "%" and isinstance(a, str) and not is_static(b):
+        return _written(s, op, a, b)
+    if type(a) is Ragged or type(b) is Ragged:
+        return ragged.binary(s, op, a, b)
+    if _of_complex(a, b):
+        return complexes.binary(s, op, a, b)
+    if type(a) is Tensor or type(b) is Tensor:
+        if arithmetic.is_operand(a) and arithmetic.is_operand(b):
+            if op == "@":
+                from .numpy import matrix_products
+
+                return shared_memory.operator_result(s, matrix_products.matmul(s, a, b))
+            return shared_memory.operator_result(s, pynumbers.binary(s, op, a, b), a, b)
+        return _tensor_and_other(s, op, a, b)
+    if type(a) is Text or type(b) is Text:
+        return _written(s, op, a, b)
+    function = BINARY[op]
+    made = special_methods.binary(s, op, a, b)
+    if made is not NotImplemented:
+        return made
+    if not (isinstance(a, list | tuple | str) or is_static((a, b))):
+        raise _no_operator(s, op, a, b)
+    result = python(s, lambda: function(a, b), f"`{op}`")
+    return s.own(result) if isinstance(result, list) else result
+
+
+def _of_complex(a: Any, b: Any) -> bool:
+    """Whether an operator is one of complex numbers, not all of them known."""
+    if type(a) is Complex or type(b) is Complex:
+        one = b if type(a) is Complex else a
+    elif type(a) is Tensor or type(b) is Tensor:
+        one = b if type(a) is Tensor else a
+        if not complexes.is_any(one):
+            return isinstance(one, list | tuple) and complexes.among(one)
+    else:
+        return False
+    return complexes.is_operand(one) or isinstance(one, list | tuple)
+
+
+def _tensor_and_other(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    """A tensor beside something that is not a number: a nested list, or a user's class."""
+    made = special_methods.binary(s, op, a, b)
+    if made is not NotImplemented:
+        return made
+    x, y = (_listed(s, v) for v in (a, b))
+    if arithmetic.is_operand(x) and arithmetic.is_operand(y):
+        return binary(s, op, x, y)
+    raise _no_operator(s, op, a, b)
+
+
+def _no_operator(s: Specialiser, op: str, a: Any, b: Any) -> Exception:
+    is_tree = any(tree.children(v) is not None for v in (a, b))
+    hint = "for trees of arrays use tree.map" if is_tree else ""
+    return s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}", hint)
+
+
+def _listed(s: Specialiser, value: Any) -> Any:
+    """NumPy takes a list beside an array for an array."""
+    if type(value) in (list, tuple) and value:
+        return s.array(value)
+    return value
+
+
+def unary(s: Specialiser, op: str, a: Any) -> Any:
+    if op == "not":
+        test = condition(s, a)
+        return not test if isinstance(test, bool) else Tensor(s.emit("not", test), True)
+    if type(a) is Tensor:
+        return shared_memory.operator_result(s, pynumbers.unary(s, op, a), a)
+    if type(a) in (Complex, Ragged):
+        return (complexes if type(a) is Complex else ragged).unary(s, op, a)
+    name = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}[op]
+    found = special_methods.find(a, name)
+    if found is not None:
+        return s.call(MethodType(found, a))
+    return python(s, lambda: UNARY[op](a), f"`{op}`")
+
+
+def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    if op in ("is", "is not"):
+        same = _is(s, a, b)
+        return same if op == "is" else unary(s, "not", same)
+    if op in ("in", "not in"):
+        return _contains(s, a, b, op)
+    if type(a) is Ragged or type(b) is Ragged:
+        return ragged.compare(s, op, a, b)
+    if _of_complex(a, b):
+        return complexes.compare(s, op, a, b)
+    if not (is_static(a) and is_static(b)):
+        made = special_methods.compare(s, op, a, b)
+        if made is not NotImplemented:
+            return made
+        if op in ("==", "!=") and any(special_methods.find(v, "__eq__") for v in (a, b)):
+            return (a is b) is (op == "==")
+    if type(a) is Tensor or type(b) is Tensor:
+        x, y = _listed(s, a), _listed(s, b)
+        if arithmetic.is_operand(x) and arithmetic.is_operand(y):
+            return shared_memory.operator_result(s, pynumbers.compare(s, op, x, y), x, y)
+        if op in ("==", "!=") and not (ARRAY & (kind_of_tensor(a) | kind_of_tensor(b))):
+            # As in Python: a number equals no string, no None, no function. NumPy's answers about
+            # a string with a number of its own.
+            numpys = SCALAR & (kind_of_tensor(a) | kind_of_tensor(b)) and str in (type(a), type(b))
+            return np.bool_(op == "!=") if numpys else op == "!="
+        hint = "ask `x is None`, or compare with a number" if op in ("==", "!=") else ""
+        raise s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}", hint)
+    if type(a) is Text or type(b) is Text:
+        raise text_needed(s, f"`{op}`")
+    if not (is_static(a) and is_static(b)):
+        return _compare_trees(s, op, a, b)
+    return python(s, lambda: COMPARE[op](a, b), f"`{op}`")
+
+
+def attribute_of_pair(s: Specialiser, value: Any, name: str) -> Any:
+    """`value.name` of a complex number or a ragged array."""
+    module = ragged if type(value) is Ragged else complexes
+    return module.attribute_of(s, value, name)
+
+
+def kind_of_tensor(value: Any) -> int:
+    return kind_of(value) if type(value) is Tensor else 0
+
+
+def _is(s: Specialiser, a: Any, b: Any) -> Any:
+    """`a is b`.
+
+    A number of the running program is the object True or False where it is a bool of Python's.
+    Whether two such numbers are one object is Python's affair: two names may be one argument.
+    """
+    if type(b) is Tensor and type(a) is not Tensor:
+        a, b = b, a
+    if complexes.is_any(a) and complexes.is_any(b) and a is not b:
+        raise s.needs_static(a if type(a) is Complex else b, "an operand of `is`")
+    if type(a) is not Tensor:
+        for one, other in ((a, b), (b, a)):
+            if type(one) is Choice or (type(one) is Picked and isinstance(other, list | Picked)):
+                raise s.needs_static(one, "an operand of `is`")
+        return a is b
+    if isinstance(b, bool) and a.kind & BOOL:
+        if a.kind != BOOL:
+            raise s.needs_static(a, "the class of an operand of `is`")
+        return a if b else unary(s, "not", a)
+    if is_number(b) and kind_of(b) & a.kind:
+        hint = "compare the values: ==, np.array_equal"
+        raise s.needs_static(a, "an operand of `is`", hint)
+    return False
+
+
+def _compare_trees(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    """`==` and `!=` of lists, tuples and dicts: as Python, item by item, an item being equal to
+    itself.
+    """
+    listed = next((k for k in (list, tuple) if isinstance(a, k) and isinstance(b, k)), None)
+    if op in ("==", "!="):
+        if listed is not None:
+            same = len(a) == len(b) and _all_equal(s, zip(a, b, strict=True))
+            return same if op == "==" else unary(s, "not", same)
+        if isinstance(a, dict) and isinstance(b, dict):
+            same = a.keys() == b.keys() and _all_equal(s, ((v, b[k]) for k, v in a.items()))
+            return same if op == "==" else unary(s, "not", same)
+        plain = (list, tuple, dict, set, frozenset, str, int, float, type(None))
+        if isinstance(a, plain) and isinstance(b, plain) and not isinstance(a, set | frozenset):
+            return op == "!="
+        if (a is None or b is None) and "__eq__" not in (*vars(type(a)), *vars(type(b))):
+            return op == "!="
+    hint = "compare their arrays one by one"
+    raise s.needs_static(a if not is_static(a) else b, f"`{op}` of structures", hint)
+
+
+def _all_equal(s: Specialiser, pairs: Iterable[tuple[Any, Any]]) -> Any:
+    result: Any = True
+    for x, y in pairs:
+        test = True if x is y else condition(s, compare(s, "==", x, y))
+        if test is False:
+            return False
+        if test is not True:
+            one = Tensor(test, True)
+            result = one if result is True else arithmetic.bitwise_and(s, result, one)
+    return result
+
+
+def _contains(s: Specialiser, a: Any, b: Any, op: str) -> Any:
+    if type(b) is Ragged:
+        return ragged.compare(s, op, a, b)
+    method = special_methods.find(b, "__contains__")
+    if method is not None:
+        test = condition(s, s.call(MethodType(method, b), a))
+        found = test if isinstance(test, bool) else Tensor(test, True)
+        return found if op == "in" else unary(s, "not", found)
+    if isinstance(b, _VALUES):
+        b = [*b]  # type: ignore[misc]
+    among = isinstance(b, tuple | list | set | frozenset | range) and len(b) <= _IN_MAX
+    if among and not is_static((a, b)):
+        return _equals_one_of(s, a, list(b), op)
+    if not is_static(a) or type(b) is Tensor:
+        hint = "np.any(x == value) asks whether an array holds a value"
+        raise s.needs_static(a if not is_static(a) else b, f"an operand of `{op}`", hint)
+    found = python(s, lambda: a in b, f"`{op}`")
+    return found if op == "in" else not found
+
+
+def _equals_one_of(s: Specialiser, a: Any, values: list[Any], op: str) -> Any:
+    """Whether a value is among some others, as Python asks: one by one. The running program asks
+    where numbers of its own are among them.
+    """
+    found: Any = False
+    for value in values:
+        test = equal(s, a, value)
+        if test is True:
+            found = True
+            break
+        if test is not False:
+            one = Tensor(test, True)
+            found = one if found is False else arithmetic.bitwise_or(s, found, one)
+    return found if op == "in" else unary(s, "not", found)
+
+
+def equal(s: Specialiser, a: Any, b: Any) -> bool | Value:
+    """Whether two values are one object or equal, as Python's containers ask."""
+    return True if a is b else condition(s, compare(s, "==", a, b))
+
+
+def both(s: Specialiser, a: Any, b: Any) -> Any:
+    """Of two comparisons in a chain."""
+    if isinstance(a, bool) and isinstance(b, bool):
+        return a and b
+    if b is False:
+        return False
+    if b is True:
+        return a
+    both_true = arithmetic.bitwise_and(s, a, b)
+    return Tensor(both_true.value, kind=kind_of(a) | kind_of(b))
+
+
+def condition(s: Specialiser, value: Any) -> bool | Value:
+    """The truth of a value: known now, or a bool of the running program."""
+    if type(value) is bool:
+        return value
+    if type(value) is Tensor:
+        return arithmetic.truth(s, value)
+    if type(value) is Complex:
+        return complexes.truth(s, value)  # type: ignore[no-any-return]
+    if type(value) is Ragged:
+        raise ragged.no_truth(s, value)
+    if type(value) is Text:
+        raise text_needed(s, "the truth of a text")
+    found = special_methods.find(value, "__bool__")
+    if found is not None:
+        return condition(s, s.call(MethodType(found, value)))
+    if isinstance(value, np.ndarray) and value.size != 1:
+        return arithmetic.truth(s, value)  # Refuses with its own words.
+    if isinstance(value, list | tuple | dict | set | frozenset | str):
+        return bool(value)
+    truth: bool = python(s, lambda: bool(value), "the truth of a value")
+    return truth
+
+
+_VALUES: tuple[type, ...] = (type({}.values()), type({}.items()))
+
+#: `in` over more items than this is not written out.
+_IN_MAX = 1000
+
+#: Sizes, axes and the like are 64-bit numbers.
+_INT_MAX = 2**63
+
+
+def static_int(s: Specialiser, value: Any, what: str) -> int:
+    """A whole number that must be known now."""
+    if type(value) is int:
+        if not -_INT_MAX <= value < _INT_MAX:
+            raise s.error("DL119", f"{what} cannot be {value}: it has more than 64 bits")
+        return value
+    if type(value) is Tensor:
+        raise s.needs_static(value, what)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, np.integer | np.bool_ | bool):
+        return int(value)
+    raise s.error("DL119", f"{what} must be a whole number, not {describe(value)}")
+
+
+def static_ints(s: Specialiser, value: Any, what: str) -> tuple[int, ...]:
+    """A whole number or a sequence of them, as a tuple."""
+    if isinstance(value, tuple | list):
+        return tuple(static_int(s, v, what) for v in value)
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        return tuple(static_int(s, v, what) for v in value)
+    return (static_int(s, value, what),)

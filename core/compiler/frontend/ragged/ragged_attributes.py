@@ -1,0 +1,80 @@
+"""Attributes and methods of arrays whose length the data decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...ragged import Ragged
+from ..memory import array_changes
+from ..values import Method, describe
+from . import new, plain, ragged_functions, rank, refused, shape, size
+
+if TYPE_CHECKING:
+    from ..specialise import Specialiser
+
+#: Methods that NumPy has a function for.
+_FUNCTIONS = frozenset(
+    (
+        *("sum", "prod", "mean", "var", "std", "max", "min", "any", "all", "argmax", "argmin"),
+        *("argsort", "cumsum", "cumprod", "dot", "round", "clip", "ravel", "take", "nonzero"),
+    )
+)
+_PROPERTIES: dict[str, Callable[[Any, Ragged], Any]] = {
+    "shape": shape,
+    "size": size,
+    "ndim": lambda s, r: rank(r),
+    "dtype": lambda s, r: r.data.dtype.numpy,
+    "itemsize": lambda s, r: r.data.dtype.itemsize,
+    "T": lambda s, r: ragged_functions.transpose(s, np.transpose, r),
+}
+
+
+def attribute(s: Specialiser, r: Ragged, name: str) -> Any:
+    """`r.name`."""
+    if name in _PROPERTIES:
+        return _PROPERTIES[name](s, r)
+    if name in _FUNCTIONS:
+        function = getattr(np, name)
+        return Method(name, r, lambda s, x, *a, **k: s.call(function, x, *a, **k))
+    if name in _METHODS:
+        return Method(name, r, _METHODS[name])
+    if hasattr(np.ndarray, name):
+        raise refused(s, f"`{name}`", r)
+    raise s.error("DL104", f"{describe(r)} has no attribute `{name}`")
+
+
+def _astype(s: Specialiser, r: Ragged, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+    from ..vocabulary.vocabulary_table import tensor_attribute
+
+    return new(s, s.call(tensor_attribute(s, plain(r), "astype"), dtype), r.count, r.axis)
+
+
+def _fill(s: Specialiser, r: Ragged, value: Any) -> None:
+    array_changes.fill(s, r.data, value)
+
+
+def _copy(s: Specialiser, r: Ragged, *args: Any) -> Ragged:
+    return new(s, plain(r), r.count, r.axis)
+
+
+def _reshape(s: Specialiser, r: Ragged, *given: Any) -> Any:
+    return ragged_functions.reshape(s, np.reshape, r, *given)
+
+
+def _transpose(s: Specialiser, r: Ragged, *axes: Any) -> Any:
+    given = axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes
+    return ragged_functions.transpose(s, np.transpose, r, given or None)
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "astype": _astype,
+    "fill": _fill,
+    "copy": _copy,
+    "flatten": lambda s, r: ragged_functions.ravel(s, np.copy, r),
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "sort": ragged_functions.sort_in_place,
+}

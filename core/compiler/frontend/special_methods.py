@@ -1,0 +1,126 @@
+"""Operators that a user's class defines, with Python's fall-backs: the reflected method where the
+first gives `NotImplemented` or is not there, and first where its class is derived from the other's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from ..traced import ARRAY, SCALAR
+from . import operators
+from .values import Frame, describe, is_number, kind_of
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+_COMPARISONS = {
+    "==": ("__eq__", "__eq__"),
+    "!=": ("__ne__", "__ne__"),
+    "<": ("__lt__", "__gt__"),
+    ">": ("__gt__", "__lt__"),
+    "<=": ("__le__", "__ge__"),
+    ">=": ("__ge__", "__le__"),
+}
+
+
+def find(owner: Any, name: str) -> FunctionType | None:
+    """A method that a user's class defines in Python."""
+    kind = type(owner)
+    if kind.__module__ in ("builtins", "numpy") or kind.__module__.startswith(f"{__package__}."):
+        return None  # Python's, or a value of the compiler's, as a number is
+    found = getattr(kind, name, None)
+    return found if isinstance(found, FunctionType) else None
+
+
+def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    """`a op b` by a method of either; NotImplemented where neither has one for the other."""
+    name = operators.BINARY[op].__name__.rstrip("_")
+    for owner, method, other in _order(a, f"__{name}__", b, f"__r{name}__"):
+        made = _call(s, owner, method, other)
+        if made is not NotImplemented:
+            return made
+    return NotImplemented
+
+
+def in_place(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    """`a op= b` by a method for that; NotImplemented where there is none."""
+    return _call(s, a, f"__i{operators.BINARY[op].__name__.rstrip('_')}__", b)
+
+
+def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    """A comparison by a method of either; NotImplemented where neither has one for the other."""
+    first, second = _COMPARISONS[op]
+    for owner, method, other in _order(a, first, b, second):
+        found = find(owner, method)
+        if found is not None and _is_generated(found):
+            made = _of_fields(s, op if owner is a else _swapped(op), owner, other)
+        else:
+            made = _call(s, owner, method, other)
+        if made is NotImplemented and method == "__ne__" and found is None:
+            made = compare(s, "==", a, b) if find(owner, "__eq__") else NotImplemented
+            if made is not NotImplemented:
+                made = operators.unary(s, "not", made)
+        if made is not NotImplemented:
+            return made
+    return NotImplemented
+
+
+def _swapped(op: str) -> str:
+    return {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op)
+
+
+def _order(a: Any, first: str, b: Any, second: str) -> Iterator[tuple[Any, str, Any]]:
+    pairs = [(a, first, b), (b, second, a)]
+    derived = type(b) is not type(a) and issubclass(type(b), type(a))
+    if derived and find(b, second) is not None:
+        pairs.reverse()
+    yield from pairs
+
+
+def _call(s: Specialiser, owner: Any, method: str, other: Any) -> Any:
+    found = find(owner, method)
+    if found is None:
+        return NotImplemented
+    numpys = is_number(other) and kind_of(other) & (SCALAR | ARRAY)
+    if method.startswith("__r") and numpys:
+        defers = getattr(owner, "__array_ufunc__", 0) is None
+        if not defers and not hasattr(owner, "__array_priority__"):
+            raise s.error(
+                "DL119",
+                f"NumPy gives `{method}` of {describe(owner)} one element after the other, as"
+                " objects",
+                "swap the operands, or say `__array_ufunc__ = None` in the class of"
+                f" {describe(owner)}",
+            )
+    return s.call(MethodType(found, owner), other)
+
+
+def _is_generated(method: FunctionType) -> bool:
+    """Whether `dataclass` made it: it has no source."""
+    return method.__code__.co_filename == "<string>"
+
+
+def _of_fields(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    """Dataclasses of one class are compared as tuples of their fields."""
+    if type(a) is not type(b):
+        return NotImplemented
+    names = [f.name for f in dataclasses.fields(a) if f.compare]
+    one, other = (tuple(getattr(v, n) for n in names) for v in (a, b))
+    return operators.compare(s, op, one, other)
+
+
+def super_of(s: Specialiser, frame: Frame) -> Any:
+    """`super()` in a method."""
+    at: Frame | None = frame
+    while at is not None and at.parent is not None:
+        at = at.parent
+    assert at is not None
+    cell = at.cells.get("__class__")
+    owner = next(iter(at.vars.values()), None)
+    if cell is None or owner is None:
+        raise s.error("DL102", "super() can only be called in a method")
+    cls = s.cell(cell, "__class__")
+    return operators.python(s, lambda: super(cls, owner), "super()")

@@ -1,0 +1,255 @@
+"""Statements: assignment, stores into local lists and dicts, assertions.
+
+Branches and loops are in `control`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import debugging
+from ..complex_numbers import Complex, is_complex
+from ..ragged import Ragged
+from ..traced import ARRAY
+from . import calls, complexes, contexts, operators, ragged, special_methods
+from .containers import containers, list_stacks
+from .flow import branches, choices, iteration, loops, raises
+from .hir import hir
+from .memory import array_changes, shared_memory, stores
+from .numpy import arithmetic
+from .ragged import ragged_selection
+from .values import Error, Frame, Picked, Tensor, describe, is_static
+from .vocabulary import vocabulary_table
+
+if TYPE_CHECKING:
+    from .specialise import Specialiser
+
+
+def run(s: Specialiser, block: hir.Block, frame: Frame) -> None:
+    for statement in block:
+        _RUN[type(statement)](s, statement, frame)
+
+
+def _assign(s: Specialiser, node: hir.Assign, frame: Frame) -> None:
+    value = s.eval(node.value, frame)
+    if node.changed and isinstance(value, np.ndarray):
+        value = _changeable(s, node.value, value, frame)
+    for target in node.targets:
+        if type(target) is hir.Name:
+            frame.vars[target.name] = value
+        else:
+            assign(s, target, value, frame)
+
+
+def _changeable(s: Specialiser, node: hir.Expr, value: Any, frame: Frame) -> Any:
+    """An array that NumPy has just made of known values, as one of the program: it is about to be
+    changed in place.
+    """
+    if isinstance(node, hir.Call):
+        function = s.eval(node.function, frame)
+        row = vocabulary_table.find(function)
+        copied = getattr(function, "__name__", "") in ("copy", "astype", "flatten")
+        of_array = isinstance(getattr(function, "__self__", None), np.ndarray)
+        made = (
+            row is not None and row.name.startswith("np.") and not shared_memory.is_view(row.name)
+        )
+        if not made and not (copied and of_array):
+            return value
+    if is_complex(value):
+        pair = complexes.lift(s, value)
+        return complexes.new(s, (pair.re, pair.im), ARRAY, value.flags.c_contiguous)
+    return stores.fresh(s, arithmetic.tensor(s, value).value, row_major=value.flags.c_contiguous)
+
+
+def assign(s: Specialiser, target: hir.Target, value: Any, frame: Frame) -> None:
+    if type(target) is hir.Name:
+        frame.vars[target.name] = value
+        return
+    s.at(target.loc)
+    if isinstance(target, hir.Sequence):
+        _unpack(s, target, iteration.items(s, value), frame)
+    elif isinstance(target, hir.Subscript):
+        owner = s.eval(target.value, frame)
+        index = s.eval(target.index, frame)
+        s.at(target.loc)
+        store(s, owner, index, value)
+    elif isinstance(target, hir.Refused):
+        s.refuse(target, frame)
+    else:
+        raise s.error("DL102", "`*` cannot stand here")
+
+
+def _unpack(s: Specialiser, target: hir.Sequence, values: list[Any], frame: Frame) -> None:
+    targets = target.items
+    star = next((k for k, t in enumerate(targets) if isinstance(t, hir.Starred)), None)
+    if star is None and len(values) != len(targets):
+        hint = "one name may take the rest: `first, *rest = values`"
+        raise s.error("DL113", f"{len(values)} values for {len(targets)} names", hint)
+    if star is not None:
+        after = len(targets) - star - 1
+        if len(values) < star + after:
+            raise s.error("DL113", f"{len(values)} values for at least {star + after} names")
+        middle = s.own(values[star : len(values) - after])
+        values = [*values[:star], middle, *values[len(values) - after :]]
+    for place, value in zip(targets, values, strict=True):
+        inner = place.value if isinstance(place, hir.Starred) else place
+        assign(s, inner, value, frame)  # type: ignore[arg-type]
+
+
+def store(s: Specialiser, owner: Any, index: Any, value: Any) -> None:
+    """`owner[index] = value` on an array, or on a list or dict that the program made."""
+    if type(owner) is Tensor:
+        array_changes.store(s, owner, index, value)
+        return
+    if type(owner) in (Complex, Ragged):
+        (complexes if type(owner) is Complex else ragged_selection).store(s, owner, index, value)
+        return
+    if isinstance(owner, np.ndarray):
+        raise s.error(
+            "DL111",
+            f"an array known when the program is compiled cannot be changed in place"
+            f" ({describe(owner)})",
+            "copy it first: x = x.copy()",
+        )
+    if type(owner) is Picked or (type(owner) is list and choices.is_index(index) and s.stacking):
+        if not list_stacks.store(s, owner, index, value):
+            raise s.needs_static(index, "the place of a store")
+        return
+    if not isinstance(owner, list | dict):
+        raise s.error("DL111", f"{describe(owner)} cannot be changed", "make a new one")
+    if not is_static(index):
+        s.wants_stacks = s.wants_stacks or type(owner) is list
+        raise s.needs_static(index, "the place of a store")
+    containers.may_change(s, owner)
+    operators.python(s, lambda: owner.__setitem__(index, value), "the store")
+
+
+def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
+    target = node.target
+    if isinstance(target, hir.Subscript):
+        owner, index = s.eval(target.value, frame), s.eval(target.index, frame)
+        s.at(target.loc)
+        if type(owner) is Ragged:
+            value = s.eval(node.value, frame)
+            ragged_selection.update_item(s, node.op, owner, index, value)
+            return
+        if type(owner) is Tensor:
+            array_changes.update_item(s, node.op, owner, index, lambda: s.eval(node.value, frame))
+            return
+        if type(owner) is Complex:
+            complexes.update_item(s, node.op, owner, index, lambda: s.eval(node.value, frame))
+            return
+        old = s.subscript(owner, index)
+        value = s.eval(node.value, frame)
+        s.at(node.loc)
+        made = updated(s, node.op, old, value)
+        if made is not old or not isinstance(owner, list | dict | Picked):
+            store(s, owner, index, made)
+        return
+    if not isinstance(target, hir.Name):
+        assign(s, target, None, frame)
+        return
+    old = s.eval(target, frame)
+    value = s.eval(node.value, frame)
+    s.at(node.loc)
+    if isinstance(old, list) and node.op == "+":
+        containers.may_change(s, old)
+        old.extend(iteration.items(s, value))
+    else:
+        made = updated(s, node.op, old, value)
+        if made is not old:
+            frame.vars[target.name] = made
+
+
+def updated(s: Specialiser, op: str, old: Any, value: Any) -> Any:
+    """`old op= value`: an array is changed in place, anything else gives a new value."""
+    if type(old) is Tensor and old.kind & ARRAY:
+        array_changes.update(s, op, old, value)
+        return old
+    if type(old) is Ragged:
+        ragged.update(s, op, old, value)
+        return old
+    if type(old) is Complex and complexes.kind(old) & ARRAY:
+        complexes.update(s, op, old, value)
+        return old
+    if isinstance(old, np.ndarray):
+        raise s.error(
+            "DL111",
+            f"{describe(old)} is known while compiling, and cannot be changed in place",
+            "copy it first: x = x.copy(), or write x = x + v",
+        )
+    made = special_methods.in_place(s, op, old, value)
+    return operators.binary(s, op, old, value) if made is NotImplemented else made
+
+
+def _evaluate(s: Specialiser, node: hir.Evaluate, frame: Frame) -> None:
+    if debugging.on and _is_for_people(s, node.value, frame):
+        return
+    s.eval(node.value, frame)
+
+
+def _is_for_people(s: Specialiser, value: hir.Expr, frame: Frame) -> bool:
+    """Whether it is a call of print or breakpoint: plain Python has made it already."""
+    if not isinstance(value, hir.Call) or not isinstance(value.function, hir.Name | hir.Attribute):
+        return False
+    return debugging.is_for_people(s.eval(value.function, frame))
+
+
+def _set_flag(s: Specialiser, node: hir.SetFlag, frame: Frame) -> None:
+    frame.vars[node.name] = node.value
+
+
+def _define(s: Specialiser, node: hir.Define, frame: Frame) -> None:
+    value: Any = s.closure(node.function, frame)
+    for decorator in reversed(node.decorators):
+        function = s.eval(decorator, frame)
+        s.at(decorator.loc)
+        value = calls.call(s, function, [value], {})
+    frame.vars[node.name] = value
+
+
+def _assert(s: Specialiser, node: hir.Assert, frame: Frame) -> None:
+    if not (s.checks and __debug__):
+        return
+    test = s.eval(node.test, frame)
+    s.at(node.test.loc)
+    truth = operators.condition(s, test)
+
+    def words() -> tuple[Any, ...]:
+        return () if node.message is None else (s.eval(node.message, frame),)
+
+    if isinstance(truth, bool):
+        if not truth:
+            text = "".join(f": {m if isinstance(m, str) else describe(m)}" for m in words())
+            s.at(node.loc)
+            raise s.error("DL112", f"the assertion fails{text}")
+    elif s.faults is not None and not debugging.on:  # Plain Python has judged it there.
+        s.at(node.loc)
+        raises.check(s, truth, lambda: Error(AssertionError, words(), {}))
+
+
+def _raise(s: Specialiser, node: hir.Raise, frame: Frame) -> None:
+    error = None if node.error is None else s.eval(node.error, frame)
+    s.at(node.loc)
+    raises.throw(s, error)
+
+
+_RUN: dict[type, Callable[[Any, Any, Frame], None]] = {
+    hir.Assign: _assign,
+    hir.Update: _update,
+    hir.Evaluate: _evaluate,
+    hir.SetFlag: _set_flag,
+    hir.If: branches.run_if,
+    hir.While: loops.run_while,
+    hir.For: loops.run_for,
+    hir.Define: _define,
+    hir.Assert: _assert,
+    hir.Raise: _raise,
+    hir.Import: contexts.run_import,
+    hir.Delete: contexts.run_delete,
+    hir.Enter: contexts.enter,
+    hir.Refused: lambda s, node, frame: s.refuse(node, frame),
+}

@@ -1,0 +1,307 @@
+"""The front end's door: a Python function and the types of its arguments to an IR function."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from ...common.errors import DelianError, ProgramError, TypeRuleError
+from .. import tree
+from ..ir import DType, Function, ListType, TensorType, Value
+from ..traced import ARRAY, Static, Traced, Transform, flatten, name_of
+from . import calls, complexes
+from .containers import list_packing
+from .flow import unroll_limits
+from .flow.raises import Faults, Raised
+from .flow.unroll_limits import TooLong
+from .memory import stores
+from .memory.stores import Memory
+from .numpy import arithmetic
+from .scope import free_values
+from .specialise import Specialiser, StaticNeeded
+from .values import Tensor, describe, is_number, kind_of
+
+#: Inlining recurses in Python, some ten frames a call; the calls themselves are limited to
+#: `calls.DEPTH_MAX`.
+_RECURSION = 20_000
+
+
+def trace(
+    f: Callable[..., Any],
+    *specs: Any,
+    name: str | None = None,
+    simplified: bool = True,
+    changes: bool = False,
+    raises: bool = False,
+    checks: bool = True,
+) -> Traced:
+    """Specialises a function.
+
+    Args:
+        f: a Python function, method, callable object, `functools.partial`, or a derivative of one.
+        specs: one tree an argument. A leaf is a TensorType, an array (its type counts), a Python
+        number (a weak type), or
+            `Static(value)`; any other leaf is taken as static.
+        name: the program's, by default the function's.
+        simplified: False leaves what the function says as it is, for people to look at.
+        changes: the function may change arrays among its arguments in place; what they hold then
+            follows the results (`Traced.changed`).
+        raises: there is a caller that raises the errors of the running program
+            (`Traced.checked`); else `raise` that depends on its numbers is refused, and nothing is
+            checked.
+        checks: False leaves out `assert`, and what operations check.
+
+    Raises:
+        ProgramError: the function cannot be compiled; says where, and what to do.
+    """
+    arguments = specs, name, simplified, changes, raises, checks
+    try:
+        return _traced(f, False, unroll_limits.FIRST_MAX, *arguments)
+    except TooLong:
+        pass
+    try:
+        return _traced(f, True, unroll_limits.UNROLLED_MAX, *arguments)
+    except ProgramError as e:
+        if e.code == "DL122":
+            raise
+        try:  # What a loop that was unrolled leaves is known, and may be needed.
+            return _traced(f, False, unroll_limits.UNROLLED_MAX, *arguments)
+        except (ProgramError, TooLong):
+            raise e from None
+
+
+def _traced(
+    f: Callable[..., Any],
+    stacking: bool,
+    size_max: int,
+    specs: tuple[Any, ...],
+    name: str | None,
+    simplified: bool,
+    changes: bool,
+    raises: bool,
+    checks: bool,
+) -> Traced:
+    """One specialisation; raises TooLong where it should be another, with stacked lists."""
+    s = Specialiser()
+    s.stacking, s.size_max = stacking, size_max
+    s.faults = Faults(s) if raises else None
+    s.checks = checks
+    leaves, structure = flatten(tuple(specs))
+    names = _names(f, structure)
+    params: list[Value] = []
+    param_names: list[str] = []
+    abstract: list[Any] = []
+    static = set()
+    arguments: dict[int, Memory] = {}
+    packs = tuple(list_packing.of_arguments(leaves, structure)) if stacking and raises else ()
+    packed: dict[int, Tensor] = {}
+    for pack in packs:
+        params.append(Value(TensorType(DType.of(pack.dtype), pack.shape)))
+        param_names.append(list_packing.name(names[pack.first], pack))
+        packed |= list_packing.parts(s, params[-1], pack, kind_of(leaves[pack.first]))
+    for k, leaf in enumerate(leaves):
+        if k in packed:
+            abstract.append(packed[k])
+            continue
+        type_, kind = _type_of(leaf, names[k])
+        if type_ is None:
+            static.add(k)
+            abstract.append(leaf.value if isinstance(leaf, Static) else leaf)
+            continue
+        params.append(Value(type_))
+        param_names.append(names[k])
+        argument = Tensor(params[-1], kind=kind)
+        if argument.kind == ARRAY:
+            known = raises and isinstance(leaf, np.ndarray) and leaf.flags.c_contiguous
+            arguments[len(params) - 1] = _argument(s, argument, names[k], changes, known)
+        abstract.append(argument)
+    args = tree.unflatten(structure, abstract)
+    s.scope.inputs = params
+    with _deep_recursion(), _as_program_errors(s), np.errstate(all="ignore"):
+        s.look(f)
+        result = complexes.all_as_pairs(s, calls.call(s, f, args, {}))
+        out, out_structure = tree.flatten(result)
+        kinds = tuple(kind_of(v) if is_number(v) else 0 for v in out)
+        paths = list(out_structure.paths())
+        packed_results = tuple(list_packing.of_results(out)) if stacking and raises else ()
+        results, result_names = [], []
+        wholes = {p.first: p for p in packed_results}
+        covered = {k for p in packed_results for k in range(p.first + 1, p.first + p.size)}
+        for k, (leaf, path) in enumerate(zip(out, paths, strict=True)):
+            if k in wholes:
+                results.append(leaf.part.whole.value)
+                result_names.append(list_packing.name(path, wholes[k]))
+            elif k not in covered:
+                results.append(_result(s, leaf, path))
+                result_names.append(path)
+        changed = [k for k, m in arguments.items() if m.value is not params[k]]
+        results += [arguments[k].value for k in changed]
+        hidden = [] if s.faults is None else s.faults.results()
+        results += hidden
+        if free_values(s.scope.ops, params, results):
+            hint = "return its results instead of the function"
+            raise s.error("DL119", "a function made inside a derivative is called outside it", hint)
+    s.scope.params = tuple(params)
+    from ..passes.simplify import simplify
+    from ..transforms.custom import expand
+
+    body = expand(s.scope.finish(results))
+    if simplified:
+        body = simplify(body)
+    function = Function(
+        name or name_of(f),
+        body,
+        tuple(param_names),
+        (
+            *(p or "result" for p in result_names),
+            *(f"{param_names[k]} (changed)" for k in changed),
+            *(f"fault {k}" if k else "fault" for k in range(len(hidden))),
+        ),
+    )
+    outside = tuple(s.outside.values())
+    seen = tuple(s.seen.values())
+    return Traced(
+        function,
+        structure,
+        out_structure,
+        frozenset(static),
+        outside,
+        kinds,
+        seen,
+        tuple(changed),
+        tuple(s.faults.table) if s.faults is not None else (),
+        len(hidden),
+        packs,
+        packed_results,
+    )
+
+
+def _argument(s: Specialiser, x: Tensor, name: str, changes: bool, row_major: bool) -> Memory:
+    """The memory of an array that the caller passes. row_major: the program is for those alone
+    whose elements lie side by side, row by row.
+    """
+    x.own = stores.fresh(s, x.value).own
+    memory = stores.memory_of(s, x)
+    assert memory is not None
+    memory.argument = name
+    memory.row_major = row_major
+    if not changes:
+        memory.fixed = (
+            f"the argument `{name}` cannot be changed in place: a program without a caller in"
+            " Python has no array of the caller's to change"
+        )
+    return memory
+
+
+def _type_of(leaf: Any, name: str) -> tuple[TensorType | None, int]:
+    """A parameter's type and what it is in Python (`Tensor.kind`); None for a static leaf."""
+    if isinstance(leaf, TensorType):
+        return leaf, ARRAY
+    if isinstance(leaf, ListType):
+        raise ProgramError("DL118", f"the argument `{name}` cannot be a list of the IR")
+    if isinstance(leaf, np.ndarray | np.generic):
+        try:
+            return TensorType(DType.of(leaf.dtype), leaf.shape), kind_of(leaf)
+        except KeyError:
+            known = ", ".join(DType.names())
+            raise ProgramError(
+                "DL118",
+                f"the argument `{name}` is an array of {leaf.dtype}, which the compiler has not",
+                hint=f"convert it to one of {known}",
+            ) from None
+    if isinstance(leaf, bool | int | float):
+        return TensorType.of(leaf), kind_of(leaf)
+    return None, 0
+
+
+def _result(s: Specialiser, leaf: Any, path: str) -> Value:
+    if not is_number(leaf):
+        where = f"the result's `{path}`" if path else "the result"
+        hint = "return arrays and numbers; mark a module's other fields with dl.static()"
+        raise s.error("DL118", f"{where} is {describe(leaf)}, which is not an array", hint)
+    return arithmetic.tensor(s, leaf).value
+
+
+def parameter_names(f: Any, count: int) -> list[str]:
+    """A name for each positional argument."""
+    target = f
+    while isinstance(target, Transform):
+        if target.kind == "jvp":
+            return ["primals", "tangents"][:count]
+        target = target.f
+    try:
+        parameters = list(inspect.signature(target).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    out: list[str] = []
+    for p in parameters:
+        if p.kind is p.VAR_POSITIONAL:
+            out += [f"{p.name}.{k}" for k in range(count - len(out))]
+        elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+            out.append(p.name)
+    return (out + [f"argument{k}" for k in range(len(out), count)])[:count]
+
+
+def _names(f: Any, structure: tree.Structure) -> list[str]:
+    firsts = parameter_names(f, len(structure.children))
+    return [
+        path
+        for first, child in zip(firsts, structure.children, strict=True)
+        for path in child.paths(first)
+    ]
+
+
+@contextmanager
+def _as_program_errors(s: Specialiser) -> Iterator[None]:
+    """Gives the errors of type rules their span."""
+    try:
+        yield
+    except TypeRuleError as e:
+        raise s.error("DL120", e.message, e.hint) from e
+    except Raised as e:
+        raise e.refused(s) from None
+    except StaticNeeded as e:
+        if s.wants_stacks and not s.stacking:
+            raise TooLong from e
+        raise
+    except (DelianError, TooLong):
+        raise
+    except RecursionError:
+        raise s.error(
+            "DL110",
+            "the program is nested too deeply",
+            "a recursion must end on a value known when the program is compiled; else use a loop",
+        ) from None
+    except Exception as e:
+        raise s.error(
+            "DL121",
+            f"the compiler fails here: {type(e).__name__}: {e}",
+            "this is a fault of the compiler; please report the function with this message",
+        ) from e
+
+
+_recursion_lock = Lock()
+_recursion: list[int] = []
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Raises Python's limit while any thread traces."""
+    with _recursion_lock:
+        if not _recursion:
+            _recursion.append(sys.getrecursionlimit())
+            sys.setrecursionlimit(max(_recursion[0], _RECURSION))
+        _recursion.append(0)
+    try:
+        yield
+    finally:
+        with _recursion_lock:
+            _recursion.pop()
+            if len(_recursion) == 1:
+                sys.setrecursionlimit(_recursion.pop())

@@ -1,0 +1,548 @@
+"""NumPy's functions: one row each, under NumPy's own names and with its semantics.
+
+A handler builds operations; a `Defined` one is written in NumPy itself (`definitions`). What a row
+leaves out of NumPy's is a note beside it: docs/vocabulary.md is made from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...ir import DType
+from ...traced import ARRAY, BOOL, SCALAR
+from ..complexes import complex_functions as complex_functions
+from ..complexes import fourier
+from ..definitions import (
+    np_arrays,
+    np_grids,
+    np_matrices,
+    np_numbers,
+    np_orders,
+    np_signals,
+    np_spectra,
+    np_statistics,
+)
+from ..memory import array_changes
+from ..numpy import (
+    arithmetic,
+    elementwise,
+    linear_systems,
+    matrix_products,
+    reductions,
+    shapes,
+    taking,
+)
+from ..numpy.arithmetic import tensor
+from ..numpy.elementwise import array, binary, floats, logical, whole
+from ..numpy.elementwise import numbers as of_numbers
+from ..ragged import ragged_searches
+from ..values import Once, Tensor, Text, is_static
+from .vocabulary_table import Defined, Handler, Row, find
+
+if TYPE_CHECKING:
+    from ..specialise import Specialiser
+
+Named = tuple[Any, Handler]
+
+
+def _definitions(module: Any, names: str, source: Any = np) -> Iterator[Named]:
+    """NumPy's functions of these names, as a module of `definitions` defines them."""
+    for name in names.split():
+        if hasattr(source, name):  # A few are not in every NumPy 2.
+            yield getattr(source, name), Defined(getattr(module, name))
+
+
+def _some(source: Any, **handlers: Handler) -> Iterator[Named]:
+    for name, handler in handlers.items():
+        if hasattr(source, name):
+            yield getattr(source, name), handler
+
+
+_ARITHMETIC: tuple[Named, ...] = (
+    (np.add, binary(arithmetic.add)),
+    (np.subtract, binary(arithmetic.subtract)),
+    (np.multiply, binary(arithmetic.multiply)),
+    (np.divide, binary(arithmetic.divide)),
+    (np.floor_divide, binary(arithmetic.floor_divide)),
+    (np.remainder, binary(arithmetic.remainder)),
+    *_definitions(np_numbers, "fmod divmod modf ldexp gcd lcm"),
+    (np.power, binary(arithmetic.power)),
+    (np.float_power, elementwise.float_power),
+    (np.negative, arithmetic.negative),
+    (np.positive, arithmetic.positive),
+    (np.absolute, elementwise.absolute),
+    (np.fabs, floats("abs")),
+    (np.sign, of_numbers("sign")),
+    *_definitions(np_numbers, "copysign heaviside real imag angle"),
+    (np.conjugate, arithmetic.positive),
+    (np.square, elementwise.square),
+    (np.sqrt, floats("sqrt")),
+    *_definitions(np_numbers, "cbrt"),
+    (np.reciprocal, elementwise.reciprocal),
+    (np.hypot, elementwise.hypot),
+    (np.floor, whole("floor")),
+    (np.ceil, whole("ceil")),
+    (np.trunc, elementwise.trunc),
+    (np.fix, elementwise.trunc),
+    (np.rint, elementwise.rint),
+    (np.round, elementwise.round_),
+    (np.around, elementwise.round_),
+    (np.clip, elementwise.clip),
+    (np.maximum, binary(arithmetic.maximum)),
+    (np.minimum, binary(arithmetic.minimum)),
+    *_definitions(np_numbers, "fmax fmin"),
+    (np.nan_to_num, elementwise.nan_to_num),
+)
+
+_TRANSCENDENTAL: tuple[Named, ...] = (
+    (np.exp, floats("exp")),
+    (np.exp2, elementwise.exp2),
+    (np.expm1, floats("expm1")),
+    (np.log, floats("log")),
+    (np.log2, elementwise.log_base(2.0)),
+    (np.log10, elementwise.log_base(10.0)),
+    (np.log1p, floats("log1p")),
+    (np.logaddexp, elementwise.logaddexp),
+    *_definitions(np_numbers, "logaddexp2"),
+    (np.sin, floats("sin")),
+    (np.cos, floats("cos")),
+    (np.tan, elementwise.tan),
+    (np.arcsin, elementwise.arcsin),
+    (np.arccos, elementwise.arccos),
+    (np.arctan, elementwise.arctan),
+    (np.arctan2, elementwise.arctan2),
+    (np.sinh, elementwise.sinh),
+    (np.cosh, elementwise.cosh),
+    (np.tanh, floats("tanh")),
+    *_definitions(np_numbers, "arcsinh arccosh arctanh sinc deg2rad rad2deg unwrap"),
+    (np.radians, Defined(np_numbers.deg2rad)),
+    (np.degrees, Defined(np_numbers.rad2deg)),
+)
+
+_LOGIC: tuple[Named, ...] = (
+    (np.equal, binary(arithmetic.equal)),
+    (np.not_equal, binary(arithmetic.not_equal)),
+    (np.less, binary(arithmetic.less)),
+    (np.less_equal, binary(arithmetic.less_equal)),
+    (np.greater, binary(arithmetic.greater)),
+    (np.greater_equal, binary(arithmetic.greater_equal)),
+    *_definitions(np_numbers, "isclose allclose array_equal array_equiv"),
+    (np.isnan, elementwise.isnan),
+    (np.isinf, elementwise.isinf),
+    (np.isfinite, elementwise.isfinite),
+    *_definitions(np_numbers, "isposinf isneginf"),
+    (np.signbit, elementwise.signbit),
+    (np.logical_and, logical(arithmetic.bitwise_and)),
+    (np.logical_or, logical(arithmetic.bitwise_or)),
+    (np.logical_xor, logical(arithmetic.bitwise_xor)),
+    (np.logical_not, elementwise.logical_not),
+    (np.bitwise_and, binary(arithmetic.bitwise_and)),
+    (np.bitwise_or, binary(arithmetic.bitwise_or)),
+    (np.bitwise_xor, binary(arithmetic.bitwise_xor)),
+    (np.invert, arithmetic.invert),
+    (np.left_shift, binary(arithmetic.left_shift)),
+    (np.right_shift, binary(arithmetic.right_shift)),
+    (np.where, ragged_searches.where),
+    (np.nonzero, ragged_searches.nonzero),
+    (np.flatnonzero, ragged_searches.flatnonzero),
+    (np.argwhere, ragged_searches.argwhere),
+    *_definitions(np_numbers, "select choose piecewise"),
+    *_definitions(np_numbers, "isreal iscomplex isrealobj iscomplexobj"),
+)
+
+_REDUCTIONS: tuple[Named, ...] = (
+    (np.sum, reductions.sum_),
+    (np.prod, reductions.prod),
+    (np.mean, reductions.mean),
+    (np.average, reductions.average),
+    (np.var, reductions.var),
+    (np.std, reductions.std),
+    (np.max, reductions.max_),
+    (np.amax, reductions.max_),
+    (np.min, reductions.min_),
+    (np.amin, reductions.min_),
+    (np.any, reductions.any_),
+    (np.all, reductions.all_),
+    (np.count_nonzero, reductions.count_nonzero),
+    (np.argmax, reductions.argmax),
+    (np.argmin, reductions.argmin),
+    (np.cumsum, reductions.cumsum),
+    (np.cumprod, reductions.cumprod),
+    *_definitions(np_statistics, "ptp median quantile percentile cov corrcoef"),
+    *_definitions(np_statistics, "nansum nanprod nanmean nanvar nanstd nanmax nanmin nanmedian"),
+    *_definitions(np_statistics, "nanargmax nanargmin nancumsum nancumprod"),
+    *_definitions(np_statistics, "nanquantile nanpercentile cumulative_sum cumulative_prod"),
+)
+
+
+def _digitize(s: Specialiser, x: Any, bins: Any, right: Any = False) -> Any:
+    """Bins that are not known now must grow."""
+    falls = False
+    if is_static(bins) and np.ndim(edges := np.asarray(bins)) == 1 and edges.dtype.kind in "biuf":
+        falls = bool(edges.size > 1 and edges[-1] < edges[0])
+    return s.call(np_orders.digitize_downwards if falls else np_orders.digitize, x, bins, right)
+
+
+_ORDER: tuple[Named, ...] = (
+    (np.sort, reductions.sort),
+    (np.argsort, reductions.argsort),
+    (np.unique, ragged_searches.unique),
+    *_definitions(np_orders, "lexsort partition argpartition searchsorted isin interp"),
+    (np.digitize, _digitize),
+    (np.bincount, reductions.bincount),
+    *_definitions(np_orders, "histogram histogram_bin_edges"),
+)
+
+_SHAPES: tuple[Named, ...] = (
+    (np.reshape, shapes.reshape),
+    (np.ravel, shapes.ravel),
+    (np.transpose, shapes.transpose),
+    (np.swapaxes, shapes.swapaxes),
+    (np.moveaxis, shapes.moveaxis),
+    (np.expand_dims, shapes.expand_dims),
+    (np.squeeze, shapes.squeeze),
+    (np.broadcast_to, shapes.broadcast_to),
+    (np.atleast_1d, shapes.atleast_1d),
+    *_definitions(np_arrays, "atleast_2d atleast_3d broadcast_arrays rollaxis matrix_transpose"),
+    (np.concatenate, shapes.concatenate),
+    (np.stack, shapes.stack),
+    (np.vstack, shapes.vstack),
+    (np.hstack, shapes.hstack),
+    *_definitions(np_arrays, "dstack column_stack block append insert delete"),
+    (np.split, shapes.split),
+    *_definitions(np_arrays, "array_split vsplit hsplit dsplit unstack"),
+    (np.repeat, shapes.repeat),
+    (np.tile, shapes.tile),
+    *_definitions(np_arrays, "resize"),
+    (np.flip, shapes.flip),
+    *_definitions(np_arrays, "flipud fliplr rot90"),
+    (np.roll, shapes.roll),
+    (np.pad, taking.pad),
+    (np.take, taking.take),
+    (np.take_along_axis, taking.take_along_axis),
+    *_definitions(np_grids, "triu_indices_from tril_indices_from diag_indices_from"),
+    *_definitions(np_grids, "apply_along_axis row_stack"),
+    (np.compress, ragged_searches.compress),
+    (np.extract, ragged_searches.extract),
+    *_definitions(np_arrays, "ix_ unravel_index ravel_multi_index"),
+    (np.tril, shapes.tril),
+    (np.triu, shapes.triu),
+    *_definitions(np_arrays, "diagonal diag diagflat trace vander"),
+    (np.copy, shapes.copy),
+    (np.array, shapes.array),
+    (np.asarray, shapes.array),
+    (np.asanyarray, shapes.array),
+    (np.ascontiguousarray, shapes.array),
+)
+
+_SIGNALS: tuple[Named, ...] = (
+    (np.diff, taking.diff),
+    *_definitions(np_signals, "ediff1d gradient trapezoid convolve correlate"),
+    *_definitions(np_signals, "polyval polyadd polysub polymul polyder polyint"),
+)
+
+_PRODUCTS: tuple[Named, ...] = (
+    (np.matmul, matrix_products.matmul),
+    (np.dot, matrix_products.dot),
+    (np.inner, matrix_products.inner),
+    (np.vdot, matrix_products.vdot),
+    (np.outer, matrix_products.outer),
+    (np.tensordot, matrix_products.tensordot),
+    (np.einsum, matrix_products.einsum),
+    *_definitions(np_arrays, "kron"),
+    *_definitions(np_matrices, "cross vecdot matvec vecmat"),
+)
+
+_LINALG: tuple[Named, ...] = (
+    (np.linalg.cholesky, linear_systems.cholesky),
+    (np.linalg.solve, linear_systems.solve),
+    (np.linalg.inv, linear_systems.inv),
+    (np.linalg.det, linear_systems.det),
+    (np.linalg.slogdet, linear_systems.slogdet),
+    (np.linalg.multi_dot, linear_systems.multi_dot),
+    *_definitions(np_matrices, "norm matrix_power tensorsolve tensorinv", np.linalg),
+    *_definitions(np_spectra, "qr eigh eigvalsh svd svdvals pinv matrix_rank cond", np.linalg),
+    *_definitions(np_matrices, "vector_norm matrix_norm cross vecdot", np.linalg),
+    *_definitions(np_arrays, "matrix_transpose", np.linalg),
+    *_some(
+        np.linalg,
+        matmul=matrix_products.matmul,
+        outer=matrix_products.outer,
+        tensordot=matrix_products.tensordot,
+    ),
+    *_some(
+        np.linalg,
+        diagonal=lambda s, x, offset=0: s.call(np_arrays.diagonal, x, offset, -2, -1),
+        trace=lambda s, x, offset=0, dtype=None: s.call(np_arrays.trace, x, offset, -2, -1, dtype),
+    ),
+)
+
+_FOURIER: tuple[Named, ...] = tuple(
+    (getattr(np.fft, name), getattr(fourier, name)) for name in fourier.NAMES
+)
+
+#: Not folded: their result may be large though their arguments are small.
+_MAKING: tuple[Named, ...] = (
+    (np.zeros, shapes.zeros),
+    (np.ones, shapes.ones),
+    (np.empty, shapes.zeros),
+    (np.full, shapes.full),
+    (np.zeros_like, shapes.zeros_like),
+    (np.ones_like, shapes.ones_like),
+    (np.empty_like, shapes.zeros_like),
+    (np.full_like, shapes.full_like),
+    (np.arange, shapes.arange),
+    (np.linspace, shapes.linspace),
+    *_definitions(np_arrays, "logspace geomspace"),
+    (np.eye, shapes.eye),
+    (np.identity, shapes.identity),
+    *_definitions(np_arrays, "tri meshgrid indices fromfunction"),
+    (np.ndindex, lambda s, *shape: _ndindex(s, *shape)),
+)
+
+
+def _shape(s: Specialiser, a: Any) -> tuple[int, ...]:
+    return arithmetic.shape_of(array(s, a))
+
+
+def _ndim(s: Specialiser, a: Any) -> int:
+    return len(_shape(s, a))
+
+
+def _size(s: Specialiser, a: Any, axis: Any = None) -> int:
+    shape = _shape(s, a)
+    return tensor(s, a).type.size if axis is None else shape[shapes.axis_of(s, a, axis)]
+
+
+def _result_type(s: Specialiser, *values: Any) -> np.dtype[Any]:
+    kinds = [np.empty(0, v) if isinstance(v, type | np.dtype) else array(s, v) for v in values]
+    return arithmetic.result_dtype(s, kinds)[0].numpy
+
+
+def _isscalar(s: Specialiser, element: Any) -> bool:
+    if type(element) is not Tensor:
+        return type(element) is Text
+    if element.kind & ARRAY and element.kind != ARRAY:
+        raise s.needs_static(element, "the class of an argument of `np.isscalar`")
+    return element.kind != ARRAY
+
+
+def _ndindex(s: Specialiser, *shape: Any) -> Once:
+    sizes = shapes.shape_argument(s, shape[0] if len(shape) == 1 else shape)
+    return Once(lambda: list(np.ndindex(*sizes)), s.region)
+
+
+def _ndenumerate(s: Specialiser, arr: Any) -> Once:
+    x = tensor(s, array(s, arr))
+    return Once(lambda: [(at, s.subscript(x, at)) for at in np.ndindex(*x.shape)], s.region)
+
+
+def _astype(s: Specialiser, x: Any, dtype: Any, /, *, copy: Any = True) -> Tensor:
+    return shapes.astype(s, x, dtype)
+
+
+_ASKING: tuple[Named, ...] = (
+    (np.shape, _shape),
+    (np.ndim, _ndim),
+    (np.size, _size),
+    (np.isscalar, _isscalar),
+    (np.ndenumerate, _ndenumerate),
+    (np.result_type, _result_type),
+    *_some(np, astype=_astype),
+)
+
+_IN_PLACE: tuple[Named, ...] = (
+    (np.copyto, array_changes.copyto),
+    (np.fill_diagonal, array_changes.fill_diagonal),
+    (np.place, array_changes.place),
+    (np.put, array_changes.put),
+    (np.putmask, array_changes.putmask),
+)
+
+#: The chapters of docs/vocabulary.md.
+GROUPS: tuple[tuple[str, tuple[Named, ...]], ...] = (
+    ("Arithmetic and rounding", _ARITHMETIC),
+    ("Exponentials, logarithms, trigonometry", _TRANSCENDENTAL),
+    ("Comparison, logic, bits, choice", _LOGIC),
+    ("Reductions and statistics", _REDUCTIONS),
+    ("Order, search, counting", _ORDER),
+    ("Shape, joining, taking", _SHAPES),
+    ("Making arrays", _MAKING),
+    ("Changes in place", _IN_PLACE),
+    ("Sequences and polynomials", _SIGNALS),
+    ("Products", _PRODUCTS),
+    ("Linear algebra", _LINALG),
+    ("Fourier transforms", _FOURIER),
+    ("Types and sizes", _ASKING),
+)
+
+
+#: Where a row differs from NumPy's function, beyond what holds for all.
+NOTES = {
+    "np.arange": "its bounds must be known",
+    "np.argpartition": "sorted throughout",
+    "np.argsort": "always stable, whatever `kind` says",
+    "np.bincount": "`minlength` must be given and is the length; numbers outside are not counted",
+    "np.choose": "an index out of range is the last choice",
+    "np.correlate": "in one dimension",
+    "np.convolve": "in one dimension",
+    "np.delete": "`obj` must be known",
+    "np.digitize": "bins that fall must be known; others must grow",
+    "np.einsum": "any subscripts; products from the left, whatever `optimize` says",
+    "np.empty": "zeros",
+    "np.empty_like": "zeros",
+    "np.float_power": "in f64",
+    "np.geomspace": "of numbers above zero",
+    "np.histogram": "the number of bins must be known",
+    "np.insert": "`obj` must be known",
+    "np.interp": "in f64",
+    "np.linalg.cholesky": "of the symmetric part, so that the slope is symmetric; NaN where it is"
+    " not positive definite",
+    "np.linalg.det": "written out up to 3 by 3; beyond, no slope where it is singular",
+    "np.linalg.inv": "NaN where it is singular",
+    "np.linalg.matrix_norm": "no norm of singular values",
+    "np.linalg.norm": "no matrix norm of singular values (`2`, `-2`, `'nuc'`)",
+    "np.linalg.eigh": "vectors up to their signs; NaN where it does not converge",
+    "np.linalg.svd": "vectors up to their signs; those that complete a basis have no slope",
+    "np.linalg.pinv": "one `rcond` for all matrices",
+    "np.linalg.solve": "NaN where it is singular",
+    "np.pad": "modes constant, empty, edge, reflect, symmetric, wrap",
+    "np.partition": "sorted throughout",
+    "np.percentile": "methods as in np.quantile",
+    "np.piecewise": "every function is run on all of x",
+    "np.power": "whole numbers by a negative known number are refused; by a computed one give 0",
+    "np.quantile": "methods linear, lower, higher, nearest, midpoint and those of Hyndman and Fan"
+    " that interpolate",
+    "np.ravel_multi_index": "an index out of range is not noticed",
+    "np.repeat": "repeats must be known",
+    "np.reshape": "orders C and F",
+    "np.searchsorted": "`a` must be a vector",
+    "np.select": "conditions from the first",
+    "np.sort": "always stable, whatever `kind` says",
+    "np.split": "where to split must be known",
+    "np.take": "an index out of range is moved to the nearest end, or round with `mode='wrap'`",
+    "np.vander": "`x` must be a vector",
+}
+
+
+def _name(function: Any, group: Iterable[Named]) -> str:
+    prefix = "np.linalg." if group is _LINALG else "np.fft." if group is _FOURIER else "np."
+    return f"{prefix}{function.__name__}"
+
+
+#: Functions that give an array where others give a number of NumPy's: x[()] has no axis but is one.
+_ARRAYS = frozenset(
+    (
+        *("array", "asarray", "asanyarray", "ascontiguousarray", "copy", "zeros", "ones", "empty"),
+        "full",
+        *("zeros_like", "ones_like", "empty_like", "full_like", "reshape", "transpose"),
+        *("swapaxes", "moveaxis", "squeeze", "expand_dims", "broadcast_to", "flip", "flipud"),
+        *("fliplr", "roll", "rollaxis", "rot90", "matrix_transpose", "where", "select"),
+        *("tensordot", "cov", "piecewise", "take_along_axis", "pad"),
+    )
+)
+_PYTHON = {"allclose": BOOL, "array_equal": BOOL, "array_equiv": BOOL, "isscalar": BOOL}
+
+
+def _gives(name: str) -> int | None:
+    """What a single number of a function's result is in Python."""
+    last = name.rpartition(".")[2]
+    if last in ("real", "imag"):
+        return None  # What it is given.
+    return ARRAY if last in _ARRAYS else _PYTHON.get(last, SCALAR)
+
+
+def rows() -> list[Row]:
+    made: dict[int, Row] = {}
+    for _, group in GROUPS:
+        for f, handler in group:
+            # Two names of one function (np.max is np.amax) are one row, by its own name.
+            name = _name(f, group)
+            fold = group not in (_MAKING, _IN_PLACE)
+            made.setdefault(id(f), Row(f, name, handler, fold, _gives(name)))
+    out = list(made.values())
+    for kind in (np.complex64, np.complex128):
+        handler = complex_functions.converted(kind)
+        out.append(Row(kind, f"np.{kind.__name__}", handler, True, None))
+    for d in DType.here():
+        # Types from outside NumPy (bfloat16) may crash on what is no number.
+        builtin = d.numpy.isbuiltin == 1
+        out.append(Row(d.numpy.type, f"np.{d.numpy.name}", elementwise.constructor(d), builtin))
+    return out
+
+
+# Methods of ufuncs: np.add.reduce, np.maximum.accumulate, np.multiply.outer
+
+REDUCE: dict[Any, Callable[..., Any]] = {
+    np.add: reductions.sum_,
+    np.multiply: reductions.prod,
+    np.maximum: reductions.max_,
+    np.minimum: reductions.min_,
+    np.logical_and: reductions.all_,
+    np.logical_or: reductions.any_,
+}
+#: Associative, so that a running one may be made by doubling.
+ASSOCIATIVE = (
+    *(np.multiply, np.maximum, np.minimum, np.fmax, np.fmin, np.logical_and, np.logical_or),
+    *(np.logical_xor, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.logaddexp, np.hypot),
+    *(np.gcd, np.lcm),
+)
+
+
+def ufunc_method(ufunc: np.ufunc, name: str) -> Row | None:
+    """The row of a ufunc's method, if there is one."""
+    handler: Handler | None = None
+    if name == "outer" and ufunc.nin == 2:
+        handler = _outer(ufunc)
+    elif name == "reduce" and ufunc in REDUCE:
+        handler = _reduce(REDUCE[ufunc])
+    elif name == "accumulate" and ufunc is np.add:
+        handler = _accumulate_sum
+    elif name == "accumulate" and ufunc in ASSOCIATIVE:
+        handler = _accumulate(ufunc)
+    elif name == "at" and ufunc.nin == 2 and (row := find(ufunc)) is not None:
+        return Row(ufunc.at, f"np.{ufunc.__name__}.at", array_changes.at(ufunc, row.handler), False)
+    if handler is None:
+        return None
+    return Row(getattr(ufunc, name), f"np.{ufunc.__name__}.{name}", handler, True)
+
+
+def _outer(ufunc: np.ufunc) -> Handler:
+    def run(s: Specialiser, A: Any, B: Any) -> Any:
+        x, y = tensor(s, A), tensor(s, B)
+        last = tuple(range(len(x.shape), len(x.shape) + len(y.shape)))
+        return s.call(ufunc, shapes.expand_dims(s, x, last), y)
+
+    return run
+
+
+def _reduce(reduction: Callable[..., Any]) -> Handler:
+    def run(
+        s: Specialiser,
+        array: Any,
+        axis: Any = 0,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: Any = False,
+    ) -> Any:
+        given = {"keepdims": keepdims} if dtype is None else {"keepdims": keepdims, "dtype": dtype}
+        made = reduction(s, array, axis, **given)
+        name = f"`{reduction.__name__.rstrip('_')}`"
+        return made if out is None else array_changes.out(s, out, made, name, False)
+
+    return run
+
+
+def _accumulate_sum(s: Specialiser, array: Any, axis: Any = 0) -> Any:
+    return reductions.cumsum(s, array, axis)
+
+
+def _accumulate(ufunc: np.ufunc) -> Handler:
+    def run(s: Specialiser, array: Any, axis: Any = 0) -> Any:
+        x = tensor(s, array)
+        return s.call(np_numbers.running, ufunc, x, shapes.axis_of(s, x, axis))
+
+    return run

@@ -1,0 +1,119 @@
+"""Writes `docs/vocabulary.md` from the rows: which of NumPy's functions a program may call, with
+which arguments, and where it differs from NumPy.
+
+    python -m delian.core.compiler.frontend.vocabulary.vocabulary_page docs/vocabulary.md
+
+The part of the page after the tables is kept as it is; a test keeps the part before equal to this.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...ir import DType
+from . import vocabulary_math, vocabulary_numpy, vocabulary_table
+from .vocabulary_numpy import NOTES
+
+#: What stands between the generated part of the page and the rest.
+END = (
+    "<!-- Above: python -m delian.core.compiler.frontend.vocabulary.vocabulary_page"
+    " docs/vocabulary.md -->"
+)
+
+_INTRODUCTION = """\
+# The vocabulary
+
+A compiled function is written in NumPy. These are the functions, methods and properties that it
+may use, under NumPy's own names and with NumPy's meaning: broadcasting, promotion (NEP 50),
+`keepdims`, negative and several axes. All have derivatives of every order where they are smooth,
+run on every back end and go through `vmap`. A call whose arguments are all known while compiling is
+made by NumPy itself, also of functions that are not here.
+
+What holds for all of them:
+
+- No array changes. `out=` and assignments to elements are refused, and so is `where=` of a
+  function: `np.where(mask, new, old)` chooses instead.
+- Shapes are known when a program is compiled, but for arrays whose length the data decide
+  (`x[mask]`, `np.nonzero`, `np.unique`);
+  [language.md](language.md#arrays-whose-length-the-data-decide) says what takes them.
+- An index that the program computes and that is out of range is moved to the nearest end; a known
+  one is refused.
+- Integers become f64 where a float is needed (NumPy takes f16 or f32 for those of 8 or 16 bits).
+  Sums and products of unsigned integers are kept in i64, not u64.
+- Every sort is stable. A tie in `max`, `min` and their kind shares the slope equally.
+"""
+
+
+def _signature(handler: Any) -> str:
+    """As a user calls it: without the compiler's own parameter and without types."""
+    if isinstance(handler, vocabulary_table.Defined):
+        given = list(inspect.signature(handler.function).parameters.values())
+    else:
+        given = list(inspect.signature(handler).parameters.values())[1:]
+    return str(inspect.Signature([p.replace(annotation=inspect.Parameter.empty) for p in given]))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def page() -> str:
+    """The generated part of the page."""
+    rows = {id(row.function): row for row in vocabulary_numpy.rows()}
+    lines = [_INTRODUCTION, f"There are {_count()} functions of NumPy.\n"]
+    seen: set[int] = set()
+    for title, group in vocabulary_numpy.GROUPS:
+        lines += [f"## {title}", "", "| function | note |", "|---|---|"]
+        for function, _ in group:
+            if id(function) in seen:
+                continue
+            seen.add(id(function))
+            row = rows[id(function)]
+            call = f"{row.name}{_signature(row.handler)}"
+            lines.append(f"| `{_cell(call)}` | {_cell(NOTES.get(row.name, ''))} |")
+        lines.append("")
+    lines += _rest()
+    return "\n".join(lines)
+
+
+def _count() -> int:
+    functions = {id(f) for _, group in vocabulary_numpy.GROUPS for f, _ in group}
+    return len(functions)
+
+
+def _rest() -> list[str]:
+    methods = ", ".join(f"`{name}`" for name in sorted(vocabulary_table.METHODS))
+    properties = ", ".join(f"`{name}`" for name in sorted(vocabulary_table.PROPERTIES))
+    reduced = ", ".join(f"`np.{f.__name__}`" for f in vocabulary_numpy.REDUCE)
+    running = ", ".join(f"`np.{f.__name__}`" for f in (np.add, *vocabulary_numpy.ASSOCIATIVE))
+    math = ", ".join(f"`{row.name}`" for row in vocabulary_math.rows())
+    types = ", ".join(f"`np.{d.numpy.name}`" for d in DType if hasattr(np, d.numpy.name))
+    return [
+        "## Methods, properties, types",
+        "",
+        f"- Methods of an array: {methods}.",
+        f"- Properties: {properties}.",
+        f"- `reduce` of {reduced}; `accumulate` of {running}; `outer` of every function of two.",
+        f"- Types, which also convert: {types}.",
+        f"- Python's module `math`: {math}. They give Python's floats, and raise its errors.",
+        "- Indexing: integers, slices, `...`, `None`, arrays of integers, any number of them, mixed"
+        " with slices and placed as NumPy places them, and masks that are known.",
+        "- Operators: all of Python's on arrays, `@` and `**` among them.",
+        "",
+    ]
+
+
+def main() -> int:
+    path = Path(sys.argv[1])
+    rest = path.read_text(encoding="utf-8").partition(END)[2] if path.exists() else "\n"
+    path.write_text(f"{page()}{END}{rest}", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

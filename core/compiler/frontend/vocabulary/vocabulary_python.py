@@ -1,0 +1,507 @@
+"""Python's own functions on abstract values."""
+
+from __future__ import annotations
+
+import cmath
+import dataclasses
+import functools
+import inspect
+import types
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...ir import DType
+from ...traced import ARRAY
+from .. import calls, operators, pynumbers, special_methods
+from ..complexes.complex_python import CMATH, complex_of
+from ..flow import iteration, raises
+from ..numpy import arithmetic
+from ..numpy.arithmetic import tensor
+from ..values import (
+    Choice,
+    Closure,
+    Indexed,
+    Method,
+    Once,
+    Picked,
+    Tensor,
+    TensorRange,
+    Text,
+    describe,
+    is_number,
+    is_static,
+)
+from .vocabulary_table import Row
+
+if TYPE_CHECKING:
+    from ..specialise import Specialiser
+
+
+_MISSING = object()
+
+
+def _len(s: Specialiser, value: Any) -> int:
+    if isinstance(value, Indexed | Picked):
+        return value.length
+    if type(value) is Tensor:
+        if not value.shape:
+            raise s.error("DL119", f"{describe(value)} has no length")
+        return value.shape[0]
+    if isinstance(value, TensorRange):
+        iteration.items(s, value)
+    method = getattr(type(value), "__len__", None)
+    if isinstance(method, types.FunctionType):
+        return s.call(types.MethodType(method, value))  # type: ignore[no-any-return]
+    return operators.python(s, lambda: len(value), "`len`")  # type: ignore[no-any-return]
+
+
+def _range(s: Specialiser, *bounds: Any) -> Any:
+    if not 1 <= len(bounds) <= 3:
+        raise s.error("DL105", f"`range` takes one to three numbers, not {len(bounds)}")
+    if is_static(bounds):
+        return operators.python(s, lambda: range(*bounds), "`range`")
+    start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
+    return TensorRange(start, stop, bounds[2] if len(bounds) == 3 else 1)
+
+
+def _zip(s: Specialiser, *values: Any, strict: Any = False) -> Any:
+    _iterable(s, *values)
+    made = partial(iteration.zipped, s, list(values), bool(strict))
+    sources = iteration.sources_of(*values)
+    return Once(made, s.region, sources, iteration.computes(*values))
+
+
+def _enumerate(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
+    _iterable(s, iterable)
+    first = operators.static_int(s, start, "a start")
+    made = partial(iteration.enumerated, s, iterable, first)
+    sources = iteration.sources_of(iterable)
+    return Once(made, s.region, sources, iteration.computes(iterable))
+
+
+def _reversed(s: Specialiser, sequence: Any) -> Any:
+    if type(sequence) is Once:
+        raise s.error("DL119", "`reversed` does not take an iterator", "make a list of it first")
+    made = partial(iteration.backwards, s, sequence)
+    return Once(made, s.region, iteration.sources_of(sequence))
+
+
+def _iterable(s: Specialiser, *values: Any) -> None:
+    """Refuses now what cannot be gone through later."""
+    for value in values:
+        if is_number(value) and not arithmetic.shape_of(value):
+            raise s.error("DL119", f"{describe(value)} cannot be iterated")
+
+
+def _map(s: Specialiser, function: Any, *iterables: Any) -> Any:
+    def make() -> list[Any]:
+        columns = [iteration.items(s, i) for i in iterables]
+        return [s.call(function, *row) for row in zip(*columns, strict=False)]
+
+    return Once(make, s.region, iteration.sources_of(*iterables), computes=True)
+
+
+def _filter(s: Specialiser, function: Any, iterable: Any) -> Any:
+    def make() -> list[Any]:
+        kept = []
+        for value in iteration.items(s, iterable):
+            test = operators.condition(s, value if function is None else s.call(function, value))
+            if not isinstance(test, bool):
+                raise s.needs_static(Tensor(test), "what `filter` tests")
+            if test:
+                kept.append(value)
+        return kept
+
+    return Once(make, s.region, iteration.sources_of(iterable), computes=True)
+
+
+def _extreme(name: str) -> Callable[..., Any]:
+    def run(s: Specialiser, *values: Any, key: Any = None, default: Any = _MISSING) -> Any:
+        items = list(values) if len(values) != 1 else iteration.items(s, values[0])
+        if not items:
+            if default is not _MISSING:
+                return default
+            raise s.error("DL113", f"`{name}` of nothing")
+        if key is not None:
+            ranks = [s.call(key, v) for v in items]
+            if not is_static(tuple(ranks)):
+                raise s.needs_static(tuple(ranks), f"the keys of `{name}`")
+            best = (max if name == "max" else min)(range(len(items)), key=lambda k: ranks[k])
+            return items[best]
+        if is_static(tuple(items)):
+            return operators.python(s, lambda: (max if name == "max" else min)(items), f"`{name}`")
+        for value in items:
+            if not is_number(value):
+                raise s.needs_static(tuple(items), f"what `{name}` compares")
+            if arithmetic.shape_of(value) != ():
+                hint = f"use np.{name} or np.{name}imum for arrays"
+                raise s.error("DL115", f"`{name}` compares numbers, not {describe(value)}", hint)
+        return pynumbers.extreme(s, name == "max", items)
+
+    return run
+
+
+def _sum(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
+    total = start
+    for value in iteration.items(s, iterable):
+        total = operators.binary(s, "+", total, value)
+    return total
+
+
+def _truths(s: Specialiser, iterable: Any, op: str) -> Any:
+    result: Any = op == "and"
+    for value in iteration.items(s, iterable):
+        test = operators.condition(s, value)
+        if isinstance(test, bool):
+            if test is (op == "or"):
+                return test
+            continue
+        one = Tensor(test, True)
+        result = one if isinstance(result, bool) else arithmetic.elementwise(s, op, result, one)
+    return result
+
+
+def _all(s: Specialiser, iterable: Any) -> Any:
+    return _truths(s, iterable, "and")
+
+
+def _any(s: Specialiser, iterable: Any) -> Any:
+    return _truths(s, iterable, "or")
+
+
+def _absolute(s: Specialiser, x: Any) -> Any:
+    method = special_methods.find(x, "__abs__")
+    if method is not None:
+        return s.call(types.MethodType(method, x))
+    if type(x) is not Tensor:
+        return operators.python(s, lambda: abs(x), "`abs`")
+    return pynumbers.absolute(s, x) if x.weak else s.call(np.absolute, x)
+
+
+def _round(s: Specialiser, number: Any, ndigits: Any = None) -> Any:
+    if type(number) is Tensor and number.kind & ARRAY:
+        hint = "np.round rounds an array"
+        raise s.error("DL119", f"`round` does not take {describe(number)}", hint)
+    if type(number) is Tensor and number.weak:
+        return pynumbers.rounded(s, number, ndigits)
+    if type(number) is Tensor and len(number.classes) > 1:
+        raise _of_several_classes(s, number)
+    rounded = s.call(np.round, number, 0 if ndigits is None else ndigits)
+    return _int(s, rounded) if ndigits is None else rounded
+
+
+def _scalar(s: Specialiser, x: Any, name: str) -> Tensor:
+    value = tensor(s, x)
+    if value.shape != ():
+        hint = f"x.astype({name}) converts an array"
+        raise s.error("DL115", f"`{name}` takes one number, not {describe(value)}", hint)
+    return value
+
+
+def _int(s: Specialiser, x: Any = 0) -> Any:
+    value = _scalar(s, x, "int")
+    if value.dtype.is_float:
+        raises.ask(s, s.emit("not", s.emit("is_finite", value.value)), int, value)
+    return Tensor(arithmetic.convert(s, value.value, DType.I64), True)
+
+
+def _float(s: Specialiser, x: Any = 0.0) -> Any:
+    value = _scalar(s, x, "float")
+    return Tensor(arithmetic.convert(s, value.value, DType.F64), True)
+
+
+def _bool(s: Specialiser, x: Any = False) -> Any:
+    test = operators.condition(s, x)
+    return test if isinstance(test, bool) else Tensor(test, True)
+
+
+def _pow(s: Specialiser, base: Any, exp: Any, mod: Any = None) -> Any:
+    power = operators.binary(s, "**", base, exp)
+    return power if mod is None else operators.binary(s, "%", power, mod)
+
+
+def _divmod(s: Specialiser, x: Any, y: Any) -> Any:
+    pynumbers.check(s, "divmod", x, y)
+    return operators.binary(s, "//", x, y), operators.binary(s, "%", x, y)
+
+
+def _tuple(s: Specialiser, iterable: Any = ()) -> Any:
+    return tuple(iteration.items(s, iterable))
+
+
+def _list(s: Specialiser, iterable: Any = ()) -> Any:
+    return s.own(list(iteration.items(s, iterable)))
+
+
+def _set(s: Specialiser, iterable: Any = ()) -> Any:
+    values = iteration.items(s, iterable)
+    s.hashable(tuple(values), "an item of a set")
+    return s.own(operators.python(s, lambda: set(values), "`set`"))
+
+
+def _frozenset(s: Specialiser, iterable: Any = ()) -> Any:
+    return frozenset(_set(s, iterable))
+
+
+def _dict(s: Specialiser, source: Any = (), **more: Any) -> Any:
+    if isinstance(source, dict):
+        return s.own({**source, **more})
+    pairs = [tuple(iteration.items(s, p)) for p in iteration.items(s, source)]
+    for key, *_ in pairs:
+        s.hashable(key, "a dict's key")
+    return s.own(operators.python(s, lambda: {**dict(pairs), **more}, "`dict`"))
+
+
+def _sorted(s: Specialiser, iterable: Any, *, key: Any = None, reverse: Any = False) -> Any:
+    values = iteration.items(s, iterable)
+    ranks = values if key is None else [s.call(key, v) for v in values]
+    return s.own([values[k] for k in order_of(s, ranks, reverse, "sorted")])
+
+
+def order_of(s: Specialiser, ranks: list[Any], reverse: Any, name: str) -> list[int]:
+    """The order that `sorted` or `list.sort` puts values of these ranks in."""
+    try:
+        return sorted(range(len(ranks)), key=lambda k: ranks[k], reverse=bool(reverse))
+    except TypeError as e:  # Pairs whose first items are known and differ have an order.
+        if is_static(tuple(ranks)):
+            raise s.error("DL113", f"`{name}` fails: {e}") from None
+        hint = "np.sort sorts an array"
+        raise s.needs_static(tuple(ranks), f"what `{name}` compares", hint) from None
+
+
+def _class_of(value: Any) -> Any:
+    """The class of a value other than a number of the running program."""
+    if type(value) in (Closure, Method, Choice):
+        return types.FunctionType
+    if type(value) is Picked:
+        return list
+    return str if type(value) is Text else type(value)
+
+
+def _isinstance(s: Specialiser, value: Any, classes: Any) -> bool:
+    if type(value) is Tensor:
+        answers = {
+            bool(operators.python(s, partial(issubclass, c, classes), "`isinstance`"))
+            for c in value.classes
+        }
+        if len(answers) == 1:
+            return answers.pop()
+        raise _of_several_classes(s, value)
+    if type(value) is Text:
+        return operators.python(s, lambda: issubclass(str, classes), "`isinstance`")  # type: ignore[no-any-return]
+    if type(value) is Picked:
+        return operators.python(s, lambda: issubclass(list, classes), "`isinstance`")  # type: ignore[no-any-return]
+    if type(value) in (Closure, Method):
+        return operators.python(  # type: ignore[no-any-return]
+            s, lambda: issubclass(types.FunctionType, classes), "`isinstance`"
+        )
+    return operators.python(s, lambda: isinstance(value, classes), "`isinstance`")  # type: ignore[no-any-return]
+
+
+def _type(s: Specialiser, value: Any) -> Any:
+    if type(value) is not Tensor:
+        return _class_of(value)
+    if len(value.classes) > 1:
+        raise _of_several_classes(s, value)
+    return value.classes[0]
+
+
+def _of_several_classes(s: Specialiser, value: Tensor) -> Exception:
+    classes = " or ".join(f"`{c.__name__}`" for c in value.classes)
+    text = f"this number is in Python {classes}, as the program takes its path"
+    return s.static_needed(text, "convert it on each path: float(x), np.float64(x), np.asarray(x)")
+
+
+def _getattr(s: Specialiser, value: Any, name: Any, default: Any = _MISSING) -> Any:
+    if not isinstance(name, str):
+        raise s.error("DL119", f"an attribute's name is a string, not {describe(name)}")
+    if default is not _MISSING and not _hasattr(s, value, name):
+        return default
+    return calls.attribute(s, value, name)
+
+
+def _hasattr(s: Specialiser, value: Any, name: Any) -> bool:
+    if not isinstance(name, str):
+        raise s.error("DL119", f"an attribute's name is a string, not {describe(name)}")
+    if type(value) is Tensor:
+        answers = {hasattr(c, name) for c in value.classes}
+        if len(answers) > 1:
+            raise _of_several_classes(s, value)
+        return answers.pop()
+    if type(value) is Text:
+        return hasattr(str, name)
+    found = inspect.getattr_static(value, name, _MISSING) is not _MISSING
+    if not found:
+        s.outside[(id(value), name)] = (value, name, None)
+    return found
+
+
+def _callable(s: Specialiser, value: Any) -> bool:
+    return callable(value)
+
+
+def _reduce(s: Specialiser, function: Any, sequence: Any, initial: Any = _MISSING) -> Any:
+    values = iteration.items(s, sequence)
+    if initial is not _MISSING:
+        values.insert(0, initial)
+    if not values:
+        raise s.error("DL113", "`reduce` of nothing", "give it an initial value to start from")
+    result = values[0]
+    for value in values[1:]:
+        result = s.call(function, result, value)
+    return result
+
+
+def _partial(s: Specialiser, function: Any, *args: Any, **kwargs: Any) -> Any:
+    if not callable(function):
+        raise s.error("DL106", f"{describe(function)} is not a function")
+    return functools.partial(function, *args, **kwargs)
+
+
+def _replace(s: Specialiser, obj: Any, **changes: Any) -> Any:
+    return operators.python(s, lambda: dataclasses.replace(obj, **changes), "`replace`")
+
+
+def _fields(s: Specialiser, obj: Any) -> Any:
+    return operators.python(s, lambda: dataclasses.fields(obj), "`fields`")
+
+
+def _astuple(s: Specialiser, obj: Any) -> Any:
+    return tuple(getattr(obj, f.name) for f in _flat_fields(s, obj))
+
+
+def _asdict(s: Specialiser, obj: Any) -> Any:
+    return s.own({f.name: getattr(obj, f.name) for f in _flat_fields(s, obj)})
+
+
+def _flat_fields(s: Specialiser, obj: Any) -> Any:
+    """The fields of a dataclass whose values are numbers: Python copies what they hold."""
+    fields = _fields(s, obj)
+    for f in fields:
+        value = getattr(obj, f.name)
+        if not (is_number(value) or isinstance(value, str | None)) or arithmetic.shape_of(value):
+            text = f"Python copies what the field `{f.name}` holds, {describe(value)}"
+            raise s.error("DL119", text, "take the fields: getattr(x, f.name) for f in fields(x)")
+    return fields
+
+
+def _slice(s: Specialiser, *bounds: Any) -> slice:
+    return operators.python(s, lambda: slice(*bounds), "`slice`")  # type: ignore[no-any-return]
+
+
+def _text(write: Callable[[Any], str]) -> Callable[..., Any]:
+    def run(s: Specialiser, value: Any = "") -> Any:
+        if is_static(value):
+            return operators.python(s, lambda: write(value), f"`{write.__name__}`")
+        return (
+            value if type(value) is Text and write is str else Text(describe(value), write, value)
+        )
+
+    return run
+
+
+def _identity(s: Specialiser, value: Any) -> Any:
+    return value
+
+
+def _wraps(s: Specialiser, wrapped: Any, *args: Any, **kwargs: Any) -> Any:
+    """`functools.wraps(f)` only copies names and documentation."""
+    return Method("wraps", None, lambda s, owner, value: value)
+
+
+def _cache(s: Specialiser, function: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`functools.cache` and `lru_cache`: a call is inlined anyway, and the program is pure."""
+    return function if callable(function) else _wraps(s, None)
+
+
+def _operator(symbol: str) -> Callable[..., Any]:
+    def run(s: Specialiser, a: Any, b: Any) -> Any:
+        return operators.binary(s, symbol, a, b)
+
+    return run
+
+
+def _comparison(symbol: str) -> Callable[..., Any]:
+    def run(s: Specialiser, a: Any, b: Any) -> Any:
+        return operators.compare(s, symbol, a, b)
+
+    return run
+
+
+def _unary(symbol: str) -> Callable[..., Any]:
+    def run(s: Specialiser, a: Any) -> Any:
+        return operators.unary(s, symbol, a)
+
+    return run
+
+
+def _operator_rows() -> list[Row]:
+    """The module `operator`."""
+    groups = (
+        (operators.BINARY, _operator),
+        (operators.COMPARE, _comparison),
+        (operators.UNARY, _unary),
+    )
+    return [
+        Row(function, f"operator.{function.__name__}", handler(symbol), False, None)
+        for table, handler in groups
+        for symbol, function in table.items()
+    ]
+
+
+def rows() -> list[Row]:
+    always: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+        (len, "len", _len),
+        (range, "range", _range),
+        (zip, "zip", _zip),
+        (enumerate, "enumerate", _enumerate),
+        (reversed, "reversed", _reversed),
+        (map, "map", _map),
+        (filter, "filter", _filter),
+        (max, "max", _extreme("max")),
+        (min, "min", _extreme("min")),
+        (sum, "sum", _sum),
+        (all, "all", _all),
+        (any, "any", _any),
+        (tuple, "tuple", _tuple),
+        (list, "list", _list),
+        (set, "set", _set),
+        (frozenset, "frozenset", _frozenset),
+        (dict, "dict", _dict),
+        (sorted, "sorted", _sorted),
+        (isinstance, "isinstance", _isinstance),
+        (type, "type", _type),
+        (getattr, "getattr", _getattr),
+        (hasattr, "hasattr", _hasattr),
+        (callable, "callable", _callable),
+        (slice, "slice", _slice),
+        (functools.reduce, "functools.reduce", _reduce),
+        (functools.partial, "functools.partial", _partial),
+        (functools.wraps, "functools.wraps", _wraps),
+        (functools.cache, "functools.cache", _cache),
+        (functools.lru_cache, "functools.lru_cache", _cache),
+        (dataclasses.replace, "dataclasses.replace", _replace),
+        (dataclasses.fields, "dataclasses.fields", _fields),
+        (dataclasses.asdict, "dataclasses.asdict", _asdict),
+        (dataclasses.astuple, "dataclasses.astuple", _astuple),
+        (bool, "bool", _bool),
+        (str, "str", _text(str)),
+        (repr, "repr", _text(repr)),
+    )
+    fold: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+        (int, "int", _int),
+        (float, "float", _float),
+        (abs, "abs", _absolute),
+        (complex, "complex", complex_of),
+        (round, "round", _round),
+        (pow, "pow", _pow),
+        (divmod, "divmod", _divmod),
+    )
+    known = [Row(f, n, h, False, None) for f, n, h in always] + [
+        Row(f, n, h, True, None) for f, n, h in fold
+    ]
+    known += [Row(getattr(cmath, n), f"cmath.{n}", h, True, None) for n, h in CMATH.items()]
+    return known + _operator_rows()

@@ -1,0 +1,155 @@
+"""What a block becomes before it is written in some language: steps, in the order they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ...ir import Array, Op, TensorType, Value
+from ...primitives import PRIMITIVES
+from .views import Cuts, View, axes_in, extents
+
+REDUCTIONS = frozenset(["reduce_sum", "reduce_max", "reduce_min", "reduce_prod"])
+#: Calls that give their first operand, changed in some places.
+UPDATES = frozenset(["put_add", "put_along_add", "dynamic_update"])
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """A fused group: one nest of loops over `space`.
+
+    Attributes:
+        ops: element by element, in order.
+        reductions: what ends in this nest; all run over the same loops.
+        loads: the values read, each through the schedule's view of it.
+        stores: (stored value, the value that it is a copy of: itself where the loop computes it).
+        product: a `dot` or a convolution whose result, which nothing else reads, this loop takes as
+            it is computed, tile by tile or by some rows of pixels; it is never stored.
+        beside: with a product that goes into a matrix where it lies, another `dot` by that very
+            matrix, turned: the gradients of a dense layer by its weights and by its input, in one
+            pass over the weights. Its result is stored, and is that of the weights as they were.
+        blank: it has memory for what it stores, and nothing to do: all of it is written elsewhere.
+    """
+
+    space: Cuts
+    ops: list[Op] = field(default_factory=list)
+    reductions: list[Op] = field(default_factory=list)
+    loads: dict[Value, None] = field(default_factory=dict)
+    stores: list[tuple[Value, Value]] = field(default_factory=list)
+    product: Call | None = None
+    beside: Call | None = None
+    blank: bool = False
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        return extents(self.space)
+
+    @property
+    def reduced(self) -> tuple[bool, ...]:
+        """Which loops the reductions run over."""
+        if not self.reductions:
+            return (False,) * len(self.extents)
+        return reduced_loops(self.reductions[0], self.space)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """Any other operation: a kernel, arithmetic on rank-0 values, a list operation, or one with
+    regions.
+
+    Attributes:
+        window: the result is not copied but lies in the first operand, a constant of a loop.
+        opens: of a `dynamic_update`, the value that it takes: a later step writes it right to its
+            place, which this call finds. It is no operand then.
+        taken: it is the product of a loop.
+    """
+
+    op: Op
+    operands: tuple[Value, ...]
+    bodies: tuple[Schedule, ...] = ()
+    window: bool = False
+    opens: Value | None = None
+    taken: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Schedule:
+    """A block in the order in which it runs.
+
+    Attributes:
+        params, results: those of the block; every result is stored whole and row by row.
+        steps: what runs, in order.
+        views: of every tensor, where its elements lie.
+        origin: for a value that is another in the same order under another shape, that other.
+        iotas: bases that are not stored, because element k of them is k.
+        constants: bases that are stored with the program.
+    """
+
+    params: tuple[Value, ...]
+    results: tuple[Value, ...]
+    steps: list[Loop | Call]
+    views: dict[Value, View]
+    origin: dict[Value, Value]
+    iotas: set[Value]
+    constants: dict[Value, Array]
+
+    def source(self, value: Value) -> Value:
+        """The value before any reshape."""
+        return source_of(self.origin, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """What a loop does that adds a multiple of its product to a matrix: matrix - factor * product,
+    or plus.
+    """
+
+    matrix: Value
+    factor: Value
+    minus: bool
+
+
+def descent(loop: Loop, source: Callable[[Value], Value]) -> Descent | None:
+    """Whether that is all that a loop does. `source` gives a value before any reshape."""
+    if len(loop.ops) != 2 or loop.product is None or loop.product.op.name != "dot":
+        return None
+    scale, step = loop.ops
+    if scale.name != "mul" or step.name not in ("add", "sub"):
+        return None
+    factors = [v for v in scale.operands if source(v) is not loop.product.op.result]
+    terms = [v for v in step.operands if source(v) is not scale.result]
+    minus = step.name == "sub"
+    if len(factors) != 1 or len(terms) != 1 or (minus and step.operands[0] not in terms):
+        return None
+    return Descent(terms[0], factors[0], minus)
+
+
+def operands_of(step: Loop | Call) -> Iterator[Value]:
+    """All that a step reads."""
+    if isinstance(step, Call):
+        yield from step.operands
+        return
+    for call in (step.product, step.beside):
+        yield from () if call is None else call.operands
+    made = None if step.product is None else step.product.op.result
+    yield from (v for v in step.loads if v is not made)
+
+
+def is_scalar(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.shape == ()
+
+
+def is_elementwise(op: Op) -> bool:
+    return op.name == "threefry" or PRIMITIVES[op.name].c is not None
+
+
+def source_of(origin: dict[Value, Value], value: Value) -> Value:
+    """The value before any reshape."""
+    while value in origin:
+        value = origin[value]
+    return value
+
+
+def reduced_loops(op: Op, space: Cuts) -> tuple[bool, ...]:
+    """Which loops of a space a reduction runs over."""
+    return axes_in(space, op.operands[0].shape, op.attrs["axes"])

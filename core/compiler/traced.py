@@ -1,0 +1,335 @@
+"""A traced program, and what may be traced: what callers of the front end hold without it.
+
+The front end (`frontend`) is a large thing to import, and who has a program already, from a bundle
+or from an earlier call, does not need it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ..common.errors import DelianError
+from . import tree
+from .complex_numbers import is_complex, opened
+from .faults import Fault
+from .ir import Function, ListType, TensorType
+
+Kind = Literal[
+    "grad",
+    "value_and_grad",
+    "vjp",
+    "jvp",
+    "linearize",
+    "jacfwd",
+    "jacrev",
+    "vmap",
+    "checkpoint",
+    "custom_vjp",
+    "mixed_precision",
+]
+
+
+class Transform:
+    """A derivative of a function, or the function over many lanes. `api` makes them callable
+    outside a program.
+
+    `extra` are the (in_axes, out_axes) of a vmap, the (forward, reverse) of a custom_vjp,
+    the (dtype, None) of mixed_precision, the (every, None) of checkpoint.
+    """
+
+    __slots__ = ("argnums", "extra", "f", "has_aux", "kind")
+
+    def __init__(
+        self,
+        kind: Kind,
+        f: Any,
+        argnums: int | tuple[int, ...] = 0,
+        has_aux: bool = False,
+        extra: tuple[Any, Any] = (0, 0),
+    ) -> None:
+        self.kind = kind
+        self.f = f
+        self.argnums = argnums
+        self.has_aux = has_aux
+        self.extra = extra
+
+
+class Static:
+    """An argument that the program is specialised for: a size, a flag, a name, a function, a
+    model's structure.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and _alike(self.value, other.value)
+
+    def __hash__(self) -> int:
+        return hash((Static, self.value))
+
+    def __repr__(self) -> str:
+        return f"Static({self.value!r})"
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Equal and of one type all through: 1, 1.0 and True make different programs."""
+    if isinstance(a, tuple | list):
+        same = type(a) is type(b) and len(a) == len(b)
+        return same and all(_alike(x, y) for x, y in zip(a, b, strict=True))
+    return same_static(a, b)
+
+
+#: What a single number is in Python: a set of bits, for it may be one of several.
+BOOL, INT, FLOAT, SCALAR, ARRAY = 1, 2, 4, 8, 16
+_PRESENT: tuple[Callable[[Any], Any], ...] = tuple(
+    np.ndarray.item if k < SCALAR else np.asarray if k == ARRAY else lambda v: v[()]
+    for k in range(2 * ARRAY)
+)
+
+
+class Seen:
+    """An array, list, dict or set that a program read from outside, as it was then.
+
+    An array that cannot be written to is not looked at again.
+    """
+
+    __slots__ = ("content", "owner")
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.content = _content(owner)
+
+    def current(self) -> bool:
+        """Whether it is still as it was."""
+        owner, was = self.owner, self.content
+        if isinstance(owner, np.ndarray):
+            return was is None or was == _content(owner)
+        if isinstance(owner, set):
+            return bool(owner == was)
+        if len(owner) != len(was):
+            return False
+        if isinstance(owner, dict):
+            keys, values = was.keys(), was.values()
+            same = all(map(operator.is_, owner, keys))
+            return same and all(map(operator.is_, owner.values(), values))
+        return all(map(operator.is_, owner, was))
+
+
+def _content(owner: Any) -> Any:
+    if isinstance(owner, np.ndarray):
+        if is_frozen(owner):
+            return None
+        return owner.dtype, owner.shape, owner.tobytes()
+    return owner.copy()
+
+
+def is_frozen(array: Any) -> bool:
+    """Whether neither an array nor what it is a view of can be written to."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return False
+        array = array.base
+    return array is None or (isinstance(array, bytes) or _is_read_only(array))
+
+
+def _is_read_only(buffer: Any) -> bool:
+    return isinstance(buffer, memoryview) and buffer.readonly
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Leaves of nested lists that a program has as one array.
+
+    Attributes:
+        first: the first leaf; they follow each other.
+        shape: of the lists.
+        dtype: of the array.
+    """
+
+    first: int
+    shape: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A specialised program.
+
+    Attributes:
+        function: the IR; its parameters are the arguments' leaves in order, static ones left out.
+        in_structure: of the tuple of arguments, static leaves included.
+        out_structure: of the result.
+        static: which leaves of the arguments are static.
+        outside: what was read from closures, globals and modules: (mapping or cell, name, value).
+        seen: the arrays, lists, dicts and sets that were read from outside, as they were.
+        kinds: of each leaf of the result, what Python would give: see `as_python`.
+        changed: the parameters that the function changes in place. What they hold afterwards
+            follows the function's own results, in this order.
+        faults: the errors that the program may meet (`faults`).
+        hidden: how many results follow those: the fault code, and what errors mention.
+        packs, packed_results: leaves of the arguments, and of the result, that are one parameter or
+            result of the program.
+    """
+
+    function: Function
+    in_structure: tree.Structure
+    out_structure: tree.Structure
+    static: frozenset[int]
+    outside: tuple[tuple[Any, str, Any], ...]
+    kinds: tuple[int, ...] = ()
+    seen: tuple[Seen, ...] = ()
+    changed: tuple[int, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    hidden: int = 0
+    packs: tuple[Pack, ...] = ()
+    packed_results: tuple[Pack, ...] = ()
+
+    def arguments(self, *args: Any) -> list[Any]:
+        """The leaves that the program takes, of arguments like those that it was traced for."""
+        leaves, structure = flatten(tuple(args))
+        if structure != self.in_structure:
+            raise DelianError(
+                f"`{self.function.name}` takes arguments of another structure: {structure}",
+                "pass arguments like those that it was compiled for",
+            )
+        return self.passed(leaves)
+
+    def passed(self, leaves: Sequence[Any]) -> list[Any]:
+        """What the program takes of the leaves of its arguments."""
+        if not self.packs:
+            return [v for k, v in enumerate(leaves) if k not in self.static]
+        out: list[Any] = []
+        packs = {p.first: p for p in self.packs}
+        k = 0
+        while k < len(leaves):
+            if (pack := packs.get(k)) is not None:
+                values = np.array(leaves[k : k + pack.size], pack.dtype)
+                out.append(values.reshape(pack.shape))
+                k += pack.size
+                continue
+            if k not in self.static:
+                out.append(leaves[k])
+            k += 1
+        return out
+
+    def _leaves(self, arrays: Sequence[Any], present: bool) -> list[Any]:
+        """The leaves of the result; `present`: as Python has them."""
+        packs = {p.first: p for p in self.packed_results}
+        out: list[Any] = []
+        for array in arrays[: len(arrays) - len(self.changed)]:
+            kind = self.kinds[len(out)] if present else ARRAY
+            if len(out) in packs:
+                flat = np.asarray(array).ravel()
+                out += flat.tolist() if kind < SCALAR else list(flat)
+            else:
+                out.append(_PRESENT[kind](np.asarray(array)))
+        return out
+
+    def checked(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """The program's results less the hidden ones.
+
+        Raises:
+            the error that the program met, of the class and with the words that Python gives it.
+        """
+        if not self.hidden:
+            return arrays
+        code, *held = arrays[len(arrays) - self.hidden :]
+        if number := int(code):
+            fault = self.faults[number - 1]
+            error = fault.error([_PRESENT[kind](np.asarray(held[k])) for k, kind in fault.held])
+            if error is not None:
+                raise error
+        return arrays[: len(arrays) - self.hidden]
+
+    def result(self, arrays: Sequence[Any]) -> Any:
+        """The program's results (`checked` before) as the function's result."""
+        if self.packed_results:
+            return tree.unflatten(self.out_structure, self._leaves(arrays, False))
+        return tree.unflatten(self.out_structure, arrays[: len(arrays) - len(self.changed)])
+
+    def as_python(self, arrays: Sequence[Any]) -> Any:
+        """The program's results as the function's result: numbers where Python gives numbers.
+
+        A leaf that is one of several kinds, as the program takes its path, is a NumPy scalar, or a
+        Python number where no path gives another one.
+        """
+        if self.packed_results:
+            return tree.unflatten(self.out_structure, self._leaves(arrays, True))
+        arrays = arrays[: len(arrays) - len(self.changed)]
+        if self.kinds.count(ARRAY) != len(self.kinds):
+            arrays = [
+                _PRESENT[k](v) for k, v in zip(self.kinds, map(np.asarray, arrays), strict=True)
+            ]
+        return tree.unflatten(self.out_structure, arrays)
+
+    def current(self) -> bool:
+        """Whether everything that was read from outside is still what it was.
+
+        A name, an attribute or an item is compared by identity; an array by its bytes.
+        """
+        for owner, name, value in self.outside:
+            if isinstance(owner, dict):  # None stands for no value too.
+                if owner.get(name) is not value:
+                    return False
+            elif isinstance(owner, types.CellType):
+                if owner.cell_contents is not value:
+                    return False
+            elif not same_static(getattr(owner, name, None), value):
+                return False
+        return all(seen.current() for seen in self.seen)
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, TensorType | ListType | Static)
+
+
+def flatten(args: Any) -> tuple[list[Any], tree.Structure]:
+    """Like `tree.flatten`, for trees whose leaves may be types or `Static`; a complex number is two
+    leaves, its real and its imaginary part.
+    """
+    leaves, structure = tree.flatten(args, _is_leaf)
+    if not any(map(is_complex, leaves)):
+        return leaves, structure
+    pairs = [opened(v) if is_complex(v) else v for v in leaves]
+    return tree.flatten(tree.unflatten(structure, pairs), _is_leaf)
+
+
+def same_static(a: Any, b: Any) -> bool:
+    """Whether two static leaves are one and the same for the compiler."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray | np.generic):
+        return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+    if isinstance(a, float):
+        return repr(a) == repr(b)  # 0.0 and -0.0 differ, NaN and NaN do not.
+    try:
+        return bool(a == b)
+    except (TypeError, ValueError):
+        return False
+
+
+def name_of(f: Any) -> str:
+    """What a callable is called."""
+    if isinstance(f, Transform):
+        return f"{f.kind}_{name_of(f.f)}"
+    if isinstance(f, functools.partial):
+        return name_of(f.func)
+    name: str = getattr(f, "__name__", None) or type(f).__name__
+    return "lambda" if name == "<lambda>" else name

@@ -1,0 +1,110 @@
+"""Federated algorithms and personalization.
+
+The built-in algorithms (`algorithms/`) are exported by their classes' names: `learn.FedAvg`. They
+are found by `algorithm_registry`, and imported when they are first used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from ..common.lazy_exports import lazily
+
+if TYPE_CHECKING:
+    from .aggregate.chains import (
+        Chain,
+        chain,
+        clip,
+        clipped_mean,
+        fedbuff,
+        geometric_median,
+        krum,
+        mask,
+        mean,
+        median,
+        moving_clip,
+        multi_krum,
+        noise,
+        quantise,
+        random_k,
+        rotate,
+        server,
+        top_k,
+        trimmed_mean,
+    )
+    from .aggregate.stage_order import ChainError
+    from .algorithm import About, Algorithm, ClientResult, evaluate
+    from .algorithms import *  # noqa: F403
+    from .hyperparameters import Bounds, FromRun
+    from .sampling import Batch, Episodes, EpisodeTable, Samples, SampleSet
+    from .task import Classification, Metrics, Regression, Task
+
+_lazy, _lazy_names = lazily(
+    __name__,
+    {
+        "algorithm": "About Algorithm ClientResult evaluate",
+        "aggregate.chains": "Chain chain clip clipped_mean fedbuff geometric_median krum mask mean "
+        "median moving_clip multi_krum noise quantise random_k rotate server top_k trimmed_mean",
+        "aggregate.stage_order": "ChainError",
+        "hyperparameters": "Bounds FromRun",
+        "sampling": "Batch Episodes EpisodeTable Samples SampleSet",
+        "task": "Classification Metrics Regression Task",
+    },
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name == name.lower():
+        return _lazy(name)  # a module's name: a device needs no registry of algorithms
+    from .algorithm_registry import exported
+
+    found = exported(name)
+    if found is None:
+        return _lazy(name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    from .algorithm_registry import algorithm_class, names
+
+    kinds = map(algorithm_class, names())
+    return sorted({*_lazy_names(), *(kind.__name__ for kind in kinds)})
+
+
+#: Without the built-in algorithms.
+__all__ = [
+    "About",
+    "Algorithm",
+    "Batch",
+    "Bounds",
+    "Chain",
+    "ChainError",
+    "Classification",
+    "ClientResult",
+    "EpisodeTable",
+    "Episodes",
+    "FromRun",
+    "Metrics",
+    "Regression",
+    "SampleSet",
+    "Samples",
+    "Task",
+    "chain",
+    "clip",
+    "clipped_mean",
+    "evaluate",
+    "fedbuff",
+    "geometric_median",
+    "krum",
+    "mask",
+    "mean",
+    "median",
+    "moving_clip",
+    "multi_krum",
+    "noise",
+    "quantise",
+    "random_k",
+    "rotate",
+    "server",
+    "top_k",
+    "trimmed_mean",
+]

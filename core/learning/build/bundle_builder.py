@@ -1,0 +1,336 @@
+"""Builds a bundle from a task and an algorithm: traces the programs that every tier runs.
+
+    init(key)                            -> state, memory
+    client_state(state)                  -> kept; if there is a client state
+    client_update(state, data, key, kept) -> vector u32[L], loss f32[], finite bool[], kept
+    server_update(state, memory, mean)   -> state, memory; also takes weight f32[], the sum of
+                                            weights in `mean`, if the algorithm depends on
+                                            the number of reports
+    evaluate(model, data, key)           -> loss, correct, count (sums over the query set), and of a
+                                            task with metrics of its own (above, below) of each
+    personalise(state, data, key, kept)  -> model
+    infer(model, x)                      -> logits; x is raw, as the rows of a device's data are
+
+`client_update` is a device's whole work in one program: every pass over its data, and at the end
+the update clipped, rounded into the ring and laid out as the vector that is uploaded. `mean` is a
+tree like the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...common.errors import DelianError
+from ...compiler import random, tree
+from ...compiler.frontend import trace
+from ...compiler.ir import DType, Tensor, TensorType
+from ...compiler.traced import Traced
+from ...privacy.mechanisms import ring
+from ...protocol.ports import DIMENSION_MAX
+from ..aggregate import chains
+from ..aggregate.chains import Chain
+from ..aggregate.stages import Turn
+from ..algorithm import Algorithm, evaluate
+from ..bundle import Bundle, Leaf, Manifest, check_metric_names
+from ..disclosure.keys import check_keys
+from ..runtime import run_once
+from ..task import Task
+from . import program_contract
+
+KEY = TensorType(DType.U32, (2,))
+WEIGHT = TensorType(DType.F32, ())
+#: A device that has anything to train on weighs at least this much.
+WEIGHT_LEAST = 1.0
+
+
+def build(
+    task: Task,
+    algorithm: Algorithm,
+    data: Any,
+    *,
+    example: TensorType,
+    clients_max: int,
+    weight_max: float,
+    seed: int,
+    chain: Chain | None = None,
+    clip: float = 0.0,
+    releases: int = 1,
+    survivors: int = 1,
+) -> Bundle:
+    """Compiles a task and an algorithm.
+
+    Args:
+        task: what is learnt.
+        algorithm: how it is learnt.
+        data: a SampleSet or an EpisodeTable of arrays or TensorTypes of the form of every device's.
+        example: the batch that `infer` takes, not scaled: f32[B, ...], or integers for text.
+        clients_max: the most updates in a sum, which must not overflow.
+        weight_max: the largest weight of a device; weights are sent divided by it.
+        seed: the seed of the first state.
+        chain: the stages of an update. Its server's optimiser replaces the algorithm's. With noise
+            all devices have the same weight, whatever `weight_max` is, because a weight would
+            reveal something about the data.
+        clip: short for chain(clip(...), quantise(), mean()).
+        releases: the rounds that the noise must last for.
+        survivors: the fewest devices in a round.
+
+    Raises:
+        ProgramError: the model or the algorithm does not fit the data; it names the source line.
+        KeyMisuseError: a program uses a device's random key otherwise than for random numbers.
+        DelianError: a leaf of the state is not f32, there is none, or too many numbers are in them;
+            the ring plan would overflow, or has no room for the noise.
+    """
+    chain = chain or chains.chain(chains.clip(clip), chains.quantise(), chains.mean())
+    task, algorithm = settled(task, algorithm, chain)
+    data = tree.map(_type_of, data)
+    init = trace(_init(task, algorithm), KEY, name="init")
+    types = _results(init)
+    state_structure, memory_structure = init.out_structure.children
+    cut = state_structure.leaves
+    names = [*state_structure.paths(), *memory_structure.paths()]
+    _check_state(names[:cut], types[:cut])
+    state = tree.unflatten(state_structure, types[:cut])
+    memory = tree.unflatten(memory_structure, types[cut:])
+    model, positions = _model(algorithm, state_structure, types[:cut])
+    dimension = sum(t.size for t in types[:cut])
+    promise = chain.promise(releases, survivors)
+    plan = chain.ring(dimension, clients_max, promise).base
+    weight_max = weight_max if promise is None else WEIGHT_LEAST
+    f = functions(task, algorithm, chain, plan, weight_max)
+    first_kept = trace(f["client_state"], state, name="client_state")
+    kept_types = _results(first_kept)
+    kept_names = list(first_kept.out_structure.paths("kept"))
+    _check_kept(kept_names, kept_types)
+    kept = tree.unflatten(first_kept.out_structure, kept_types)
+
+    specs: dict[str, tuple[Any, ...]] = {
+        "client_update": (state, data, KEY, kept),
+        "server_update": (state, memory, state, *([WEIGHT] if counts_reports(algorithm) else [])),
+        "evaluate": (model, data, KEY),
+        "personalise": (state, data, KEY, kept),
+        "infer": (model, example),
+    }
+    traced = {"init": init}
+    traced |= {name: trace(f[name], *each, name=name) for name, each in specs.items()}
+    if kept_types:
+        traced["client_state"] = first_kept
+    manifest = Manifest(
+        task=task.name,
+        algorithm=type(algorithm).__name__,
+        state=tuple(Leaf.of(n, t) for n, t in zip(names[:cut], types[:cut], strict=True)),
+        memory=tuple(Leaf.of(n, t) for n, t in zip(names[cut:], types[cut:], strict=True)),
+        model=positions,
+        data=tuple(
+            Leaf.of(n, t)
+            for n, t in zip(tree.flatten(data)[1].paths("data"), tree.flatten(data)[0], strict=True)
+        ),
+        clip=plan.clip,
+        clients_max=clients_max,
+        weight_max=weight_max,
+        noise=plan.noise,
+        central=plan.central,
+        rotated=plan.rotated,
+        bits=plan.bits,
+        client_state=tuple(Leaf.of(n, t) for n, t in zip(kept_names, kept_types, strict=True)),
+        metrics=own_metrics(task),
+    )
+    first = run_once(init.function, [random.key(seed)])[:cut]
+    weights = np.concatenate([np.asarray(leaf, np.float32).reshape(-1) for leaf in first])
+    bundle = Bundle(manifest, {name: t.function for name, t in traced.items()}, weights)
+    return check_keys(bundle, excerpt=True)
+
+
+def own_metrics(task: Task) -> tuple[str, ...]:
+    """The names of the task's own metrics, in alphabetical order, as trees of dicts are.
+
+    Raises:
+        DelianError: reports and messages have no place for a name.
+    """
+    given = getattr(task, "metric_names", ())
+    if not isinstance(given, tuple | list) or not all(isinstance(name, str) for name in given):
+        raise DelianError(
+            f"{type(task).__name__}.metric_names is {given!r:.80}",
+            "a tuple of the metrics' names, as ('f1', 'top_5')",
+        )
+    names = tuple(sorted(given))
+    check_metric_names(names)
+    return names
+
+
+def settled(task: Task, algorithm: Algorithm, chain: Chain) -> tuple[Task, Algorithm]:
+    """The task as the algorithm has it, and the algorithm with the chain's server."""
+    if (stage := chain.get("server")) is not None:
+        algorithm = replace(algorithm, server=stage.made())
+    return algorithm.task(task), algorithm
+
+
+def functions(
+    task: Task, algorithm: Algorithm, chain: Chain, plan: ring.RingPlan, weight_max: float
+) -> dict[str, Callable[..., Any]]:
+    """The programs as functions of trees, by name, of a task and an algorithm that are settled."""
+    return {
+        "init": _init(task, algorithm),
+        "client_state": _client_state(task, algorithm, chain, plan),
+        "client_update": _client_update(task, algorithm, chain, plan, weight_max),
+        "server_update": _server_update(algorithm, weight_max),
+        "evaluate": _evaluate(task),
+        "personalise": _personalise(task, algorithm, chain),
+        "infer": _infer(task),
+    }
+
+
+def _type_of(leaf: Any) -> TensorType:
+    return leaf if isinstance(leaf, TensorType) else TensorType.of(leaf)
+
+
+def _check_state(names: Sequence[str], types: Sequence[TensorType]) -> None:
+    """A state is what travels and is averaged: f32, some of it and not too much."""
+    for name, found in zip(names, types, strict=True):
+        if found.dtype is not DType.F32:
+            raise DelianError(
+                f"the model's `{name or 'array'}` is {found}, and a model is made of f32 arrays",
+                "make it with .astype(np.float32), or mark a field that is not learnt dl.static()",
+            )
+    count = sum(t.size for t in types)
+    if not 0 < count <= DIMENSION_MAX:
+        raise DelianError(
+            f"the model has {count} numbers to learn; from 1 to {DIMENSION_MAX} can be sent",
+            "its init function gives a tree of f32 arrays",
+        )
+
+
+def _check_kept(names: Sequence[str], types: Sequence[TensorType]) -> None:
+    """What devices remember is f32, and bounded: each keeps two of it on its disk."""
+    for name, found in zip(names, types, strict=True):
+        if found.dtype is not DType.F32:
+            raise DelianError(
+                f"the client state's `{name}` is {found}, and it is made of f32 arrays",
+                "make it with .astype(np.float32)",
+            )
+    count = sum(t.size for t in types)
+    if count > DIMENSION_MAX:
+        raise DelianError(
+            f"the client state has {count} numbers; a device keeps {DIMENSION_MAX} at most"
+        )
+
+
+def _results(traced: Traced) -> list[TensorType]:
+    types = []
+    for t in traced.function.result_types:
+        assert isinstance(t, TensorType)
+        types.append(t)
+    return types
+
+
+def _model(
+    algorithm: Algorithm, structure: tree.Structure, types: Sequence[TensorType]
+) -> tuple[Any, tuple[int, ...]]:
+    """The model's leaves as types, and where in the state they lie."""
+    places = algorithm.model(tree.unflatten(structure, range(len(types))))
+    positions = tuple(tree.flatten(places)[0])
+    return tree.map(lambda i: types[i], places), positions
+
+
+def _init(task: Task, algorithm: Algorithm) -> Any:
+    def init(key: Tensor) -> Any:
+        state = algorithm.init(task, key)
+        return state, algorithm.memory(state)
+
+    return init
+
+
+def _client_state(task: Task, algorithm: Algorithm, chain: Chain, plan: ring.RingPlan) -> Any:
+    def client_state(state: Any) -> Any:
+        own = algorithm.client_state(task, state)
+        return (own, chain.remembered(plan)) if chain.remembers else own
+
+    return client_state
+
+
+def _client_update(
+    task: Task,
+    algorithm: Algorithm,
+    chain: Chain,
+    plan: ring.RingPlan,
+    weight_max: float,
+) -> Any:
+    name = type(algorithm).__name__
+
+    def client_update(state: Any, data: Any, key: Tensor, kept: Any) -> Any:
+        keys = random.split(key, 2)
+        own, memory = kept if chain.remembers else (kept, chain.remembered(plan))
+        made = algorithm.client_update(task, state, data, keys[0], own)
+        result = program_contract.checked(name, state, own, made)
+        update = ring.parts(tree.leaves(result.update))
+        # A share of the largest weight, so that the ring's bound on one update holds for every
+        # device.
+        weight = np.minimum(result.weight / weight_max, 1.0)
+        finite = np.isfinite(result.loss) & np.isfinite(ring.squares(update))
+        for leaf in tree.leaves(result.kept):
+            finite = finite & np.isfinite(np.sum(leaf))
+        vector, memory = chain.program(update, memory, Turn(plan, weight, keys[1]))
+        after = (result.kept, memory) if chain.remembers else result.kept
+        return vector, result.loss, finite, after
+
+    return client_update
+
+
+def counts_reports(algorithm: Algorithm) -> bool:
+    """Whether the server's update depends on how many devices reported."""
+    return algorithm.reported(np.float32(1.0)) is not None
+
+
+def _server_update(algorithm: Algorithm, weight_max: float) -> Any:
+    name = type(algorithm).__name__
+
+    def updated(algorithm: Algorithm, state: Any, memory: Any, mean: Any) -> Any:
+        after, remembered = algorithm.server_update(state, memory, mean)
+        after = program_contract.like(
+            f"the next state of {name}.server_update", "the state", state, after
+        )
+        return after, program_contract.like(
+            f"the memory of {name}.server_update", "that of memory()", memory, remembered
+        )
+
+    def server_update(state: Any, memory: Any, mean: Any) -> Any:
+        return updated(algorithm, state, memory, mean)
+
+    def weighed_update(state: Any, memory: Any, mean: Any, weight: Tensor) -> Any:
+        # Weights travel as shares of the largest; a device's own is one.
+        own: Any = algorithm.reported(weight * weight_max)
+        return updated(own, state, memory, mean)
+
+    return weighed_update if counts_reports(algorithm) else server_update
+
+
+def _evaluate(task: Task) -> Any:
+    names = own_metrics(task)
+
+    def evaluate_model(model: Any, data: Any, key: Tensor) -> Any:
+        return evaluate(task, model, data, key, names)
+
+    return evaluate_model
+
+
+def _personalise(task: Task, algorithm: Algorithm, chain: Chain) -> Any:
+    name, shared = type(algorithm).__name__, algorithm.model
+
+    def personalise(state: Any, data: Any, key: Tensor, kept: Any) -> Any:
+        own = kept[0] if chain.remembers else kept
+        model = algorithm.personalise(task, state, data, key, own)
+        return program_contract.like(
+            f"what {name}.personalise gives", "the model", shared(state), model
+        )
+
+    return personalise
+
+
+def _infer(task: Task) -> Any:
+    def infer(model: Any, x: Tensor) -> Any:
+        return task.infer(model, task.source.scaled(x))
+
+    return infer

@@ -1,0 +1,373 @@
+"""A bundle: everything a tier needs to take part in a run, in one file.
+
+    manifest.json      what the programs take and give, by name; the ring plan; the hash of
+                       every other part
+    programs/NAME.ir   serialised IR, one program each: init, client_update, server_update,
+                       evaluate, personalise, infer; client_state where devices remember
+                       something from round to round. A quantised bundle has infer alone
+    weights.f32        the first state, f32 little-endian, the leaves as the manifest lists them;
+                       absent in what is sent to devices
+
+The file is a zip archive of stored (not compressed) entries with fixed timestamps, so that equal
+bundles are equal bytes. Its content hash is the SHA-256 of the manifest, which names the hash of
+every part: it is what a task message carries and what a device checks. Reading trusts nothing:
+sizes are limited before they are allocated, every part is hashed, every program verified.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import re
+import struct
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..common.errors import DelianError
+from ..common.files import read_at_most, write_whole
+from ..compiler.ir import Array, Function, TensorType
+from ..compiler.ir_codec import decode_function, encode_function
+from ..compiler.verify import Limits
+from ..privacy.mechanisms.ring import BITS, RingPlan
+
+FORMAT = 1
+PROGRAMS = ("init", "client_update", "server_update", "evaluate", "personalise", "infer")
+#: Of algorithms whose devices keep a state of their own.
+CLIENT_STATE = "client_state"
+#: What every `evaluate` gives, before the task's own.
+JUDGED = ("loss", "correct", "count")
+#: What a manifest says only where there is any: bundles without it are what they were before.
+_ABSENT = (CLIENT_STATE, "metrics")
+#: A task's own metrics; each is two numbers of an evaluation's message.
+METRICS_MAX = 16
+_METRIC = re.compile(r"[a-z][a-z0-9_]{0,31}")
+#: What evaluations call what all tasks have.
+_METRICS_TAKEN = ("accuracy", "loss")
+#: What a device runs, where the bundle has it.
+DEVICE_PROGRAMS = ("client_update", "personalise", "evaluate", "infer", CLIENT_STATE)
+#: A bundle larger than this is refused before it is read: ten times the largest model a device is
+#: meant for.
+BYTES_MAX = 1 << 30
+MANIFEST_BYTES_MAX = 1 << 20
+#: What a zip entry's time is set to: the format's own earliest.
+EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def check_metric_names(names: Sequence[str]) -> None:
+    """Raises DelianError where a task's own metrics cannot be called so."""
+    if len(names) > METRICS_MAX or len(set(names)) < len(names):
+        raise DelianError(
+            f"{len(names)} metrics of a task's own: {', '.join(names)[:200]}",
+            f"{METRICS_MAX} at most, each with a name of its own",
+        )
+    for name in names:
+        if not isinstance(name, str) or not _METRIC.fullmatch(name) or name in _METRICS_TAKEN:
+            raise DelianError(
+                f"no metric can be called {str(name)[:40]!r}",
+                "small letters, digits and _, at most 32, as top_5; not accuracy or loss,"
+                " which there are",
+            )
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of a tree: its dotted name, dtype (`f32`) and shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @classmethod
+    def of(cls, name: str, type: TensorType) -> Leaf:
+        return cls(name, type.dtype.value, type.shape)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a bundle says of itself.
+
+    Attributes:
+        task: name of the task; `algorithm`: name of the algorithm.
+        state: the leaves of the state, in the order of the weights and of the uploaded vector.
+        memory: the leaves of the server's memory.
+        model: which leaves of the state make up the model that `evaluate` and `infer` take; none in
+        a bundle for inference alone.
+        data: the leaves of a device's data.
+        clip: the L2 norm that a device's update is clipped to.
+        clients_max: how many updates one ring sum may hold.
+        weight_max: what a device's weight is divided by, so that it lies in (0, 1].
+        noise, central, rotated, bits: of the ring plan, whose steps the programs know.
+        client_state: the leaves of what a device keeps from round to round; it never leaves it.
+        metrics: names of the task's own metrics, in the order in which `evaluate` gives their sums.
+    """
+
+    task: str
+    algorithm: str
+    state: tuple[Leaf, ...]
+    memory: tuple[Leaf, ...]
+    model: tuple[int, ...]
+    data: tuple[Leaf, ...]
+    clip: float
+    clients_max: int
+    weight_max: float
+    noise: float = 0.0
+    central: bool = False
+    rotated: bool = False
+    bits: int = BITS
+    client_state: tuple[Leaf, ...] = ()
+    metrics: tuple[str, ...] = ()
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The names of the bundle's programs: `infer` alone where no leaf is a model's, since what
+        it needs is in it (`core.learning.quantise`).
+        """
+        if not self.model:
+            return ("infer",)
+        return (*PROGRAMS, CLIENT_STATE) if self.client_state else PROGRAMS
+
+    @property
+    def ring(self) -> RingPlan:
+        """How `client_update` makes ring elements. Raises RingError for a plan that none could
+        keep.
+        """
+        return RingPlan(
+            self.clip,
+            self.clients_max,
+            self.dimension,
+            noise=self.noise,
+            central=self.central,
+            rotated=self.rotated,
+            bits=self.bits,
+        )
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers the state has: the length of an update."""
+        return sum(leaf.size for leaf in self.state)
+
+    @property
+    def learns_numbers(self) -> bool:
+        """Whether numbers are learnt of a row, and not its label."""
+        return any(
+            each.name.rpartition(".")[2] == "y" and each.dtype == "f32" for each in self.data
+        )
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A manifest, its programs by name, and the first state as one f32 vector.
+
+    As it is sent to devices a bundle is bare: `weights` is empty, for a device fetches the round's
+    weights under their own hash. written: bytes of programs that need not be made again, beside the
+    function that they are of.
+    """
+
+    manifest: Manifest
+    programs: Mapping[str, Function]
+    weights: Array
+    written: Mapping[str, tuple[Function, bytes]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def parts(self) -> dict[str, bytes]:
+        """The files inside, but for the manifest."""
+        files = {f"programs/{name}.ir": self._encoded(name) for name in self.manifest.programs}
+        if self.weights.size:
+            files["weights.f32"] = np.ascontiguousarray(self.weights, "<f4").tobytes()
+        return files
+
+    def _encoded(self, name: str) -> bytes:
+        function, made = self.programs[name], self.written.get(name)
+        return made[1] if made is not None and made[0] is function else encode_function(function)
+
+    def bare(self) -> Bundle:
+        """The bundle without its weights."""
+        return replace(self, weights=np.empty(0, np.float32))
+
+    def to_bytes(self) -> bytes:
+        return pack(self._body(), self.parts())
+
+    def content_hash(self) -> str:
+        """SHA-256, in hexadecimal, of the manifest with its parts' hashes."""
+        return hashlib.sha256(manifest_bytes(self._body(), self.parts())).hexdigest()
+
+    def save(self, path: Path) -> None:
+        """Writes the file beside its place and moves it there: no reader sees half of one."""
+        write_whole(Path(path), self.to_bytes())
+
+    def _body(self) -> dict[str, Any]:
+        return {k: v for k, v in asdict(self.manifest).items() if k not in _ABSENT or v}
+
+
+def manifest_bytes(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
+    """A manifest with the hash of every part, as it is written and hashed."""
+    hashes = {n: hashlib.sha256(c).hexdigest() for n, c in sorted(parts.items())}
+    whole = {"format": FORMAT, **body, "parts": hashes}
+    return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+
+
+#: What zipfile and JSON raise on damaged input.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    struct.error,
+    EOFError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+)
+
+
+def pack(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
+    """The file of a manifest and its parts; equal bytes for equal contents."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in {"manifest.json": manifest_bytes(body, parts), **parts}.items():
+            archive.writestr(zipfile.ZipInfo(name, EPOCH), content)
+    return buffer.getvalue()
+
+
+def load(path: Path, own: bool = False, limits: Limits | None = None) -> Bundle:
+    """Reads a bundle from a file. Raises DelianError, naming the file, for one that is missing or
+    broken. own, limits: as in `parse`.
+    """
+    return parse(read(Path(path)), str(path), own, limits)
+
+
+def read(path: Path) -> bytes:
+    """A bundle's file. Raises DelianError, naming it, where it is missing or too large."""
+    try:
+        return read_at_most(path, BYTES_MAX)
+    except OSError as e:
+        raise DelianError(
+            f"{path}: cannot be read: {e.strerror}", "name a .bundle: delian model export makes one"
+        ) from e
+
+
+def unpack(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The manifest as it is and the parts that it names, each what its hash says. Raises
+    DelianError.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = {i.filename: i for i in archive.infolist()}
+            if any(i.compress_type != zipfile.ZIP_STORED for i in entries.values()):
+                raise zipfile.BadZipFile("a part is compressed")
+            if sum(i.file_size for i in entries.values()) > BYTES_MAX:
+                raise DelianError(f"{where}: its parts are larger than any bundle's")
+            body = _read_manifest(archive, entries, where)
+            parts = {n: _read_part(archive, entries, n, h, where) for n, h in body["parts"].items()}
+            return body, parts
+    except _DAMAGED as e:
+        raise DelianError(
+            f"{where}: not a bundle, or a damaged one: {e}", hint="fetch or build it again"
+        ) from e
+
+
+def parse(
+    data: bytes, where: str = "bundle", own: bool = False, limits: Limits | None = None
+) -> Bundle:
+    """Reads a bundle from bytes. Raises DelianError for anything that is not a whole and honest
+    one. own: this very version of Delian has written them, and would write them so again. limits:
+    what its programs may ask for; None: the defaults.
+    """
+    body, parts = unpack(data, where)
+    manifest = _manifest_from(body, where)
+    check_metric_names(manifest.metrics)
+    missing = [n for n in manifest.programs if f"programs/{n}.ir" not in parts]
+    if missing:
+        raise DelianError(f"{where}: the bundle lacks {', '.join(missing)}")
+    encoded = {n: parts[f"programs/{n}.ir"] for n in manifest.programs}
+    programs = {n: decode_function(content, limits) for n, content in encoded.items()}
+    gives = len(programs["evaluate"].result_types) if "evaluate" in programs else 0
+    if manifest.metrics and gives != len(JUDGED) + 2 * len(manifest.metrics):
+        raise DelianError(
+            f"{where}: evaluate gives {gives} numbers, and {len(manifest.metrics)} metrics of its"
+            " own are named"
+        )
+    weights = np.frombuffer(parts.get("weights.f32", b""), "<f4").astype(np.float32)
+    if weights.size not in (0, manifest.dimension):
+        raise DelianError(
+            f"{where}: {weights.size} weights for a state of {manifest.dimension} numbers"
+        )
+    written = {n: (programs[n], content) for n, content in encoded.items()} if own else {}
+    return Bundle(manifest, programs, weights, written)
+
+
+def _read_manifest(
+    archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], where: str
+) -> dict[str, Any]:
+    entry = entries.get("manifest.json")
+    if entry is None or entry.file_size > MANIFEST_BYTES_MAX:
+        raise DelianError(f"{where}: no manifest, or one larger than {MANIFEST_BYTES_MAX} bytes")
+    body = json.loads(archive.read(entry))
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise DelianError(
+            f"{where}: not of bundle format {FORMAT}",
+            hint="it was made by another version of Delian; build it again",
+        )
+    if not isinstance(body.get("parts"), dict):
+        raise DelianError(f"{where}: the manifest lists no parts")
+    return body
+
+
+def _read_part(
+    archive: zipfile.ZipFile,
+    entries: Mapping[str, zipfile.ZipInfo],
+    name: str,
+    digest: str,
+    where: str,
+) -> bytes:
+    entry = entries.get(name)
+    if entry is None:
+        raise DelianError(f"{where}: the part {name} is missing")
+    content = archive.read(entry)
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise DelianError(
+            f"{where}: the part {name} is not what the manifest's hash says",
+            hint="it was damaged or changed; fetch it again",
+        )
+    return content
+
+
+def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
+    def leaves(key: str) -> tuple[Leaf, ...]:
+        return tuple(
+            Leaf(str(x["name"]), str(x["dtype"]), tuple(int(d) for d in x["shape"]))
+            for x in body.get(key, () if key == CLIENT_STATE else None)
+        )
+
+    try:
+        return Manifest(
+            task=str(body["task"]),
+            algorithm=str(body["algorithm"]),
+            state=leaves("state"),
+            memory=leaves("memory"),
+            model=tuple(int(i) for i in body["model"]),
+            data=leaves("data"),
+            clip=float(body["clip"]),
+            clients_max=int(body["clients_max"]),
+            weight_max=float(body["weight_max"]),
+            # Absent in bundles of before there was noise.
+            noise=float(body.get("noise", 0.0)),
+            central=bool(body.get("central", False)),
+            rotated=bool(body.get("rotated", False)),
+            # Absent in bundles of before rings could be narrower.
+            bits=int(body.get("bits", BITS)),
+            client_state=leaves(CLIENT_STATE),
+            metrics=tuple(str(name) for name in body.get("metrics", ())),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as e:
+        raise DelianError(f"{where}: the manifest is incomplete: {e}") from e

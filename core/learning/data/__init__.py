@@ -1,0 +1,60 @@
+"""Data sets as federations: what each device holds, how it came to hold it, and a card that says
+so.
+
+A name is loaded when it is first used: a device's training process reads its own data, and has no
+memory to spare for all of them. So no module here has the name of something that is public.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...common.lazy_exports import lazily
+
+if TYPE_CHECKING:
+    from .federated_data import DataCard, DeviceData, EpisodeData, FederatedData
+    from .labelled_arrays import Labelled, Partition, digits, federate, npz
+    from .leaf_femnist import femnist
+    from .logistic_rows import logistic
+    from .omniglot_drawings import Dealt, omniglot
+    from .published import cifar10, har, idx
+    from .shakespeare_plays import shakespeare
+    from .sinusoid import sinusoids
+    from .synthetic_rows import synthetic
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "federated_data": "DataCard DeviceData EpisodeData FederatedData",
+        "labelled_arrays": "Labelled Partition digits federate npz",
+        "leaf_femnist": "femnist",
+        "logistic_rows": "logistic",
+        "omniglot_drawings": "Dealt omniglot",
+        "published": "cifar10 har idx",
+        "shakespeare_plays": "shakespeare",
+        "sinusoid": "sinusoids",
+        "synthetic_rows": "synthetic",
+    },
+)
+
+__all__ = [
+    "DataCard",
+    "Dealt",
+    "DeviceData",
+    "EpisodeData",
+    "FederatedData",
+    "Labelled",
+    "Partition",
+    "cifar10",
+    "digits",
+    "federate",
+    "femnist",
+    "har",
+    "idx",
+    "logistic",
+    "npz",
+    "omniglot",
+    "shakespeare",
+    "sinusoids",
+    "synthetic",
+]

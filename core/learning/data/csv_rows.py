@@ -1,0 +1,143 @@
+"""Rows of a CSV file: numeric columns, and one of labels."""
+
+from __future__ import annotations
+
+import csv
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from ...common.errors import DelianError
+from .rows import (
+    DataSettings,
+    NoDataError,
+    Rows,
+    RowType,
+    check_size,
+    class_number,
+    file_version,
+    require,
+)
+
+#: Characters in one field of a CSV file, and columns in a row.
+FIELD_CHARS_MAX = 4096
+COLUMNS_MAX = 1 << 16
+
+
+class CsvSource:
+    """A CSV file (RFC 4180, UTF-8), with or without a line of names: one example a line."""
+
+    def __init__(self, path: Path, settings: DataSettings) -> None:
+        self.path, self.settings = path, settings
+
+    def version(self) -> int | None:
+        return file_version(self.path)
+
+    def read(self, row: RowType) -> Rows:
+        require(self.path)
+        check_size(str(self.path), self.path.stat().st_size, self.settings.bytes_max)
+        csv.field_size_limit(FIELD_CHARS_MAX)
+        try:
+            with self.path.open(encoding="utf-8", newline="") as stream:
+                return self._rows(stream, row.numbers)
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise DelianError(f"{self.path} cannot be read: {error}", "write it anew") from None
+
+    def _rows(self, stream: TextIO, numbers: bool) -> Rows:
+        lines = _numbered(csv.reader(stream))
+        first = next(lines, None)
+        if first is None:
+            raise NoDataError(f"{self.path} is empty", "it needs a line for each example")
+        number, fields = first
+        if len(fields) > COLUMNS_MAX:
+            raise DelianError(f"{self.path} has {len(fields)} columns; at most {COLUMNS_MAX}")
+        named = not all(_is_number(f) for f in fields) and any(not _is_number(f) for f in fields)
+        # A line of text labels alone does not make the first line a line of names.
+        named = named and not self._reads_as_data(fields)
+        names = [f.strip() for f in fields] if named else [str(i) for i in range(len(fields))]
+        label, columns = self._columns(names)
+        x, y = array("f"), array("f" if numbers else "q")
+        if not named:
+            self._add(x, y, number, fields, label, columns)
+        for number, fields in lines:
+            if len(fields) != len(names):
+                raise DelianError(
+                    f"{self.path}, line {number}: {len(fields)} fields, and the first line has "
+                    f"{len(names)}",
+                    "every line needs a field for each column",
+                )
+            self._add(x, y, number, fields, label, columns)
+        if not y:
+            raise NoDataError(f"{self.path} holds names and no examples", "append examples")
+        table = np.frombuffer(x, np.float32).reshape(len(y), len(columns))
+        if numbers:
+            return Rows(table, np.frombuffer(y, np.float32))
+        return Rows(table, np.frombuffer(y, np.int64).astype(np.int32))
+
+    def _reads_as_data(self, fields: list[str]) -> bool:
+        """Whether only the label is text, and is one of the classes."""
+        label, _ = self._columns([str(i) for i in range(len(fields))], lenient=True)
+        others = [f for i, f in enumerate(fields) if i != label]
+        return all(map(_is_number, others)) and fields[label].strip() in self.settings.classes
+
+    def _columns(self, names: list[str], *, lenient: bool = False) -> tuple[int, list[int]]:
+        wanted = self.settings
+
+        def place(name: str) -> int:
+            if name in names:
+                return names.index(name)
+            if name.isdigit() and int(name) < len(names):
+                return int(name)
+            if lenient:
+                return len(names) - 1
+            raise DelianError(
+                f"{self.path} has no column `{name}`; it has {', '.join(names[:20])}",
+                "name columns as its first line does, or by number from 0",
+            )
+
+        label = place(wanted.label) if wanted.label else len(names) - 1
+        columns = [place(c) for c in wanted.columns] or [i for i in range(len(names)) if i != label]
+        if not columns:
+            raise DelianError(f"{self.path} has one column", "it needs features and a label")
+        return label, columns
+
+    def _add(
+        self,
+        x: array[float],
+        y: array[Any],
+        number: int,
+        fields: list[str],
+        label: int,
+        columns: list[int],
+    ) -> None:
+        where = f"{self.path}, line {number}"
+        try:
+            x.extend(float(fields[i]) for i in columns)
+            if y.typecode == "f":
+                y.append(float(fields[label]))
+        except ValueError as error:
+            raise DelianError(
+                f"{where}: {error}",
+                "features are numbers, and so is what is learnt of them, where the run learns"
+                " numbers; choose columns with data.columns and data.label",
+            ) from None
+        if y.typecode == "q":
+            y.append(class_number(fields[label], self.settings.classes, where))
+        if x.itemsize * len(x) > self.settings.bytes_max:
+            check_size(str(self.path), x.itemsize * len(x), self.settings.bytes_max)
+
+
+def _numbered(lines: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
+    """Lines that are not empty, with their numbers from 1."""
+    return ((i, line) for i, line in enumerate(lines, 1) if line)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

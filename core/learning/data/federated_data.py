@@ -1,0 +1,249 @@
+"""What a federation's data looks like in memory: one padded table a device, and a card that
+describes them all.
+
+Compiled programs have fixed shapes, so every device's examples sit in an array of the common
+capacity; the counts beside it say how many rows are real. The first `support` rows are what the
+device may learn from, the `query` rows after them are what it is judged by, the rest is zeros that
+no program may read as data.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...common.errors import DelianError
+
+FEDERATION_BYTES_MAX = 4 << 30
+"""The most memory that a federation's tables may take, checked before anything is allocated."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceData:
+    """One device's examples. `x`: u8, i32 or f32 [capacity, ...]; `y`: i32 [capacity, ...], or f32
+    where numbers are learnt and not labels.
+    """
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    support: int
+    query: int
+
+    @property
+    def examples(self) -> int:
+        return self.support + self.query
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeData:
+    """One device's characters, to draw few-shot episodes from. `x`: u8 [characters, drawers, 28,
+    28].
+
+    `chars` characters and `drawers` drawings of each are real. A program samples N characters and
+    splits their drawings into K shots and queries, so support and query sets are made afresh for
+    each episode.
+    """
+
+    x: NDArray[np.uint8]
+    chars: int
+    drawers: int
+
+    @property
+    def examples(self) -> int:
+        return self.chars * self.drawers
+
+
+@dataclass(frozen=True, slots=True)
+class DataCard:
+    """What a reader of a report must know about the data: where it is from and how it lies on the
+    devices.
+
+    `label_counts[d][l]` counts device d's examples of label l (its support and query sets
+    together); where `numbers` are learnt, l is a range of values. `left_out` counts the devices of
+    the data that have too little, which is less than `least` in words: "4 examples".
+    """
+
+    source: str
+    partition: str
+    unit: str
+    examples: tuple[int, ...]
+    label_names: tuple[str, ...]
+    label_counts: tuple[tuple[int, ...], ...]
+    numbers: bool = False
+    left_out: int = 0
+    least: str = ""
+
+    @property
+    def missing(self) -> str:
+        """What was left out, in words; empty where nothing was."""
+        if not self.left_out:
+            return ""
+        one = self.left_out == 1
+        devices, verb = ("device has", "was") if one else ("devices have", "were")
+        return f"{self.left_out} {devices} fewer than {self.least} and {verb} left out"
+
+    def to_json(self) -> dict[str, Any]:
+        """The card as plain data, for report.json."""
+        return {
+            "source": self.source,
+            "partition": self.partition,
+            "unit": self.unit,
+            "examples_total": sum(self.examples),
+            "examples": list(self.examples),
+            "label_names": list(self.label_names),
+            "label_counts": [list(row) for row in self.label_counts],
+            "numbers": self.numbers,
+            "left_out": self.left_out,
+            "left_out_text": self.missing,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FederatedData:
+    """Every device's data. All devices share one capacity, one dtype and one example shape.
+
+    `held_out` devices never train: they say how well the model serves devices that it has not met.
+    `classes` is the number of labels a model must tell apart, or of numbers that it gives a row;
+    `names` the devices' names for people.
+    """
+
+    devices: tuple[DeviceData, ...] | tuple[EpisodeData, ...]
+    held_out: frozenset[int]
+    example_shape: tuple[int, ...]
+    classes: int
+    names: tuple[str, ...]
+    card: DataCard
+
+    def __post_init__(self) -> None:
+        assert self.devices, "a federation without devices"
+        assert len(self.names) == len(self.devices) == len(self.card.examples)
+        assert self.held_out <= set(range(len(self.devices)))
+        assert len({d.x.shape for d in self.devices}) == 1, "devices differ in capacity"
+        assert len({d.x.dtype for d in self.devices}) == 1, "devices differ in dtype"
+
+    @property
+    def capacity(self) -> int:
+        """Rows in each device's table (characters in an episode table)."""
+        return int(self.devices[0].x.shape[0])
+
+    @property
+    def training(self) -> tuple[int, ...]:
+        """The devices that may train, in order."""
+        return tuple(i for i in range(len(self.devices)) if i not in self.held_out)
+
+
+def hold_out(devices: int, held_out: int, seed: int) -> frozenset[int]:
+    """Which devices never train: `held_out` of `devices`, drawn by the seed. At least one device
+    must train.
+    """
+    if not 0 <= held_out < devices:
+        raise DelianError(
+            f"cannot hold out {held_out} of {devices} devices: at least one must train",
+            f"choose data.held_out_devices between 0 and {devices - 1}",
+        )
+    rng = np.random.default_rng([seed, HOLD_OUT_STREAM])
+    return frozenset(int(i) for i in rng.choice(devices, held_out, replace=False))
+
+
+# Each use of the scenario's seed draws from a stream of its own, so that changing one choice leaves
+# the others.
+HOLD_OUT_STREAM = 1
+SPLIT_STREAM = 2
+PARTITION_STREAM = 3
+
+
+def label_table(labels: Sequence[NDArray[Any]], classes: int) -> tuple[tuple[int, ...], ...]:
+    """How many examples of each label each device has."""
+    counts = (np.bincount(y.ravel(), minlength=classes) for y in labels)
+    return tuple(tuple(int(n) for n in row) for row in counts)
+
+
+#: Ranges that a card cuts numbers into.
+VALUE_BINS = 10
+
+
+def value_table(
+    values: Sequence[NDArray[Any]],
+) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
+    """The names of `VALUE_BINS` equal ranges over all devices' numbers, and how many of each device
+    lie in each.
+    """
+    low = min(float(v.min()) for v in values)
+    high = max(float(v.max()) for v in values)
+    edges = np.linspace(low, high if high > low else low + 1.0, VALUE_BINS + 1)
+    names = tuple(f"{a:.3g} to {b:.3g}" for a, b in itertools.pairwise(edges))
+    counts = (np.histogram(v, edges)[0] for v in values)
+    return names, tuple(tuple(int(n) for n in row) for row in counts)
+
+
+def check_memory(devices: int, capacity: int, row_bytes: int) -> None:
+    """Refuse tables that would not fit the limit, before they are allocated."""
+    total = devices * capacity * row_bytes
+    if total > FEDERATION_BYTES_MAX:
+        raise DelianError(
+            f"{devices} devices of {capacity} examples at {row_bytes} bytes each would take "
+            f"{total / 2**30:.1f} GiB; the limit is {FEDERATION_BYTES_MAX / 2**30:.0f} GiB",
+            "every device gets room for the largest: use fewer devices, less skew or u8 examples",
+        )
+
+
+def make_tables(
+    x: NDArray[Any],
+    y: NDArray[Any],
+    parts: Sequence[NDArray[np.int64]],
+    names: Sequence[str],
+    query_fraction: float | Sequence[float],
+    seed: int,
+    *,
+    shuffle: bool = True,
+    judges: NDArray[np.bool_] | None = None,
+) -> tuple[DeviceData, ...]:
+    """Cut each device's rows (`parts`, indices into `x` and `y`) into a support and a query set and
+    pad them.
+
+    Each set gets at least one example; `query_fraction` is one for all devices or one for each.
+    With `shuffle` the rows are drawn at random; without, the query set is the end of the device's
+    rows (for text, where neighbours in time must not fall on both sides). judges: the
+    data's own split, [n], in place of all that. Raises DelianError naming the device that has too
+    few examples.
+    """
+    for name, rows in zip(names, parts, strict=True):
+        if len(rows) == 0:
+            raise DelianError(
+                f"device `{name}` has no samples",
+                "leave it out, or use fewer devices",
+            )
+        if len(rows) == 1:
+            raise DelianError(
+                f"device `{name}` has one sample; one must be learnt from and one judged by",
+                "raise data.min_examples to 2 or more, or leave the device out",
+            )
+    capacity = max(len(rows) for rows in parts)
+    row_bytes = sum(int(np.prod(a.shape[1:], dtype=np.int64)) * a.itemsize for a in (x, y))
+    check_memory(len(parts), capacity, row_bytes)
+    rng = np.random.default_rng([seed, SPLIT_STREAM])
+    devices = []
+    each = [query_fraction] * len(parts) if isinstance(query_fraction, float) else query_fraction
+    for name, part, fraction in zip(names, parts, each, strict=True):
+        rows = rng.permutation(part) if shuffle else part
+        count = len(rows)
+        query = min(count - 1, max(1, round(count * fraction)))
+        if judges is not None:
+            rows = rows[np.argsort(judges[rows], kind="stable")]
+            query = int(judges[rows].sum())
+            if not 0 < query < count:
+                raise DelianError(
+                    f"device `{name}` has {query} of {count} rows that only judge",
+                    "the data's `query` leaves each device some to learn from and some to judge by",
+                )
+        device_x = np.zeros((capacity, *x.shape[1:]), x.dtype)
+        device_y = np.zeros((capacity, *y.shape[1:]), y.dtype)
+        device_x[:count] = x[rows]
+        device_y[:count] = y[rows]
+        devices.append(DeviceData(device_x, device_y, count - query, query))
+    return tuple(devices)

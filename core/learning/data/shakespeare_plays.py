@@ -1,0 +1,117 @@
+"""A play as a federation: a speaking role is a device, the task is the next character.
+
+The text is blocks separated by a blank line, each starting with `Role:`. A role's lines are joined
+and cut into windows of `steps` characters that do not overlap; x is a window, y the same window one
+character on. The query set is the end of the role's part, so that no neighbouring line lies in both
+sets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from ...common.errors import DelianError
+from .data_files import read_text
+from .federated_data import (
+    PARTITION_STREAM,
+    DataCard,
+    FederatedData,
+    hold_out,
+    label_table,
+    make_tables,
+)
+
+TEXT_BYTES_MAX = 256 << 20
+VOCABULARY_MAX = 256  # so that a character fits u8
+ROLE_CHARACTERS_MAX = 60
+
+
+def shakespeare(
+    path: Path,
+    *,
+    steps: int = 80,
+    min_characters: int = 1000,
+    max_windows: int = 200,
+    devices: int | None = None,
+    query_fraction: float = 0.2,
+    held_out_devices: int = 0,
+    held_out_query_fraction: float | None = None,
+    seed: int = 0,
+) -> FederatedData:
+    """The roles with at least `min_characters`. x: u8 [capacity, steps]; y: i32 [capacity, steps].
+
+    `held_out_query_fraction` is the share of its windows that a role judges by which never trains,
+    where that is another: it adapts to the rest alone.
+
+    `devices` draws that many of the roles by the seed. A role's windows beyond `max_windows` are
+    left out, since every device gets room for the largest. Raises DelianError for a file that is no
+    play or too short.
+    """
+    parts = speeches(read_text(path, TEXT_BYTES_MAX))
+    least = max(min_characters, 2 * steps + 1)
+    roles = sorted(role for role, words in parts.items() if len(words) >= least)
+    wanted = len(roles) if devices is None else devices
+    if not roles or wanted > len(roles):
+        raise DelianError(
+            f"{path} has {len(roles)} roles of at least {least} characters; "
+            f"{wanted or 1} are asked for",
+            "lower fleet.devices or data.min_characters; blocks start with `Role:` and end with "
+            "a blank line",
+        )
+    rng = np.random.default_rng([seed, PARTITION_STREAM])
+    names = tuple(roles[i] for i in sorted(rng.choice(len(roles), wanted, replace=False)))
+
+    vocabulary = vocabulary_of(parts)
+    code = {character: i for i, character in enumerate(vocabulary)}
+    windows, targets, rows = [], [], []
+    start = 0
+    for role in names:
+        codes = np.array([code.get(c, 0) for c in parts[role]], dtype=np.uint8)
+        count = min(max_windows, (len(codes) - 1) // steps)
+        windows.append(codes[: count * steps].reshape(count, steps))
+        targets.append(codes[1 : count * steps + 1].reshape(count, steps))
+        rows.append(np.arange(start, start + count))
+        start += count
+    x = np.concatenate(windows)
+    y = np.concatenate(targets).astype(np.int32)
+    held_out = hold_out(len(names), held_out_devices, seed)
+    newcomers = query_fraction if held_out_query_fraction is None else held_out_query_fraction
+    fractions = [newcomers if i in held_out else query_fraction for i in range(len(names))]
+    tables = make_tables(x, y, rows, names, fractions, seed, shuffle=False)
+    card = DataCard(
+        path.name,
+        f"a role a device, windows of {steps} characters",
+        "windows",
+        tuple(len(r) for r in rows),
+        tuple(vocabulary),
+        label_table([y[r] for r in rows], len(vocabulary)),
+        left_out=len(parts) - len(roles),
+        least=f"{least:,} characters",
+    )
+    return FederatedData(tables, held_out, (steps,), len(vocabulary), names, card)
+
+
+def speeches(text: str) -> dict[str, str]:
+    """Each role's lines, joined, in the order of the play."""
+    said: dict[str, list[str]] = {}
+    for block in text.replace("\r\n", "\n").split("\n\n"):
+        role, colon, words = block.strip().partition(":\n")
+        if colon and len(role) <= ROLE_CHARACTERS_MAX:
+            said.setdefault(role, []).append(words.strip() + "\n")
+    return {role: "".join(blocks) for role, blocks in said.items()}
+
+
+def vocabulary_of(parts: dict[str, str]) -> list[str]:
+    """The characters in use, in code-point order; past 256, the most frequent, and number 0 stands
+    for the rest.
+    """
+    counts: Counter[str] = Counter()
+    for words in parts.values():
+        counts.update(words)
+    if len(counts) <= VOCABULARY_MAX:
+        return sorted(counts)
+    frequent = sorted(counts, key=lambda c: (-counts[c], c))[: VOCABULARY_MAX - 1]
+    return ["\N{REPLACEMENT CHARACTER}", *sorted(frequent)]

@@ -1,0 +1,224 @@
+"""Where a device's own data comes from: `delian.data`.
+
+A source is anything with `version()` and `read(row)`. It gives rows, `x` [n, ...] and `y` [n], and
+says by a number when they have changed; how rows become the arrays that a bundle's programs take is
+`fit`'s business, not the source's. These are built in, named by one string:
+
+    readings.csv            numeric columns and a label column
+    digits.npz              arrays `x` and `y`, or the very arrays that a bundle takes
+    photos/                 images, a folder for each class (needs the extra `images`)
+    sensor:FOLDER           what a program appends through `SensorBuffer`
+    python:MODULE:FUNCTION  a function of the owner's, called without arguments
+    entry:NAME              the same, as an installed package offers it ("delian.data")
+
+The last two run Python code. They come from the device owner's configuration and from nowhere else:
+no server can name one. Everything here runs in the training process, within its limits.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...common.errors import DelianError
+from .data_files import npz_keys, read_npz
+from .rows import (
+    BYTES_MAX,
+    DataSettings,
+    Leaves,
+    NoDataError,
+    Rows,
+    RowType,
+    Source,
+    check_size,
+    file_version,
+    require,
+)
+from .sensor import SensorBuffer, count_appended, read_segments
+
+__all__ = [
+    "DataSettings",
+    "Leaves",
+    "NoDataError",
+    "RowType",
+    "Rows",
+    "SensorBuffer",
+    "Source",
+    "open_source",
+    "version_of",
+]
+
+ENTRY_POINTS = "delian.data"
+
+
+def open_source(settings: DataSettings) -> Source:
+    """The source that the settings name. Raises DelianError when no kind of source has the name."""
+    name = settings.source
+    if not name:
+        raise NoDataError("this device has no data source", "name one with --data, or data.source")
+    kind, colon, rest = name.partition(":")
+    if colon and kind == "sensor":
+        return SensorSource(Path(rest), settings.bytes_max)
+    if colon and kind == "python":
+        return _from_function(_named(rest), name, settings)
+    if colon and kind == "entry":
+        return _from_function(_installed(rest), name, settings)
+    path = Path(name)
+    if path.suffix == ".csv":
+        from .csv_rows import CsvSource
+
+        return CsvSource(path, settings)
+    if path.suffix == ".npz":
+        return NpzSource(path, settings.bytes_max)
+    if path.is_dir():
+        from .images import ImageFolder
+
+        return ImageFolder(path, settings)
+    raise NoDataError(
+        f"{name} is no data source: no such folder, and neither .npz nor .csv",
+        "give a .npz or .csv file, a folder of images, sensor:FOLDER or python:MODULE:FUNCTION",
+    )
+
+
+def version_of(settings: DataSettings) -> int | None:
+    """The data's version where it can be had without running the owner's code; else None."""
+    name = settings.source
+    if not name or name.startswith(("python:", "entry:")):
+        return None
+    try:
+        return open_source(settings).version()
+    except DelianError:
+        return None
+
+
+class NpzSource:
+    """An .npz file with `x` and `y`, and with `query` where it has a split of its own; or with all
+    the arrays that the bundle takes.
+    """
+
+    def __init__(self, path: Path, bytes_max: int = BYTES_MAX) -> None:
+        self.path, self.bytes_max = path, bytes_max
+
+    def version(self) -> int | None:
+        return file_version(self.path)
+
+    def read(self, row: RowType) -> Rows | Leaves:
+        require(self.path)
+        check_size(str(self.path), self.path.stat().st_size, self.bytes_max)
+        present = npz_keys(self.path)
+        whole = set(row.names) <= set(present)
+        wanted = row.names if whole else ("x", "y", *(["query"] if "query" in present else []))
+        arrays = read_npz(self.path, list(wanted))
+        check_size(str(self.path), sum(a.nbytes for a in arrays.values()), self.bytes_max)
+        return Leaves(arrays) if whole else Rows(**arrays)
+
+
+# ---------------------------------------------------------------- live data, the owner's code
+
+
+class SensorSource:
+    """What programs on this device append through a `SensorBuffer` of the same folder."""
+
+    def __init__(self, folder: Path, bytes_max: int = BYTES_MAX) -> None:
+        self.folder, self.bytes_max = folder, bytes_max
+
+    def version(self) -> int | None:
+        return count_appended(self.folder)
+
+    def read(self, row: RowType) -> Rows:
+        x, y = read_segments(self.folder, self.bytes_max)
+        if len(y) == 0:
+            raise NoDataError(f"nothing has been appended to {self.folder} yet", "start the sensor")
+        return Rows(x, y)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSource:
+    """What a function of the owner's gives: Rows, Leaves, a pair (x, y) or a dict of arrays."""
+
+    name: str
+    function: Callable[[], Any]
+    bytes_max: int
+
+    def version(self) -> int | None:
+        return None
+
+    def read(self, row: RowType) -> Rows | Leaves:
+        given = _call(self.function, self.name)
+        if isinstance(given, tuple) and len(given) == 2:
+            given = Rows(np.asarray(given[0]), np.asarray(given[1]))
+        elif isinstance(given, Mapping):
+            given = Leaves({str(k): np.asarray(v) for k, v in given.items()})
+        if not isinstance(given, Rows | Leaves):
+            raise DelianError(
+                f"{self.name} gave {type(given).__name__}",
+                "it gives (x, y), a dict of arrays, or a source with version() and read(row)",
+            )
+        arrays = given.arrays.values() if isinstance(given, Leaves) else (given.x, given.y)
+        check_size(self.name, sum(a.nbytes for a in arrays), self.bytes_max)
+        return given
+
+
+def _call(function: Callable[[], Any], name: str) -> Any:
+    try:
+        return function()
+    except (DelianError, MemoryError):
+        raise
+    except Exception as error:
+        raise DelianError(
+            f"{name} raised {type(error).__name__}: {error}", "try it with plain Python first"
+        ) from error
+
+
+def _from_function(function: Callable[[], Any], name: str, settings: DataSettings) -> Source:
+    """The function itself as a source, or the source that it makes when it says so by its mark.
+
+    A function with an attribute `source` that is true makes a Source; any other gives data.
+    """
+    if getattr(function, "source", False) or isinstance(function, type):
+        made = _call(function, name)
+        if not (hasattr(made, "version") and hasattr(made, "read")):
+            raise DelianError(f"{name} made {type(made).__name__}", "a source has version and read")
+        return made  # type: ignore[no-any-return]
+    return FunctionSource(name, function, settings.bytes_max)
+
+
+def _named(text: str) -> Callable[[], Any]:
+    module_name, colon, function_name = text.partition(":")
+    if not colon or not module_name or not function_name:
+        raise DelianError(f"python:{text} names no function", "write python:MODULE:FUNCTION")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise DelianError(
+            f"importing {module_name} failed: {type(error).__name__}: {error}",
+            "it is looked for in PYTHONPATH and the installed packages; try it with plain Python",
+        ) from error
+    found = getattr(module, function_name, None)
+    if not callable(found):
+        raise DelianError(f"{module_name} has no function {function_name}")
+    return found  # type: ignore[no-any-return]
+
+
+def _installed(name: str) -> Callable[[], Any]:
+    from importlib import metadata
+
+    offers = metadata.entry_points(group=ENTRY_POINTS)
+    for entry in offers:
+        if entry.name == name:
+            try:
+                return entry.load()  # type: ignore[no-any-return]
+            except Exception as error:
+                raise DelianError(
+                    f"loading the data source {name} failed: {error}", f"it is {entry.value}"
+                ) from error
+    known = ", ".join(sorted(e.name for e in offers)) or "none"
+    raise DelianError(
+        f"no installed package offers the data source {name}; there is {known}",
+        f"a package offers one as an entry point of the group {ENTRY_POINTS!r}",
+    )

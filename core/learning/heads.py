@@ -1,0 +1,36 @@
+"""A model's head and its body.
+
+A model's *head* is its last leaves, in its tree's order: the weight and the bias of the last layer.
+The rest is the body. An upload of the body alone has the model's form, with zeros in the place of
+the head: what a head learns of a device's labels does not leave the device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..compiler import tree
+from ..compiler.ir import Tensor
+
+
+def head_of(model: Any, leaves: int) -> list[Tensor]:
+    """The last `leaves` leaves."""
+    return list(tree.leaves(model)[-leaves:])
+
+
+def with_head(model: Any, head: list[Tensor]) -> Any:
+    """The model with these for its last leaves."""
+    leaves, structure = tree.flatten(model)
+    return tree.unflatten(structure, [*leaves[: -len(head)], *head])
+
+
+def body_only(change: Any, leaves: int) -> Any:
+    """The tree with zeros in the place of the head."""
+    return with_head(change, [np.zeros_like(leaf) for leaf in head_of(change, leaves)])
+
+
+def head_only(change: Any, leaves: int) -> Any:
+    """The tree with zeros in the place of the body."""
+    return with_head(tree.map(np.zeros_like, change), head_of(change, leaves))

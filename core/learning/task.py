@@ -1,0 +1,164 @@
+"""A task: a model, a loss, metrics, and how batches are drawn from a device's data.
+
+Algorithms know a `Task` by this protocol alone. `Classification` and `Regression` implement it, and
+so may any class that defines a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..compiler import ops
+from ..compiler.ir import Tensor
+from .sampling import Batch, Episodes, Samples
+
+
+class Metrics(NamedTuple):
+    """Sums over rows, so that those of several batches or devices add up: each f32[].
+
+    `correct` counts right answers; of a regression it is the sum of absolute errors. more: of a
+    task with metrics of its own the sums that each of them divides, (above, below), by name.
+    """
+
+    loss: Tensor
+    correct: Tensor
+    count: Tensor
+    more: Any = ()
+
+
+class Task(Protocol):
+    """What an algorithm and a bundle's programs need to know of what is learnt.
+
+    `init(key)` makes the model, a tree of f32 arrays that is called as `model(x, weight)`; `source`
+    draws batches.
+
+    It may judge by more than loss and right answers: a class attribute `metric_names`, and a method
+    `more_metrics(model, batch)` that gives a dict of as many pairs of sums, (above, below), each
+    f32[]. The sums of all batches and devices are added up and then divided.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def init(self) -> Callable[[Tensor], Any]: ...
+    @property
+    def source(self) -> Samples | Episodes: ...
+    def loss(self, model: Any, batch: Batch) -> Tensor:
+        """What training lowers: the mean over the rows that count, f32[]."""
+
+    def metrics(self, model: Any, batch: Batch) -> Metrics:
+        """What a batch is judged by."""
+
+    def infer(self, model: Any, x: Tensor) -> Tensor:
+        """What the model says of inputs already scaled."""
+
+
+@dataclass(frozen=True)
+class Classification:
+    """Labels from inputs, by softmax cross-entropy.
+
+    A row has one label, or a sequence has one a position. The model gives logits [B, ..., C].
+    """
+
+    name: str
+    init: Callable[[Tensor], Any]
+    source: Samples | Episodes
+
+    def loss(self, model: Any, batch: Batch) -> Tensor:
+        """The mean over the rows that count (and over a sequence's positions), f32[]."""
+        losses = ops.cross_entropy(model(batch.x, batch.weight), batch.y)
+        return mean_row(per_row(losses), batch)
+
+    def metrics(self, model: Any, batch: Batch) -> Metrics:
+        """Loss, right answers and rows of a batch.
+
+        A sequence counts as one row, with its share of right positions.
+        """
+        logits = model(batch.x, batch.weight)
+        losses = ops.cross_entropy(logits, batch.y)
+        correct = (np.argmax(logits, axis=-1) == batch.y).astype(np.float32)
+        return Metrics(
+            np.sum(per_row(losses) * batch.weight),
+            np.sum(per_row(correct) * batch.weight),
+            np.sum(batch.weight),
+        )
+
+    def infer(self, model: Any, x: Tensor) -> Tensor:
+        """Logits of inputs already scaled: [B, ...] -> f32[B, ..., C]."""
+        return model(x, np.ones(x.shape[0], np.float32))
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Numbers from inputs, by the mean squared error.
+
+    y is f32[B], one number a row, or f32[B, ...]; the model gives as many numbers a row.
+    """
+
+    name: str
+    init: Callable[[Tensor], Any]
+    source: Samples | Episodes
+
+    def loss(self, model: Any, batch: Batch) -> Tensor:
+        """The mean squared error of the rows that count, f32[]."""
+        errors = self.errors(model, batch)
+        return mean_row(per_row(errors * errors), batch)
+
+    def metrics(self, model: Any, batch: Batch) -> Metrics:
+        """Squared errors, absolute errors and rows of a batch.
+
+        A row of several numbers counts as one, by their mean.
+        """
+        errors = self.errors(model, batch)
+        return Metrics(
+            np.sum(per_row(errors * errors) * batch.weight),
+            np.sum(per_row(np.abs(errors)) * batch.weight),
+            np.sum(batch.weight),
+        )
+
+    def errors(self, model: Any, batch: Batch) -> Tensor:
+        """What the model gives less what is right: f32, of the targets' shape."""
+        return model(batch.x, batch.weight).reshape(batch.y.shape) - batch.y
+
+    def infer(self, model: Any, x: Tensor) -> Tensor:
+        """Numbers for inputs already scaled: [B, ...] -> f32[B, ...]."""
+        return model(x, np.ones(x.shape[0], np.float32))
+
+
+def own_sums(task: Any, names: tuple[str, ...], model: Any, batch: Batch) -> dict[str, Any]:
+    """The sums of a task's own metrics, whose names are these, over a batch. It is compiled.
+
+    Raises:
+        ValueError: the task gives something else than two sums a name.
+    """
+    name, found = type(task).__name__, task.more_metrics(model, batch)
+    if not isinstance(found, dict) or sorted(found) != list(names):
+        raise ValueError(
+            f"{name}.more_metrics gives no dict with the keys of metric_names: {', '.join(names)}"
+        )
+    for each in names:
+        if not isinstance(found[each], (tuple, list)) or len(found[each]) != 2:
+            raise ValueError(f"{name}.more_metrics: {each} is no pair of sums, (above, below)")
+        for part in found[each]:
+            if part is None or np.ndim(part) != 0:
+                is_now = "None" if part is None else f"{np.shape(part)}"
+                raise ValueError(
+                    f"{name}.more_metrics: a sum of {each} is {is_now}, and not one number"
+                )
+    return {each: tuple(np.float32(part) for part in found[each]) for each in names}
+
+
+def mean_row(values: Tensor, batch: Batch) -> Tensor:
+    """[B] -> f32[], the mean over the rows that count; zero where none does."""
+    return np.sum(values * batch.weight) / np.maximum(np.sum(batch.weight), 1.0)
+
+
+def per_row(values: Tensor) -> Tensor:
+    """[B, ...] -> [B], the mean over what follows the first axis."""
+    if values.ndim == 1:
+        return values
+    return np.mean(values.reshape(values.shape[0], -1), axis=1)

@@ -1,0 +1,238 @@
+"""Who calls, and whether the call is answered: the door of every gRPC service of this process.
+
+With TLS the caller is whom its certificate names. Without, which is for one machine alone, it is
+who it says it is, in the metadata `delian-node` ("device-7"). The policy (`identity.roles.Guard`)
+is asked at each call; what it does not allow ends before the service sees it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+import grpc
+
+from ....protocol.ports import Node
+from ...identity.pki.certificates import (
+    NUMBER_MAX,
+    IdentityError,
+    PeerIdentity,
+    Role,
+    TlsMaterial,
+    check_tls,
+    identity_of,
+)
+from ..message_limits import Faults
+
+#: Metadata that names the caller where there are no certificates.
+CLAIM = "delian-node"
+_CLAIM = re.compile(r"(device|edge|cloud|operator|viewer|runner|admin)-(0|[1-9][0-9]{0,18})")
+_NEVER = 2**62
+#: Of a call's name, which its caller writes, in the log.
+_CALL_CHARS_MAX = 100
+#: Connections of which it is remembered that they have made a call.
+_CONNECTIONS_MAX = 20_000
+
+#: Takes a servicer's handlers: `lambda server: add_OperatorServicer_to_server(operator, server)`.
+Servicer = Callable[[Any], None]
+
+
+class Policy(Protocol):
+    """What may be called: `identity.roles.Guard`."""
+
+    def refusal(self, peer: PeerIdentity | None, call: str) -> str | None:
+        """Why the peer (None: it showed no certificate) may not make the call; None: it may."""
+
+
+def claim(who: Node | str) -> tuple[tuple[str, str], ...]:
+    """Metadata by which a caller without a certificate says who it is; an operator has no node:
+    "operator-0".
+    """
+    name = who if isinstance(who, str) else f"{who.tier.value}-{who.number}"
+    return ((CLAIM, name),)
+
+
+def claimed(name: str, federation: str) -> PeerIdentity:
+    """Who that is. Raises IdentityError."""
+    parts = _CLAIM.fullmatch(name)
+    if parts is None or int(parts[2]) > NUMBER_MAX:
+        raise IdentityError(f"{name[:40]!r} names nobody")
+    return PeerIdentity(federation, Role(parts[1]), int(parts[2]), 0, _NEVER, name)
+
+
+# Reading a certificate costs as much as a small upload; a peer shows the same one at every call.
+_identity_of = lru_cache(1024)(identity_of)
+
+
+class Door:
+    """Reads callers' identities and asks the policy.
+
+    federation: of callers that only claim who they are. Without TLS alone; None: with TLS.
+    """
+
+    def __init__(self, policy: Policy, faults: Faults, federation: str | None) -> None:
+        self._policy = policy
+        self._faults = faults
+        self._federation = federation
+        self.connections: Connections | None = None
+
+    @property
+    def secure(self) -> bool:
+        return self._federation is None
+
+    def identify(self, context: grpc.aio.ServicerContext) -> PeerIdentity | None:
+        """Who calls; None: it does not say. Raises IdentityError."""
+        if self._federation is None:
+            shown: Mapping[str, Sequence[bytes]] = context.auth_context()
+            pem = next(iter(shown.get("x509_pem_cert", ())), None)
+            check_tls(shown)
+            return None if pem is None else _identity_of(pem)
+        for key, value in context.invocation_metadata() or ():
+            if key == CLAIM:
+                return claimed(str(value), self._federation)
+        return None
+
+    def claimed(self, node: Node) -> PeerIdentity:
+        """A node that says who it is in its first message, where that is enough."""
+        assert self._federation is not None
+        return claimed(f"{node.tier.value}-{node.number}", self._federation)
+
+    def refusal(self, peer: PeerIdentity | None, call: str) -> str | None:
+        return self._policy.refusal(peer, call)
+
+    async def admit(self, context: grpc.aio.ServicerContext, call: str) -> PeerIdentity | None:
+        """Who calls, when it may; otherwise the call ends here, counted."""
+        if self.connections is not None:
+            self.connections.called(context.peer())
+        try:
+            peer = self.identify(context)
+        except IdentityError as error:
+            self._faults.count("no identity", context.peer(), why=error.message)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+        reason = self._policy.refusal(peer, call)
+        if reason is not None:
+            self._faults.count(reason, name_of(peer), call=call)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
+        return peer
+
+    def guarded(self, call: str, handler: grpc.RpcMethodHandler) -> Any:
+        """The handler, behind this door."""
+        if handler.request_streaming and handler.response_streaming:
+            make, behaviour = grpc.stream_stream_rpc_method_handler, handler.stream_stream
+        elif handler.request_streaming:
+            make, behaviour = grpc.stream_unary_rpc_method_handler, handler.stream_unary
+        elif handler.response_streaming:
+            make, behaviour = grpc.unary_stream_rpc_method_handler, handler.unary_stream
+        else:
+            make, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
+
+        async def once(request: Any, context: grpc.aio.ServicerContext) -> Any:
+            await self.admit(context, call)
+            return await behaviour(request, context)
+
+        async def many(request: Any, context: grpc.aio.ServicerContext) -> Any:
+            await self.admit(context, call)
+            answers = behaviour(request, context)
+            if hasattr(answers, "__aiter__"):
+                async for answer in answers:
+                    yield answer
+            else:  # it writes by itself
+                await answers
+
+        wrapped = many if handler.response_streaming else once
+        return make(wrapped, handler.request_deserializer, handler.response_serializer)
+
+
+class Connections:
+    """The connections of a server with TLS, and which of them ever made a call.
+
+    gRPC refuses a handshake by itself (another CA, an expired certificate, no TLS at all) and tells
+    nobody; all that it does is ask for the server's certificate at each connection. So those that
+    never call are counted, whatever the reason, and gRPC's own log has it. Called by gRPC's threads
+    for the certificate, else on the loop's.
+    """
+
+    def __init__(self, material: Callable[[], TlsMaterial]) -> None:
+        self._material = material
+        self._numbers = itertools.count(1)  # counts in one step, from any thread
+        self._begun = self._begun_before = self._called = 0
+        self._open: OrderedDict[str, None] = OrderedDict()
+        self.silent = 0
+
+    def __call__(self) -> TlsMaterial:
+        self._begun = max(self._begun, next(self._numbers))
+        return self._material()
+
+    def called(self, address: str) -> None:
+        """A call has come from there (`context.peer()`)."""
+        if address not in self._open:
+            self._called += 1
+            self._open[address] = None
+            if len(self._open) > _CONNECTIONS_MAX:
+                self._open.popitem(last=False)
+
+    def left(self, address: str) -> None:
+        """The node there is gone; the address may be somebody else's next time."""
+        self._open.pop(address, None)
+
+    def review(self) -> int:
+        """How many more ended, or wait, without a call. One may take until the next review to make
+        its first. The settings themselves ask once.
+        """
+        silent = max(self.silent, self._begun_before - 1 - self._called)
+        more, self.silent = silent - self.silent, silent
+        self._begun_before = self._begun
+        return more
+
+
+class UnknownCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Counts calls that no service of this server has, by who makes them: an operator's at an edge,
+    a later version's. gRPC answers the same by itself, and tells nobody.
+    """
+
+    def __init__(self, door: Door, faults: Faults) -> None:
+        self._door, self._faults = door, faults
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        async def refuse(_: Any, context: grpc.aio.ServicerContext) -> None:
+            try:
+                peer = self._door.identify(context)
+            except IdentityError:
+                peer = None
+            caller = name_of(peer) if peer is not None else context.peer()
+            self._faults.count("unknown call", caller, call=str(details.method)[:_CALL_CHARS_MAX])
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this node has no such call")
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+class Registrar:
+    """Stands in for a server where a servicer adds its handlers, and puts them behind the door."""
+
+    def __init__(self, server: grpc.aio.Server, door: Door) -> None:
+        self._server, self._door = server, door
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        """Does nothing: generated code adds each of its methods by `add_registered_method_handlers`
+        too, and only there are their names known.
+        """
+
+    def add_registered_method_handlers(
+        self, service: str, handlers: Mapping[str, grpc.RpcMethodHandler]
+    ) -> None:
+        guarded = {
+            name: self._door.guarded(f"/{service}/{name}", handler)
+            for name, handler in handlers.items()
+        }
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, guarded),)
+        )
+
+
+def name_of(peer: PeerIdentity | None) -> str:
+    """A peer's name for logs."""
+    return "somebody without a certificate" if peer is None else peer.common_name

@@ -1,0 +1,167 @@
+"""What is to be placed, and what a placement costs: the model that solver, plan and reports share.
+
+Tiers are numbered upwards: 0 is the device, 1 the edge, 2 the cloud. Hop k joins tiers k and k + 1;
+there is no other way between tiers, so what goes from 0 to 2 pays both hops. An item is a piece of
+work that runs on one tier; a tensor is what one item makes and others read.
+
+    t(i)                      the tier of item i;  of a program input: 0
+    up(v, k)                  t(producer) <= k < t(some consumer)
+    down(v, k)                t(producer) > k >= t(some consumer), or v is a result: k < t(producer)
+    wire(v, way)              the one of v's wires with the least cost over all hops that v crosses
+                              that way: it is encoded once, and passed on as it came
+
+    latency    = sum_i seconds(i, t(i)) + sum over crossings (bytes / bandwidth + wire's seconds)
+                 + fixed latencies + start_s if anything runs on the device
+    throughput = the slowest of: a tier's seconds (start_s with the device's), a hop's seconds up,
+                 a hop's seconds down
+    energy     = sum_i joules(i, t(i)) + sum over crossings bytes * joules_per_byte
+    cost       = the objective's weighted sum of the three
+
+Without returns (inference) work only moves up, t(producer) <= t(consumer), and what crosses a hop
+travels in one message: a hop's latency is paid once up if anything runs beyond it, and once down if
+a result comes from beyond it. With returns (training: activations up, gradients down) each crossing
+is its own message and pays its hop's latency.
+
+A throughput counts neither fixed latencies nor waiting, since a stream of inputs is pipelined.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...common.errors import DelianError
+
+
+class PlacementError(DelianError):
+    """A placement problem is not well formed, or nothing satisfies it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A piece of work. `seconds` and `joules` have an entry a tier (joules may be empty: none);
+    math.inf seconds: cannot run there. `memory`: bytes that it holds on its tier. `pin`: the only
+    tier where it may run.
+    """
+
+    seconds: tuple[float, ...]
+    memory: int = 0
+    joules: tuple[float, ...] = ()
+    pin: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """One way to write a tensor on a link: its bytes, and the seconds to encode and decode it."""
+
+    dtype: str
+    nbytes: int
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A value that may cross. `producer`: an item, or None for a program input, which is on the
+    device. `consumers`: items that read it, all after the producer. `wires`: ways to send it; none:
+    it never leaves its tier. `ceiling`: the highest tier that may see it, and so the highest for
+    producer and consumers. `result`: wanted on the device.
+    """
+
+    producer: int | None
+    consumers: tuple[int, ...]
+    wires: tuple[Wire, ...]
+    ceiling: int | None = None
+    result: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A link between neighbouring tiers: bytes per second each way, seconds one way for the first
+    byte, joules that the objective counts for a byte.
+    """
+
+    up: float
+    down: float
+    latency_s: float = 0.0
+    joules_per_byte: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Weights of the sum: of seconds for one input, of seconds between inputs in a stream (the
+    slowest stage), and of joules.
+    """
+
+    latency: float = 1.0
+    throughput: float = 0.0
+    energy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Items in an order in which they could run; `memory`: bytes of each tier, None: no limit, and
+    empty: no limits at all. `ties`: pairs of items that share a tier. `returns`: whether work may
+    come back down. `start_s`: seconds once if anything runs on the device, as to call it; what a
+    tier above takes to be called is in its hop's latency.
+    """
+
+    items: tuple[Item, ...]
+    tensors: tuple[Tensor, ...]
+    hops: tuple[Hop, ...]
+    memory: tuple[int | None, ...] = ()
+    ties: tuple[tuple[int, int], ...] = ()
+    returns: bool = False
+    objective: Objective = Objective()
+    start_s: float = 0.0
+
+    @property
+    def tiers(self) -> int:
+        return len(self.hops) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Tensor `tensor` crosses hop `hop`, up or down, written as its wire number `wire`, which is
+    the same on all hops that it crosses in that direction.
+    """
+
+    tensor: int
+    hop: int
+    up: bool
+    wire: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A placement and what the model says of it.
+
+    labels: an item's tier. crossings: by tensor and hop. cost: the objective's. tier_seconds,
+    memory: an entry a tier. up_seconds, down_seconds: transfers and encoding on each hop, without
+    `fixed_seconds`, each hop's latencies. up_bytes, down_bytes: what each hop carries. bound: no
+    placement costs less; optimal: cost and bound agree to `solve.TOLERANCE`.
+    """
+
+    labels: tuple[int, ...]
+    crossings: tuple[Crossing, ...]
+    cost: float
+    tier_seconds: tuple[float, ...]
+    up_seconds: tuple[float, ...]
+    down_seconds: tuple[float, ...]
+    fixed_seconds: tuple[float, ...]
+    up_bytes: tuple[int, ...]
+    down_bytes: tuple[int, ...]
+    memory: tuple[int, ...]
+    joules: float
+    bound: float = -math.inf
+    optimal: bool = False
+
+    @property
+    def latency(self) -> float:
+        """Seconds for one input."""
+        times = self.tier_seconds + self.up_seconds + self.down_seconds + self.fixed_seconds
+        return math.fsum(times)
+
+    @property
+    def slowest(self) -> float:
+        """Seconds of the slowest stage: between two inputs of a stream."""
+        return max(*self.tier_seconds, *self.up_seconds, *self.down_seconds, 0.0)

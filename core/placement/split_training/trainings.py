@@ -1,0 +1,282 @@
+"""The upper end of split training, without I/O: whose weights stand where, and what a request is
+allowed to do to them.
+
+A *round* begins with weights that its operator gives and ends with weights that it takes. In
+between each lower node has at most one *training*: so many steps, each of as many *turns* as the
+cut has requests, and requests come in that order, one at a time. A turn's number is the request's
+sequence:
+
+    turn of the last answer + 1     it is run
+    turn of the last answer         it is answered as it was, from memory
+    any other                       refused
+
+So whatever a link loses or repeats, a step moves weights once; and weights move when a whole step
+is done, never in the middle of one. A training that nobody goes on with, or that is replaced by the
+same node's next, is over; with copies nothing of it counts, in a chain that is shared its whole
+steps stay (`sides`).
+
+Nothing here gives weights to a lower node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...common.errors import DelianError
+from ...compiler.backends import Backend
+from ...compiler.ir import Array
+from ...compiler.passes.number_profiles import Profile
+from ..cut.cut import EDGE, Cut, CutError
+from ..cut.program_split import Message, Parts
+from ..subgraphs.request_limits import HELD_BYTES_MAX
+from .step_bundle import StepBundle
+from .step_sides import (
+    Programs,
+    Sent,
+    Sharing,
+    Side,
+    SplitError,
+    Tensors,
+    averaged,
+)
+
+#: A training's name, drawn by the lower node.
+RUN_BYTES = 16
+STEPS_MAX = 100_000
+EXAMPLES_MAX = 10_000_000
+#: Lower nodes that train in one round.
+TRAININGS_MAX = 2_048
+#: After so long without a request an unfinished training is over.
+IDLE_S = 120.0
+
+
+class Refused(SplitError):
+    """An opening that is not let in. later: whether it may be asked again. over: whether it is of a
+    training that has ended.
+    """
+
+    def __init__(self, message: str, *, later: bool = False, over: bool = False) -> None:
+        super().__init__(message)
+        self.later, self.over = later, over
+
+
+def turns_of(parts: Parts) -> tuple[tuple[Message, Message], ...]:
+    """A step's requests with their replies. Raises CutError for a cut of other than two tiers."""
+    if parts.top != EDGE:
+        raise CutError(
+            f"a training in {parts.top + 1} tiers", "split training over links is for two of them"
+        )
+    ups, downs = parts.messages[::2], parts.messages[1::2]
+    pairs = tuple(zip(ups, downs, strict=True))
+    if any(not up.up or down.up for up, down in pairs):
+        raise CutError("a cut whose requests are not answered")
+    return pairs
+
+
+@dataclass(eq=False, slots=True)
+class Training:
+    """One node's. weights: what its copy, or the chain that it has, is after its last whole step.
+    turn: the last that was answered, with what (`reply`). running: whether the next one is being
+    run.
+    """
+
+    run: bytes
+    steps: int
+    examples: int
+    weights: dict[int, Array]
+    used: float
+    turn: int = 0
+    reply: Tensors = field(default_factory=dict)
+    running: bool = False
+    over: bool = False
+    side: Side | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a round has come to. weights: of the leaves above, by number; as they were where nobody
+    finished. finished: the nodes that did all their steps; unfinished: those that did not.
+    """
+
+    weights: dict[int, Array]
+    examples: int
+    finished: tuple[str, ...]
+    unfinished: tuple[str, ...]
+
+
+class Trainings:
+    """Rounds of one step, cut in one way.
+
+    sharing: COPIES or SEQUENTIAL. bytes_max: of all copies.
+
+    Raises CutError for a cut that is not for two tiers, or does not fit the step.
+    """
+
+    def __init__(
+        self,
+        bundle: StepBundle,
+        cut: Cut,
+        sharing: Sharing = Sharing.COPIES,
+        backend: Backend = "native",
+        profile: Profile = "fast",
+        *,
+        bytes_max: int = HELD_BYTES_MAX,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        if sharing is Sharing.SYNCHRONOUS:
+            raise DelianError("devices that step together", "over links: copies or sequential")
+        self.bundle, self.cut, self.sharing = bundle, cut, sharing
+        self.parts = bundle.parts(cut)
+        self.turns = turns_of(self.parts)
+        self._programs = Programs(self.parts, backend, profile)
+        self._bytes_max, self._idle_s = bytes_max, idle_s
+        self._first: dict[int, Array] | None = None
+        self._chain: dict[int, Array] = {}
+        self._trainings: dict[str, Training] = {}
+
+    # ------------------------------------------------ rounds: for the operator alone
+
+    def begin(self, leaves: Mapping[int, Array]) -> None:
+        """Begins a round. leaves: what is above, by number. Whatever went on before is over. Raises
+        DelianError for other weights than the part's.
+        """
+        first = self.bundle.started(self.parts, True, leaves)
+        for training in self._trainings.values():
+            training.over = True
+        self._trainings = {}
+        self._first, self._chain = first, dict(first)
+
+    def end(self) -> Ended:
+        """Ends the round: the mean of the copies of all that finished, by examples, or the chain.
+        Raises SplitError where none has begun.
+        """
+        if self._first is None:
+            raise SplitError("no round of training has begun")
+        first, self._first = self._first, None
+        for training in self._trainings.values():
+            training.over = True
+        done = {name: t for name, t in self._trainings.items() if self.finished(t)}
+        left = tuple(name for name in self._trainings if name not in done)
+        self._trainings = {}
+        weights = self._chain
+        if self.sharing is Sharing.COPIES:
+            copies = [t.weights for t in done.values()]
+            weights = averaged(copies, [t.examples for t in done.values()]) if copies else first
+        leaves = {i: weights[i] for i in self.bundle.owned_by(self.parts, above=True)}
+        return Ended(leaves, sum(t.examples for t in done.values()), tuple(done), left)
+
+    def finished(self, training: Training) -> bool:
+        """Whether all its steps are done."""
+        return training.turn == training.steps * len(self.turns)
+
+    # ------------------------------------------------ trainings
+
+    def open(
+        self, node: str, run: bytes, steps: int, examples: int, again: bool, now: float
+    ) -> Training:
+        """A node's training, a new one or the one that it has. Raises Refused."""
+        if (
+            len(run) != RUN_BYTES
+            or not 1 <= steps <= STEPS_MAX
+            or not 1 <= examples <= EXAMPLES_MAX
+        ):
+            raise Refused("an opening that is out of bounds")
+        self.expire(now)
+        known = self._trainings.get(node)
+        if known is not None and known.run == run:
+            if (known.steps, known.examples) != (steps, examples):
+                raise Refused("the training was opened in another way")
+            known.used = now
+            return known
+        if again:
+            raise Refused("this training is not here any more", over=True)
+        if self._first is None:
+            raise Refused("no round of training has begun here", later=True)
+        if known is not None and self.finished(known):
+            raise Refused("this node has trained in this round", later=True)
+        if known is not None:
+            self.drop(node, known)
+        weights = self._room()
+        made = self._trainings[node] = Training(run, steps, examples, weights, now)
+        return made
+
+    def _room(self) -> dict[int, Array]:
+        """What a new training begins with. Weights are replaced, never written to, so a copy is
+        made by its first step; there has to be room for it before that.
+        """
+        assert self._first is not None
+        count = len(self._trainings) + 1
+        if self.sharing is Sharing.SEQUENTIAL:
+            if any(not self.finished(t) for t in self._trainings.values()):
+                raise Refused("another node is at its training", later=True)
+            size = 0
+        else:
+            size = count * sum(a.nbytes for a in self._first.values())
+        if count > TRAININGS_MAX or size > self._bytes_max:
+            raise Refused("no room for another node's training", later=True)
+        return dict(self._chain)
+
+    def drop(self, node: str, training: Training) -> None:
+        """An unfinished training is over; a finished one stays."""
+        if self._trainings.get(node) is training and not self.finished(training):
+            training.over = True
+            del self._trainings[node]
+
+    def expire(self, now: float) -> None:
+        """Drops those that nobody goes on with."""
+        for node, training in list(self._trainings.items()):
+            if now - training.used > self._idle_s and not training.running:
+                self.drop(node, training)
+
+    # ------------------------------------------------ turns
+
+    def ports_of(self, turn: int) -> tuple[Message, Message]:
+        """The request and the reply of a turn, which counts from 1."""
+        return self.turns[(turn - 1) % len(self.turns)]
+
+    def takes(self, training: Training, turn: int) -> bool:
+        """Whether this turn may be asked for now: the next one, or the last one again."""
+        if training.over or turn < 1 or turn > training.steps * len(self.turns):
+            return False
+        return turn in (training.turn, training.turn + 1)
+
+    def run(self, training: Training, tensors: Tensors) -> tuple[Tensors, dict[int, Array] | None]:
+        """Runs the next turn: its reply, and where a step is done by it the new weights. Blocks;
+        it touches nothing but the training's side, so it may be in a thread of its own while
+        `running` is set.
+
+        Raises DelianError for tensors that do not fit, a program that fails, or new weights that
+        are not finite.
+        """
+        request, _ = self.ports_of(training.turn + 1)
+        if training.side is None:
+            training.side = Side(self._programs, EDGE, training.weights)
+        side = training.side
+        sent = side.take(Sent(request, (tensors,)))
+        if sent is None:
+            raise SplitError("a turn without an answer")
+        if not side.done:
+            return sent.tensors[0], None
+        if not all(np.isfinite(a).all() for a in side.moved.values()):
+            raise SplitError("a step to weights that are not finite")
+        return sent.tensors[0], dict(side.moved)
+
+    def ran(
+        self, training: Training, reply: Tensors, moved: Mapping[int, Array] | None, now: float
+    ) -> bool:
+        """The next turn was run; whether it counts, which it does not where the training is over.
+        Here weights move.
+        """
+        if training.over:
+            return False
+        training.turn += 1
+        training.reply, training.used = reply, now
+        if moved is not None:
+            training.weights = {**training.weights, **moved}
+            training.side = None
+            if self.sharing is Sharing.SEQUENTIAL:
+                self._chain = training.weights
+        return True

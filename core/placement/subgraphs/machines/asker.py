@@ -1,0 +1,188 @@
+"""A device's side of partitioned execution: it takes requests, chooses cuts, and answers each
+request once.
+
+Every request is answered, by the tiers together or by the device alone, in the order in which the
+answers are ready, which need not be that of the requests. Several are under way at a time: while
+one is on the link, the device computes the next one's part. So many (`under_way`), and the others
+wait in line; when too many wait, the newest is refused at once. One that waits gets its cut when
+its turn comes, so a switch holds for all that wait, and none that is under way is touched by it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ....protocol.ports import MS, SECOND, Record
+from .cut_choice import ChoiceSettings, Chooser, off_plan, predicted_s
+from .part_ports import (
+    Answer,
+    Course,
+    CutOpened,
+    CutRefused,
+    Effect,
+    Event,
+    Failure,
+    Link,
+    ProbeAnswered,
+    Refuse,
+    ReplyFailed,
+    Requested,
+    UpperBack,
+    UpperGone,
+)
+from .request_table import MARGIN, Local, Request
+from .tier import TierRunner
+from .upstream import Upper
+
+#: What may change which cuts there are to choose from; other events only change what they take.
+CHANGES = (CutOpened, CutRefused, ReplyFailed, UpperBack, UpperGone, ProbeAnswered)
+CHOOSE_NS = 100 * MS
+
+
+@dataclass(frozen=True, slots=True)
+class AskerSettings:
+    """under_way: requests at a time between the first part's start and the answer. waiting: more
+    than so many in line are refused.
+    """
+
+    under_way: int = 4
+    waiting: int = 256
+    choice: ChoiceSettings = field(default_factory=ChoiceSettings)
+
+    def __post_init__(self) -> None:
+        assert self.under_way >= 1 and self.waiting >= 0
+
+
+class Asker:
+    """`handle(event, now) -> effects`.
+
+    courses: the plan's cuts, as this tier sees them. local: what the device runs alone; where none
+    of the courses asks nobody, the whole program is added as one. A device that cannot run it
+    (infinite) keeps requests in line until the tier above is there, or refuses them at their
+    deadline. nominal: the link as the plan
+    takes it; beyond: the links further up.
+    """
+
+    def __init__(
+        self,
+        courses: Sequence[Course],
+        local: Local,
+        nominal: Link,
+        beyond: tuple[Link, ...] = (),
+        settings: AskerSettings | None = None,
+    ) -> None:
+        self._settings = settings or AskerSettings()
+        if all(c.legs for c in courses):
+            courses = (*courses, Course(b"", None, None, (local.whole,), (), 0.0))
+        self.upper = Upper(nominal, beyond)
+        self._tier = TierRunner(self.upper, local, self._done, self._refused, late=True)
+        self._chooser = Chooser(courses, self._settings.choice)
+        self._line: deque[Requested] = deque()
+        self._chosen_at = 0
+        self.now = 0
+
+    @property
+    def current(self) -> Course:
+        """The cut that the next request gets."""
+        return self._chooser.current
+
+    def __len__(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._tier.desk) + len(self._line)
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """What to do about an event at `now` ns."""
+        assert now >= self.now, "time never falls"
+        self.now = now
+        if isinstance(event, Requested):
+            effects = self._take(event)
+        else:
+            effects = self._tier.hear(event, now)
+            if isinstance(event, UpperBack):
+                effects += self.upper.want(self._chooser.cuts(), now)
+        effects += self._tier.desk.look(now)
+        # A choice matters to requests that begin; between them it need not be the newest.
+        changes = isinstance(event, CHANGES) or now - self._chosen_at >= CHOOSE_NS
+        if self._line or changes:
+            effects += self._choose()
+        effects += self._admit()
+        return effects + self._tier.settle(now, self._next_at())
+
+    def _take(self, event: Requested) -> list[Effect]:
+        """Puts a request into the line."""
+        if len(self._line) >= self._settings.waiting:
+            return [Refuse(event.ticket, Failure.BUSY)]
+        self._line.append(event)
+        self.upper.use(self.now)
+        return []
+
+    def _choose(self) -> list[Effect]:
+        """Looks at the cut in use, which may have to change."""
+        now, upper = self.now, self.upper
+        self._chosen_at = now
+        link, bench = upper.link(now), self._tier.bench
+        # Where requests pile up, how many are answered matters more than how soon one is (light and
+        # heavy load of Hu et al., INFOCOM 2019).
+        settings = self._settings.choice
+        throughput = settings.throughput or len(self._line) > self._settings.under_way
+
+        def seconds(course: Course) -> float:
+            here = bench.expected_s(course.seconds[0], now)
+            return predicted_s(course, link, here, upper.above_s(course, now), throughput)
+
+        def cost(course: Course) -> float:
+            return off_plan(course, link) if settings.planned else seconds(course)
+
+        switched = self._chooser.consider(lambda c: upper.usable(c.cut), cost, now)
+        if switched is None:
+            return []
+        before, after = switched
+        fields = {
+            "before": before.cut,
+            "after": after.cut,
+            "up": link.up,
+            "latency_s": link.latency_s,
+            "predicted_s": seconds(after),
+        }
+        return [Record("switched", fields)]
+
+    def _admit(self) -> list[Effect]:
+        """Begins what waits in line, as far as there is room, and what has no time left to wait."""
+        desk = self._tier.desk
+        effects: list[Effect] = []
+        if self._chooser.current.seconds[0] == math.inf:  # nobody to ask, and it cannot be run here
+            while self._line and self._line[0].deadline < self.now:
+                effects.append(Refuse(self._line.popleft().ticket, Failure.LATE))
+            return effects
+        while self._line and (len(desk) < self._settings.under_way or self._urgent(self._line[0])):
+            event = self._line.popleft()
+            course = self._chooser.next()
+            effects += desk.begin(event.ticket, event.deadline, course, self.now)
+        return effects
+
+    def _urgent(self, event: Requested) -> bool:
+        """Whether a request must begin now to be ready in time, and can be."""
+        local = self._tier.desk.local_s(event.deadline, self.now)
+        return self.now + local * SECOND <= event.deadline <= self.now + MARGIN * local * SECOND
+
+    def _next_at(self) -> int | None:
+        """When the first in line has no time left to wait."""
+        if not self._line:
+            return None
+        deadline = self._line[0].deadline
+        local = self._tier.desk.local_s(deadline, self.now)
+        at = deadline + 1 if local == math.inf else deadline - round(MARGIN * local * SECOND)
+        return at if at > self.now else None
+
+    # ------------------------------------------------ what the desk says
+
+    @staticmethod
+    def _done(request: Request) -> Effect:
+        return Answer(request.ticket, request.by, request.fallback)
+
+    @staticmethod
+    def _refused(request: Request, failure: Failure) -> Effect:
+        return Refuse(request.ticket, failure)

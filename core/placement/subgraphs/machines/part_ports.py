@@ -1,0 +1,419 @@
+"""What the machines of partitioned execution are told and what they ask for.
+
+Two machines run a cut model, both `handle(event, now) -> effects` with `now` in ns, without I/O, as
+`core/protocol/ports.py` asks of every machine. An `Asker` is a device towards the tier above it: it
+takes requests, chooses the cut, runs its own part, asks, and answers. A `Server` is an edge or the
+cloud: it takes requests of many askers, runs its part of them in batches, replies, and where a cut
+goes on above it is an asker itself.
+
+Tensors never pass through a machine. A request is a `ticket`, a number that the driver gives and
+never gives twice; the driver keeps the values of each ticket: its inputs at first, what runs leave
+and what replies bring. After `Answer`, `Reply` or `Refuse` the machine names the ticket no more,
+except to cancel what is still under way for it, in the same list of effects.
+
+A cut is named by its digest, 32 bytes. The driver derives its parts
+(`core/placement/cut/program_split.py`) before it tells the machine of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import TypeAlias
+
+from ....protocol.ports import CancelTimer, Record, SetTimer, TimerFired
+
+
+class Failure(IntEnum):
+    """Why a part was not run: the numbers of `SubgraphFailure` on the wire."""
+
+    UNKNOWN = 1  # the bundle, its program, or the cut is not known there
+    MISFIT = 2  # the tensors or the cut do not fit the program
+    BUSY = 3  # too much waits
+    LATE = 4  # it would not be ready in time
+    LOST = 5  # the tier above is not there or does not answer, and this one cannot run its part
+    FAILED = 6  # the run failed
+
+
+class Work(StrEnum):
+    """What is run for a request, on its tickets' values."""
+
+    PART = "part"  # one of this tier's parts of the cut: `Run.part`, an index into Parts.of(tier)
+    # All that follows this tier's first part of the cut, whatever tier it was meant for, from the
+    # values that are here to the results: of this tier's answer when nobody above can be asked.
+    REST = "rest"
+    WHOLE = "whole"  # the program uncut, from the request's inputs
+    SMALLER = "smaller"  # the smaller program that the plan names, from the request's inputs
+
+
+# ---------------------------------------------------------------- what a cut costs
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What a hop gives: bytes a second up and down, and its one-way latency in seconds."""
+
+    up: float
+    down: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """What a request moves over one hop: bytes up, bytes down."""
+
+    up: int
+    down: int
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What one cut means for one tier: what it runs before it asks, what after, and the costs.
+
+    before, after: indices into Parts.of(tier); None where there is nothing to run. after is None
+        unless work comes back down. A cut for which the tier above is asked twice has no course.
+    seconds: predicted time of a request's compute by tier, with encoding and decoding, of this tier
+        first, then of those above that the cut uses.
+    legs: what goes over each hop from this tier upwards, as far as the cut goes; empty: nobody is
+        asked, and `before` (None: Work.WHOLE) gives the results.
+    rest: predicted seconds of Work.REST here; infinite: this tier cannot.
+    pieces: where the plan has this cut: bandwidths of the hop upwards, bytes a second from and to.
+        Only for a choice by the plan (`ChoiceSettings.planned`).
+    """
+
+    cut: bytes
+    before: int | None
+    after: int | None
+    seconds: tuple[float, ...]
+    legs: tuple[Leg, ...]
+    rest: float
+    pieces: tuple[tuple[float, float], ...] = ()
+
+
+# ---------------------------------------------------------------- events of both machines
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """A `Run` has ended: its tickets have what it gave, unless it failed (for all of them)."""
+
+    run: int
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CutOpened:
+    """The tier above is ready for requests of this cut."""
+
+    cut: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CutRefused:
+    """The tier above will not take requests of this cut: for now, or (MISFIT) for good."""
+
+    cut: bytes
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """How far the link upwards is, whenever the tier above acknowledges something: `taken` bytes
+    have arrived there since the link was made (`UpperBack`), at `at` ns of its clock (any origin).
+    waiting: bytes that are still to be acknowledged, sent or queued here, probes among them.
+    """
+
+    taken: int
+    waiting: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyArriving:
+    """Of a reply that is coming: how many of its bytes are here, of how many. Optional."""
+
+    ticket: int
+    done: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyReceived:
+    """The reply is here and decoded. spent: ns at the tier above from the whole request to the
+    first byte of the reply, by its clock; 0: not said. above: its own link upwards as it finds it.
+    """
+
+    ticket: int
+    spent: int = 0
+    above: Link | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFailed:
+    """The tier above has refused the request."""
+
+    ticket: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeAnswered:
+    """The answer to a `Probe` is here. above: as in `ReplyReceived`."""
+
+    probe: int
+    above: Link | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpperGone:
+    """The link to the tier above broke: what it had of this node is lost, its open cuts too."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpperBack:
+    """There is a link to the tier above (again; the first time too)."""
+
+
+# ---------------------------------------------------------------- events of an asker
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """The application wants an answer to the inputs that `ticket` names, by `deadline` (ns)."""
+
+    ticket: int
+    deadline: int
+
+
+# ---------------------------------------------------------------- events of a server
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAsked:
+    """An asker wants to send requests of this cut. peer: the driver's number for the asker."""
+
+    peer: int
+    cut: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CutClosed:
+    """An asker sends no more requests of this cut. What is under way is still answered."""
+
+    peer: int
+    cut: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """`Prepare` is done: the parts are derived, checked and ready to run."""
+
+    course: Course
+
+
+@dataclass(frozen=True, slots=True)
+class Unprepared:
+    """`Prepare` failed."""
+
+    cut: bytes
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived:
+    """A request is here and decoded. sequence: the asker's number for it, by which it is known when
+    it comes twice. deadline: ns of this node's clock: when its first byte came, and the time that
+    the asker gave it.
+    """
+
+    ticket: int
+    peer: int
+    sequence: int
+    cut: bytes
+    deadline: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCancelled:
+    """The asker needs this answer no more."""
+
+    peer: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerGone:
+    """The link to an asker broke: nothing of it is wanted any more, its open cuts are closed."""
+
+    peer: int
+
+
+Event: TypeAlias = (
+    Requested
+    | RunFinished
+    | CutOpened
+    | CutRefused
+    | Taken
+    | ReplyArriving
+    | ReplyReceived
+    | ReplyFailed
+    | ProbeAnswered
+    | UpperGone
+    | UpperBack
+    | OpenAsked
+    | CutClosed
+    | Prepared
+    | Unprepared
+    | RequestReceived
+    | RequestCancelled
+    | PeerGone
+    | TimerFired
+)
+
+
+# ---------------------------------------------------------------- effects of both machines
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run this for these tickets, all at once (a device's are always one), and answer with
+    `RunFinished`. A machine has at most `workers` runs under way, as it was made.
+    """
+
+    run: int
+    cut: bytes
+    work: Work
+    part: int | None
+    tickets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRun:
+    """The run is of no use any more. It still counts as under way until `RunFinished` says that it
+    has ended (at once where it had not begun, or could be stopped).
+    """
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCut:
+    """Ask the tier above to make ready for this cut; answered with CutOpened or CutRefused."""
+
+    cut: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SendRequest:
+    """Send the boundary values of the ticket up, for the cut. time: ns for which the answer is of
+    use.
+    """
+
+    ticket: int
+    cut: bytes
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequest:
+    """The reply is of no use any more: stop sending, tell the tier above."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Send so many bytes of padding up, and have them acknowledged once with an empty message:
+    answered with ProbeAnswered, or never.
+    """
+
+    probe: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The ticket has no answer and gets none."""
+
+    ticket: int
+    failure: Failure
+
+
+# ---------------------------------------------------------------- effects of an asker
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Give the application the results that the ticket's values hold.
+
+    by: PART: as the cut says. The others: what ran instead; WHOLE too where the chosen cut asks
+    nobody, and then `fallback` is false.
+    """
+
+    ticket: int
+    by: Work
+    fallback: bool
+
+
+# ---------------------------------------------------------------- effects of a server
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Derive the parts of this cut, check them, make them ready: Prepared or Unprepared."""
+
+    cut: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Unprepare:
+    """Nobody has the cut open any more: what was prepared may go."""
+
+    cut: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Tell the asker that its cut is open, or (failure) that it is not."""
+
+    peer: int
+    cut: bytes
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Send the results of the ticket down to its asker, with `spent` and `above`."""
+
+    ticket: int
+    spent: int
+    above: Link | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """The request came twice (this is the second ticket), or its asker needs it no more: forget the
+    ticket, send nothing.
+    """
+
+    ticket: int
+
+
+Effect: TypeAlias = (
+    Run
+    | CancelRun
+    | OpenCut
+    | SendRequest
+    | CancelRequest
+    | Probe
+    | Refuse
+    | Answer
+    | Prepare
+    | Unprepare
+    | Opened
+    | Reply
+    | Drop
+    | SetTimer
+    | CancelTimer
+    | Record
+)

@@ -1,0 +1,301 @@
+"""An edge's or the cloud's side of partitioned execution: parts for many askers, in batches.
+
+A cut is opened before it is used. The driver derives its parts and makes them ready (`Prepare`);
+where the cut goes on above, it is opened there too, and the asker is told when both is done, or
+when this node can run the rest itself. What was prepared stays while there is room.
+
+A request is taken or refused at once: `UNKNOWN` where its asker has not opened the cut, `BUSY` when
+too much is under way for it or in all, `LATE` when the answer could not be ready by its deadline.
+One that comes twice is taken once. What is taken is answered once, replied to or refused; what is
+past its deadline is not computed any more. Where the tier above fails, this node runs the rest if
+it can.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+from ....protocol.ports import SECOND
+from .cut_choice import predicted_s
+from .part_ports import (
+    Course,
+    CutClosed,
+    Drop,
+    Effect,
+    Event,
+    Failure,
+    Link,
+    OpenAsked,
+    Opened,
+    PeerGone,
+    Prepare,
+    Prepared,
+    Refuse,
+    Reply,
+    RequestCancelled,
+    RequestReceived,
+    Unprepare,
+    Unprepared,
+)
+from .request_table import Local, Request
+from .run_queue import Bench
+from .tier import TierRunner
+from .upstream import Upper
+
+#: Of each asker, the numbers of so many answered requests are remembered.
+ANSWERED_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """lanes: requests in one run; wait_ns: how long the first of a batch may wait for others.
+    workers: runs at a time. The rest are limits: requests under way in all and for one asker, cuts
+    prepared in all and open for one asker, askers.
+    """
+
+    lanes: int = 16
+    wait_ns: int = 0
+    workers: int = 1
+    requests: int = 1024
+    requests_per_peer: int = 64
+    cuts: int = 256
+    cuts_per_peer: int = 64
+    peers: int = 10_000
+
+    def __post_init__(self) -> None:
+        limits = (self.lanes, self.workers, self.requests, self.requests_per_peer, self.cuts)
+        assert min(*limits, self.cuts_per_peer, self.peers) >= 1 and self.wait_ns >= 0
+
+
+@dataclass(slots=True)
+class _Peer:
+    """An asker. tickets: of its requests under way, by its own numbers for them."""
+
+    cuts: set[bytes] = field(default_factory=set)
+    tickets: dict[int, int] = field(default_factory=dict)
+    answered: deque[int] = field(default_factory=lambda: deque(maxlen=ANSWERED_MAX))
+
+
+@dataclass(slots=True)
+class _Cut:
+    """A cut. course: None until it is prepared; asked: who waits to hear that it is open."""
+
+    course: Course | None = None
+    asked: set[int] = field(default_factory=set)
+    open: set[int] = field(default_factory=set)
+
+
+class Server:
+    """`handle(event, now) -> effects`. upper: how the link to the tier above is assumed to be at
+    first; None for the cloud, which has none.
+    """
+
+    def __init__(self, settings: ServerSettings | None = None, upper: Link | None = None) -> None:
+        self._settings = s = settings or ServerSettings()
+        self.upper = Upper(upper) if upper is not None else None
+        bench = Bench(s.lanes, s.wait_ns, s.workers)
+        self._tier = TierRunner(
+            self.upper, Local(), self._reply, self._refused, late=False, bench=bench
+        )
+        self._peers: dict[int, _Peer] = {}
+        self._cuts: dict[bytes, _Cut] = {}  # in the order in which they were last opened
+        self._of: dict[int, tuple[int, int]] = {}  # ticket: (peer, sequence)
+        self.now = 0
+
+    def __len__(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._tier.desk)
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """What to do about an event at `now` ns."""
+        assert now >= self.now, "time never falls"
+        self.now = now
+        if self.upper is not None:
+            self.upper.use(now)  # askers choose by how it is; and an edge has no battery
+        match event:
+            case OpenAsked(peer, cut):
+                effects = self._open(peer, cut)
+            case CutClosed(peer, cut):
+                effects = self._close(peer, cut)
+            case Prepared(course):
+                effects = self._prepared(course)
+            case Unprepared(cut, failure):
+                effects = self._unprepared(cut, failure)
+            case RequestReceived():
+                effects = self._take(event)
+            case RequestCancelled(peer, sequence):
+                effects = self._cancel(peer, sequence)
+            case PeerGone(peer):
+                effects = self._peer_gone(peer)
+            case _:
+                effects = self._tier.hear(event, now)
+                effects += self._tell_open()
+        effects += self._tier.desk.look(now)
+        return effects + self._tier.settle(now)
+
+    # ------------------------------------------------ cuts
+
+    def _open(self, peer: int, cut: bytes) -> list[Effect]:
+        limits = self._settings
+        known = self._peers.get(peer)
+        if known is None:
+            if len(self._peers) >= limits.peers:
+                return [Opened(peer, cut, Failure.BUSY)]
+            known = self._peers[peer] = _Peer()
+        if cut not in known.cuts and len(known.cuts) >= limits.cuts_per_peer:
+            return [Opened(peer, cut, Failure.BUSY)]
+        effects: list[Effect] = []
+        entry = self._cuts.pop(cut, None)
+        if entry is None:
+            room = self._evict()
+            if room is None:
+                return [Opened(peer, cut, Failure.BUSY)]
+            effects += [*room, Prepare(cut)]
+            entry = _Cut()
+        self._cuts[cut] = entry
+        known.cuts.add(cut)
+        entry.asked.add(peer)
+        return effects + self._tell_open()
+
+    def _close(self, peer: int, cut: bytes) -> list[Effect]:
+        known, entry = self._peers.get(peer), self._cuts.get(cut)
+        if known is not None:
+            known.cuts.discard(cut)
+        if entry is not None:
+            entry.asked.discard(peer)
+            entry.open.discard(peer)
+        return []
+
+    def _evict(self) -> list[Effect] | None:
+        """Room for one more cut; None where all are in use."""
+        if len(self._cuts) < self._settings.cuts:
+            return []
+        busy = {request.course.cut for request in self._tier.desk.requests.values()}
+        for cut, entry in self._cuts.items():
+            unused = not entry.asked and not entry.open and cut not in busy
+            if entry.course is not None and unused:
+                del self._cuts[cut]
+                if self.upper is not None:
+                    self.upper.forget(cut)
+                return [Unprepare(cut)]
+        return None
+
+    def _prepared(self, course: Course) -> list[Effect]:
+        entry = self._cuts.get(course.cut)
+        if entry is None or entry.course is not None:
+            return []
+        if not course.legs and course.before is None:
+            return self._unprepared(course.cut, Failure.MISFIT)
+        entry.course = course
+        effects: list[Effect] = []
+        if course.legs and self.upper is not None:
+            effects += self.upper.want([course.cut], self.now)
+        return effects + self._tell_open()
+
+    def _unprepared(self, cut: bytes, failure: Failure) -> list[Effect]:
+        entry = self._cuts.pop(cut, None)
+        if entry is None:
+            return []
+        effects: list[Effect] = []
+        for peer in sorted(entry.asked):
+            self._peers[peer].cuts.discard(cut)
+            effects.append(Opened(peer, cut, failure))
+        return effects
+
+    def _tell_open(self) -> list[Effect]:
+        """Tells askers of the cuts about which all is known now."""
+        effects: list[Effect] = []
+        for cut, entry in self._cuts.items():
+            course = entry.course
+            if not entry.asked or course is None:
+                continue
+            if course.legs and self.upper is not None and not self.upper.settled(cut):
+                continue
+            above = not course.legs or (self.upper is not None and self.upper.is_open(cut))
+            can = above or course.rest < math.inf
+            for peer in sorted(entry.asked):
+                effects.append(Opened(peer, cut, None if can else Failure.LOST))
+                if can:
+                    entry.open.add(peer)
+                else:
+                    self._peers[peer].cuts.discard(cut)
+            entry.asked.clear()
+        return effects
+
+    # ------------------------------------------------ requests
+
+    def _take(self, event: RequestReceived) -> list[Effect]:
+        peer = self._peers.get(event.peer)
+        entry = self._cuts.get(event.cut)
+        if peer is None or entry is None or entry.course is None or event.peer not in entry.open:
+            return [Refuse(event.ticket, Failure.UNKNOWN)]
+        if event.sequence in peer.tickets or event.sequence in peer.answered:
+            return [Drop(event.ticket)]
+        failure = self._why_not(entry.course, peer, event.deadline)
+        if failure is not None:
+            return [Refuse(event.ticket, failure)]
+        peer.tickets[event.sequence] = event.ticket
+        self._of[event.ticket] = (event.peer, event.sequence)
+        return self._tier.desk.begin(event.ticket, event.deadline, entry.course, self.now)
+
+    def _why_not(self, course: Course, peer: _Peer, deadline: int) -> Failure | None:
+        """Why a request is not taken."""
+        limits, desk, bench = self._settings, self._tier.desk, self._tier.bench
+        if len(desk) >= limits.requests or len(peer.tickets) >= limits.requests_per_peer:
+            return Failure.BUSY
+        if self.now >= deadline:
+            return Failure.LATE
+        if not len(desk):
+            return None  # predictions may be wrong: an idle node tries
+        upper, now = self.upper, self.now
+        needs = bench.expected_s(course.seconds[0], now)
+        if course.legs and upper is not None and upper.usable(course.cut):
+            needs = predicted_s(course, upper.link(now), needs, upper.above_s(course, now))
+        elif course.legs:
+            needs += bench.expected_s(course.rest, now)
+        ready = self.now + (bench.delay_s(self.now, deadline) + needs) * SECOND
+        return Failure.LATE if ready > deadline else None
+
+    def _cancel(self, peer: int, sequence: int) -> list[Effect]:
+        known = self._peers.get(peer)
+        ticket = known.tickets.get(sequence) if known is not None else None
+        return [] if ticket is None else self._drop(ticket)
+
+    def _drop(self, ticket: int) -> list[Effect]:
+        self._forget(ticket)
+        return [*self._tier.desk.forget(ticket, self.now), Drop(ticket)]
+
+    def _peer_gone(self, number: int) -> list[Effect]:
+        peer = self._peers.get(number)
+        if peer is None:
+            return []
+        effects: list[Effect] = []
+        for ticket in list(peer.tickets.values()):
+            effects += self._drop(ticket)
+        for entry in self._cuts.values():
+            entry.asked.discard(number)
+            entry.open.discard(number)
+        del self._peers[number]
+        return effects
+
+    def _forget(self, ticket: int) -> None:
+        """The ticket is answered."""
+        number, sequence = self._of.pop(ticket)
+        peer = self._peers[number]
+        del peer.tickets[sequence]
+        peer.answered.append(sequence)
+
+    # ------------------------------------------------ what the desk says
+
+    def _reply(self, request: Request) -> Effect:
+        self._forget(request.ticket)
+        above = None
+        if self.upper is not None and self.upper.present:
+            above = self.upper.link(self.now)
+        return Reply(request.ticket, self.now - request.begun, above)
+
+    def _refused(self, request: Request, failure: Failure) -> Effect:
+        self._forget(request.ticket)
+        return Refuse(request.ticket, failure)

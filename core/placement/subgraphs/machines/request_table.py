@@ -1,0 +1,409 @@
+"""The life of a request on one tier, as a table; a device, an edge and the cloud share it.
+
+    BEFORE ── ran ──> ASKED ── replied ──> FINAL ── ran ──> answered
+       │                │ hopeless           ^ (or answered at once: nothing comes after the reply)
+       │ lost,          v                    │
+       │ hopeless     BOTH ── replied ───────┘
+       │                │ fell: the fallback was first ──> answered
+       v                v lost
+     LOCAL ── fell ──> answered
+
+A request is answered once: with the answer it leaves the desk, and what else is under way for it is
+called off. Falling back means: the rest of the cut here, the whole program, or the smaller one,
+whichever can be ready in time; the smaller one only where the others cannot, or failed.
+
+*Hopeless* is not a fixed timeout. What the reply still takes is predicted again and again from what
+is on the link and how fast it moves; when the fallback would be ready sooner, or the deadline is so
+near that the fallback must begin now, it begins beside the request (`BOTH`), and whichever comes
+first is the answer. A reply that is overdue by twice its predicted time is not predicted any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ....protocol.machine import IGNORE, index, row
+from ....protocol.ports import MS, SECOND, Record
+from .part_ports import (
+    CancelRequest,
+    CancelRun,
+    Course,
+    Effect,
+    Failure,
+    ReplyReceived,
+    SendRequest,
+    Work,
+)
+from .run_queue import Bench, Job
+from .upstream import Upper
+
+#: The fallback begins beside the request when it would be ready this much sooner.
+SOONER = 1.25
+#: Before a deadline: how wrong predictions may be.
+MARGIN = 1.2
+#: A reply is overdue after so many times its predicted time, and this much more.
+PATIENCE = 2.0
+PATIENCE_NS = 30 * MS
+#: How often requests that wait for a reply are looked at.
+TICK_NS = 20 * MS
+#: A reply that should be here already takes at least this part of its predicted time still.
+STILL = 0.1
+
+
+class Phase(StrEnum):
+    """Of one request."""
+
+    BEFORE = "before"  # this tier's first part waits or runs
+    ASKED = "asked"  # the tier above has it, or is being sent it
+    BOTH = "both"  # as ASKED, and the fallback waits or runs
+    LOCAL = "local"  # only the fallback, or the program of a cut that asks nobody
+    FINAL = "final"  # the part whose results are the answer waits or runs
+
+
+class Trigger(StrEnum):
+    """What happens to a request."""
+
+    RAN = "its part ran"
+    FELL = "its fallback ran"
+    BROKE = "a run failed"
+    REPLIED = "the reply came"
+    LOST = "there will be no reply"
+    HOPELESS = "the reply would be too late"
+    OVER = "nobody needs the answer any more"
+
+
+ROWS = (
+    row(Phase.BEFORE, Trigger.RAN, "ask", Phase.ASKED, "its boundary values go up"),
+    row(Phase.BEFORE, Trigger.BROKE, "fall_back", Phase.LOCAL, "another program may still run"),
+    row(Phase.BEFORE, Trigger.LOST, "fall_back", Phase.LOCAL, "nobody is there to be asked"),
+    row(Phase.BEFORE, Trigger.HOPELESS, "fall_back", Phase.LOCAL, "asking would take too long"),
+    row(Phase.ASKED, Trigger.REPLIED, "take", Phase.FINAL, "results, or what the rest needs"),
+    row(Phase.ASKED, Trigger.LOST, "fall_back", Phase.LOCAL, "refused, or the tier went"),
+    row(Phase.ASKED, Trigger.HOPELESS, "hedge", Phase.BOTH, "whichever is first answers"),
+    row(Phase.BOTH, Trigger.REPLIED, "take", Phase.FINAL, "the fallback is called off"),
+    row(Phase.BOTH, Trigger.FELL, "answer", None, "the request is called off"),
+    row(Phase.BOTH, Trigger.BROKE, IGNORE, Phase.ASKED, "the reply may still come"),
+    row(Phase.BOTH, Trigger.LOST, IGNORE, Phase.LOCAL, "the fallback runs already"),
+    row(Phase.LOCAL, Trigger.FELL, "answer", None, "by this tier alone"),
+    row(Phase.LOCAL, Trigger.BROKE, "fall_back", Phase.LOCAL, "the next program, if one is left"),
+    row(Phase.FINAL, Trigger.RAN, "answer", None, "as the cut says"),
+    row(Phase.FINAL, Trigger.BROKE, "fall_back", Phase.LOCAL, "another program may still run"),
+    row((Phase.LOCAL, Phase.FINAL), Trigger.LOST, IGNORE, None, "nothing is awaited from above"),
+    row(tuple(Phase), Trigger.OVER, "give_up", None, "it is refused as late"),
+)
+
+
+@dataclass(slots=True)
+class Request:
+    """One request under way. target: bytes that the link will have taken when all of it is above;
+    uploaded_at: when that was so. ran: `before` is done, so REST can run. by: the fallback that
+    waits or runs, or ran. tried: those that failed. overdue: its reply was, once.
+    """
+
+    ticket: int
+    deadline: int
+    course: Course
+    phase: Phase
+    begun: int
+    ran: bool = False
+    target: int = 0
+    uploaded_at: int | None = None
+    overdue: bool = False
+    by: Work = Work.PART
+    fallback: bool = False
+    tried: set[Work] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What this tier can run for a request by itself, in predicted seconds; infinite: it cannot."""
+
+    whole: float = math.inf
+    smaller: float = math.inf
+
+
+class Desk:
+    """Requests under way on one tier.
+
+    done: makes the effect that answers a request; refuse: that refuses it. late: whether an answer
+    after its deadline is still one: to an application it is, to a tier below not.
+    """
+
+    _rows = index(ROWS)
+
+    def __init__(
+        self,
+        bench: Bench,
+        upper: Upper | None,
+        local: Local,
+        done: Callable[[Request], Effect],
+        refuse: Callable[[Request, Failure], Effect],
+        late: bool,
+    ) -> None:
+        self.bench, self.upper, self._local = bench, upper, local
+        self._done, self._refuse, self._late = done, refuse, late
+        self.requests: dict[int, Request] = {}
+        self.now = 0
+        self._effects: list[Effect] = []
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    # ------------------------------------------------ what comes in
+
+    def begin(self, ticket: int, deadline: int, course: Course, now: int) -> list[Effect]:
+        """Takes a request, with the cut that it keeps."""
+        request = Request(ticket, deadline, course, Phase.BEFORE, now)
+        self.requests[ticket] = request
+        self.now, self._effects = now, []
+        if course.legs:
+            if course.before is None:
+                self._step(request, Trigger.RAN)
+            else:
+                self._run(request, Work.PART, course.before, course.seconds[0])
+        elif course.before is None:
+            request.phase, request.by = Phase.LOCAL, Work.WHOLE
+            self._run(request, Work.WHOLE, None, self._local.whole)
+        else:
+            request.phase = Phase.FINAL
+            self._run(request, Work.PART, course.before, course.seconds[0])
+        return self._effects
+
+    def ended(self, jobs: list[Job], failed: bool, now: int) -> list[Effect]:
+        """A run of these jobs has ended."""
+        self.now, self._effects = now, []
+        for job in jobs:
+            request = self.requests.get(job.ticket)
+            if request is None:
+                continue
+            if failed:
+                request.tried.add(job.work)
+                self._step(request, Trigger.BROKE)
+            elif job.work is Work.PART:
+                self._step(request, Trigger.RAN)
+            else:
+                self._step(request, Trigger.FELL)
+        return self._effects
+
+    def replied(self, event: ReplyReceived, now: int) -> list[Effect]:
+        """The reply to a request came; one that nobody waits for is ignored."""
+        self.now, self._effects = now, []
+        request = self.requests.get(event.ticket)
+        if request is not None and request.phase in (Phase.ASKED, Phase.BOTH):
+            assert self.upper is not None
+            self.upper.replied(event, request.course, now)
+            self._step(request, Trigger.REPLIED)
+        return self._effects
+
+    def failed(self, ticket: int, now: int) -> list[Effect]:
+        """The tier above has refused a request."""
+        self.now, self._effects = now, []
+        request = self.requests.get(ticket)
+        if request is not None and request.phase in (Phase.ASKED, Phase.BOTH):
+            request.target = 0
+            self._step(request, Trigger.LOST)
+        return self._effects
+
+    def alone(self, now: int) -> list[Effect]:
+        """The tier above went."""
+        self.now, self._effects = now, []
+        for request in list(self.requests.values()):
+            request.target = 0
+            # A first part that can be followed by the rest here is not run in vain.
+            if request.phase is not Phase.BEFORE or request.course.rest == math.inf:
+                self._step(request, Trigger.LOST)
+        return self._effects
+
+    def forget(self, ticket: int, now: int) -> list[Effect]:
+        """Nobody needs the answer any more: calls off what is under way."""
+        self.now, self._effects = now, []
+        request = self.requests.get(ticket)
+        if request is not None:
+            self._leave(request)
+        return self._effects
+
+    def look(self, now: int) -> list[Effect]:
+        """Time has passed: whose reply is hopeless, whose deadline is over?"""
+        self.now, self._effects = now, []
+        for request in list(self.requests.values()):
+            if now > request.deadline and not self._late:
+                self._step(request, Trigger.OVER)
+            elif request.phase in (Phase.BEFORE, Phase.ASKED) and self._hopeless(request):
+                if self._fallback(request) is not None:
+                    self._step(request, Trigger.HOPELESS)
+                elif now > request.deadline:
+                    self._step(request, Trigger.OVER)
+        return self._effects
+
+    def next_at(self, now: int) -> int | None:
+        """When to `look` again."""
+        waits = any(
+            not self._late or r.phase in (Phase.BEFORE, Phase.ASKED) for r in self.requests.values()
+        )
+        return now + TICK_NS if waits else None
+
+    # ------------------------------------------------ actions of the table
+
+    def _step(self, request: Request, trigger: Trigger) -> None:
+        """One row of the table."""
+        r = self._rows[request.phase, trigger]
+        if r.next is not None:
+            request.phase = Phase(r.next)
+        if r.action != IGNORE:
+            getattr(self, f"_{r.action}")(request)
+
+    def _ask(self, request: Request) -> None:
+        """Sends the boundary up; where that cannot be now, falls back at once."""
+        request.ran = True
+        upper, course = self.upper, request.course
+        if upper is None or not upper.usable(course.cut):
+            self._step(request, Trigger.LOST)
+            return
+        estimator = upper.estimator
+        estimator.sent(course.legs[0].up, self.now)
+        request.target = estimator.taken + estimator.waiting
+        self._effects.append(SendRequest(request.ticket, course.cut, self._of_use(request)))
+
+    def _take(self, request: Request) -> None:
+        """The reply is here: it is the answer, or the last part needs it."""
+        request.by, request.fallback, request.target = Work.PART, False, 0
+        self._call_off_runs(request)
+        course = request.course
+        if course.after is None:
+            self._answer(request)
+        else:
+            self._run(request, Work.PART, course.after, course.seconds[0] / 2)
+
+    def _hedge(self, request: Request) -> None:
+        self._effects.append(Record("hedged", {"ticket": request.ticket}))
+        self._fall_back(request)
+
+    def _fall_back(self, request: Request) -> None:
+        """Runs what this tier can run alone; refuses the request where that is nothing."""
+        if request.phase is Phase.LOCAL:  # not beside a request that may still be answered
+            self._call_off_runs(request)
+            self._call_off_request(request)
+        choice = self._fallback(request)
+        if choice is None:
+            failure = Failure.FAILED if request.tried else Failure.LOST
+            self._effects.append(self._refuse(request, failure))
+            self._leave(request)
+            return
+        work, seconds = choice
+        request.by, request.fallback = work, True
+        self._run(request, work, None, seconds)
+
+    def _answer(self, request: Request) -> None:
+        self._effects.append(self._done(request))
+        self._leave(request)
+
+    def _give_up(self, request: Request) -> None:
+        self._effects.append(self._refuse(request, Failure.LATE))
+        self._leave(request)
+
+    def _leave(self, request: Request) -> None:
+        """The request is done with; what is still under way for it is of no use."""
+        self._call_off_runs(request)
+        self._call_off_request(request)
+        self.requests.pop(request.ticket, None)
+
+    def _call_off_runs(self, request: Request) -> None:
+        self._effects += [CancelRun(run) for run in self.bench.drop(request.ticket)]
+
+    def _call_off_request(self, request: Request) -> None:
+        if request.target and self.upper is not None:
+            estimator = self.upper.estimator
+            left = min(request.target - estimator.taken, request.course.legs[0].up)
+            estimator.called_off(max(0, left))
+            request.target = 0
+            self._effects.append(CancelRequest(request.ticket))
+
+    def _run(self, request: Request, work: Work, part: int | None, seconds: float) -> None:
+        # The whole program and the smaller one are the same for all cuts.
+        cut = request.course.cut if work in (Work.PART, Work.REST) else b""
+        job = Job(request.ticket, cut, work, part, request.deadline, seconds, self.now)
+        self.bench.add(job)
+
+    # ------------------------------------------------ predictions
+
+    def local_s(self, deadline: int, now: int) -> float:
+        """Predicted seconds until the whole program, begun now, would be done."""
+        whole = self.bench.expected_s(self._local.whole, now)
+        return self.bench.delay_s(now, deadline) + whole
+
+    def _fallback(self, request: Request) -> tuple[Work, float] | None:
+        """What this tier would run alone, and its predicted seconds."""
+        choices = [(request.course.rest, Work.REST)] if request.ran else []
+        choices.append((self._local.whole, Work.WHOLE))
+        full = [c for c in choices if c[0] < math.inf and c[1] not in request.tried]
+        best = min(full, default=None)
+        smaller = self._local.smaller
+        if smaller < math.inf and Work.SMALLER not in request.tried:
+            ready = self.now + self._seconds(best[0], request) if best is not None else math.inf
+            if best is None or (ready > request.deadline and smaller < best[0]):
+                best = (smaller, Work.SMALLER)
+        return None if best is None else (best[1], best[0])
+
+    def _seconds(self, predicted: float, request: Request) -> int:
+        """Ns until something of so many predicted seconds, begun now, would be done."""
+        delay = self.bench.delay_s(self.now, request.deadline)
+        return round((delay + self.bench.expected_s(predicted, self.now)) * SECOND)
+
+    def _hopeless(self, request: Request) -> bool:
+        """Whether the fallback should begin now."""
+        remaining = self._remaining_s(request)
+        choice = self._fallback(request)
+        if choice is None:
+            return self.now > request.deadline
+        if remaining == math.inf:
+            return True
+        fallback = self._seconds(choice[1], request)
+        reply = round(remaining * SECOND)
+        # The smaller program's answers are worse: only a deadline makes it begin.
+        if choice[0] is not Work.SMALLER and reply > SOONER * fallback + PATIENCE_NS:
+            return True
+        must_begin = self.now + round(MARGIN * fallback) >= request.deadline
+        return must_begin and reply > fallback and self.now + MARGIN * reply > request.deadline
+
+    def _of_use(self, request: Request) -> int:
+        """Ns for which a reply is of use: until the deadline; and where a late answer is still one,
+        as long as it may well take, and as long as nothing here would be sooner.
+        """
+        time = request.deadline - self.now
+        if self._late:
+            choice = self._fallback(request)
+            here = 0 if choice is None else self._seconds(choice[1], request)
+            reply = self._remaining_s(request)
+            if reply < math.inf:
+                time = max(time, here, round(PATIENCE * reply * SECOND) + PATIENCE_NS)
+        return max(1, time)
+
+    def _remaining_s(self, request: Request) -> float:
+        """Predicted seconds until the reply; infinite: it is overdue, or nobody is there."""
+        upper, course = self.upper, request.course
+        if upper is None or not upper.usable(course.cut):
+            return course.rest if request.phase is Phase.BEFORE else math.inf
+        link = upper.link(self.now)
+        leg = course.legs[0]
+        above = upper.above_s(course, self.now)
+        back = leg.down / link.down + link.latency_s
+        if request.phase is Phase.BEFORE:
+            delay = self.bench.delay_s(self.now, request.deadline)
+            up = (upper.estimator.waiting + leg.up) / link.up + link.latency_s
+            return delay + up + above + back
+        left = min(request.target - upper.estimator.taken, upper.estimator.waiting)
+        if left > 0:
+            return left / link.up + link.latency_s + above + back
+        if request.uploaded_at is None:
+            request.uploaded_at = self.now
+        waited = (self.now - request.uploaded_at) / SECOND
+        expected = above + back
+        if waited > PATIENCE * expected + PATIENCE_NS / SECOND:
+            if not request.overdue:
+                request.overdue = True
+                upper.overloaded(self.now)
+            return math.inf
+        return max(expected - waited, STILL * expected)

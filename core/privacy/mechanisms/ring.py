@@ -1,0 +1,551 @@
+"""Real vectors in the ring Z_2^bits, so that adding elements adds numbers exactly, in any order,
+with masks or without.
+
+A device's update delta (f32[D]) of weight w in (0, 1] becomes D+1 elements
+
+    clip      d = delta * min(1, C / |delta|)          the L2 norm is at most C
+    scale     v = (w*d_1*s, ..., w*d_D*s, w*t)         s, t powers of two: exact in f32
+    round     k = floor(v + u),  u uniform in (0, 1)   E[k] = v: unbiased
+    wrap      k mod 2^bits                             two's complement
+
+and the sum of n such vectors, read as signed, is n rounding steps away from (sum w*d*s, sum w*t):
+the weighted mean is their quotient, and no message carries a weight in the clear. It can be read
+as signed as long as n*(C*s + 1) < 2^(bits-1), which a plan checks when it is made (Bonawitz et al.
+2019, "Federated learning with autotuned communication-efficient secure aggregation", section 3; the
+extra coordinate as in `docs/protocol.md`).
+
+A plan may rotate updates before they are scaled (`privacy.rotation`), which makes the steps finer,
+and it may have noise added to the elements (`privacy.noising`), for which it keeps room. Then the
+condition is
+
+    n*(p*C*s + 1) + (TAIL sqrt(m) z*C*s + MORE) < 2^(bits-1)
+
+p: the largest coordinate of a rotated update of length 1; 1 without rotation. z: the standard
+deviation of one vector of noise, as a multiple of C; m: how many such vectors are in a sum.
+
+Nodes hold and add elements as u32, on whose upper bits nothing depends, and pack them to `bits`
+where they travel (`packed`, `unpacked`); masks and noise are added modulo 2^32, which is also
+modulo 2^bits.
+
+A device may have to finish what its program made (`privacy.finishing`): of its coordinates those
+alone travel that the round's key chooses (`kept`), and it is shortened to the round's own clip
+(`within`), with one more element that says whether it was.
+
+`encode` is written in the compiled language's vocabulary: it is traced into `client_update` and
+runs as plain NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...common.errors import DelianError
+from ...compiler import random
+from ...compiler.intrinsics import dynamic_update
+from ...protocol.ports import DIMENSION_MAX, Content, Floats, Vector
+from ...wire import round_pb2
+from . import bit_packing, rotation
+from .noise import GAUSSIAN_VARIANCE_MAX, VARIANCE_MAX, VARIANCE_MIN
+
+BITS = 32
+#: A leaf longer than such a share of an update is a part of its own.
+_PARTS = 4
+#: Fewer would not tell a clipped update from its rounding.
+BITS_MIN = 8
+CLIP_MIN = 1e-12
+CLIP_MAX = 1e12
+#: Noise of standard deviation d is taken to stay below TAIL*d + MORE, in all coordinates of all
+#: rounds: beyond lies less than 2^-70 of a coordinate's mass (Bernstein).
+NOISE_TAIL = 12.0
+NOISE_MORE = 64.0
+NOISE_MIN = 1e-9  # standard deviations in clips: less hides nothing, and no ring has such steps
+NOISE_MAX = 1e4  # nothing can be learnt through more
+#: An update's indicator is so large, in clips; and so much longer it is with it (`clipping`).
+INDICATOR = 0.4
+LENGTHENED = math.sqrt(1.0 + (INDICATOR / 2) ** 2)
+_CHOICE = 0x6B657074  # what the round's key is folded with
+_BLOCK = 1 << 16  # numbers that are decoded at a time
+#: The norm is rounded once to f32 before it divides, so a clipped update may be longer than C by a
+#: few parts in 2^24.
+_SLACK = 1.0 + 2.0**-20
+
+
+class RingError(DelianError):
+    """A ring plan that could overflow, or a sum that no honest devices can have made."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingPlan:
+    """How updates of one run become ring elements. Raises RingError when a sum could overflow.
+
+    clip: largest L2 norm of an update, C above. clients_max: largest number of updates in one sum,
+    n above. dimension: numbers in an update, D above. bits: a sum's width, and that of what
+    travels. noise: z above; zero: none. central: one vector of noise is added to a sum, and not one
+    by each device. rotated: whether updates are rotated. kept: coordinates that travel; zero: all.
+    within: the round's clip, where it follows the updates' lengths; zero: it is C. top: coordinates
+    that each device chooses itself, and sends with their places (`privacy.sparse`); zero: all
+    travel.
+    """
+
+    clip: float
+    clients_max: int
+    dimension: int
+    bits: int = BITS
+    noise: float = 0.0
+    central: bool = False
+    rotated: bool = False
+    kept: int = 0
+    within: float = 0.0
+    top: int = 0
+
+    def __post_init__(self) -> None:
+        if not BITS_MIN <= self.bits <= BITS:
+            raise RingError(
+                f"a ring of {self.bits} bits is not supported", f"from {BITS_MIN} to {BITS}"
+            )
+        if not CLIP_MIN <= self.clip <= CLIP_MAX:
+            raise RingError(
+                f"clip is {self.clip:g}", f"it is a norm, from {CLIP_MIN:g} to {CLIP_MAX:g}"
+            )
+        if not 0 < self.dimension <= DIMENSION_MAX:
+            raise RingError(
+                f"an update of {self.dimension} numbers", f"between 1 and {DIMENSION_MAX} fit"
+            )
+        if self.clients_max < 1:
+            raise RingError(f"clients_max is {self.clients_max}", "at least one device reports")
+        if self.noise and not NOISE_MIN <= self.noise <= NOISE_MAX:
+            raise RingError(
+                f"noise is {self.noise:g}", f"in clips, 0 or from {NOISE_MIN:g} to {NOISE_MAX:g}"
+            )
+        if not 0 <= self.kept <= self.coordinates:
+            raise RingError(f"{self.kept} coordinates of {self.coordinates} are to travel")
+        if self.top and (
+            self.top > self.coordinates or self.noise or self.rotated or self.kept or self.within
+        ):
+            raise RingError(
+                f"each device chooses {self.top} of {self.coordinates} coordinates",
+                "of an update that is not rotated, and neither has noise nor is chosen from else",
+            )
+        if not 0 <= self.reach <= self.clip * _SLACK or 0 < self.within < CLIP_MIN:
+            raise RingError(
+                f"a round's clip of {self.within:g} where the largest is {self.clip:g}",
+                f"with its indicator an update is {LENGTHENED:.4f} times as long",
+            )
+        if self.scale * self.clip < 1 or self.weight_scale < 1:
+            what = f"the sum of {self.clients_max} updates of norm {self.clip:g}"
+            if self.noise:
+                raise RingError(
+                    f"{what} and their noise, {self.noise:.3g} times that norm, can overflow"
+                    f" {self.bits} bits",
+                    "promise less (a larger epsilon), or lower clients_max",
+                )
+            raise RingError(
+                f"{what} can overflow {self.bits} bits",
+                f"one update has room for {self._half / self.clients_max:.3g} steps; lower"
+                " clients_max or clip",
+            )
+        if self.noise and self.noise_variance < VARIANCE_MIN:
+            raise RingError(
+                f"noise of {self.noise:g} clips is {math.sqrt(self.noise_variance):.3g} steps",
+                "lower clients_max, so that steps are finer",
+            )
+
+    @staticmethod
+    def of(message: round_pb2.RingPlan) -> RingPlan:
+        """The plan that a message says. Raises RingError, also for one that could overflow."""
+        return _known(message.SerializeToString())
+
+    def message(self) -> round_pb2.RingPlan:
+        """The plan as it travels."""
+        return round_pb2.RingPlan(
+            clip=self.clip,
+            clients_max=self.clients_max,
+            bits=self.bits,
+            dimension=self.dimension,
+            noise=self.noise,
+            central=self.central,
+            rotated=self.rotated,
+            kept=self.kept,
+            within=self.within,
+            top=self.top,
+        )
+
+    @property
+    def _half(self) -> float:
+        return float(2 ** (self.bits - 1))
+
+    @property
+    def scale(self) -> float:
+        """Steps in the ring for 1.0 of a weighted coordinate: s above, the largest power of two
+        for which a sum fits and the noise can be drawn; 0 where there is none.
+        """
+        steps = self.clients_max * self.peak * _SLACK + NOISE_TAIL * self.sum_noise
+        room = self._half - self.clients_max - (NOISE_MORE if self.noise else 0.0)
+        scale = _power_below(room / (steps * self.clip))
+        if self.noise:
+            widest = math.sqrt(self._variance_max)
+            scale = min(scale, _power_below(widest / (self.noise * self.clip)))
+        return scale
+
+    @property
+    def weight_scale(self) -> float:
+        """Steps in the ring for a weight of 1: t above, a power of two; 0 where there is none."""
+        return _power_below((self._half / self.clients_max - 1) / _SLACK)
+
+    @property
+    def peak(self) -> float:
+        """The largest coordinate that is sent of an update of length 1: p above."""
+        return rotation.peak(self.dimension) if self.rotated else 1.0
+
+    @property
+    def sum_noise(self) -> float:
+        """The largest standard deviation of a sum's noise, in clips."""
+        return self.noise if self.central else self.noise * math.sqrt(self.clients_max)
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance of one vector of noise, in steps squared."""
+        # A round's clip may be above the largest by its rounding, and more cannot be drawn.
+        return min((self.noise * self.reach * self.scale) ** 2, self._variance_max)
+
+    @property
+    def _variance_max(self) -> float:
+        return GAUSSIAN_VARIANCE_MAX if self.central else VARIANCE_MAX
+
+    @property
+    def width(self) -> int:
+        """The fewest `bits` that give the same scale: what elements could be packed to."""
+        coordinate = self.clip * self.scale
+        most = self.clients_max * (self.peak * coordinate * _SLACK + 1)
+        if self.noise:
+            most += NOISE_TAIL * self.sum_noise * coordinate + NOISE_MORE
+        return math.frexp(most)[1] + 1
+
+    @property
+    def coordinates(self) -> int:
+        """Elements of an encoded update that hold the update: D, or whole blocks of a rotation."""
+        return rotation.padded(self.dimension) if self.rotated else self.dimension
+
+    @property
+    def reach(self) -> float:
+        """The longest that an update is when it leaves its device, with its indicator."""
+        return self.within * LENGTHENED if self.within else self.clip
+
+    @property
+    def base(self) -> RingPlan:
+        """What programs know of the plan."""
+        finished = self.kept or self.within or self.top
+        return replace(self, kept=0, within=0.0, top=0) if finished else self
+
+    @property
+    def made(self) -> int:
+        """Elements that a program makes: coordinates and one of the weight."""
+        return self.coordinates + 1
+
+    @property
+    def length(self) -> int:
+        """Elements that travel: coordinates, where the clip moves an indicator, and the weight."""
+        return (self.kept or self.coordinates) + bool(self.within) + 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an encoded update in memory."""
+        return 4 * self.length
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes of an encoded update, or of a sum, as it travels."""
+        return bit_packing.packed_bytes(self.length, self.bits)
+
+    @property
+    def place_bits(self) -> int:
+        """Bits of a coordinate's place."""
+        return max(1, (self.coordinates - 1).bit_length())
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of what a device sends."""
+        if not self.top:
+            return self.wire_bytes
+        behind = self.length - self.coordinates
+        where = bit_packing.packed_bytes(self.top, self.place_bits)
+        return where + bit_packing.packed_bytes(self.top + behind, self.bits)
+
+
+def narrowed(plan: RingPlan) -> RingPlan:
+    """The plan in the narrowest ring that has the same steps."""
+    return replace(plan, bits=min(plan.bits, plan.width))
+
+
+@lru_cache(64)
+def _known(message: bytes) -> RingPlan:
+    """What an encoded message says: a run has one plan, and it is asked for with each update."""
+    said = round_pb2.RingPlan.FromString(message)
+    return RingPlan(
+        said.clip,
+        said.clients_max,
+        said.dimension,
+        said.bits,
+        said.noise,
+        said.central,
+        said.rotated,
+        said.kept,
+        said.within,
+        said.top,
+    )
+
+
+def _power_below(room: float) -> float:
+    """The largest power of two strictly below `room`; 0 where that is below 2^-60 or none."""
+    if room <= 2.0**-60:
+        return 0.0
+    mantissa, exponent = math.frexp(room)
+    # room = mantissa * 2^exponent with mantissa in [1/2, 1).
+    return math.ldexp(1.0, exponent - 1 if mantissa > 0.5 else exponent - 2)
+
+
+def encode(delta: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
+    """An update in the ring: u32[L], L = `plan.made`. It is clipped, rotated where the plan says
+    so, and rounded.
+
+    delta: f32[D]. weight: f32[] in (0, 1]. key: u32[2], used for nothing else. A delta that is not
+    finite gives elements without meaning: who calls checks it.
+    """
+    factor = shrink((delta,), plan.clip)
+    turned = rotation.rotate(delta, plan.dimension) if plan.rotated else delta
+    return quantised((turned,), factor, weight, key, plan)
+
+
+def parts(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """An update's leaves f32[...] as few parts f32[n]: the long ones by themselves, so that they
+    are not copied, and the others joined.
+    """
+    flat = [leaf.reshape(-1) for leaf in leaves]
+    long = sum([leaf.shape[0] for leaf in flat]) / _PARTS
+    made: list[Any] = []
+    run: list[Any] = []
+    for leaf in flat:
+        if leaf.shape[0] > long:
+            made = [*made, *_joined(run), leaf]
+            run = []
+        else:
+            run = [*run, leaf]
+    return (*made, *_joined(run))
+
+
+def _joined(run: list[Any]) -> list[Any]:
+    return run if len(run) < 2 else [np.concatenate(run)]
+
+
+def squares(delta: Sequence[Any]) -> Any:
+    """The sum of the squares of an update's parts, f64[]: finite where all of it is."""
+    total: Any = np.float64(0.0)
+    for part in delta:
+        wide = part.astype(np.float64)
+        total = total + np.sum(wide * wide)
+    return total
+
+
+def shrink(delta: Sequence[Any], clip: float) -> Any:
+    """What an update's parts are to be multiplied by for its norm to be `clip` at most, f32[]."""
+    norm = np.sqrt(squares(delta))
+    # f64 sums differ in their last bits with the order of adding; one rounding to f32 hides that
+    # nearly always.
+    return (clip / np.maximum(norm, clip)).astype(np.float32)
+
+
+def quantised(delta: Sequence[Any], factor: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
+    """delta * factor * weight in steps of the ring, rounded at random, and the weight: u32[L].
+
+    delta: f32[plan.coordinates] in parts, rotated where the plan says so. factor: f32[], of
+    `shrink`. They are multiplied here, so that nothing is rounded twice.
+    """
+    factor = factor * weight * np.float32(plan.scale)
+    if plan.rotated:
+        most = np.float32(plan.peak * plan.clip * plan.scale)
+        # Hardly ever does this change anything (`rotation`), and the ring has no room for more.
+        delta = [np.maximum(np.minimum(part * factor, most), -most) for part in delta]
+        factor = np.float32(1.0)
+    # A block of the generator is 64 bits, and rounds four numbers: one in each quarter of the
+    # vector. Each is written to its place as soon as it is made: nothing between is as long as the
+    # model, but for a rotation.
+    quarter = (plan.made + 3) // 4
+    counters = np.arange(quarter, dtype=np.uint32)
+    words = random.threefry2x32(key, np.zeros(quarter, np.uint32), counters)
+    counted = np.reshape(weight * np.float32(plan.weight_scale), (1,))
+    vector = np.zeros(plan.made, np.uint32)
+    start = 0
+    for exact in (*delta, counted):
+        by = factor if start < plan.coordinates else np.float32(1.0)
+        end = start + exact.shape[0]
+        for i in range(start // quarter, (end - 1) // quarter + 1):
+            low, high = max(start, i * quarter), min(end, (i + 1) * quarter)
+            word = words[i // 2][low - i * quarter : high - i * quarter]
+            noise = word >> 16 if i % 2 else word & 0xFFFF
+            made = _round(exact[low - start : high - start] * by, noise)
+            vector = dynamic_update(vector, made, (low,))
+        start = end
+    return vector
+
+
+def _round(exact: Any, noise: Any) -> Any:
+    """f32[n] in steps, u32[n] below 2^16 -> u32[n]: floor(v + u), u on a grid of 2^-16, centred.
+
+    The chance of rounding up is off by at most 2^-17, a bias far below what the rounding itself
+    costs.
+    """
+    unit = noise.astype(np.float32) * np.float32(2.0**-16) + np.float32(2.0**-17)
+    # Without rounding v + u: the fraction of an f32 is exact, and so is the comparison.
+    low = np.floor(exact)
+    up = unit < exact - low
+    return (low.astype(np.int32) + up.astype(np.int32)).astype(np.uint32)
+
+
+def zeros(plan: RingPlan) -> Vector:
+    """The sum of no updates."""
+    return np.zeros(plan.length, np.uint32)
+
+
+def add(total: Vector, vector: Vector) -> None:
+    """Adds a vector to a running sum, in place, modulo 2^32."""
+    np.add(total, vector, out=total)
+
+
+def add_packed(total: Vector, content: bytes | memoryview, plan: RingPlan) -> None:
+    """Adds a vector as it travels (see `packed`): of 32 bits without a copy of it. Raises
+    PackingError.
+    """
+    if plan.bits == BITS:
+        np.add(total, np.frombuffer(content, "<u4"), out=total)
+    else:
+        add(total, unpacked(content, plan))
+
+
+def summed(total: Vector | None, content: Content, plan: RingPlan) -> Vector:
+    """A running sum, None before the first, with a vector more as it travels (see `packed`). Of 32
+    bits the first is looked at and not copied: nobody may change it, and the second makes a new
+    array. Raises PackingError.
+    """
+    if plan.bits != BITS:
+        if total is None:
+            return unpacked(content, plan)
+        add(total, unpacked(content, plan))
+        return total
+    vector = np.frombuffer(content, "<u4").astype(np.uint32, copy=False)
+    if total is None:
+        vector.flags.writeable = False
+        return vector
+    return np.add(total, vector, out=total if total.flags.writeable else None)
+
+
+def settled(total: Vector, plan: RingPlan) -> Vector:
+    """The elements' lower `bits`, read as signed: u32[n], two's complement in 32 bits. The same
+    array where the ring has 32 bits.
+    """
+    spare = BITS - plan.bits
+    if not spare:
+        return total
+    moved = (total << np.uint32(spare)).view(np.int32)
+    moved >>= np.int32(spare)
+    return moved.view(np.uint32)
+
+
+def packed(vector: Vector, plan: RingPlan) -> bytes:
+    """Elements as they travel: `plan.wire_bytes` bytes, see `privacy.packing`."""
+    if plan.bits == BITS:
+        return vector.astype("<u4", copy=False).tobytes()
+    return bit_packing.pack(vector, plan.bits)
+
+
+def carried(vector: Vector, plan: RingPlan) -> Content:
+    """What `packed` gives, of 32 bits without a copy: a view of the vector, which nobody may change
+    from now on.
+    """
+    if plan.bits == BITS:
+        return vector.astype("<u4", copy=False).data.cast("B").toreadonly()
+    return bit_packing.pack(vector, plan.bits)
+
+
+def is_packed(content: bytes | memoryview, plan: RingPlan) -> bool:
+    """Whether `unpacked` takes it."""
+    return bit_packing.is_packed(content, plan.length, plan.bits)
+
+
+def unpacked(content: bytes | memoryview, plan: RingPlan) -> Vector:
+    """The reverse of `packed`, settled: a new array. Raises PackingError for what is none."""
+    if plan.bits == BITS:
+        return np.frombuffer(content, "<u4").astype(np.uint32)
+    return settled(bit_packing.unpack(content, plan.length, plan.bits), plan)
+
+
+def choice(plan: RingPlan, round_key: bytes) -> npt.NDArray[np.int64]:
+    """Which coordinates of an update travel in a round, increasing: those of the `kept` smallest
+    words that its 8-byte key gives, the lower place first. The same at all devices, so that they
+    add.
+    """
+    return _choice(plan.coordinates, plan.kept, round_key)
+
+
+@lru_cache(4)
+def _choice(coordinates: int, kept: int, round_key: bytes) -> npt.NDArray[np.int64]:
+    words = random.bits(random.fold_in(np.frombuffer(round_key, "<u4"), _CHOICE), (coordinates,))
+    chosen = np.argsort(words, kind="stable")[:kept]
+    chosen.sort()
+    chosen.flags.writeable = False
+    return chosen
+
+
+def indicator(total: Vector, plan: RingPlan) -> float:
+    """The mean of the indicators in a sum, in numbers; see `privacy.clipping`. Raises RingError
+    where there is no weight in it.
+    """
+    signed = settled(total[-2:], plan).view(np.int32)
+    if signed[-1] <= 0:
+        raise RingError("there is no weight in a sum")
+    weight = float(signed[-1]) / plan.weight_scale
+    return float(signed[0]) / (plan.scale * weight)
+
+
+def decode(total: Vector, plan: RingPlan, round_key: bytes = b"") -> tuple[Floats, float]:
+    """The weighted mean f32[D] and the sum of weights of the updates in a sum u32[L].
+
+    round_key: of the round, where it chooses coordinates. Those that did not travel are zero, and
+    the others that much larger: the mean is unbiased over keys.
+
+    Raises RingError when there is no weight in it, or when the mean is longer than any honest
+    devices can make it: the ring wrapped, masks remained, or somebody lied.
+    """
+    if total.shape != (plan.length,):
+        raise RingError(f"a sum of {total.shape} elements, where the plan says {plan.length}")
+    signed = settled(total, plan).view(np.int32)
+    weight = float(signed[-1]) / plan.weight_scale
+    if weight <= 0:
+        raise RingError(f"the weights of a sum are {weight:g} in all")
+    sent = plan.kept or plan.coordinates
+    mean = np.empty(sent, np.float32)
+    for start in range(0, sent, _BLOCK):
+        # Block by block: the f64 between is never as large as the model.
+        block = slice(start, start + _BLOCK)
+        np.divide(signed[:sent][block], plan.scale * weight, out=mean[block], casting="same_kind")
+    # Each of n roundings moves a coordinate by less than one step.
+    long = plan.clients_max * math.sqrt(sent) / (plan.scale * weight)
+    if plan.noise:
+        # A sphere's radius, in which nearly all noise of so many coordinates lies, and its tail.
+        deviation = plan.clip * plan.sum_noise / weight
+        long += deviation * (math.sqrt(sent) + NOISE_TAIL)
+        long += NOISE_MORE / (plan.scale * weight)
+    norm = float(np.linalg.norm(mean))
+    if not norm <= plan.clip * _SLACK + long:
+        raise RingError(f"the mean update has norm {norm:.3g}, above the clip {plan.clip:g}")
+    if plan.kept:
+        whole = np.zeros(plan.coordinates, np.float32)
+        whole[choice(plan, round_key)] = mean * np.float32(plan.coordinates / plan.kept)
+        mean = whole
+    return rotation.rotate_back(mean, plan.dimension) if plan.rotated else mean, weight

@@ -1,0 +1,27 @@
+"""Which messages a session has, and how large the largest is: tiers send, pass on and read them by
+this list.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+
+from ...wire.secure_pb2 import (
+    Cohort,
+    Consent,
+    Delivery,
+    KeyBundle,
+    SealedShares,
+    Survivors,
+    UnmaskRequest,
+    UnmaskShares,
+)
+
+#: From devices to the coordinator, and back.
+UP: tuple[type[Message], ...] = (KeyBundle, SealedShares, Consent, UnmaskShares)
+DOWN: tuple[type[Message], ...] = (Cohort, Delivery, Survivors, UnmaskRequest)
+
+#: The largest message down is a Cohort: 40 KiB of leaves and numbers, the bundles of 255 neighbours
+#: with certificates of 2 KiB, and their proofs of up to 200 KiB in a log of 2^32 certificates. The
+#: largest up are SealedShares for as many, 23 KiB: less than links take.
+DOWN_BYTES_MAX = 1024 * 1024

@@ -1,9 +1,0 @@
-"""Running the parts of a cut program on several tiers.
-
-    machines/   who asks whom for what, without I/O: `asker` and `server`, events in, effects out
-    frames/     streams of frames between two nodes, over gRPC or in envelopes over MQTT
-    here        the drivers, which turn machines with real programs and speak frames
-
-Machines know nothing of frames, frames nothing of machines. Cascades (`core/cascade`) and split
-training (`core/split_training`) use what is here; nothing here knows them.
-"""

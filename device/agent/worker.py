@@ -1,0 +1,375 @@
+"""The training process: `python -m delian.device.agent.worker`, started by the agent (`runner`).
+
+It runs the programs of one bundle. A job names a program, the files of the bundle and of weights,
+and a key; the data it takes from the device's own source. What it has loaded it keeps for the next
+job. Before a program runs for the first time the process gives up all that a program has no use for
+(`core.node.sandbox.walls`): it can then read its blobs and its data and nothing else of the device,
+and write nothing. What was to be stored it gives to the agent.
+
+    first frame   {"parent": pid, "settings": {"worker": WorkerSettings, "read": [paths]}}
+    job           {"ticket", "program", "bundle", "weights", "key": [u32, u32],
+                   "ring": [clip, clients_max, dimension], "limits": [memory MiB, seconds],
+                   "compiled"?: "rest" or "all", "object"?: path or null, "keeps"?: true,
+                   "personal"?: {"present"?: path}} + the record of the client state
+    answer        {"ticket", "done": true, "examples", "loss", "finite", "version", "vector": bytes,
+                   "extra"?: "kept" or "personal", ...} + vector + that record, or that model
+                  {"ticket", "done": false, "reason": FailureReason, "why": text,
+                   "compile"?: "rest" or "all", "again"?: true}
+
+compile: the bundle has to be compiled first, by another process, all of it or what no artifact has;
+then the job is asked again with the object, null where there is no C compiler. keeps: client states
+are kept, and the job's body is the last one's record. again: this process cannot read its data, or
+the bundle, any more; another one can.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":
+    # What is imported below goes without these. hashlib then takes Python's own SHA-256: OpenSSL
+    # would take 4 MB of a small device's memory; and what a device reads is in no such format.
+    for module in ("_hashlib", "_bz2", "_lzma"):
+        sys.modules[module] = None  # type: ignore[assignment]
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...core.common.collector import unsearched
+
+with unsearched():
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ...core.common.errors import DelianError
+    from ...core.compiler import random
+    from ...core.compiler.backends import Executable
+    from ...core.compiler.backends.native.toolchain.artifact import ArtifactError
+    from ...core.compiler.ir import Function, TensorType
+    from ...core.learning import bundle as bundles
+    from ...core.learning.bundle import DEVICE_PROGRAMS, Bundle
+    from ...core.learning.data.fit import examples, fit, row_type
+    from ...core.learning.data.sources import NoDataError, Source, open_source
+    from ...core.learning.disclosure.keys import check_keys
+    from ...core.learning.runtime import Runtime
+    from ...core.node.sandbox import compiled_programs, frames
+    from ...core.node.sandbox.process_limits import Limits
+    from ...core.node.sandbox.walls import confine_run
+    from ...core.node.sandbox.worker_serving import Content, JobStopped, Work, refused, say, serve
+    from ...core.privacy.mechanisms.ring import RingPlan
+    from ...core.protocol.ports import DIMENSION_MAX, Vector
+    from ...core.wire.round_pb2 import BAD_BUNDLE, NO_DATA, OUT_OF_MEMORY, PROGRAM_FAILED
+    from . import client_state_file
+    from .client_state_file import BYTES_MAX as KEPT_BYTES_MAX
+    from .owner_limits import WorkerSettings
+
+if __name__ == "__main__":
+    for module in ("_hashlib", "_bz2", "_lzma"):  # the owner's own code may want them
+        del sys.modules[module]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a job gave: facts for the agent, the ring vector, and what the agent is to store."""
+
+    head: Mapping[str, Any]
+    vector: Vector
+    extra: bytes = b""
+
+
+class Worker:
+    """Runs jobs of one bundle, one at a time. read: what it may read once programs run."""
+
+    def __init__(self, settings: WorkerSettings, limits: Limits, read: tuple[str, ...]) -> None:
+        self._settings, self._limits, self._read = settings, limits, read
+        self._allowed = settings.limits.of_programs()
+        self._bundle = ""
+        self._ready: Runtime | None = None
+        self._source: Source | None = None
+        self._data: tuple[int, list[Array]] | None = None
+        self._confined = False
+
+    def __call__(self, frame: frames.Frame) -> tuple[Mapping[str, Any], Content]:
+        """A job and its answer. Raises JobStopped."""
+        answer = self.run(frame.head, bytes(frame.body))
+        vector = np.ascontiguousarray(answer.vector, "<u4")
+        assert vector.size <= DIMENSION_MAX + 1
+        head = {**answer.head, "vector": vector.nbytes}
+        body = vector.view(np.uint8).data
+        return head, b"".join((body, answer.extra)) if answer.extra else body
+
+    def run(self, job: Mapping[str, Any], record: bytes = b"") -> Answer:
+        """Raises JobStopped."""
+        began = time.monotonic()
+        self._limits.of_job(*job["limits"])
+        try:
+            runtime = self._runtime(job)
+            state = self._weights(Path(job["weights"]), runtime)
+            version, data = self._leaves(runtime)
+            ready = time.monotonic()
+            self._confine()
+            answer = self._call(runtime, state, data, job, record)
+        except MemoryError as error:
+            self._data = None
+            raise JobStopped(OUT_OF_MEMORY, f"memory is over: {error}") from error
+        head = {
+            **answer.head,
+            "version": version,
+            "examples": examples(data, runtime.manifest.data),
+            "load_s": round(ready - began, 3),
+            "run_s": round(time.monotonic() - ready, 3),
+        }
+        return Answer(head, answer.vector, answer.extra)
+
+    def _confine(self) -> None:
+        """From here on a program has run in this process. Raises JobStopped."""
+        self._limits.running()
+        if self._confined:
+            return
+        read = [*self._read, *_data_paths(self._settings)]
+        try:
+            confine_run(read, self._settings.sandbox)
+        except (DelianError, OSError) as error:
+            raise JobStopped(PROGRAM_FAILED, f"no sandbox: {error}") from error
+        self._confined = True
+
+    # ------------------------------------------------ what a job needs
+
+    def _runtime(self, job: Mapping[str, Any]) -> Runtime:
+        """The bundle's programs. A process has one bundle: blobs are named by their content."""
+        if self._ready is not None and job["bundle"] == self._bundle:
+            return self._ready
+        if self._confined:
+            raise JobStopped(PROGRAM_FAILED, "another bundle's programs ran here", again=True)
+        try:
+            bundle = bundles.load(Path(job["bundle"]), limits=self._allowed).bare()
+            made = self._programs(check_keys(bundle), job)
+            self._ready = Runtime(bundle, made=made, limits=self._allowed)
+        except DelianError as error:
+            raise refused(error) from error
+        self._bundle = job["bundle"]
+        return self._ready
+
+    def _programs(self, bundle: Bundle, job: Mapping[str, Any]) -> dict[str, Executable]:
+        """From artifacts where they have the programs and fit, else as they were compiled. Raises
+        JobStopped where they are not compiled yet.
+        """
+        functions = compiled_programs.functions_of(bundle, DEVICE_PROGRAMS)
+        compiled = job.get("compiled")
+        if self._settings.backend == "reference" or (compiled and job.get("object") is None):
+            _warm()
+            return compiled_programs.interpreted(functions)
+        files = [] if compiled == "all" else [Path(a) for a in self._settings.artifacts]
+        try:
+            return self._loaded(functions, files, job.get("object"))
+        except ArtifactError as error:
+            if not files:
+                raise
+            say(f"an artifact is left out: {error}")
+            return self._loaded(functions, [], None)
+
+    def _loaded(
+        self, functions: Mapping[str, Function], artifacts: list[Path], made: str | None
+    ) -> dict[str, Executable]:
+        path = Path(made) if made else None
+        rest = compiled_programs.uncompiled(functions, artifacts)
+        if rest and (path is None or not path.exists()):
+            path = compiled_programs.stored(rest)
+            if path is None:
+                which = "rest" if artifacts else "all"
+                raise JobStopped(PROGRAM_FAILED, "it is not compiled yet", compile=which)
+        return compiled_programs.load(functions, artifacts, path)
+
+    def _weights(self, path: Path, runtime: Runtime) -> Array:
+        wanted = runtime.manifest.dimension
+        try:
+            if path.stat().st_size != 4 * wanted:
+                raise JobStopped(BAD_BUNDLE, f"weights of {path.stat().st_size} bytes for {wanted}")
+            return np.fromfile(path, "<f4").astype(np.float32, copy=False)
+        except OSError as error:
+            raise JobStopped(PROGRAM_FAILED, f"the weights cannot be read: {error}") from error
+
+    def _leaves(self, runtime: Runtime) -> tuple[int | None, list[Array]]:
+        """The data as this bundle takes it, read again when it has changed. Raises JobStopped."""
+        wanted = runtime.manifest.data
+        try:
+            self._source = self._source or open_source(self._settings.data)
+            version = self._source.version()
+            if self._data is not None and version is not None and self._data[0] == version:
+                return version, self._data[1]
+            self._data = None
+            given = self._source.read(row_type(wanted))
+            made = fit(
+                given,
+                wanted,
+                classes=_classes(runtime),
+                query_fraction=self._settings.data.query_fraction,
+            )
+        except (DelianError, OSError) as error:
+            reason = NO_DATA if isinstance(error, NoDataError) else BAD_BUNDLE
+            # A process that was confined may not read what has taken the place of its file.
+            again = {"again": True} if self._confined else {}
+            raise JobStopped(reason, str(error), **again) from error
+        if version is not None:
+            self._data = (version, made)
+        return version, made
+
+    # ------------------------------------------------ the programs
+
+    def _call(
+        self,
+        runtime: Runtime,
+        state: Array,
+        data: list[Array],
+        job: Mapping[str, Any],
+        record: bytes,
+    ) -> Answer:
+        key = np.array(job["key"], np.uint32)
+        try:
+            plan = RingPlan(*job["ring"])
+            before = _kept(job, record, runtime)
+            if job["program"] == "evaluate":
+                return self._evaluate(runtime, state, data, key, plan, job, before)
+            if job["program"] != "client_update":
+                raise JobStopped(PROGRAM_FAILED, f"a device runs no {job['program']}")
+            if plan != runtime.ring:
+                raise JobStopped(BAD_BUNDLE, f"the task's ring {plan} is not the bundle's")
+            return self._train(runtime, state, data, key, before)
+        except DelianError as error:
+            # The arguments were checked: what a program can still say is that its lists outgrew
+            # the memory that they may have.
+            raise JobStopped(OUT_OF_MEMORY, str(error)) from error
+
+    def _train(
+        self,
+        runtime: Runtime,
+        state: Array,
+        data: list[Array],
+        key: Array,
+        before: client_state_file.Kept | None,
+    ) -> Answer:
+        """The update; and the client state, where the algorithm has one, begun at the one before:
+        the agent stores it before the update leaves.
+        """
+        extra = b""
+        if not runtime.kept_size:
+            update = runtime.client_update(state, data, key)
+        else:
+            on = client_state_file.digest_of(state)
+            own = runtime.client_state(state) if before is None else before.base(on)
+            update = runtime.client_update(state, data, key, own)
+            if update.finite:
+                extra = client_state_file.Kept(on, own, update.kept).to_bytes()
+        head: dict[str, Any] = {"loss": update.loss, "finite": update.finite}
+        if extra:
+            head["extra"] = "kept"
+        return Answer(head, update.vector, extra)
+
+    def _evaluate(
+        self,
+        runtime: Runtime,
+        state: Array,
+        data: list[Array],
+        key: Array,
+        plan: RingPlan,
+        job: Mapping[str, Any],
+        before: client_state_file.Kept | None,
+    ) -> Answer:
+        """The metrics for the sum; and the personal model, judged against the one in use."""
+        from ...core.learning import (
+            metrics,  # with all algorithms: a process that trains has no use
+        )
+
+        after = before.after if before is not None else None
+        own, outcome = metrics.judge(runtime, state, data, key, plan, after)
+        head: dict[str, Any] = {"loss": outcome.loss, "finite": outcome.finite}
+        if outcome.vector is None and outcome.finite:
+            raise JobStopped(NO_DATA, "there are no rows to judge by")
+        extra = b""
+        if outcome.vector is not None and (wanted := job.get("personal")) is not None:
+            extra = np.ascontiguousarray(own, "<f4").tobytes()
+            head["extra"] = "personal"
+            head["judgement"] = _judgement(runtime, state, own, data, key, wanted.get("present"))
+        vector = outcome.vector if outcome.vector is not None else np.empty(0, np.uint32)
+        return Answer(head, vector, extra)
+
+
+def _kept(job: Mapping[str, Any], record: bytes, runtime: Runtime) -> client_state_file.Kept | None:
+    """What was kept; a damaged record is lost, and the device begins anew, as after a new join."""
+    if not runtime.kept_size:
+        return None
+    if not job.get("keeps"):
+        why = "its algorithm keeps a client state, and this device keeps none"
+        raise JobStopped(BAD_BUNDLE, why)
+    if not record:
+        return None
+    try:
+        return client_state_file.Kept.parse(record, runtime.kept_size)
+    except DelianError as error:
+        say(f"the client state is lost: {error}")
+        return None
+
+
+def _data_paths(settings: WorkerSettings) -> tuple[str, ...]:
+    """The files that the data is in; none where the owner's code gives it."""
+    source = settings.data.source
+    if not source or settings.runs_owners_code:
+        return ()
+    return (source.removeprefix("sensor:"),)
+
+
+def _judgement(
+    runtime: Runtime, state: Array, own: Array, data: list[Array], key: Array, present: str | None
+) -> dict[str, Any]:
+    """The fields of `personal_model.Judgement`: all three models by one key, on the same rows."""
+    its = random.split(key, 2)[0]
+    before = runtime.evaluate(runtime.model_of(state), data, its)
+    after = runtime.evaluate(own, data, its)
+    said = {
+        "loss_before": before.loss / before.count,
+        "loss_after": after.loss / after.count,
+        "accuracy_before": before.accuracy,
+        "accuracy_after": after.accuracy,
+        "count": after.count,
+    }
+    if present is None or Path(present).stat().st_size != own.nbytes:
+        return said
+    score = runtime.evaluate(np.fromfile(present, "<f4").astype(np.float32), data, its)
+    return {**said, "loss_present": score.loss / score.count}
+
+
+def _classes(runtime: Runtime) -> int | None:
+    """How many labels the model tells apart: the last axis of its logits."""
+    (logits,) = runtime.bundle.programs["infer"].result_types
+    if not isinstance(logits, TensorType) or not logits.shape:
+        return None
+    return logits.shape[-1]
+
+
+# ---------------------------------------------------------------- the process
+
+
+def main() -> int:
+    """Serves jobs until the input ends."""
+    return serve(_begin, KEPT_BYTES_MAX)
+
+
+def _begin(settings: dict[str, Any]) -> Work:
+    given = WorkerSettings.from_json(dict(settings["worker"]))
+    return Worker(given, Limits(given.limits), tuple(settings["read"]))
+
+
+def _warm() -> None:
+    """Lets NumPy's linear algebra take its memory now: it ends the process when it cannot."""
+    for kind in (np.float32, np.float64):
+        square = np.ones((256, 256), kind)
+        np.dot(square, square)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

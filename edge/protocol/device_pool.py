@@ -1,0 +1,142 @@
+"""Who may be in an edge's pool, and when the others come back."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from itertools import islice
+
+from ...core.protocol.ports import MS, PROTOCOL, RETRY_MS_MAX, window
+from ...core.wire.admission_pb2 import (
+    DRAINING,
+    EDGE_FULL,
+    NO_WORK,
+    NOT_ELIGIBLE,
+    POOL_FULL,
+    PROTOCOL_TOO_OLD,
+    TOO_SMALL,
+    WORK_CAME,
+    Accept,
+    CheckIn,
+    Reject,
+    RejectReason,
+    RetryWindow,
+)
+from .edge_state import EdgePolicy, EdgeState, Phase
+
+#: Devices that are called come within this time, or longer when they are many.
+CALLED_MS_MIN = 500
+#: Who is sent away because there is no work is called when there is (`called`). It comes by itself
+#: too, for the call may be lost, but so many times as seldom as others who were sent away.
+NO_WORK_TIMES = 2
+
+
+def is_old(state: EdgeState, message: CheckIn) -> bool:
+    """Whether a newer check-in of the device has been seen."""
+    return message.sequence < state.check_ins.get(message.device, 0)
+
+
+def admit(
+    state: EdgeState, policy: EdgePolicy, message: CheckIn, now: int, tasked: int
+) -> Accept | Reject:
+    """Puts the device into the pool or keeps it out of it; gives the answer.
+
+    tasked: how many devices are at work, and so not in the pool. Takes the same time for a large
+    pool as for a small one.
+    """
+    device = message.device
+    state.check_ins.pop(device, None)
+    state.check_ins[device] = message.sequence
+    if len(state.check_ins) > 2 * policy.devices_max:
+        del state.check_ins[next(iter(state.check_ins))]
+    reason = _reason_against(state, policy, message, tasked)
+    if reason is not None:
+        state.pool.pop(device, None)
+        return reject(state, policy, message.sequence, reason, now)
+    pace = state.pace
+    lease_ms = pace.lease_ms if pace is not None else policy.lease_ms
+    # A little longer than the device believes, so that the edge is never the first to forget.
+    state.pool[device] = now + (lease_ms + lease_ms // 8) * MS
+    low, high = window(pace.after_task) if pace is not None else policy.after_task_ms
+    return Accept(
+        sequence=message.sequence,
+        lease_ms=lease_ms,
+        after_task=RetryWindow(min_ms=low, max_ms=high),
+    )
+
+
+def called(state: EdgeState, tasked: Container[int]) -> Iterator[tuple[int, Reject]]:
+    """What tells devices that were sent away that there is work now: the newest of them, as many as
+    the pool has places, spread so that no more than a thousand come in a second.
+    """
+    assert state.pace is not None
+    away = (d for d in reversed(state.check_ins) if d not in state.pool and d not in tasked)
+    chosen = list(islice(away, state.pace.ready_max))
+    soon = RetryWindow(min_ms=0, max_ms=max(CALLED_MS_MIN, len(chosen)))
+    for device in chosen:
+        sequence = state.check_ins[device]
+        yield device, Reject(sequence=sequence, reason=WORK_CAME, retry=soon)
+
+
+def reject(
+    state: EdgeState, policy: EdgePolicy, sequence: int, reason: RejectReason, now: int
+) -> Reject:
+    """Sends the device of a check-in away."""
+    return Reject(sequence=sequence, reason=reason, retry=_retry(state, policy, reason, now))
+
+
+def _reason_against(
+    state: EdgeState, policy: EdgePolicy, message: CheckIn, tasked: int
+) -> RejectReason | None:
+    """Why a device cannot be in the pool; None when it can."""
+    pace, its = state.pace, message.eligibility
+    if state.phase is Phase.DRAINING:
+        return DRAINING
+    if message.protocol < PROTOCOL:
+        return PROTOCOL_TOO_OLD
+    if not its.consented:
+        return NOT_ELIGIBLE
+    known = message.device in state.pool
+    if not known and len(state.pool) + tasked >= policy.devices_max:
+        return EDGE_FULL
+    if pace is None:
+        return None
+    if pace.ready_max == 0:
+        return NO_WORK
+    asked, has = pace.requirements, message.facts
+    for needed, given in (
+        (asked.powered, its.powered),
+        (asked.unmetered, its.unmetered),
+        (asked.idle, its.idle),
+        (asked.fresh, its.fresh),
+    ):
+        if needed and not given:
+            return NOT_ELIGIBLE
+    for needed_mib, given_mib in (
+        (asked.memory_mib, has.memory_mib),
+        (asked.storage_mib, has.storage_mib),
+    ):
+        # Zero: the device does not say, and is taken to have enough.
+        if 0 < given_mib < needed_mib:
+            return TOO_SMALL
+    if not known and len(state.pool) >= pace.ready_max:
+        return POOL_FULL
+    return None
+
+
+def _retry(state: EdgeState, policy: EdgePolicy, reason: RejectReason, now: int) -> RetryWindow:
+    pace = state.pace
+    low, high = window(pace.after_reject) if pace is not None else policy.after_reject_ms
+    if reason == NO_WORK:
+        low, high = NO_WORK_TIMES * low, NO_WORK_TIMES * high
+    elif reason == POOL_FULL and pace is not None:
+        # Pace steering: they come back in turn, as many as the pool has places in half a window, so
+        # that the number that knocks in a second does not grow with the fleet. No turn is later
+        # than if all of the fleet had been sent away twice: who knocks often delays no others.
+        spread = high - low
+        turn = max(state.turn_ns, now + low * MS) + spread * MS // (2 * pace.ready_max)
+        latest = low + spread * (1 + len(state.check_ins) // pace.ready_max)
+        latest = max(low, min(latest, RETRY_MS_MAX - spread))
+        state.turn_ns = min(turn, now + latest * MS)
+        low = (state.turn_ns - now) // MS
+        high = low + spread
+    return RetryWindow(min_ms=low, max_ms=high)

@@ -1,0 +1,150 @@
+"""An edge that helps: it opens the seeds that devices have sealed for it, and gives the coordinator
+the sum of a whole batch's masks. `core.privacy.secagg.helper` has what it promises, and to whom.
+
+Which seeds it has opened is in its state, and durable before the sum leaves. The seeds are not:
+they are in the request, which the coordinator repeats until it has its answer, and the masks' keys
+are in the program that adds them up. After a restart what was being added up is asked for again.
+"""
+
+from __future__ import annotations
+
+from ...core.privacy.mechanisms.ring import RingPlan, packed
+from ...core.privacy.secagg.helper import Answer, Helper
+from ...core.privacy.secagg.logged import ForkError, accept
+from ...core.privacy.secagg.secure_errors import SecureError
+from ...core.protocol.machine import Machine
+from ...core.protocol.ports import (
+    CLOUD,
+    SECOND,
+    NewModel,
+    Outcome,
+    ProgramStopped,
+    RunProgram,
+    wire_size,
+)
+from ...core.wire.helper_pb2 import (
+    HELP_GIVEN,
+    OLD_DENY_LIST,
+    HelpRefusal,
+    HelpRequest,
+    HelpSum,
+)
+from ...core.wire.journal_pb2 import DeniedVersion
+from ...core.wire.log_pb2 import LogUpdate
+from .edge_state import HELPING_MAX, EdgePolicy, EdgeState, Helping
+from .table import Trigger
+
+_T = Trigger
+#: Orders about which certificates it may count.
+NOTICES = (DeniedVersion, LogUpdate)
+
+
+class HelperMachine(Machine[EdgeState]):
+    """The rows of a helper. `EdgeMachine` is the rest of the edge."""
+
+    policy: EdgePolicy
+    helper: Helper | None
+
+    # ------------------------------------------------ reading events
+
+    def _read_help(self, message: HelpRequest) -> Trigger:
+        asked = (message.run, message.batch)
+        busy = self.state.helping.values()
+        if self.helper is None or asked in [(one.run, one.batch) for one in busy]:
+            return _T.STALE
+        # More are asked for again when these are done.
+        return _T.HELP if len(busy) < HELPING_MAX else _T.STALE
+
+    def _read_masks(
+        self, ticket: int, outcome: Outcome | NewModel | ProgramStopped
+    ) -> tuple[Trigger, object]:
+        known = self.state.helping.get(ticket)
+        return (_T.STALE, None) if known is None else (_T.HELPED, (ticket, outcome))
+
+    def _read_notice(self, order: DeniedVersion | LogUpdate) -> Trigger:
+        state = self.state
+        if isinstance(order, DeniedVersion):
+            known = state.denied_version, state.denied_issued_s
+            newer = (order.version, order.issued_s) > known if order.version else known == (0, 0)
+            return _T.DENIED if newer else _T.STALE
+        logged = self.helper is not None and self.helper.rules.required
+        fits = logged and order.old_size == state.ledger.log.size
+        return _T.LOG_UPDATE if fits else _T.STALE
+
+    # ------------------------------------------------ actions
+
+    def keep_denied(self, order: DeniedVersion) -> None:
+        self.state.denied_version, self.state.denied_issued_s = order.version, order.issued_s
+
+    def keep_log(self, update: LogUpdate) -> None:
+        assert self.helper is not None
+        ledger, helper = self.state.ledger, self.helper
+        try:
+            ledger.log = accept(ledger.log, update, helper.identity, helper.rules)
+        except SecureError as fault:
+            self._note(fault)
+
+    def _knows_too_little(self) -> bool:
+        """Whether the deny list is too old to tell which devices of a batch are revoked."""
+        age_ns = self.now - self.state.denied_issued_s * SECOND
+        return 0 < self.policy.denied_age_ns < age_ns
+
+    def _note(self, fault: SecureError) -> None:
+        self.record("log_refused", reason=fault.reason)
+        if isinstance(fault, ForkError):
+            signed = fault.known.signed
+            self.record(
+                "log_fork",
+                why=fault.message,
+                known=b"" if signed is None else signed.SerializeToString(deterministic=True),
+                offered=fault.offered.SerializeToString(deterministic=True),
+            )
+
+    def help(self, message: HelpRequest) -> None:
+        state = self.state
+        assert self.helper is not None
+        if self._knows_too_little():
+            answer = Answer(OLD_DENY_LIST)
+        else:
+            answer = self.helper.answer(message, state.ledger)
+        if answer.fault is not None:
+            self._note(answer.fault)
+        if answer.refusal != HELP_GIVEN:
+            reason = HelpRefusal.Name(answer.refusal).lower()
+            self.record("help_refused", run=message.run, batch=message.batch, reason=reason)
+            self.send(
+                CLOUD,
+                HelpSum(
+                    run=message.run,
+                    batch=message.batch,
+                    edge=state.edge,
+                    refusal=answer.refusal,
+                    bad=answer.bad,
+                    log_size=state.ledger.log.size,
+                ),
+            )
+            return
+        assert answer.ring is not None
+        busy = sum(RingPlan.of(one.ring).nbytes for one in state.helping.values())
+        if busy + answer.ring.nbytes > self.policy.sum_bytes_max:
+            return  # it is asked for again
+        state.tickets += 1
+        plan = answer.ring.message()
+        state.helping[state.tickets] = Helping(message.run, message.batch, plan)
+        arguments = (list(answer.keys), answer.ring.length, answer.suite)
+        self.emit(RunProgram(state.tickets, "masks", (), arguments))
+
+    def give(self, subject: tuple[int, Outcome | NewModel | ProgramStopped]) -> None:
+        ticket, outcome = subject
+        batch = self.state.helping.pop(ticket)
+        if not isinstance(outcome, Outcome) or outcome.vector is None:
+            return  # there was no memory, say; it is asked for again
+        content = packed(outcome.vector, RingPlan.of(batch.ring))
+        state = self.state
+        message = HelpSum(
+            run=batch.run, batch=batch.batch, edge=state.edge, log_size=state.ledger.log.size
+        )
+        size = wire_size(message, len(content))
+        message.sum = content
+        self.send(CLOUD, message, size)
+        self.record("helped", run=batch.run, batch=batch.batch)

@@ -1,0 +1,34 @@
+"""Adds masks up for an edge that helps, on a thread of its own: the ProgramRunner of an edge."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from ...core.privacy.secagg.helper import masks_of
+from ...core.protocol.ports import Outcome, ProgramStopped, RunProgram
+from ...core.wire.round_pb2 import OUT_OF_MEMORY
+
+
+class MaskSums:
+    """Runs `masks`, one at a time; an edge that does not help has none to run."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="delian-masks")
+
+    async def run(self, program: RunProgram) -> Outcome | ProgramStopped:
+        """Gives the sum of the masks of some keys, or why there is none."""
+        assert program.program == "masks", program.program
+        keys, length, suite = program.arguments
+        loop = asyncio.get_running_loop()
+        try:
+            return Outcome(await loop.run_in_executor(self._pool, masks_of, keys, length, suite))
+        except MemoryError:
+            return ProgramStopped(OUT_OF_MEMORY)
+
+    async def cancel(self, ticket: int) -> None:
+        """Nothing to stop: nobody cancels a sum of masks."""
+
+    async def close(self) -> None:
+        """Waits for the sum that is being made. May be called twice."""
+        await asyncio.to_thread(self._pool.shutdown, True, cancel_futures=True)

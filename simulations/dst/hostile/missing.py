@@ -1,0 +1,186 @@
+"""Checks that plots rely on, each of which can be left out: whether hostile seeds then fail.
+
+    python -m delian.simulations.dst.hostile.missing [--seeds 40]
+
+For each check the seeds are run, with nothing else changed, until one fails: a check that no seed
+needs is one that nothing shows to be there. For tests and for people; nothing else imports it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from unittest.mock import patch
+
+from ....core.privacy.secagg.client import ClientSession
+from ....core.protocol.ports import CLOUD, Node, Tier
+from ....device.agent import artifact_gate
+from ....device.protocol import releases, secure_session
+from ....device.protocol.secure_session import SessionMachine
+from ..check import Failure, check_seed
+from ..draws import Dice
+from ..swarm import Weather, conspirators, draw, plotted
+from ..world import World
+from . import hostile_bundles
+from .attacks import Plot, Scheme
+
+#: Seeds within which each must show.
+SEEDS: Final = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check that is left out.
+
+    name: what it checks.
+    owner: the module or class that has it.
+    at: its name there.
+    instead: what stands in its place.
+    plots: some that it finds out.
+    where: the node whose plots they are.
+    """
+
+    name: str
+    owner: Any
+    at: str
+    instead: Callable[..., Any]
+    plots: tuple[Plot, ...]
+    where: Node = CLOUD
+
+
+def _nothing(*told: Any, **more: Any) -> None:
+    """Checks nothing."""
+
+
+def _as_given(given: Any) -> Any:
+    return given
+
+
+_check_neighbour = ClientSession._check_neighbour
+
+
+def _any_number(session: ClientSession, bundle: Any, device: int, leaf: bytes) -> None:
+    """Lets a certificate stand under another's number."""
+    _check_neighbour(session, bundle, bundle.device, leaf)
+
+
+CHECKS: Final = (
+    Check(
+        "the signature of a task",
+        secure_session,
+        "check",
+        _nothing,
+        (Plot.OTHER_KEY, Plot.OTHER_MODEL),
+        Node(Tier.EDGE, 1),
+    ),
+    Check("noise and survivors", releases, "check", _nothing, (Plot.LARGE_NOISE_PLAN,)),
+    Check(
+        "the age of the deny list",
+        SessionMachine,
+        "_knows_too_little",
+        lambda self: False,
+        (Plot.WITHHELD_DENY_LIST,),
+    ),
+    Check("masks", SessionMachine, "_lacks_masks", lambda *told: False, (Plot.NO_MASKS,)),
+    Check("the owner's floors", ClientSession, "_check_policy", _nothing, (Plot.SMALL_PLAN,)),
+    Check(
+        "the threshold of consents",
+        ClientSession,
+        "_check_consents",
+        _nothing,
+        (Plot.TWO_SURVIVORS, Plot.FORGED_CONSENTS),
+    ),
+    Check("neighbours' keys", ClientSession, "_check_neighbour", _nothing, (Plot.UNSIGNED_KEYS,)),
+    Check(
+        "numbers in the list of members",
+        ClientSession,
+        "_check_neighbour",
+        _any_number,
+        (Plot.TWO_SEATS,),
+    ),
+    Check(
+        "the certificate log",
+        ClientSession,
+        "_check_log",
+        lambda self, cohort: self.state.log,
+        (Plot.UNLOGGED_SYBILS, Plot.FORKED_LOG),
+    ),
+    Check(
+        "the number of survivors", ClientSession, "_check_survivors", _nothing, (Plot.SMALL_SUM,)
+    ),
+    Check(
+        "the bundle of a manifest", artifact_gate, "check_bundle", _nothing, (Plot.BUNDLE_REPLACED,)
+    ),
+    Check(
+        "the facts of a manifest",
+        artifact_gate,
+        "check_task",
+        _nothing,
+        (Plot.BUNDLE_LARGE_CLIP, Plot.BUNDLE_LESS_NOISE, Plot.BUNDLE_LOW_FLOOR),
+    ),
+    Check("the uses of a key", hostile_bundles, "check_keys", _as_given, (Plot.BUNDLE_BY_KEY,)),
+)
+
+
+def world_of(*plots: tuple[Plot, Node], sessions: int = 2) -> World:
+    """A small masked federation without other faults, and those who plot in it."""
+    shape = replace(
+        plotted(Dice(7, "plots"), draw(0, 12, 2)[0]),
+        secure=True,
+        cohort=8,
+        orders=(),
+        rounds=2,
+        attempts_max=500,
+        evaluate_every=0,
+        buffer=0,
+        concurrency=0,
+        pool_min=0,
+        patience=0,
+        round_s=16.0,
+    )
+    own = conspirators(Dice(8, "plots"), shape)
+    first, *others = (Scheme(plot, where, sessions, own) for plot, where in plots)
+    return World(3, shape, Weather(heal_s=200.0, scheme=first, together=tuple(others)))
+
+
+@contextmanager
+def without(check: Check) -> Iterator[None]:
+    """Runs without a check."""
+    hostile_bundles.opened.cache_clear()  # what was found with it
+    try:
+        with patch.object(check.owner, check.at, check.instead):
+            yield
+    finally:
+        hostile_bundles.opened.cache_clear()
+
+
+def found(check: Check, seeds: range) -> Failure | None:
+    """The first hostile seed that fails without the check."""
+    with without(check):
+        runs = (check_seed(seed, hostile=True) for seed in seeds)
+        return next((one for one in runs if isinstance(one, Failure)), None)
+
+
+def main() -> int:
+    """Prints what each check that is left out leads to; 1 where one leads to nothing."""
+    parser = argparse.ArgumentParser(prog="python -m delian.simulations.dst.hostile.missing")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many seeds each")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    asked = parser.parse_args()
+    seeds, missed = range(asked.first, asked.first + asked.seeds), 0
+    for check in CHECKS:
+        failure = found(check, seeds)
+        missed += failure is None
+        told = "NOT FOUND"
+        if failure is not None:
+            told = f"seed {failure.seed}: {failure.oracle}: {failure.what}"
+        print(f"without {check.name}: {told}"[:160], flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

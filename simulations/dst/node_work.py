@@ -1,0 +1,182 @@
+"""What nodes compute: updates of small whole numbers, another of each device and attempt, so that a
+sum of them can be checked to the last bit, and models that say of what they were made.
+
+`examples` and `loss` of an outcome are marked: an auditor looks for them in all that devices send.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...core.learning.aggregate import robust
+from ...core.privacy.mechanisms.ring import RingPlan
+from ...core.privacy.secagg import masks
+from ...core.privacy.secagg.helper import masks_of
+from ...core.protocol.ports import (
+    MS,
+    SECOND,
+    NewModel,
+    Outcome,
+    ProgramStopped,
+    RunProgram,
+    Vector,
+)
+from ...core.wire.blob_pb2 import BlobRef
+from ...core.wire.round_pb2 import (
+    BAD_BUNDLE,
+    NO_DATA,
+    NOT_SIGNED,
+    OUT_OF_MEMORY,
+    PROGRAM_FAILED,
+)
+from .draws import Dice
+from .oracles.edge_book import Name, name_of
+
+if TYPE_CHECKING:
+    from .simulated_node import Host
+    from .world import World
+
+#: What no message may carry: numbers of examples from here on, and this loss.
+EXAMPLES = 0x5EC2E7_0000
+LOSS = 1.2345678987654321e-77
+
+_REASONS = (NO_DATA, OUT_OF_MEMORY, PROGRAM_FAILED)
+_PATTERNS: dict[int, Vector] = {}
+
+
+def _pattern(length: int) -> Vector:
+    if length not in _PATTERNS:
+        _PATTERNS[length] = np.arange(1, length + 1, dtype=np.uint32) * np.uint32(2654435761)
+    return _PATTERNS[length]
+
+
+def update_of(device: int, key: tuple[int, int], plan: RingPlan, at: Name) -> Vector:
+    """What a device uploads before it is masked: u32[D+1], each number from -512 to 511 and a
+    weight of one half. Of an evaluation (dimension 4): small metrics, all with the same weight.
+    Adding up what belongs to another attempt cannot be missed.
+    """
+    run, round, attempt = at
+    mixed = device * 2654435761 + key[0] * 40503 + key[1]
+    mixed += run * 613 + round * 331 + attempt * 97
+    steps: Vector = _pattern(plan.length) + np.uint32(mixed % 2**32)
+    steps &= np.uint32(1023)
+    if plan.dimension == 4:
+        steps[-1] = int(plan.weight_scale) // 4
+    else:
+        steps -= np.uint32(512)
+        steps[-1] = int(plan.weight_scale) // 2
+    return steps
+
+
+class Work:
+    """Runs programs, in virtual time."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world = world
+        self.dice = Dice(seed, "work")
+
+    def run(self, host: Host, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
+        """How long it takes in ns, and what then gives its outcome; None: it hangs."""
+        for digest in effect.blobs:
+            content = host.blobs[digest]
+            intact = hashlib.sha256(content).digest() == digest
+            self.world.check(intact, "blob", f"{host.node} works on a damaged blob")
+        if effect.program == "server_update":
+            return self._update(host, effect)
+        if effect.program == "unmask":
+            return self._unmask(effect)
+        if effect.program == "masks":
+            return self._masks(effect)
+        return self._train(host, effect)
+
+    def _train(self, host: Host, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
+        weather, dice, world = self.world.weather, self.dice, self.world
+        if stopped := self._stopped(host, effect):
+            return MS, lambda: stopped
+        key, ring = effect.arguments
+        due = MS + dice.exponential_ns(weather.train_s)
+        if world.faulty:
+            due = int(due * host.slow)
+            if dice.chance(weather.train_hangs):
+                return 0, None
+            if dice.chance(weather.train_fails):
+                bad = self._bad(ring.dimension)
+                return due, lambda: bad
+        else:
+            due = min(due, int(world.shape.round_s / 3 * SECOND))
+        plan = RingPlan(ring.clip, ring.clients_max, ring.dimension, ring.bits)
+        device, words = host.node.number, (int(key[0]), int(key[1]))
+        examples, at = EXAMPLES + device, name_of(effect.task)
+        if world.gates is not None and world.gates.silent(at, device):
+            nothing = update_of(device, words, plan, at)
+            nothing[:-1] = 0
+            return due, lambda: Outcome(nothing, examples, LOSS)
+        return due, lambda: Outcome(update_of(device, words, plan, at), examples, LOSS)
+
+    def _stopped(self, host: Host, effect: RunProgram) -> ProgramStopped | None:
+        """What a device's gate makes of a program; None: it runs."""
+        gates, plotter = self.world.gates, self.world.plotter
+        if gates is None or plotter is None:
+            return None
+        reason = gates.refusal(host, effect)
+        plotter.gated(host, name_of(effect.task), reason)
+        if not reason:
+            return None
+        opened = reason in ("key", "interface")
+        return ProgramStopped(BAD_BUNDLE if opened else NOT_SIGNED)
+
+    def _bad(self, dimension: int) -> Outcome | ProgramStopped:
+        kind = self.dice.below(4)
+        if kind == 0:
+            return Outcome(None, EXAMPLES, LOSS)
+        if kind == 1:
+            return Outcome(None, EXAMPLES, LOSS, finite=False)
+        if kind == 2:
+            return Outcome(np.ones(dimension, np.uint32), EXAMPLES, LOSS)
+        return ProgramStopped(self.dice.choice(_REASONS))
+
+    def _update(self, host: Host, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
+        world, dice = self.world, self.dice
+        due = MS + dice.exponential_ns(0.2)
+        if world.faulty and dice.chance(world.weather.update_fails):
+            return due, lambda: ProgramStopped(PROGRAM_FAILED)
+        given, weight = effect.arguments
+        mean = robust.update_of(given)
+        _, old, *memory = effect.blobs
+        made = model(old, mean.tobytes() + repr(weight).encode(), mean.size)
+        # The auditor knows by the ticket what is in the mean.
+        world.auditor.will_make(effect, hashlib.sha256(made).digest())
+        contents = [made]
+        if world.shape.memory:
+            contents.append(b"memory" + hashlib.sha256(b"".join([made, *memory])).digest())
+        return due, lambda: NewModel(*(self._put(host, content) for content in contents))
+
+    def _unmask(self, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
+        due = MS + self.dice.exponential_ns(0.1)
+        if self.world.faulty and self.dice.chance(self.world.weather.update_fails):
+            return due, lambda: ProgramStopped(OUT_OF_MEMORY)
+        total, keys, suite = effect.arguments
+        plain = np.array(total, np.uint32)
+        masks.add(plain, keys, suite)
+        return due, lambda: Outcome(plain)
+
+    def _masks(self, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
+        due = MS + self.dice.exponential_ns(0.1)
+        if self.world.faulty and self.dice.chance(self.world.weather.update_fails):
+            return due, lambda: ProgramStopped(OUT_OF_MEMORY)
+        total = masks_of(*effect.arguments)
+        return due, lambda: Outcome(total)
+
+    def _put(self, host: Host, content: bytes) -> BlobRef:
+        digest = hashlib.sha256(content).digest()
+        host.blobs[digest] = content
+        return BlobRef(digest=digest, size=len(content))
+
+
+def model(parent: bytes, step: bytes, dimension: int) -> bytes:
+    """The bytes of a model: 4 a number, a function of what it was made of."""
+    return hashlib.shake_128(parent + step).digest(4 * dimension)

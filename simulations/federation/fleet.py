@@ -1,0 +1,126 @@
+"""A fleet: how fast each device computes, how it is connected, when it is there and how often it
+vanishes.
+
+A device's traits are drawn from its class by streams that its number names, so a fleet that grows
+keeps its devices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ...core.protocol.ports import SECOND
+from ...core.protocol.random_streams import Streams
+from .network import LinkProfile
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """One kind of device.
+
+    speed_flops: median of the FLOP/s that its training reaches; speed_sigma: the spread, as the
+    standard deviation of the logarithm. load_sigma: the same for one device from round to round.
+    startup_s: from the task to the first step. memory_mib: what a task may take. availability:
+    share of the time that it is there; stay_s: mean length of a stay. dropout: chance that it
+    vanishes while it trains; away_s: mean time until it is back.
+    """
+
+    speed_flops: float
+    speed_sigma: float = 0.4
+    load_sigma: float = 0.1
+    startup_s: float = 0.2
+    memory_mib: int = 1024
+    availability: float = 1.0
+    stay_s: float = 3600.0
+    dropout: float = 0.0
+    away_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        assert self.speed_flops > 0
+        assert 0 < self.availability <= 1
+        assert 0 <= self.dropout <= 1
+
+
+#: Sustained f32 FLOP/s of small networks trained on one core or two, from published on-device
+#: training; order of magnitude only.
+CLASSES: Mapping[str, DeviceClass] = {
+    "phone": DeviceClass(speed_flops=4e9, memory_mib=2048),
+    "laptop": DeviceClass(speed_flops=2e10, memory_mib=8192),
+    "board": DeviceClass(speed_flops=8e8, memory_mib=512),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """One device of a fleet."""
+
+    device: int
+    kind: str
+    edge: int
+    speed_flops: float
+    traits: DeviceClass
+
+    def duration_ns(self, flops: float, streams: Streams, round: int, attempt: int) -> int:
+        """How long it trains in virtual time."""
+        load = math.exp(
+            self.traits.load_sigma * streams.normal("load", self.device, round, attempt)
+        )
+        seconds = self.traits.startup_s + flops / self.speed_flops * load
+        return max(1, int(seconds * SECOND))
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Devices 0 to `devices` - 1 behind edges 0 to `edges` - 1; device d stands behind edge d mod
+    `edges`.
+
+    shares: class -> its share of the devices; they need not add up to 1. dropout: replaces that of
+    the classes.
+    """
+
+    devices: int
+    edges: int
+    shares: Mapping[str, float] = field(default_factory=lambda: {"phone": 1.0})
+    classes: Mapping[str, DeviceClass] = field(default_factory=lambda: CLASSES)
+    link: LinkProfile = field(default_factory=LinkProfile)
+    dropout: float | None = None
+
+    def __post_init__(self) -> None:
+        assert self.devices >= 1 and self.edges >= 1
+        assert self.shares and all(s >= 0 for s in self.shares.values())
+        assert sum(self.shares.values()) > 0
+        assert set(self.shares) <= set(self.classes)
+
+    @cached_property
+    def always_there(self) -> bool:
+        """Whether every kind of device in it is there all the time."""
+        return all(self.classes[kind].availability >= 1 for kind in self.shares)
+
+    def profile(self, device: int, streams: Streams) -> DeviceProfile:
+        """The traits of one device; a pure function of the streams' seed and its number."""
+        kind = self._kind(streams.unit("class", device))
+        traits = self.classes[kind]
+        speed = traits.speed_flops * math.exp(traits.speed_sigma * streams.normal("speed", device))
+        return DeviceProfile(device, kind, device % self.edges, speed, traits)
+
+    def dropout_of(self, profile: DeviceProfile) -> float:
+        """Chance that the device vanishes while it trains."""
+        return profile.traits.dropout if self.dropout is None else self.dropout
+
+    @cached_property
+    def _bounds(self) -> list[tuple[float, str]]:
+        total, reached = sum(self.shares.values()), 0.0
+        bounds = []
+        for kind, share in sorted(self.shares.items()):
+            reached += share / total
+            bounds.append((reached, kind))
+        return bounds
+
+    def _kind(self, draw: float) -> str:
+        for bound, kind in self._bounds:
+            if draw < bound:
+                return kind
+        return self._bounds[-1][1]

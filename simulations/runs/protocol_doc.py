@@ -1,0 +1,168 @@
+"""Writes `docs/protocol.md` from the machines themselves: their tables, and one round as the
+simulator saw it.
+
+    python -m delian.simulations.runs.protocol_doc docs/protocol.md
+
+A test keeps the page equal to what this gives.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from ...cloud.protocol import buffered_table as buffered
+from ...cloud.protocol import machine as coordinator
+from ...cloud.protocol import rounds
+from ...core.privacy.mechanisms.ring import RingPlan
+from ...core.protocol.machine import IGNORE, Row
+from ...core.protocol.ports import Event, Node, ProgramFinished, Received, Tier
+from ...device.protocol import machine as device
+from ...edge.protocol import collection
+from ...edge.protocol import machine as edge
+from ..federation.federation import Federation
+from ..federation.fleet import Fleet
+from ..federation.network import LinkProfile
+from ..federation.nodes import Host
+from ..federation.stub import StubTraining
+from ..scenario.federation_plan import FederationPlan
+
+INTRODUCTION = """\
+# The protocol
+
+Each tier is a state machine without I/O: `handle(event, now)` gives effects, and a driver carries
+them out, a daemon or the simulator. This page is made from the machines' own tables, by
+`python -m delian.simulations.runs.protocol_doc`; `proto/` describes the messages field by field.
+
+- **Delivery** is at least once, in no order. Whoever needs an answer asks again, with growing
+  pauses; whoever answers answers each time. What has been counted is known by (run, round,
+  attempt, device), so nothing is counted twice.
+- **A run's name** in messages is its number and, above 32 bits, the time of the coordinator's start
+  after which an attempt was opened. So what edges and devices know or hold of a history that a
+  coordinator has forgotten, for it was restored from an older copy, is to all of them of another
+  run. What was opened before a start goes on under its name. A run that promises privacy keeps its
+  name: nobody is to do a round of it twice.
+- **Addition is in the ring** of integers modulo 2^32. A device clips its update, multiplies it by
+  its weight, scales it, rounds it at random and uploads D + 1 elements, the last of which is the
+  weight. An edge keeps one running sum; the coordinator adds the edges' sums and divides. Sums are
+  exact: order and grouping do not matter, and masks that cancel in the sum change nothing.
+- **With masks** an attempt is a session of secure aggregation beside the round: keys and shares
+  go up and down while devices train, edges pass them through, and the sums are opened when those
+  who are in them have given their shares. `docs/secure_aggregation.md` has it byte by byte.
+- **A round** ends when enough updates are with the edges, when every edge has reported, or when its
+  time is over. Too few updates fail the attempt, and the round is tried again from the same
+  weights.
+- **Without rounds** (a buffered run) devices work all the time, in waves that begin from the newest
+  model. When the edges have enough updates they are asked for a part of each wave's sum and go on;
+  older updates count less.
+- **An evaluation** is an attempt whose vector holds metrics: how the newest model does on a device,
+  and the device's own, made from it. It is summed like any update.
+- **Several runs** share one pool of devices. The one that took devices longest ago is first; each
+  takes what those before it do not wait for, and who can do with fewer takes an equal part.
+- **Times on the wire are durations**: no two clocks need to agree.
+- In every phase, what is late, repeated or of no use is counted and ignored. What is in no table is
+  a protocol error: the driver drops the message and counts it against its sender.
+"""
+
+TABLES = (
+    ("The device", device.TABLE),
+    ("The edge", edge.TABLE),
+    ("An attempt at an edge", collection.TABLE),
+    ("The coordinator", coordinator.TABLE),
+    ("A run in rounds", rounds.TABLE),
+    ("A buffered run", buffered.TABLE),
+)
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [
+        INTRODUCTION,
+        "## One round\n",
+        "Two devices behind one edge; the first of two rounds, as the simulator saw it.\n",
+        _fenced(sequence()),
+    ]
+    for name, table in TABLES:
+        parts += [f"## {name}\n"]
+        if any(r.next not in (None, *r.phases) for r in table):
+            parts += [_fenced(diagram(table))]
+        parts += [rows(table)]
+    return "\n".join(parts)
+
+
+def _fenced(text: str) -> str:
+    return f"```mermaid\n{text}\n```\n"
+
+
+def diagram(table: Sequence[Row]) -> str:
+    """A table's changes of phase as a Mermaid state diagram. What stays in its phase is in the
+    table.
+    """
+    lines = ["stateDiagram-v2"]
+    arrows: dict[tuple[StrEnum, StrEnum], list[str]] = {}
+    for r in table:
+        for phase in r.phases:
+            if r.next is not None and r.next is not phase:
+                arrows.setdefault((phase, r.next), []).append(r.trigger.value)
+    names = dict.fromkeys(phase for pair in arrows for phase in pair)
+    lines += [f'    state "{phase}" as {_id(phase)}' for phase in names]
+    for (phase, following), triggers in arrows.items():
+        # Mermaid ends a label at a semicolon; a comma reads as well.
+        lines.append(f"    {_id(phase)} --> {_id(following)}: {', '.join(dict.fromkeys(triggers))}")
+    return "\n".join(lines)
+
+
+def _id(phase: StrEnum) -> str:
+    return phase.value.replace(" ", "_")
+
+
+def rows(table: Sequence[Row]) -> str:
+    """A table as Markdown."""
+    lines = ["| in | when | then | it does |", "|---|---|---|---|"]
+    everywhere = max(len(r.phases) for r in table)
+    for r in table:
+        where = "any" if len(r.phases) == everywhere else ", ".join(r.phases)
+        following = "" if r.next is None else r.next.value
+        action = "ignore" if r.action == IGNORE else r.action.replace("_", " ")
+        lines.append(f"| {where} | {r.trigger} | {following} | {action}: {r.why} |")
+    return "\n".join(lines) + "\n"
+
+
+def sequence() -> str:
+    """One round as a Mermaid sequence diagram, drawn from what machines received."""
+    ring = RingPlan(clip=1.0, clients_max=4, dimension=1000)
+    fleet = Fleet(devices=2, edges=1, link=LinkProfile(latency_ms=20.0))
+    plan = FederationPlan(rounds=2, cohort=2, ring=ring, fleet=fleet, over_selection=1.0)
+    lines: list[str] = []
+
+    def observe(now: int, host: Host, event: Event) -> None:
+        if isinstance(event, Received):
+            message = type(event.message).__name__
+            lines.append(f"    {_actor(event.sender)}->>{_actor(host.node)}: {message}")
+        elif isinstance(event, ProgramFinished):
+            what = "server update" if host.node.tier is Tier.CLOUD else "client update"
+            lines.append(f"    Note over {_actor(host.node)}: {what}")
+
+    federation = Federation(plan, StubTraining(ring), seed=1, observer=observe)
+    federation.run(lambda record: federation.stop())
+    actors = ["cloud", "edge", "device0", "device1"]
+    head = ["sequenceDiagram", *(f"    participant {a}" for a in actors)]
+    return "\n".join(head + lines)
+
+
+def _actor(node: Node) -> str:
+    return f"device{node.number}" if node.tier is Tier.DEVICE else node.tier.value
+
+
+def main(arguments: Sequence[str]) -> int:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print("usage: python -m delian.simulations.runs.protocol_doc FILE", file=sys.stderr)
+        return 2
+    Path(arguments[0]).write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

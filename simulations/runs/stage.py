@@ -1,0 +1,487 @@
+"""What both ways to run a scenario share: its data, its compiled programs, and an observer who
+judges every device, which no coordinator does.
+
+The observer judges the shared model on each device's query set, and the device's own model, made
+from the shared one by the bundle's `personalise`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+
+from ...cloud.protocol.plan import STALENESS_DEFAULT
+from ...core.compiler import debugging, random
+from ...core.compiler.backends import TORCH, Backend
+from ...core.compiler.backends.native.toolchain import toolchain
+from ...core.compiler.ir import Array, TensorType
+from ...core.learning.aggregate.chains import Chain
+from ...core.learning.bundle import Bundle
+from ...core.learning.cohort_program import runtime_of
+from ...core.learning.data import DeviceData, FederatedData
+from ...core.learning.runtime import Runtime, Score
+from ...core.privacy.mechanisms.ring import RingPlan
+from ...core.wire.secure_pb2 import HelperKey, SecurePlan
+from ..federation.fleet import Fleet
+from ..federation.network import LinkProfile
+from ..report import own_metrics
+from ..report.adapting import Adapted, Adapting, total
+from ..report.measures import ACCURACY, Measure, measure_of
+from ..resume.traced_bundles import bundle_of
+from ..scenario import data_settings as settings
+from ..scenario import recipes
+from ..scenario.composition import chain_of
+from ..scenario.datasets import load_data, on_data
+from ..scenario.federation_plan import FederationPlan
+from ..scenario.scenario import MASKED_MIN, Link, Scenario
+from .confidence import spread_of
+from .host_facts import machine_facts, peak_rss_mib
+from .result import DeviceRecord, Event, Phase, Spread, Started, UpdateFinished
+
+if TYPE_CHECKING:
+    from ...core.learning import Algorithm
+    from ...core.learning.task import Task
+
+#: Masks by AES, which nearly every processor has instructions for.
+SUITE = 1
+#: Streams of the scenario's seed, so that evaluation draws nothing that training draws.
+EVALUATION_STREAM = 0x6576616C
+
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Judging(Protocol[T_co]):
+    """What a judge is about to say."""
+
+    def result(self) -> T_co: ...
+
+    def cancel(self) -> bool: ...
+
+
+class Pool(Protocol):
+    """Threads that judge: `training_threads.Workers`, or an executor's."""
+
+    def submit(self, work: Callable[[], T], /) -> Judging[T]: ...
+
+
+def _results(judged: Sequence[Judging[T]], stop: Callable[[], bool]) -> Iterator[T]:
+    """What judges say, in their order. Where it is stopped it ends, and the rest is called off."""
+    for done, one in enumerate(judged):
+        if stop():
+            for rest in judged[done:]:
+                rest.cancel()
+            return
+        yield one.result()
+
+
+class Stage:
+    """A scenario made ready, of what its devices hold or the file that it is in.
+
+    composition: what updates go through. data: every device's examples. arrays: the same as
+    programs take them. bundle: the programs, without weights; first: the weights to begin with,
+    f32[D]. walls: seconds that steps took. began: when, by `time.perf_counter`; now.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        algorithm: Algorithm | None,
+        data: FederatedData | Path | None,
+        backend: Backend,
+        say: Callable[[Event], None],
+        began: float | None = None,
+    ) -> None:
+        self.began = time.perf_counter() if began is None else began
+        self.scenario, self.backend, self.say = scenario, backend, say
+        self._given = algorithm
+        self.walls: dict[str, Any] = {"evaluation_seconds": 0.0}
+        self.data = data if isinstance(data, FederatedData) else load_data(scenario, data)
+        self.scenario = scenario = on_data(scenario, self.data)
+        # A file's is as much the caller's own as one that was given.
+        self.own_algorithm = algorithm
+        if algorithm is None and scenario.algorithm_file is not None:
+            self.own_algorithm = recipes.algorithm(scenario, self.data)
+        self.composition = self.chain()
+        say(Started(scenario, len(self.data.devices), len(self.data.held_out)))
+        self.arrays = [recipes.arrays(scenario, d) for d in self.data.devices]
+        say(Phase("tracing the algorithm"))
+        start = time.perf_counter()
+        bundle = self._traced()
+        # Devices are sent the bundle bare; the first weights are needed in the first round only.
+        self.first, self.bundle = bundle.weights, bundle.bare()
+        self.walls["trace_seconds"] = time.perf_counter() - start
+        compiled = f"compiling {len(self.bundle.programs)} programs"
+        say(Phase("running as plain Python" if debugging.on else compiled))
+        start = time.perf_counter()
+        self.runtime = self._runtime()
+        self.walls["compile_seconds"] = time.perf_counter() - start
+        self.scores: dict[int, tuple[Score, Score]] = {}
+        self.judged = self._judged()
+        self.measure = measure_of(scenario.to_json())
+        self.adapted: dict[int, Adapted] = {}
+
+    def _runtime(self) -> Runtime:
+        """What runs the programs; where one debugs, what they are made of."""
+        if not debugging.on:
+            return runtime_of(self.bundle, self.backend)
+        from ...core.learning.build.plain import PlainRuntime
+
+        task, _, chosen = self._parts
+        return PlainRuntime(self.bundle, task, chosen, self.arrays[0], self.chain())
+
+    @functools.cached_property
+    def _parts(self) -> tuple[Task, TensorType, Algorithm]:
+        """The task, a batch's type and the algorithm. A file of the user's is run once for it."""
+        task, example = recipes.task(self.scenario, self.data)
+        return task, example, self.own_algorithm or recipes.algorithm(self.scenario, self.data)
+
+    def _traced(self) -> Bundle:
+        """The bundle; an earlier run's, where nothing in it is the user's own."""
+        if self.own_algorithm is not None or self.scenario.model_file is not None:
+            return self._build()
+        data = self.data
+        sizes = {(d.support, d.query) for d in data.devices if isinstance(d, DeviceData)}
+        counts = [len(data.devices), len(data.training), data.classes, sorted(sizes)]
+        return bundle_of(self.scenario, self.arrays[0], counts, self._build)
+
+    def _build(self) -> Bundle:
+        from ...core.learning.analytics import Query
+        from ...core.learning.build.bundle_builder import build  # and with it the front end
+
+        task, example, chosen = self._parts
+        bundle = build(
+            task,
+            chosen,
+            self.arrays[0],
+            example=example,
+            chain=self.chain(),
+            clients_max=self.scenario.round.at_once,
+            weight_max=recipes.weight_max(chosen, self.data),
+            seed=self.scenario.seed,
+            releases=self.scenario.rounds,
+            survivors=self.survivors,
+        )
+        if not isinstance(chosen, Query):  # which has answers, and no model
+            recipes.check_labels(self.scenario, self.data, bundle)
+        return bundle
+
+    def chain(self, masked: bool = False) -> Chain:
+        """What an update goes through. masked: whether updates are, where the scenario does not
+        say. A caller's algorithm brings a server's optimiser of its own.
+        """
+        made = chain_of(self.scenario, masked)
+        own = [stage for stage in made.stages if stage.group != "server"]
+        return made if self._given is None else Chain(tuple(own))
+
+    @property
+    def survivors(self) -> int:
+        """The fewest devices in a sum of updates, where they are masked."""
+        return max(self.scenario.round.min_reports, self.cohort_min)
+
+    @property
+    def cohort_min(self) -> int:
+        """The fewest devices in a masked sum that anybody reads."""
+        scenario = self.scenario
+        half = max(MASKED_MIN, scenario.smallest_sum // 2)
+        # Devices refuse sums with fewer devices than their noise is planned for.
+        distributed = scenario.privacy.noise == "distributed"
+        least = max(half, scenario.round.min_reports) if distributed else half
+        return scenario.privacy.cohort_min or least
+
+    def masks(self, chain: Chain) -> SecurePlan | None:
+        """How updates are masked; None: they are not."""
+        asked = chain.get("mask")
+        if asked is None:
+            return None
+        return SecurePlan(
+            suite=SUITE,
+            cohort_min=self.cohort_min,
+            corrupt=asked.corrupt,
+            dropout=asked.dropout,
+            helpers=[HelperKey(edge=self.edges + i) for i in range(asked.helpers)],
+        )
+
+    @property
+    def edges(self) -> int:
+        """Edges that gather devices; helpers have the numbers after theirs."""
+        return min(self.scenario.fleet.edges, len(self.data.training))
+
+    def plan(self, ring: RingPlan, masked: bool = False) -> FederationPlan:
+        """The federation of the scenario's training devices. masked: whether updates are, where the
+        scenario does not say.
+        """
+        scenario = self.scenario
+        mix, cohort, judging = scenario.fleet.mix, scenario.round, scenario.evaluation
+        chain = self.composition = self.chain(masked)
+        secure, moving, rule = self.masks(chain), chain.get("moving_clip"), chain.get("rule")
+        buffered = chain.get("fedbuff")
+        fleet = Fleet(
+            devices=len(self.data.training),
+            edges=self.edges,
+            shares={"phone": mix.phone, "laptop": mix.laptop, "board": mix.board},
+            link=_link(scenario.network.device_edge),
+            dropout=scenario.fleet.dropout,
+        )
+        return FederationPlan(
+            rounds=scenario.rounds,
+            cohort=cohort.devices,
+            over_selection=cohort.over_selection,
+            reports_min=cohort.min_reports,
+            round_s=cohort.deadline_s,
+            ring=chain.finished(ring),
+            fleet=fleet,
+            edge_link=_link(scenario.network.edge_cloud),
+            buffer=(cohort.buffer or cohort.devices) if buffered is not None else None,
+            concurrency=cohort.concurrency or 0,
+            staleness_max=buffered.staleness_max if buffered is not None else STALENESS_DEFAULT,
+            evaluate_every=judging.every if judging.federated else 0,
+            evaluate_cohort=judging.cohort or 0,
+            patience=judging.patience,
+            improvement_min=judging.improvement_min,
+            rollback_worse=judging.rollback_worse,
+            rollback_accuracy=judging.rollback_accuracy,
+            secure=secure,
+            cohorts=chain.get("mask").cohorts if secure is not None else 1,
+            rule=rule.rule if rule is not None else "weighted_mean",
+            hostile=rule.hostile if rule is not None else 0.0,
+            promise=chain.promise(scenario.rounds, self.survivors),
+            clip_quantile=moving.quantile if moving is not None else 0.0,
+            clip_rate=moving.rate if moving is not None else 0.0,
+            own_metrics=self.bundle.manifest.metrics,
+        )
+
+    def _judged(self) -> tuple[int, ...]:
+        """The devices that are evaluated: all, or the held-out ones and then others in order."""
+        wanted = self.scenario.evaluation.devices
+        everyone = range(len(self.data.devices))
+        if wanted is None or wanted >= len(everyone):
+            return tuple(everyone)
+        held_out = sorted(self.data.held_out)
+        return tuple(sorted([*held_out, *self.data.training][:wanted]))
+
+    @functools.cached_property
+    def variance(self) -> float:
+        """Of the numbers that models are judged by, over all judged devices; zero of labels."""
+        if not self.scenario.regression:
+            return 0.0
+        ends = [(self.arrays[d], self.data.devices[d].examples) for d in self.judged]
+        queries = [a.y[int(a.support) : examples].reshape(-1) for a, examples in ends]
+        return float(np.var(np.concatenate(queries), dtype=np.float64))
+
+    def due(self, round: int) -> bool:
+        """Whether the scenario wants this round's model judged."""
+        return round == self.scenario.rounds or round % self.scenario.evaluation.every == 0
+
+    def adapt(
+        self,
+        state: Array,
+        pool: Pool,
+        stop: Callable[[], bool],
+        kept: Callable[[int], Array | None] = lambda device: None,
+    ) -> bool:
+        """Every judged device after each of `evaluation.steps`, where there are any. False: it was
+        stopped on the way.
+        """
+        if not self.scenario.evaluation.steps:
+            return True
+        if stop():
+            return False
+        start = time.perf_counter()
+        self.say(Phase("adapting by steps"))
+        task, _, chosen = self._parts
+        steps = self.scenario.evaluation.steps
+        adapting = Adapting(task, chosen, self.arrays[0], self.runtime, steps, self.backend)
+
+        def of(device: int) -> Adapted:
+            data, own = self.arrays[device], kept(device)
+            return total([adapting.judge(state, data, key, own) for key in self._keys(device)])
+
+        futures = [pool.submit(functools.partial(of, device)) for device in self.judged]
+        adapted = list(_results(futures, stop))
+        if len(adapted) < len(futures):
+            return False
+        self.adapted = dict(zip(self.judged, adapted, strict=True))
+        self.walls["evaluation_seconds"] += time.perf_counter() - start
+        return True
+
+    def evaluate(
+        self,
+        round: int,
+        state: Array,
+        pool: Pool,
+        stop: Callable[[], bool],
+        kept: Callable[[int], Array | None] = lambda device: None,
+    ) -> list[tuple[Score, Score]] | None:
+        """Every judged device before and after personalisation; None when stopped on the way.
+        kept: the client state of a device of the data, None where it has none yet.
+        """
+        start = time.perf_counter()
+        model = self.runtime.model_of(state)
+        futures = [
+            pool.submit(functools.partial(self._judge, d, state, model, kept(d)))
+            for d in self.judged
+        ]
+        scores = []
+        for score in _results(futures, stop):
+            scores.append(score)
+            self.say(UpdateFinished(round, len(scores), len(futures), evaluating=True))
+        if len(scores) < len(futures):
+            return None
+        self.scores = dict(zip(self.judged, scores, strict=True))
+        self.walls["evaluation_seconds"] += time.perf_counter() - start
+        return scores
+
+    def judgements(self, scores: list[tuple[Score, Score]] | None) -> dict[str, Any]:
+        """What devices' scores are in a round's record."""
+        names = self.bundle.manifest.metrics
+        return judgements(scores, self.measure, self.variance, names)
+
+    def _judge(
+        self, device: int, state: Array, model: Array, kept: Array | None
+    ) -> tuple[Score, Score]:
+        before, after = [], []
+        for key in self._keys(device):
+            own = self.runtime.personalise(state, self.arrays[device], key, kept)
+            before.append(self.runtime.evaluate(model, self.arrays[device], key))
+            after.append(self.runtime.evaluate(own, self.arrays[device], key))
+        return _total(before), _total(after)
+
+    def _keys(self, device: int) -> list[Array]:
+        """A key for each of a device's episodes, and one where there are none. They are the same
+        each round: curves then differ by what was learnt, not by what was drawn.
+        """
+        few_shot = isinstance(self.scenario.data, settings.OmniglotData)
+        episodes = self.scenario.evaluation.episodes if few_shot else 1
+        seed = self.scenario.seed
+        return [_key(seed, EVALUATION_STREAM, device, episode) for episode in range(episodes)]
+
+    def devices(self, rounds_of: Sequence[int]) -> tuple[DeviceRecord, ...]:
+        members = {d: i for i, d in enumerate(self.data.training)}
+        records = []
+        for device, name in enumerate(self.data.names):
+            before, after = self.scores.get(device, (None, None))
+            adapted = self.adapted.get(device, Adapted((), ()))
+            records.append(
+                DeviceRecord(
+                    device=device,
+                    name=name,
+                    edge=members.get(device, device) % self.scenario.fleet.edges,
+                    examples=self.data.devices[device].examples,
+                    held_out=device in self.data.held_out,
+                    rounds=rounds_of[device],
+                    accuracy_before=self.measure.of(before) if before else None,
+                    accuracy_after=self.measure.of(after) if after else None,
+                    steps_query=tuple(self.measure.of(s) for s in adapted.query),
+                    steps_support=tuple(self.measure.of(s) for s in adapted.support),
+                )
+            )
+        return tuple(records)
+
+    def own_settings(self) -> dict[str, Any] | None:
+        """The caller's algorithm as a report shows it: its name, and its numbers by name."""
+        own = self.own_algorithm
+        if own is None:
+            return None
+        settings = {f.name: getattr(own, f.name) for f in dataclasses.fields(own)}
+        numbers = {k: v for k, v in settings.items() if isinstance(v, int | float | str)}
+        return {
+            "name": type(own).__name__,
+            "batch_size": self.scenario.algorithm.batch_size,
+            **numbers,
+        }
+
+    def computed_by(self) -> dict[str, str]:
+        """The back end that runs the programs, and its compiler where it has one."""
+        return _computed_by(self.backend)
+
+    def host(self, threads: int, updates: int) -> dict[str, Any]:
+        """What differs between machines and runs."""
+        training = self.walls["rounds_seconds"] - self.walls["evaluation_seconds"]
+        return {
+            **machine_facts(),
+            "threads": threads,
+            **self.computed_by(),
+            "total_seconds": time.perf_counter() - self.began,
+            **self.walls,
+            "updates": updates,
+            "updates_per_second": updates / training if training > 0 else None,
+            "peak_rss_mib": peak_rss_mib(),
+        }
+
+
+def judgements(
+    scores: list[tuple[Score, Score]] | None,
+    measure: Measure = ACCURACY,
+    variance: float = 0.0,
+    names: Sequence[str] = (),
+) -> dict[str, Any]:
+    """A round's accuracies and losses as its record has them; nothing where nothing was judged.
+    measure: what stands for accuracy. variance: of the numbers that a regression is judged by.
+    names: of the task's own metrics.
+    """
+    judged: dict[str, Any] = {}
+    if scores:
+        for name, column in (("global", 0), ("personalised", 1)):
+            counted = [pair[column] for pair in scores if pair[column].count]
+            accuracies = [measure.of(s) for s in counted]
+            judged[f"{name}_accuracy"] = sum(accuracies) / len(accuracies)
+            pooled = _total(counted)
+            judged[f"{name}_pooled_accuracy"] = measure.of(pooled)
+            judged[f"{name}_loss"] = sum(s.loss / s.count for s in counted) / len(counted)
+            judged[f"{name}_spread"] = Spread(*spread_of(accuracies))
+            if names:
+                judged[f"{name}_metrics"] = own_metrics.figures(names, pooled)
+            if measure.error:
+                judged[f"{name}_absolute_error"] = pooled.accuracy
+                explained = 1.0 - measure.of(pooled) / variance if variance else None
+                judged[f"{name}_r_squared"] = explained
+    return judged
+
+
+def _computed_by(backend: Backend) -> dict[str, str]:
+    """The back end that ran, which is not the one asked for where there is no compiler, or where
+    one debugs.
+    """
+    if debugging.on:
+        return {"backend": "plain Python"}
+    if backend.startswith(TORCH):
+        return {"backend": backend}
+    found = toolchain.find() if backend == "native" else None
+    if found is None:
+        return {"backend": "reference"}
+    return {"backend": "native", "compiler": found.name}
+
+
+def _link(link: Link) -> LinkProfile:
+    return LinkProfile(
+        latency_ms=link.latency_ms,
+        jitter_ms=link.jitter_ms,
+        up_mbps=link.bandwidth_mbps,
+        down_mbps=link.bandwidth_mbps,
+        loss=link.loss,
+    )
+
+
+def _key(seed: int, *names: int) -> Array:
+    key = random.key(seed)
+    for name in names:
+        key = random.fold_in(key, name)
+    return key
+
+
+def _total(scores: Sequence[Score]) -> Score:
+    more = zip(*(s.more for s in scores), strict=True)
+    return Score(
+        sum(s.loss for s in scores),
+        sum(s.correct for s in scores),
+        sum(s.count for s in scores),
+        tuple((sum(above for above, _ in m), sum(below for _, below in m)) for m in more),
+    )

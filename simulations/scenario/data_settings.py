@@ -1,0 +1,390 @@
+"""A scenario's data and model: each a choice among tables that know their own keys.
+
+A key that the chosen algorithm does not know is refused, so that nobody tunes what nothing reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from ...core.common.field_docs import field_docs
+
+DEVICES_MAX = 1_000_000
+
+T = TypeVar("T", bound="Table")
+
+
+class Table(BaseModel):
+    """A table of the file: unknown keys are refused, values are not converted, nothing changes
+    later.
+
+    A key's meaning is the text under it, which is read when it is asked for: neither that nor
+    building a validator for each table is worth the start of every command.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
+    )
+
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        """The text under each key, its own or inherited."""
+        return field_docs(cls)
+
+
+def with_defaults(table: T, values: Mapping[str, Any]) -> T:
+    """The table with these values of keys that nobody set, which stay unset."""
+    known = {**dict(table), **values}
+    return type(table).model_construct(_fields_set={*table.model_fields_set}, **known)
+
+
+def conflict(
+    key: str, message: str, hint: str = "change this key or the one it does not go with"
+) -> PydanticCustomError:
+    """Two keys that do not go together; `key` is the dotted name of the one to change."""
+    facts = {"reason": message, "key": key, "hint": hint}
+    return PydanticCustomError("conflict", "{reason}", facts)
+
+
+def hint_of(fitting: Mapping[str, int]) -> str:
+    """A hint that says what to write."""
+    return f"{' '.join(f'--set {key}={n}' for key, n in fitting.items())}, or that in the file"
+
+
+Partition = Literal["dirichlet", "iid", "shards", "quantity"]
+AnyPartition = Literal["dirichlet", "iid", "shards", "quantity", "natural"]
+
+
+class RowData(Table):
+    """What data have in common of which a device has rows."""
+
+    last_batch: Literal["fill", "weigh", "drop", "full"] = "fill"
+    """What becomes of the last batch of a pass where rows do not fill it: `fill` it with the first
+    rows of the pass, `weigh` its step by its share of a batch, `drop` it, or take a `full` step.
+    """
+
+
+class DealtData(RowData):
+    """What data that no device owns have in common."""
+
+    partition: Partition = "dirichlet"
+    """How examples are dealt out: `dirichlet` (label skew), `shards` (few labels each), `quantity`
+    (amounts differ) or `iid` (evenly).
+    """
+    alpha: float = Field(default=0.3, gt=0.0, le=1e4)
+    """Skew of a `dirichlet` or `quantity` partition: small is skewed, 100 nearly even."""
+    labels_each: int = Field(default=2, ge=1, le=1000)
+    """Shards on a device, of a `shards` partition; about so many labels."""
+    feature_noise: float = Field(default=0.0, ge=0.0, le=100.0)
+    """Variance of the noise on the last device's examples, in variances of the data; the first has
+    least.
+    """
+    min_examples: int = Field(default=10, ge=2, le=100_000)
+    """Every device has at least this many examples."""
+    query_fraction: float = Field(default=0.4, gt=0.0, lt=1.0)
+    """The share of a device's examples that only judge and are never trained on."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Devices that never train and show how the model serves newcomers."""
+
+
+class DigitsData(DealtData):
+    """The handwritten digits inside scikit-learn: 1,797 images of 8 x 8. Needs no file."""
+
+    source: Literal["digits"] = "digits"
+    """Where the data comes from."""
+
+
+class NpzData(DealtData):
+    """Your own .npz file: `x` [n, ...], `y` [n] and, for the natural partition, `device` [n]; with
+    `query` [n] these rows only judge.
+    """
+
+    source: Literal["npz"] = "npz"
+    """Where the data comes from."""
+    path: str | None = None
+    """The file, relative to the scenario's folder. `--data` wins over it."""
+    partition: AnyPartition = "dirichlet"  # type: ignore[assignment]
+    """How examples are dealt out: `dirichlet` (label skew), `shards` (few labels each), `quantity`
+    (amounts differ), `iid` (evenly) or `natural` (by the file's `device`).
+    """
+    min_examples: int = Field(default=4, ge=2, le=100_000)
+    """Every device has at least this many examples; natural devices with fewer are left out."""
+    scale: float | None = Field(default=None, gt=0.0)
+    """What raw values are multiplied by. Absent: 1/255 for u8, 1 for floats."""
+    targets: Literal["labels", "numbers"] = "labels"
+    """What `y` holds: labels to tell apart, or `numbers`, one a row or several ([n, k]), for a
+    regression by the mean squared error.
+    """
+
+    @model_validator(mode="after")
+    def _numbers_can_be_dealt(self) -> NpzData:
+        if self.targets == "numbers" and self.partition in ("dirichlet", "shards"):
+            raise conflict(
+                "partition",
+                f"a {self.partition} partition deals by labels, and data.targets are numbers; "
+                "iid, quantity and natural do not look at them",
+            )
+        return self
+
+
+class IdxData(DealtData):
+    """MNIST, Fashion-MNIST or EMNIST: a folder of their IDX files, gzipped or not."""
+
+    source: Literal["idx"] = "idx"
+    """Where the data comes from."""
+    path: str | None = None
+    """The folder, relative to the scenario's. `--data` wins over it."""
+    files: str = ""
+    """What their names begin with, where a folder has several sets: emnist-digits."""
+
+
+class Cifar10Data(DealtData):
+    """CIFAR-10: a folder of its binary version's files."""
+
+    source: Literal["cifar10"] = "cifar10"
+    """Where the data comes from."""
+    path: str | None = None
+    """The folder, relative to the scenario's. `--data` wins over it."""
+
+
+class FemnistData(RowData):
+    """FEMNIST: 62 characters, a writer is a device; a folder of LEAF's JSON files."""
+
+    source: Literal["femnist"] = "femnist"
+    """Where the data comes from."""
+    path: str | None = None
+    """The folder, relative to the scenario's. `--data` wins over it."""
+    min_examples: int = Field(default=10, ge=2, le=100_000)
+    """Writers with fewer images are left out."""
+    query_fraction: float = Field(default=0.2, gt=0.0, lt=1.0)
+    """The share of a writer's images that only judge and are never trained on."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Writers that never train and show how the model serves newcomers."""
+
+
+class HarData(RowData):
+    """UCI HAR: what people do, by the motion of their phones; a subject is a device."""
+
+    source: Literal["har"] = "har"
+    """Where the data comes from."""
+    path: str | None = None
+    """The folder, relative to the scenario's. `--data` wins over it."""
+    query_fraction: float = Field(default=0.25, gt=0.0, lt=1.0)
+    """The share of a subject's windows that only judge and are never trained on."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Subjects that never train and show how the model serves newcomers."""
+
+
+class OmniglotData(Table):
+    """Few-shot characters: a device is one alphabet drawn by a few people, or some characters of
+    any alphabets.
+    """
+
+    source: Literal["omniglot"] = "omniglot"
+    """Where the data comes from."""
+    path: str | None = None
+    """The published archives' folder, one of them, or an .npz file, relative to the scenario's
+    folder. `--data` wins over it.
+    """
+    ways: int = Field(default=5, ge=2, le=50)
+    """Characters to tell apart in an episode (N)."""
+    shots: int = Field(default=1, ge=1, le=19)
+    """Drawings of each character to learn from (K)."""
+    queries: int = Field(default=3, ge=1, le=19)
+    """Drawings of each character to be judged by; `shots + queries` is at most `drawers`."""
+    drawers: int = Field(default=4, ge=2, le=20)
+    """People on one device."""
+    devices: Literal["alphabets", "characters"] = "alphabets"
+    """What a device holds: an alphabet, or `characters` drawn at random among all alphabets, as
+    few-shot learning is judged in papers.
+    """
+    held_out_alphabets: int = Field(default=2, ge=0, le=100)
+    """The devices of the last alphabets never train: their characters are new."""
+    characters_each: int = Field(default=24, ge=2, le=10_000)
+    """Devices of `characters`: about so many on each."""
+    held_out_characters: int = Field(default=62, ge=0, le=10_000)
+    """Devices of `characters`: so many, drawn at random, are on devices that never train."""
+    turns: int = Field(default=1, ge=1, le=4)
+    """Each character turned by so many quarters, from none, is so many characters; 4 in papers."""
+    episodes: int = Field(default=4, ge=1, le=1000)
+    """Episodes a device trains on in one pass."""
+
+    @model_validator(mode="after")
+    def _drawings_suffice(self) -> OmniglotData:
+        if self.shots + self.queries > self.drawers:
+            raise conflict(
+                "queries",
+                f"shots + queries is {self.shots + self.queries}, and a device has {self.drawers} "
+                "drawings of a character (data.drawers)",
+            )
+        return self
+
+
+class ShakespeareData(RowData):
+    """The next character of a play: a speaking role is a device."""
+
+    source: Literal["shakespeare"] = "shakespeare"
+    """Where the data comes from."""
+    path: str | None = None
+    """The text file, relative to the scenario's folder. `--data` wins over it."""
+    steps: int = Field(default=80, ge=2, le=4096)
+    """Characters in a window."""
+    min_characters: int = Field(default=1000, ge=8, le=10_000_000)
+    """Roles that say less are left out."""
+    max_windows: int = Field(default=200, ge=2, le=100_000)
+    """At most this many windows of a role are used."""
+    query_fraction: float = Field(default=0.2, gt=0.0, lt=1.0)
+    """The share of a role's windows, the last ones, that only judge."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Roles that never train and show how the model serves newcomers."""
+    held_out_query_fraction: float | None = Field(default=None, gt=0.0, lt=1.0)
+    """The share of their windows that only judge; they adapt to the rest. Absent: as others."""
+
+
+class SyntheticData(RowData):
+    """Random prototypes of 28 x 28 with noise: for timing, not for learning. Needs no file."""
+
+    source: Literal["synthetic"] = "synthetic"
+    """Where the data comes from."""
+    support: int = Field(default=60, ge=1, le=100_000)
+    """Examples that a device trains on."""
+    query: int = Field(default=12, ge=1, le=100_000)
+    """Examples that only judge."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Devices that never train."""
+
+
+class LogisticData(RowData):
+    """Synthetic(alpha, beta) (Li et al. 2020): 60 features, ten labels, devices whose data and
+    whose models differ. Needs no file.
+    """
+
+    source: Literal["logistic"] = "logistic"
+    """Where the data comes from."""
+    alpha: float = Field(default=0.5, ge=0.0, le=100.0)
+    """How much the devices' true models differ."""
+    beta: float = Field(default=0.5, ge=0.0, le=100.0)
+    """How much their data do."""
+    multiple: int = Field(default=1, ge=1, le=1000)
+    """Rows are this many times those of the paper."""
+    draw: int = Field(default=0, ge=0, le=2**32 - 1)
+    """Which data are drawn; the scenario's seed does not change them."""
+    query_fraction: float = Field(default=0.1, gt=0.0, lt=1.0)
+    """The share of a device's examples that only judge and are never trained on."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Devices that never train and show how the model serves newcomers."""
+
+
+class SinusoidData(RowData):
+    """Sinusoids of amplitude 0.1 to 5 and phase 0 to pi (Finn et al. 2017): a device has one, and
+    learns it from a few points. Needs no file.
+    """
+
+    source: Literal["sinusoid"] = "sinusoid"
+    """Where the data comes from."""
+    shots: int = Field(default=10, ge=1, le=100_000)
+    """Points that a device which never trains adapts to. A step takes algorithm.batch_size."""
+    support: int = Field(default=100, ge=2, le=100_000)
+    """Points that a device which trains draws from."""
+    query: int = Field(default=100, ge=1, le=100_000)
+    """Points that only judge."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Devices that never train."""
+    oracle: bool = False
+    """Tell the model amplitude and phase: what can be reached without learning them."""
+
+
+def learns_numbers(source: str, targets: str) -> bool:
+    """Whether numbers are learnt from a data table with these keys, and not labels."""
+    return source == "sinusoid" or targets == "numbers"
+
+
+Data = Annotated[
+    DigitsData
+    | NpzData
+    | IdxData
+    | Cifar10Data
+    | FemnistData
+    | HarData
+    | OmniglotData
+    | ShakespeareData
+    | SyntheticData
+    | LogisticData
+    | SinusoidData,
+    Field(discriminator="source"),
+]
+
+
+class MlpModel(Table):
+    """Dense layers with relu between; hidden = [200, 200] is the 2NN of the FedAvg paper."""
+
+    name: Literal["mlp"] = "mlp"
+    """Which model."""
+    hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(
+        default=(64,), strict=False, max_length=16
+    )
+    """Units of each hidden layer; none: softmax regression."""
+    batch_norm: bool = False
+    """Whether hidden layers are normalised by the batch, as few-shot learners are."""
+    classes: int | None = Field(default=None, ge=2, le=65_536)
+    """Labels to tell apart. Absent: as many as the data has."""
+
+
+class CnnModel(Table):
+    """The convolutional network of the FedAvg paper: two 5 x 5 convolutions and 512 units."""
+
+    name: Literal["cnn"] = "cnn"
+    """Which model."""
+    hidden: int = Field(default=512, ge=1, le=65_536)
+    """Units of the dense layer; LEAF has 2048."""
+    classes: int | None = Field(default=None, ge=2, le=65_536)
+    """Labels to tell apart. Absent: as many as the data has."""
+
+
+class OmniglotModel(Table):
+    """The four-convolution few-shot network, with batch normalisation."""
+
+    name: Literal["omniglot"] = "omniglot"
+    """Which model."""
+    filters: int = Field(default=64, ge=1, le=1024)
+    """Channels of each convolution."""
+    strided: bool = False
+    """Whether convolutions have a stride in place of pooling after them: a quarter of the work."""
+
+
+class LstmModel(Table):
+    """The stacked character LSTM of the FedAvg paper."""
+
+    name: Literal["lstm"] = "lstm"
+    """Which model."""
+    embedding: int = Field(default=8, ge=1, le=4096)
+    """Size of a character's vector."""
+    hidden: int = Field(default=64, ge=1, le=4096)
+    """Units of each layer."""
+    layers: int = Field(default=2, ge=1, le=8)
+    """Layers on top of each other."""
+
+
+class PythonModel(Table):
+    """Your own model: a function `init(key, shape, classes)` in a Python file, which gives a tree
+    of f32 arrays that is called as `model(x, weight)`.
+    """
+
+    name: Literal["python"] = "python"
+    """Which model."""
+    file: str
+    """The Python file, relative to the scenario's folder. It is run."""
+    function: str = "init"
+    """The function in it."""
+    classes: int | None = Field(default=None, ge=2, le=65_536)
+    """Labels to tell apart. Absent: as many as the data has."""
+
+
+Model = Annotated[
+    MlpModel | CnnModel | OmniglotModel | LstmModel | PythonModel,
+    Field(discriminator="name"),
+]

@@ -1,0 +1,200 @@
+"""From a scenario's [data] table to the federation's data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ...core.common.errors import DelianError
+from ...core.learning import data
+from ...core.learning.data.data_files import npz_keys
+from .data_settings import (
+    Cifar10Data,
+    DealtData,
+    DigitsData,
+    FemnistData,
+    HarData,
+    IdxData,
+    LogisticData,
+    NpzData,
+    OmniglotData,
+    ShakespeareData,
+    SinusoidData,
+    hint_of,
+)
+from .scenario import Scenario
+from .scenario_file import with_fleet, with_npz
+
+
+def with_data(scenario: Scenario, path: Path | None) -> Scenario:
+    """The scenario as `--data` changes it: one that brings its own data is put on the .npz file
+    instead.
+
+    A file that says which device each example is on keeps its devices.
+    """
+    if path is None or hasattr(scenario.data, "path"):
+        return scenario
+    return with_npz(scenario, natural="device" in npz_keys(path))
+
+
+def load_data(scenario: Scenario, path: Path | None = None) -> data.FederatedData:
+    """What every device holds. `path` stands in for the scenario's own `data.path`.
+
+    Raises DelianError for a file that is missing or does not hold what it should, and for counts
+    that the data cannot meet.
+    """
+    loaded = _load(scenario, path or scenario.data_file)
+    _check_counts(on_data(scenario, loaded), loaded)
+    if scenario.regression and scenario.evaluation.federated:
+        _check_errors(loaded)
+    return loaded
+
+
+def on_data(scenario: Scenario, loaded: data.FederatedData) -> Scenario:
+    """The scenario where the data says how many devices there are: edges and devices of a round
+    that nobody set are no more. Raises DelianError where it makes no sense with so few.
+    """
+    return with_fleet(scenario, len(loaded.devices), len(loaded.training))
+
+
+def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
+    source, fleet = scenario.data, scenario.fleet
+    if isinstance(source, DealtData):
+        return data.federate(
+            _labelled(scenario, path),
+            partition=source.partition,
+            devices=fleet.devices,
+            alpha=source.alpha,
+            min_examples=source.min_examples,
+            query_fraction=source.query_fraction,
+            held_out_devices=source.held_out_devices,
+            seed=scenario.seed,
+            classes=getattr(scenario.model, "classes", None),
+            labels_each=source.labels_each,
+            feature_noise=source.feature_noise,
+        )
+    if isinstance(source, LogisticData | HarData | FemnistData):
+        return data.federate(
+            _labelled(scenario, path),
+            partition="natural",
+            devices=None if isinstance(source, LogisticData) else fleet.devices,
+            alpha=0.0,
+            min_examples=getattr(source, "min_examples", 2),
+            query_fraction=source.query_fraction,
+            held_out_devices=source.held_out_devices,
+            seed=scenario.seed,
+            classes=getattr(scenario.model, "classes", None),
+        )
+    if isinstance(source, OmniglotData):
+        return data.omniglot(
+            _need(scenario, path),
+            drawers=source.drawers,
+            held_out_alphabets=source.held_out_alphabets,
+            turns=source.turns,
+            dealt=data.Dealt(source.characters_each, source.held_out_characters, scenario.seed)
+            if source.devices == "characters"
+            else None,
+        )
+    if isinstance(source, ShakespeareData):
+        return data.shakespeare(
+            _need(scenario, path),
+            steps=source.steps,
+            min_characters=source.min_characters,
+            max_windows=source.max_windows,
+            devices=fleet.devices,
+            query_fraction=source.query_fraction,
+            held_out_devices=source.held_out_devices,
+            held_out_query_fraction=source.held_out_query_fraction,
+            seed=scenario.seed,
+        )
+    assert fleet.devices is not None, "the scenario checked it"
+    if isinstance(source, SinusoidData):
+        return data.sinusoids(
+            devices=fleet.devices,
+            shots=source.shots,
+            support=source.support,
+            query=source.query,
+            held_out_devices=source.held_out_devices,
+            oracle=source.oracle,
+            seed=scenario.seed,
+        )
+    return data.synthetic(
+        devices=fleet.devices,
+        support=source.support,
+        query=source.query,
+        held_out_devices=source.held_out_devices,
+        seed=scenario.seed,
+    )
+
+
+def _labelled(scenario: Scenario, path: Path | None) -> data.Labelled:
+    """The examples of a source, before they lie on devices."""
+    source = scenario.data
+    if isinstance(source, DigitsData):
+        return data.digits()
+    if isinstance(source, LogisticData):
+        assert scenario.fleet.devices is not None, "the scenario checked it"
+        return data.logistic(
+            devices=scenario.fleet.devices,
+            alpha=source.alpha,
+            beta=source.beta,
+            multiple=source.multiple,
+            seed=source.draw,
+        )
+    if isinstance(source, NpzData):
+        return data.npz(_need(scenario, path), numbers=source.targets == "numbers")
+    if isinstance(source, IdxData):
+        return data.idx(_need(scenario, path), source.files)
+    readers = {Cifar10Data: data.cifar10, FemnistData: data.femnist, HarData: data.har}
+    return readers[type(source)](_need(scenario, path))
+
+
+def _need(scenario: Scenario, path: Path | None) -> Path:
+    if path is None:
+        raise DelianError(
+            f"the scenario {scenario.name} needs a data file",
+            "give it with --data FILE, or set data.path in the scenario",
+        )
+    return path
+
+
+def _check_errors(loaded: data.FederatedData) -> None:
+    """Devices that judge a model clamp its errors, and a model that knows nothing errs by the
+    numbers themselves.
+    """
+    from ...core.learning.metrics import LOSS_MAX
+
+    rows = [d.y[: d.examples] for d in loaded.devices if isinstance(d, data.DeviceData)]
+    square = float(np.mean(np.square(np.concatenate(rows), dtype=np.float64)))
+    if square > LOSS_MAX:
+        raise DelianError(
+            f"the numbers to learn have a mean square of {square:.3g}, and devices that judge a"
+            f" model say squared errors up to {LOSS_MAX:g}",
+            "subtract their mean from them and divide by their deviation, or leave out"
+            " evaluation.federated: the report measures errors of any size by itself",
+        )
+
+
+def _check_counts(scenario: Scenario, loaded: data.FederatedData) -> None:
+    """What the scenario could not check before the data was there."""
+    training, devices = len(loaded.training), len(loaded.devices)
+    fitting = {"round.devices": training} if scenario.round.devices > training else {}
+    fitting |= {"round.min_reports": training} if scenario.round.min_reports > training else {}
+    fitting |= {"fleet.edges": devices} if scenario.fleet.edges > devices else {}
+    hint = hint_of(fitting)
+    if scenario.round.devices > training:
+        raise DelianError(
+            f"a round of {scenario.round.devices} devices, and the data has {training} that train",
+            hint,
+        )
+    if scenario.fleet.edges > devices:
+        raise DelianError(f"{scenario.fleet.edges} edges for {devices} devices", hint)
+    if isinstance(scenario.data, OmniglotData):
+        for name, device in zip(loaded.names, loaded.devices, strict=True):
+            if isinstance(device, data.EpisodeData) and device.chars < scenario.data.ways:
+                raise DelianError(
+                    f"device `{name}` has {device.chars} characters, and an episode draws "
+                    f"{scenario.data.ways}",
+                    "lower data.ways",
+                )

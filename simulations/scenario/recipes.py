@@ -1,0 +1,265 @@
+"""From a scenario's tables to what is compiled: the task, the algorithm and the arrays of every
+device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...core import learning
+from ...core.common.errors import DelianError
+from ...core.common.user_code import load_class, load_function
+from ...core.compiler.ir import Array, DType, TensorType
+from ...core.learning import data as datasets
+from ...core.learning import hyperparameters, nn
+from ...core.learning.bundle import Bundle
+from ...core.learning.sampling import Episodes, EpisodeTable, LastBatch, Samples, SampleSet
+from . import data_settings
+from .algorithm_table import OwnTable
+from .scenario import Scenario
+from .scenario_keys import words
+
+#: What raw values are multiplied by so that the largest is one: digits are 0 to 16, images 0 to
+#: 255.
+DIGITS_SCALE = 1 / 16
+IMAGE_SCALE = 1 / 255
+
+
+def arrays(scenario: Scenario, device: datasets.DeviceData | datasets.EpisodeData) -> Any:
+    """One device's data as its programs take it: a SampleSet or an EpisodeTable."""
+    if isinstance(device, datasets.EpisodeData):
+        return EpisodeTable(device.x, np.array(device.chars, np.int64))
+    x = device.x
+    if x.ndim == 3 and _grey(scenario):
+        x = x[..., None]
+    return SampleSet(
+        x, device.y, np.array(device.support, np.int64), np.array(device.query, np.int64)
+    )
+
+
+def _grey(scenario: Scenario) -> bool:
+    """Whether rows of two axes are grey images, which models take with one channel. A user's model
+    takes a user's rows, and those of sensors, as they are: [128, 3] may be three signals as well.
+    """
+    if isinstance(scenario.model, data_settings.PythonModel):
+        return not isinstance(scenario.data, data_settings.NpzData | data_settings.HarData)
+    return not isinstance(scenario.model, data_settings.MlpModel)
+
+
+def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Task, TensorType]:
+    """The task, and the type of a batch that its model takes."""
+    example = arrays(scenario, data.devices[0])
+    if isinstance(example, EpisodeTable):
+        assert isinstance(scenario.data, data_settings.OmniglotData)
+        few = scenario.data
+        source: Samples | Episodes = Episodes(few.ways, few.shots, few.queries, few.episodes)
+        shape: tuple[int, ...] = (few.ways * few.queries, *example.images.shape[2:], 1)
+        init = _init(scenario, shape[1:], few.ways)
+        return learning.Classification(scenario.name, init, source), TensorType(DType.F32, shape)
+    share = getattr(scenario.algorithm, "adapt_share", Samples.adapt_share)
+    scale = _scale(scenario, example.x)
+    last: LastBatch = getattr(scenario.data, "last_batch", Samples.last_batch)
+    source = Samples(scenario.algorithm.batch_size, scale, adapt_share=share, last_batch=last)
+    shape = (source.query_size, *example.x.shape[1:])
+    classes = getattr(scenario.model, "classes", None) or data.classes
+    text = isinstance(scenario.data, data_settings.ShakespeareData)
+    batch = TensorType(DType.of(example.x.dtype) if text else DType.F32, shape)
+    init = _init(scenario, shape[1:], classes)
+    if scenario.regression and (why := scenario.algorithm.algorithm_class.labels_only):
+        raise DelianError(
+            f"{scenario.algorithm.name} {why}, and the data has numbers to learn",
+            "choose another algorithm, such as maml or fedavg",
+        )
+    kind = learning.Regression if scenario.regression else learning.Classification
+    return kind(scenario.name, init, source), batch
+
+
+def check_labels(scenario: Scenario, data: datasets.FederatedData, bundle: Bundle) -> None:
+    """Raises DelianError where a model cannot name every label of the data: the loss of a label
+    that it has no number for would be that of another one.
+    """
+    if scenario.regression or isinstance(scenario.data, data_settings.OmniglotData):
+        return
+    logits = bundle.programs["infer"].result_types[0]
+    assert isinstance(logits, TensorType)
+    given = logits.shape[-1] if len(logits.shape) > 1 else 1
+    if given < data.classes:
+        raise DelianError(
+            f"the model gives {given} number{'s' * (given != 1)} a row, and the data has"
+            f" {data.classes} labels",
+            "its init function is told how many as `classes`",
+        )
+
+
+def _scale(scenario: Scenario, x: Array) -> float:
+    if isinstance(scenario.data, data_settings.ShakespeareData):
+        return 1.0
+    if isinstance(scenario.data, data_settings.DigitsData):
+        return DIGITS_SCALE
+    if isinstance(scenario.data, data_settings.IdxData | data_settings.Cifar10Data):
+        return IMAGE_SCALE  # whatever noise has made of the bytes
+    given = getattr(scenario.data, "scale", None)
+    if given is not None:
+        return float(given)
+    return IMAGE_SCALE if x.dtype == np.uint8 else 1.0
+
+
+def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[[Array], Any]:
+    """The function that makes the first model, for rows of this shape."""
+    model = scenario.model
+    if isinstance(model, data_settings.PythonModel):
+        assert scenario.model_file is not None
+        own = load_function(
+            scenario.model_file,
+            model.function,
+            "model.file is relative to the scenario's folder; model.function names a function"
+            " init(key, shape, classes)",
+        )
+        return lambda key: own(key, shape, classes)
+    if isinstance(model, data_settings.MlpModel):
+        inputs, hidden = int(np.prod(shape)), model.hidden
+        kind = nn.NormalisedMlp if model.batch_norm else nn.Mlp
+        return lambda key: kind.init(key, inputs, hidden, classes)
+    if isinstance(model, data_settings.LstmModel):
+        embedding, width, layers = model.embedding, model.hidden, model.layers
+        return lambda key: nn.CharLstm.init(key, classes, embedding, width, layers)
+    if len(shape) != 3:
+        raise DelianError(
+            f"the {model.name} model reads images; the data's examples are of shape {list(shape)}",
+            "use the mlp model, or data of [n, height, width] or [n, height, width, channels]",
+        )
+    height, width, channels = shape
+    if isinstance(model, data_settings.CnnModel):
+        if height < 4 or width < 4:
+            raise DelianError(
+                f"the cnn model halves an image twice, and these are {height} x {width}",
+                "use the mlp model, or images of at least 4 x 4",
+            )
+        units = model.hidden
+        return lambda key: nn.FedAvgCnn.init(key, height, width, channels, classes, units)
+    if height // 16 != 1 or width // 16 != 1:
+        raise DelianError(
+            f"the omniglot model reads images of 16 to 31 pixels a side, not {height} x {width}",
+            "use the cnn model",
+        )
+    filters, strided = model.filters, model.strided
+    return lambda key: nn.OmniglotNet.init(key, channels, filters, classes, strided=strided)
+
+
+def algorithm(scenario: Scenario, data: datasets.FederatedData) -> learning.Algorithm:
+    """The algorithm of a scenario: its table's keys are the algorithm's fields, but for the
+    server's optimiser, which is the chain's (`composition`).
+    """
+    chosen = scenario.algorithm
+    if isinstance(chosen, OwnTable):
+        return _own_algorithm(scenario, chosen, data)
+    values = chosen.hyperparameters()
+    facts = {**_facts(scenario, data), **values, "learning_rate": chosen.learning_rate}
+    wanted = hyperparameters.facts_wanted(chosen.algorithm_class)
+    values |= {name: facts[fact] for name, fact in wanted.items()}
+    local = _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum)
+    return chosen.algorithm_class(local=local, **values)
+
+
+#: Keys that a local optimiser is made of.
+_LOCAL = {"optimizer", "learning_rate", "momentum"}
+
+
+def _facts(scenario: Scenario, data: datasets.FederatedData) -> dict[str, float]:
+    """What a run knows that an algorithm may ask for (`hyperparameters.FromRun`)."""
+    devices = len(data.training)
+    share = min(1.0, scenario.round.devices / devices)
+    return {"training_devices": devices, "cohort_share": share}
+
+
+def _own_algorithm(
+    scenario: Scenario, chosen: OwnTable, data: datasets.FederatedData
+) -> learning.Algorithm:
+    """A user's algorithm: it is given the keys that the scenario sets, and has its own defaults for
+    the others.
+    """
+    kind, said = _own_kind(scenario, chosen), chosen.model_fields_set
+    names = [field.name for field in dataclasses.fields(kind)]
+    values = {n: v for n, v in chosen.hyperparameters().items() if n in said and n in names}
+    if said & _LOCAL:
+        values["local"] = _optimizer(chosen.optimizer, chosen.learning_rate, chosen.momentum)
+    facts = _facts(scenario, data)
+    wanted = hyperparameters.facts_wanted(kind)
+    values |= {name: facts[fact] for name, fact in wanted.items() if fact in facts}
+    _check_bounds(scenario, kind, chosen.settings)
+    try:
+        return kind(**{**values, **chosen.settings})
+    except (TypeError, ValueError, DelianError) as fault:
+        raise DelianError(
+            f"{scenario.algorithm_file}: {kind.__name__} cannot be made: {fault}",
+            f"algorithm.settings are fields of its own; it has {', '.join(names)}",
+        ) from fault
+
+
+def _check_bounds(
+    scenario: Scenario, kind: type[learning.Algorithm], values: Mapping[str, Any]
+) -> None:
+    """Raises DelianError where a value is outside the bounds of its field."""
+    for name, field in hyperparameters.hyperparameters(kind).items():
+        if name in values and not field.allows(values[name]):
+            raise DelianError(
+                f"{scenario.algorithm_file}: algorithm.settings.{name} cannot be {values[name]}",
+                f"it must be {words(field.type, [field.bounds])}",
+            )
+
+
+def _own_kind(scenario: Scenario, chosen: OwnTable) -> type[learning.Algorithm]:
+    """The class of a user's algorithm."""
+    assert scenario.algorithm_file is not None
+    kind = load_class(
+        scenario.algorithm_file,
+        learning.Algorithm,
+        chosen.kind,
+        "algorithm.file is relative to the scenario's folder; algorithm.kind names a dataclass in"
+        " it that extends dl.learn.Algorithm",
+    )
+    if "__dataclass_params__" not in vars(kind):
+        raise DelianError(
+            f"{scenario.algorithm_file}: {kind.__name__} is no dataclass",
+            "write @dataclass(frozen=True) above it",
+        )
+    return kind
+
+
+def _optimizer(name: str, learning_rate: float, momentum: float = 0.0) -> nn.Optimizer:
+    return nn.adam(learning_rate) if name == "adam" else nn.sgd(learning_rate, momentum)
+
+
+def weight_max(algorithm: learning.Algorithm, data: datasets.FederatedData) -> float:
+    """The largest weight that a device of this federation has in the mean."""
+    sizes = {(d.support, d.query) for d in data.devices if isinstance(d, datasets.DeviceData)}
+    no = np.array(0)
+    rows = [SampleSet(no, no, np.array(support), np.array(query)) for support, query in sizes]
+    return max((float(algorithm.weight(each)) for each in rows), default=1.0)
+
+
+def examples(arrays: Any) -> int:
+    """What a device trains on: rows of its support set, or characters to draw episodes from."""
+    return int(arrays.support if isinstance(arrays, SampleSet) else arrays.characters)
+
+
+def local_steps(scenario: Scenario, arrays: Any) -> int:
+    """Gradient steps in one local update."""
+    chosen = scenario.algorithm
+    algorithm = chosen.algorithm_class(**chosen.hyperparameters())
+    if steps := algorithm.fixed_steps():
+        return steps
+    if isinstance(arrays, EpisodeTable):
+        assert isinstance(scenario.data, data_settings.OmniglotData)
+        return algorithm.epochs * scenario.data.episodes
+    rows = examples(arrays)
+    if algorithm.splits_rows:
+        share = getattr(chosen, "adapt_share", Samples.adapt_share)
+        rows -= rows * round(100 * share) // 100
+    drops = getattr(scenario.data, "last_batch", "") == "drop"
+    batches = rows // chosen.batch_size if drops else -(-rows // chosen.batch_size)
+    return algorithm.epochs * max(1, batches)

@@ -1,0 +1,354 @@
+"""Reading scenarios: from a file or by the name of a bundled one, with overrides, and errors that
+point.
+
+Every mistake becomes a DelianError that names the file, the line, what is wrong, what is allowed,
+and the nearest key there is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...core.common.collector import unsearched
+from ...core.common.errors import DelianError, Loc
+
+with unsearched():
+    from pydantic import BaseModel, ValidationError
+
+    from .algorithm_table import OWN, TABLES
+    from .scenario import Scenario
+    from .scenario_keys import allowed, holds_table, keys_of, table_at, tables
+    from .toml_lines import KeyPath, key_locations
+
+if TYPE_CHECKING:
+    from ...core.learning.aggregate.chains import Chain
+
+BUNDLED = Path(__file__).parent / "scenarios"
+DEFAULT = "digits"
+SCENARIO_BYTES_MAX = 1 << 20
+PROBLEMS_SHOWN_MAX = 5
+UNIONS = ("data", "model")
+
+
+def bundled() -> dict[str, Path]:
+    """The scenarios that come with Delian, by name."""
+    return {path.stem: path for path in sorted(BUNDLED.glob("*.toml"))}
+
+
+def load(source: str | Path = DEFAULT) -> Scenario:
+    """The scenario of a file, or the bundled one of that name. Raises DelianError with file and
+    line.
+    """
+    path = find(source)
+    text = _read(path)
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _syntax_error(path, error) from None
+    except RecursionError:
+        raise DelianError(
+            f"{path}: arrays in arrays, too deep", "no key takes such a value"
+        ) from None
+    scenario = _validate(raw, _Origin(str(path), key_locations(text, str(path))))
+    scenario._folder = path.parent
+    return scenario
+
+
+def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
+    """The scenario with `key=value` settings: `rounds=5`, `network.device_edge.loss=0.1`.
+
+    A value is TOML; what is no TOML value is taken as text, so that quotes may be left out. The
+    settings are judged together, so that keys that depend on each other can change at once.
+    """
+    parsed: list[tuple[KeyPath, str, str]] = []
+    chain = None
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        path = tuple(part.strip() for part in key.split("."))
+        if not equals or not all(path):
+            raise DelianError(
+                f"--set {setting}: this is not key=value",
+                "for example --set rounds=5 or --set fleet.dropout=0.1",
+            )
+        if path == ("algorithm", "name"):
+            scenario = with_algorithm(scenario, value.strip().strip("\"'"))
+        elif path == ("chain",):
+            chain = value.strip().strip("\"'")
+        else:
+            parsed.append((path, value.strip(), f"--set {setting}"))
+    if not parsed and chain is None:
+        return scenario
+    raw = scenario.model_dump(exclude_unset=True)
+    if chain is not None:
+        raw = _with_chain(raw, chain)
+    for path, value, label in parsed:
+        if ".".join(path) in _KINDS:
+            _of_kind(raw, path, _value(value))
+        _put(raw, path, _value(value), label)
+    labels = {path: label for path, _, label in parsed}
+    if chain is not None:
+        labels[("chain",)] = "--set chain"
+    return _again(scenario, raw, _Origin(", ".join(labels.values()), labels))
+
+
+#: Keys that say which keys their tables have.
+_KINDS = ("model.name", "data.source")
+
+
+def _of_kind(raw: dict[str, Any], path: KeyPath, kind: Any) -> None:
+    """Leaves out of a table what its new kind does not know, as `with_algorithm` does."""
+    table, tag = path
+    if kind in tables(table) and raw.get(table, {}).get(tag) != kind:
+        known = table_at((table,), {table: {tag: kind}}).model_fields
+        raw[table] = {key: value for key, value in raw[table].items() if key in known}
+
+
+def with_algorithm(scenario: Scenario, name: str) -> Scenario:
+    """The scenario with another algorithm; FILE.py is a Python file with one's own, FILE.py:CLASS
+    names the one of several in it.
+
+    Its settings are the scenario's `[alternatives.NAME]`; without such a table, the settings that
+    the two algorithms share are kept and the others are the algorithm's own defaults.
+    """
+    source, _, own = name.partition(".py:")
+    file = f"{source}.py" if own else name if name.endswith(".py") else ""
+    if file:
+        name, file = OWN, str(Path(file).absolute())
+    elif name == scenario.algorithm.name:
+        return scenario
+    if name not in TABLES:
+        names = [known for known in TABLES if known != OWN]
+        raise DelianError(
+            f"there is no algorithm `{name}`", _nearest_hint(name, names, "algorithms")
+        )
+    raw = scenario.model_dump(exclude_unset=True)
+    prepared = getattr(scenario.alternatives, name, None)
+    if prepared is not None:
+        raw["algorithm"] = prepared.model_dump(exclude_unset=True)
+    else:
+        known = TABLES[name].model_fields
+        raw["algorithm"] = {k: v for k, v in raw["algorithm"].items() if k in known}
+    raw["algorithm"]["name"] = name
+    if file:
+        raw["algorithm"] |= {"file": file, "kind": own}
+    return _again(scenario, raw, _Origin(f"algorithm {name}", {}))
+
+
+def with_chain(scenario: Scenario, chain: Chain) -> Scenario:
+    """The scenario with another composition, in the place of all keys that say its own."""
+    raw = _with_chain(scenario.model_dump(exclude_unset=True), str(chain))
+    return _again(scenario, raw, _Origin("the chain", {}))
+
+
+def _with_chain(raw: dict[str, Any], chain: str) -> dict[str, Any]:
+    from .composition import governed  # here, for it takes long to import
+
+    return governed(raw, chain)
+
+
+def with_npz(scenario: Scenario, *, natural: bool) -> Scenario:
+    """The scenario on an .npz file in place of its own data, dealt out as before or by the file's
+    own devices.
+    """
+    known = table_at(("data",), {"data": {"source": "npz"}}).model_fields
+    raw = scenario.model_dump(exclude_unset=True)
+    raw["data"] = {k: v for k, v in raw["data"].items() if k in known and k != "path"}
+    raw["data"]["source"] = "npz"
+    if natural:
+        raw["data"]["partition"] = "natural"
+        raw["fleet"] = {k: v for k, v in raw.get("fleet", {}).items() if k != "devices"}
+    return _again(scenario, raw, _Origin("--data", {}))
+
+
+def with_fleet(scenario: Scenario, devices: int, training: int) -> Scenario:
+    """The scenario on data of so many devices, of which so many train: what nobody set is lowered
+    to them.
+    """
+    changes = []
+    if scenario.fleet.edges > devices and "edges" not in scenario.fleet.model_fields_set:
+        changes.append(f"fleet.edges={devices}")
+    if scenario.round.devices > training >= 1 and "devices" not in scenario.round.model_fields_set:
+        changes.append(f"round.devices={training}")
+    return override(scenario, changes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where a raw scenario is from: a file and where its keys stand, or a command-line setting."""
+
+    label: str
+    places: Mapping[KeyPath, Loc] | Mapping[KeyPath, str]
+
+    def prefix(self, path: KeyPath) -> tuple[str, str]:
+        """What stands before a message about `path`, and what stands under it."""
+        for end in range(len(path), 0, -1):
+            if loc := self.places.get(path[:end]):
+                excerpt = loc.excerpt() if isinstance(loc, Loc) else ""
+                return f"{loc}: ", f"\n{excerpt}" if excerpt else ""
+        return f"{self.label}: ", ""
+
+
+def _again(scenario: Scenario, raw: dict[str, Any], origin: _Origin) -> Scenario:
+    changed = _validate(raw, origin)
+    changed._folder = scenario._folder
+    return changed
+
+
+def find(source: str | Path) -> Path:
+    """The file that a path or a bundled scenario's name stands for."""
+    path = Path(source)
+    if path.is_file():
+        return path
+    named = bundled()
+    if str(source) in named:
+        return named[str(source)]
+    if path.is_dir():
+        raise DelianError(f"{path} is a folder, not a scenario", "name the .toml file in it")
+    hint = _nearest_hint(str(source), named, "bundled scenarios")
+    raise DelianError(f"there is no scenario file {source}", hint)
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_size > SCENARIO_BYTES_MAX:
+            raise DelianError(
+                f"{path} is larger than a scenario can be", "is it a scenario at all?"
+            )
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise DelianError(f"{path} is not UTF-8 text", "a scenario is a TOML file") from None
+    except OSError as error:
+        raise DelianError(
+            f"cannot read {path}: {error.strerror}", "check its permissions"
+        ) from None
+
+
+def _syntax_error(path: Path, error: tomllib.TOMLDecodeError) -> DelianError:
+    message = str(error)
+    hint = "text values need quotes; tables are [name]; keys are key = value"
+    if match := re.search(r"\s*\(at line (\d+), column (\d+)\)$", message):
+        line, column = int(match[1]), int(match[2])
+        loc = Loc(str(path), line, column - 1, line, column)
+        excerpt = loc.excerpt()
+        message = f"{loc}: {message[: match.start()]}" + (f"\n{excerpt}" if excerpt else "")
+        return DelianError(message, hint)
+    return DelianError(f"{path}: {message}", hint)
+
+
+def _put(raw: dict[str, Any], path: KeyPath, value: Any, label: str) -> None:
+    table = raw
+    for i, part in enumerate(path[:-1]):
+        inner = table.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise DelianError(
+                f"{label}: `{'.'.join(path[: i + 1])}` is a value, not a table",
+                "`delian scenario keys` lists all keys",
+            )
+        table = inner
+    table[path[-1]] = value
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError, RecursionError):
+        return text
+
+
+def _validate(raw: dict[str, Any], origin: _Origin) -> Scenario:
+    try:
+        return Scenario.model_validate(_named_alternatives(raw))
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+    described = [_describe(problem, raw, origin) for problem in problems[:PROBLEMS_SHOWN_MAX]]
+    if len(described) == 1:
+        raise DelianError(*described[0])
+    lines = [f"{message}\n  hint: {hint}" if hint else message for message, hint in described]
+    if len(problems) > len(described):
+        lines.append(f"and {len(problems) - len(described)} more")
+    raise DelianError("\n".join(lines))
+
+
+def _named_alternatives(raw: dict[str, Any]) -> dict[str, Any]:
+    """The same, leaving out alternatives that are None in a dump."""
+    alternatives = raw.get("alternatives")
+    if not isinstance(alternatives, dict):
+        return raw
+    return {**raw, "alternatives": {k: v for k, v in alternatives.items() if v is not None}}
+
+
+def _describe(problem: Mapping[str, Any], raw: dict[str, Any], origin: _Origin) -> tuple[str, str]:
+    """One problem as (message, hint)."""
+    loc = list(problem["loc"])
+    if len(loc) > 1 and loc[0] in UNIONS:
+        del loc[1]  # the union's tag, which is no part of the file
+    path = tuple(str(part) for part in loc if not isinstance(part, int))
+    kind = problem["type"]
+    if kind == "extra_forbidden":
+        return _unknown_key(path, isinstance(problem["input"], dict), raw, origin)
+    if kind == "conflict":
+        path = (*path, *problem["ctx"]["key"].split("."))
+        before, under = origin.prefix(path)
+        told = f"{before}`{'.'.join(path)}`: {problem['ctx']['reason']}{under}"
+        return told, problem["ctx"]["hint"]
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        path = (*path, problem["ctx"]["discriminator"].strip("'"))
+    name = ".".join(path)
+    before, under = origin.prefix(path)
+    if kind in ("missing", "union_tag_not_found"):
+        return f"{before}`{name}` is missing{under}", _sentence("it is", allowed(path, raw))
+    if kind == "union_tag_invalid":
+        tag, names = problem["ctx"]["tag"], tables(path[0])
+        return f"{before}`{name}` cannot be {_shown(tag)}{under}", _nearest_hint(
+            str(tag), names, "choices"
+        )
+    message = f"{before}`{name}` cannot be {_shown(problem['input'])}{under}"
+    return message, _sentence("it must be", allowed(path, raw))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict | BaseModel):
+        return "a table"
+    return str(value)
+
+
+def _sentence(start: str, rest: str) -> str:
+    return f"{start} {rest}" if rest else ""
+
+
+def _unknown_key(
+    path: KeyPath, is_table: bool, raw: dict[str, Any], origin: _Origin
+) -> tuple[str, str]:
+    before, under = origin.prefix(path)
+    *parents, key = path
+    where = f"[{'.'.join(parents)}]" if parents else "the scenario"
+    owner = table_at(tuple(parents), raw)
+    tag = owner.model_fields.get("name") or owner.model_fields.get("source")
+    if parents and tag is not None and isinstance(tag.default, str):
+        where += f" of {tag.default}"
+    message = f"{before}there is no key `{key}` in {where}{under}"
+    siblings = list(owner.model_fields)
+    alike = [s for s in siblings if holds_table(owner, s) == is_table]
+    if close := difflib.get_close_matches(key, alike, 1):
+        return message, f"did you mean `{close[0]}`? {where} knows: {', '.join(siblings)}"
+    elsewhere = [".".join(p) for p in keys_of(raw) if p[-1] == key and p[0] != "alternatives"]
+    if elsewhere:
+        return message, f"did you mean `{elsewhere[0]}`? {where} knows: {', '.join(siblings)}"
+    return message, f"{where} knows: {', '.join(siblings)}"
+
+
+def _nearest_hint(name: str, known: Iterable[str], what: str) -> str:
+    names = list(known)
+    close = difflib.get_close_matches(Path(name).stem, names, 1)
+    start = f"did you mean `{close[0]}`? " if close else ""
+    return f"{start}{what}: {', '.join(names)}"
