@@ -8,14 +8,16 @@ Every value v of a program has a fact, an element of a finite lattice:
     form(v)      whether v holds words of a random key, and of which kind
 
 Facts are joined by union. The rules are edges between values, one for each (operand, result), so
-that a fact only ever grows along edges and the work is linear in edges x inputs, also for hostile
-programs:
+that a fact only ever grows along edges. Each edge is followed at most about 2 x inputs times, also
+in hostile programs, and once where its source is outside of loops:
 
     carry     y = reshape(x), concat(x, ...), take(x, i), x pushed on a list, x passed into or out
               of a region, x carried by a loop:       values, selects and form of y include x's
     mix       y = x * z and all other arithmetic:     values and selects of y include x's
     compare   y = x < z, argsort(x), ...:             mix, and selects of y include values of x
     pick      y = take(z, x), select(x, ...), if x:   selects of y include values and selects of x
+    generate  y = threefry(x, ...):                   mix, and y holds words if x may hold a key,
+                                                      other numbers if x may hold those
 
 A region sees only its parameters, so a branch passes its predicate to the results of its operation.
 A loop's carries feed back into the parameters of its body: the least fixed point is what any number
@@ -47,10 +49,9 @@ its results as they are.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -199,26 +200,56 @@ def analyse(block: Block, key: int | None = None) -> Analysis:
     return Analysis(graph.dependences(), graph.misuses(), choices, loops)
 
 
+def misuses_of(block: Block, key: int | None) -> tuple[Misuse, ...]:
+    """The misuses of `analyse` alone: a device asks for them before it runs a program."""
+    graph = _Graph(unshared(block), key)
+    graph.solve()
+    return graph.misuses()
+
+
 _CARRY, _MIX, _COMPARE, _PICK, _GENERATE, _DRAW = range(6)
-_Edge: TypeAlias = tuple[int, Value]
 
 
 @dataclass(slots=True)
 class _Fact:
+    """What is known of one value.
+
+    Attributes:
+        place: its place in the order of the program; what it is computed from comes before it,
+            except in loops.
+        values: the inputs whose numbers reach it, as bits.
+        selects: the inputs that choose it, as bits.
+        form: what its elements may hold, as bits.
+        edges: a rule, and the fact that it leads to.
+        waits: whether it has grown since its edges were followed last.
+    """
+
+    place: int
     values: int = 0
     selects: int = 0
     form: int = 0
+    edges: list[tuple[int, _Fact]] = field(default_factory=list)
+    waits: bool = False
 
 
 @dataclass(slots=True)
 class _Graph:
-    """The edges of a block, and the facts that travel along them."""
+    """The edges of a block, and the facts that travel along them.
+
+    Attributes:
+        block: the block that is analysed.
+        key: the place of the parameter that is a random key; None: there is none.
+        facts: the fact of each value.
+        placed: the same facts, by their places.
+        waiting: a heap of the places of facts that wait. The earliest is followed first, so that a
+            value outside of loops is followed once.
+    """
 
     block: Block
     key: int | None
-    edges: dict[Value, list[_Edge]] = field(default_factory=lambda: defaultdict(list))
-    facts: dict[Value, _Fact] = field(default_factory=lambda: defaultdict(_Fact))
-    dirty: list[Value] = field(default_factory=list)
+    facts: dict[Value, _Fact] = field(default_factory=dict)
+    placed: list[_Fact] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
 
     @property
     def random(self) -> int:
@@ -229,23 +260,31 @@ class _Graph:
 
     def solve(self) -> None:
         """The least fixed point."""
+        self._enter(self.block)
         for place, param in enumerate(self.block.params):
             is_key = place == self.key
-            self._grow(param, 0 if is_key else 1 << place, 0, SEED if is_key else _PLAIN)
-        self._enter(self.block)
-        while self.dirty:
-            value = self.dirty.pop()
-            for edge in self.edges[value]:
-                self._follow(value, edge)
+            fact = self.facts[param]
+            self._grow(fact, 0 if is_key else 1 << place, 0, SEED if is_key else _PLAIN)
+        while self.waiting:
+            fact = self.placed[heappop(self.waiting)]
+            fact.waits = False
+            self._follow(fact)
 
     def _enter(self, block: Block) -> None:
+        self._place(block.params)
         for op in block.ops:
-            self._add(op)
             for region in _run(op):
                 self._enter(region)
+            self._place(op.results)
+            self._add(op)
+
+    def _place(self, values: Sequence[Value]) -> None:
+        for value in values:
+            self.facts[value] = fact = _Fact(len(self.placed))
+            self.placed.append(fact)
 
     def _link(self, role: int, source: Value, target: Value) -> None:
-        self.edges[source].append((role, target))
+        self.facts[source].edges.append((role, self.facts[target]))
 
     def _add(self, op: Op) -> None:
         if op.regions:
@@ -257,9 +296,9 @@ class _Graph:
                 self._link(role, operand, result)
         for result in op.results:
             if op.name == "constant":
-                self._grow(result, 0, 0, _constant(op))
+                self._grow(self.facts[result], 0, 0, _constant(op))
             elif op.name not in CARRIES and op.name != "threefry":
-                self._grow(result, 0, 0, _PLAIN)
+                self._grow(self.facts[result], 0, 0, _PLAIN)
 
     def _add_regions(self, op: Op) -> None:
         if op.name in ("while", "for"):
@@ -281,7 +320,7 @@ class _Graph:
         carries = body.params[len(body.params) - len(op.results) :]
         if op.name == "for":
             self._link(_MIX, op.operands[0], body.params[0])
-            self._grow(body.params[0], 0, 0, _PLAIN)
+            self._grow(self.facts[body.params[0]], 0, 0, _PLAIN)
         for region, skip in [*((c, 0) for c in conds), (body, lead // 2)]:
             for operand, param in zip(op.operands[lead:], region.params[skip:], strict=True):
                 self._link(_CARRY, operand, param)
@@ -295,34 +334,34 @@ class _Graph:
 
     # ------------------------------------------------ facts
 
-    def _follow(self, source: Value, edge: _Edge) -> None:
-        role, target = edge
-        fact = self.facts[source]
+    def _follow(self, fact: _Fact) -> None:
+        """Takes what is known of a value to all that its edges lead to."""
         values, selects, form = fact.values, fact.selects, fact.form
-        if form & _KEY and role != _CARRY:
-            # A misuse, unless it is the generator's key or a draw; either way it is random.
-            values |= self.random
-        if role == _CARRY:
-            self._grow(target, values, selects, form)
-        elif role == _MIX:
-            self._grow(target, values, selects, 0)
-        elif role == _COMPARE:
-            self._grow(target, values, selects | values, 0)
-        elif role == _PICK:
-            self._grow(target, 0, selects | values, 0)
-        elif role == _GENERATE:
-            self._grow(target, values, selects, WORDS if form & _KEY else _PLAIN)
-        else:
-            self._grow(target, values, selects, 0)
+        # A key that is not carried is misused, unless it is the generator's or is drawn from;
+        # either way the result is random.
+        mixed = values | self.random if form & _KEY else values
+        for role, target in fact.edges:
+            if role == _CARRY:
+                self._grow(target, values, selects, form)
+            elif role == _COMPARE:
+                self._grow(target, mixed, selects | mixed, 0)
+            elif role == _PICK:
+                self._grow(target, 0, selects | mixed, 0)
+            elif role == _GENERATE:
+                self._grow(target, mixed, selects, _generated(form))
+            else:  # _MIX, _DRAW
+                self._grow(target, mixed, selects, 0)
 
-    def _grow(self, value: Value, values: int, selects: int, form: int) -> None:
-        fact = self.facts[value]
-        if values & ~fact.values == 0 and selects & ~fact.selects == 0 and form & ~fact.form == 0:
+    def _grow(self, fact: _Fact, values: int, selects: int, form: int) -> None:
+        values |= fact.values
+        selects |= fact.selects
+        form |= fact.form
+        if values == fact.values and selects == fact.selects and form == fact.form:
             return
-        fact.values |= values
-        fact.selects |= selects
-        fact.form |= form
-        self.dirty.append(value)
+        fact.values, fact.selects, fact.form = values, selects, form
+        if not fact.waits:
+            fact.waits = True
+            heappush(self.waiting, fact.place)
 
     # ------------------------------------------------ answers
 
@@ -397,6 +436,11 @@ class _Graph:
             return y & (WORDS | SMALL) == 0
         mask = y if x & WORDS else x
         return mask & (WORDS | LARGE) == 0
+
+
+def _generated(form: int) -> int:
+    """The form of what the generator gives for a key of a form; it grows with that."""
+    return (WORDS if form & _KEY else 0) | (_PLAIN if form & _PLAIN else 0)
 
 
 _DRAWS = frozenset(("xor", "and", "shr"))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from ...common.errors import DelianError, Loc, innermost, line_of
 from ...common.printable import escaped
 from ..bundle import Bundle
-from .dependence import Misuse, analyse
+from .dependence import Misuse, misuses_of
 from .interface import ports_of
 
 #: The programs that run on devices and take their key.
@@ -55,7 +55,7 @@ def check_keys(bundle: Bundle, excerpt: bool = False) -> Bundle:
         if program not in bundle.programs:
             continue
         key = ports_of(bundle, program).key
-        for misuse in analyse(bundle.programs[program].body, key).misuses[:1]:
+        for misuse in misuses_of(bundle.programs[program].body, key)[:1]:
             raise KeyMisuseError(program, misuse, excerpt)
     return bundle
 

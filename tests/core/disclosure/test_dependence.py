@@ -13,6 +13,7 @@ from delian.core.compiler.passes.simplify import simplify
 from delian.core.compiler.primitives import PRIMITIVES
 from delian.core.compiler.transforms.vjp import vjp
 from delian.core.compiler.transforms.vmap import vmap
+from delian.core.learning.disclosure import dependence
 from delian.core.learning.disclosure.dependence import (
     CARRIES,
     COMPARES,
@@ -209,13 +210,27 @@ def test_what_is_put_on_a_list_comes_off_it() -> None:
     assert outputs(b, top) == (only([1]),)
 
 
+def steps_of(graph: dependence._Graph) -> int:
+    """Solves it; gives how often the edges of a value were followed."""
+    steps = 0
+    follow = dependence._Graph._follow
+
+    def counted(of: dependence._Graph, fact: dependence._Fact) -> None:
+        nonlocal steps
+        steps += 1
+        follow(of, fact)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dependence._Graph, "_follow", counted)
+        graph.solve()
+    return steps
+
+
 def test_a_loop_of_ten_thousand_carries_is_analysed_in_a_moment() -> None:
     """Work is bounded by edges times inputs: a rotation of many carries is not walked trip by trip.
 
     Counted in steps of the solver, since a clock would depend on the machine.
     """
-    from delian.core.learning.disclosure import dependence
-
     count = 10_000
     body = Builder([I64, *[F32] * count])
     block = body.finish([*body.params[2:], body.params[1]])
@@ -225,18 +240,19 @@ def test_a_loop_of_ten_thousand_carries_is_analysed_in_a_moment() -> None:
         "for", (*b.params[:2], b.params[2], *[zero] * (count - 1)), {"consts": 0}, (block,)
     )
     graph = dependence._Graph(b.finish(made), None)
-    steps = 0
-
-    class Counted(list):
-        def pop(self) -> Any:
-            nonlocal steps
-            steps += 1
-            return super().pop()
-
-    graph.dirty = Counted()
-    graph.solve()
+    steps = steps_of(graph)
     assert graph.dependences()[-1] == only([2], [0, 1])
     assert steps < 20 * count
+
+
+def test_without_loops_each_value_is_looked_at_once() -> None:
+    """Its operands come first, though constants and parameters are known from the beginning."""
+    b = Builder([F32, F32])
+    value, count = b.params[0], 2
+    for number in range(200):
+        value = b("add", value, b("mul", b.params[1], b.constant(np.float32(number))))
+        count += 3
+    assert steps_of(dependence._Graph(b.finish([value]), None)) == count
 
 
 # ---------------------------------------------------------------- what chooses, and where

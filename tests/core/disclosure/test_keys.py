@@ -241,6 +241,41 @@ def test_a_key_of_a_programs_own_is_no_devices() -> None:
     assert misuses(lambda key, x: x * (random.key(7)[1] == U32(7)), np.float32(1)) == []
 
 
+def words_of(b: Builder, keys: Any, *places: int) -> list[Any]:
+    cuts = [b("slice", keys, start=(i,), stop=(i + 1,), step=(1,)) for i in places]
+    return [b("reshape", cut, shape=()) for cut in cuts]
+
+
+def splitting(b: Builder, words: list[Any], count: Any) -> tuple[Any, Any]:
+    """Another key, and a number that is drawn."""
+    made = b.emit("threefry", (*words, count, count))
+    return b("concat", *[b("reshape", w, shape=(1,)) for w in made], axis=0), b("xor", *made)
+
+
+def test_a_key_that_one_loop_after_another_splits_may_be_drawn_from() -> None:
+    """The counts of the draws are carried as well, and are known before the key."""
+    u32 = TensorType(DType.U32)
+    b = Builder([KEY])
+    made = [b.params[0], b.constant(np.uint32(7))]
+    for _ in range(2):
+        body = Builder([TensorType(DType.I64), KEY, u32])
+        key, drawn = splitting(body, words_of(body, body.params[1], 0, 1), body.params[2])
+        block = body.finish([key, body("add", body.params[2], drawn)])
+        trips = (b.constant(np.int64(0)), b.constant(np.int64(2)))
+        made = list(b.emit("for", (*trips, *made), {"consts": 0}, (block,)))
+    assert analyse(b.finish(made[1:]), 0).misuses == ()
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_words_of_a_key_or_of_a_known_number_are_not_drawn_from(place: int) -> None:
+    """A key, XOR a word that is known, is a key still. The order of the inputs is all the same."""
+    b = Builder([KEY, KEY])
+    mixed = b("concat", b.params[place], b.params[1 - place], axis=0)
+    _, drawn = splitting(b, words_of(b, mixed, 0, 2), b.constant(np.uint32(0)))
+    found = analyse(b.finish([drawn]), place).misuses
+    assert [(m.what, m.op) for m in found] == [("computes with a random key", "xor")]
+
+
 # ---------------------------------------------------------------- by running
 
 
