@@ -109,10 +109,11 @@ class Worker:
         asked = "object" in head
         if self._backend == "reference" or (asked and head["object"] is None):
             return Runtime(bundle, made=compiled_programs.interpreted(functions))
-        path = Path(head["object"]) if asked else compiled_programs.stored(functions)
+        hashes = compiled_programs.hashes_of(functions)
+        path = Path(head["object"]) if asked else compiled_programs.stored(hashes)
         if path is None:
             raise JobStopped(PROGRAM_FAILED, "it is not compiled yet", compile="all")
-        made = compiled_programs.load(functions, (), path)
+        made = compiled_programs.load(functions, hashes, (), path)
         return Runtime(bundle, made=made, limits=self._allowed)
 
     def _update(self, remembered: bool, weight: float) -> Mapping[str, Any]:

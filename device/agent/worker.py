@@ -177,13 +177,14 @@ class Worker:
         self, functions: Mapping[str, Function], artifacts: list[Path], made: str | None
     ) -> dict[str, Executable]:
         path = Path(made) if made else None
-        rest = compiled_programs.uncompiled(functions, artifacts)
+        hashes = compiled_programs.hashes_of(functions)
+        rest = compiled_programs.uncompiled(hashes, artifacts)
         if rest and (path is None or not path.exists()):
             path = compiled_programs.stored(rest)
             if path is None:
                 which = "rest" if artifacts else "all"
                 raise JobStopped(PROGRAM_FAILED, "it is not compiled yet", compile=which)
-        return compiled_programs.load(functions, artifacts, path)
+        return compiled_programs.load(functions, hashes, artifacts, path)
 
     def _weights(self, path: Path, runtime: Runtime) -> Array:
         wanted = runtime.manifest.dimension

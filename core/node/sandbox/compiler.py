@@ -72,7 +72,9 @@ def _compile(job: frames.Frame, limits: ProgramLimits) -> Mapping[str, Any]:
         else:
             found = bundles.parse(bytes(job.body), "the bundle", limits=limits)
         functions = compiled_programs.functions_of(found, head["programs"])
-        rest = compiled_programs.uncompiled(functions, [Path(a) for a in head["artifacts"]])
+        artifacts = [Path(a) for a in head["artifacts"]]
+        absent = compiled_programs.uncompiled(compiled_programs.hashes_of(functions), artifacts)
+        rest = {name: functions[name] for name in absent}
         compiler = toolchain.find()
         if not rest or compiler is None:
             return {"object": None}

@@ -283,7 +283,7 @@ def compiled_object(
     it is not loaded. Raises DelianError as `compile_native`.
     """
     _refuse_lists(functions)
-    toolchain, key = _keyed(functions, toolchain, strict)
+    toolchain, key = _keyed([content_hash(f) for f in functions.values()], toolchain, strict)
 
     def source() -> tuple[str, Facts]:
         from .assemble import assembled
@@ -293,16 +293,15 @@ def compiled_object(
     return cache.shared_object(key, toolchain, source)
 
 
-def stored_object(functions: Mapping[str, Function], toolchain: Toolchain) -> Path | None:
-    """The shared object of functions where it is in the cache; nothing is compiled."""
-    return cache.stored_object(_keyed(functions, toolchain, False)[1])
+def stored_object(hashes: Sequence[str], toolchain: Toolchain) -> Path | None:
+    """The shared object of the functions with these content hashes, in order, where it is in the
+    cache; nothing is compiled.
+    """
+    return cache.stored_object(_keyed(hashes, toolchain, False)[1])
 
 
-def _keyed(
-    functions: Mapping[str, Function], toolchain: Toolchain, strict: bool
-) -> tuple[Toolchain, str]:
+def _keyed(hashes: Sequence[str], toolchain: Toolchain, strict: bool) -> tuple[Toolchain, str]:
     """The compiler with what was found to be fastest, and the object's key."""
-    hashes = [content_hash(f) for f in functions.values()]
     toolchain = tuning.applied(toolchain, hashes)
     return toolchain, cache.key_of(toolchain, _key_rows(hashes, strict))
 
@@ -322,19 +321,24 @@ def _key_rows(hashes: Sequence[str], strict: bool) -> list[tuple[str, str]]:
 
 
 def load_artifacts(
-    functions: Mapping[str, Function], paths: Iterable[Path], strict: bool = False
+    functions: Mapping[str, Function],
+    paths: Iterable[Path],
+    hashes: Mapping[str, str] | None = None,
+    strict: bool = False,
 ) -> dict[str, NativeProgram]:
     """Those of the functions that are in artifacts: each is looked for by its content hash, in the
-    order of the paths. Raises ArtifactError for an artifact that is damaged, and for one that has
-    some of the functions but was built for another machine or another Delian.
+    order of the paths. hashes: these hashes by name, where they are known. Raises ArtifactError for
+    an artifact that is damaged, and for one that has some of the functions but was built for
+    another machine or another Delian.
     """
     _refuse_lists(functions)
-    hashes = {name: content_hash(f) for name, f in functions.items()}
+    if hashes is None:
+        hashes = {name: content_hash(f) for name, f in functions.items()}
     found: dict[str, NativeProgram] = {}
     for path in paths:
         facts = artifact.read(path)
         entries = {e.program: e for e in facts.entries}
-        here = [n for n, h in hashes.items() if n not in found and h in entries]
+        here = [n for n in functions if n not in found and hashes[n] in entries]
         if not here or facts.strict is not strict:
             continue
         artifact.check(facts, str(path))
