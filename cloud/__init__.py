@@ -1,0 +1,1 @@
+"""The cloud tier: the coordinator's protocol, its daemon, its store, and the authority."""

@@ -1,0 +1,1 @@
+"""What all tiers share. A part imports only parts below it: docs/architecture.md."""

@@ -1,0 +1,1 @@
+"""The edge tier: its protocol and its daemon."""

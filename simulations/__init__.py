@@ -1,0 +1,1 @@
+"""The local federation: scenarios, simulated and real fleets, reports, fault simulation."""

@@ -1,0 +1,1 @@
+"""Commands of the CA: authorities, certificates, the certificate log, terms, witnesses."""

@@ -1,0 +1,1 @@
+"""Commands of models on several tiers: profiles, cuts, cascades."""

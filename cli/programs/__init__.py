@@ -1,0 +1,1 @@
+"""Commands of programs and bundles: IR, C, artifacts, the cache, tuning, quantisation."""

@@ -1,0 +1,1 @@
+"""Commands of the simulator: runs, comparisons, sweeps, scenarios, data, faults."""

@@ -1,10 +1,9 @@
-"""What a simulation leaves in its folder while it goes on: the report so far, for one who looks,
-and what it can be resumed by.
+"""Files of a simulation that is still running: the report so far, and what resumes the run.
 
-    DIR/unfinished       report and model after a round, once a minute DIR/resume/asked     what the
-    command was asked for, in JSON DIR/resume/first     the run as it was kept
-    (`simulations/resume/resumable.py`); of a comparison also
-                         second
+DIR/unfinished       report and model after a round, once a minute
+DIR/resume/asked     the options of the command, in JSON
+DIR/resume/first     the run as it was kept (`simulations/resume/resumable.py`);
+                     of a comparison also DIR/resume/second
 """
 
 from __future__ import annotations

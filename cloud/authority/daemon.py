@@ -1,7 +1,8 @@
 """The authority's process: the CA's key, and nothing that runs programs or talks to devices.
 
-    FOLDER/ca         the CA (`core/node/identity/authority/authority.py`), with the authority's own
-    identity FOLDER/delian.db  the nodes, and the signed record of calls (or PostgreSQL, by URL)
+    FOLDER/ca         the CA (`core/node/identity/authority/authority.py`), with the authority's
+                      own identity
+    FOLDER/delian.db  the nodes, and the signed record of calls (or PostgreSQL, by URL)
     FOLDER/announced  where nodes reach the coordinator, as it last said
 
 An issuing authority's folder (`delian authority accept`) is served in the same way: it registers at

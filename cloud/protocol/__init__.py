@@ -1,0 +1,1 @@
+"""The coordinator's protocol: state machines without I/O."""

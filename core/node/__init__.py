@@ -1,0 +1,1 @@
+"""What daemons of all tiers share: storage, driver, identity, links, sandbox, service."""

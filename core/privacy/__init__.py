@@ -1,0 +1,1 @@
+"""Privacy of updates: mechanisms, secure aggregation, and the limits of what a task may ask."""

@@ -1,0 +1,1 @@
+"""The protobuf modules that are generated from `proto/`."""

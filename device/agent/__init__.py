@@ -1,0 +1,1 @@
+"""The device's daemon: conditions, training processes, files, the gate of bundles."""

@@ -1,9 +1,9 @@
 """The device's part of its random keys: 32 random bytes that leave the device in no message.
 
 A device's key for a round is a hash of the round's key, its number and this secret
-(`core.protocol.random_streams.device_key`). Without the secret whoever knows the round's key would
-know each device's key before a program runs, and could write a program that answers for one device
-only.
+(`core.protocol.random_streams.device_key`). Without the secret, a party that knows the round's
+key would know each device's key before a program runs, and could write a program that answers for
+one device only.
 
     FOLDER/key-secret    drawn when a device first starts; a device without it draws another
 

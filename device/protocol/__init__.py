@@ -1,0 +1,1 @@
+"""The device's protocol: a state machine without I/O."""

@@ -1,7 +1,7 @@
 """What a device has released so far: its own account of privacy, over rounds, attempts and runs.
 
-The coordinator accounts for a run (`cloud.protocol.run`); nobody but the device itself sees all
-runs that it takes part in. It charges each masked update before the update leaves, whether or not
+The coordinator accounts for one run (`cloud.protocol.run`); only the device itself sees all runs
+that it takes part in. It charges each masked update before the update leaves, whether or not
 the sum is read later. The cost is that of the weakest sum that the device itself allows: of
 `cohort_min` devices, of which the share `corrupt` of all that were asked know their own noise
 (`core.privacy.mechanisms.noise_mechanism.release`). Divergences add up order by order, so the sum

@@ -1,0 +1,1 @@
+"""Models at work on a device: personal, split and cascade models, split training."""

@@ -1,0 +1,1 @@
+"""The edge's protocol: a state machine without I/O."""

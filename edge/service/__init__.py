@@ -1,0 +1,1 @@
+"""The edge's daemon: its links, its outbox, sums of masks."""

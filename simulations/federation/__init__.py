@@ -1,0 +1,1 @@
+"""A federation in one process: virtual time, network, nodes, training."""

@@ -1,0 +1,1 @@
+"""Simulated models on several tiers: cuts over changing links, cascades."""

@@ -1,0 +1,1 @@
+"""Scenarios on real daemons of this machine."""

@@ -1,0 +1,1 @@
+"""Runs of scenarios and their results: one run, comparisons, sweeps, questions."""

@@ -3,12 +3,12 @@ edges the upper, and nobody sees a device's part, its data or, in the U-shape, i
 
 A round:
 
-    every device of the cohort    begins with the device part that all have local_steps steps
-    each with the chain of its edge (`core.placement.split_training.step_sides`):
+    every device of the cohort    begins with the device part that all have
+    local_steps steps             each with the chain of its edge (`split_training.step_sides`):
                                   activations up, gradients down, as they are written on the wire
     device parts                  each update is clipped, rounded into the ring, masked and added
-                                  (`core.privacy.mechanisms.ring`, `core.privacy.secagg`); the mean
-                                  moves the part
+                                  (`mechanisms.ring`, `core.privacy.secagg`); the mean moves the
+                                  part
     edge parts                    an edge averages its devices' copies where they have some, and the
                                   cloud the edges' parts, all weighed by examples
 

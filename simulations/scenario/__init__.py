@@ -1,0 +1,1 @@
+"""Scenarios: their keys, their files, and what is compiled from them."""

@@ -1,0 +1,1 @@
+"""Passes: IR to IR with the same results. `lowering` and `schedule` are the native back end's."""

@@ -1,0 +1,1 @@
+"""Transforms of programs: derivatives, `vmap`, mixed precision, checkpoints."""

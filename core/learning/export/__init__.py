@@ -1,0 +1,1 @@
+"""From a bundle to an artifact, a stand-alone command, or plain C."""

@@ -1,0 +1,1 @@
+"""Who a node is, who says so, and what it may do."""

@@ -1,0 +1,1 @@
+"""Links between nodes: messages, transfers and their limits, over gRPC and MQTT."""

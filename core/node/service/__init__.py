@@ -1,0 +1,1 @@
+"""What a daemon does around its node: identity, tasks, health, metrics, uplinks."""

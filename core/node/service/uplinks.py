@@ -3,8 +3,8 @@ common.
 
 A home offers gRPC, MQTT or both; a node speaks one of them with it, gRPC where it may choose. The
 coordinator is asked for a new certificate, and by edges for the deny list, over its gRPC where it
-can be reached, and else through the home (`core/node/net/relay.py`). When the certificate is
-renewed the links dial anew with it.
+can be reached, and else through the home (`core/node/net/relay.py`). After a
+renewal the links reconnect with the new certificate.
 """
 
 from __future__ import annotations

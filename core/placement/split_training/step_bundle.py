@@ -6,8 +6,8 @@ parts from.
     programs/step.ir   (model..., state..., x, y, weight) -> (loss, model'..., state'...)
 
 It is a file as a bundle is (`core.learning.bundle`: hashed, limited, verified), and its content
-hash names it. It has no weights: whoever owns some is given a round's, the device by the usual way,
-what is above by its operator; so a device's copy cannot tell what is not the device's to know.
+hash names it. It has no weights. Each side receives the weights of its own part: the device with a
+round, the upper tier from its operator. So a device's copy holds nothing of the upper part.
 """
 
 from __future__ import annotations

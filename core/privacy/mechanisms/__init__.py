@@ -1,0 +1,1 @@
+"""What an update goes through: clip, noise, compression, the ring; and its account."""

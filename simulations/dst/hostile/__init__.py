@@ -1,0 +1,1 @@
+"""Parties that do not keep to the protocol, in the fault simulation."""

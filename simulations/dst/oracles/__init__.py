@@ -1,0 +1,1 @@
+"""What must hold in the fault simulation, whatever goes wrong."""

@@ -1,0 +1,1 @@
+"""Derivatives and `vmap` inside a program."""

@@ -1,0 +1,1 @@
+"""Control flow over abstract values: branches, loops, raised errors."""

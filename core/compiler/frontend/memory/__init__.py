@@ -1,0 +1,1 @@
+"""Changes in place: arrays with versions, their views and aliases."""

@@ -1,0 +1,1 @@
+"""What NumPy's functions and operators become in the IR."""

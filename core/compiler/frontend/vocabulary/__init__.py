@@ -1,0 +1,1 @@
+"""The functions that the compiler knows: a row each."""

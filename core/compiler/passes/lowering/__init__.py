@@ -1,0 +1,1 @@
+"""Rewriting into operations that the native back end is good at."""

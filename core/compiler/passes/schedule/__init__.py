@@ -1,0 +1,1 @@
+"""Fused loops in their order, and a place in memory for each tensor."""

@@ -1,0 +1,1 @@
+"""Signed bundles: the keys that sign, and what a device accepts."""

@@ -1,0 +1,1 @@
+"""The certificate authority: what it issues, revokes, delegates and signs."""

@@ -1,0 +1,1 @@
+"""How a node gets its certificate, renews it, and keeps the deny list."""

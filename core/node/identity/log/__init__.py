@@ -1,0 +1,1 @@
+"""The certificate log (RFC 9162): entries, copies, proofs, witnesses."""

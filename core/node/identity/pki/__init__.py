@@ -1,0 +1,1 @@
+"""Keys, certificates, chains, TLS settings, and the table of roles."""

@@ -6,8 +6,8 @@ and opens, checks and hands over what the other node says.
 
 A channel (`core/node/net/mqtt/seal.py`) is *pending* from the agreement on, and *current* from the
 first frame that was opened with it; the one before stays in use until then, and for what is under
-way still opens frames for a while. So nobody can end a conversation by repeating an old presence,
-and nothing is lost when keys change.
+way still opens frames for a while. A repeated old presence
+cannot end a conversation, and no frame is lost when keys change.
 """
 
 from __future__ import annotations

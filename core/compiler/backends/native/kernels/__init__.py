@@ -1,0 +1,1 @@
+"""Calls of the hand-written kernels (`c/`): which one, with which tiles."""

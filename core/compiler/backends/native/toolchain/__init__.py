@@ -1,0 +1,1 @@
+"""The C compiler, its targets, the cache of objects, and tuning."""
