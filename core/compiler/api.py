@@ -22,7 +22,7 @@ from . import debugging, in_place, tree
 from .backends import Backend, Executable, compile_function
 from .eager_vmap import loop_over_lanes
 from .ir import Function, TensorType
-from .traced import Kind, Static, Traced, Transform, flatten, name_of
+from .traced import Kind, Static, Traced, Transform, flatten, has_own_operators, name_of
 from .tree import static, unflatten
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ def _positional(f: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tup
 
 def _key(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray):  # Whether a reshape of it is a view depends on its layout.
-        return leaf.dtype, leaf.shape, leaf.flags.c_contiguous
+        return leaf.dtype, leaf.shape, leaf.flags.c_contiguous, has_own_operators(leaf)
     if isinstance(leaf, np.generic):
         return leaf.dtype, None
     if isinstance(leaf, bool | int | float):

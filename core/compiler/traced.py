@@ -309,6 +309,13 @@ def flatten(args: Any) -> tuple[list[Any], tree.Structure]:
     return tree.flatten(tree.unflatten(structure, pairs), _is_leaf)
 
 
+def has_own_operators(array: Any) -> bool:
+    """Whether it is an array of a subclass, as a masked array or a matrix is, whose operators are
+    not NumPy's. A memory map is an array like any other.
+    """
+    return isinstance(array, np.ndarray) and type(array) not in (np.ndarray, np.memmap)
+
+
 def same_static(a: Any, b: Any) -> bool:
     """Whether two static leaves are one and the same for the compiler."""
     if a is b:

@@ -254,3 +254,38 @@ class TestNumbersThatMustBeKnown:
             made(3)
         assert [made(n).size for n in (4, 1, 4, 2)] == [4, 1, 4, 2]
         assert len(made._entries) == 3
+
+
+MASKED = np.ma.array([1.0, 2.0], mask=[True, False])
+
+
+class Matrix(np.ndarray):
+    def __mul__(self, other):
+        return self @ other
+
+
+MATRIX = np.eye(2).view(Matrix)
+
+
+@pytest.mark.parametrize("other", [MASKED, MATRIX], ids=["masked", "matrix"])
+def test_arrays_with_operators_of_their_own_are_refused_as_arguments(other):
+    """A masked array leaves elements out, and `*` of matrices is their product."""
+    doubled = api.compile(lambda x: x * 2.0)
+    doubled(np.asarray(other))
+    with pytest.raises(DelianError, match=r"the argument `x` is a `(MaskedArray|Matrix)`"):
+        doubled(other)
+
+
+def product_with_a_matrix_from_outside(x):
+    return x * MATRIX
+
+
+def test_arrays_with_operators_of_their_own_are_refused_from_outside():
+    with pytest.raises(DelianError, match="a `Matrix` is an array with operators of its own"):
+        api.compile(product_with_a_matrix_from_outside)(np.ones((2, 2)))
+
+
+def test_a_memory_map_is_an_array_like_any_other(tmp_path):
+    mapped = np.memmap(tmp_path / "x", np.float64, "w+", shape=3)
+    mapped[:] = (1.0, 2.0, 3.0)
+    assert api.compile(lambda x: x * 2.0)(mapped).tolist() == [2.0, 4.0, 6.0]

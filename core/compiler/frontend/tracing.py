@@ -14,7 +14,7 @@ import numpy as np
 from ...common.errors import DelianError, ProgramError, TypeRuleError
 from .. import tree
 from ..ir import DType, Function, ListType, TensorType, Value
-from ..traced import ARRAY, Static, Traced, Transform, flatten, name_of
+from ..traced import ARRAY, Static, Traced, Transform, flatten, has_own_operators, name_of
 from . import calls, complexes
 from .containers import list_packing
 from .flow import unroll_limits
@@ -205,6 +205,9 @@ def _type_of(leaf: Any, name: str) -> tuple[TensorType | None, int]:
         return leaf, ARRAY
     if isinstance(leaf, ListType):
         raise ProgramError("DL118", f"the argument `{name}` cannot be a list of the IR")
+    if has_own_operators(leaf):
+        text = f"the argument `{name}` is a `{type(leaf).__name__}`, an array with own operators"
+        raise ProgramError("DL118", text, hint="pass np.asarray(x), without a mask")
     if isinstance(leaf, np.ndarray | np.generic):
         try:
             return TensorType(DType.of(leaf.dtype), leaf.shape), kind_of(leaf)

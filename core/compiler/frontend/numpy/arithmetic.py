@@ -15,7 +15,7 @@ import numpy as np
 
 from ...complex_numbers import Complex, is_complex
 from ...ir import DType, Value
-from ...traced import ARRAY
+from ...traced import ARRAY, has_own_operators
 from ..values import NUMBERS, Tensor, describe
 
 if TYPE_CHECKING:
@@ -50,6 +50,9 @@ def dtype_of(s: Specialiser, value: Any) -> tuple[DType, bool]:
         return DType.I64, True
     if kind is float:
         return DType.F64, True
+    if has_own_operators(value):
+        text = f"a `{kind.__name__}` is an array with operators of its own"
+        raise s.error("DL119", text, "use np.asarray(x), without a mask")
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind != "c":
         return numpy_dtype(s, value.dtype), False
     raise not_a_number(s, value)
