@@ -52,6 +52,7 @@ from ...core.node.identity.pki.certificates import (
 from ...core.node.identity.pki.identity_folder import HomeAddress
 from ...core.node.identity.pki.ledger import Entry, FolderLock, Ledger, private_folder
 from ...core.node.net.grpc import grpc_core
+from ...core.node.net.grpc.grpc_requests import open_to_all
 from ...core.protocol.ports import CLOUD, Node, Tier
 from ...core.wire import enrolment_pb2, enrolment_pb2_grpc, link_pb2
 from ...core.wire.authority_pb2 import EnrolledNode
@@ -292,6 +293,13 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         log.info("enrolled", extra={"peer": peer, "node": f"{role.value}-{number}"})
         return reply
 
+    def unreadable(self, kind: str, context: Any) -> None:
+        """A request that is too large for gRPC, does not parse, or did not come."""
+        self.counts["malformed"] += 1
+        peer = address_of(context.peer())
+        if self._first(kind, peer):
+            log.warning("malformed enrolment", extra={"peer": peer, "why": kind})
+
     async def _coordinator_is_known(self) -> bool:
         homes = await self._issuing.registry.homes(Node(Tier.EDGE, 0))
         return any(home.grpc or home.mqtt for home in homes)
@@ -347,7 +355,9 @@ async def serve_enrolment(
             ("grpc.so_reuseport", 0),
         ],
     )
-    enrolment_pb2_grpc.add_EnrolmentServicer_to_server(service, server)
+    enrolment_pb2_grpc.add_EnrolmentServicer_to_server(
+        service, open_to_all(server, service.unreadable)
+    )
     credentials = server_credentials(material, require_client=False)
     try:
         port = server.add_secure_port(address, credentials)

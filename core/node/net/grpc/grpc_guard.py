@@ -27,6 +27,7 @@ from ...identity.pki.certificates import (
     identity_of,
 )
 from ..message_limits import Faults
+from .grpc_requests import admitted
 
 #: Metadata that names the caller where there are no certificates.
 CLAIM = "delian-node"
@@ -121,30 +122,19 @@ class Door:
 
     def guarded(self, call: str, handler: grpc.RpcMethodHandler) -> Any:
         """The handler, behind this door."""
-        if handler.request_streaming and handler.response_streaming:
-            make, behaviour = grpc.stream_stream_rpc_method_handler, handler.stream_stream
-        elif handler.request_streaming:
-            make, behaviour = grpc.stream_unary_rpc_method_handler, handler.stream_unary
-        elif handler.response_streaming:
-            make, behaviour = grpc.unary_stream_rpc_method_handler, handler.unary_stream
-        else:
-            make, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
 
-        async def once(request: Any, context: grpc.aio.ServicerContext) -> Any:
-            await self.admit(context, call)
-            return await behaviour(request, context)
+        def count(kind: str, context: grpc.aio.ServicerContext) -> None:
+            self._faults.count(kind, self.caller(context), call=call)
 
-        async def many(request: Any, context: grpc.aio.ServicerContext) -> Any:
-            await self.admit(context, call)
-            answers = behaviour(request, context)
-            if hasattr(answers, "__aiter__"):
-                async for answer in answers:
-                    yield answer
-            else:  # it writes by itself
-                await answers
+        return admitted(handler, lambda context: self.admit(context, call), count)
 
-        wrapped = many if handler.response_streaming else once
-        return make(wrapped, handler.request_deserializer, handler.response_serializer)
+    def caller(self, context: grpc.aio.ServicerContext) -> str:
+        """The name of a caller for logs, by its certificate; by its address where it has none."""
+        try:
+            peer = self.identify(context)
+        except IdentityError:
+            peer = None
+        return context.peer() if peer is None else name_of(peer)
 
 
 class Connections:
@@ -199,38 +189,11 @@ class UnknownCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         async def refuse(_: Any, context: grpc.aio.ServicerContext) -> None:
-            try:
-                peer = self._door.identify(context)
-            except IdentityError:
-                peer = None
-            caller = name_of(peer) if peer is not None else context.peer()
-            self._faults.count("unknown call", caller, call=str(details.method)[:_CALL_CHARS_MAX])
+            call = str(details.method)[:_CALL_CHARS_MAX]
+            self._faults.count("unknown call", self._door.caller(context), call=call)
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this node has no such call")
 
         return grpc.stream_stream_rpc_method_handler(refuse)
-
-
-class Registrar:
-    """Stands in for a server where a servicer adds its handlers, and puts them behind the door."""
-
-    def __init__(self, server: grpc.aio.Server, door: Door) -> None:
-        self._server, self._door = server, door
-
-    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        """Does nothing: generated code adds each of its methods by `add_registered_method_handlers`
-        too, and only there are their names known.
-        """
-
-    def add_registered_method_handlers(
-        self, service: str, handlers: Mapping[str, grpc.RpcMethodHandler]
-    ) -> None:
-        guarded = {
-            name: self._door.guarded(f"/{service}/{name}", handler)
-            for name, handler in handlers.items()
-        }
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(service, guarded),)
-        )
 
 
 def name_of(peer: PeerIdentity | None) -> str:

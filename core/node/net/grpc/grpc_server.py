@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError, Message
 
 from ....common.errors import DelianError
 from ....protocol.ports import Content, Node, ProtocolError
-from ....wire.link_pb2 import Envelope
+from ....wire.link_pb2 import Envelope, PullRequest
 from ...identity.pki.certificates import IdentityError, TlsMaterial, server_credentials
 from ...identity.pki.roles import may_send
 from ...storage.codec import envelope_bytes, errand_of, message_of, node_of
@@ -40,8 +40,9 @@ from ..message_limits import (
 from ..switch import Switch
 from ..transfer import Intake, Outbox, Refused
 from . import grpc_core
-from .grpc_guard import Connections, Door, Policy, Registrar, Servicer, UnknownCalls, name_of
+from .grpc_guard import Connections, Door, Policy, Servicer, UnknownCalls, name_of
 from .grpc_peer import CALL_ENDED, CONNECT, GOODBYE_S, PULL, PUSH, SERVICE, Peer
+from .grpc_requests import Registrar, read_request
 from .grpc_serving import Serving
 
 if TYPE_CHECKING:
@@ -147,10 +148,10 @@ class GrpcHub:
         handlers = {
             "Connect": grpc.stream_stream_rpc_method_handler(self._connect),
             "Push": grpc.stream_unary_rpc_method_handler(self._push),
-            "Pull": grpc.unary_stream_rpc_method_handler(self._pull),
+            "Pull": grpc.stream_stream_rpc_method_handler(self._pull),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        registrar = Registrar(server, self._door)
+        registrar = Registrar(server, self._door.guarded)
         for add in self._servicers:
             add(registrar)
         server.add_generic_rpc_handlers(
@@ -456,5 +457,9 @@ class GrpcHub:
     async def _push(self, _: Any, context: Any) -> bytes:
         return await self.transfers.push(await self._caller(context, PUSH), context)
 
-    async def _pull(self, content: bytes, context: Any) -> None:
-        await self.transfers.pull(await self._caller(context, PULL), content, context)
+    async def _pull(self, _: Any, context: Any) -> None:
+        node = await self._caller(context, PULL)
+        asked = await read_request(
+            context, PullRequest.FromString, lambda kind, _: self.faults.count(kind, node)
+        )
+        await self.transfers.pull(node, asked, context)

@@ -8,6 +8,7 @@ node has pulled it and said so.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
@@ -27,6 +28,8 @@ from ..switch import Switch
 from ..traffic import Meter
 from ..transfer import Intake, Outbox, Outgoing, Refused, Spool, part_length, read_part
 from .grpc_peer import CALL_ENDED, PART_S, SMALL
+
+log = logging.getLogger("delian.net.grpc")
 
 #: Takes an envelope, its bytes, their SHA-256 and the vector that the envelope lacks. Gives
 #: something to wait for, where the receiver has no room.
@@ -112,6 +115,11 @@ class Serving:
                     here = spool.offset
             if spool is not None and spool.offset == spool.size:
                 await self._arrived(node, spool)
+            else:
+                self._broke_off(node)
+        except asyncio.CancelledError:
+            self._broke_off(node)
+            raise
         except TimeoutError:
             self.faults.count("silent transfer", node)
             _let_go(spool, me)
@@ -124,6 +132,11 @@ class Serving:
         finally:
             _let_go(spool, me)
         return PushReply(offset=here).SerializeToString()
+
+    def _broke_off(self, node: Node) -> None:
+        """The node has gone, or sent what gRPC's core does not take."""
+        self.faults.counts["broken off"] += 1
+        log.info("%s: a transfer broke off", node)
 
     async def _arrived(self, node: Node, spool: Spool) -> None:
         """A large envelope is whole. Raises ProtocolError for what it may not be."""
@@ -145,15 +158,10 @@ class Serving:
         if waits is not None:
             await waits
 
-    async def pull(self, node: Node, content: bytes, context: Any) -> None:
+    async def pull(self, node: Node, asked: PullRequest, context: Any) -> None:
         """Writes what was offered to the node, from where it wants it. Aborts the call where there
         is no such thing, or the node is too slow.
         """
-        try:
-            asked = PullRequest.FromString(content)
-        except DecodeError:
-            self.faults.count("malformed", node)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no request")
         out = self.outbox.get(node, asked.id)
         if out is None or asked.offset > out.size:
             self.faults.count("unknown transfer", node)

@@ -24,8 +24,9 @@ from ...identity.log.log_entries import CHECKPOINT_BYTES_MAX, LogFork
 from ...identity.log.witness import Witness
 from ...identity.log.witnessing import Witnessing
 from ...identity.pki.certificates import IdentityError
-from ..message_limits import Buckets
+from ..message_limits import Buckets, Faults
 from . import grpc_core
+from .grpc_requests import open_to_all
 
 log = logging.getLogger("delian.witness")
 
@@ -43,6 +44,7 @@ class WitnessService(log_pb2_grpc.WitnessServicer):
     def __init__(self, witness: Witness) -> None:
         self._witness = witness
         self._callers = Buckets(BURST, PER_S)
+        self._faults = Faults("witness")
         self.counts = {"signed": 0, "behind": 0, "refused": 0, "limited": 0}
 
     async def Cosign(self, request: CosignAsk, context: Any) -> CosignReply:
@@ -63,6 +65,11 @@ class WitnessService(log_pb2_grpc.WitnessServicer):
         self.counts["signed" if reply.HasField("cosignature") else "behind"] += 1
         return reply
 
+    def unreadable(self, kind: str, context: Any) -> None:
+        """A request that is too large for gRPC, does not parse, or did not come."""
+        self.counts["refused"] += 1
+        self._faults.count(kind, context.peer().rpartition(":")[0])
+
 
 async def serve_witness(address: str, service: WitnessService) -> tuple[grpc.aio.Server, int]:
     """Starts a witness's server; gives it and its port. The caller stops it. Raises
@@ -80,7 +87,7 @@ async def serve_witness(address: str, service: WitnessService) -> tuple[grpc.aio
             ("grpc.so_reuseport", 0),
         ],
     )
-    log_pb2_grpc.add_WitnessServicer_to_server(service, server)
+    log_pb2_grpc.add_WitnessServicer_to_server(service, open_to_all(server, service.unreadable))
     try:
         port = server.add_insecure_port(address)
     except RuntimeError:

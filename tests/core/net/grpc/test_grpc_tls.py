@@ -24,10 +24,12 @@ from delian.core.node.identity.pki.roles import Guard
 from delian.core.node.net.grpc.grpc_ending import Ending
 from delian.core.node.net.grpc.grpc_guard import claim
 from delian.core.node.net.grpc.grpc_link import GrpcUplink
+from delian.core.node.net.grpc.grpc_peer import PULL, PUSH
 from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.storage.codec import envelope_bytes
 from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import operator_pb2, operator_pb2_grpc
-from delian.core.wire.admission_pb2 import Accept, CheckIn
+from delian.core.wire.admission_pb2 import Accept, CheckIn, EdgeHello
 from delian.core.wire.operator_pb2 import ListRequest, RunEvent, RunList, WatchRequest
 
 
@@ -281,3 +283,46 @@ def test_a_stream_that_begins_with_no_envelope_is_logged_by_its_certificate(net,
     asyncio.run(story())
     (said,) = [r for r in caplog.records if "malformed" in r.getMessage()]
     assert "device-" in said.getMessage() and "127.0.0.1" not in said.getMessage()
+
+
+@pytest.mark.parametrize("call", ["ListRuns", "WatchRun", "Push", "Pull"])
+@pytest.mark.parametrize("content", [bytes(3 << 20), b"\xff" * 40], ids=["too large", "garbage"])
+def test_a_request_that_cannot_be_read_is_counted_for_its_caller(net, farm, caplog, call, content):
+    caplog.set_level("INFO", "delian.net")
+
+    async def story():
+        above, below = net.Station(CLOUD), net.Station(net.edge())
+
+        def add(server):
+            operator_pb2_grpc.add_OperatorServicer_to_server(_Operator(), server)
+
+        async with serving(above, farm, servicers=[add]) as (hub, port):
+            options = channel_options("farm", CLOUD)
+            creds = channel_credentials(material(farm, below.node))
+            if call in ("ListRuns", "WatchRun"):
+                key, issued = issue_to(farm, Role.OPERATOR, 5)
+                creds = channel_credentials(TlsMaterial(key, issued.chain, farm.pem))
+            async with grpc.aio.secure_channel(f"127.0.0.1:{port}", creds, options) as channel:
+                if call in ("Push", "Pull"):
+                    stream = channel.stream_stream("/delian.wire.Link/Connect")()
+                    await stream.write(envelope_bytes(below.node, CLOUD, EdgeHello(edge=3), ""))
+                    await stream.initial_metadata()
+                with pytest.raises(grpc.RpcError) as caught:
+                    if call == "Push":
+                        await channel.stream_unary(PUSH)(iter([content]))
+                    elif call == "Pull":
+                        await channel.unary_stream(PULL)(content).read()
+                    elif call == "WatchRun":
+                        await channel.unary_stream("/delian.wire.Operator/WatchRun")(content).read()
+                    else:
+                        await channel.unary_unary("/delian.wire.Operator/ListRuns")(content)
+                large = len(content) > 100
+                codes = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT
+                assert caught.value.code() is codes[not large]
+                kinds = {"broken off"} if large else {"malformed", "malformed part"}
+                await net.until(lambda: kinds & set(hub.faults.counts))
+
+    asyncio.run(asyncio.wait_for(story(), 120))
+    said = [r.getMessage() for r in caplog.records if "broke" in r.getMessage()]
+    said += [r.getMessage() for r in caplog.records if "malformed" in r.getMessage()]
+    assert said and all("operator-5" in x or "edge" in x for x in said), said
