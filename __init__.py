@@ -1,10 +1,12 @@
-"""Delian: federated device-edge-cloud learning. One model, written once, compiled once, trained on
-every tier.
+"""Delian: federated device-edge-cloud learning.
+
+One model, written once, compiled once, trained on every tier.
 
     import delian as dl
 
-This module is the face: it hands the public names on and defines nothing. They are loaded when they
-are first used, so that importing `delian` costs a device nothing that it does not need.
+This module is the public interface: it passes the public names on and defines nothing. They are
+loaded when they are first used, so that importing `delian` costs a device nothing that it does not
+need.
 """
 
 from __future__ import annotations

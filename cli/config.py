@@ -46,12 +46,12 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from. kind: default, file, environment or flag. name: the file and line,
-    the variable or the flag.
-    """
+    """Where a value came from."""
 
     kind: str
+    """Default, file, environment or flag."""
     name: str = ""
+    """The file and line, the variable or the flag."""
     loc: Loc | None = None
 
     def __str__(self) -> str:
@@ -84,9 +84,11 @@ def load(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Loaded:
-    """Reads all layers. file: of --config. flags: by dotted key, None where a flag was not given;
-    their names are made of the key's last part. settings: `key=value` of --set. folder: where to
-    look for delian.toml. Raises DelianError that says what, where and what is allowed.
+    """Reads all layers.
+
+    file: of --config. flags: by dotted key, None where a flag was not given; their names are made
+    of the key's last part. settings: `key=value` of --set. folder: where to look for delian.toml.
+    Raises DelianError that says what, where and what is allowed.
     """
     variables = os.environ if environment is None else environment
     raw: dict[str, Any] = {}
@@ -184,8 +186,9 @@ def _put(
 
 
 def _parsed(key: KeyPath, text: str, origin: Origin) -> Any:
-    """What a text from outside a file means for a key: as it is for text, else a TOML value; of a
-    list, items may stand between commas.
+    """What a text from outside a file means for a key.
+
+    As it is for text, else a TOML value; of a list, items may stand between commas.
     """
     field = field_of(key)
     if field is None:

@@ -48,8 +48,10 @@ def doctor(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what Delian finds, and what is wrong: the machine, a compiler, packages; configuration,
-    certificates, clock, ports, broker, disk. Exit code 1 when something is wrong.
+    """Show what Delian finds, and what is wrong.
+
+    The machine, a compiler, packages; configuration, certificates, clock, ports, broker, disk. Exit
+    code 1 when something is wrong.
     """
     from . import doctor_checks
 

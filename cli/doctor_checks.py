@@ -40,12 +40,13 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found. todo: what to do about it, empty when it is well."""
+    """What a check found."""
 
     name: str
     state: State
     text: str
     todo: str = ""
+    """What to do about it, empty when it is well."""
 
     def to_json(self) -> dict[str, str]:
         return asdict(self)
@@ -69,8 +70,10 @@ def of_error(name: str, error: DelianError) -> Finding:
 
 
 def roles_here(config: Config, given: set[str]) -> list[str]:
-    """What this machine is set up to be: sections that somebody configured, and those whose
-    identity is there. given: sections with a value that is no default.
+    """What this machine is set up to be.
+
+    Sections that somebody configured, and those whose identity is there. given: sections with a
+    value that is no default.
     """
     found = []
     if has_key(authority_ca(config)) or "authority" in given:
@@ -117,8 +120,9 @@ def has_key(folder: Path) -> bool:
 
 
 def check_identity(config: Config, role: str) -> Iterator[Finding]:
-    """A role's certificate: there, whole, its own key's, of its CA, for this role, not at its
-    end.
+    """Checks a role's certificate.
+
+    It is present, whole, its own key's, its CA's, for this role, and not about to expire.
     """
     from ..core.node.identity.pki.identity_folder import IdentityFolder
 
@@ -254,8 +258,9 @@ def check_key_is_elsewhere(config: Config) -> Finding:
 
 
 def check_server_names(config: Config) -> Iterator[Finding]:
-    """The address that nodes are told must not be one that only this machine reaches, unless it
-    serves only this machine.
+    """Reports an advertised address that only this machine can reach.
+
+    It is right where the coordinator serves only this machine.
     """
     from .settings import is_loopback
 

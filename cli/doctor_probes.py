@@ -28,8 +28,9 @@ ECHO_S = 1.0  # how long a message that the broker must not pass on is waited fo
 
 
 def homes_of(config: Config, role: str) -> list[tuple[str, str, int, str]]:
-    """Where a role connects: (tier, host:port, number, broker's URL), as configured or as enrolment
-    said. Raises DelianError.
+    """Where a role connects.
+
+    (tier, host:port, number, broker's URL), as configured or as enrolment said. Raises DelianError.
     """
     from ..core.node.identity.pki.identity_folder import IdentityFolder
     from ..core.node.service.hosting import parse_home
@@ -171,8 +172,9 @@ async def _offered(address: str, material: TlsMaterial) -> Finding | None:
 
 
 async def ask_broker(name: str, url: str, files: object, authority: Path | None) -> list[Finding]:
-    """Whether the broker takes us, speaks MQTT 5, and keeps to the access list: it must not pass on
-    what we say where only others may speak to us.
+    """Whether the broker takes us, speaks MQTT 5, and keeps to the access list.
+
+    It must not pass on what we say where only others may speak to us.
     """
     import aiomqtt
 

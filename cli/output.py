@@ -25,8 +25,9 @@ SLOW_S = 3.0
 
 
 def echo(text: object = "", err: bool = False, nl: bool = True) -> None:
-    """Prints text on standard output (err: on standard error), control characters escaped. Line
-    breaks and tabs are kept: escape what a peer chose before it becomes part of several lines.
+    """Prints text on standard output (err: on standard error), control characters escaped.
+
+    Line breaks and tabs are kept: escape what a peer chose before it becomes part of several lines.
     """
     typer.echo(escaped(str(text), LINES), err=err, nl=nl)
 

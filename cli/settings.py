@@ -205,8 +205,9 @@ class CloudConfig(Section):
 
 
 class AuthorityConfig(Section):
-    """The authority: `delian authority run`. It has the CA's key, on another machine than the
-    coordinator's.
+    """The authority: `delian authority run`.
+
+    It has the CA's key, on another machine than the coordinator's.
     """
 
     state: Folder = Field(

@@ -83,9 +83,10 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a copy of the record: every entry, every link, every signature. Exits with 1 when it
-    does not hold, and says which entry is the first that does not, or when --bundle is that of no
-    run of which a signature tells; with 2 when it is empty.
+    """Check a copy of the record: every entry, every link, every signature.
+
+    Exits with 1 when it does not hold, and says which entry is the first that does not, or when
+    --bundle is that of no run of which a signature tells; with 2 when it is empty.
 
     Without --ca anybody's signature counts. Without --head nobody can tell whether the end was cut
     off, or the whole record was written anew by whoever has the coordinator's key.
@@ -152,8 +153,9 @@ def calls(
     by: Annotated[str | None, typer.Option("--by", help="Only of this operator: admin-1.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what operators asked for, and what came of it. The record is verified on the way; exits
-    with 1, after what held, when it does not hold.
+    """Show what operators asked for, and what came of it.
+
+    The record is verified on the way; exits with 1, after what held, when it does not hold.
     """
     from ...cloud.service.audit import CALL, OUTCOME
     from ...cloud.service.audit import verify as check

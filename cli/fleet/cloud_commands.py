@@ -72,8 +72,9 @@ def run(
         bool, typer.Option("--insecure", help="No TLS; on this machine alone.")
     ] = False,
 ) -> None:
-    """Run a coordinator until it is interrupted. Killed and started again it goes on in the round
-    that it was in.
+    """Run a coordinator until it is interrupted.
+
+    Killed and started again it goes on in the round that it was in.
 
     With --authority it has the identity of `delian token --tier cloud` and `delian join`, and no CA
     key: its operator cannot invent devices. Without, it makes its own certificate with the CA of

@@ -53,9 +53,10 @@ class Unreachable(DelianError):
 
 
 class Client:
-    """A coordinator, as its operator. Made by `connected`. artifacts: the folder of the key that
-    signs bundles, where there is one. terms: the federation's, where the operator has them. what:
-    the server, in messages.
+    """A coordinator, as its operator.
+
+    Made by `connected`. artifacts: the folder of the key that signs bundles, where there is one.
+    terms: the federation's, where the operator has them. what: the server, in messages.
     """
 
     def __init__(
@@ -78,8 +79,9 @@ class Client:
             return ask(request, timeout=CALL_S, metadata=self._metadata)
 
     def call_again(self, name: str, request: Any) -> Any:
-        """As `call`, for a request that carries an id of its own: it is repeated while no answer
-        comes, and is followed once.
+        """As `call`, for a request that carries an id of its own.
+
+        It is repeated while no answer comes, and is followed once.
         """
         for pause in PAUSES_S:
             try:
@@ -170,8 +172,9 @@ def connected(
 
 
 def authority_target(config: Path | None, authority: str | None) -> str:
-    """ "host:port" of the authority, as the option or the configuration names it; empty: there is
-    none beside the coordinator.
+    """ "host:port" of the authority, as the option or the configuration names it.
+
+    Empty: there is none beside the coordinator.
     """
     from ..config import load
 

@@ -32,9 +32,10 @@ def run(
     flags: Mapping[str, Any],
     settings: Sequence[str] | None,
 ) -> None:
-    """Runs a daemon until it ends. service: its name in traces, "delian-cloud". config, flags,
-    settings: the layers of its configuration, as `config.load` takes them. Raises DelianError for
-    what its operator can mend.
+    """Runs a daemon until it ends.
+
+    service: its name in traces, "delian-cloud". config, flags, settings: the layers of its
+    configuration, as `config.load` takes them. Raises DelianError for what its operator can mend.
     """
     from ...core.node.sandbox.process_limits import hide_memory
 

@@ -143,8 +143,9 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
 
 
 def policy_of(config: DeviceConfig) -> DevicePolicy:
-    """What the device goes by: its owner's word, and the terms that it holds now. Raises
-    DelianError.
+    """What the device goes by: its owner's word, and the terms that it holds now.
+
+    Raises DelianError.
     """
     from ...core.node.identity.pki.leaf_certificate import DAY_S
     from ...core.protocol.ports import SECOND
@@ -160,8 +161,10 @@ def policy_of(config: DeviceConfig) -> DevicePolicy:
 
 
 def _artifacts(paths: Sequence[str]) -> tuple[str, ...]:
-    """Files that mean the same in the training process. Raises ArtifactError for one that is
-    damaged or does not fit this machine: later it would only be left out.
+    """Files that mean the same in the training process.
+
+    Raises ArtifactError for one that is damaged or does not fit this machine: later it would only
+    be left out.
     """
     from ...core.compiler.backends.native.toolchain.artifact import check, read
 
@@ -172,16 +175,19 @@ def _artifacts(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def masks_required(config: DeviceConfig) -> bool:
-    """Whether plain tasks are refused: the owner's word; without one, yes where the device has a
-    certificate. Without a certificate nothing can be masked.
+    """Whether plain tasks are refused.
+
+    The owner's word; without one, yes where the device has a certificate. Without a certificate
+    nothing can be masked.
     """
     required = config.masks.required
     return not config.insecure if required is None else required
 
 
 def terms_of(config: DeviceConfig) -> FederationTerms | None:
-    """The federation's terms that the device holds; None: it has not joined, or joined before there
-    were any. Raises DelianError.
+    """The federation's terms that the device holds.
+
+    None: it has not joined, or joined before there were any. Raises DelianError.
     """
     from ...core.node.identity.pki.identity_folder import IdentityFolder
 
@@ -191,6 +197,7 @@ def terms_of(config: DeviceConfig) -> FederationTerms | None:
 
 def floor_of(config: DeviceConfig) -> Policy:
     """What masked sums must keep to: the owner's word, else the federation's, else the protocol's.
+
     What is asked of the certificate log is the federation's terms alone. Raises DelianError.
     """
     from ...core.node.identity.authority.terms import rules_of
@@ -208,8 +215,9 @@ def floor_of(config: DeviceConfig) -> Policy:
 
 
 def caps_of(config: DeviceConfig) -> tuple[Cap, ...]:
-    """What the device's updates may tell in all its life: the owner's cap and the federation's;
-    both count. Raises DelianError.
+    """What the device's updates may tell in all its life.
+
+    The owner's cap and the federation's; both count. Raises DelianError.
     """
     from ...device.protocol.releases import Cap
 
@@ -392,8 +400,9 @@ def predict(
 
 
 def _tell(results: Array, numbers: bool, facts: dict[str, Any], as_json: bool) -> None:
-    """What a model says of each row: the label that it holds most likely, or the numbers that it
-    has learnt to give.
+    """What a model says of each row.
+
+    The label that it holds most likely, or the numbers that it has learnt to give.
     """
     import numpy as np
 
@@ -487,8 +496,9 @@ def _batch(file: Path) -> Array:
 
 
 def _ask(folder: Path, path: Path | None, x: Array) -> tuple[Array, dict[str, Any]]:
-    """From the running device where it serves, else from its folder: what the model gives, which
-    model it is, and whether these are numbers.
+    """From the running device where it serves, else from its folder.
+
+    What the model gives, which model it is, and whether these are numbers.
     """
     from ...device.serving.inference import PersonalModel, ask
 

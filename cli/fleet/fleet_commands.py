@@ -48,8 +48,9 @@ def list_nodes(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the nodes: where they are, what they do, when they were seen last. An owner sees the
-    nodes of the own site.
+    """List the nodes: where they are, what they do, when they were seen last.
+
+    An owner sees the nodes of the own site.
     """
     with connected(config, coordinator, identity, insecure) as client:
         nodes = _all(client, tier, limit)
@@ -87,8 +88,10 @@ def drain(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take an edge out of service: it accepts no more devices, sends those away that it has, and
-    ends what it has begun. When it is drained it may be stopped.
+    """Take an edge out of service.
+
+    It accepts no more devices, sends those away that it has, and ends what it has begun. When it is
+    drained it may be stopped.
     """
     _ask("DrainNode", node, (config, coordinator, identity, insecure), as_json, undo)
 

@@ -84,8 +84,9 @@ def _safe(name: str, value: Any, depth: int = 0) -> Any:
 
 
 def plain(logger: Any, method: str, event: Event) -> Event:
-    """A structlog processor: escapes control characters, which a terminal would obey. What a peer
-    chose may be in every text; a traceback keeps its lines.
+    """A structlog processor: escapes control characters, which a terminal would obey.
+
+    What a peer chose may be in every text; a traceback keeps its lines.
     """
     for name, value in event.items():
         if isinstance(value, str):

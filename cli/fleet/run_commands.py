@@ -378,8 +378,9 @@ def _prepare(
 
 
 def _mask(message: PlanMessage, plain: bool, helpers: Sequence[int]) -> None:
-    """Masks the run's updates unless that is not wanted. What the scenario says of it stays, but
-    for who helps: a fleet has edges of its own.
+    """Masks the run's updates unless that is not wanted.
+
+    What the scenario says of it stays, but for who helps: a fleet has edges of its own.
     """
     if message.secure.helpers and not helpers and not plain:
         raise DelianError(
@@ -509,8 +510,9 @@ def _shown(info: Any) -> dict[str, Any]:
 
 
 def _chain(info: Any) -> str:
-    """What a run's updates go through, but for the server's step, which is in the bundle; empty
-    where this version does not know it.
+    """What a run's updates go through, but for the server's step, which is in the bundle.
+
+    Empty where this version does not know it.
     """
     from ...cloud.protocol.plan import RunPlan
 

@@ -192,8 +192,9 @@ async def _follow(
     every_s: float | None,
     tell_new: Any,
 ) -> None:
-    """Fetches once (every_s: None), or until it is cancelled. source: "host:port", and whether the
-    authority is there. Raises DelianError.
+    """Fetches once (every_s: None), or until it is cancelled.
+
+    source: "host:port", and whether the authority is there. Raises DelianError.
     """
     import asyncio
 

@@ -1,5 +1,6 @@
-"""`delian authority request`, `ca delegate`, `authority accept`, `ca list`: an organisation's own
-authority under the federation's root.
+"""`delian authority request`, `ca delegate`, `authority accept`, `ca list`.
+
+An organisation's own authority under the federation's root.
 """
 
 from __future__ import annotations

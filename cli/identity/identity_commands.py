@@ -166,8 +166,10 @@ def init(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a federation's CA: a key, which stays in this folder, its certificate, and the
-    federation's terms, which each device gets when it joins.
+    """Make a federation's CA.
+
+    A key, which stays in this folder, its certificate, and the federation's terms, which each
+    device gets when it joins.
 
     Whoever has the key can let anybody in. Back the folder up: without it nobody joins or renews.
     artifact-root in it is the key that decides who may sign runs: move it offline when the
@@ -448,8 +450,10 @@ def open_authority(folder: Path | None, file: Path | None) -> Any:
 
 
 def acting_authority(folder: Path | None, file: Path | None, superior: str | None) -> Any:
-    """The same to issue and revoke: an issuing authority is connected to its root, as `superior` or
-    the configuration names it. Raises DelianError.
+    """The same to issue and revoke.
+
+    An issuing authority is connected to its root, as `superior` or the configuration names it.
+    Raises DelianError.
     """
     from ...core.node.identity.authority.authority_folder import superior_of
     from ..doctor_checks import ca_folder

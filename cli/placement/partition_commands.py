@@ -102,8 +102,10 @@ def explain(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the best cut of a program: what runs where, what crosses the links and how it is
-    written, the time by tier and link; and beside it the second best cut and each tier alone.
+    """Show the best cut of a program.
+
+    What runs where, what crosses the links and how it is written, the time by tier and link; and
+    beside it the second best cut and each tier alone.
     """
     from ...core.placement.cut.link_model import LinkProfile
 
@@ -175,9 +177,7 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is to be placed. seconds: as `problem_of` takes them. measured: by tier, whether the
-    times are the program's own, not worked out from classes of operations.
-    """
+    """What is to be placed."""
 
     bundle: Bundle
     file: Path
@@ -189,7 +189,10 @@ class Case:
     objective: str
     options: Options
     seconds: tuple[tuple[float, ...], ...]
+    """As `problem_of` takes them."""
     measured: tuple[bool, ...]
+    """By tier, whether the times are the program's own, not worked out from classes of operations.
+    """
 
 
 def _case(
@@ -361,8 +364,9 @@ def _is_at(file: str, line: int, place: re.Match[str]) -> bool:
 
 
 def _changed(links: Sequence[LinkProfile], changes: Sequence[str]) -> tuple[LinkProfile, ...]:
-    """The links with the first one's bandwidth or latency changed; "edge-cloud." before a key: the
-    second one's.
+    """The links with the first one's bandwidth or latency changed.
+
+    "edge-cloud." before a key: the second one's.
     """
     from ...core.placement.cut.link_model import parse_bandwidth, parse_seconds
 

@@ -22,8 +22,9 @@ _LINES = 6
 
 
 def explained(case: Case) -> dict[str, Any]:
-    """The best cut of a case, the second best, and each tier alone. Raises PlacementError where no
-    cut is allowed.
+    """The best cut of a case, the second best, and each tier alone.
+
+    Raises PlacementError where no cut is allowed.
     """
     from ...core.placement.cut.price import fits, price
     from ...core.placement.cut.problem import PlacementError
@@ -115,8 +116,10 @@ def _crossings(found: Placed) -> list[dict[str, Any]]:
 
 
 def _place(model: Model, op: int) -> str:
-    """Where in the source an operation is from: the innermost call in the user's own files, or in
-    Delian's where the model is one of its catalogue.
+    """Where in the source an operation is from.
+
+    The innermost call in the user's own files, or in Delian's where the model is one of its
+    catalogue.
     """
     loc = innermost(model.graph.function.body.ops[op].locs)
     return f"%{op}" if loc is None else f"{Path(loc.file).name}:{loc.line}"

@@ -75,8 +75,10 @@ def profile(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure this node through the kernels that programs run: products, convolutions, loops,
-    reductions, memory, calls. It takes about a minute, most of it compilation.
+    """Measure this node through the kernels that programs run.
+
+    Products, convolutions, loops, reductions, memory, calls. It takes about a minute, most of it
+    compilation.
 
     The file is what delian partition reads. With --bundle the times of that very program are in it,
     which are more precise than what is worked out from classes of operations. Measure on a quiet
@@ -161,8 +163,10 @@ def read_profile(path: Path) -> NodeProfile:
 
 
 def memory_limit(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes that this process may have: what is available, or the least limit of its control group
-    and those around it where that is less (Linux, both versions); None where neither is known.
+    """Bytes that this process may have.
+
+    What is available, or the least limit of its control group and those around it where that is
+    less (Linux, both versions); None where neither is known.
     """
     found = []
     files = [groups / "memory.max", groups / "memory" / "memory.limit_in_bytes"]

@@ -90,8 +90,9 @@ def root_sign(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Sign the list of the online keys that count. Those that are left out count no more, on each
-    device from when it first sees the new list.
+    """Sign the list of the online keys that count.
+
+    Those that are left out count no more, on each device from when it first sees the new list.
     """
     from ...core.node.identity.artifacts.artifact_keys import RootFolder
     from ...core.node.identity.pki.ledger import write_file
@@ -136,8 +137,9 @@ def sign(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sign a bundle where the key is, to submit it elsewhere: `delian run submit --bundle BUNDLE
-    --manifest FILE`.
+    """Sign a bundle where the key is, to submit it elsewhere.
+
+    `delian run submit --bundle BUNDLE --manifest FILE`.
     """
     import hashlib
 
@@ -175,8 +177,9 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a signed file as a device does, and show what it says. Exits with 2 when it does not
-    hold.
+    """Check a signed file as a device does, and show what it says.
+
+    Exits with 2 when it does not hold.
     """
     from ...core.node.identity.artifacts import manifest as m
     from ...core.wire.blob_pb2 import BlobRef
@@ -208,8 +211,9 @@ def verify(
 
 
 def check_can_sign(folder: Path | None, terms: FederationTerms | None) -> None:
-    """Raises DelianError where there is no key to sign with; warns where devices of these terms do
-    not know its root key.
+    """Raises DelianError where there is no key to sign with.
+
+    Warns where devices of these terms do not know its root key.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -238,8 +242,10 @@ def check_can_sign(folder: Path | None, terms: FederationTerms | None) -> None:
 def signed_plan(
     plan: PlanMessage, folder: Path | None, given: Path | None, line: str | None
 ) -> bytes:
-    """What goes into a plan's `manifest`, its bundle and ring being set: the file that was given,
-    or what the key in the folder signs; empty where there is neither. Raises DelianError.
+    """What goes into a plan's `manifest`, its bundle and ring being set.
+
+    The file that was given, or what the key in the folder signs; empty where there is neither.
+    Raises DelianError.
     """
     from ...core.node.identity.artifacts.artifact_keys import OnlineFolder, sign_plan
     from ...core.node.identity.artifacts.manifest import check_bundle

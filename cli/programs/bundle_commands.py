@@ -42,8 +42,9 @@ def explain(
     every: Annotated[bool, typer.Option("--all", help="Name every line that chooses.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say in plain words what a bundle takes, sends and can choose by. Exits with 1 when devices
-    refuse it.
+    """Say in plain words what a bundle takes, sends and can choose by.
+
+    Exits with 1 when devices refuse it.
 
     The answer is an analysis of the programs, not of what their author says: an output that is said
     not to depend on something does not. It cannot tell good choices from bad ones; what remains
@@ -64,8 +65,9 @@ def explain(
 
 
 def _signed(file: Path, root: Path | None, content: bytes) -> dict[str, Any]:
-    """The facts of a signed manifest of this bundle; with a root key they are checked. Raises
-    DelianError.
+    """The facts of a signed manifest of this bundle; with a root key they are checked.
+
+    Raises DelianError.
     """
     import hashlib
     import time

@@ -16,8 +16,9 @@ app = typer.Typer(help="Show and clear compiled programs.", no_args_is_help=True
 
 @app.command("ls")
 def list_programs(as_json: AsJson = False) -> None:
-    """List compiled programs, the last used first; above DELIAN_CACHE_BYTES_MAX those go that were
-    not used for longest.
+    """List compiled programs, the last used first.
+
+    Above DELIAN_CACHE_BYTES_MAX those go that were not used for longest.
     """
     from ...core.compiler.backends.native.toolchain import artifact, cache, toolchain
 

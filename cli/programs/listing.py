@@ -44,10 +44,12 @@ KERNELS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """flops: operations of one run, a loop's body counted once. bytes: of all results."""
+    """The static cost of a program."""
 
     flops: int
+    """Operations of one run, a loop's body counted once."""
     bytes: int
+    """Size of all results."""
 
 
 def cost_of(function: Function) -> Cost:
@@ -110,8 +112,10 @@ class _Lister(Printer):
         yield from lines
 
     def _source(self, locs: Sequence[Loc], indent: str) -> Iterator[str]:
-        """The user's line, where it is another than before: of the function that was asked for, or
-        in a bundle's program, where Delian's lines are around it, of the model or the algorithm.
+        """The user's line, where it is another than before.
+
+        Of the function that was asked for, or in a bundle's program, where Delian's lines are
+        around it, of the model or the algorithm.
         """
         loc = next((each for each in locs if not each.is_own()), locs[0] if locs else None)
         if loc is None or (loc.file, loc.line) == self._at:
@@ -129,8 +133,9 @@ def _beside(line: str, op: Op) -> str:
 
 
 def fused(function: Function) -> str:
-    """The loops and calls that the program becomes, in the order in which they run; and which
-    tensors it copies.
+    """The loops and calls that the program becomes, in the order in which they run.
+
+    And which tensors it copies.
     """
     function = function.with_body(unshared(function.body))
     numbers = _numbered(function)

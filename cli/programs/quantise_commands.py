@@ -100,8 +100,9 @@ def quantise(
 
 
 def rows_of(path: Path, name: str = ROWS) -> Array:
-    """The rows of an .npy, or the array of this name of an .npz. Raises DelianError for a file that
-    has none.
+    """The rows of an .npy, or the array of this name of an .npz.
+
+    Raises DelianError for a file that has none.
     """
     import numpy as np
 
@@ -147,8 +148,9 @@ def write_rows(path: Path, rows: Array) -> None:
 
 
 def _compared(made: Any, small: Any, rows: Array, numbers: bool) -> float:
-    """The share of rows for which both choose the same class; of numbers, how far apart the two are
-    in the mean.
+    """The share of rows for which both choose the same class.
+
+    Of numbers, how far apart the two are in the mean.
     """
     import numpy as np
 

@@ -33,11 +33,10 @@ _HINT = "begin it anew, into another folder: --out DIR"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What decides a run among the options of `delian simulate`. folder: in which it was begun, and
-    in which files are named.
-    """
+    """What decides a run among the options of `delian simulate`."""
 
     folder: str
+    """In which it was begun, and in which files are named."""
     source: str
     settings: list[str]
     data: str | None
@@ -103,8 +102,10 @@ class Asked:
 
 
 class Keeper:
-    """Keeps a run that goes on in folders within its own. Where another run into the same folder
-    does so, that is left alone. A disk that does not take the report so far is told of at the end.
+    """Keeps a run that goes on in folders within its own.
+
+    Where another run into the same folder does so, that is left alone. A disk that does not take
+    the report so far is told of at the end.
 
     resumes: it is a run that was stopped, and what there is of it is its own. listener: told of all
     that happens.
@@ -123,8 +124,10 @@ class Keeper:
         return self._folder / RESUME
 
     def resumable(self, asked: Asked) -> None:
-        """Has the run kept so that it can be resumed; of one whose folder does not take that
-        nothing is kept. Raises DelianError where one is to be resumed that still goes on.
+        """Has the run kept so that it can be resumed.
+
+        Of one whose folder does not take that nothing is kept. Raises DelianError where one is to
+        be resumed that still goes on.
         """
         from ...core.common.files import write_whole
         from ...core.node.storage.disk import FolderLock
@@ -203,8 +206,10 @@ class Keeper:
             write(build_report(result, second), result, place)
 
     def over(self, run: SimulationResult) -> str:
-        """All of the run is kept: removes what there was of it, but what it can be resumed by where
-        it was stopped. Gives what to tell of that. run: the one that ended last.
+        """All of the run is kept.
+
+        Removes what there was of it, but what it can be resumed by where it was stopped. Gives what
+        to tell of that. run: the one that ended last.
         """
         from ...simulations.report.report import UNFINISHED
 

@@ -501,10 +501,11 @@ def _check_stopped(folder: Path) -> None:
 def _keep(
     report: Mapping[str, Any], result: SimulationResult, folder: Path, *, again: bool
 ) -> tuple[Path, DelianError | None]:
-    """Writes model and report; gives the page's path. A folder that does not take them at the end
-    of a long run, because the disk is full or another run has ended there, does not cost the run:
-    they go into a new one among the system's temporary files, and why is given too. again: its own
-    report from before it was resumed may be there.
+    """Writes model and report; gives the page's path.
+
+    A folder that does not take them at the end of a long run, because the disk is full or another
+    run has ended there, does not cost the run: they go into a new one among the system's temporary
+    files, and why is given too. again: its own report from before it was resumed may be there.
 
     Raises DelianError where neither takes them.
     """

@@ -228,8 +228,9 @@ def _run(
 
 
 class _Progress:
-    """One line on standard error that says how far it is: rewritten in a terminal, else none but
-    the last.
+    """One line on standard error that says how far it is.
+
+    Rewritten in a terminal, else none but the last.
     """
 
     def __init__(self) -> None:
@@ -261,8 +262,10 @@ class _Progress:
 
 
 def _file_name(name: str, out: Path | None, asked: object) -> str:
-    """What a study's result is called. In the folder that all studies share, which shares their
-    runs, each has a name of its own and is not written over by the next.
+    """What a study's result is called.
+
+    In the folder that all studies share, which shares their runs, each has a name of its own and is
+    not written over by the next.
     """
     return name if out else f"{name}-{hashlib.sha256(repr(asked).encode()).hexdigest()[:8]}"
 

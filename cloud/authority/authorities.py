@@ -1,11 +1,4 @@
-"""The authorities of a federation, as the coordinator has them: the root, and the issuing ones that
-have registered there.
-
-The root alone has the deny list, the certificate log and the terms, makes the coordinator's own
-certificate, and says which issuing authorities there are. An issuing authority renews the
-certificates of its own nodes, says which nodes it has let in, and is told where nodes reach the
-coordinator. Each is asked in a task of its own: one that does not answer keeps no other waiting.
-"""
+"""The authorities of a federation: the root, and the issuing authorities registered with it."""
 
 from __future__ import annotations
 
@@ -65,11 +58,12 @@ NODE_PAGES_MAX = 64
 
 @dataclass(slots=True)
 class _Issuing:
-    """An issuing authority. follows: exchanges news with it."""
+    """An issuing authority."""
 
     told: IssuingAuthority
     remote: RemoteAuthority
     follows: asyncio.Task[None]
+    """Exchanges news with it."""
 
 
 class Authorities:
@@ -98,8 +92,9 @@ class Authorities:
     def at(
         cls, address: str, trust: Trust, fleet: Fleet, renewed: Renewed, every_s: float
     ) -> Authorities:
-        """With the root at "host:port". trust: the coordinator's identity. renewed: told of each
-        certificate that was passed on.
+        """With the root at "host:port".
+
+        trust: the coordinator's identity. renewed: told of each certificate that was passed on.
         """
         material = trust.own.material
 
@@ -192,9 +187,7 @@ class Authorities:
         await gone.remote.close()
 
     async def _follow(self, number: int, remote: RemoteAuthority) -> None:
-        """Announces the coordinator to an issuing authority and learns its nodes, until it is
-        cancelled.
-        """
+        """Announces the coordinator to an issuing authority and reads its nodes, repeatedly."""
         kept, reached = self._numbers(number), True
         while True:
             said = Announcement()
@@ -216,8 +209,9 @@ class Authorities:
 
 
 async def learn_nodes(fleet: Fleet, authority: AuthorityPort, number: int) -> None:
-    """Takes over the nodes that joined at the authority of that number since the last time. Raises
-    IdentityError.
+    """Takes over the nodes that joined at the authority of that number since the last time.
+
+    Raises IdentityError.
     """
     last = await fleet.last_numbers(number)
     for tier, wire in ((Tier.DEVICE, NODE_DEVICE), (Tier.EDGE, NODE_EDGE)):

@@ -1,9 +1,6 @@
-"""What the coordinator, operators and issuing authorities call, as service `Authority` of
-proto/authority.proto.
+"""The gRPC service `Authority` of proto/authority.proto.
 
-Who may call is decided before a call comes here (`core.node.identity.pki.roles`). A call of an
-admin is in the authority's own signed record before it has an effect, as at the coordinator
-(`cloud.service.call_records`).
+The coordinator, operators and issuing authorities call it.
 """
 
 from __future__ import annotations

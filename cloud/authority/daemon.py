@@ -56,8 +56,9 @@ async def serve(
     stop: asyncio.Event | None = None,
     ready: Callable[[dict[str, Any]], None] = lambda facts: None,
 ) -> None:
-    """Runs an authority until `stop` is set, or SIGTERM or SIGINT comes. ready: told once where it
-    serves. Raises DelianError for what its operator can mend.
+    """Runs an authority until `stop` is set, or SIGTERM or SIGINT comes.
+
+    ready: told once where it serves. Raises DelianError for what its operator can mend.
     """
     await run_daemon(lambda: AuthorityDaemon(settings), settings.folder, stop, ready)
 

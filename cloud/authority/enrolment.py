@@ -80,8 +80,9 @@ class NodeRegistry(Protocol):
     async def register(
         self, tier: Tier, labels: Mapping[str, str], now_ms: int, above: int = 0, site: str = ""
     ) -> int:
-        """A number that no node of the tier has or had, from 1, and larger than `above`; durable on
-        return. site: that the node's token was for; empty: none.
+        """A number that no node of the tier has or had, from 1, and larger than `above`.
+
+        Durable on return. site: that the node's token was for; empty: none.
         """
 
     async def certified(self, node: Node, serial: int, not_after: int, now_ms: int) -> None:
@@ -98,8 +99,9 @@ class NodeRegistry(Protocol):
 
 
 class FileRegistry:
-    """A NodeRegistry in one file, for a CA without a database: tests have it. `fleet.Fleet` is the
-    coordinator's.
+    """A NodeRegistry in one file, for a CA without a database: tests have it.
+
+    `fleet.Fleet` is the coordinator's.
     """
 
     def __init__(self, folder: Path, homes: Callable[[Node], Sequence[HomeAddress]]) -> None:
@@ -177,9 +179,10 @@ class RateLimit:
 
 
 class RateLimiter:
-    """A bucket an address (for IPv6 the /64, which one customer has whole). Remembers the addresses
-    that came last; who comes from more of them than it remembers has more buckets, and the calls at
-    once are limited in any case.
+    """A bucket an address (for IPv6 the /64, which one customer has whole).
+
+    Remembers the addresses that came last; who comes from more of them than it remembers has more
+    buckets, and the calls at once are limited in any case.
     """
 
     def __init__(self, limit: RateLimit, clock: Callable[[], float] = time.monotonic) -> None:
@@ -307,8 +310,9 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
     async def _admit(
         self, token: Token, role: Role, key: bytes, labels: Mapping[str, str], now: float
     ) -> tuple[Admission, int]:
-        """Uses the token and gives the key its number. One at a time: a node that asks twice at
-        once must not become two. Raises TokenError.
+        """Uses the token and gives the key its number.
+
+        One at a time: a node that asks twice at once must not become two. Raises TokenError.
         """
         async with self._one_at_a_time:
             admission = await asyncio.to_thread(self._tokens.redeem, token, role, key, now_s=now)

@@ -1,6 +1,7 @@
-"""A CA's folder that this process serves: the key, the tokens, the enrolment's port, and the
-authority's own certificate. `delian authority run` has one, and so has a coordinator without a
-separate authority.
+"""A CA's folder that this process serves.
+
+The key, the tokens, the enrolment port and the authority's own certificate. `delian authority run`
+has one, and so has a coordinator without a separate authority.
 """
 
 from __future__ import annotations
@@ -34,22 +35,23 @@ NEWS_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class HostingSettings:
-    """What is served of a CA's folder. Addresses are "host:port".
-
-    enrolment: empty: no node can join. public_enrolment: what tokens name; empty: `enrolment`.
-    addresses: for the authority's certificate. token_uses: of tokens for devices without approval.
-    superior: of an issuing authority, the root; public: where the coordinator reaches this one.
-    """
+    """What is served of a CA's folder. Addresses are "host:port"."""
 
     ca: Path
     enrolment: str = ""
+    """Empty: no node can join."""
     public_enrolment: str = ""
+    """What tokens name; empty: `enrolment`."""
     addresses: tuple[str, ...] = ()
+    """For the authority's certificate."""
     certificate_days: int = 30
     enrolments_per_minute: float = 60.0
     token_uses: int = 20
+    """Of tokens for devices without approval."""
     superior: str = ""
+    """Of an issuing authority, the root."""
     public: str = ""
+    """Where the coordinator reaches this one."""
 
 
 class HostedAuthority:
@@ -87,8 +89,9 @@ class HostedAuthority:
         )
 
     async def open_enrolment(self, authority: LocalAuthority, closers: AsyncExitStack) -> int:
-        """Serves enrolment until `closers` end it; gives the port, 0: there is none. Raises
-        IdentityError.
+        """Serves enrolment until `closers` end it; gives the port, 0: there is none.
+
+        Raises IdentityError.
         """
         settings = self._settings
         if not settings.enrolment:
@@ -105,8 +108,10 @@ class HostedAuthority:
         return {kind: count for kind, count in counts.items() if kind != "enrolled"}
 
     async def follow_superior(self) -> None:
-        """Exchanges news with the root, for ever. Of the root itself: ends at once. Raises Refused
-        when the root trusts this authority no more.
+        """Exchanges news with the root, for ever.
+
+        Of the root itself: ends at once. Raises Refused when the root trusts this authority no
+        more.
         """
         while self.superior is not None:
             await asyncio.to_thread(self._refresh, self.superior, self._settings.public)

@@ -1,5 +1,6 @@
-"""Certificates for nodes, whichever way they ask: by a token, by gRPC, or through links. The limits
-of all ways stand here, so that none is a way around another.
+"""Certificates for nodes, whichever way they ask: by a token, by gRPC, or through links.
+
+The limits of all ways stand here, so that none is a way around another.
 
 - A name that is revoked gets nothing, also where it asks with a token that was good for it.
 - A key that asks again gets the certificate that it was given, until that is due for renewal.
@@ -64,6 +65,7 @@ class Issuing:
         self, request: bytes, role: Role, number: int, addresses: Iterable[str], site: str = ""
     ) -> tuple[EnrolReply, bool]:
         """The reply to a node that a token has let in, and whether a certificate was made for it.
+
         request: PKCS #10, PEM. Raises Revoked, TooMany and IdentityError.
         """
 

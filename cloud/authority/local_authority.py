@@ -1,9 +1,7 @@
-"""An authority's folder in this process: what `delian authority run` serves, of the root or of an
-issuing authority, and what a coordinator has that holds the root's folder itself.
+"""An authority's folder in this process.
 
-It verifies each renewal itself, from whichever peer it comes, and signs the answers with its own
-certificate's key. Of what a coordinator says it believes where nodes reach it and which edges are
-out of service; numbers and revoked names only under the CA's own signature.
+`delian authority run` serves the folder of the root or of an issuing authority; a coordinator
+without a separate authority holds the root's folder itself.
 """
 
 from __future__ import annotations
@@ -124,6 +122,7 @@ class LocalAuthority:
 
     def page(self, asked: DeniedAsk) -> DeniedPage:
         """A page of the deny list, at the root the first with the head of the certificate log.
+
         Blocks.
         """
         if self._superior is not None:
@@ -213,8 +212,9 @@ class LocalAuthority:
     # ------------------------------------------------ issuing authorities
 
     def register(self, caller: PeerIdentity, address: str) -> RegisterReply:
-        """An issuing authority is there. caller: of its certificate, which says number and site.
-        Blocks. Raises IdentityError.
+        """An issuing authority is there.
+
+        caller: of its certificate, which says number and site. Blocks. Raises IdentityError.
         """
         if len(address) > ADDRESS_CHARS_MAX:
             raise IdentityError(f"the address has more than {ADDRESS_CHARS_MAX} characters")
@@ -227,8 +227,9 @@ class LocalAuthority:
         return RegisterReply(terms=published(self.ca.folder))
 
     def append(self, caller: PeerIdentity, content: bytes) -> AppendReply:
-        """Adds a certificate of an issuing authority to the log; durable on return. content: its
-        chain in DER. Blocks. Raises IdentityError.
+        """Adds a certificate of an issuing authority to the log; durable on return.
+
+        content: its chain in DER. Blocks. Raises IdentityError.
         """
         chain = read_chain(content)
         if identity_of(chain.leaf).authority != caller.number:
@@ -291,8 +292,9 @@ class LocalAuthority:
     # ------------------------------------------------ after a restore
 
     def reconcile(self, numbers: Mapping[Tier, int], revoked: Iterable[Node]) -> None:
-        """Brings a CA's folder that was restored from an older copy up to what the registry knows:
-        the last number of each tier, and the nodes that were revoked. Blocks.
+        """Brings a CA's folder that was restored from an older copy up to what the registry knows.
+
+        The last number of each tier, and the nodes that were revoked. Blocks.
         """
         for tier, number in numbers.items():
             self.ca.note_number(Role(tier.value), number)

@@ -46,11 +46,13 @@ _LOCK, _PARTIAL = "lock", "ca.partial"
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What was moved. nodes: rows. fingerprint: of the CA."""
+    """What was moved."""
 
     federation: str
     fingerprint: str
+    """Of the CA."""
     nodes: int
+    """Rows."""
 
 
 class Migration:
@@ -170,8 +172,9 @@ class Migration:
         sync_folder(self._target)
 
     async def nodes(self, fleet: Fleet) -> int:
-        """Copies the rows of nodes that joined; gives how many. Rows that are there are replaced by
-        the same.
+        """Copies the rows of nodes that joined; gives how many.
+
+        Rows that are there are replaced by the same.
         """
         database = await Database.open(self._target / "delian.db")
         try:

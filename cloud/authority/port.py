@@ -1,8 +1,6 @@
-"""What the coordinator asks of the authority, whether that is a folder in this process
-(`local.LocalAuthority`) or another process (`remote.RemoteAuthority`).
+"""The interface of an authority, as the coordinator uses it.
 
-The messages are those of proto/authority.proto and proto/link.proto. No method lets the coordinator
-choose what is signed: a renewal is proved by the node's own key, and everything else is read.
+The authority is a folder in this process (`LocalAuthority`) or another process (`RemoteAuthority`).
 """
 
 from __future__ import annotations
@@ -28,8 +26,10 @@ class AuthorityPort(Protocol):
     """All methods raise IdentityError, also where the authority does not answer."""
 
     async def renew(self, ask: RenewalAsk) -> RenewalAnswer:
-        """The signed answer to a node's ask. Raises TooMany beyond a limit, and IdentityError where
-        the ask proves nothing: the node asks again later.
+        """The signed answer to a node's ask.
+
+        Raises TooMany beyond a limit, and IdentityError where the ask proves nothing: the node asks
+        again later.
         """
 
     async def denied(self, asked: DeniedAsk) -> DeniedPage:
@@ -39,8 +39,9 @@ class AuthorityPort(Protocol):
         """A page of the certificate log."""
 
     async def announce(self, announcement: Announcement) -> Announced:
-        """Tells where nodes reach the coordinator; gives the terms, and at the root the issuing
-        authorities.
+        """Tells where nodes reach the coordinator.
+
+        Gives the terms, and at the root the issuing authorities.
         """
 
     async def recall(self, pages: Sequence[DeniedPage]) -> Announced:

@@ -100,8 +100,10 @@ class RemoteAuthority:
         return answer
 
     async def _note(self, answer: RenewalAnswer) -> None:
-        """Tells of the certificate in an answer. The node verifies it; here it is for the book of
-        nodes alone, so what is wrong with it is only logged.
+        """Tells of the certificate in an answer.
+
+        The node verifies it; here it is for the book of nodes alone, so what is wrong with it is
+        only logged.
         """
         try:
             node, result = result_of(answer)
@@ -182,8 +184,9 @@ class RemoteAuthority:
 
 
 def _checked(page: NodesPage, after: int, authority: int = 0, site: str = "") -> NodesPage:
-    """The page, if it is what was asked for and fits the store. authority: that gave it; site: of
-    its nodes, where it is an issuing one. Raises IdentityError.
+    """The page, if it is what was asked for and fits the store.
+
+    authority: that gave it; site: of its nodes, where it is an issuing one. Raises IdentityError.
     """
     if len(page.nodes) > NODES_AT_ONCE:
         raise IdentityError(f"the authority gave {len(page.nodes)} nodes at once")

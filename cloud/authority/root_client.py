@@ -94,9 +94,10 @@ class RootAuthority:
     # ------------------------------------------------ the port
 
     def append(self, chain: bytes) -> None:
-        """Adds a certificate to the log; durable on return. chain: DER of it, then of the issuing
-        authority's. Raises Away while the root does not answer, TooMany beyond its limits, Refused,
-        and IdentityError.
+        """Adds a certificate to the log; durable on return.
+
+        chain: DER of it, then of the issuing authority's. Raises Away while the root does not
+        answer, TooMany beyond its limits, Refused, and IdentityError.
         """
         self._call(AuthorityStub, "Append", AppendRequest(certificate=chain))
 
@@ -117,9 +118,10 @@ class RootAuthority:
         return self._known.signed
 
     def refresh(self, public: str) -> None:
-        """Registers at the root, and takes its deny list and terms; durable on return. public:
-        "host:port" where the coordinator reaches this authority; empty: it only asks. Raises what
-        `append` does.
+        """Registers at the root, and takes its deny list and terms; durable on return.
+
+        public: "host:port" where the coordinator reaches this authority; empty: it only asks.
+        Raises what `append` does.
         """
         told = self._call(AuthorityStub, "Register", RegisterRequest(address=public))
         if told.terms:
@@ -177,8 +179,9 @@ class RootAuthority:
 
 
 def open_authority(folder: Path, address: str) -> tuple[Authority, RootAuthority | None]:
-    """The authority of a folder, of either kind, and the root above it. address: "host:port" of
-    the root, of an issuing authority. Raises IdentityError.
+    """The authority of a folder, of either kind, and the root above it.
+
+    address: "host:port" of the root, of an issuing authority. Raises IdentityError.
     """
     root = superior_of(folder)
     if root is None:

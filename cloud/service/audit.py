@@ -1,24 +1,6 @@
-"""The record of what was aggregated, and of what operators asked for: an append-only chain of
-hashes, signed from time to time.
+"""The audit log: an append-only, signed chain of hashes.
 
-Every attempt at a round, and every evaluation, is an entry: which model went in and came out, how
-many devices were in the sum and the digest of which, the digest of the sum. So is every call of an
-operator that may change something, and its outcome (`cloud.service.call_records`), and every run
-before its first task: which bundle its devices get, and under which signed manifest. An entry is a
-line of JSON in one form only (keys sorted, no spaces, ASCII), and names the hash of the entry
-before it:
-
-    hash(entry)  = SHA-256("delian/audit/v1" || line)          hash before the first: 32 zero bytes
-    devices      = SHA-256("delian/audit-devices/v1" || each number, increasing, u64 little-endian)
-    checkpoint   = ECDSA P-256, SHA-256, with the coordinator's certificate's key, over
-                   "delian/audit-checkpoint/v1" || sequence, time in ms: u64 little-endian || hash
-
-So nothing that a checkpoint covers can be changed, dropped, inserted or moved without its key. The
-coordinator holds that key: against a coordinator that writes its history anew somebody else must
-have kept a head (sequence and hash) of before. `verify` takes one.
-
-This file owns the form; `cloud.store.records` writes entries in the transaction that makes an
-attempt's end durable, `cloud.service.audit_log` signs and exports.
+It records what was aggregated and what operators requested.
 """
 
 from __future__ import annotations
@@ -123,23 +105,28 @@ def entry(
 
 
 def call_entry(told: Mapping[str, Any], sequence: int, previous: bytes, now_ms: int) -> bytes:
-    """The line of a call. told: `by`, common name of the caller, with `role` and `serial` of its
-    certificate (hexadecimal); `method`; `request`, the SHA-256 of the request; `facts` about it.
+    """The line of a call.
+
+    told: `by`, common name of the caller, with `role` and `serial` of its certificate
+    (hexadecimal); `method`; `request`, the SHA-256 of the request; `facts` about it.
     """
     return line_of({**_place(CALL, sequence, previous, now_ms), **told})
 
 
 def outcome_entry(told: Mapping[str, Any], sequence: int, previous: bytes, now_ms: int) -> bytes:
-    """The line of a call's outcome. told: `call`, the call's sequence; `ok`; `why`, if it was
-    refused; `facts` about the answer.
+    """The line of a call's outcome.
+
+    told: `call`, the call's sequence; `ok`; `why`, if it was refused; `facts` about the answer.
     """
     told = {**told, "why": str(told["why"])[:WHY_CHARS_MAX]}
     return line_of({**_place(OUTCOME, sequence, previous, now_ms), **told})
 
 
 def run_entry(run: int, plan: PlanMessage, sequence: int, previous: bytes, now_ms: int) -> bytes:
-    """The line of a run that is about to begin. `manifest`: SHA-256 of the signed manifest as it
-    travels, empty without one; `secure`: whether its updates are masked.
+    """The line of a run that is about to begin.
+
+    `manifest`: SHA-256 of the signed manifest as it travels, empty without one; `secure`: whether
+    its updates are masked.
     """
     manifest = hashlib.sha256(plan.manifest).hexdigest() if plan.manifest else ""
     return line_of(
@@ -164,12 +151,13 @@ def _place(kind: str, sequence: int, previous: bytes, now_ms: int) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A signature over everything up to an entry. certificate: DER, the signer's."""
+    """A signature over everything up to an entry."""
 
     sequence: int
     head: bytes
     time_ms: int
     certificate: bytes
+    """DER, the signer's."""
     signature: bytes
 
     @classmethod
@@ -192,9 +180,10 @@ class Checkpoint:
         )
 
     def check(self, authority: x509.Certificate | None) -> str:
-        """Which of the coordinator and the authorities of that CA has signed it, with a certificate
-        that was valid then: "cloud", "authority", or "authority-3" for an issuing authority. None:
-        a certificate of any CA. Raises IdentityError.
+        """The node that signed it, with a certificate of that CA that was valid then.
+
+        "cloud", "authority", or "authority-3" for an issuing authority. Without an expected CA: a
+        certificate of any CA. Raises IdentityError.
         """
         chain = read_chain(self.certificate)
         if authority is not None:
@@ -245,32 +234,34 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The first line that does not hold. line: counted from 1; sequence: of the entry that it is,
-    or that was expected there.
-    """
+    """The first line that does not hold."""
 
     line: int
+    """Counted from 1."""
     sequence: int
+    """Of the entry that it is, or that was expected there."""
     why: str
 
 
 @dataclass(slots=True)
 class Report:
-    """What `verify` found. signed: the last entry that a signature covers. runs: the runs that
-    entries were found of. calls: how many of operators. bundles: the run entries' facts, by run.
-    unpublished: runs with rounds or evaluations and without such an entry before them. signer:
-    whose record it is, "cloud" or "authority"; empty: nothing is signed.
-    """
+    """What `verify` found."""
 
     entries: int = 0
     calls: int = 0
+    """How many of operators."""
     checkpoints: int = 0
     signed: int = 0
+    """The last entry that a signature covers."""
     signer: str = ""
+    """Whose record it is, "cloud" or "authority"; empty: nothing is signed."""
     head: Head = field(default_factory=lambda: Head(0, START))
     runs: set[int] = field(default_factory=set)
+    """The runs that entries were found of."""
     bundles: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The run entries' facts, by run."""
     unpublished: set[int] = field(default_factory=set)
+    """Runs with rounds or evaluations and without such an entry before them."""
     broken: Broken | None = None
 
     @property
@@ -288,9 +279,10 @@ def verify(
     known: Head | None = None,
     on_entry: Callable[[dict[str, Any]], None] = lambda facts: None,
 ) -> Report:
-    """Checks a chain from its first entry on: form, order, links, signatures; and that it holds the
-    entry `known`. Stops at the first line that does not hold, and says which and why. on_entry:
-    called with each entry that holds so far.
+    """Checks a chain from its first entry on.
+
+    Form, order, links and signatures, and that it holds the entry `known`. Stops at the first line
+    that is wrong, and reports which one and why. on_entry: called with each entry that is right.
     """
     report, number = Report(), 0
     try:

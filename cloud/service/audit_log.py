@@ -30,8 +30,10 @@ SIGN_EVERY_S = 1.0
 
 
 class AuditLog:
-    """material: the coordinator's key and certificate, asked for at each signature; None: it has
-    none, and nothing is signed.
+    """The audit log's file.
+
+    material: the coordinator's key and certificate, read at each signature. None: it has none, and
+    nothing is signed.
     """
 
     def __init__(self, database: Database, material: Callable[[], TlsMaterial] | None) -> None:
@@ -44,16 +46,19 @@ class AuditLog:
         self._grown.set()
 
     async def append(self, make: Callable[[tuple[int, bytes]], bytes]) -> int:
-        """Adds an entry; durable on return. make: gives its line for its sequence and the hash of
-        the entry before. Gives the sequence. Raises StoreError.
+        """Adds an entry; durable on return.
+
+        make: gives its line for its sequence and the hash of the entry before. Gives the sequence.
+        Raises StoreError.
         """
         sequence = await self._database.transact(lambda c: append_entry(c, make))
         self.grown()
         return sequence
 
     async def publish(self, run: int, plan: PlanMessage) -> None:
-        """Adds the entry of a run that is about to begin, and signs the chain: both are durable on
-        return. Raises StoreError, IdentityError.
+        """Adds the entry of a run that is about to begin, and signs the chain.
+
+        Both are durable on return. Raises StoreError, IdentityError.
         """
         now_ms = time.time_ns() // 1_000_000
         await self.append(lambda at: run_entry(run, plan, *at, now_ms))
@@ -68,8 +73,9 @@ class AuditLog:
             await asyncio.sleep(SIGN_EVERY_S)
 
     async def sign(self) -> None:
-        """Signs the newest entry, unless it is signed. Durable on return. Raises StoreError,
-        IdentityError.
+        """Signs the newest entry, unless it is signed.
+
+        Durable on return. Raises StoreError, IdentityError.
         """
         if self._material is None:
             return
@@ -89,8 +95,9 @@ class AuditLog:
             log.debug("the chain was signed", extra={"sequence": sequence})
 
     async def page(self, after: int) -> tuple[list[bytes], int]:
-        """The next lines behind entry `after`, each entry with its checkpoint where it has one, and
-        the last entry among them; nothing at the end. Raises StoreError.
+        """The next lines after entry `after`, with their checkpoints, and the last entry's number.
+
+        Empty at the end. Raises StoreError.
         """
         found = await self._database.read(lambda c: _page(c, after))
         return [line for _, line in found], found[-1][0] if found else after

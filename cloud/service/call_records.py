@@ -38,11 +38,12 @@ FACT_CHARS_MAX = 128
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An operator. serial: of the certificate; zero where there are none."""
+    """An operator."""
 
     name: str
     role: Role
     serial: int = 0
+    """Of the certificate; zero where there are none."""
     #: None where there are no certificates.
     identity: PeerIdentity | None = None
 
@@ -114,8 +115,10 @@ class CallRecord:
     async def during(
         self, caller: Caller, method: str, request: Message, work: Callable[[], Awaitable[T]]
     ) -> T:
-        """Does `work` between the two entries. Raises what it raises, and StoreError: before
-        `work` began, or when its outcome could not be recorded.
+        """Does `work` between the two entries.
+
+        Raises what it raises, and StoreError: before `work` began, or when its outcome could not be
+        recorded.
         """
         log = self._log
         if log is None:

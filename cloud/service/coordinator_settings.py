@@ -15,45 +15,57 @@ from .updates import LIMITS
 
 @dataclass(frozen=True, slots=True)
 class CloudSettings:
-    """What a coordinator's operator sets. Addresses are "host:port"; port 0: any.
-
-    folder: for all that it keeps. store: a file or URL of the database; empty: in the folder.
-    objects: a folder or URL for blobs; empty: in the folder. With an object store the journal's
-    packs are kept there too, and the folder is a cache of cache_bytes_max. authority: "host:port"
-    of the authority; empty: the CA's folder is here, and the coordinator's operator has its key.
-    ca, identity: folders; None: in the folder. public, public_enrolment, public_broker: where nodes
-    reach `listen`, `enrolment` and `broker`. addresses: for its certificate. broker: "mqtts://host:port";
-    empty: no MQTT. health: empty: none. models_kept: of each run, the newest. serve: bundles of
-    which it runs parts for others. witnesses: "host:port" of the certificate log's. worker: limits
-    of a server update. insecure: no certificates, on loopback only.
-    """
+    """What a coordinator's operator sets. Addresses are "host:port"; port 0: any."""
 
     folder: Path
+    """For all that it keeps."""
     store: str = ""
+    """A file or URL of the database; empty: in the folder."""
     objects: str = ""
+    """A folder or URL for blobs; empty: in the folder.
+
+    With an object store the journal's packs are kept there too, and the folder is a cache of
+    cache_bytes_max.
+    """
     cache_bytes_max: int = 16 * 2**30
     authority: str = ""
+    """"host:port" of the authority.
+
+    Empty: the CA's folder is here, and the coordinator's operator has its key.
+    """
     ca: Path | None = None
+    """With `identity`: folders; None: in the folder."""
     identity: Path | None = None
     listen: str = "127.0.0.1:7443"
     enrolment: str = "127.0.0.1:7444"
     health: str = "127.0.0.1:7790"
+    """Empty: none."""
     public: str = ""
+    """With `public_enrolment`, `public_broker`: where nodes reach `listen`, `enrolment` and
+    `broker`.
+    """
     public_enrolment: str = ""
     addresses: tuple[str, ...] = ()
+    """For its certificate."""
     broker: str = ""
+    """"mqtts://host:port"; empty: no MQTT."""
     broker_authority: Path | None = None
     public_broker: str = ""
     certificate_days: int = 30
     enrolments_per_minute: float = 60.0
     token_uses: int = 20
     models_kept: int = MODELS_KEPT
+    """Of each run, the newest."""
     serve: tuple[Path, ...] = ()
+    """Bundles of which it runs parts for others."""
     witnesses: tuple[str, ...] = ()
+    """"host:port" of the certificate log's."""
     backend: Backend = "native"
     worker: WorkerLimits = LIMITS
+    """Limits of a server update."""
     policy: CoordinatorPolicy = field(default_factory=CoordinatorPolicy)
     insecure: bool = False
+    """No certificates, on loopback only."""
     federation: str = ""
 
     def hosting(self) -> HostingSettings:

@@ -1,15 +1,6 @@
-"""The coordinator's process: the cloud's node and its own gathering edge, number 0, with all that
-they need, served to edges, devices and operators.
+"""The coordinator's process: the cloud's node and its built-in edge 0.
 
-    FOLDER/delian.db     runs, models, nodes, both journals (or PostgreSQL, by URL)
-    FOLDER/packs         the journals' large entries       FOLDER/blobs   bundles and weights
-    FOLDER/identity      its own certificate, and what the authority signed
-    FOLDER/ca            the CA, where no other process is the authority
-
-Killed at any moment and started again it goes on in the round that it was in: nothing that it has
-acknowledged is only in memory. It starts from the inside out (store, nodes, doors) and ends the
-other way round; who is connected is told to come back. The edge's machine is handed in by the
-command line, for tiers share messages and not code.
+It serves edges, devices and operators.
 """
 
 from __future__ import annotations
@@ -125,12 +116,12 @@ async def serve(
     ready: Callable[[dict[str, Any]], None] = lambda facts: None,
     spans: Spans | None = None,
 ) -> None:
-    """Runs a coordinator until `stop` is set, or SIGTERM or SIGINT comes. ready: told once where it
-    serves. spans: records the spans of its traces.
+    """Runs a coordinator until `stop` is set, or SIGTERM or SIGINT comes.
+
+    ready: told once where it serves. spans: records the spans of its traces.
 
     Raises DelianError for what its operator can mend, and StoreError when the store is lost.
     """
-
     await run_daemon(
         lambda: CloudDaemon(settings, gatherer_factory, spans), settings.folder, stop, ready
     )
@@ -227,8 +218,10 @@ class CloudDaemon:
         return Trust(coordinator_identity(ca, folder, settings.addresses)[0], folder, ca.log)
 
     async def _open_authority(self, trust: Trust) -> AuthorityPort:
-        """The authorities: the root in this process or another, others as they register. Raises
-        DelianError where this coordinator does not know yet who is revoked, and nobody says so.
+        """The authorities: the root in this process or another, others as they register.
+
+        Raises DelianError where this coordinator does not know yet who is revoked, and nobody says
+        so.
         """
         settings, hosted = self.settings, self.hosted
         authority: AuthorityPort
@@ -432,9 +425,10 @@ class CloudDaemon:
         return desk
 
     def _identity_of(self, desk: Desk) -> CertificateIdentity | None:
-        """Signs tasks with the newest certificate. By the machine's own time, and no list that
-        changes: a journal that is handled again takes the keys that it took. Doors keep revoked
-        nodes out.
+        """Signs tasks with the newest certificate.
+
+        By the machine's own time, and no list that changes: a journal that is handled again takes
+        the keys that it took. Doors keep revoked nodes out.
         """
         if self.trust is None:
             return None
@@ -519,9 +513,7 @@ class CloudDaemon:
             self.mqtt.forget(node)
 
     def _end_revoked(self, listed: DenyList) -> None:
-        """Ends what goes on with the nodes that are revoked, themselves or with the authority that
-        has let them in.
-        """
+        """Closes the connections of revoked nodes, and of nodes whose authority is revoked."""
         machine: Any = self.gatherer.machine
         devices = {Node(Tier.DEVICE, number) for number in machine.devices()}
         here = {*self.hub.peers, *(self.mqtt.peers if self.mqtt is not None else ())}
@@ -534,7 +526,7 @@ class CloudDaemon:
             self.hub.review()
 
     def _renewed(self) -> None:
-        """gRPC shows the new certificate by itself; tasks are signed with it; MQTT redials."""
+        """Uses the new certificate: gRPC by itself, tasks are signed with it, MQTT reconnects."""
         desk: Any = self.cloud.machine
         desk.identity = self._identity_of(desk)
         if self.mqtt is not None:

@@ -1,5 +1,4 @@
-"""The nodes of a federation: who was let in, who was seen where, and what an operator made of
-them.
+"""The nodes of a federation: who was let in, who was seen where, and what an operator made of them.
 
 The process that has the CA hands out numbers here, counting from 1 in each tier; a row is never
 removed, and the CA's folder keeps the last number as well, so none is used twice. Another
@@ -52,15 +51,17 @@ NODES_DEFAULT, NODES_MAX = 100, 1_000
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What the coordinator's machine knows of a node now. home: a device's edge."""
+    """What the coordinator's machine knows of a node now."""
 
     state: str
     seen_ms: int
     home: int | None = None
+    """A device's edge."""
 
 
 def live(state: CoordinatorState, now_ns: int, silence_ns: int) -> dict[Node, Live]:
     """The nodes that the machine has heard of: "ready", "working", or an edge that is "silent".
+
     Edges that were taken out of service are "draining" while something that was begun there goes
     on, then "drained".
     """
@@ -103,8 +104,10 @@ class Fleet:
         draining: Callable[[], Container[int]] = frozenset,
         enrols: bool = True,
     ) -> None:
-        """cloud: where nodes reach the coordinator; may change. draining: edges that are out of
-        service. enrols: numbers are handed out; else nodes have what numbers they like.
+        """cloud: where nodes reach the coordinator; may change.
+
+        draining: edges that are out of service. enrols: numbers are handed out; else nodes have
+        what numbers they like.
         """
         self._database, self.cloud = database, cloud or HomeAddress(CLOUD)
         self._draining, self._ahead_max = draining, AHEAD_MAX if enrols else None
@@ -115,8 +118,9 @@ class Fleet:
     async def register(
         self, tier: Tier, labels: Mapping[str, str], now_ms: int, above: int = 0, site: str = ""
     ) -> int:
-        """A new number, larger than `above` and of the same authority; durable on return. site: of
-        the node's token.
+        """A new number, larger than `above` and of the same authority; durable on return.
+
+        site: of the node's token.
         """
         mine = (NodeRow.tier == tier.value, *_of_authority(above >> NUMBER_BITS))
 
@@ -145,8 +149,10 @@ class Fleet:
         await self._database.transact(work)
 
     async def homes(self, node: Node) -> Sequence[HomeAddress]:
-        """For a device the edges that are in service and have an address among their labels, then
-        the coordinator. For an edge the coordinator.
+        """The addresses at which a node may connect, in order of preference.
+
+        For a device: the edges in service that have an address among their labels, then the
+        coordinator. For an edge: the coordinator.
         """
         homes: list[HomeAddress] = []
         if node.tier is Tier.DEVICE:
@@ -187,8 +193,9 @@ class Fleet:
         ]
 
     async def learn(self, tier: Tier, nodes: Sequence[EnrolledNode]) -> None:
-        """Takes over nodes that were let in elsewhere; durable on return. Rows that are there keep
-        their state.
+        """Takes over nodes that were let in elsewhere; durable on return.
+
+        Rows that are there keep their state.
         """
 
         async def work(connection: Connection) -> None:
@@ -234,8 +241,10 @@ class Fleet:
         after: int,
         site: str | None = None,
     ) -> list[NodeInfo]:
-        """A page, by number; of all tiers it ends with a whole number, so that `after` goes on
-        behind it. Zero: from edge 0 on. seen: of `live`. site: None: of all.
+        """A page, by number.
+
+        Of all tiers it ends with a whole number, so that `after` goes on behind it. Zero: from edge
+        0 on. seen: of `live`. site: None: of all.
         """
         asked = select(NodeRow).where(NodeRow.number >= (after + 1 if after else 0))
         asked = asked.order_by(NodeRow.number, NodeRow.tier)
@@ -275,9 +284,7 @@ class Fleet:
         return [Node(Tier(row.tier), row.number) for row in rows]
 
     async def last_numbers(self, authority: int = 0) -> dict[Tier, int]:
-        """The largest number that an authority (the root: 0) has handed out in each tier that has
-        one.
-        """
+        """The largest number that an authority (0: the root) has assigned in each tier."""
         given = and_(NodeRow.enrolled_ms > 0, *_of_authority(authority))
         found: dict[Tier, int] = {}
         for tier in (Tier.DEVICE, Tier.EDGE):

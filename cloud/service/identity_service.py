@@ -112,8 +112,10 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
             await self._refuse(context, grpc.StatusCode.UNAVAILABLE, error.message)
 
     async def _peer(self, context: Any, call: str) -> PeerIdentity:
-        """Who calls. It is asked here too, whoever serves the port: nothing is renewed for a peer
-        that somebody forgot to check.
+        """Who calls.
+
+        It is asked here too, whoever serves the port: nothing is renewed for a peer that somebody
+        forgot to check.
         """
         try:
             peer = identity_of_context(context.auth_context())

@@ -1,5 +1,7 @@
-"""What the coordinator's machine learns of the certificate log: its newest head, as an order, when
-the file that sessions prove devices from has all that the head counts.
+"""What the coordinator's machine learns of the certificate log.
+
+Its newest head, as an order, when the file that sessions prove devices from has all that the head
+counts.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ FOLLOW_S: Final = 2.0
 
 
 async def follow(source: CertificateLog | LogCopy, tell: Callable[[Checkpoint], None]) -> None:
-    """Tells of each newer head that devices accept, until it is cancelled. source: the log of the
-    CA's folder, or a copy of it.
+    """Tells of each newer head that devices accept, until it is cancelled.
+
+    source: the log of the CA's folder, or a copy of it.
     """
     told: Checkpoint | None = None
     said = ""

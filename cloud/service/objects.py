@@ -1,19 +1,4 @@
-"""Where the coordinator's blobs are: a folder, or an object store by URL (S3, GCS, Azure), and what
-each of its nodes sees of them.
-
-An object store is the truth and a folder before it the cache. What comes is written into the cache
-and hashed there, then uploaded whole (in parts at once where it is large; an object appears when
-its last part is in), and only then is it in the store. What is read comes from the cache, or by
-ranges from the object store; a blob that is read from its beginning is brought into the cache.
-Objects are named by their content, so one that is there is the right one and is never changed.
-
-    BUCKET/PREFIX/blobs/DIGEST      bundles, weights, optimisers' memories
-    BUCKET/PREFIX/packs/NAME        the journal's large entries, where they are kept there too
-
-The cloud and edge 0 share one store. `NodeBlobs` is one node's view: the driver tells its machine
-at the start what the store holds, and pins that; of a registry's thousands of old models neither
-machine has a use.
-"""
+"""The coordinator's blob store: a folder, or an object store by URL (S3, GCS, Azure)."""
 
 from __future__ import annotations
 
@@ -53,8 +38,10 @@ def is_url(where: str) -> bool:
 
 
 def connect(url: str, **options: Any) -> ObjectStore:
-    """The object store of a URL as s3://BUCKET/PREFIX. Who may use it is in the environment, as its
-    own tools read it (AWS_ACCESS_KEY_ID, AWS_ENDPOINT, GOOGLE_SERVICE_ACCOUNT...).
+    """The object store of a URL as s3://BUCKET/PREFIX.
+
+    Who may use it is in the environment, as its own tools read it (AWS_ACCESS_KEY_ID, AWS_ENDPOINT,
+    GOOGLE_SERVICE_ACCOUNT...).
 
     Raises DelianError.
     """
@@ -303,8 +290,9 @@ class ObjectPacks:
 
 
 class NodeBlobs:
-    """One node's view of a store that others use too. seen: what its machine is told at the
-    start.
+    """One node's view of a store that others use too.
+
+    seen: what its machine is told at the start.
     """
 
     def __init__(self, store: BlobStore, seen: Callable[[], Iterable[bytes]] = tuple) -> None:

@@ -1,16 +1,4 @@
-"""The coordinator's front desk: what operators ask for, as service `Operator` of
-proto/operator.proto.
-
-Orders become events of the coordinator's machine. They are checked first, so that a mistake
-is told and not journaled, and answered when the event that they became is durable: `Orders`. What
-is only asked comes from the registry; a run that is not over also from the machine, which knows its
-round and attempt. Watching a run waits for the store's next event; nothing is polled.
-
-A request for a run carries an id that its operator drew: who repeats it, since no answer came, is
-answered by the run that there is. So what was begun for a request goes on when its caller is gone.
-
-Who may call is decided before a call comes here (`core.node.identity.pki.roles`).
-"""
+"""The gRPC service `Operator` of proto/operator.proto."""
 
 from __future__ import annotations
 
@@ -123,8 +111,10 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
     async def _change(
         self, context: Any, method: str, request: Any, work: Callable[[], Awaitable[T]]
     ) -> T:
-        """Answers a call that may change something, and records it. It goes on when its caller is
-        gone: the record then still has its outcome, and a run is found by its id.
+        """Answers a call that may change something, and records it.
+
+        It goes on when its caller is gone: the record then still has its outcome, and a run is
+        found by its id.
         """
         recorded = self._record.during(caller_of(context), method, request, work)
         return await self._answer(context, self._to_its_end(recorded))
@@ -188,8 +178,9 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         return run
 
     async def _until_begun(self, run: int) -> None:
-        """Waits until the order to begin a run is durable: it was given when the run got its row,
-        and is given again at a start. Raises TimeoutError.
+        """Waits until the order to begin a run is durable.
+
+        It was given when the run got its row, and is given again at a start. Raises TimeoutError.
         """
         async with asyncio.timeout(ORDER_S):
             while True:

@@ -32,8 +32,9 @@ class CloudNode(Node0, Protocol):
 
 
 class Desk(Coordinator):
-    """The coordinator's machine; it records each order that it has handled, which is how `Orders`
-    learns that the order is durable.
+    """The coordinator's machine, with a record of each order that it has handled.
+
+    `Orders` learns from it that an order is durable.
     """
 
     def handle(self, event: Event, now: int) -> list[Any]:
@@ -59,8 +60,10 @@ class Orders:
         self._waiting: dict[tuple[str, str], list[asyncio.Future[None]]] = {}
 
     async def give(self, order: RunOrder | DrainEdge) -> None:
-        """Raises DelianError when the order would be refused, TimeoutError when the coordinator is
-        too busy; then the order may still be followed.
+        """Submits an order.
+
+        Raises DelianError when the order would be refused, and TimeoutError when the coordinator is
+        too busy; the order may still be carried out after a timeout.
         """
         cloud = self._cloud()
         cloud.machine.check(order)

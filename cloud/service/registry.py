@@ -1,14 +1,4 @@
-"""What the coordinator knows of runs, models and nodes, asked and changed: every query of the store
-but the journal's.
-
-Rows of attempts, evaluations and phases are the journal's (`store.records`); here are the rows that
-an operator's orders and enrolments make. A run's row is there before its machine hears of it, so
-that a crash between the two leaves a run that `unbegun` finds, and never a run without a row.
-
-A model's weights stay in the blob store while the model is kept: the first and the newest ones of a
-run, and whatever an alias points to or could be rolled back to. Others are dropped, and still known
-by their digest and metrics.
-"""
+"""Queries and changes of runs, models and nodes: all of the store but the journal's."""
 
 from __future__ import annotations
 
@@ -105,8 +95,9 @@ class Registry:
     async def add_run(
         self, plan: PlanMessage, cloned_from: int | None = None, request: bytes = b""
     ) -> int:
-        """A row for a new run, and for the model that it begins from; gives its number. Durable on
-        return. request: which no run was made of before.
+        """A row for a new run, and for the model that it begins from; gives its number.
+
+        Durable on return. request: which no run was made of before.
         """
 
         async def work(connection: Connection) -> int:
@@ -156,8 +147,9 @@ class Registry:
         return _run_message(rows[0])
 
     async def spent(self, run: int) -> PrivacySpent | None:
-        """What a run had used up of its promise when its phase changed last; None where its events
-        do not say.
+        """The privacy budget that a run had spent when its phase changed last.
+
+        None where its events do not have it.
         """
         asked = select(EventRow.facts).where(EventRow.run == run, EventRow.kind == "phase")
         rows = await self._database.rows(asked.order_by(EventRow.sequence.desc()).limit(1))
@@ -172,8 +164,9 @@ class Registry:
         return [_run_message(row) for row in await self._database.rows(asked)]
 
     async def events(self, run: int, after: int) -> tuple[list[RunEvent], bool]:
-        """A run's next events, at most EVENTS_AT_ONCE of them, and whether it is over. Raises
-        NotKnown.
+        """A run's next events, at most EVENTS_AT_ONCE of them, and whether it is over.
+
+        Raises NotKnown.
         """
 
         async def work(connection: Connection) -> tuple[Any, Sequence[Any]]:
@@ -350,8 +343,9 @@ class Registry:
     # ------------------------------------------------ what is kept
 
     def keep(self, model: bytes) -> None:
-        """A model's row is durable: pins its weights. Call it before a later model is made, for the
-        coordinator's machine then drops them.
+        """A model's row is durable: pins its weights.
+
+        Call it before a later model is made, for the coordinator's machine then drops them.
         """
         self._made.add(model)
         self._pin((model,))

@@ -1,12 +1,6 @@
-"""The coordinator's side of errands: renewals and the deny list for nodes that reach it by links
-alone, be it through an edge or through a broker (`core/node/net/relay.py`).
+"""The coordinator's side of relayed requests (`core/node/net/relay.py`).
 
-A renewal is taken from the node that it is for, or from an edge for a device, and passed on to the
-authority, which verifies it and signs the answer
-(`core/node/identity/enrolment/renewal_messages.py`). So nothing of it is decided here. What goes
-wrong on the way is answered without a signature: try later.
-
-Pages of the deny list come from the copy that the coordinator has.
+Renewals and the deny list for nodes that reach it by links alone, through an edge or a broker.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""The coordinator's numbers, for Prometheus: those of all processes
-(core/node/service/prometheus.py), and its own. docs/operating.md lists them, and a test holds the
-two against each other.
+"""The coordinator's metrics, for Prometheus.
 
-Counts that somebody keeps anyway (drivers, links, services) are read when a page is asked for;
-durations and what rounds gave are counted as they happen. A coordinator has its own registry, so
-several in one process (tests) do not mix.
+Those of all processes (core/node/service/prometheus.py), and its own. docs/operating.md lists them,
+and a test compares the two.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The coordinator's own identity, and its copies of what the authority signs: the deny list, the
-federation's terms, the numbers that were given out.
+"""The coordinator's own identity, and its copies of what the authority signs.
 
-The copies are in the identity's folder. With them the coordinator goes on while the authority is
-away: rounds run, nodes come and go, and only joins, renewals and new revocations wait.
+The deny list, the federation's terms, and the numbers that were assigned.
 """
 
 from __future__ import annotations
@@ -87,8 +85,9 @@ class Trust:
         return self._known.signed
 
     def page(self, asked: DeniedAsk) -> DeniedPage | None:
-        """A page of the deny list for a node, the first with the head of the certificate log; None:
-        there is no list yet. Blocks.
+        """A page of the deny list for a node, the first with the head of the certificate log.
+
+        None: there is no list yet. Blocks.
         """
         signed = self._known.signed
         if signed is None:
@@ -113,9 +112,10 @@ class Trust:
     async def sync(
         self, authority: AuthorityPort, home: HomeAddress | None, draining: Iterable[int] = ()
     ) -> bool:
-        """Exchanges news with the authority; what came is durable on return. home: where nodes
-        reach the coordinator; None: not known yet. False: the authority did not answer, or not as
-        it must; the copies stay as they are.
+        """Exchanges news with the authority; what came is durable on return.
+
+        home: where nodes reach the coordinator; None: not known yet. False: the authority did not
+        answer, or not as it must; the copies stay as they are.
         """
         try:
             announcement = await asyncio.to_thread(self._announcement, home, draining)
@@ -162,8 +162,9 @@ class Trust:
     # ------------------------------------------------ its own certificate
 
     async def renew(self, authority: AuthorityPort, on_renewed: Callable[[], None]) -> None:
-        """Keeps the certificate alive by asking the authority, as every node does. Raises
-        RenewalRefused when the authority trusts it no more.
+        """Keeps the certificate alive by asking the authority, as every node does.
+
+        Raises RenewalRefused when the authority trusts it no more.
         """
 
         async def ask(request: bytes) -> EnrolReply:
@@ -179,8 +180,9 @@ class Trust:
 
 
 async def remake(make: Callable[[float], bool], on_renewed: Callable[[], None]) -> None:
-    """Keeps a certificate alive that is made beside the CA's key. make: makes it when it is due at
-    that Unix time, and gives whether it did; blocks.
+    """Keeps a certificate alive that is made beside the CA's key.
+
+    make: makes it when it is due at that Unix time, and gives whether it did; blocks.
     """
     while True:
         await asyncio.sleep(REMAKE_S)
@@ -190,8 +192,9 @@ async def remake(make: Callable[[float], bool], on_renewed: Callable[[], None]) 
 
 
 def check_terms(held: FederationTerms | None, plan: PlanMessage) -> None:
-    """Whether a plan keeps to the terms that its devices hold. held: None without certificates.
-    Raises TermsError.
+    """Whether a plan keeps to the terms that its devices hold.
+
+    held: None without certificates. Raises TermsError.
     """
     if held is not None:
         masks, ring = plan.secure, plan.ring

@@ -49,9 +49,10 @@ _UNLIMITED_MIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where in the file what lies. state, memory: bytes of one state, and of one memory."""
+    """Where in the file what lies."""
 
     state: int
+    """With `memory`: bytes of one state, and of one memory."""
     memory: int
 
     @property

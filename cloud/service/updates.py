@@ -211,9 +211,10 @@ class _Updater:
     async def update(
         self, state: bytes, memory: bytes, mean: Array, weight: float
     ) -> tuple[bytes, bytes]:
-        """The next state and the next memory. weight: the sum of weights in the mean. Raises
-        Stopped, DelianError and OSError; then the process is gone, and the next update starts
-        another.
+        """The next state and the next memory.
+
+        weight: the sum of weights in the mean. Raises Stopped, DelianError and OSError; then the
+        process is gone, and the next update starts another.
         """
         ends = asyncio.get_running_loop().time() + self._limits.wall_s
         try:

@@ -34,9 +34,10 @@ class CommitCount:
         self._count = 0
 
     def lost(self) -> int:
-        """How many acknowledged transactions the database lacks, at least. Blocks. Changes nothing
-        that belongs to the database. Raises OSError, and sqlite3.Error also where tables and
-        indices do not fit: rows would be missing.
+        """How many acknowledged transactions the database lacks, at least.
+
+        Blocks. Changes nothing that belongs to the database. Raises OSError, and sqlite3.Error also
+        where tables and indices do not fit: rows would be missing.
         """
         known = self.mark.read()
         if known is None and self.mark.path.exists():

@@ -118,8 +118,9 @@ class Database:
 
     @classmethod
     async def open(cls, store: str | Path) -> Database:
-        """Locks the database, brings its tables up to date and takes the next generation. Raises
-        StoreError, StoreInUse.
+        """Locks the database, brings its tables up to date and takes the next generation.
+
+        Raises StoreError, StoreInUse.
         """
         url = parse_url(store)
         try:
@@ -157,8 +158,9 @@ class Database:
             self._file_lock.close()
 
     async def read(self, work: Work[T]) -> T:
-        """What `work` finds, with a connection that sees one state of the database. Raises
-        StoreError.
+        """What `work` finds, with a connection that sees one state of the database.
+
+        Raises StoreError.
         """
         try:
             return await self._reader.run(work, commit=False)
@@ -174,8 +176,9 @@ class Database:
         return await self.read(work)
 
     async def transact(self, work: Work[T]) -> T:
-        """Does `work` in a transaction of its own, one at a time; durable when this returns. A
-        caller that is cancelled leaves it running to its end. Raises StoreError.
+        """Does `work` in a transaction of its own, one at a time; durable when this returns.
+
+        A caller that is cancelled leaves it running to its end. Raises StoreError.
         """
         if self._closed:
             raise StoreError("the store is closed")

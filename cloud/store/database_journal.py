@@ -54,8 +54,9 @@ class _Placed:
 
 
 class DatabaseJournal:
-    """A Journal (`core.node.storage.journal`) of one node. Several nodes may share database and
-    packs.
+    """A Journal (`core.node.storage.journal`) of one node.
+
+    Several nodes may share database and packs.
 
     keep: writes the records' rows, given the time in Unix ms, in the transaction of their entries.
     on_append: told the seconds that each append took.
@@ -183,8 +184,9 @@ class DatabaseJournal:
         return await self._packs.write(name, parts, fresh)
 
     async def _shielded(self, work: Awaitable[None]) -> None:
-        """Runs `work` to its end even when the caller is cancelled; every fault is a JournalError,
-        after which the journal takes nothing more.
+        """Runs `work` to its end even when the caller is cancelled.
+
+        Every fault is a JournalError, after which the journal takes nothing more.
         """
         task = asyncio.ensure_future(work)
         if self._closed:
@@ -229,9 +231,10 @@ def _content(name: str, row: Any, packs: dict[str, bytes], start: int) -> bytes:
 
 
 def _sum(entry: Content, digest: bytes | None) -> int:
-    """An entry's checksum, as its row has it: CRC-32 of its bytes. Of one whose tail is hashed:
-    CRC-32 of the bytes before that and of the hash, and above 32 bits how many these are, and one.
-    To read an update once more takes as long as to copy it four times.
+    """An entry's checksum, as its row has it: CRC-32 of its bytes.
+
+    Of one whose tail is hashed: CRC-32 of the bytes before that and of the hash, and above 32 bits
+    how many these are, and one. To read an update once more takes as long as to copy it four times.
     """
     if digest is None:
         return zlib.crc32(entry)

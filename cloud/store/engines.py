@@ -30,10 +30,11 @@ BUSY_MS = 30_000
 
 
 class Prepared:
-    """A statement that is always the same but for values that it names (`bindparam`). SQLAlchemy
-    takes several times as long for a statement as SQLite does; for those of every transaction, and
-    of every round, SQLite gets its own text. What is read comes as SQLite has it: a column whose
-    type is translated (JSON) as text.
+    """A statement that is always the same but for values that it names (`bindparam`).
+
+    SQLAlchemy takes several times as long for a statement as SQLite does; for those of every
+    transaction, and of every round, SQLite gets its own text. What is read comes as SQLite has it:
+    a column whose type is translated (JSON) as text.
     """
 
     def __init__(self, statement: Executable) -> None:
@@ -88,8 +89,9 @@ class TransactionEngine(Protocol):
     """A few connections to one database."""
 
     async def run(self, work: Work[T], *, commit: bool) -> T:
-        """Does `work` in a transaction of its own, and commits it, or not. Raises SQLAlchemyError,
-        OSError, and what `work` raises; then nothing is committed.
+        """Does `work` in a transaction of its own, and commits it, or not.
+
+        Raises SQLAlchemyError, OSError, and what `work` raises; then nothing is committed.
         """
 
     async def close(self) -> None:
@@ -97,8 +99,9 @@ class TransactionEngine(Protocol):
 
 
 class LoopEngine:
-    """Runs transactions on the event loop, over an asynchronous driver. answer_s: how long one may
-    take, with the wait for a connection; then it raises TimeoutError.
+    """Runs transactions on the event loop, over an asynchronous driver.
+
+    answer_s: how long one may take, with the wait for a connection; then it raises TimeoutError.
     """
 
     def __init__(self, url: URL, connections: int, answer_s: float) -> None:
@@ -119,8 +122,9 @@ class LoopEngine:
 
 
 class SqliteEngine:
-    """Runs transactions on threads, one for each connection. begin: the statement for it. count:
-    of those that are committed.
+    """Runs transactions on threads, one for each connection.
+
+    begin: the statement for it. count: of those that are committed.
 
     A thread keeps its connection: to take one out of a pool, and SQLAlchemy's own beginning and end
     of a transaction, take longer than most transactions do.
@@ -181,8 +185,10 @@ class _Waiting:
 
 
 class _AtOnce:
-    """A Connection whose coroutines never wait. SQLAlchemy's part of it is asked where it is needed
-    only; it has a transaction then, of which SQLite hears nothing.
+    """A Connection whose coroutines never wait.
+
+    SQLAlchemy's part of it is asked where it is needed only; it has a transaction then, of which
+    SQLite hears nothing.
     """
 
     def __init__(self, connection: PlainConnection) -> None:

@@ -1,16 +1,6 @@
-"""Where a journal keeps what is too large for a database: in packs, which rows refer to by name,
-offset and length.
+"""Files in which a journal keeps what is too large for a database row.
 
-What is written is durable before the rows that refer to it are committed, and a place in a pack is
-written once; a pack is removed after the commit that removes the last of those rows. So a row
-always finds its bytes, and a crash leaves at most what no row names: packs of which nothing is
-named are removed at the next start.
-
-In a folder a pack takes writes until it has reached a size. One that is removed becomes a spare,
-and the next pack is written over it: for blocks that a file has already the file system has nothing
-to note down. Where the system can, writes go past its cache (open(2), O_DIRECT), for nobody reads a
-pack before the next start: to find pages for a MB took it 2 ms of the processor's time, and to copy
-it there 0.2, where a direct write takes 0.1.
+Rows refer to them by name, offset and length.
 """
 
 from __future__ import annotations
@@ -55,9 +45,11 @@ class Packs(Protocol):
     async def write(
         self, name: str, parts: Sequence[Content], fresh: bool = False
     ) -> tuple[str, int]:
-        """Keeps parts, one after the other; durable when it returns. Gives where they are: in a
-        pack of this new name, or in one that the same node had begun (not if `fresh`), and where
-        in it the first one begins. For one node one call at a time. Raises JournalError.
+        """Keeps parts, one after the other; durable when it returns.
+
+        Gives where they are: in a pack of this new name, or in one that the same node had begun
+        (not if `fresh`), and where in it the first one begins. For one node one call at a time.
+        Raises JournalError.
         """
 
     async def read(self, name: str) -> bytes:
@@ -199,8 +191,10 @@ def _set_direct(file: int, wanted: bool) -> bool:
 
 
 def _write_direct(file: int, start: int, parts: Sequence[Content], buffer: mmap.mmap) -> bool:
-    """Writes whole pages of parts from `start` on, past the system's cache; False: this file system
-    takes no such writes after all, and the file is as it was opened. Raises OSError.
+    """Writes whole pages of parts from `start` on, past the system's cache.
+
+    False: this file system takes no such writes after all, and the file is as it was opened. Raises
+    OSError.
     """
     try:
         filled = 0

@@ -1,5 +1,6 @@
-"""The coordinator's records as rows: attempts, evaluations, models, a run's events, and the chain
-of aggregates.
+"""The coordinator's records as rows.
+
+Attempts, evaluations, models, a run's events, and the chain of aggregates.
 
 Called by the journal, in the transaction that makes the events durable of which the records came.
 An event of a run is a kind and a JSON object of facts; docs/operating.md lists them. Lists of
@@ -168,8 +169,9 @@ async def _keep_audited(
 
 
 async def append_entry(connection: Connection, make: Callable[[tuple[int, bytes]], bytes]) -> int:
-    """Appends to the chain, of which the store has one writer; gives the entry's sequence. make:
-    gives the line for its sequence and the hash of the entry before.
+    """Appends to the chain, of which the store has one writer; gives the entry's sequence.
+
+    make: gives the line for its sequence and the hash of the entry before.
     """
     last = await connection.rows_of(_NEWEST_ENTRY)
     sequence, previous = (last[0][0] + 1, bytes(last[0][1])) if last else (1, audit.START)

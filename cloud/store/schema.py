@@ -1,5 +1,7 @@
-"""The coordinator's tables. This file owns their shape; `migrations` brings older ones to it, and a
-test holds the two against each other.
+"""The coordinator's tables.
+
+This file owns their shape; `migrations` brings older ones to it, and a test holds the two against
+each other.
 
 Times are Unix times in ms. Digests are SHA-256, 32 bytes. Messages are kept as protobuf, facts as
 JSON text. Tokens, certificates and the deny list are not here: they are the CA's, in its folder.
@@ -43,8 +45,10 @@ class Base(DeclarativeBase):
 
 
 class Lease(Base):
-    """Who writes to this database: one row. Each coordinator that opens it takes the next
-    generation, and every transaction asks for its own: who was overtaken writes nothing.
+    """Who writes to this database: one row.
+
+    Each coordinator that opens it takes the next generation, and every transaction asks for its
+    own: who was overtaken writes nothing.
     """
 
     __tablename__ = "lease"
@@ -56,11 +60,9 @@ class Lease(Base):
 
 
 class NodeRow(Base):
-    """A node that has been enrolled, or was seen. Rows stay for ever: numbers are not used twice.
+    """A node that has been enrolled, or was seen.
 
-    state: "" or "revoked". home: the edge that a device was last seen at. serial: of its
-    certificate, hexadecimal. site: that its token was for; empty: none. Which edges are out of
-    service the coordinator's machine knows.
+    Rows stay for ever: numbers are not used twice.
     """
 
     __tablename__ = "nodes"
@@ -69,26 +71,34 @@ class NodeRow(Base):
     number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     labels: Mapped[dict[str, Any]]
     state: Mapped[str] = mapped_column(String(16), default="")
+    """"" or "revoked"."""
     serial: Mapped[str] = mapped_column(String(64), default="")
+    """Of its certificate, hexadecimal."""
     certificate_ends_ms: Mapped[int] = mapped_column(default=0)
     enrolled_ms: Mapped[int] = mapped_column(default=0)
     seen_ms: Mapped[int] = mapped_column(default=0)
     home: Mapped[int | None]
+    """The edge that a device was last seen at."""
     site: Mapped[str] = mapped_column(String(63), default="", server_default="", index=True)
+    """That its token was for; empty: none.
+
+    Which edges are out of service the coordinator's machine knows.
+    """
 
 
 class RunRow(Base):
-    """A run. plan: a PlanMessage. round: the one at hand; attempt: likewise. request: what the
-    operator drew for it; a repetition finds the run by it.
-    """
+    """A run."""
 
     __tablename__ = "runs"
 
     run: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     plan: Mapped[bytes]
+    """A PlanMessage."""
     phase: Mapped[str] = mapped_column(String(16))
     round: Mapped[int] = mapped_column(default=1)
+    """The one at hand."""
     attempt: Mapped[int] = mapped_column(default=1)
+    """Likewise."""
     weights: Mapped[bytes] = mapped_column(_Digest)
     weights_size: Mapped[int]
     created_ms: Mapped[int]
@@ -96,12 +106,11 @@ class RunRow(Base):
     why: Mapped[str] = mapped_column(Text, default="")
     cloned_from: Mapped[int | None]
     request: Mapped[bytes | None] = mapped_column(LargeBinary(16), index=True, unique=True)
+    """What the operator drew for it; a repetition finds the run by it."""
 
 
 class RoundRow(Base):
-    """An attempt at a round that is over. devices: zlib of JSON {"selected": [...], "reported":
-    [...]}; refused: device -> FailureReason.
-    """
+    """An attempt at a round that is over."""
 
     __tablename__ = "rounds"
     __table_args__ = (Index(None, "run", "round"),)
@@ -117,7 +126,9 @@ class RoundRow(Base):
     reported: Mapped[int]
     weight: Mapped[float]
     refused: Mapped[dict[str, Any]]
+    """Device -> FailureReason."""
     devices: Mapped[bytes]
+    """Zlib of JSON {"selected": [...], "reported": [...]}."""
     parent: Mapped[bytes | None] = mapped_column(_Digest)
     model: Mapped[bytes | None] = mapped_column(_Digest)
 
@@ -138,7 +149,7 @@ class EvaluationRow(Base):
 
 
 class EventRow(Base):
-    """An event of a run, as WatchRun sends it. facts: a JSON object."""
+    """An event of a run, as WatchRun sends it."""
 
     __tablename__ = "run_events"
 
@@ -147,12 +158,11 @@ class EventRow(Base):
     time_ms: Mapped[int]
     kind: Mapped[str] = mapped_column(String(32))
     facts: Mapped[str] = mapped_column(Text)
+    """A JSON object."""
 
 
 class ModelRow(Base):
-    """A model. round: the one that made it; zero: what its run began from. kept: its weights are in
-    the store; a model whose weights were dropped is still known.
-    """
+    """A model."""
 
     __tablename__ = "models"
     __table_args__ = (UniqueConstraint("run", "round"),)
@@ -164,16 +174,16 @@ class ModelRow(Base):
     bundle_size: Mapped[int]
     run: Mapped[int] = mapped_column(ForeignKey("runs.run"))
     round: Mapped[int]
+    """The one that made it; zero: what its run began from."""
     parent: Mapped[bytes | None] = mapped_column(_Digest)
     created_ms: Mapped[int]
     metrics: Mapped[dict[str, Any]]
     kept: Mapped[bool] = mapped_column(default=True)
+    """Its weights are in the store; a model whose weights were dropped is still known."""
 
 
 class AliasMove(Base):
-    """One move of an alias; none is ever changed. previous: the move that it goes back to when it
-    is rolled back. action: "promote" or "rollback". by: whose order.
-    """
+    """One move of an alias; none is ever changed."""
 
     __tablename__ = "alias_moves"
 
@@ -181,9 +191,12 @@ class AliasMove(Base):
     alias: Mapped[str] = mapped_column(String(64), index=True)
     model: Mapped[int] = mapped_column(ForeignKey("models.id"))
     previous: Mapped[int | None]
+    """The move that it goes back to when it is rolled back."""
     action: Mapped[str] = mapped_column(String(16))
+    """"promote" or "rollback"."""
     time_ms: Mapped[int]
     by: Mapped[str] = mapped_column(String(128))
+    """Whose order."""
 
 
 class AliasRow(Base):
@@ -196,7 +209,7 @@ class AliasRow(Base):
 
 
 class EntryRow(Base):
-    """An entry of a node's journal: in `body`, or in a pack. crc: see `store.journal`."""
+    """An entry of a node's journal: in `body`, or in a pack."""
 
     __tablename__ = "journal_entries"
 
@@ -207,6 +220,7 @@ class EntryRow(Base):
     start: Mapped[int] = mapped_column(default=0)
     length: Mapped[int]
     crc: Mapped[int]
+    """See `store.journal`."""
 
 
 class SnapshotRow(Base):
@@ -223,19 +237,18 @@ class SnapshotRow(Base):
 
 
 class AuditEntryRow(Base):
-    """An entry of the chain of aggregates (`cloud.service.audit`). body: its line; none is ever
-    changed.
-    """
+    """An entry of the chain of aggregates (`cloud.service.audit`)."""
 
     __tablename__ = "audit_entries"
 
     sequence: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     body: Mapped[bytes]
+    """Its line; none is ever changed."""
     hash: Mapped[bytes] = mapped_column(_Digest)
 
 
 class AuditCheckpointRow(Base):
-    """A signature over the chain up to an entry. certificate: DER."""
+    """A signature over the chain up to an entry."""
 
     __tablename__ = "audit_checkpoints"
 
@@ -243,4 +256,5 @@ class AuditCheckpointRow(Base):
     head: Mapped[bytes] = mapped_column(_Digest)
     time_ms: Mapped[int]
     certificate: Mapped[bytes]
+    """DER."""
     signature: Mapped[bytes]

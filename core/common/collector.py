@@ -15,8 +15,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def unsearched() -> Iterator[None]:
-    """Inside, nothing is searched for cycles. What is there at the end counts as old: it is
-    searched with all else, and not at once. For imports: what makes garbage needs the collector.
+    """Inside, nothing is searched for cycles.
+
+    What is there at the end counts as old: it is searched with all else, and not at once. For
+    imports: what makes garbage needs the collector.
     """
     if not gc.isenabled():
         yield
@@ -32,8 +34,9 @@ def unsearched() -> Iterator[None]:
 
 
 def end_unsearched() -> None:
-    """When this process ends, nothing is searched for cycles: all of its memory goes at once. For
-    a command's own process, as cycles that are left are not finalised then; what is registered
+    """When this process ends, nothing is searched for cycles: all of its memory goes at once.
+
+    For a command's own process, as cycles that are left are not finalised then; what is registered
     with `atexit` or `weakref.finalize` still is.
 
     Python searches all there is several times over before it ends: a sixth of the time that a

@@ -31,8 +31,9 @@ def is_own(file: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """A source span. Lines count from 1, columns from 0 (in characters), the end is exclusive, as
-    in `ast`.
+    """A source span.
+
+    Lines count from 1, columns from 0 (in characters), the end is exclusive, as in `ast`.
     """
 
     file: str
@@ -60,9 +61,7 @@ class Loc:
 
 
 def innermost(locs: Sequence[Loc]) -> Loc | None:
-    """Of the spans that an operation came from, from the outermost call to the innermost: the last
-    of a user's own, or where none is a user's, the last of all.
-    """
+    """The innermost span in the user's own code, or the innermost of all."""
     own = [loc for loc in locs if not loc.is_own()]
     return (own or [*locs])[-1] if locs else None
 
@@ -86,14 +85,16 @@ class DelianError(Exception):
 
 
 class TypeRuleError(DelianError):
-    """An operation was given operands that its type rule refuses. Raised without a span; the front
-    end adds one.
+    """An operation was given operands that its type rule refuses.
+
+    Raised without a span; the front end adds one.
     """
 
 
 class ProgramError(DelianError):
-    """A user's function cannot be compiled. `locs` runs from the innermost span outwards through
-    the calls.
+    """A user's function cannot be compiled.
+
+    `locs` runs from the innermost span outwards through the calls.
     """
 
     def __init__(self, code: str, message: str, locs: Sequence[Loc] = (), hint: str = "") -> None:
@@ -108,8 +109,10 @@ class ProgramError(DelianError):
         return "\n".join(lines)
 
     def _chain(self) -> Iterator[str]:
-        """The calls. Delian's own lines are one line each time that a user's are shown as well: the
-        user's is the one to mend, and `locs` has them all.
+        """The calls.
+
+        Delian's own lines are one line each time that a user's are shown as well: the user's is the
+        one to mend, and `locs` has them all.
         """
         if all(loc.is_own() for loc in self.locs):
             yield from self._shown(self.locs, "at")

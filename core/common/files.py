@@ -22,8 +22,10 @@ _CHUNK_BYTES = 1 << 20
 def write_whole(
     path: Path, content: bytes | str, mode: int | None = None, durable: bool = False
 ) -> None:
-    """Puts a file in place. mode: its permissions, where they are not this process's usual ones.
-    What is there and is no file, as /dev/null or a pipe, stays and is written to.
+    """Puts a file in place.
+
+    mode: its permissions, where they are not this process's usual ones. What is there and is no
+    file, as /dev/null or a pipe, stays and is written to.
 
     Raises OSError; then what was there before still is.
     """
@@ -55,8 +57,9 @@ def write_whole(
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder, and those above it that are missing, for this user alone (0700). Raises
-    OSError.
+    """Makes a folder, and those above it that are missing, for this user alone (0700).
+
+    Raises OSError.
     """
     if not folder.is_dir():
         if folder.parent != folder:
@@ -65,8 +68,10 @@ def make_private(folder: Path) -> None:
 
 
 def read_at_most(path: Path, limit: int) -> bytes:
-    """A file's bytes. Raises OSError, with EFBIG for what is longer than `limit`, as a device or a
-    pipe may be that says nothing of its length.
+    """A file's bytes.
+
+    Raises OSError, with EFBIG for what is longer than `limit`, as a device or a pipe may be that
+    says nothing of its length.
     """
     parts, size = [], 0
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""How far a log was acknowledged, in a small file beside it.
+r"""How far a log was acknowledged, in a small file beside it.
 
 A log alone cannot tell damage to its newest records from a write that a crash has torn: both end
 it early. The mark can. It is the count of what was acknowledged, written over in place after each
@@ -12,7 +12,7 @@ sync of the log and before the acknowledgement. So
 
 A mark that is damaged or missing is said and made again: the log decides.
 
-    magic "DLNMRK1\\n" | count u64 | CRC-32 of both
+    magic "DLNMRK1\n" | count u64 | CRC-32 of both
 """
 
 from __future__ import annotations

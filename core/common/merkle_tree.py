@@ -68,8 +68,9 @@ class Tree:
         return len(self._levels[0]) // HASH_BYTES
 
     def append(self, leaf: bytes) -> int:
-        """Adds a leaf, given by its hash. Gives its index. Raises ProofError when the tree is
-        full.
+        """Adds a leaf, given by its hash.
+
+        Gives its index. Raises ProofError when the tree is full.
         """
         index = self.size
         if len(leaf) != HASH_BYTES or index >= SIZE_MAX:
@@ -97,14 +98,16 @@ class Tree:
         return self._edges_at(at)[-1] if at else EMPTY_ROOT
 
     def inclusion(self, indices: Sequence[int], size: int) -> bytes:
-        """The batch proof of some leaves in the tree of `size` leaves. indices: ascending, at most
-        PROVEN_MAX. Raises ProofError.
+        """The batch proof of some leaves in the tree of `size` leaves.
+
+        indices: ascending, at most PROVEN_MAX. Raises ProofError.
         """
         return Paths(self, indices, size).proof(indices)
 
     def consistency(self, old: int, size: int) -> bytes:
-        """The proof that the tree of `size` leaves begins with the tree of `old` leaves. Raises
-        ProofError.
+        """The proof that the tree of `size` leaves begins with the tree of `old` leaves.
+
+        Raises ProofError.
         """
         if not 0 <= old <= self._checked(size):
             raise ProofError(f"a tree of {size} leaves cannot begin with {old}")
@@ -158,13 +161,9 @@ class Tree:
 
 
 class Paths:
-    """The paths of some leaves in a tree of one size, from which batch proofs of any of them are
-    cut: for a coordinator that proves each device another choice of one cohort's members.
+    """The paths of some leaves in a tree of one size, from which batch proofs are cut.
 
-    For each leaf two strings: the left siblings from the top down, and the right siblings from the
-    bottom up. The nearest common ancestor of the leaves i < j has the height (i ^ j).bit_length(),
-    so what lies between the two is the end of one string of i and the end of one string of j. It
-    keeps no reference to the tree.
+    For a coordinator that proves to each device another choice of one cohort's members.
     """
 
     def __init__(self, tree: Tree, indices: Sequence[int], size: int) -> None:
@@ -195,8 +194,9 @@ class Paths:
         return b"".join(parts)
 
     def _path(self, tree: Tree, index: int) -> tuple[bytes, list[int], bytes, list[int]]:
-        """Left siblings, bytes of them from level k up; right siblings, bytes of them below level
-        k.
+        """Left siblings, bytes of them from level k up.
+
+        Right siblings, bytes of them below level k.
         """
         lefts: list[bytes] = []
         rights = bytearray()
@@ -215,9 +215,10 @@ class Paths:
 
 
 def root_of(leaves: Mapping[int, bytes], size: int, proof: bytes) -> bytes:
-    """The root of a tree of `size` leaves that has these leaves, by a batch proof. leaves: index ->
-    hash of the leaf. The leaves are in the tree when this is the root of a head that counts. Raises
-    ProofError for a proof that cannot be of these leaves and this size.
+    """The root of a tree of `size` leaves that has these leaves, by a batch proof.
+
+    leaves: index -> hash of the leaf. The leaves are in the tree when this is the root of a head
+    that counts. Raises ProofError for a proof that cannot be of these leaves and this size.
     """
     indices = sorted(leaves)
     _check_indices(indices, size)
@@ -257,8 +258,9 @@ def _climb(
 
 
 def check_consistency(old_size: int, old_root: bytes, size: int, root: bytes, proof: bytes) -> None:
-    """Whether the tree of `size` leaves begins with the tree of `old_size` leaves (RFC 9162,
-    section 2.1.4.2). Raises ProofError when the proof does not show it.
+    """Whether the tree of `size` leaves begins with the tree of `old_size` leaves.
+
+    RFC 9162, section 2.1.4.2. Raises ProofError when the proof does not show it.
     """
     if not 0 <= old_size <= size <= SIZE_MAX or len(proof) > CONSISTENCY_BYTES_MAX:
         raise ProofError(f"a log of {size} entries cannot continue one of {old_size}")

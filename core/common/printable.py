@@ -19,8 +19,9 @@ def is_plain(text: str) -> bool:
 
 
 def escaped(text: str, keep: str = "") -> str:
-    """The text with each character that is not plain and not in `keep` written as `\\u001b`, which
-    is also how JSON writes it.
+    """The text with unprintable characters written as `u001b` after a backslash, as in JSON.
+
+    Characters in `keep` stay as they are.
     """
     if is_plain(text):
         return text

@@ -15,8 +15,10 @@ _V1 = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
 
 
 def cores(root: Path = Path("/")) -> int:
-    """The processors that this process may use: where it is confined to some of them, or its
-    container to a share of their time (a quota, rounded up), fewer than there are; at least one.
+    """The processors that this process may use.
+
+    Where it is confined to some of them, or its container to a share of their time (a quota,
+    rounded up), fewer than there are; at least one.
 
     root: where /proc and /sys/fs/cgroup are.
     """

@@ -39,8 +39,9 @@ _since_ns = time.time_ns()
 
 
 def load_function(file: Path, name: str, hint: str = "") -> Callable[..., Any]:
-    """A function of a user's Python file, which is run. Raises DelianError, with the hint, when
-    there is none.
+    """A function of a user's Python file, which is run.
+
+    Raises DelianError, with the hint, when there is none.
     """
     found = getattr(_run(file, hint), name, None)
     if not isinstance(found, types.FunctionType):
@@ -49,8 +50,9 @@ def load_function(file: Path, name: str, hint: str = "") -> Callable[..., Any]:
 
 
 def load_class(file: Path, base: type[_T], name: str = "", hint: str = "") -> type[_T]:
-    """The class of this name in a user's Python file, which is run, or the only one in it that
-    extends `base`. Raises DelianError, with the hint, when there is none, or one too many.
+    """The class of this name in a user's Python file, or the only one there that extends `base`.
+
+    Runs the file. Raises DelianError, with a hint, when there is no such class or more than one.
     """
     module = _run(file, hint)
     found = [
@@ -73,9 +75,11 @@ def load_class(file: Path, base: type[_T], name: str = "", hint: str = "") -> ty
 
 
 def sources() -> Mapping[str, str]:
-    """SHA-256 of the users' code that this process has run, by file: of what was read here; and of
-    other modules that are neither Python's, nor installed, nor Delian's as they are now, or empty
-    where one has changed since this process began, for then nobody knows which was run.
+    """SHA-256 of the users' code that this process has run, by file.
+
+    Files that were loaded here, and other modules that belong neither to Python, nor to an
+    installed package, nor to Delian, as they are now. Empty where one has changed since this
+    process began: then the code that ran is unknown.
     """
     found = dict(_read)
     for module in [*sys.modules.values()]:
@@ -86,8 +90,9 @@ def sources() -> Mapping[str, str]:
 
 
 def show_lines_of(function: types.FunctionType) -> None:
-    """Makes the lines that are shown of a function's file those that it was made of. One file may
-    have been read several times; and Python's own loader may have loaded it since, as
+    """Makes the lines that are shown of a function's file those that it was made of.
+
+    One file may have been read several times; and Python's own loader may have loaded it since, as
     `importlib.reload` does.
     """
     path, loader = function.__code__.co_filename, function.__globals__.get("__loader__")
@@ -114,8 +119,9 @@ def _is_users(file: str) -> bool:
 
 
 class _Loader(SourceFileLoader):
-    """Loads a file from what is read of it once. It says no time of change, without which Python
-    neither looks for compiled code nor keeps any.
+    """Loads a file from what is read of it once.
+
+    It says no time of change, without which Python neither looks for compiled code nor keeps any.
     """
 
     _content: bytes | None = None
@@ -151,8 +157,9 @@ def _bytes_of(file: Path) -> bytes:
 
 
 def _show(path: str, content: bytes) -> None:
-    """Makes what was read the lines that are shown of this file. An entry without a time of change
-    stays as it is.
+    """Makes what was read the lines that are shown of this file.
+
+    An entry without a time of change stays as it is.
     """
     try:
         lines = io.StringIO(importlib.util.decode_source(content)).readlines()

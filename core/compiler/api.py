@@ -239,8 +239,9 @@ def _direct(entry: _Entry, leaves: Sequence[Any]) -> Callable[..., Any] | None:
 
 
 def _knowable(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
-    """The leaves that a program may be specialised for although it could have them as numbers:
-    whole ones, then floats too. The fewer values there are, the fewer programs.
+    """The leaves that a program may be specialised for although it could have them as numbers.
+
+    Whole ones, then floats too. The fewer values there are, the fewer programs.
     """
     whole = tuple(k for k, v in enumerate(leaves) if isinstance(v, int | np.integer | np.bool_))
     single = tuple(k for k, v in enumerate(leaves) if isinstance(v, int | float | np.generic))
@@ -409,8 +410,9 @@ class Derivative(Transform):
 
 
 def _made_before(made: Derivative) -> Derivative:
-    """The same derivative of the same function, where there has been one: a training that is
-    debugged takes one at each step, and has nowhere to keep it.
+    """The same derivative of the same function, where there has been one.
+
+    A training that is debugged takes one at each step, and has nowhere to keep it.
     """
     if not isinstance(made.f, FunctionType | MethodType):
         return made  # others may be equal to one another and yet differ, as 1 and True do
@@ -469,8 +471,10 @@ def vjp(f: Callable[..., Any], *primals: Any) -> Any:
 
 
 def linearize(f: Callable[..., Any], *primals: Any) -> Any:
-    """(f(*primals), its linear approximation there): the latter takes tangents like the primals to
-    the result's. Within a program, what does not depend on the tangents is computed once.
+    """(f(*primals), its linear approximation there).
+
+    The latter takes tangents like the primals to the result's. Within a program, what does not
+    depend on the tangents is computed once.
     """
     return Derivative("linearize", f)(*primals)
 
@@ -492,15 +496,17 @@ def jacrev(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Any:
 
 
 def hessian(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Any:
-    """The second derivative of a function, jacfwd of jacrev: for a float[] and an array argument
-    [*shape, *shape].
+    """The second derivative of a function, jacfwd of jacrev.
+
+    For a float[] and an array argument [*shape, *shape].
     """
     return Derivative("jacfwd", Derivative("jacrev", f, argnums), argnums)
 
 
 def hvp(f: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
-    """The Hessian of a function whose result is one float, times `tangents`: a tuple of trees like
-    the primals.
+    """The Hessian of a function whose result is one float, times `tangents`.
+
+    A tuple of trees like the primals.
 
     Forward over reverse mode (Pearlmutter 1994): about the work of two gradients, and no Hessian.
     """
@@ -528,8 +534,9 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Any:
 
 
 def checkpoint(f: Callable[..., Any], every: int | None = None) -> Any:
-    """The function, of which a derivative saves the arguments alone: what is inside is run again
-    when the reverse gets there.
+    """The function, of which a derivative saves the arguments alone.
+
+    What is inside is run again when the reverse gets there.
 
     Its loops are cut into segments, so that the derivative of one of T trips needs memory for about
     2 sqrt(T) of its carries instead of T, also where T is not known: one more run of the body. With

@@ -1,5 +1,6 @@
-"""Whether what would be compiled runs as plain Python, an operation at a time: `dl.debug()`, or
-DELIAN_DEBUG=1 in the environment.
+"""Whether what would be compiled runs as plain Python, an operation at a time.
+
+`dl.debug()`, or DELIAN_DEBUG=1 in the environment.
 
 Python has no derivatives: those stay programs of the reference back end. While this is on, a
 derivative's function runs as plain Python first, for what it prints and where it stops; its program

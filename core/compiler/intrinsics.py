@@ -73,8 +73,9 @@ def grouped_conv(
     padding: tuple[tuple[int, int], tuple[int, int]],
     groups: int,
 ) -> Array:
-    """`conv` in groups of channels: f32[N, H, W, C], f32[height, width, C / groups, O] ->
-    f32[N, OH, OW, O].
+    """`conv` in groups of channels.
+
+    f32[N, H, W, C], f32[height, width, C / groups, O] -> f32[N, OH, OW, O].
     """
     dtype = np.result_type(x, kernel)
     operands = [np.asarray(x, dtype), np.asarray(kernel, dtype)]
@@ -89,8 +90,10 @@ def conv_input_grad(
     padding: tuple[tuple[int, int], tuple[int, int]],
     input_size: tuple[int, int],
 ) -> Array:
-    """The transpose of `conv` in its images: f32[N, OH, OW, O], f32[height, width, C, O] ->
-    f32[N, H, W, C], where (H, W) is `input_size`, of which `conv` must give (OH, OW).
+    """The transpose of `conv` in its images.
+
+    f32[N, OH, OW, O], f32[height, width, C, O] -> f32[N, H, W, C], where (H, W) is `input_size`, of
+    which `conv` must give (OH, OW).
     """
     dtype = np.result_type(y, kernel)
     operands = [np.asarray(y, dtype), np.asarray(kernel, dtype)]
@@ -114,8 +117,9 @@ def attend(
 
 
 def dynamic_slice(x: Array, starts: Sequence[Any], sizes: Sequence[int]) -> Array:
-    """A window of fixed size whose place the program computes; it is moved inwards where it would
-    stick out.
+    """A window of fixed size whose place the program computes.
+
+    It is moved inwards where it would stick out.
 
     Args:
         x: any array.

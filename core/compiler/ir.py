@@ -40,8 +40,9 @@ Tensor: TypeAlias = Any
 
 
 class DType(Enum):
-    """The element types. `value` is the name in the text form, and NumPy's name for it is
-    `numpy.name`.
+    """The element types.
+
+    `value` is the name in the text form, and NumPy's name for it is `numpy.name`.
     """
 
     F64 = "f64"
@@ -238,8 +239,9 @@ class Value:
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """One operation. `locs` are the source spans it came from: one, or several after fusion;
-    innermost call last.
+    """One operation.
+
+    `locs` are the source spans it came from: one, or several after fusion; innermost call last.
     """
 
     name: str
@@ -322,8 +324,9 @@ class Builder:
         regions: Sequence[Block] = (),
         locs: tuple[Loc, ...] | None = None,
     ) -> tuple[Value, ...]:
-        """Adds an operation; gives its results. Raises TypeRuleError when its type rule refuses the
-        operands.
+        """Adds an operation; gives its results.
+
+        Raises TypeRuleError when its type rule refuses the operands.
         """
         from .primitives import infer
 
@@ -361,8 +364,9 @@ class Builder:
         return self("list_empty", type=type) if isinstance(type, ListType) else self.full(type, 0)
 
     def inline(self, block: Block, args: Sequence[Value]) -> tuple[Value, ...]:
-        """Copies a block's operations here with its parameters replaced; gives what its results
-        became.
+        """Copies a block's operations here with its parameters replaced.
+
+        Gives what its results became.
         """
         assert len(args) == len(block.params), (
             f"{len(args)} arguments for {len(block.params)} parameters"
@@ -401,8 +405,9 @@ def count_ops(block: Block) -> int:
 
 
 def unshared(block: Block) -> Block:
-    """The same program with each value defined in one place: a pass may let operations share a
-    region, or parts of one.
+    """The same program with each value defined in one place.
+
+    A pass may let operations share a region, or parts of one.
 
     Where values are the keys of a table, as in a memory plan, that would mix them up.
     """

@@ -105,8 +105,10 @@ class _Table:
         return self.numbers.setdefault(key, len(self.numbers))
 
     def index_of_kept(self, key: Any) -> int:
-        """Of a part of the program, which is there as long as this is: most of its types and spans
-        are the same object, and to hash one takes ten times as long as to see that.
+        """Of a part of the program, which is there as long as this is.
+
+        Most of its types and spans are the same object, and to hash one takes ten times as long as
+        to see that.
         """
         number = self._same.get(id(key))
         if number is None:

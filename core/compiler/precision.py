@@ -55,8 +55,9 @@ class LossScale:
     growth_steps: int = static()
 
     def value_and_grad(self, f: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
-        """Like `dl.value_and_grad`, but of the scaled loss: gives (loss, gradient, finite), the
-        gradient without the scale.
+        """Like `dl.value_and_grad`, but of the scaled loss.
+
+        Gives (loss, gradient, finite), the gradient without the scale.
         """
 
         def run(*args: Any) -> Any:
@@ -99,8 +100,9 @@ class NoLossScale:
 
 
 def loss_scale(dtype: Any, growth_steps: int = _GROWTH_STEPS) -> LossScale | NoLossScale:
-    """The state of the loss scale for training with products in this type: f16 needs one, wider
-    ranges do not. Raises DelianError for what is no type of floating point.
+    """The state of the loss scale for training with products in this type.
+
+    f16 needs one, wider ranges do not. Raises DelianError for what is no type of floating point.
     """
     if not DType.of(np.dtype(dtype)).is_float:
         raise DelianError(f"a loss is of floating point, not {np.dtype(dtype)}", "np.float16")

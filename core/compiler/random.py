@@ -1,5 +1,6 @@
-"""Random numbers from explicit keys: threefry2x32 (Salmon, Moraes, Dror and Shaw 2011), a
-counter-based generator.
+"""Random numbers from explicit keys.
+
+threefry2x32 (Salmon, Moraes, Dror and Shaw 2011), a counter-based generator.
 
 A key is u32[2]. The same key gives the same numbers, on every machine and back end; new keys come
 from `split` and `fold_in`. `key`, `bits`, `split` and `fold_in` give what `jax.random` gives with
@@ -42,8 +43,9 @@ _LOW = 0xFFFFFFFF
 
 
 def threefry2x32(key: Array, c0: Array, c1: Array) -> tuple[Array, Array]:
-    """The generator itself, 20 rounds: a key u32[2] and counters u32 of one shape -> two words for
-    each counter.
+    """The generator itself, 20 rounds.
+
+    A key u32[2] and counters u32 of one shape -> two words for each counter.
     """
     from .primitives import PRIMITIVES
 
@@ -128,8 +130,9 @@ def normal(key: Array, shape: int | Sequence[int] = ()) -> Array:
 
 
 def permutation(key: Array, count: Any, capacity: int) -> Array:
-    """i64[capacity] whose first `count` entries are 0..count-1 in random order; the rest go on from
-    `count` in order.
+    """i64[capacity] whose first `count` entries are 0..count-1 in random order.
+
+    The rest go on from `count` in order.
 
     `count` may be known only when the program runs.
     """
@@ -144,9 +147,10 @@ _SHUFFLE_ROUNDS = 24
 
 
 def permuted(key: Array, count: Any, positions: Array) -> Array:
-    """The entries of a random order of 0..count-1 at these positions, i64 of their shape; each is
-    made on its own, whatever `count` is. Positions lie in 0..count-1; `count`, an i64, is at least
-    one and below 2**31.
+    """The entries of a random order of 0..count-1 at these positions, i64 of their shape.
+
+    Each is made on its own, whatever `count` is. Positions lie in 0..count-1; `count`, an i64, is
+    at least one and below 2**31.
 
     The swap-or-not shuffle (Hoang, Morris and Rogaway, CRYPTO 2012, figure 1): in each round x and
     K - x (mod count) change places or do not, by a bit that is drawn for the larger of the two.

@@ -38,8 +38,9 @@ Kind = Literal[
 
 
 class Transform:
-    """A derivative of a function, or the function over many lanes. `api` makes them callable
-    outside a program.
+    """A derivative of a function, or the function over many lanes.
+
+    `api` makes them callable outside a program.
 
     `extra` are the (in_axes, out_axes) of a vmap, the (forward, reverse) of a custom_vjp,
     the (dtype, None) of mixed_precision, the (every, None) of checkpoint.
@@ -63,8 +64,9 @@ class Transform:
 
 
 class Static:
-    """An argument that the program is specialised for: a size, a flag, a name, a function, a
-    model's structure.
+    """An argument that the program is specialised for.
+
+    A size, a flag, a name, a function, a model's structure.
     """
 
     __slots__ = ("value",)
@@ -299,8 +301,9 @@ def _is_leaf(value: Any) -> bool:
 
 
 def flatten(args: Any) -> tuple[list[Any], tree.Structure]:
-    """Like `tree.flatten`, for trees whose leaves may be types or `Static`; a complex number is two
-    leaves, its real and its imaginary part.
+    """Like `tree.flatten`, for trees whose leaves may be types or `Static`.
+
+    A complex number is two leaves, its real and its imaginary part.
     """
     leaves, structure = tree.flatten(args, _is_leaf)
     if not any(map(is_complex, leaves)):

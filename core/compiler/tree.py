@@ -19,8 +19,9 @@ _STATIC = {"delian.static": True}
 
 
 def static(**kwargs: Any) -> Any:
-    """A dataclass field that is part of the tree's structure: a size, a name, a function. It must
-    be hashable.
+    """A dataclass field that is part of the tree's structure: a size, a name, a function.
+
+    It must be hashable.
     """
     return dataclasses.field(metadata=_STATIC, **kwargs)
 
@@ -31,8 +32,9 @@ def is_static(f: dataclasses.Field[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The shape of a tree. `kind` is the node's class, or None at a leaf; `keys` names its children
-    in order.
+    """The shape of a tree.
+
+    `kind` is the node's class, or None at a leaf; `keys` names its children in order.
 
     `fixed` holds a dataclass's static fields as (name, value) pairs. `order` is that of a dict's
     keys: its leaves come sorted, whatever the order, and the dict itself is put back as it was.
@@ -71,8 +73,9 @@ LEAF = Structure(None)
 def children(
     node: Any,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]] | None:
-    """A node's (keys, children, static fields), or None when it is a leaf. Dicts are taken in
-    sorted key order.
+    """A node's (keys, children, static fields), or None when it is a leaf.
+
+    Dicts are taken in sorted key order.
     """
     if node is None:
         return (), (), ()

@@ -73,8 +73,10 @@ class Limits:
 
     @classmethod
     def of_memory(cls, memory_bytes: int, operations_max: int = operations_max) -> Limits:
-        """The limits of a machine that gives a program so many bytes. The tensors of a block may
-        take eight times as much before memory is reused: fused operations store few of them.
+        """The limits of a machine that gives a program so many bytes.
+
+        The tensors of a block may take eight times as much before memory is reused: fused
+        operations store few of them.
         """
         return cls(
             tensor_bytes_max=min(cls().tensor_bytes_max, memory_bytes),
@@ -85,7 +87,8 @@ class Limits:
 
 
 def verify(program: Function | Block, limits: Limits | None = None) -> None:
-    """Raises VerifyError, naming the operation and where it came from, when a rule is broken;
+    """Raises VerifyError, naming the operation and where it came from, when a rule is broken.
+
     MemoryLimitError where it asks for more memory than the limits allow.
     """
     verifier = _Verifier(limits)
@@ -96,8 +99,9 @@ def verify(program: Function | Block, limits: Limits | None = None) -> None:
 
 
 def verify_arena(function: Function, arena_bytes: int, limits: Limits) -> None:
-    """Raises MemoryLimitError when a compiled function's working memory is beyond the limits; the
-    error names the operation with the largest part in it.
+    """Raises MemoryLimitError when a compiled function's working memory is beyond the limits.
+
+    The error names the operation with the largest part in it.
     """
     if arena_bytes <= limits.working_bytes_max:
         return

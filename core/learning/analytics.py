@@ -101,18 +101,21 @@ def binned(place: Tensor, weight: Tensor, bins: int) -> Tensor:
 
 
 class MomentsState(NamedTuple):
-    """`mean`, `square`: f32[features], of x and of x^2."""
+    """Means over the rows so far."""
 
     mean: Tensor
+    """Of x, f32[features]."""
     square: Tensor
+    """Of x^2, f32[features]."""
 
 
 @dataclass(frozen=True)
 class Moments(Query):
-    """`features`: how many numbers a row has."""
+    """Mean and variance of each feature over the rows of all devices."""
 
     of: str = "x"
     features: int = 1
+    """The number of values in a row."""
 
     def init(self, task: Task, key: Tensor) -> MomentsState:
         zeros = np.zeros(self.features, np.float32)
@@ -149,18 +152,21 @@ class Histogram(Query):
 
 
 class Bracket(NamedTuple):
-    """`low`, `high`: f32[Q]; each quantile lies between them."""
+    """An interval for each quantile."""
 
     low: Tensor
+    """Lower bounds, f32[Q]."""
     high: Tensor
+    """Upper bounds, f32[Q]."""
 
 
 @dataclass(frozen=True)
 class Quantiles(Query):
-    """`wanted`: shares in 0..1. The answer's width halves each round, from `high` - `low`."""
+    """Quantiles of all devices' values, by bisection from round to round."""
 
     of: str = "x"
     wanted: tuple[float, ...] = (0.5,)
+    """Probabilities in 0..1. The interval of each halves each round, from `high` - `low`."""
     low: float = 0.0
     high: float = 1.0
 

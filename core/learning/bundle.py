@@ -130,8 +130,10 @@ class Manifest:
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The names of the bundle's programs: `infer` alone where no leaf is a model's, since what
-        it needs is in it (`core.learning.quantise`).
+        """The names of the bundle's programs.
+
+        `infer` alone where no leaf is a model's, since what it needs is in it
+        (`core.learning.quantise`).
         """
         if not self.model:
             return ("infer",)
@@ -139,8 +141,9 @@ class Manifest:
 
     @property
     def ring(self) -> RingPlan:
-        """How `client_update` makes ring elements. Raises RingError for a plan that none could
-        keep.
+        """How `client_update` makes ring elements.
+
+        Raises RingError for a plan that none could keep.
         """
         return RingPlan(
             self.clip,
@@ -170,8 +173,7 @@ class Bundle:
     """A manifest, its programs by name, and the first state as one f32 vector.
 
     As it is sent to devices a bundle is bare: `weights` is empty, for a device fetches the round's
-    weights under their own hash. written: bytes of programs that need not be made again, beside the
-    function that they are of.
+    weights under their own hash.
     """
 
     manifest: Manifest
@@ -180,6 +182,7 @@ class Bundle:
     written: Mapping[str, tuple[Function, bytes]] = field(
         default_factory=dict, repr=False, compare=False
     )
+    """Bytes of programs that need not be made again, beside the function that they are of."""
 
     def parts(self) -> dict[str, bytes]:
         """The files inside, but for the manifest."""
@@ -240,8 +243,10 @@ def pack(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
 
 
 def load(path: Path, own: bool = False, limits: Limits | None = None) -> Bundle:
-    """Reads a bundle from a file. Raises DelianError, naming the file, for one that is missing or
-    broken. own, limits: as in `parse`.
+    """Reads a bundle from a file.
+
+    Raises DelianError, naming the file, for one that is missing or broken. own, limits: as in
+    `parse`.
     """
     return parse(read(Path(path)), str(path), own, limits)
 
@@ -257,8 +262,9 @@ def read(path: Path) -> bytes:
 
 
 def unpack(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The manifest as it is and the parts that it names, each what its hash says. Raises
-    DelianError.
+    """The manifest as it is and the parts that it names, each what its hash says.
+
+    Raises DelianError.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -279,9 +285,11 @@ def unpack(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, bytes]]:
 def parse(
     data: bytes, where: str = "bundle", own: bool = False, limits: Limits | None = None
 ) -> Bundle:
-    """Reads a bundle from bytes. Raises DelianError for anything that is not a whole and honest
-    one. own: this very version of Delian has written them, and would write them so again. limits:
-    what its programs may ask for; None: the defaults.
+    """Reads a bundle from bytes.
+
+    Raises DelianError for anything that is not a whole and honest one. own: this very version of
+    Delian has written them, and would write them so again. limits: what its programs may ask for;
+    None: the defaults.
     """
     body, parts = unpack(data, where)
     manifest = _manifest_from(body, where)

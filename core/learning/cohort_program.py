@@ -47,8 +47,9 @@ class Member:
 def cohort_program(
     client_update: Function, shared: int, size: int, convolutions: Convolutions = "patches"
 ) -> tuple[Function, tuple[bool, ...]]:
-    """`client_update` over `size` lanes, its first `shared` parameters the same in all of them; and
-    which of its results differ from lane to lane.
+    """`client_update` over `size` lanes, its first `shared` parameters the same in all of them.
+
+    And which of its results differ from lane to lane.
 
     convolutions: how those with a kernel for each lane are done (`transforms.wide`; loop: lane
     after lane).
@@ -67,8 +68,9 @@ def cohort_program(
 
 
 class Cohort:
-    """A compiled bundle's local training, `size` devices at a time. Safe to call from many threads
-    as far as the back end's programs are.
+    """A compiled bundle's local training, `size` devices at a time.
+
+    Safe to call from many threads as far as the back end's programs are.
     """
 
     def __init__(

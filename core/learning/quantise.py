@@ -41,12 +41,12 @@ _SHARES = np.linspace(0.3, 1.0, 36)
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """method: as the module's documentation says. percentile: of each side's numbers kept, for that
-    method.
-    """
+    """How the ranges of activations are chosen."""
 
     method: Method = "mse"
+    """As in the module's documentation."""
     percentile: float = 99.99
+    """Percentage of the values on each side that the range keeps, for that method."""
 
 
 def range_by(samples: Array, calibration: Calibration) -> Range:

@@ -38,6 +38,7 @@ def ready(
 
 def verify_programs(programs: Mapping[str, Executable], limits: Limits) -> None:
     """Raises MemoryLimitError for a compiled program whose arena is larger than the limits allow.
+
     No memory is taken before a program is called.
     """
     for program in programs.values():
@@ -53,8 +54,10 @@ def run_once(function: Function, args: Sequence[Any]) -> tuple[Array, ...]:
 
 @dataclass(frozen=True)
 class Update:
-    """What a local training gives: the ring vector u32[L], the mean loss, whether all of it is
-    finite, and the next client state, one f32 vector.
+    """What a local training gives.
+
+    The ring vector u32[L], the mean loss, whether all of it is finite, and the next client state,
+    one f32 vector.
     """
 
     vector: Array
@@ -65,28 +68,29 @@ class Update:
 
 @dataclass(frozen=True)
 class Score:
-    """Sums over a query set, as the task's metrics are (`learn.task.Metrics`). more: (above, below)
-    of each of the task's own, in the manifest's order.
-    """
+    """Sums over a query set, as the task's metrics are (`learn.task.Metrics`)."""
 
     loss: float
     correct: float
     count: float
     more: tuple[tuple[float, float], ...] = ()
+    """(above, below) of each of the task's own, in the manifest's order."""
 
     @property
     def accuracy(self) -> float:
-        """The share of right answers, or the mean absolute error of a regression; zero where there
-        was nothing to judge by.
+        """The share of right answers, or the mean absolute error of a regression.
+
+        Zero where there was nothing to judge by.
         """
         return self.correct / self.count if self.count else 0.0
 
 
 class Runtime:
-    """A compiled bundle. artifacts: files of `delian build`; a program that one of them has is not
-    compiled. programs: which of the bundle's are made ready; None: all. made: programs that are
-    ready; then nothing is compiled. limits: what a program may take, which is checked before it
-    takes it.
+    """A compiled bundle.
+
+    artifacts: files of `delian build`; a program that one of them has is not compiled. programs:
+    which of the bundle's are made ready; None: all. made: programs that are ready; then nothing is
+    compiled. limits: what a program may take, which is checked before it takes it.
 
     Raises DelianError when a program does not compile or takes too much, or an artifact does not
     fit this machine.
@@ -144,14 +148,16 @@ class Runtime:
         ]
 
     def memory_bytes(self, memory: Sequence[Array]) -> bytes:
-        """The server's memory as it is stored: its leaves, little-endian, one after the other;
-        empty where there is none.
+        """The server's memory as it is stored.
+
+        Its leaves, little-endian, one after the other; empty where there is none.
         """
         return b"".join(m.astype(m.dtype.newbyteorder("<"), copy=False).tobytes() for m in memory)
 
     def memory_from(self, content: bytes) -> list[Array]:
-        """The reverse of `memory_bytes`; from nothing, the memory before the first round. Raises
-        DelianError when it belongs to another bundle.
+        """The reverse of `memory_bytes`; from nothing, the memory before the first round.
+
+        Raises DelianError when it belongs to another bundle.
         """
         first = self.memory()
         if not content:
@@ -170,8 +176,9 @@ class Runtime:
         return out
 
     def client_state(self, state: Array) -> Array:
-        """What a device remembers before it first takes part, one f32 vector; empty where its
-        algorithm keeps nothing.
+        """What a device remembers before it first takes part, one f32 vector.
+
+        Empty where its algorithm keeps nothing.
         """
         kept = np.empty(self.kept_size, np.float32)
         if self._kept:
@@ -183,8 +190,10 @@ class Runtime:
     def client_update(
         self, state: Array, data: Any, key: Array, kept: Array | None = None
     ) -> Update:
-        """A device's local training. `data` is the tree of arrays that the bundle was built for,
-        `key` u32[2]; `kept` the client state, None for a device that has none yet.
+        """A device's local training.
+
+        `data` is the tree of arrays that the bundle was built for, `key` u32[2]; `kept` the client
+        state, None for a device that has none yet.
         """
         vector = np.empty(self.ring.length, np.uint32)
         loss, finite = np.empty((), np.float32), np.empty((), np.bool_)
@@ -202,8 +211,9 @@ class Runtime:
         return self.views(self.client_state(state) if kept is None else kept, self._kept)
 
     def memory_views(self, content: Array) -> list[Array] | None:
-        """The server's memory as views of its bytes, u8; None where its leaves do not lie as the
-        machine needs them, or the machine is big-endian.
+        """The server's memory as views of its bytes, u8.
+
+        None where its leaves do not lie as the machine needs them, or the machine is big-endian.
         """
         views, offset = [], 0
         for leaf in self.memory():
@@ -223,9 +233,10 @@ class Runtime:
         *,
         weight: float | None = None,
     ) -> tuple[Array, list[Array]]:
-        """The next state and memory from the weighted mean update f32[D]. out: where they are
-        written; it overlaps none of the arguments. weight: the sum of weights in the mean. Raises
-        DelianError where the program takes it and there is none.
+        """The next state and memory from the weighted mean update f32[D].
+
+        out: where they are written; it overlaps none of the arguments. weight: the sum of weights
+        in the mean. Raises DelianError where the program takes it and there is none.
         """
         program = self.programs["server_update"]
         taken = 2 * len(self._state) + len(memory)
@@ -271,8 +282,10 @@ class Runtime:
 
 
 def _leaves(data: Any) -> list[Any]:
-    """The leaves of a tree. A list of arrays is its own, and is not walked: a caller who runs the
-    same data again and again hands such a list over.
+    """The leaves of a tree.
+
+    A list of arrays is its own, and is not walked: a caller who runs the same data again and again
+    hands such a list over.
     """
     if type(data) is list and all(type(each) is np.ndarray for each in data):
         return data

@@ -20,14 +20,16 @@ from .sampling import Batch, Episodes, Samples
 class Metrics(NamedTuple):
     """Sums over rows, so that those of several batches or devices add up: each f32[].
 
-    `correct` counts right answers; of a regression it is the sum of absolute errors. more: of a
-    task with metrics of its own the sums that each of them divides, (above, below), by name.
+    `correct` counts right answers; of a regression it is the sum of absolute errors.
     """
 
     loss: Tensor
     correct: Tensor
     count: Tensor
     more: Any = ()
+    """Of a task with metrics of its own the sums that each of them divides, (above, below), by
+    name.
+    """
 
 
 class Task(Protocol):

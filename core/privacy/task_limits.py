@@ -1,5 +1,7 @@
-"""What a task may ask for. A device and an edge hold whoever tasks them to the same limits, before
-they allocate anything for the task.
+"""What a task may ask for.
+
+A device and an edge hold whoever tasks them to the same limits, before they allocate anything for
+the task.
 """
 
 from __future__ import annotations
@@ -56,10 +58,11 @@ def _is_sane_ref(ref: BlobRef) -> bool:
 
 
 def _can_be_added(task: Task) -> bool:
-    """Whether updates that are made by the task's plan fit the ring: a clip that is a number, an
-    element of a width that is spoken here, and a sum that cannot overflow. A device's noise is for
-    the sum, and hides little of an update that is not masked as well; what each device chose to
-    send cannot be masked.
+    """Whether updates that are made by the task's plan fit the ring.
+
+    The clip must be a number, the element's width supported, and the sum must not overflow.
+    Distributed noise needs masks, because one device's share of it hides little; updates whose
+    coordinates each device chooses cannot be masked.
     """
     try:
         ring = RingPlan.of(task.ring)

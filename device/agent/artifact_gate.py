@@ -42,8 +42,9 @@ SEEN_FILE = "artifacts.json"
 
 
 class Gate:
-    """Decides which programs may run. federation: the device's. seen: the file of what it has
-    taken. clock: Unix time in seconds.
+    """Decides which programs may run.
+
+    federation: the device's. seen: the file of what it has taken. clock: Unix time in seconds.
 
     counts: refusals by their reason.
     """
@@ -55,8 +56,9 @@ class Gate:
         seen: Path,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """root: None: no masked task is taken. Blocks. Raises IdentityError when what was seen
-        cannot be read.
+        """root: None: no masked task is taken.
+
+        Blocks. Raises IdentityError when what was seen cannot be read.
         """
         self._root, self._federation, self._path = root, federation, seen
         self._clock = clock
@@ -66,8 +68,9 @@ class Gate:
             log.info("only signed bundles run", extra={"root": fingerprint(root)})
 
     def admit(self, program: RunProgram) -> ArtifactLimits:
-        """What the job may take at most (zero: as much as the owner gives). Blocks: it may write a
-        file. Raises ArtifactError, counted and logged, for what may not run.
+        """What the job may take at most (zero: as much as the owner gives).
+
+        Blocks: it may write a file. Raises ArtifactError, counted and logged, for what may not run.
         """
         try:
             return self._admit(program)
@@ -92,9 +95,10 @@ def checked(
     seen: Seen,
     now_s: float,
 ) -> tuple[ArtifactLimits, Seen]:
-    """What a gate decides of a program, without its file: the job's limits, and what was seen by
-    now (the same object where that is nothing new). root, federation: as of Gate. Raises
-    ArtifactError.
+    """What a gate decides of a program, without its file.
+
+    The job's limits, and what was verified so far (the same object where nothing was added). root,
+    federation: as of Gate. Raises ArtifactError.
     """
     task = program.task
     if task is None or program.blobs[0] != task.bundle.digest:
@@ -143,6 +147,7 @@ def gate_of(
 
 def root_of(file: Path | None, terms: FederationTerms | None) -> Ed25519PublicKey | None:
     """The root key that a device goes by: the owner's, or the federation's; None: there is none.
+
     Raises DelianError.
     """
     if file is not None:
@@ -153,8 +158,9 @@ def root_of(file: Path | None, terms: FederationTerms | None) -> Ed25519PublicKe
 
 
 def read_root(path: Path) -> Ed25519PublicKey:
-    """The root's public key of a file. Raises DelianError: a device that was to have one does not
-    run without it.
+    """The root's public key of a file.
+
+    Raises DelianError: a device that was to have one does not run without it.
     """
     try:
         with path.open("rb") as file:

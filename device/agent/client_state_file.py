@@ -1,11 +1,11 @@
-"""What a device keeps of an algorithm from one of its rounds to the next: its client state.
+r"""What a device keeps of an algorithm from one of its rounds to the next: its client state.
 
 A round may be tried more than once, and a device cannot know which of its updates was counted. So
 the state is kept twice, from before and after the last training, beside the hash of the weights
 that this began at: who is asked again to train from the same weights begins again at the state
 from before, and any number of attempts leaves what one would have left.
 
-    magic "dlkept1\\0" | SHA-256 of the weights | before f32[K] | after f32[K] | SHA-256 of all this
+    magic "dlkept1\0" | SHA-256 of the weights | before f32[K] | after f32[K] | SHA-256 of all this
 """
 
 from __future__ import annotations
@@ -40,11 +40,14 @@ def digest_of(weights: Array) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """on: the hash of the weights of the last training; before, after: f32[K]."""
+    """An algorithm's client state on a device, before and after its last training."""
 
     on: bytes
+    """The hash of the weights of the last training."""
     before: Array
+    """Client state before the last training, f32[K]."""
     after: Array
+    """Client state after it, f32[K]."""
 
     def base(self, on: bytes) -> Array:
         """The state to begin a training at these weights with."""
@@ -91,9 +94,10 @@ class KeptStates:
             return b""
 
     def write(self, bundle: str, record: bytes) -> None:
-        """Puts a record in place of the one before, durably: after a crash one of them is there
-        whole. For the owner's eyes alone: it tells of the data. Drops those of bundles that were
-        not trained for longest. Raises OSError.
+        """Puts a record in place of the one before, durably.
+
+        After a crash one of them is there whole. For the owner's eyes alone: it tells of the data.
+        Drops those of bundles that were not trained for longest. Raises OSError.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(self._file(bundle), record, 0o600, durable=True)

@@ -42,15 +42,7 @@ _RTF_UP = 1
 
 @dataclass(frozen=True, slots=True)
 class ConditionSettings:
-    """What the owner sets. Of `powered` to `fresh`, None means: find out.
-
-    consent_file: holds `yes` or `no`; without the file there is no consent. metered_interfaces:
-    patterns of network interfaces that cost money. load_max: the share of its processors that may
-    be busy with something else while the device counts as idle. battery_min: percent, at which a
-    device on battery still counts as powered; 101: never. celsius_max: hotter than this it is not
-    idle. storage_mib: room that bundles, weights and the personal model may take. poll_s: how often
-    to look.
-    """
+    """What the owner sets. Of `powered` to `fresh`, None means: find out."""
 
     powered: bool | None = None
     unmetered: bool | None = None
@@ -58,12 +50,21 @@ class ConditionSettings:
     consented: bool | None = None
     fresh: bool | None = None
     consent_file: Path | None = None
+    """Holds `yes` or `no`; without the file there is no consent."""
     metered_interfaces: tuple[str, ...] = ("wwan*", "ppp*", "rmnet*", "usb*")
+    """Patterns of network interfaces that cost money."""
     load_max: float = 0.5
+    """The share of its processors that may be busy with something else while the device counts as
+    idle.
+    """
     battery_min: int = 101
+    """Percent, at which a device on battery still counts as powered; 101: never."""
     celsius_max: float = 80.0
+    """Hotter than this it is not idle."""
     storage_mib: int = 4096
+    """Room that bundles, weights and the personal model may take."""
     poll_s: float = 15.0
+    """How often to look."""
 
     def __post_init__(self) -> None:
         if not 0 < self.poll_s <= 3600:
@@ -136,8 +137,9 @@ def read_load(proc_root: Path) -> float | None:
 
 
 def read_busy(proc_root: Path) -> tuple[int, int] | None:
-    """(busy, all) ticks of the processors since they started, those that run niced apart: our own
-    training is niced, and must not keep the device from training.
+    """(busy, all) ticks of the processors since they started, those that run niced apart.
+
+    Our own training is niced, and must not keep the device from training.
     """
     fields = _text(proc_root / "stat").partition("\n")[0].split()
     if len(fields) < 8 or fields[0] != "cpu":

@@ -79,34 +79,37 @@ SERVER_AGAIN_S, SERVER_AGAIN_S_MAX = 1.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
-    """What a device's owner sets.
-
-    folder: where the device keeps everything. identity: what `delian join` wrote. homes: where it
-    goes, in order of preference; empty: where its enrolment said. transport: what it speaks where a
-    home offers both. policy_now: makes the policy of the owner's word and of the terms that the
-    device has now; blocks; None: the policy stays. broker_authority: PEM of whom to trust for a
-    broker, where that is not the federation's CA. blobs_bytes_max: for bundles and weights.
-    inference: a Unix socket to serve the personal model on; None: it is not served. artifact_root:
-    the public key that says which bundles may run; None: that of the federation's terms. signed:
-    whether only signed bundles run, where a root key or the federation's terms are known. insecure,
-    number, federation: without an identity, on loopback alone.
-    """
+    """What a device's owner sets."""
 
     folder: Path
+    """Where the device keeps everything."""
     identity: Path | None = None
+    """What `delian join` wrote."""
     homes: tuple[HomeAddress, ...] = ()
+    """Where it goes, in order of preference; empty: where its enrolment said."""
     transport: Transport = "auto"
+    """What it speaks where a home offers both."""
     broker_authority: Path | None = None
+    """PEM of whom to trust for a broker, where that is not the federation's CA."""
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     conditions: ConditionSettings = field(default_factory=ConditionSettings)
     policy: DevicePolicy = field(default_factory=DevicePolicy)
     policy_now: Callable[[], DevicePolicy] | None = None
+    """Makes the policy of the owner's word and of the terms that the device has now.
+
+    Blocks; None: the policy stays.
+    """
     blobs_bytes_max: int = 2 << 30
+    """For bundles and weights."""
     personal_margin: float = 0.05
     inference: Path | None = None
+    """A Unix socket to serve the personal model on; None: it is not served."""
     artifact_root: Path | None = None
+    """The public key that says which bundles may run; None: that of the federation's terms."""
     signed: bool = True
+    """Whether only signed bundles run, where a root key or the federation's terms are known."""
     insecure: bool = False
+    """With `number`, `federation`: without an identity, on loopback alone."""
     number: int | None = None
     federation: str = ""
 
@@ -120,8 +123,10 @@ async def serve(
     ready: Callable[[dict[str, Any]], None] = lambda facts: None,
     spans: Spans | None = None,
 ) -> None:
-    """Runs a device until `stop` is set, or SIGTERM or SIGINT comes. ready: told once when the
-    device has recovered its state. Raises DelianError for what its owner can mend.
+    """Runs a device until `stop` is set, or SIGTERM or SIGINT comes.
+
+    ready: told once when the device has recovered its state. Raises DelianError for what its owner
+    can mend.
     """
     await run_daemon(lambda: _Agent(settings, spans), settings.folder, stop, ready)
 
@@ -236,8 +241,9 @@ class _Agent:
         log.info("%s runs", node, extra=self.facts())
 
     async def close(self) -> None:
-        """Ends in order: nothing new comes in, the state is put away, training stops. In this order
-        a task that is cut short is begun again by the next start, and not given up.
+        """Ends in order: nothing new comes in, the state is put away, training stops.
+
+        In this order a task that is cut short is begun again by the next start, and not given up.
         """
         if hasattr(self, "uplinks"):
             await self.uplinks.close()
@@ -278,9 +284,10 @@ class _Agent:
         return machine
 
     def _identity_of(self, machine: DeviceMachine) -> CertificateIdentity | None:
-        """Signs for the device, and looks at certificates by the machine's time: a journal that is
-        handled again finds them as valid as they were. None: it has no certificate, and takes no
-        part where updates are masked. Blocks.
+        """Signs for the device, and looks at certificates by the machine's time.
+
+        A journal that is handled again finds them as valid as they were. None: it has no
+        certificate, and takes no part where updates are masked. Blocks.
 
         The deny list is the newest, also for a journal that is handled again: a session that was
         refused then is refused now, and one in which a neighbour has been revoked meanwhile ends.
@@ -424,8 +431,10 @@ class _Agent:
         return self._slot_at[1]
 
     def _released(self, state: DeviceState | None) -> dict[str, Any]:
-        """The device's own account: epsilon at delta of the updates with noise, and how many left
-        with noise of the devices and without.
+        """The device's own privacy account.
+
+        Epsilon at delta of the updates with noise, and the numbers of updates that left with the
+        devices' noise and without.
         """
         cap = min(self.settings.policy.caps, key=lambda cap: cap.epsilon, default=Cap())
         spent = Releases() if state is None or state.releases is None else state.releases
@@ -515,6 +524,7 @@ class _Status:
 
 def read_status(folder: Path) -> dict[str, Any]:
     """What the device in this folder said of itself last; `alive` says whether its process runs.
+
     Raises DelianError where there is none.
     """
     path = folder / "status.json"

@@ -29,8 +29,10 @@ SIMULATED = b"none: a simulated device, whose random keys follow from its number
 
 
 def key_secret(folder: Path) -> bytes:
-    """The device's secret, 32 bytes; drawn and stored where there is none. Empty for a device of a
-    simulation. Blocks. Raises DelianError where the file cannot be read or written, or is damaged.
+    """The device's secret, 32 bytes; drawn and stored where there is none.
+
+    Empty for a device of a simulation. Blocks. Raises DelianError where the file cannot be read or
+    written, or is damaged.
     """
     path = folder / FILE
     try:

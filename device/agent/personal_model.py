@@ -47,7 +47,7 @@ class Judgement:
     """Mean losses and accuracies over the device's query rows.
 
     before: of the shared model. after: of the new personal one. present: of the one that is served,
-    None where it was not judged. count: rows; with none there is nothing to judge by.
+    None where it was not judged.
     """
 
     loss_before: float
@@ -55,22 +55,23 @@ class Judgement:
     accuracy_before: float
     accuracy_after: float
     count: float
+    """Rows; with none there is nothing to judge by."""
     loss_present: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A model that can be served.
-
-    digest: SHA-256 of the model, hexadecimal. bundle: of the bundle's file. made_ms: Unix time.
-    """
+    """A model that can be served."""
 
     name: str
     model: Path
     bundle_path: Path
     digest: str
+    """SHA-256 of the model, hexadecimal."""
     bundle: str
+    """Of the bundle's file."""
     made_ms: int
+    """Unix time."""
     judgement: Judgement
 
 
@@ -94,8 +95,9 @@ class PersonalStore:
         self.draft.unlink(missing_ok=True)
 
     def current(self) -> Slot | None:
-        """What is served; the other slot's model where that one is damaged; None where there is
-        none.
+        """The model that is served; the other slot's model where that one is damaged.
+
+        None where there is none.
         """
         served = self._served()
         for name in (served, *(n for n in _SLOTS if n != served)):
@@ -125,8 +127,9 @@ class PersonalStore:
         return False
 
     def rollback(self) -> Slot:
-        """Serves the model that was served before. Raises NoModelError where there is none, and
-        DelianError where the folder takes no change.
+        """Serves the model that was served before.
+
+        Raises NoModelError where there is none, and DelianError where the folder takes no change.
         """
         slot = self.previous()
         if slot is None or self._served() is None:

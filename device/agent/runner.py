@@ -183,8 +183,9 @@ class WorkerRunner:
     def _job(
         self, program: RunProgram, limits: ArtifactLimits
     ) -> tuple[dict[str, Any], bytes, int]:
-        """The job as it is sent, with the record of its client state; and the bytes that may come
-        back. Blocks.
+        """The job as it is sent, with its client state, and the largest size of its result.
+
+        Blocks.
         """
         key, message = program.arguments
         ring = RingPlan.of(message).base
@@ -214,8 +215,9 @@ class WorkerRunner:
         return job, record, most
 
     def _outcome(self, program: RunProgram, frame: frames.Frame) -> Outcome:
-        """What the worker gave: it may have been taken over by the program that it ran. Blocks.
-        Raises DelianError and OSError.
+        """What the worker gave: it may have been taken over by the program that it ran.
+
+        Blocks. Raises DelianError and OSError.
         """
         head = frame.head
         try:

@@ -156,8 +156,9 @@ class Worker:
         return self._ready
 
     def _programs(self, bundle: Bundle, job: Mapping[str, Any]) -> dict[str, Executable]:
-        """From artifacts where they have the programs and fit, else as they were compiled. Raises
-        JobStopped where they are not compiled yet.
+        """From artifacts where they have the programs and fit, else as they were compiled.
+
+        Raises JobStopped where they are not compiled yet.
         """
         functions = compiled_programs.functions_of(bundle, DEVICE_PROGRAMS)
         compiled = job.get("compiled")
@@ -254,8 +255,9 @@ class Worker:
         key: Array,
         before: client_state_file.Kept | None,
     ) -> Answer:
-        """The update; and the client state, where the algorithm has one, begun at the one before:
-        the agent stores it before the update leaves.
+        """The update, and the client state where the algorithm has one, begun at the one before.
+
+        The agent stores it before the update leaves.
         """
         extra = b""
         if not runtime.kept_size:

@@ -131,8 +131,11 @@ class CascadeModel:
 
     @property
     def facts(self) -> dict[str, int]:
-        """Rows by who answered ("small", "large"), and how many were hard, asked above, late or
-        failed there, or kept because above was left alone (`CascadeState.counts`).
+        """Counts of rows.
+
+        By the model that answered ("small", "large"), and of rows that were hard, sent to the large
+        model, late or failed there, or kept because the large model was not asked
+        (`CascadeState.counts`).
         """
         return dict(self._driver.machine.state.counts)
 

@@ -376,8 +376,9 @@ def _clear(path: Path) -> None:
 def ask(
     path: Path, head: Mapping[str, Any], array: Array | None = None
 ) -> tuple[dict[str, Any], Array]:
-    """One request to a server, for programs that use no asyncio. Raises DelianError with what the
-    server said.
+    """One request to a server, for programs that use no asyncio.
+
+    Raises DelianError with what the server said.
     """
     sent = {**head}
     body = b""
@@ -407,8 +408,10 @@ def ask(
 
 
 def _confine(folder: Path, artifacts: Sequence[Path]) -> None:
-    """Another party wrote the bundle's program: it gets at none of the device's files but the
-    personal models, at no cache but the workers', at no network and at no other process's memory.
+    """Confines the process, because another party wrote the bundle's program.
+
+    It can open none of the device's files but the personal models and the workers' cache, no
+    network connection, and no other process's memory.
     """
     from ...core.compiler.backends.native.toolchain import toolchain
 
@@ -435,6 +438,7 @@ async def _main(folder: Path, path: Path, backend: Backend, artifacts: Sequence[
 
 
 def main() -> int:
+    """Serves the personal models of a folder on a Unix socket."""
     parser = argparse.ArgumentParser(prog="python -m delian.device.serving.inference")
     parser.add_argument("folder", type=Path)
     parser.add_argument("socket", type=Path)

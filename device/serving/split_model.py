@@ -73,30 +73,38 @@ LINE = 64
 
 @dataclass(frozen=True, slots=True)
 class SplitSettings:
-    """backend: what runs parts. under_way: requests at once. slowdown: how many times as long parts
-    take as they do, so that a fast machine can play a slow device. transport: gRPC unless told, or
-    no home offers it; over MQTT only cuts with small boundaries are used, and the identity must not
-    be that of an agent that speaks MQTT at the same time. broker_authority: as the agent's.
-    keep_input: the input itself never leaves this device, whatever the plan says; what is computed
-    of it may.
-    """
+    """How this device takes part in split requests."""
 
     backend: Backend = "native"
+    """The back end that runs parts."""
     under_way: int = UNDER_WAY
+    """The largest number of requests at once."""
     slowdown: float = 1.0
+    """Factor on the run time of parts, so that a fast machine can stand for a slow device."""
     transport: Transport = "auto"
+    """gRPC is the default, unless no home offers it.
+
+    Over MQTT only cuts with small boundaries are used, and the identity must not be that of an
+    agent that speaks MQTT at the same time.
+    """
     broker_authority: Path | None = None
+    """PEM of the CA of the broker's certificate; None: the federation's CA."""
     keep_input: bool = False
+    """Whether the input itself never leaves this device, whatever the plan says.
+
+    Values that are computed from it may.
+    """
 
 
 @dataclass(slots=True)
 class Facts:
-    """What a split model has done. switched: the cuts that it went over to, each with when (seconds
-    of `time.monotonic`) and the bandwidth that it saw then.
-    """
+    """What a split model has done."""
 
     answered: dict[str, int] = field(default_factory=dict)
     switched: list[dict[str, Any]] = field(default_factory=list)
+    """The cuts that it went over to, each with when (seconds of `time.monotonic`) and the bandwidth
+    that it saw then.
+    """
 
 
 class SplitModel:
@@ -224,8 +232,9 @@ class SplitModel:
         return sum(1 for course in self._courses if course.legs and upper.usable(course.cut))
 
     def wait_open(self, seconds: float) -> bool:
-        """Waits until all cuts of the plan can be used, as long at most; whether they can. There is
-        nothing to wait for where nobody is above.
+        """Waits until all cuts of the plan can be used, as long at most; whether they can.
+
+        There is nothing to wait for where nobody is above.
         """
         wanted = sum(1 for course in self._courses if course.legs)
         until = time.monotonic() + seconds
@@ -242,6 +251,7 @@ class SplitModel:
 
     def alone(self, x: Any, slowed: bool = False) -> Array:
         """The first result by the whole program here and now, asking nobody; for comparison.
+
         slowed: as slow as this device is to be (`SplitSettings.slowdown`).
         """
         whole, made = self._programs.whole(self._model), []
@@ -257,8 +267,10 @@ class SplitModel:
         return made[0]
 
     def ask(self, x: Any, seconds: float = DUE_S) -> Future[Answered]:
-        """One request of exactly the program's shape and type; its results, and how they came
-        about. Fails with RefusedError where there are none.
+        """One request of exactly the program's shape and type.
+
+        Returns its results and how they were computed. Fails with RefusedError where there are
+        none.
         """
         array = np.ascontiguousarray(x, self._input.dtype.numpy)
         if array.shape != self._input.shape:
@@ -282,8 +294,9 @@ class SplitModel:
         return next(self.stream((x,), seconds))
 
     def stream(self, batches: Iterable[Any], seconds: float = DUE_S) -> Iterator[Array]:
-        """`predict` for one batch after the other, answered in their order while several are under
-        way. Raises as `predict`.
+        """`predict` for one batch after another, in their order, with several requests at once.
+
+        Raises as `predict`.
         """
         waiting: deque[tuple[int, list[Future[Answered]]]] = deque()
         for x in batches:
@@ -341,6 +354,7 @@ def upstream_of(
     homes: Sequence[str], identity: Path | None, number: int | None
 ) -> Callable[[Above], Upstream] | None:
     """Makes the way up over gRPC, once there is an owner for it; None where there is nowhere to go.
+
     Raises DelianError.
     """
     who, known = _known(homes, identity, number)

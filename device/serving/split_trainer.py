@@ -57,16 +57,16 @@ DUE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a run has come to.
-
-    weights: the device part's leaves, by number. update: f32[n], what they moved by, leaf by leaf
-    in the order of their numbers. losses: of each step. streams: that the edge was reached on.
-    """
+    """What a run has come to."""
 
     weights: dict[int, Array]
+    """The device part's leaves, by number."""
     update: Array
+    """f32[n], what they moved by, leaf by leaf in the order of their numbers."""
     losses: tuple[float, ...]
+    """Of each step."""
     streams: int
+    """That the edge was reached on."""
 
 
 class SplitTrainer:
@@ -159,6 +159,7 @@ class SplitTrainer:
 
     def _charged(self, passes: int, steps: int) -> int:
         """How many rows may depend on one example: its own, where the device's part stays as it is.
+
         A part that learns carries it into each row of each later step.
         """
         learns = self.bundle.owned_by(self.parts, above=False)
@@ -223,8 +224,10 @@ class SplitTrainer:
         return {**weights, **side.moved}, float(side.value(self.parts.results[0]))
 
     def _release(self, value: int, array: Array) -> Array:
-        """What goes up of a tensor. A turn that is repeated is sent as it was: it is released once,
-        under a key that is drawn for it and forgotten.
+        """What goes up of a tensor.
+
+        A turn that is repeated is sent as it was: it is released once, under a key that is drawn
+        for it and forgotten.
         """
         return self._shields[value].release(array, os.urandom(KEY_BYTES))
 

@@ -77,32 +77,34 @@ log = logging.getLogger("delian.edge")
 
 @dataclass(frozen=True, slots=True)
 class EdgeSettings:
-    """What an edge's operator sets.
-
-    folder: where the edge keeps everything. identity: what `delian join` wrote. listen: host:port
-    for its devices over gRPC; empty: none. broker: "mqtts://host:port" for devices over MQTT;
-    empty: none. broker_authority: PEM of whom to trust for the broker, where that is not the
-    federation's CA. cloud: where the coordinator is; None: where enrolment said. health: host:port
-    for HTTP; empty: none. helps: whether it holds what unmasks for runs that name it, of sums of
-    `helps_min` devices or more. serve: bundles with weights of which it runs parts for its devices.
-    insecure, number, federation: without an identity, on loopback alone.
-    """
+    """What an edge's operator sets."""
 
     folder: Path
+    """Where the edge keeps everything."""
     identity: Path | None = None
+    """What `delian join` wrote."""
     listen: str = "127.0.0.1:7451"
+    """Host:port for its devices over gRPC; empty: none."""
     broker: str = ""
+    """"mqtts://host:port" for devices over MQTT; empty: none."""
     broker_authority: Path | None = None
+    """PEM of whom to trust for the broker, where that is not the federation's CA."""
     cloud: HomeAddress | None = None
+    """Where the coordinator is; None: where enrolment said."""
     transport: Transport = "auto"
     health: str = ""
+    """Host:port for HTTP; empty: none."""
     policy: EdgePolicy = field(default_factory=EdgePolicy)
     blobs_bytes_max: int = 4 << 30
     outbox_bytes_max: int = 256 << 20
     helps: bool = False
+    """Whether it holds what unmasks for runs that name it, of sums of `helps_min` devices or more.
+    """
     helps_min: int = 0
     serve: tuple[Path, ...] = ()
+    """Bundles with weights of which it runs parts for its devices."""
     insecure: bool = False
+    """With `number`, `federation`: without an identity, on loopback alone."""
     number: int | None = None
     federation: str = ""
 
@@ -113,15 +115,18 @@ async def serve(
     ready: Callable[[dict[str, Any]], None] = lambda facts: None,
     spans: Spans | None = None,
 ) -> None:
-    """Runs an edge until `stop` is set, or SIGTERM or SIGINT comes. ready: told once when devices
-    are served. Raises DelianError for what its operator can mend.
+    """Runs an edge until `stop` is set, or SIGTERM or SIGINT comes.
+
+    ready: told once when devices are served. Raises DelianError for what its operator can mend.
     """
     await run_daemon(lambda: EdgeDaemon(settings, spans), settings.folder, stop, ready)
 
 
 class Trust:
-    """Who may speak to this edge: the role table and the deny list. changed: called from another
-    thread with each newer list. heads: takes heads of the certificate log; None: a file does.
+    """Who may speak to this edge: the role table and the deny list.
+
+    changed: called from another thread with each newer list. heads: takes heads of the certificate
+    log; None: a file does.
     """
 
     def __init__(
@@ -336,9 +341,7 @@ class EdgeDaemon:
                 self._denied_asked.set()
 
     def _tell_revoked(self, request: HelpRequest) -> None:
-        """Orders the machine to forget the devices of a batch that are revoked, before it reads the
-        request.
-        """
+        """Orders the machine to forget a batch's revoked devices, before it reads the request."""
         if self.trust.denied is None or not self.settings.helps:
             return
         listed = self.trust.denied()
@@ -389,9 +392,7 @@ class EdgeDaemon:
         return self._machine.limit(sender)
 
     def _review(self) -> None:
-        """Ends what goes on with the nodes that are revoked, themselves or with the authority that
-        has let them in.
-        """
+        """Closes the connections of revoked nodes, and of nodes whose authority is revoked."""
         assert self.driver is not None and self.hubs is not None
         denied = self.trust.denied
         if denied is None or not denied().names:

@@ -97,9 +97,10 @@ class Outbox:
     def put(
         self, content: bytes, priority: int, *, key: str | None = None, valid_ms: int = 0
     ) -> bool:
-        """Keeps a message, durably. key: replaces what has the same. valid_ms: how long it is of
-        use; zero: for ever. False: it was not kept, being too large or less important than a full
-        outbox.
+        """Keeps a message, durably.
+
+        key: replaces what has the same. valid_ms: how long it is of use; zero: for ever. False: it
+        was not kept, being too large or less important than a full outbox.
         """
         if len(content) > ITEM_BYTES_MAX or (key is not None and len(key) > KEY_CHARS_MAX):
             self.refused += 1
@@ -125,8 +126,9 @@ class Outbox:
             return False
 
     def take(self, rows_max: int = 64, bytes_max: int = 4 << 20) -> list[Item]:
-        """The next messages, the most important first, at least one where there is one. They stay
-        until `done`.
+        """The next messages, the most important first, at least one where there is one.
+
+        They stay until `done`.
         """
         items: list[Item] = []
         taken = 0

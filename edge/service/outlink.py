@@ -1,8 +1,6 @@
-"""The way up to the cloud with an outbox behind it: what cannot be sent now is kept and sent first
-when the cloud is back.
+"""The way up to the cloud with an outbox behind it.
 
-The edge's machine repeats what matters by itself, with growing pauses; the outbox shortens the
-pause after an outage to nothing, and keeps what would otherwise be lost with the process.
+What cannot be sent now is stored, and sent first when the cloud can be reached again.
 """
 
 from __future__ import annotations
@@ -36,8 +34,9 @@ _Waiting = tuple[bytes, Priority, str, int]
 
 
 class OutboxLink:
-    """A Link (core.node.net.switch) to the cloud over `up`, which may come and go. It owns the
-    outbox.
+    """A Link (core.node.net.switch) to the cloud over `up`, which may come and go.
+
+    It owns the outbox.
 
     Who made `up` calls `connected` whenever it is connected anew.
     """

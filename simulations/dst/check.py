@@ -22,34 +22,33 @@ SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a seed has shown. oracle: which one failed; "machine": a node stopped by itself."""
+    """What a seed has shown."""
 
     seed: int
     oracle: str
+    """Which one failed; "machine": a node stopped by itself."""
     what: str
     last: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class Report:
-    """What came of some seeds.
-
-    seeds: how many were run.
-    events: that machines have handled.
-    cpu_s: of the processes that ran them.
-    counts: of all worlds, added up.
-    failures: what did not hold, in the order of seeds.
-    slowest: CPU seconds of the slowest seed, and its number.
-    traces: SHA-256 over `traces` of the seeds before and the seed's own trace.
-    """
+    """What came of some seeds."""
 
     seeds: int = 0
+    """How many were run."""
     events: int = 0
+    """That machines have handled."""
     cpu_s: float = 0.0
+    """Of the processes that ran them."""
     counts: Counter[str] = field(default_factory=Counter)
+    """Of all worlds, added up."""
     failures: list[Failure] = field(default_factory=list)
+    """What did not hold, in the order of seeds."""
     slowest: tuple[float, int] = (0.0, 0)
+    """CPU seconds of the slowest seed, and its number."""
     traces: str = ""
+    """SHA-256 over `traces` of the seeds before and the seed's own trace."""
 
     @property
     def failure(self) -> Failure | None:
@@ -58,8 +57,10 @@ class Report:
 
 
 def run_seed(seed: int, devices: int = DEVICES, edges: int = EDGES, hostile: bool = False) -> World:
-    """A world that went through its seed. Raises what it found; `world.last` of OracleFailure and
-    any other fault are noted on the exception.
+    """A world that went through its seed.
+
+    Raises what it found; `world.last` of OracleFailure and any other fault are noted on the
+    exception.
     """
     shape, weather = draw(seed, devices, edges, hostile)
     world = World(seed, shape, weather)
@@ -94,8 +95,9 @@ def check_seeds(
     report: Report | None = None,
     failures_max: int = 1,
 ) -> Report:
-    """Runs seeds until `failures_max` have failed. hostile: of `draw`. report: of the seeds before,
-    to which these are added.
+    """Runs seeds until `failures_max` have failed.
+
+    hostile: of `draw`. report: of the seeds before, to which these are added.
     """
     report = Report() if report is None else report
     for seed in seeds:

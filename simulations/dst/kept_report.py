@@ -24,8 +24,9 @@ _FORM: Final = "delian dst report 1"
 
 
 def load(path: Path, asked: dict[str, Any]) -> Report:
-    """The report of the seeds that were run; an empty one where there is no file. asked: the first
-    seed and the federations, which must be those of the file. Raises DelianError.
+    """The report of the seeds that were run; an empty one where there is no file.
+
+    asked: the first seed and the federations, which must be those of the file. Raises DelianError.
     """
     try:
         with path.open("rb") as file:

@@ -1,5 +1,6 @@
-"""A federation of 100,000 devices in one process, in virtual time: whether what is done for one
-device stays the same in so large a pool.
+"""A federation of 100,000 devices in one process, in virtual time.
+
+Whether what is done for one device stays the same in so large a pool.
 
 Training replays recorded updates (`simulations.runs.recorded`); all else is the machines' own.
 """
@@ -26,7 +27,7 @@ DEVICES, EDGES, ROUNDS, COHORT = 100_000, 20, 3, 10_000
 
 @dataclass(frozen=True, slots=True)
 class LargeRun:
-    """What it took. cpu_s: of this process, without the recording. memory_mib: its peak."""
+    """What it took."""
 
     devices: int
     edges: int
@@ -34,9 +35,11 @@ class LargeRun:
     updates: int
     events: int
     cpu_s: float
+    """Of this process, without the recording."""
     wall_s: float
     virtual_s: float
     memory_mib: float | None
+    """Its peak."""
     trace: str
 
     def facts(self) -> dict[str, object]:
@@ -79,8 +82,10 @@ def run_large(
 
 @contextmanager
 def _calm() -> Iterator[None]:
-    """Looks for garbage in cycles more seldom: with a million objects that live long, looking takes
-    half of the time, and there is little to find.
+    """Looks for garbage in cycles more seldom.
+
+    With a million objects that live long, looking takes half of the time, and there is little to
+    find.
     """
     before = gc.get_threshold()
     gc.set_threshold(200_000, 20, 100)

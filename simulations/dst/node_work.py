@@ -55,9 +55,11 @@ def _pattern(length: int) -> Vector:
 
 
 def update_of(device: int, key: tuple[int, int], plan: RingPlan, at: Name) -> Vector:
-    """What a device uploads before it is masked: u32[D+1], each number from -512 to 511 and a
-    weight of one half. Of an evaluation (dimension 4): small metrics, all with the same weight.
-    Adding up what belongs to another attempt cannot be missed.
+    """What a device uploads before it is masked.
+
+    u32[D+1], each number from -512 to 511 and a weight of one half. Of an evaluation (dimension 4):
+    small metrics, all with the same weight. Adding up what belongs to another attempt cannot be
+    missed.
     """
     run, round, attempt = at
     mixed = device * 2654435761 + key[0] * 40503 + key[1]

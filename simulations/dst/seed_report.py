@@ -19,13 +19,14 @@ _EVERY, _STORED_EVERY = 50, 10
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which seeds, of which federations. resume: the file of a run in parts (`kept_report`)."""
+    """Which seeds, of which federations."""
 
     seeds: range
     devices: int = DEVICES
     edges: int = EDGES
     hostile: bool = False
     resume: Path | None = None
+    """The file of a run in parts (`kept_report`)."""
 
     @property
     def key(self) -> dict[str, Any]:
@@ -43,8 +44,9 @@ class Asked:
 
 
 def main(asked: Asked, as_json: bool) -> int:
-    """Runs seeds and prints what came of them; 1 where one failed. Raises DelianError for a file
-    that cannot be read or written, or is of other seeds.
+    """Runs seeds and prints what came of them; 1 where one failed.
+
+    Raises DelianError for a file that cannot be read or written, or is of other seeds.
     """
     file = asked.resume
     before = Report() if file is None else kept_report.load(file, asked.key)
@@ -124,9 +126,11 @@ def _facts_of(failure: Failure, asked: Asked) -> dict[str, Any]:
 
 
 def plots_of(report: Report) -> dict[str, dict[str, Any]]:
-    """What came of each plot, in seeds: how many drew it, in how many it was carried out, in how
-    many devices found it out for each reason, in how many it was harmless without that, and in how
-    many a sum told single updates, which noise alone would bound.
+    """What came of each plot, in seeds.
+
+    How many drew it, in how many it was carried out, in how many devices found it out for each
+    reason, in how many it was harmless without that, and in how many a sum told single updates,
+    which noise alone would bound.
     """
     plots: dict[str, dict[str, Any]] = {}
     for name, count in sorted(report.counts.items()):

@@ -1,5 +1,7 @@
-"""One node of the simulated world: the daemons' own driver (`core.node.driver.batches`), whose
-steps are carried out in virtual time over the daemons' own journal (`Segments`).
+"""One node of the simulated world.
+
+The daemons' own driver (`core.node.driver.batches`), whose steps are carried out in virtual time
+over the daemons' own journal (`Segments`).
 
 A batch is durable after a drawn time, in which further events wait. A node that may crash does so
 before its append, in the middle of it (at any operation of its disk), after it, or after any of the
@@ -193,8 +195,9 @@ class Host:
     # ------------------------------------------------ starting and ending
 
     def start(self) -> None:
-        """Recovers the state and goes on from there. A journal that cannot be opened or written
-        ends the node at once.
+        """Recovers the state and goes on from there.
+
+        A journal that cannot be opened or written ends the node at once.
         """
         self.life += 1
         self.up = True
@@ -333,8 +336,9 @@ class Host:
             self.world.crash(self.process)
 
     def _draw_end(self) -> None:
-        """Whether the process ends in this batch: in its append (a third of all), or before or
-        after one of its effects.
+        """Whether the process ends in this batch.
+
+        In its append (a third of all), or before or after one of its effects.
         """
         self._left = -1
         crash = self.world.crash_point(self)

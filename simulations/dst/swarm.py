@@ -48,10 +48,11 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Something that an operator or owner says. `who`: the node that is told."""
+    """Something that an operator or owner says."""
 
     at_s: float
     who: Node
+    """The node that is told."""
     what: str
 
 
@@ -60,17 +61,7 @@ class Weather:
     """The faults of one seed; by default none. All end at `heal_s` but where it is said.
 
     Chances are by message (loss, duplication, corruption, stale), by batch of a mortal node
-    (crash), by program (training, update_fails) or by blob that is put (no_room). stale: it comes
-    again, `stale_s` later on average, healed or not. wire: all messages are really encoded. claim:
-    blobs are put into the store by the transport, and named. asleep: devices that come up when the
-    faults heal: until then the few others are selected again and again. power: the share of crashes
-    that lose what was not synced. down_s: how long a node is down, on average. kills: (s, node).
-    wipes: (s, edge), which loses its disk. gone: (s, edge), which is never seen again. full: (s,
-    node, until), its journal's disk is full. append_s: what an append takes, on average. offset_s,
-    drift_ppm: bounds of clocks' errors. clock_set: how likely a restart finds the clock set. slow:
-    node -> factor. liars: devices whose damaged messages arrive. brokers: when it restarts. inbox:
-    events that wait, at most. scheme: what a coordinator or an edge plots. together: what others
-    plot with it. loose: a cancelled timer may fire all the same.
+    (crash), by program (training, update_fails) or by blob that is put (no_room).
     """
 
     heal_s: float = 0.0
@@ -80,36 +71,59 @@ class Weather:
     duplication: float = 0.0
     corruption: float = 0.0
     stale: float = 0.0
+    """It comes again, `stale_s` later on average, healed or not."""
     stale_s: float = 60.0
     wire: bool = False
+    """All messages are really encoded."""
     claim: bool = False
+    """Blobs are put into the store by the transport, and named."""
     asleep: frozenset[int] = frozenset()
+    """Devices that come up when the faults heal.
+
+    Until then the few others are selected again and again.
+    """
     partitions: tuple[Partition, ...] = ()
     mortal: frozenset[Node] = frozenset()
     crash: float = 0.0
     power: float = 0.5
+    """The share of crashes that lose what was not synced."""
     down_s: float = 3.0
+    """How long a node is down, on average."""
     kills: tuple[tuple[float, Node], ...] = ()
+    """(s, node)."""
     wipes: tuple[tuple[float, int], ...] = ()
+    """(s, edge), which loses its disk."""
     gone: tuple[tuple[float, int], ...] = ()
+    """(s, edge), which is never seen again."""
     full: tuple[tuple[float, Node, float], ...] = ()
+    """(s, node, until), its journal's disk is full."""
     append_s: float = 0.0
+    """What an append takes, on average."""
     checkpoint_entries: int = 200
     offset_s: float = 0.0
+    """With `drift_ppm`: bounds of clocks' errors."""
     drift_ppm: int = 0
     clock_set: float = 0.0
+    """How likely a restart finds the clock set."""
     slow: dict[Node, float] = field(default_factory=dict)
+    """Node -> factor."""
     no_room: float = 0.0
     train_s: float = 2.0
     train_fails: float = 0.0
     train_hangs: float = 0.0
     update_fails: float = 0.0
     liars: frozenset[int] = frozenset()
+    """Devices whose damaged messages arrive."""
     brokers: tuple[float, ...] = ()
+    """When it restarts."""
     inbox: int = 4_096
+    """Events that wait, at most."""
     scheme: Scheme | None = None
+    """What a coordinator or an edge plots."""
     together: tuple[Scheme, ...] = ()
+    """What others plot with it."""
     loose: bool = False
+    """A cancelled timer may fire all the same."""
     settle: bool = False
 
     @property
@@ -120,12 +134,7 @@ class Weather:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The federation and its work. See `cloud.protocol.plan.RunPlan` for a run's part. secure:
-    updates are masked, of cohorts small enough that many seeds can be, and some rounds of several
-    (cohorts). sum_min: the devices of a sum at least, as plan and owners have it. corrupt: the
-    share that a plan bears. bits: of the ring. helpers: further edges, which hold what unmasks the
-    buffered run.
-    """
+    """The federation and its work. See `cloud.protocol.plan.RunPlan` for a run's part."""
 
     devices: int
     edges: int
@@ -150,11 +159,18 @@ class Shape:
     sum_bytes_max: int
     lease_s: float
     secure: bool = False
+    """Updates are masked, of cohorts small enough that many seeds can be, and some rounds of
+    several (cohorts).
+    """
     cohorts: int = 0
     sum_min: int = 3
+    """The devices of a sum at least, as plan and owners have it."""
     corrupt: float = 0.1
+    """The share that a plan bears."""
     bits: int = 32
+    """Of the ring."""
     helpers: int = 0
+    """Further edges, which hold what unmasks the buffered run."""
     orders: tuple[Order, ...] = ()
 
 

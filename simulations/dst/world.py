@@ -389,8 +389,9 @@ class World:
         self.order(CLOUD, RunOrder(run=BUFFERED_RUN, submit=self._submitted(BUFFERED_RUN)))
 
     def order(self, who: Node, order: Any) -> None:
-        """Gives an order until it is durable there, as an operator does who gets no answer; one
-        after the other.
+        """Gives an order until it is durable there, as an operator does who gets no answer.
+
+        One after the other.
         """
         self._orders_left += 1
         waiting = self._orders.setdefault(who, [])

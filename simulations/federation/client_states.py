@@ -1,5 +1,6 @@
-"""The client states of a simulated fleet, in one file of fixed places that the system may swap out:
-a fleet's states can be larger than memory. The file has no name, and goes with the process; or it
+"""The client states of a simulated fleet, in one file of fixed places that the system may swap out.
+
+A fleet's states can be larger than memory. The file has no name, and goes with the process; or it
 is kept, for the run to be resumed.
 
 In a file that is kept each device has two places. In one is its state as it was when the run was
@@ -27,8 +28,10 @@ _HINT = "the run cannot go on: begin it anew, into another folder"
 
 
 class ClientStates:
-    """Records of `devices` devices. What is begun is put down only when virtual time says that it
-    was done, so that threads which compute ahead change nothing.
+    """Records of `devices` devices.
+
+    What is begun is put down only when virtual time says that it was done, so that threads which
+    compute ahead change nothing.
     """
 
     def __init__(self, size: int, devices: int) -> None:
@@ -69,8 +72,9 @@ class ClientStates:
         return (device * _PLACES + place - 1) * self._record
 
     def keep(self, path: Path) -> bytes:
-        """Has all that was put down in a file of that name, durably; gives where in it. To be
-        followed by `kept` once that stands somewhere. Raises OSError where there is no room.
+        """Has all that was put down in a file of that name, durably; gives where in it.
+
+        To be followed by `kept` once that stands somewhere. Raises OSError where there is no room.
         """
         if not self._is_kept:
             self._move(path)
@@ -78,8 +82,9 @@ class ClientStates:
         return bytes(self._now)
 
     def digest(self) -> bytes:
-        """What all states together are known by, 32 bytes: a file may be whole and of another
-        round, where a folder was copied while its run went on.
+        """What all states together are known by, 32 bytes.
+
+        A file may be whole and of another round, where a folder was copied while its run went on.
         """
         return hashlib.sha256(self._ends).digest()
 
@@ -88,8 +93,9 @@ class ClientStates:
         self._last_kept = places
 
     def resume(self, path: Path, places: bytes, digest: bytes) -> None:
-        """Takes up a file that was kept. Raises DelianError where it is no such file, or its states
-        are not those of that `digest`.
+        """Takes up a file that was kept.
+
+        Raises DelianError where it is no such file, or its states are not those of that `digest`.
         """
         right = len(places) == len(self._now) and max(places, default=0) <= _PLACES
         try:

@@ -79,8 +79,9 @@ class Dormant:
         return [slot_ns for slot_ns in begins if slot_ns != era_ns]
 
     def _due(self, waiting: array[int], begins_ns: int, length_ns: int) -> Numbers:
-        """Those who sleep until a stretch of time, in the order in which they wake. Whoever was
-        woken before its time, and lay down again, waits elsewhere too, or twice.
+        """Those who sleep until a stretch of time, in the order in which they wake.
+
+        Whoever was woken before its time, and lay down again, waits elsewhere too, or twice.
         """
         devices = distinct(np.frombuffer(waiting, np.uint32))
         since = self._wakes[devices] - begins_ns
@@ -88,8 +89,10 @@ class Dormant:
         return devices[np.argsort(self._wakes[devices], kind="stable")]
 
     def wake(self, device: int) -> tuple[DeviceState, tuple[int, int], int] | int:
-        """Takes a sleeper out: its state, what its two channels have sent, and when it would have
-        come back by itself; only the last of one that has never been up.
+        """Takes a sleeper out.
+
+        Its state, what its two channels have sent, and when it would have come back by itself; only
+        the last of one that has never been up.
         """
         self.asleep[device] = False
         at = int(self._wakes[device])

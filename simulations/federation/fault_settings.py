@@ -25,13 +25,12 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Seconds are virtual. restarts_s: when the coordinator is killed and started again from its
-    stored state.
-    """
+    """Seconds are virtual."""
 
     silences: tuple[Silence, ...] = ()
     crashes: tuple[Crash, ...] = ()
     restarts_s: tuple[float, ...] = ()
+    """When the coordinator is killed and started again from its stored state."""
 
     def __post_init__(self) -> None:
         assert all(0 <= s.from_s < s.to_s for s in self.silences)

@@ -1,5 +1,6 @@
-"""A whole federation in one process: the tiers' own state machines, under a virtual clock and a
-seeded network.
+"""A whole federation in one process.
+
+The tiers' own state machines, under a virtual clock and a seeded network.
 
 The driver does for machines what daemons do: it carries messages, fires timers, keeps blobs and
 runs programs. It takes the earliest thing from one heap, hands it to its machine as an event and
@@ -197,9 +198,10 @@ class Federation:
                     on_round(record)
 
     def order(self, at_ns: int, order: RunOrder) -> None:
-        """Has the coordinator's operator give an order at a moment of virtual time. A further run
-        is over the same blobs as run `RUN`, to which records, weights and result belong; `run` ends
-        when all runs are over.
+        """Has the coordinator's operator give an order at a moment of virtual time.
+
+        A further run is over the same blobs as run `RUN`, to which records, weights and result
+        belong; `run` ends when all runs are over.
         """
         self._at(at_ns, self._order, self.hosts[CLOUD], order)
 

@@ -19,24 +19,26 @@ from .network import LinkProfile
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """One kind of device.
-
-    speed_flops: median of the FLOP/s that its training reaches; speed_sigma: the spread, as the
-    standard deviation of the logarithm. load_sigma: the same for one device from round to round.
-    startup_s: from the task to the first step. memory_mib: what a task may take. availability:
-    share of the time that it is there; stay_s: mean length of a stay. dropout: chance that it
-    vanishes while it trains; away_s: mean time until it is back.
-    """
+    """One kind of device."""
 
     speed_flops: float
+    """Median of the FLOP/s that its training reaches."""
     speed_sigma: float = 0.4
+    """The spread, as the standard deviation of the logarithm."""
     load_sigma: float = 0.1
+    """The same for one device from round to round."""
     startup_s: float = 0.2
+    """From the task to the first step."""
     memory_mib: int = 1024
+    """What a task may take."""
     availability: float = 1.0
+    """Share of the time that it is there."""
     stay_s: float = 3600.0
+    """Mean length of a stay."""
     dropout: float = 0.0
+    """Chance that it vanishes while it trains."""
     away_s: float = 300.0
+    """Mean time until it is back."""
 
     def __post_init__(self) -> None:
         assert self.speed_flops > 0
@@ -74,19 +76,19 @@ class DeviceProfile:
 
 @dataclass(frozen=True)
 class Fleet:
-    """Devices 0 to `devices` - 1 behind edges 0 to `edges` - 1; device d stands behind edge d mod
-    `edges`.
+    """Devices 0 to `devices` - 1 behind edges 0 to `edges` - 1.
 
-    shares: class -> its share of the devices; they need not add up to 1. dropout: replaces that of
-    the classes.
+    Device d stands behind edge d mod `edges`.
     """
 
     devices: int
     edges: int
     shares: Mapping[str, float] = field(default_factory=lambda: {"phone": 1.0})
+    """Class -> its share of the devices; they need not add up to 1."""
     classes: Mapping[str, DeviceClass] = field(default_factory=lambda: CLASSES)
     link: LinkProfile = field(default_factory=LinkProfile)
     dropout: float | None = None
+    """Replaces that of the classes."""
 
     def __post_init__(self) -> None:
         assert self.devices >= 1 and self.edges >= 1

@@ -34,8 +34,10 @@ def trust_in(plan: SecurePlan | None) -> Trust:
 def edge_of(
     state: EdgeState, policy: EdgePolicy, plan: SecurePlan | None, seed: int
 ) -> EdgeMachine:
-    """An edge's machine. One that has lost its disk has lost its key with it. plan: of the masks;
-    where there are some, tasks are signed.
+    """An edge's machine.
+
+    One that has lost its disk has lost its key with it. plan: of the masks; where there are some,
+    tasks are signed.
     """
     if plan is None:
         return EdgeMachine(state, policy)

@@ -1,5 +1,7 @@
-"""The blobs of a simulated federation. Weights are one array, which all nodes that have them share;
-what is hashed when it is made is not hashed again where it arrives.
+"""The blobs of a simulated federation.
+
+Weights are one array, which all nodes that have them share; what is hashed when it is made is not
+hashed again where it arrives.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from .trace import share
 
 
 class Models:
-    """What blobs there are. sizes: of messages that carry them, by digest. arrays: nodes' weights
-    by name, as long as somebody has them.
+    """What blobs there are.
+
+    sizes: of messages that carry them, by digest. arrays: nodes' weights by name, as long as
+    somebody has them.
     """
 
     def __init__(self, dimension: int) -> None:

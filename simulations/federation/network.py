@@ -21,8 +21,9 @@ OVERHEAD_BYTES = 96
 
 @dataclass(frozen=True, slots=True)
 class LinkProfile:
-    """One kind of link. Latency and jitter (its mean; exponential) one way; loss and duplication by
-    message.
+    """One kind of link.
+
+    Latency and jitter (its mean; exponential) one way; loss and duplication by message.
     """
 
     latency_ms: float = 20.0
@@ -63,8 +64,9 @@ class Channel:
         self._free_at = 0
 
     def carry(self, now: int, size: int) -> tuple[int, ...]:
-        """When a message of `size` bytes that is sent at `now` arrives: no, one or two times, in
-        ns.
+        """When a message of `size` bytes that is sent at `now` arrives.
+
+        No, one or two times, in ns.
         """
         profile = self._profile
         start = self._free_at if self._free_at > now else now

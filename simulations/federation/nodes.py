@@ -25,12 +25,11 @@ from .training import Job
 
 
 class Stored(NamedTuple):
-    """A blob that a node keeps. weights: f32[D], of a model's, which are nowhere in `blob`: one
-    array serves all nodes.
-    """
+    """A blob that a node keeps."""
 
     blob: Blob
     weights: Floats | None = None
+    """f32[D], of a model's, which are nowhere in `blob`: one array serves all nodes."""
 
 
 class Host:
@@ -69,8 +68,9 @@ class Host:
 
 
 class Devices:
-    """Makes the devices' machines of a plan. What they have in common is there once: a large
-    population's are made again whenever they wake.
+    """Makes the devices' machines of a plan.
+
+    What they have in common is there once: a large population's are made again whenever they wake.
     """
 
     __slots__ = ("_eligibility", "_facts", "_masked", "_policy", "_seed", "_streams")
@@ -112,8 +112,10 @@ class Devices:
 
 
 def coordinator_of(plan: FederationPlan, seed: int) -> Coordinator:
-    """The coordinator of a plan. With masks it signs tasks, can tell whose keys are whose, and
-    proves that all devices' certificates are in the log.
+    """The coordinator of a plan.
+
+    With masks it signs tasks, can tell whose keys are whose, and proves that all devices'
+    certificates are in the log.
     """
     if plan.secure is None:
         return Coordinator(CoordinatorState(), None, plan.policy())

@@ -35,15 +35,18 @@ SWITCH_S = 0.0001
 
 
 def share_heap() -> bool:
-    """One heap for all threads: what one has freed, another can take. Whether the C library took
-    the hint. Holds for the rest of the process, but for threads that have allocated before.
+    """One heap for all threads: what one has freed, another can take.
+
+    Whether the C library took the hint. Holds for the rest of the process, but for threads that
+    have allocated before.
     """
     return _told((_M_ARENA_MAX, 1))
 
 
 def keep_freed_memory() -> bool:
-    """Whether the C library took the hint. Holds for the rest of the process; threads have one heap
-    as well.
+    """Whether the C library took the hint.
+
+    Holds for the rest of the process; threads have one heap as well.
     """
     return share_heap() and _told(
         (_M_MMAP_THRESHOLD, BLOCK_BYTES_MAX), (_M_TRIM_THRESHOLD, KEPT_BYTES)

@@ -20,22 +20,17 @@ HOPS = (DEVICE_UP, DEVICE_DOWN, EDGE_UP, EDGE_DOWN)
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One attempt at a round, as the simulator sees it, who sees everything.
-
-    succeeded: False when too few reported; the round is then tried again. Each of the `selected`
-    devices is in exactly one of `reported` (in the sum), `refused` (answered that there is no
-    update: not finite, out of memory), `dropped` (vanished), `late` (was there, and not in time)
-    and `spare` (the round had enough without it and told it to stop). duplicates: answers that came
-    again. bytes, messages: what was sent over each hop since the record before, lost and repeated
-    messages with it. seconds: virtual time summed over devices: computing, and messages on their
-    way over each kind of link. started_ns, ended_ns: from the selection to the new model, in
-    virtual time. loss: mean of the reported devices' training losses, weighed by examples; they are
-    never sent. weight: the sum of weights that the ring carried.
-    """
+    """One attempt at a round, as the simulator sees it, who sees everything."""
 
     round: int
     attempt: int
     succeeded: bool
+    """False when too few reported; the round is then tried again.
+
+    Each of the `selected` devices is in exactly one of `reported` (in the sum), `refused` (answered
+    that there is no update: not finite, out of memory), `dropped` (vanished), `late` (was there,
+    and not in time) and `spare` (the round had enough without it and told it to stop).
+    """
     selected: tuple[int, ...]
     reported: tuple[int, ...]
     refused: Mapping[int, FailureReason]
@@ -43,29 +38,41 @@ class RoundRecord:
     late: tuple[int, ...]
     spare: tuple[int, ...]
     duplicates: int
+    """Answers that came again."""
     bytes: Mapping[str, int]
+    """With `messages`: what was sent over each hop since the record before, lost and repeated
+    messages with it.
+    """
     messages: Mapping[str, int]
     lost_messages: int
     seconds: Mapping[str, float]
+    """Virtual time summed over devices.
+
+    Computing, and messages on their way over each kind of link.
+    """
     started_ns: int
+    """With `ended_ns`: from the selection to the new model, in virtual time."""
     ended_ns: int
     loss: float | None
+    """Mean of the reported devices' training losses, weighed by examples; they are never sent."""
     examples: int
     weight: float
+    """The sum of weights that the ring carried."""
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What devices said of model number `round`: means over the examples of `devices` devices, by
-    name (`core.learning.metrics`). rolled_back_to: the model that took its place, for it was so
-    much worse; None: it stayed.
+    """What devices said of model number `round`.
+
+    Means over the examples of `devices` devices, by name (`core.learning.metrics`).
     """
 
     round: int
     devices: int
     metrics: Mapping[str, float]
     rolled_back_to: int | None = None
+    """The model that took its place, for it was so much worse; None: it stayed."""
 
     @staticmethod
     def of(fields: Mapping[str, Any]) -> Evaluation:
@@ -75,11 +82,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A federation's run. stopped: `stop()` ended it. failed: why the coordinator gave up; empty
-    when it did not. early: why it ended before its last round without failing.
-
-    counts: what machines recorded beside rounds (ignored and late messages, rejections by reason).
-    """
+    """A federation's run."""
 
     rounds: tuple[RoundRecord, ...]
     trace_hash: str
@@ -87,9 +90,13 @@ class Result:
     events: int
     updates: int
     stopped: bool
+    """`stop()` ended it."""
     failed: str
+    """Why the coordinator gave up; empty when it did not."""
     counts: Mapping[str, int]
+    """What machines recorded beside rounds (ignored and late messages, rejections by reason)."""
     early: str = ""
+    """Why it ended before its last round without failing."""
     evaluations: tuple[Evaluation, ...] = ()
 
 
@@ -111,8 +118,10 @@ class Tally:
         self.outcomes[device] = (outcome.examples, outcome.loss)
 
     def next(self, fields: Mapping[str, Any], overlap: bool) -> Tally:
-        """The tally after a record. Where rounds overlap, an update may have been made long before
-        it is in a model; a device that trained twice meanwhile is known by the last time.
+        """The tally after a record.
+
+        Where rounds overlap, an update may have been made long before it is in a model; a device
+        that trained twice meanwhile is known by the last time.
         """
         if not overlap:
             return Tally()

@@ -1,5 +1,6 @@
-"""The masked sum of a cohort's vectors, by a whole session of secure aggregation in one process:
-the very sessions of device and coordinator (`core.privacy.secagg`), with no network between them.
+"""The masked sum of a cohort's vectors, by a whole session of secure aggregation in one process.
+
+The very sessions of device and coordinator (`core.privacy.secagg`), with no network between them.
 """
 
 from __future__ import annotations

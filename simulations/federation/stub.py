@@ -1,5 +1,6 @@
-"""A training without learning: updates are small whole numbers, so that a sum can be checked
-exactly.
+"""A training without learning.
+
+Updates are small whole numbers, so that a sum can be checked exactly.
 
 For tests of the protocol, for timing the simulator itself, and for the documentation's example
 round.

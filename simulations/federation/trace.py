@@ -1,5 +1,6 @@
-"""A hash of all that happened: equal for equal seeds, whatever the threads, the machine's load or
-PYTHONHASHSEED.
+"""A hash of all that happened.
+
+Equal for equal seeds, whatever the threads, the machine's load or PYTHONHASHSEED.
 
 Each event that reaches a machine goes in with its virtual time, its node and its content. A large
 content goes in by a digest: blobs by the name that they carry; updates by the wrapping sum of their
@@ -144,10 +145,12 @@ def checksum(vector: Vector) -> int:
 
 
 def weights_name(weights: Floats) -> bytes:
-    """32 bytes that stand for a model's weights f32[D]: SHA-256 of their number and of sums modulo
-    2^64 of their 64-bit words, in rows of 512: one for each row, one for each column. A tenth of
-    the time of SHA-256 of them all. Weights of one name differ in four numbers or more, in two rows
-    and two columns, in which all that was added is taken away again.
+    """32 bytes that stand for a model's weights f32[D].
+
+    SHA-256 of their number and of sums modulo 2^64 of their 64-bit words, in rows of 512: one for
+    each row, one for each column. A tenth of the time of SHA-256 of them all. Weights of one name
+    differ in four numbers or more, in two rows and two columns, in which all that was added is
+    taken away again.
     """
     weights = np.ascontiguousarray(weights)
     whole = weights.size // _ROW * _ROW
@@ -160,8 +163,10 @@ def weights_name(weights: Floats) -> bytes:
 
 
 def share(weights: Floats, named: MutableMapping[bytes, Floats]) -> tuple[bytes, Floats]:
-    """A name for weights, and the array that has it in `named`: these, or equal ones that were
-    there. Where other ones are there, which no sum told apart, theirs is the SHA-256.
+    """A name for weights, and the array that has it in `named`.
+
+    These, or equal ones that were there. Where other ones are there, which no sum told apart,
+    theirs is the SHA-256.
     """
     name = weights_name(weights)
     there = named.setdefault(name, weights)

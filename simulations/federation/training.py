@@ -32,15 +32,14 @@ Name: TypeAlias = tuple[int, bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Trained(Outcome):
-    """The outcome of a training, with what the simulator wants to know of it.
-
-    checksum: of the vector (`trace.checksum`), taken where the vector was made and still is in the
-    core's cache. put_down: keeps the client state that the training leaves, once virtual time has
-    come to its end.
-    """
+    """The outcome of a training, with what the simulator wants to know of it."""
 
     checksum: int | None = None
+    """Of the vector (`trace.checksum`), taken where the vector was made and still is in the core's
+    cache.
+    """
     put_down: Callable[[], None] | None = None
+    """Keeps the client state that the training leaves, once virtual time has come to its end."""
 
 
 class Awaited(Protocol):
@@ -70,8 +69,9 @@ class Training(Protocol):
         """The first model's weights f32[D]."""
 
     def flops(self, device: int, program: str) -> float:
-        """FLOPs of "client_update" or "evaluate" on a device: with its profile they give its
-        virtual time.
+        """FLOPs of "client_update" or "evaluate" on a device.
+
+        With its profile they give its virtual time.
         """
 
     def submit(self, device: int, weights: Floats, key: Vector) -> Awaited:
@@ -94,9 +94,10 @@ def ahead_of(update_bytes: int) -> int:
 
 
 def are_helped(threads: int, update_bytes: int) -> bool:
-    """Whether who handles events is one of the threads that train, and trains while it waits. As a
-    thread beside them it makes one more than there are cores, and all wait for one another. But
-    while it trains it begins no update: each of the others has one that is ready to follow.
+    """Whether who handles events is one of the threads that train, and trains while it waits.
+
+    As a thread beside them it makes one more than there are cores, and all wait for one another.
+    But while it trains it begins no update: each of the others has one that is ready to follow.
     """
     return 2 <= threads <= ahead_of(update_bytes)
 
@@ -138,8 +139,9 @@ class Jobs:
         self.results: list[ref[Vector]] = []
 
     def add(self, due: int, start: Callable[[], Awaited], name: Name | None = None) -> Job:
-        """An update whose result virtual time will need at `due`. name: by which it may have been
-        foreseen.
+        """An update whose result virtual time will need at `due`.
+
+        name: by which it may have been foreseen.
         """
         job = Job(start)
         if name is not None and (begun := self._foreseen.pop(name, None)) is not None:
@@ -200,8 +202,9 @@ class Jobs:
                 self._fill()
 
     def tend(self) -> None:
-        """To be called while there are `results` and one may have gone from memory: that makes room
-        for a long one.
+        """To be called while there are `results` and one may have gone from memory.
+
+        That makes room for a long one.
         """
         self._fill()
 

@@ -46,8 +46,9 @@ class Pending(Generic[T]):
         return waiting
 
     def result(self) -> T:
-        """Waits for it, and does `meanwhile` what there is to do. Raises what the work raised.
-        Once, and not after `cancel`.
+        """Waits for it, and does `meanwhile` what there is to do.
+
+        Raises what the work raised. Once, and not after `cancel`.
         """
         there = self._done.acquire(blocking=False)
         while not there:
@@ -129,8 +130,10 @@ class Workers:
             thread.join()
 
     def _help(self) -> bool:
-        """Does what was submitted first and waits still, where something does. Raises at once what
-        does not concern that work alone: Ctrl-C may come in the middle of another's.
+        """Does what was submitted first and waits still, where something does.
+
+        Raises at once what does not concern that work alone: Ctrl-C may come in the middle of
+        another's.
         """
         try:
             pending = self._queue.get_nowait()

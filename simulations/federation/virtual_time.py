@@ -29,16 +29,18 @@ class Schedule(Generic[T]):
         return len(self._heap)
 
     def at(self, time: int, item: T) -> int:
-        """Lets `item` happen at `time`, or now where that is past; gives a number that no other
-        has.
+        """Lets `item` happen at `time`, or now where that is past.
+
+        Gives a number that no other has.
         """
         self._sequence = sequence = self._sequence + 1
         heappush(self._heap, (time if time > self.now else self.now, sequence, item))
         return sequence
 
     def pop(self) -> tuple[int, T]:
-        """The next thing and its number; moves `now` to its time. Raises IndexError when nothing is
-        left.
+        """The next thing and its number; moves `now` to its time.
+
+        Raises IndexError when nothing is left.
         """
         self.now, sequence, item = heappop(self._heap)
         return sequence, item

@@ -1,5 +1,6 @@
-"""What a cascade of two bundles would do on labelled rows: accuracy, the share that goes up, bytes
-and latency, against thresholds.
+"""What a cascade of two bundles would do on labelled rows.
+
+Accuracy, the share that goes up, bytes and latency, against thresholds.
 
 The rows are cut in two by a seed. One half chooses the threshold
 (`core.placement.cascade.calibration`), the other, which chose nothing, is what the report is about.
@@ -49,8 +50,10 @@ _SURE_OF_INTERVAL = 1.96  # standard deviations of a normal number: 95 of 100 li
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a threshold is chosen for: a share that may go up, an accuracy on the calibration rows,
-    or one that is promised but for a chance of `failure`. Just one of share and accuracy.
+    """What a threshold is chosen for.
+
+    A share that may go up, an accuracy on the calibration rows, or one that is promised but for a
+    chance of `failure`. Just one of share and accuracy.
     """
 
     share: float | None = None
@@ -104,8 +107,9 @@ class Judged:
         return sum(leaf.size for leaf in self._model) or self.bundle.manifest.dimension
 
     def fitted(self, rows: Array) -> Array:
-        """The rows as `infer` takes them; grey images may come without their one channel. Raises
-        DelianError for rows of another shape.
+        """The rows as `infer` takes them; grey images may come without their one channel.
+
+        Raises DelianError for rows of another shape.
         """
         if (*rows.shape[1:], 1) == self.row.shape:
             rows = rows[..., None]

@@ -48,8 +48,10 @@ class _Message:
 
 
 class Direction:
-    """One way of a link. acknowledged: told (bytes so far, at) when the sender hears of it; None:
-    the other side does not say.
+    """One way of a link.
+
+    acknowledged: told (bytes so far, at) when the sender hears of it; None: the other side does not
+    say.
     """
 
     def __init__(
@@ -80,8 +82,9 @@ class Direction:
         arrived: Action,
         began: Callable[[int], None] | None = None,
     ) -> None:
-        """Sends a message of so many bytes; `began(now)` when its first chunk arrives, `arrived`
-        when all of it has.
+        """Sends a message of so many bytes.
+
+        `began(now)` when its first chunk arrives, `arrived` when all of it has.
         """
         if not self.alive:
             return
@@ -100,8 +103,10 @@ class Direction:
             self._now.over = True
 
     def tell(self, arrived: Action) -> None:
-        """A small frame: takes the latency and no room. Not subject to faults: those that ask
-        again are the openings, and they are asked for again after many seconds.
+        """A small frame: takes the latency and no room.
+
+        Not subject to faults: those that ask again are the openings, and they are asked for again
+        after many seconds.
         """
         if not self.alive:
             return

@@ -1,5 +1,6 @@
-"""The page of a run of partitioned execution: latencies against the two simple ways, the cut over
-time beside its link, the cuts themselves.
+"""The page of a run of partitioned execution.
+
+Latencies against the two simple ways, the cut over time beside its link, the cuts themselves.
 """
 
 from __future__ import annotations

@@ -211,8 +211,9 @@ def bundled() -> dict[str, Path]:
 
 
 def load(source: str, settings: list[str] | None = None) -> CutScenario:
-    """The scenario of a file, or the bundled one of that name, with `key=value` changes. Raises
-    DelianError.
+    """The scenario of a file, or the bundled one of that name, with `key=value` changes.
+
+    Raises DelianError.
     """
     path = Path(source)
     if not path.is_file():
@@ -354,8 +355,9 @@ def links_of(scenario: CutScenario) -> list[tuple[str, LinkTrace]]:
 
 
 def requests_of(scenario: CutScenario) -> tuple[tuple[int, ...], ...]:
-    """By device, when its requests are made. The first come a second after the start, when links
-    are there and cuts open.
+    """By device, when its requests are made.
+
+    The first come a second after the start, when links are there and cuts open.
     """
     streams, table = Streams(scenario.seed), scenario.devices
     step = table.every_ms / 1e3

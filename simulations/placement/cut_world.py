@@ -64,9 +64,10 @@ from .links_over_time import LinkTrace
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A node above the devices is away. tier: 1 an edge, 2 the cloud."""
+    """A node above the devices is away."""
 
     tier: int
+    """1 an edge, 2 the cloud."""
     number: int
     from_s: float
     to_s: float
@@ -74,29 +75,32 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a world is made of.
-
-    courses: the plan's cuts as the device sees them, of three tiers or two. local: the device's own
-    programs. devices, edges: their numbers; a device's edge is its number modulo the edges'.
-    device_links, edge_links: their traces, and the nominal links that their machines assume.
-    requests: by device, when each is made (ns). deadline_s: after a request, when its answer is
-    due. noise: standard deviation of a run's time, as a share. alike: the share of a run's time
-    that a batch pays once. edge_rest: how many times longer the cloud's part takes on an edge; inf:
-    an edge cannot. prepare_s: to make a cut ready.
-    """
+    """What a world is made of."""
 
     courses: tuple[Course, ...]
+    """The plan's cuts as the device sees them, of three tiers or two."""
     local: Local
+    """The device's own programs.
+
+    devices, edges: their numbers; a device's edge is its number modulo the edges'.
+    """
     device_links: tuple[LinkTrace, ...]
+    """With `edge_links`: their traces, and the nominal links that their machines assume."""
     edge_links: tuple[LinkTrace, ...]
     requests: tuple[tuple[int, ...], ...]
+    """By device, when each is made (ns)."""
     nominal: Link
     beyond: tuple[Link, ...] = ()
     deadline_s: float = 1.0
+    """After a request, when its answer is due."""
     noise: float = 0.02
+    """Standard deviation of a run's time, as a share."""
     alike: float = 0.5
+    """The share of a run's time that a batch pays once."""
     edge_rest: float = 4.0
+    """How many times longer the cloud's part takes on an edge; inf: an edge cannot."""
     prepare_s: float = 0.1
+    """To make a cut ready."""
     detect_s: float = 0.2
     outages: tuple[Outage, ...] = ()
     faults: Faults = field(default_factory=Faults)
@@ -106,7 +110,7 @@ class Setup:
 
 @dataclass(slots=True)
 class Served:
-    """One request of a device. by: None where it was refused (`failure`)."""
+    """One request of a device."""
 
     device: int
     ticket: int
@@ -114,6 +118,7 @@ class Served:
     deadline: int
     answered: int | None = None
     by: Work | None = None
+    """None where it was refused (`failure`)."""
     fallback: bool = False
     cut: bytes = b""
     failure: Failure | None = None
@@ -122,13 +127,14 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A device's cut for its next requests changed. up: the bandwidth that it believed, bytes/s."""
+    """A device's cut for its next requests changed."""
 
     device: int
     at: int
     before: bytes
     after: bytes
     up: float
+    """The bandwidth that it believed, bytes/s."""
 
 
 class World:

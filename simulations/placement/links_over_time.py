@@ -39,14 +39,16 @@ _HINT = "rows of seconds,Mbit/s[,latency in ms], in order of time, the first at 
 
 @dataclass(frozen=True, slots=True)
 class Mobile:
-    """One kind of mobile link. mbps: the mean upwards; down: times as much downwards. latency_ms:
-    one way. hold_s: the mean time at a level.
-    """
+    """One kind of mobile link."""
 
     mbps: float
+    """The mean upwards."""
     down: float
+    """Times as much downwards."""
     latency_ms: float
+    """One way."""
     hold_s: float
+    """The mean time at a level."""
 
 
 #: Levels of the chain, before they are scaled to a mean of 1: from a bad spot to a good one.
@@ -60,15 +62,18 @@ MOBILES = {
 
 @dataclass(frozen=True, slots=True)
 class LinkTrace:
-    """starts: ns at which each stretch begins, the first 0; up, down: bytes a second; latency: ns
-    one way. length: ns after which the trace repeats.
-    """
+    """Bandwidth and latency of a link over virtual time."""
 
     starts: tuple[int, ...]
+    """Ns at which each stretch begins, the first 0."""
     up: tuple[float, ...]
+    """Bytes a second upwards."""
     down: tuple[float, ...]
+    """Bytes a second downwards."""
     latency: tuple[int, ...]
+    """Ns one way."""
     length: int
+    """Ns after which the trace repeats."""
 
     def at(self, now: int) -> int:
         """The number of the stretch at a time."""
@@ -140,8 +145,10 @@ def _scaled(levels: Sequence[float]) -> tuple[float, ...]:
 
 
 def read_trace(path: Path, latency_ms: float, down: float = 1.0) -> LinkTrace:
-    """A trace file: rows of seconds,Mbit/s upwards and, if given, latency in ms; a first row of
-    words is skipped. The last row holds as long as the one before it. Raises DelianError.
+    """A trace file: rows of seconds,Mbit/s upwards and, if given, latency in ms.
+
+    A first row of words is skipped. The last row holds as long as the one before it. Raises
+    DelianError.
     """
     rows: list[tuple[float, float, float]] = []
     try:

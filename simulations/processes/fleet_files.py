@@ -1,5 +1,7 @@
-"""Writes what a small federation of real daemons needs: identities, data, and a configuration for
-each node. Everything is under one folder, and so is what the daemons keep.
+"""Writes what a small federation of real daemons needs.
+
+Identities, data, and a configuration for each node. Everything is under one folder, and so is what
+the daemons keep.
 
     FOLDER/ca           the federation's CA           FOLDER/edge-1/delian.toml, identity, ...
     FOLDER/broker       the broker's certificate      FOLDER/device-0/delian.toml, data.npz, ...
@@ -42,9 +44,10 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Layout:
-    """Who there is, and where. Edges are numbered from 1; device i goes to edge 1 + i % edges, and
-    speaks MQTT where its number is in `by_mqtt`. helpers: further edges, which gather no devices
-    and hold what unmasks. plain: the scenario has no masks, and the devices' owners allow that.
+    """Who there is, and where.
+
+    Edges are numbered from 1; device i goes to edge 1 + i % edges, and speaks MQTT where its number
+    is in `by_mqtt`.
     """
 
     folder: Path
@@ -53,7 +56,9 @@ class Layout:
     by_mqtt: frozenset[int]
     store: str = ""
     helpers: int = 0
+    """Further edges, which gather no devices and hold what unmasks."""
     plain: bool = False
+    """The scenario has no masks, and the devices' owners allow that."""
 
     @property
     def all_edges(self) -> range:

@@ -1,5 +1,6 @@
-"""A model cut across real processes: a cloud, an edge, a device, and a link that is changed under
-them.
+"""A model cut across real processes.
+
+A cloud, an edge, a device, and a link that is changed under them.
 
 The cloud and the edge are the daemons (`delian cloud run`, `delian edge run`, with `--serve`); the
 device is a process with a `SplitModel`; between device and edge is a relay that shapes the link
@@ -56,18 +57,22 @@ END_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """slowdown: of the device. bandwidth: bytes a second of its link, latency_s: one way.
-    edge_memory: bytes that the edge's parts may take; what needs more is the cloud's. due_s: when
-    answers are due; pause_s: between two requests; under_way: requests at once.
-    """
+    """A run of a partitioned model in real processes."""
 
     slowdown: float = 12.0
+    """Factor on the device's run times."""
     bandwidth: float = 40e6 / 8
+    """Of the device's link, bytes a second."""
     latency_s: float = 0.005
+    """Of the device's link, one way."""
     edge_memory: int | None = 6 << 20
+    """Bytes that the edge's parts may take; a larger part runs in the cloud."""
     due_s: float = 5.0
+    """Deadline of an answer."""
     pause_s: float = 0.0
+    """Pause between two requests."""
     under_way: int = 4
+    """Requests at once."""
     backend: str = "native"
     seed: int = 7
 
@@ -78,21 +83,21 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the device's process wrote down, and when the link was changed.
-
-    records: by request, when it began (monotonic), how long it took, what ran (`by`), whether as a
-    fallback, and the cut that it got; or why it was refused. switched: each change of the cut.
-    right: answers that are the whole program's. alone_s: of the whole program on the device, now
-    and then between the requests.
-    changes: request number -> when.
-    """
+    """What the device's process wrote down, and when the link was changed."""
 
     records: list[dict[str, Any]]
+    """By request, when it began (monotonic), how long it took, what ran (`by`), whether as a
+    fallback, and the cut that it got; or why it was refused.
+    """
     switched: list[dict[str, Any]]
+    """Each change of the cut."""
     right: int
+    """Answers that are the whole program's."""
     alone_s: list[float]
+    """Of the whole program on the device, now and then between the requests."""
     answered: dict[str, int]
     changes: dict[int, float] = field(default_factory=dict)
+    """Request number -> when."""
 
     @property
     def lost(self) -> int:
@@ -111,8 +116,10 @@ class Told:
 
 
 def network(key: Any) -> nn.Sequential:
-    """An hourglass twice over: an image of 108 KiB becomes 36 KiB almost at once, 4.5 KiB after a
-    third of the work, and most of the work comes after that. So each bandwidth has its cut.
+    """An hourglass twice over.
+
+    An image of 108 KiB becomes 36 KiB almost at once, 4.5 KiB after a third of the work, and most
+    of the work comes after that. So each bandwidth has its cut.
     """
     keys = random.split(key, 10)
     relu = nn.Function(F.relu)
@@ -162,8 +169,9 @@ def slowed(case: Case, alone_s: float = ALONE_S) -> Case:
 
 
 def usual_s(model: Model, runs: int = 15, pause_s: float = 0.03) -> float:
-    """Seconds of the whole program as a device runs it: now and then, with caches that others have
-    used meanwhile. The median.
+    """Seconds of the whole program as a device runs it.
+
+    Now and then, with caches that others have used meanwhile. The median.
     """
     program = Programs().whole(model)
     x = np.zeros((1, SIDE, SIDE, CHANNELS), np.float32)
@@ -288,9 +296,10 @@ class Tiers:
         *,
         mqtt: bool = False,
     ) -> Told:
-        """Lets a device ask so many times. meddle: what is done at which request (a multiple of
-        ten). mqtt: through the broker, and not over the shaped link. Raises DelianError where the
-        device's process fails.
+        """Lets a device ask so many times.
+
+        meddle: what is done at which request (a multiple of ten). mqtt: through the broker, and not
+        over the shaped link. Raises DelianError where the device's process fails.
         """
         case, out = self.case, self.folder / "told.json"
         order = {

@@ -1,5 +1,6 @@
-"""The device of `parted`, a process of its own: asks a split model, one request after the other,
-and writes down what became of each.
+"""The device of `parted`, a process of its own.
+
+Asks a split model, one request after the other, and writes down what became of each.
 
     python -m delian.simulations.processes.parted_device ORDER.json
 

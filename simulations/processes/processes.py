@@ -1,5 +1,7 @@
-"""A scenario run by real daemons on this machine: a coordinator, edges and devices, each a process
-of its own, speaking gRPC and MQTT over loopback with certificates of their own.
+"""A scenario run by real daemons on this machine.
+
+A coordinator, edges and devices, each a process of its own, speaking gRPC and MQTT over loopback
+with certificates of their own.
 
 The plan, the bundle and the devices' data are those of the virtual simulation, and so are the
 protocol's machines; when the same devices report, the models are the same, bit for bit. What cannot
@@ -70,24 +72,24 @@ FITTED = (
 
 @dataclass(frozen=True)
 class Shape:
-    """What stands for the scenario's fleet.
-
-    by_mqtt: how many of the devices speak MQTT; None: half, where a broker is installed. store: the
-    coordinator's database, as a SQLAlchemy URL; "": SQLite. folder: where everything goes, and
-    stays; None: into a folder that goes when the run has ended well.
-    """
+    """What stands for the scenario's fleet."""
 
     devices: int = DEVICES
     edges: int = EDGES
     by_mqtt: int | None = None
+    """How many of the devices speak MQTT; None: half, where a broker is installed."""
     store: str = ""
+    """The coordinator's database, as a SQLAlchemy URL; "": SQLite."""
     folder: Path | None = None
+    """Where everything goes, and stays; None: into a folder that goes when the run has ended well.
+    """
 
 
 def fitted(scenario: Scenario, shape: Shape) -> Scenario:
-    """The scenario for a fleet of this size: fewer devices, no more in a round than there are, none
-    held out, and none that vanish by themselves; `fitting` says what that changes. Raises
-    DelianError when that is no scenario.
+    """The scenario for a fleet of this size.
+
+    Fewer devices, no more in a round than there are, none held out, and none that vanish by
+    themselves; `fitting` says what that changes. Raises DelianError when that is no scenario.
     """
     if not 1 <= shape.devices <= DEVICES_MAX or not 1 <= shape.edges <= shape.devices:
         raise DelianError(
@@ -326,8 +328,9 @@ class _Processes:
                 return
 
     def _count_rounds(self, folder: Path) -> None:
-        """How often each device has answered since it started: only it knows, and has told its
-        owner when it ended.
+        """How often each device has answered since it started.
+
+        Only it knows, and has told its owner when it ended.
         """
         for number, device in enumerate(self.stage.data.training):
             with contextlib.suppress(DelianError):
@@ -424,8 +427,10 @@ class _Operator:
         return ref_there
 
     def get(self, ref: BlobRef) -> bytes:
-        """A blob. A coordinator that was killed comes back: it is asked again. Raises GoneError
-        where it came back without the blob.
+        """A blob.
+
+        A coordinator that was killed comes back: it is asked again. Raises GoneError where it came
+        back without the blob.
         """
         return b"".join(p.content for p in self._again(lambda: list(self._get(ref))))
 
@@ -499,8 +504,9 @@ def _passes(error: grpc.RpcError) -> bool:
 
 @contextmanager
 def _folder(wanted: Path | None) -> Iterator[Path]:
-    """Where the daemons' files go. One that nobody named goes again, unless something went wrong:
-    the logs are in it.
+    """Where the daemons' files go.
+
+    One that nobody named goes again, unless something went wrong: the logs are in it.
     """
     if wanted is not None:
         wanted.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -42,11 +42,14 @@ CUT_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """up: from who dials to who is dialled, bytes a second; down: back. latency_s: one way."""
+    """Bandwidth and latency of a shaped TCP link."""
 
     up: float = math.inf
+    """From the node that dials to the one that accepts, bytes a second."""
     down: float = math.inf
+    """In the other direction."""
     latency_s: float = 0.0
+    """One way."""
 
     def __post_init__(self) -> None:
         assert self.up > 0 and self.down > 0 and self.latency_s >= 0
@@ -66,8 +69,10 @@ class _Way:
 
 
 class ShapedLink:
-    """The relay. target: "host:port" of who is dialled through it. port: where to dial, once it has
-    started; 0: any.
+    """The relay.
+
+    target: "host:port" of who is dialled through it. port: where to dial, once it has started; 0:
+    any.
     """
 
     def __init__(self, target: str, shape: Shape, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -215,8 +220,9 @@ class ShapedLink:
 
 @contextlib.contextmanager
 def in_thread(*links: ShapedLink) -> Iterator[None]:
-    """Runs relays on an event loop of their own thread, for callers that have none. Change them by
-    `change` from any thread: it sets a few numbers.
+    """Runs relays on an event loop of their own thread, for callers that have none.
+
+    Change them by `change` from any thread: it sets a few numbers.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="shaped links", daemon=True)

@@ -1,5 +1,6 @@
-"""Split training over real processes: an edge that owns the upper part, a device, and a link
-between them that is shaped.
+"""Split training over real processes.
+
+An edge that owns the upper part, a device, and a link between them that is shaped.
 
     with SplitProcesses(folder, bundle, cut, above) as edge:
         told = edge.train(below, batches, examples=60)
@@ -48,13 +49,15 @@ START_S, END_S = 120.0, 120.0
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a device's process wrote down: its leaves and losses, or why there are none and after
-    how many whole steps. streams: that the edge was reached on.
+    """What a device's process wrote down.
+
+    Its leaves and losses, or why there are none and after how many whole steps.
     """
 
     weights: dict[int, Array]
     losses: list[float]
     streams: int
+    """That the edge was reached on."""
     lost: str
     steps: int
 
@@ -96,8 +99,10 @@ class SplitProcesses:
         due_s: float = 60.0,
         meddle: Mapping[int, Callable[[], None]] | None = None,
     ) -> Told:
-        """Lets a device train. meddle: what is done when so many steps are done. Raises DelianError
-        where its process fails.
+        """Lets a device train.
+
+        meddle: what is done when so many steps are done. Raises DelianError where its process
+        fails.
         """
         _save(self.folder / "below.npz", below)
         flat: dict[str, Any] = {

@@ -1,6 +1,8 @@
-"""What local steps are worth to a device, as the observer sees it at a run's end: how good its
-model is after none, one, five, ten steps (`evaluation.steps`), on the rows that it adapts to and on
-those that only judge. And how fairly devices fare, and when they first fared well enough.
+"""What local steps are worth to a device, as the observer sees it at a run's end.
+
+How good its model is after none, one, five, ten steps (`evaluation.steps`), on the rows that it
+adapts to and on those that only judge. And how fairly devices fare, and when they first fared well
+enough.
 
 TFF's personalisation and pfl's evaluation ask for this. A program of its own does it
 (`core.learning.build.personal_steps`), which is only
@@ -30,12 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Adapted:
-    """A device's scores after each number of steps, the first none. support: on the rows that it
-    adapts to; empty of episodes, which are made afresh.
-    """
+    """A device's scores after each number of steps, the first none."""
 
     query: tuple[Score, ...]
     support: tuple[Score, ...]
+    """On the rows that it adapts to; empty of episodes, which are made afresh."""
 
 
 class Adapting:
@@ -100,9 +101,11 @@ def _sum(scores: Sequence[Score]) -> Score:
 def summary(
     devices: Sequence[DeviceRecord], steps: Sequence[int], measure: Measure
 ) -> dict[str, Any] | None:
-    """By number of steps, a figure of all judged devices each: means on query and support rows, the
-    worst tenth, spread and fairness, and the share that is worse off than with the shared model;
-    the means of those that trained and of those that never did. None where nothing was judged.
+    """By number of steps, a figure of all judged devices each.
+
+    Means on query and support rows, the worst tenth, spread and fairness, and the share that is
+    worse off than with the shared model; the means of those that trained and of those that never
+    did. None where nothing was judged.
     """
     judged = [d for d in devices if d.steps_query]
     if not steps or not judged:
@@ -144,16 +147,20 @@ def worst_decile(values: Sequence[float], measure: Measure) -> float:
 
 
 def deviation(values: Sequence[float]) -> float:
-    """The standard deviation over devices: of models that serve all alike it is small (Li et al.,
-    "Fair Resource Allocation in Federated Learning", ICLR 2020, definition 1).
+    """The standard deviation over devices.
+
+    Of models that serve all alike it is small (Li et al., "Fair Resource Allocation in Federated
+    Learning", ICLR 2020, definition 1).
     """
     mean = _mean(values)
     return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
 
 
 def jain(values: Sequence[float]) -> float | None:
-    """Jain's index (sum x)^2 / (n sum x^2): from 1/n, where one device has everything, to 1, where
-    all have the same (Jain, Chiu and Hawe, DEC-TR-301, 1984). None where all have nothing.
+    """Jain's index (sum x)^2 / (n sum x^2).
+
+    From 1/n, where one device has everything, to 1, where all have the same (Jain, Chiu and Hawe,
+    DEC-TR-301, 1984). None where all have nothing.
     """
     squares = math.fsum(v * v for v in values)
     return math.fsum(values) ** 2 / (len(values) * squares) if squares else None
@@ -162,9 +169,10 @@ def jain(values: Sequence[float]) -> float | None:
 def reached(
     rounds: Sequence[Mapping[str, Any]], target: float, gain: Callable[[float, float], float]
 ) -> dict[str, Any]:
-    """When devices' own models first were as good as `target`: the round, what devices had sent by
-    then, and virtual time; all None where they never were. rounds: in order, those that came to
-    nothing too, for they were paid for.
+    """When devices' own models first were as good as `target`.
+
+    The round, what devices had sent by then, and virtual time; all None where they never were.
+    rounds: in order, those that came to nothing too, for they were paid for.
     """
     sent, seconds = 0.0, 0.0
     for one in rounds:

@@ -1,5 +1,6 @@
-"""What a device's model is judged by, and how reports show it: accuracy where labels are told
-apart, the mean squared error where numbers are learnt.
+"""What a device's model is judged by, and how reports show it.
+
+Accuracy where labels are told apart, the mean squared error where numbers are learnt.
 
 Records have one name for both, `accuracy`, so that all that is made of them is written once; what
 is better, and how it is printed, is asked here. A *gain* is how much better it became: it is
@@ -22,12 +23,12 @@ ERROR_MAX = 1e30
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """name: in a sentence. error: less is better, and it is a plain number; else more is, and it is
-    a share.
-    """
+    """What a report measures models by."""
 
     name: str
+    """Its name within a sentence."""
     error: bool
+    """Whether less is better and it is a plain number; otherwise more is, and it is a fraction."""
 
     @property
     def title(self) -> str:
@@ -80,8 +81,9 @@ def measure_of(scenario: Mapping[str, Any]) -> Measure:
 
 
 def explained(rounds: Sequence[Mapping[str, Any]]) -> str:
-    """A sentence on what share of the numbers' variance a regression explained at last; none where
-    labels are told apart.
+    """A sentence on what share of the numbers' variance a regression explained at last.
+
+    None where labels are told apart.
     """
     judged = [r for r in rounds if r.get("personalised_r_squared") is not None]
     if not judged:

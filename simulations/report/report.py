@@ -79,8 +79,10 @@ def _scenario_of(result: SimulationResult) -> dict[str, Any]:
 
 
 def summarise(result: SimulationResult) -> dict[str, Any]:
-    """The headline figures. Accuracies are means over devices, each device counting the same; they
-    are errors where `measure` says so.
+    """The headline figures.
+
+    Accuracies are means over devices, each device counting the same; they are errors where
+    `measure` says so.
 
     A device is harmed when its own model is worse on its query set than the shared one. The worst
     decile is the mean of the tenth of the devices with the lowest accuracy, or the largest error.
@@ -192,15 +194,19 @@ def to_json(report: Mapping[str, Any]) -> str:
 
 
 def printable(text: str) -> str:
-    """Text that UTF-8 can be made of: the bytes of a file's name that were none, and other lone
-    surrogates, as \\udcff. (JSON reads that as what it was.)
+    """Text that UTF-8 can be made of.
+
+    The bytes of a file's name that were none, and other lone surrogates, as \\udcff. (JSON reads
+    that as what it was.)
     """
     return text.encode(errors="backslashreplace").decode()
 
 
 def claim_folder(out: Path, ours: bool = False) -> None:
-    """Make the folder for a report. Raises DelianError when it is a file or holds an earlier
-    report, or what is left of a run that was killed, unless that is `ours`.
+    """Make the folder for a report.
+
+    Raises DelianError when it is a file or holds an earlier report, or what is left of a run that
+    was killed, unless that is `ours`.
     """
     if (out / RESUME).exists() and not ours:
         raise DelianError(

@@ -1,5 +1,6 @@
-"""The report's figures. Each function gives one SVG drawing of the asked width, with axes and
-spoken titles.
+"""The report's figures.
+
+Each function gives one SVG drawing of the asked width, with axes and spoken titles.
 
 Hues mean the same everywhere: `shared` is the model that all devices have, `personal` a device's
 own, `harmed` what got worse; the comparison algorithm has the same hues, dashed.
@@ -71,8 +72,9 @@ def y_ticks(limits: tuple[float, float], measure: Measure) -> tuple[list[float],
 def accuracy_lines(
     series: Sequence[Series], width: float, measure: Measure = ACCURACY, x_title: str = "round"
 ) -> str:
-    """Accuracy, or an error, per round, or over what `x_title` says; each line is named at its
-    end.
+    """Accuracy, or an error, per round or over what `x_title` says.
+
+    Each line is named at its end.
     """
     named = [s for s in series if s.line]
     last = max((s.line[-1][0] for s in named), default=1.0)
@@ -144,8 +146,9 @@ def _end_labels(frame: Frame, named: Sequence[Series], measure: Measure) -> str:
 def device_gains(
     devices: Sequence[Mapping[str, Any]], width: float, measure: Measure = ACCURACY
 ) -> str:
-    """Every device before and after it made the model its own: a stroke each, or a point each when
-    they are many.
+    """Every device before and after it made the model its own.
+
+    A stroke each, or a point each when they are many.
     """
     known = [d for d in devices if d["accuracy_before"] is not None]
     limits = y_range([d[f"accuracy_{at}"] for d in known for at in ("before", "after")], measure)
@@ -400,8 +403,9 @@ def time_bar(
 
 
 def label_map(card: Mapping[str, Any], held_out: Sequence[bool], width: float) -> str:
-    """Which labels are on which device: a column a device, a row a label, darker for a larger
-    share.
+    """Which labels are on which device.
+
+    A column a device, a row a label, darker for a larger share.
     """
     counts = card["label_counts"][:MAP_DEVICES_MAX]
     totals = [sum(column) for column in zip(*card["label_counts"], strict=True)]

@@ -16,8 +16,9 @@ WIDE, NARROW = 880, 360
 
 
 def element(tag: str, content: str = "", **attributes: str | float) -> str:
-    """`<tag ...>content</tag>`. `content` is markup already; attribute values are escaped; `cls` is
-    `class`.
+    """`<tag ...>content</tag>`.
+
+    `content` is markup already; attribute values are escaped; `cls` is `class`.
     """
     parts = [tag]
     for name, value in attributes.items():

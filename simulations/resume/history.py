@@ -235,8 +235,9 @@ class RunLog:
         self.rounds += 1
 
     def round_again(self, trace: bytes, events: int) -> dict[str, Any]:
-        """Reads a round: what the observer said of it. After the last one the run goes on. Raises
-        DelianError where it was another.
+        """Reads a round: what the observer said of it.
+
+        After the last one the run goes on. Raises DelianError where it was another.
         """
         _, before, count, length = self._read(_ROUND, b"R")
         self.rounds += 1
@@ -294,8 +295,9 @@ class RunLog:
         return read
 
     def _vector(self, length: int, long: float = 0.0) -> Vector | None:
-        """A vector of which only the end is known; before it stand zeros, or what is longer than
-        `long`.
+        """A vector of which only the end is known.
+
+        Before it stand zeros, or what is longer than `long`.
         """
         if length == _NONE:
             return None

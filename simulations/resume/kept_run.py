@@ -1,5 +1,6 @@
-"""Keeps a run while it goes on, and resumes one that was kept: what of a simulation goes into the
-folder (`resumable`), when, and how it comes back.
+"""Keeps a run while it goes on, and resumes one that was kept.
+
+What of a simulation goes into the folder (`resumable`), when, and how it comes back.
 """
 
 from __future__ import annotations
@@ -107,8 +108,10 @@ class KeptRun:
     # ------------------------------------------------ resuming
 
     def round_again(self, federation: Federation) -> dict[str, Any]:
-        """What the observer said of the round that was gone through again. After the last one all
-        is as it was when the run was kept. Raises DelianError where the round was another.
+        """What the observer said of the round that was gone through again.
+
+        After the last one all is as it was when the run was kept. Raises DelianError where the
+        round was another.
         """
         trace = bytes.fromhex(federation.trace.hexdigest())
         self._waves(federation)
@@ -118,8 +121,10 @@ class KeptRun:
         return judged
 
     def ended_before(self, stopped: bool) -> None:
-        """The run ended, and was not yet where it had been. Raises KeyboardInterrupt where it was
-        `stopped`, among updates that are computed again: there is nothing to report on yet.
+        """The run ended, and was not yet where it had been.
+
+        Raises KeyboardInterrupt where it was `stopped`, among updates that are computed again:
+        there is nothing to report on yet.
         """
         if stopped:
             raise KeyboardInterrupt
@@ -150,8 +155,9 @@ class KeptRun:
     def round_over(
         self, federation: Federation, judged: Mapping[str, Any], seconds: float, stops: bool
     ) -> None:
-        """A round is over, and all that is to be said of it was. seconds: of all rounds. stops: the
-        run is kept now, for it is stopped or at its end.
+        """A round is over, and all that is to be said of it was.
+
+        seconds: of all rounds. stops: the run is kept now, for it is stopped or at its end.
         """
         log = self.log
         if self.why_not:

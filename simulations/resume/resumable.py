@@ -1,6 +1,7 @@
-"""What a run leaves in a folder so that it can be resumed: its log (`history`), and as they were
-after the round with which that ends, the models in use, what the server's optimiser and devices
-remember, and what the observer has seen.
+"""What a run leaves in a folder so that it can be resumed.
+
+Its log (`history`), and as they were after the round with which that ends, the models in use, what
+the server's optimiser and devices remember, and what the observer has seen.
 
     lock            held by the run that works in the folder
     log             appended to
@@ -52,14 +53,16 @@ _DAMAGED_HINT = "it cannot be resumed: begin it anew, into another folder"
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A run as it was kept. rounds: that were made. log: its entries. facts: what else there is.
-    weights, memories: by name.
-    """
+    """A run as it was kept."""
 
     rounds: int
+    """That were made."""
     log: bytes
+    """Its entries."""
     facts: Mapping[str, Any]
+    """What else there is."""
     weights: Mapping[bytes, Floats]
+    """With `memories`: by name."""
     memories: Mapping[bytes, bytes]
 
 
@@ -84,15 +87,18 @@ class Resumable:
         return self.folder / STATES
 
     def states_made(self) -> Path:
-        """The same, in a folder that is there and this process's own. Raises OSError, DelianError
-        where another process works in it.
+        """The same, in a folder that is there and this process's own.
+
+        Raises OSError, DelianError where another process works in it.
         """
         self._take()
         return self.states
 
     def load(self) -> Saved | None:
-        """The run that was kept here; None where there is none. Raises DelianError where it was
-        another run, where something is damaged, or where the run still goes on.
+        """The run that was kept here; None where there is none.
+
+        Raises DelianError where it was another run, where something is damaged, or where the run
+        still goes on.
         """
         if not (self.folder / KEPT).exists():
             return None
@@ -147,8 +153,10 @@ class Resumable:
         memories: Mapping[bytes, bytes],
         facts: Mapping[str, Any],
     ) -> None:
-        """Keeps a run after a round. pending: what has come to its log. Raises OSError; then the
-        run is as it was kept before, and `pending` is to be given again.
+        """Keeps a run after a round.
+
+        pending: what has come to its log. Raises OSError; then the run is as it was kept before,
+        and `pending` is to be given again.
         """
         if self._length + len(pending) > LOG_BYTES_MAX:
             raise OSError(f"the log would be longer than {LOG_BYTES_MAX} bytes")

@@ -34,14 +34,18 @@ QUANTILE_ROUNDS = 16
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked. kind: moments, histogram, quantiles or heavy-hitters; of: label or x. low,
-    high: the range of x; `clip` bounds a device's measure, where its values may lie outside 0..1.
-    """
+    """What is asked."""
 
     kind: str
+    """Moments, histogram, quantiles or heavy-hitters."""
     of: str | None = None
+    """Label or x."""
     bins: int = 10
     low: float = 0.0
+    """With `high`: the range of x.
+
+    `clip` bounds a device's measure, where its values may lie outside 0..1.
+    """
     high: float = 1.0
     wanted: tuple[float, ...] = (0.1, 0.25, 0.5, 0.75, 0.9)
     most: int = 8

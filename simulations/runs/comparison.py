@@ -1,5 +1,6 @@
-"""Scenarios beside one another, over the same seeds: a table, a figure and what the differences are
-worth.
+"""Scenarios beside one another, over the same seeds.
+
+A table, a figure and what the differences are worth.
 
 Two scenarios of one seed have the same data, split and fleet as far as they ask for the same, so
 differences are taken seed by seed before they are averaged: much of what chance does cancels.
@@ -93,8 +94,9 @@ def entries(
 
 
 def compare(found: Sequence[Entry], target: float | None = None) -> dict[str, Any]:
-    """All figures as plain data: estimates by scenario, and differences from the first, paired by
-    seed.
+    """All figures as plain data.
+
+    Estimates by scenario, and differences from the first, paired by seed.
     """
     rows = []
     for entry in found:
@@ -147,8 +149,9 @@ def _curve(entry: Entry) -> list[dict[str, Any]]:
 
 
 def _steps(entry: Entry) -> dict[str, Any] | None:
-    """Accuracy by the number of local steps, of all devices and of those that never trained; None
-    where nobody asked for it (`evaluation.steps`).
+    """Accuracy by the number of local steps, of all devices and of those that never trained.
+
+    None where nobody asked for it (`evaluation.steps`).
     """
     found = [result["summary"].get("adaptation") for result in entry.results.values()]
     if not found or None in found or len({tuple(one["steps"]) for one in found}) > 1:
@@ -161,8 +164,9 @@ def _steps(entry: Entry) -> dict[str, Any] | None:
 
 
 def table(compared: Mapping[str, Any]) -> list[list[str]]:
-    """The figures as a table of text, its head first. A difference that its interval does not
-    reach over zero is marked with a star.
+    """The figures as a table of text, its head first.
+
+    A difference that its interval does not reach over zero is marked with a star.
     """
     rows = compared["scenarios"]
     known = [name for name in FIGURES if any(name in row["figures"] for row in rows)]

@@ -1,5 +1,6 @@
-"""What a person sees while a simulation runs: a live table in a terminal, one plain line a round
-elsewhere.
+"""What a person sees while a simulation runs.
+
+A live table in a terminal, one plain line a round elsewhere.
 
 It only listens: the run calls `Progress` with its events and never waits for the screen. NO_COLOR
 and dumb terminals are respected.

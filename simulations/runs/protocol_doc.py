@@ -1,5 +1,6 @@
-"""Writes `docs/protocol.md` from the machines themselves: their tables, and one round as the
-simulator saw it.
+"""Writes `docs/protocol.md` from the machines themselves.
+
+Their tables, and one round as the simulator saw it.
 
     python -m delian.simulations.runs.protocol_doc docs/protocol.md
 
@@ -97,8 +98,9 @@ def _fenced(text: str) -> str:
 
 
 def diagram(table: Sequence[Row]) -> str:
-    """A table's changes of phase as a Mermaid state diagram. What stays in its phase is in the
-    table.
+    """A table's changes of phase as a Mermaid state diagram.
+
+    What stays in its phase is in the table.
     """
     lines = ["stateDiagram-v2"]
     arrows: dict[tuple[StrEnum, StrEnum], list[str]] = {}

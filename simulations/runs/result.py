@@ -1,5 +1,6 @@
-"""What a simulation leaves behind, and what it says while it runs: plain values that progress and
-reports read.
+"""What a simulation leaves behind, and what it says while it runs.
+
+Plain values that progress and reports read.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One round. Accuracies are means over the evaluated devices; None in rounds without
-    evaluation.
+    """One round.
+
+    Accuracies are means over the evaluated devices; None in rounds without evaluation.
 
     `selected` devices were asked; each then is counted once: it `reported`, was `refused` (its
     update is not finite), `dropped` (vanished), `late` (after the deadline) or `spare` (the round
@@ -84,9 +86,9 @@ class RoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRecord:
-    """One device at the end: its accuracy with the shared model and with its own. None: it was not
-    evaluated. steps_query, steps_support: its accuracy after none and each of `evaluation.steps`
-    local steps, on the rows that judge and on those that it adapts to; empty where nobody asked.
+    """One device at the end: its accuracy with the shared model and with its own.
+
+    None: it was not evaluated.
     """
 
     device: int
@@ -98,24 +100,15 @@ class DeviceRecord:
     accuracy_before: float | None
     accuracy_after: float | None
     steps_query: tuple[float, ...] = ()
+    """With `steps_support`: its accuracy after none and each of `evaluation.steps` local steps, on
+    the rows that judge and on those that it adapts to; empty where nobody asked.
+    """
     steps_support: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """A whole run, or the part of it that was done when it was stopped.
-
-    `stopped_by`: None for a run that came to its last round, "interrupt" when somebody stopped it,
-    "unfinished" for what there is of one that goes on, "failure" when it gave up; `why` then says
-    what was in the way, or why a run ended early that came to no harm, and `hint` what to do about
-    it. `evaluations`: what devices said through the protocol. `algorithm`: name and settings of one
-    that the caller brought, in place of the scenario's. `bundle`: the programs, with the weights as
-    they are at the end. `chain`: what updates went through. `fitting`: of real daemons the
-    scenario's keys that were changed to fit them, before and after. `resumable`: the round with
-    which the run is kept, to be resumed; zero: with none, and `not_resumable` says why such a run
-    is not kept, where it was to be. `data` is the data card, `host` what differs between machines
-    and runs (wall times, versions, threads); nothing else may.
-    """
+    """A whole run, or the part of it that was done when it was stopped."""
 
     scenario: Scenario
     rounds: tuple[RoundRecord, ...]
@@ -125,14 +118,30 @@ class SimulationResult:
     data: Mapping[str, Any]
     host: Mapping[str, Any] = field(default_factory=dict)
     stopped_by: StoppedBy | None = None
+    """None for a run that came to its last round, "interrupt" when somebody stopped it,
+    "unfinished" for what there is of one that goes on, "failure" when it gave up; `why` then says
+    what was in the way, or why a run ended early that came to no harm, and `hint` what to do about
+    it.
+    """
     why: str = ""
     evaluations: tuple[Evaluation, ...] = ()
+    """What devices said through the protocol."""
     algorithm: Mapping[str, Any] | None = None
+    """Name and settings of one that the caller brought, in place of the scenario's."""
     bundle: Bundle | None = None
+    """The programs, with the weights as they are at the end."""
     chain: str = ""
+    """What updates went through."""
     hint: str = ""
     fitting: Mapping[str, tuple[Any, Any]] | None = None
+    """Of real daemons the scenario's keys that were changed to fit them, before and after."""
     resumable: int = 0
+    """The round with which the run is kept, to be resumed.
+
+    Zero: with none, and `not_resumable` says why such a run is not kept, where it was to be. `data`
+    is the data card, `host` what differs between machines and runs (wall times, versions, threads);
+    nothing else may.
+    """
     not_resumable: str = ""
 
     @property
@@ -158,8 +167,9 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class UpdateFinished:
-    """One device's local training (or evaluation) of round `round` is computed: `done` of
-    `expected`.
+    """One device's local training (or evaluation) of round `round` is computed.
+
+    `done` of `expected`.
     """
 
     round: int
@@ -177,8 +187,9 @@ class RoundFinished:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """What there is of a run that goes on, now and then: were it killed, nothing else would be left
-    of it.
+    """What there is of a run that goes on, now and then.
+
+    Were it killed, nothing else would be left of it.
     """
 
     result: SimulationResult

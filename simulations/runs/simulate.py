@@ -1,5 +1,7 @@
-"""A scenario, run in one process: data, bundle, federation, and what its devices' models are worth
-after each round (`simulation_run`).
+"""A scenario, run in one process.
+
+Data, bundle, federation, and what its devices' models are worth after each round
+(`simulation_run`).
 """
 
 from __future__ import annotations

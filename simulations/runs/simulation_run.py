@@ -1,5 +1,6 @@
-"""One run in one process: bundle, federation, and what its devices' models are worth after each
-round.
+"""One run in one process.
+
+Bundle, federation, and what its devices' models are worth after each round.
 
 The federation trains through the tiers' protocol (`federation`); accuracy is measured beside it by
 the observer of `stage`.
@@ -69,8 +70,10 @@ NOT_FINITE_HINT = (
 
 
 class Simulation:
-    """A run to its last round. The arguments are those of `simulate`, with data that were read;
-    began: when, by `time.perf_counter`.
+    """A run to its last round.
+
+    The arguments are those of `simulate`, with data that were read; began: when, by
+    `time.perf_counter`.
     """
 
     def __init__(
@@ -226,8 +229,9 @@ class Simulation:
         return record
 
     def _again(self, kept: KeptRun, attempt: Attempt) -> None:
-        """A round of a run that is resumed, which was over before. Raises KeyboardInterrupt where
-        it is stopped: there is nothing to report on yet.
+        """A round of a run that is resumed, which was over before.
+
+        Raises KeyboardInterrupt where it is stopped: there is nothing to report on yet.
         """
         if self.stop():
             raise KeyboardInterrupt
@@ -253,8 +257,9 @@ class Simulation:
 
 
 class CompiledTraining:
-    """A compiled bundle as the federation sees it; `state` is the newest. Devices are numbered as
-    the fleet's.
+    """A compiled bundle as the federation sees it; `state` is the newest.
+
+    Devices are numbered as the fleet's.
     """
 
     def __init__(
@@ -347,8 +352,9 @@ class CompiledTraining:
 
 
 def gave_up(why: str, diverged: int) -> tuple[str, str]:
-    """Why a run gave up, and what to do. diverged: in its last attempt, the devices that trained to
-    what is no number.
+    """Why a run gave up, and what to do.
+
+    diverged: in its last attempt, the devices that trained to what is no number.
     """
     if not diverged:
         return why, GAVE_UP_HINT

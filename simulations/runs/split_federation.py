@@ -1,5 +1,7 @@
-"""Split training under federated rounds, in one process: devices train the lower part of a model,
-edges the upper, and nobody sees a device's part, its data or, in the U-shape, its labels.
+"""Split training under federated rounds, in one process.
+
+Devices train the lower part of a model, edges the upper, and nobody sees a device's part, its data
+or, in the U-shape, its labels.
 
 A round:
 
@@ -254,8 +256,9 @@ class SplitRun:
         number: int,
         key: Array,
     ) -> str:
-        """The next model, of what devices and edges ended with. Where the sum cannot be had nothing
-        moves, and why is said.
+        """The next model, of what devices and edges ended with.
+
+        Where the sum cannot be had nothing moves, and why is said.
         """
         if not set(deltas) - silent:
             return "nobody reported"
@@ -281,8 +284,10 @@ class SplitRun:
         deltas: dict[int, dict[int, Array]],
         losses: list[float],
     ) -> tuple[dict[int, Array], float] | None:
-        """An edge's devices through the round: their updates go into `deltas`; what is above them
-        then, with its weight, or None where all had copies and fell silent.
+        """An edge's devices through the round.
+
+        Their updates go into `deltas`; what is above them then, with its weight, or None where all
+        had copies and fell silent.
         """
         start = self._weights()
         chain = {i: start[i] for i in self.stepper.above}
@@ -329,8 +334,10 @@ class SplitRun:
         return deltas, chain
 
     def _batch(self, device: int, order: Array, step: int) -> list[Array]:
-        """x, y and weight. Rows that only fill the batch are zeros: they say nothing of the data,
-        whatever becomes of them.
+        """x, y and weight.
+
+        Rows that only fill the batch are zeros: they say nothing of the data, whatever becomes of
+        them.
         """
         data = self.devices[device]
         column = np.arange(self.source.batch_size)

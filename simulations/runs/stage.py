@@ -1,5 +1,6 @@
-"""What both ways to run a scenario share: its data, its compiled programs, and an observer who
-judges every device, which no coordinator does.
+"""What both ways to run a scenario share.
+
+Its data, its compiled programs, and an observer who judges every device, which no coordinator does.
 
 The observer judges the shared model on each device's query set, and the device's own model, made
 from the shared one by the bundle's `personalise`.
@@ -174,8 +175,10 @@ class Stage:
         return bundle
 
     def chain(self, masked: bool = False) -> Chain:
-        """What an update goes through. masked: whether updates are, where the scenario does not
-        say. A caller's algorithm brings a server's optimiser of its own.
+        """What an update goes through.
+
+        masked: whether updates are, where the scenario does not say. A caller's algorithm brings a
+        server's optimiser of its own.
         """
         made = chain_of(self.scenario, masked)
         own = [stage for stage in made.stages if stage.group != "server"]
@@ -215,8 +218,9 @@ class Stage:
         return min(self.scenario.fleet.edges, len(self.data.training))
 
     def plan(self, ring: RingPlan, masked: bool = False) -> FederationPlan:
-        """The federation of the scenario's training devices. masked: whether updates are, where the
-        scenario does not say.
+        """The federation of the scenario's training devices.
+
+        masked: whether updates are, where the scenario does not say.
         """
         scenario = self.scenario
         mix, cohort, judging = scenario.fleet.mix, scenario.round, scenario.evaluation
@@ -287,8 +291,9 @@ class Stage:
         stop: Callable[[], bool],
         kept: Callable[[int], Array | None] = lambda device: None,
     ) -> bool:
-        """Every judged device after each of `evaluation.steps`, where there are any. False: it was
-        stopped on the way.
+        """Every judged device after each of `evaluation.steps`, where there are any.
+
+        False: it was stopped on the way.
         """
         if not self.scenario.evaluation.steps:
             return True
@@ -321,6 +326,7 @@ class Stage:
         kept: Callable[[int], Array | None] = lambda device: None,
     ) -> list[tuple[Score, Score]] | None:
         """Every judged device before and after personalisation; None when stopped on the way.
+
         kept: the client state of a device of the data, None where it has none yet.
         """
         start = time.perf_counter()
@@ -355,8 +361,9 @@ class Stage:
         return _total(before), _total(after)
 
     def _keys(self, device: int) -> list[Array]:
-        """A key for each of a device's episodes, and one where there are none. They are the same
-        each round: curves then differ by what was learnt, not by what was drawn.
+        """A key for each of a device's episodes, and one where there are none.
+
+        They are the same each round: curves then differ by what was learnt, not by what was drawn.
         """
         few_shot = isinstance(self.scenario.data, settings.OmniglotData)
         episodes = self.scenario.evaluation.episodes if few_shot else 1
@@ -424,6 +431,7 @@ def judgements(
     names: Sequence[str] = (),
 ) -> dict[str, Any]:
     """A round's accuracies and losses as its record has them; nothing where nothing was judged.
+
     measure: what stands for accuracy. variance: of the numbers that a regression is judged by.
     names: of the task's own metrics.
     """

@@ -1,5 +1,6 @@
-"""Many runs of scenarios, each in a process of its own: what `delian compare` and `delian sweep`
-are made of.
+"""Many runs of scenarios, each in a process of its own.
+
+What `delian compare` and `delian sweep` are made of.
 
 A trial is a scenario with changes, and its result a few figures and the curve of its rounds. It is
 named by the hash of what decides it, and kept in a file of that name as soon as it is done; a study
@@ -38,14 +39,15 @@ CURVE = ("global_accuracy", "personalised_accuracy", "global_loss", "personalise
 
 @dataclass(frozen=True)
 class Trial:
-    """One run. source: a scenario's file or name; settings: KEY=VALUE changes; data: a file that
-    stands in for the scenario's own.
-    """
+    """One run."""
 
     source: str
+    """A scenario's file or name."""
     algorithm: str | None = None
     settings: tuple[str, ...] = ()
+    """KEY=VALUE changes."""
     data: str | None = None
+    """A file that stands in for the scenario's own."""
 
     def scenario(self) -> Scenario:
         """Raises DelianError for one that makes no sense."""
@@ -112,8 +114,10 @@ class Executor(Protocol):
 
 
 class Processes:
-    """A process a trial, some at once. Closing the iterator ends those that run; so does, on Linux,
-    the end of this process, however it comes.
+    """A process a trial, some at once.
+
+    Closing the iterator ends those that run; so does, on Linux, the end of this process, however it
+    comes.
     """
 
     def __init__(self, workers: int) -> None:
@@ -233,8 +237,9 @@ def run(
 
 
 def _read(file: Path, folder: Path) -> dict[str, Any] | None:
-    """A result that was kept; None where it is of other code of the user's. folder: where names of
-    sources begin.
+    """A result that was kept; None where it is of other code of the user's.
+
+    folder: where names of sources begin.
     """
     try:
         content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -254,9 +259,10 @@ def _told(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """A worker: a trial as JSON on standard input, its result on standard output. Its argument is
-    the process that it works for, with which it ends where the system is Linux: a study may be
-    killed.
+    """A worker: a trial as JSON on standard input, its result on standard output.
+
+    Its argument is the process that it works for, with which it ends where the system is Linux: a
+    study may be killed.
     """
     from ...core.node.sandbox.process_limits import die_with
 

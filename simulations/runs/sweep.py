@@ -109,9 +109,11 @@ def sweep(
     on_rung: Callable[[int, int], None] = lambda rounds, count: None,
     on_done: Callable[[Trial, int, int], None] = lambda trial, done, of: None,
 ) -> list[Rung]:
-    """Runs it. figure: of `comparison.FIGURES`, what makes a candidate good, the mean over seeds.
-    eta: of so many candidates one goes on to the next rung; 1: all run to the end. on_rung: told of
-    each rung's rounds and candidates.
+    """Runs it.
+
+    figure: of `comparison.FIGURES`, what makes a candidate good, the mean over seeds. eta: of so
+    many candidates one goes on to the next rung; 1: all run to the end. on_rung: told of each
+    rung's rounds and candidates.
 
     Raises DelianError for a combination that the scenario refuses, before anything runs.
     """

@@ -12,6 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    """Creates the tables."""
     op.create_table(
         "journal_entries",
         sa.Column("node", sa.String(length=32), nullable=False),

@@ -1,5 +1,6 @@
-"""Runs remember the request that made them. Which edges drain the coordinator's machine knows now:
-it is not written beside the node any more.
+"""Runs remember the request that made them.
+
+Which edges drain the coordinator's machine knows now: it is not written beside the node any more.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    """Adds the request to runs; removes the draining state of nodes."""
     op.add_column("runs", sa.Column("request", sa.LargeBinary(length=16), nullable=True))
     op.create_index(op.f("ix_runs_request"), "runs", ["request"], unique=True)
     op.execute("UPDATE nodes SET state = '' WHERE state = 'draining'")

@@ -12,6 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    """Adds the table of the audit log."""
     op.create_table(
         "audit_entries",
         sa.Column("sequence", sa.BigInteger(), autoincrement=False, nullable=False),

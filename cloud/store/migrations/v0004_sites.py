@@ -12,6 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    """Adds the site to nodes."""
     site = sa.Column("site", sa.String(length=63), nullable=False, server_default="")
     op.add_column("nodes", site)
     op.create_index(op.f("ix_nodes_site"), "nodes", ["site"])

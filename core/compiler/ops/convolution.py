@@ -1,5 +1,6 @@
-"""Convolution in one to three dimensions, composed of the IR's two, which are 2-d: dense, and in
-groups of channels.
+"""Convolution in one to three dimensions, composed of the IR's two, which are 2-d.
+
+Dense, and in groups of channels.
 
 Everything here is a sum of things that have derivatives already, so gradients of any order come
 for nothing, on every back end:
@@ -95,8 +96,10 @@ def conv3d(
 def depthwise_conv2d(
     x: Array, kernel: Array, stride: Sizes = 1, padding: Padding = "SAME", dilation: Sizes = 1
 ) -> Array:
-    """Each channel under its own kernel: f32[N, H, W, C], f32[height, width, C] or
-    f32[height, width, C, multiplier] -> f32[N, OH, OW, C * multiplier].
+    """Each channel under its own kernel.
+
+    f32[N, H, W, C], f32[height, width, C] or f32[height, width, C, multiplier] -> f32[N, OH, OW, C
+    * multiplier].
     """
     if x.ndim != 4 or kernel.ndim not in (3, 4) or kernel.shape[2] != x.shape[3]:
         raise ValueError(
@@ -116,8 +119,7 @@ def conv_transpose1d(
     groups: int = 1,
     output_padding: Sizes = 0,
 ) -> Array:
-    """Transposed convolution of sequences: f32[N, T, C], f32[size, C, O / groups] ->
-    f32[N, OT, O].
+    """Transposed convolution of sequences: f32[N, T, C], f32[size, C, O / groups] -> f32[N, OT, O].
 
     As `conv_transpose2d` otherwise.
     """
@@ -165,8 +167,9 @@ def conv_transpose3d(
     groups: int = 1,
     output_padding: Sizes = 0,
 ) -> Array:
-    """Transposed convolution of volumes: f32[N, D, H, W, C], f32[depth, height, width, C, O /
-    groups] -> f32[N, OD, OH, OW, O].
+    """Transposed convolution of volumes.
+
+    f32[N, D, H, W, C], f32[depth, height, width, C, O / groups] -> f32[N, OD, OH, OW, O].
 
     As `conv_transpose2d` otherwise.
     """
@@ -335,8 +338,9 @@ def _by_taps(
 
 
 def _tap(part: Array, matrix: Array, groups: int) -> Array:
-    """One place's share: [N, space..., C] and [C / groups, O] -> [N, space..., O]; in several
-    groups of several channels [groups, N * space, O / groups].
+    """One place's share: [N, space..., C] and [C / groups, O] -> [N, space..., O].
+
+    In several groups of several channels [groups, N * space, O / groups].
     """
     if groups == 1:
         return part @ matrix

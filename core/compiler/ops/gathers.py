@@ -23,15 +23,17 @@ def embedding(table: Array, symbols: Array) -> Array:
 
 
 def one_hot(labels: Array, classes: int, dtype: Any = np.float32) -> Array:
-    """Integers [...] -> [..., classes], one at the label and zero elsewhere; all zero where it is
-    out of range.
+    """Integers [...] -> [..., classes], one at the label and zero elsewhere.
+
+    All zero where it is out of range.
     """
     return (labels[..., None] == np.arange(classes)).astype(dtype)  # type: ignore[no-any-return]
 
 
 def top_k(x: Array, k: int) -> tuple[Array, Array]:
-    """The k largest along the last axis, falling, and their places: [..., n] -> [..., k] and
-    i64[..., k].
+    """The k largest along the last axis, falling, and their places.
+
+    [..., n] -> [..., k] and i64[..., k].
 
     Of equals the first comes first. NaN counts as smaller than every number.
     """
@@ -62,8 +64,9 @@ def segment_mean(data: Array, segments: Array, count: int) -> Array:
 
 
 def segment_max(data: Array, segments: Array, count: int, empty: float = -np.inf) -> Array:
-    """The largest of each segment's rows, element by element, as `segment_sum`; `empty` where there
-    are none.
+    """The largest of each segment's rows, element by element, as `segment_sum`.
+
+    `empty` where there are none.
 
     Rows are put in the order of their segments; then each looks back 1, 2, 4... rows within its
     segment, so that the last of a segment has seen all: N log N work, and all of it in NumPy's

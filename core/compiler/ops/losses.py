@@ -54,8 +54,9 @@ def nll(log_probabilities: Array, labels: Array) -> Array:
 
 
 def binary_cross_entropy(logits: Array, targets: Array) -> Array:
-    """-t log s(x) - (1 - t) log(1 - s(x)) of logits x, s the sigmoid, without overflow: element by
-    element.
+    """-t log s(x) - (1 - t) log(1 - s(x)) of logits x, s the sigmoid, without overflow.
+
+    Element by element.
     """
     return np.maximum(logits, 0) - logits * targets + np.log1p(np.exp(-np.abs(logits)))  # type: ignore[no-any-return]
 
@@ -80,8 +81,9 @@ def huber(prediction: Array, target: Array, delta: float = 1.0) -> Array:
 
 
 def kl_divergence(log_probabilities: Array, target: Array) -> Array:
-    """sum t log(t / p) over the last axis: log p f32[..., C], distribution t f32[..., C] ->
-    f32[...].
+    """sum t log(t / p) over the last axis.
+
+    log p f32[..., C], distribution t f32[..., C] -> f32[...].
     """
     # 0 log 0 = 0, and its derivative must not be NaN either.
     known = target > 0

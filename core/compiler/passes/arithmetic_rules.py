@@ -93,8 +93,9 @@ def _add(r: Rewriter, op: Op) -> Value | None:
 
 
 def _add_padded(r: Rewriter, x: Value, y: Value) -> Value | None:
-    """pad(a) + pad(b) => pad(concat(a, b)) where each lies on zeros of the other and they meet: the
-    cotangents of neighbouring slices.
+    """pad(a) + pad(b) => pad(concat(a, b)) where each lies on zeros of the other and they meet.
+
+    The cotangents of neighbouring slices.
     """
     pads = [r.origin(v, "pad") for v in (x, y)]
     if any(p is None or not r.is_splat(p.operands[1], 0) for p in pads):

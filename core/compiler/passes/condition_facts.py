@@ -23,8 +23,9 @@ Made = Mapping[Value, Op]
 
 
 def facts(pred: Value, truth: bool, made: Made, found: Mapping[Value, Interval]) -> Facts:
-    """The intervals of whole numbers and truths where a condition is true, or false; those that
-    contradict themselves are left out.
+    """The intervals of whole numbers and truths where a condition is true, or false.
+
+    Those that contradict themselves are left out.
     """
     out: Facts = {pred: (int(truth), int(truth))}
     op = made.get(pred)
@@ -79,9 +80,10 @@ def limits(value: Value) -> Interval:
 def carried(
     op: Op, outer: Made, found: Mapping[Value, Interval]
 ) -> dict[int, tuple[Interval, Interval]]:
-    """The carries of a loop whose values are known to lie in an interval: that in the body, and
-    that where the loop begins a round or ends. The intervals of the body with any carries are in
-    `found` already.
+    """The carries of a loop whose values are known to lie in an interval.
+
+    That in the body, and that where the loop begins a round or ends. The intervals of the body with
+    any carries are in `found` already.
     """
     body, count = op.regions[-1], int(op.attrs["consts"])
     skipped = 2 if op.name == "for" else 0

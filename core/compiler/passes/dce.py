@@ -47,8 +47,9 @@ class _Eliminator:
         self._masks: dict[int, tuple[Block, list[int]]] = {}
 
     def block(self, block: Block, wanted: Sequence[bool]) -> Block:
-        """The block giving only the wanted results. The very same block when there is nothing to
-        drop.
+        """The block giving only the wanted results.
+
+        The very same block when there is nothing to drop.
         """
         results = tuple(r for r, flag in zip(block.results, wanted, strict=True) if flag)
         live = set(results)

@@ -325,8 +325,9 @@ def _reduce(r: Rewriter, op: Op) -> Value | None:
 
 
 def _reduce_broadcast(r: Rewriter, op: Op, made: Op) -> Value | None:
-    """A reduction over axes along which its operand repeats: a product with their size, or nothing
-    at all.
+    """A reduction over axes along which its operand repeats.
+
+    A product with their size, or nothing at all.
     """
     source, dims, shape = made.operands[0], made.attrs["dims"], made.attrs["shape"]
     axes = op.attrs["axes"]

@@ -77,8 +77,9 @@ class _Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """A tensor as scale[o] * (value + whole[o]) + shift[o], o being the last axis; with relu, zero
-    where that is negative.
+    """A tensor as scale[o] * (value + whole[o]) + shift[o], o being the last axis.
+
+    With relu, zero where that is negative.
     """
 
     value: Value
@@ -94,8 +95,9 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which products stay in f32. The last one decides between classes and is small; the first one
-    reads what comes from outside.
+    """Which products stay in f32.
+
+    The last one decides between classes and is small; the first one reads what comes from outside.
     """
 
     keep_first: bool = False
@@ -124,8 +126,9 @@ def eligible(op: Op, known: Mapping[Value, Array]) -> bool:
 
 
 def known_values(block: Block) -> dict[Value, Array]:
-    """What does not depend on the parameters, worked out; but for constants spread to a tensor of
-    more than one axis.
+    """What does not depend on the parameters, worked out.
+
+    But for constants spread to a tensor of more than one axis.
     """
     known: dict[Value, Array] = {}
     for op in block.ops:
@@ -147,8 +150,10 @@ def known_values(block: Block) -> dict[Value, Array]:
 def quantised(
     block: Block, policy: Policy, range_of: Callable[[Value], Range]
 ) -> tuple[Block, int]:
-    """The block with products in bytes, and how many they are. `range_of` is asked for the range of
-    values of the block; what is built has the same structure whatever it answers.
+    """The block with products in bytes, and how many they are.
+
+    `range_of` is asked for the range of values of the block; what is built has the same structure
+    whatever it answers.
     """
     quantiser = _Quantiser(block, policy, range_of)
     made = quantiser.run()

@@ -223,8 +223,9 @@ def _copy(r: Rewriter, op: Op, operands: tuple[Value, ...]) -> Value:
 
 
 def _hoist(r: Rewriter, op: Op) -> Op:
-    """The loop without the operations of its body that depend on its constants alone; those go
-    before it.
+    """The loop without the operations of its body that depend on its constants alone.
+
+    Those go before it.
     """
     lead, body = _BOUNDS[op.name], op.regions[-1]
     consts = int(op.attrs["consts"])

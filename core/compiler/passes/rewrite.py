@@ -126,8 +126,9 @@ class Rewriter:
         return after
 
     def block(self, block: Block, known: Mapping[Value, Value] | None = None) -> Block:
-        """The block rewritten; `known` says what stands for some of its parameters. Their list
-        stays as it is.
+        """The block rewritten; `known` says what stands for some of its parameters.
+
+        Their list stays as it is.
         """
         mapping: dict[Value, Value] = dict(known or {})
         self.changed = self.changed or bool(mapping)
@@ -169,8 +170,9 @@ class Rewriter:
         return self.add(Op(name, operands, results, attrs, (), self.locs))[0]
 
     def add(self, op: Op) -> Sequence[Value]:
-        """Adds an operation whose operands are in scope, or what it is rewritten to; gives what its
-        results became.
+        """Adds an operation whose operands are in scope, or what it is rewritten to.
+
+        Gives what its results became.
         """
         if op.name in self.multi_rules:
             found = self.multi_rules[op.name](self, op)

@@ -36,8 +36,9 @@ ROUNDS_MAX = 16
 
 
 def simplify(block: Block) -> Block:
-    """The simplified block: same parameters, same results. The very same block when nothing is to
-    be done.
+    """The simplified block: same parameters, same results.
+
+    The very same block when nothing is to be done.
 
     >>> from delian.core.compiler.ir import Builder, DType, TensorType
     >>> b = Builder([TensorType(DType.F32, (3,))])

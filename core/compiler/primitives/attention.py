@@ -151,8 +151,9 @@ def _pairs(b: Builder, x: Maybe, y: Maybe) -> Maybe:
 
 
 def _gathered(b: Builder, w: Maybe, x: Maybe, over: int) -> Maybe:
-    """Sums over keys (3) or queries (2): [N,H,T,S], [N,S,H,E] -> [N,T,H,E], or [N,T,H,E] ->
-    [N,S,H,E].
+    """Sums over keys (3) or queries (2).
+
+    [N,H,T,S], [N,S,H,E] -> [N,T,H,E], or [N,T,H,E] -> [N,S,H,E].
     """
     if w is None or x is None:
         return None

@@ -142,7 +142,7 @@ def _take(b: Builder, x: Value, indices: Value, flags: Flags, axis: int) -> Valu
         return b("take", x, indices, axis=axis + 1)
     if not flags[0]:
         return to_front(b, b("take", x, indices, axis=axis), axis)
-    # Both: the axis goes beside the lanes, and each lane's indices into its own rows.
+    # Both: the axis goes next to the lanes, and each lane's indices into its own rows.
     moved = to_front(b, x, axis + 1)  # [n, lanes, ...]
     moved = from_front(b, moved, 1)  # [lanes, n, ...]
     size, count = moved.shape[:2]
@@ -216,8 +216,9 @@ def dynamic_update(
 
 
 def dot(b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int) -> Sequence[Value]:
-    """Both batched: one more batch axis. One batched: its lanes are rows (or columns) of one
-    product.
+    """Both batched: one more batch axis.
+
+    One batched: its lanes are rows (or columns) of one product.
     """
     attrs = dict(op.attrs)
     sides = ("a", "b")
@@ -237,8 +238,9 @@ def dot(b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int) 
 
 
 def images(*fixed: int) -> BatchRule:
-    """Of a convolution whose first operand and result count images along axis 0: lanes are more
-    images, unless an operand of `fixed` differs from lane to lane.
+    """Of a convolution whose first operand and result count images along axis 0.
+
+    Lanes are more images, unless an operand of `fixed` differs from lane to lane.
     """
 
     def rule(

@@ -1,5 +1,6 @@
-"""Primitives that solve linear systems: Cholesky's factor, triangular and general solves, and the
-logarithm of a determinant.
+"""Primitives that solve linear systems.
+
+Cholesky's factor, triangular and general solves, and the logarithm of a determinant.
 
 Each works on the last two axes; those before are a batch. A matrix that has no solution gives NaN,
 never an error. The derivatives are closed under differentiation, since a solve's are solves again

@@ -1,4 +1,4 @@
-"""What a primitive is: one row with all of its rules beside each other.
+"""What a primitive is: one row with all of its rules.
 
 Every row lives in the module of its family (`unary`, `binary`, `shape`, `index`, `reduce`,
 `linear`, `solve`, `conv`, `random`, `lists`, `control`) and is collected, by name, in

@@ -16,7 +16,8 @@ from .rules import Partial, cast, diagonal, each, each_in_f64, number, one_resul
 from .table import Attrs, CostRule, Maybe, Primitive, ReferenceRule
 from .type_checks import ALL, BITS, FLOATS, INTS, NUMERIC, dtype_of, fail, same, tensor
 
-#: What an exponential, a sine and the like cost beside an addition: about a polynomial's length.
+#: What an exponential, a sine and the like cost relative to an addition: about a polynomial's
+#: length.
 FUNCTION_COST = 10
 _TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
 
@@ -162,7 +163,7 @@ ROWS = (
         lambda b, x, y, g: b("mul", g, b("add", y, number(b, y, 1))),
         "dl_expm1_{s}({0})",
     ),
-    # The slope at 0 is infinite, as it is in truth: who needs a finite one adds an epsilon.
+    # The slope at 0 is infinite, as it is in truth: add an epsilon where it must be finite.
     _smooth(
         "sqrt",
         FLOATS,

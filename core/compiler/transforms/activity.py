@@ -50,7 +50,7 @@ def carries_start(op: Op) -> int:
 
 
 class Activity:
-    """Answers both questions for one transform, and remembers the answer for each block."""
+    """Answers both questions for one transform, and caches the answer for each block."""
 
     def __init__(self) -> None:
         self._varied: dict[tuple[int, Flags], Flags] = {}

@@ -47,8 +47,9 @@ def once(block: Block) -> Block:
 
 
 def nest_loops(block: Block, every: int | None = None) -> Block:
-    """The block with every loop cut into segments, of `every` trips or as the module says; loops
-    within loops too.
+    """The block with every loop cut into segments, of `every` trips or as the module says.
+
+    Loops within loops too.
     """
     b = Builder(block.params)
     mapping: dict[Value, Value] = {p: p for p in block.params}

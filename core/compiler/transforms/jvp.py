@@ -5,8 +5,8 @@
 with a tangent ẋ for each parameter in `wrt` and ẏ = ∂f/∂x · ẋ for each result that is a float
 tensor (or a list of them). Operations are visited once, in order; each asks its primitive's jvp
 rule. A tangent of None is a symbolic zero and builds nothing. A loop carries the tangents of those
-of its carries that vary in some iteration (`activity`), beside the carries themselves, and an `if`
-or `switch` gives the tangents of what varies in any branch.
+of its carries that vary in some iteration (`activity`), with the carries themselves, and an `if` or
+`switch` gives the tangents of what varies in any branch.
 
 The Hessian of a scalar function times a vector is jvp of vjp: one forward pass over the gradient's
 program, which is smaller than its reverse (Pearlmutter, "Fast exact multiplication by the
@@ -128,7 +128,7 @@ class Forward:
     def _push_loop(
         self, op: Op, mapping: dict[Value, Value], given: list[Maybe], varied: Flags
     ) -> list[Maybe]:
-        """The loop with the tangents of its varied carries, and of its constants, beside them."""
+        """The loop with the tangents of its varied carries, and of its constants, next to them."""
         b, lead, start = self.b, LEADING[op.name], carries_start(op)
         args = [mapping[v] for v in op.operands]
         fixed = [t for t in given[lead:start] if t is not None]

@@ -76,8 +76,10 @@ def vjp(block: Block, wrt: Sequence[int]) -> Block:
 
 @dataclass(slots=True)
 class _Stacks:
-    """What the forward loop kept for its reverse: its number of trips, each carry's values, and
-    after these the values `saved` of its body; of a custom function, its residuals.
+    """What the forward loop kept for its reverse.
+
+    Its number of trips, each carry's values, and after these the values `saved` of its body; of a
+    custom function, its residuals.
     """
 
     trips: Value | None
@@ -100,8 +102,9 @@ class Reverse:
         varied: Sequence[bool],
         known: Mapping[Value, Value] | None = None,
     ) -> tuple[list[Value], list[Maybe]]:
-        """Inlines a block at `args` and then its reverse; gives its results and the cotangents of
-        its parameters.
+        """Inlines a block at `args` and then its reverse.
+
+        Gives its results and the cotangents of its parameters.
 
         Parameters that are not `varied` get None. `known` gives values of the block that are there
         already: what computes them is left out.
@@ -170,8 +173,9 @@ class Reverse:
         return rule(self.b, copied, cts)
 
     def _reverse_branch(self, op: Op, cts: list[Maybe], varied: list[bool]) -> list[Maybe]:
-        """The reverse of an `if` or `switch`: one on the same operand, over the reverses of its
-        branches.
+        """The reverse of an `if` or `switch`.
+
+        One on the same operand, over the reverses of its branches.
         """
         pred, *args = op.operands
         given = [ct for ct in cts if ct is not None]
@@ -337,8 +341,9 @@ class Reverse:
 
 
 def _dear(block: Block, loop: Op) -> tuple[Value, ...]:
-    """The values of a loop's body that are saved for its reverse; none where the number of trips is
-    not known, as in the segments that `checkpoint` makes.
+    """The values of a loop's body that are saved for its reverse.
+
+    None where the number of trips is not known, as in the segments that `checkpoint` makes.
     """
     constants = {op.results[0]: op for op in block.ops if op.name == "constant"}
     if loop.name != "for" or any(v not in constants for v in loop.operands[:2]):
@@ -358,8 +363,9 @@ def _dear(block: Block, loop: Op) -> tuple[Value, ...]:
 
 
 def _summed(body: Block, value: Value) -> Value:
-    """The sum that a value goes into, where it is used for nothing else: saved in its place, it
-    spares the reverse the adding, whose derivative needs neither.
+    """The sum that a value goes into, where it is used for nothing else.
+
+    Saved in its place, it spares the reverse the adding, whose derivative needs neither.
     """
     while True:
         users = [op for op in body.ops if value in op.operands]

@@ -56,15 +56,15 @@ _HARMLESS_ON_INTEGERS = frozenset(("mul", "floordiv", "mod", "dot", "reduce_prod
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How lanes are made.
-
-    rules: stand in for primitives' own batching rules. last: nothing will differentiate the result,
-    so that a lane that is masked out may run on its own values: what it makes of them is dropped,
-    NaN or not. (Not where a `while` might never end on them.)
-    """
+    """How lanes are made."""
 
     rules: Mapping[str, BatchRule] = field(default_factory=dict)
+    """Stand in for primitives' own batching rules."""
     last: bool = False
+    """Nothing will differentiate the result, so that a lane that is masked out may run on its own
+    values: what it makes of them is dropped, NaN or not. (Not where a `while` might never end on
+    them.)
+    """
 
 
 _PLAIN = Manner()
@@ -125,8 +125,9 @@ class _Lanes:
         self.manner = manner
 
     def run(self, block: Block, args: Sequence[Value], flags: Sequence[bool]) -> list[Value]:
-        """Inlines a block at arguments, batched where flagged; gives its results, batched as
-        `Spread.results` says.
+        """Inlines a block at arguments, batched where flagged.
+
+        Gives its results, batched as `Spread.results` says.
         """
         b, mapping = self.b, dict(zip(block.params, args, strict=True))
         batched = dict(zip(block.params, flags, strict=True))

@@ -7,7 +7,7 @@ that far for as many steps as devices took in the mean.
 
     d_i = (y_i - x) / tau_i;    x <- x + tau_eff sum_i p_i d_i;    tau_eff = sum_i p_i tau_i
 
-Averaging the y_i themselves would favour those who took many steps.
+Averaging the y_i themselves would favour devices that took many steps.
 """
 
 from __future__ import annotations

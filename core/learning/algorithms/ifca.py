@@ -7,9 +7,9 @@ one with the least loss on its data, trains that one and says which it was.
     j = argmin_j F_i(theta_j);    theta_i = local training from theta_j
     theta_j <- mean of theta_i over the devices that chose j
 
-Which model a device chose would tell of its data, so under secure aggregation it must not be seen:
-an upload has a place for every model, zeros but in the chosen one, and k counts. The server divides
-sums by sums.
+Which model a device chose would reveal something of its data, so under secure aggregation it must
+not be seen: an upload has a place for every model, zeros but in the chosen one, and k counts. The
+server divides sums by sums.
 """
 
 from __future__ import annotations

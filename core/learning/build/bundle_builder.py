@@ -204,7 +204,7 @@ def _check_state(names: Sequence[str], types: Sequence[TensorType]) -> None:
 
 
 def _check_kept(names: Sequence[str], types: Sequence[TensorType]) -> None:
-    """What devices remember is f32, and bounded: each keeps two of it on its disk."""
+    """Client state is f32, and bounded: each keeps two of it on its disk."""
     for name, found in zip(names, types, strict=True):
         if found.dtype is not DType.F32:
             raise DelianError(

@@ -1,5 +1,6 @@
-"""Data sets as federations: what each device holds, how it came to hold it, and a card that says
-so.
+"""Data sets as federations.
+
+What each device holds, how it came to hold it, and a card that says so.
 
 A name is loaded when it is first used: a device's training process reads its own data, and has no
 memory to spare for all of them. So no module here has the name of something that is public.

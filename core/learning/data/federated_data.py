@@ -1,5 +1,6 @@
-"""What a federation's data looks like in memory: one padded table a device, and a card that
-describes them all.
+"""What a federation's data looks like in memory.
+
+One padded table a device, and a card that describes them all.
 
 Compiled programs have fixed shapes, so every device's examples sit in an array of the common
 capacity; the counts beside it say how many rows are real. The first `support` rows are what the
@@ -25,12 +26,12 @@ FEDERATION_BYTES_MAX = 4 << 30
 
 @dataclass(frozen=True, slots=True)
 class DeviceData:
-    """One device's examples. `x`: u8, i32 or f32 [capacity, ...]; `y`: i32 [capacity, ...], or f32
-    where numbers are learnt and not labels.
-    """
+    """One device's examples."""
 
     x: NDArray[Any]
+    """u8, i32 or f32 [capacity, ...]."""
     y: NDArray[Any]
+    """i32 [capacity, ...], or f32 where numbers are learnt and not labels."""
     support: int
     query: int
 
@@ -41,8 +42,7 @@ class DeviceData:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeData:
-    """One device's characters, to draw few-shot episodes from. `x`: u8 [characters, drawers, 28,
-    28].
+    """One device's characters, to draw few-shot episodes from.
 
     `chars` characters and `drawers` drawings of each are real. A program samples N characters and
     splits their drawings into K shots and queries, so support and query sets are made afresh for
@@ -50,6 +50,7 @@ class EpisodeData:
     """
 
     x: NDArray[np.uint8]
+    """u8 [characters, drawers, 28, 28]."""
     chars: int
     drawers: int
 
@@ -60,8 +61,9 @@ class EpisodeData:
 
 @dataclass(frozen=True, slots=True)
 class DataCard:
-    """What a reader of a report must know about the data: where it is from and how it lies on the
-    devices.
+    """What a reader of a report must know about the data.
+
+    Where it is from and how it lies on the devices.
 
     `label_counts[d][l]` counts device d's examples of label l (its support and query sets
     together); where `numbers` are learnt, l is a range of values. `left_out` counts the devices of
@@ -138,8 +140,9 @@ class FederatedData:
 
 
 def hold_out(devices: int, held_out: int, seed: int) -> frozenset[int]:
-    """Which devices never train: `held_out` of `devices`, drawn by the seed. At least one device
-    must train.
+    """Which devices never train: `held_out` of `devices`, drawn by the seed.
+
+    At least one device must train.
     """
     if not 0 <= held_out < devices:
         raise DelianError(

@@ -20,8 +20,10 @@ IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".
 
 
 class ImageFolder:
-    """Images in a folder a class. They are scaled to the size that the bundle takes; with one
-    channel, or none named, they are made grey.
+    """Images in a folder a class.
+
+    They are scaled to the size that the bundle takes; with one channel, or none named, they are
+    made grey.
     """
 
     def __init__(self, path: Path, settings: DataSettings) -> None:

@@ -45,16 +45,16 @@ F32_WHOLE_MAX = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """Examples that no device owns yet, or `owners[i]`'s, an index into `owner_names`. y: labels,
-    i32 [n], or numbers, f32 [n] or [n, k]. query: the data's own split, [n]: rows that only judge.
-    """
+    """Examples that no device owns yet, or `owners[i]`'s, an index into `owner_names`."""
 
     source: str
     x: NDArray[Any]
     y: NDArray[Any]
+    """Labels, i32 [n], or numbers, f32 [n] or [n, k]."""
     owners: NDArray[np.int64] | None = None
     owner_names: tuple[str, ...] = ()
     query: NDArray[np.bool_] | None = None
+    """The data's own split, [n]: rows that only judge."""
 
 
 def digits() -> Labelled:
@@ -83,8 +83,9 @@ def digits() -> Labelled:
 
 
 def npz(path: Path, numbers: bool = False) -> Labelled:
-    """The examples of an .npz file; the module's docstring says what it must hold. numbers: that is
-    what `y` holds, not labels.
+    """The examples of an .npz file; the module's docstring says what it must hold.
+
+    numbers: that is what `y` holds, not labels.
     """
     present = npz_keys(path)
     x_key = "image" if "x" not in present and "image" in present else "x"
@@ -288,8 +289,9 @@ def federate(
 def _natural(
     data: Labelled, devices: int | None, min_examples: int, seed: int
 ) -> tuple[partitioners.Parts, tuple[str, ...], str, int]:
-    """The owners with enough examples; `devices` of them when a number is given. Their parts and
-    names, how they were found, and how many owners have too few examples.
+    """The owners with enough examples; `devices` of them when a number is given.
+
+    Their parts and names, how they were found, and how many owners have too few examples.
     """
     if data.owners is None:
         raise DelianError(

@@ -1,5 +1,6 @@
-"""LEAF's FEMNIST (Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097): 62
-characters by the people who wrote them, from JSON files as its scripts make them.
+"""LEAF's FEMNIST (Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097).
+
+62 characters by the people who wrote them, from JSON files as its scripts make them.
 
 A file is `{"users": [...], "num_samples": [...], "user_data": {USER: {"x": [...], "y": [...]}}}`,
 where a row of x is 784 numbers from 0 to 1, white 1, and y a label from 0 to 61. A folder has some
@@ -93,8 +94,10 @@ def _users(file: Path) -> Iterator[tuple[str, Any]]:
 
 
 class _Cursor:
-    """A place in a JSON text. Objects are gone through member by member, so that only one member's
-    value is in memory at a time. Raises ValueError where the text is not JSON.
+    """A place in a JSON text.
+
+    Objects are gone through member by member, so that only one member's value is in memory at a
+    time. Raises ValueError where the text is not JSON.
     """
 
     def __init__(self, text: str) -> None:

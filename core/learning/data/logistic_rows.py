@@ -28,8 +28,10 @@ ROWS_MAX = 20_000_000
 def logistic(
     *, devices: int, alpha: float, beta: float, multiple: int = 1, seed: int = 0
 ) -> Labelled:
-    """x: f32 [n, 60]; y: i32 [n]; every row has its device. The draws are those of NumPy's legacy
-    generator in the order of the published script, so that its data come back.
+    """x: f32 [n, 60]; y: i32 [n]; every row has its device.
+
+    The draws are those of NumPy's legacy generator in the order of the published script, so that
+    its data come back.
 
     Raises DelianError for more rows than fit in memory.
     """

@@ -29,8 +29,9 @@ KEYS = ("image", "alphabet", "character", "drawer", "alphabet_names")
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """How characters of all alphabets are dealt out: about `each` to a device, `held_out` of them
-    to devices that never train, by `seed`.
+    """How characters of all alphabets are dealt out.
+
+    About `each` to a device, `held_out` of them to devices that never train, by `seed`.
     """
 
     each: int
@@ -46,8 +47,10 @@ def omniglot(
     turns: int = 1,
     dealt: Dealt | None = None,
 ) -> FederatedData:
-    """The federation of `path`: alphabets x groups of `drawers`, or with `dealt` random characters
-    x groups of drawers. Raises DelianError for a file that does not fit.
+    """The federation of `path`.
+
+    Alphabets x groups of `drawers`, or with `dealt` random characters x groups of drawers. Raises
+    DelianError for a file that does not fit.
 
     turns: each character turned by 0, 1, ... `turns` - 1 quarters is so many characters (Santoro et
     al. 2016); those of one character are all held out, or none.

@@ -1,5 +1,7 @@
-"""Omniglot's archives as they are published: images_background.zip and images_evaluation.zip, or
-the two small background sets, images_background_small1.zip and images_background_small2.zip.
+"""Omniglot's archives as they are published.
+
+images_background.zip and images_evaluation.zip, or the two small background sets,
+images_background_small1.zip and images_background_small2.zip.
 
 A drawing is `images_background/ALPHABET/characterNN/NNNN_DD.png`, 105 x 105 in black and white, DD
 the drawer from 01. It is scaled to 28 x 28, each pixel the mean of what it covers, ink high, as
@@ -42,8 +44,10 @@ def is_published(path: Path) -> bool:
 
 
 def read(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of `omniglot`'s .npz file, from a folder of archives or one archive. Alphabets are
-    in the order of their names, those of the evaluation set after the others. Raises DelianError.
+    """The arrays of `omniglot`'s .npz file, from a folder of archives or one archive.
+
+    Alphabets are in the order of their names, those of the evaluation set after the others. Raises
+    DelianError.
     """
     if path.is_dir():
         whole, small = ([path / n for n in s if (path / n).is_file()] for s in (ARCHIVES, SMALL))

@@ -87,8 +87,10 @@ def quantity(examples: int, devices: int, alpha: float, seed: int, min_examples:
 def shift_features(
     x: NDArray[np.float32], parts: Sequence[NDArray[np.int64]], sigma: float, seed: int
 ) -> NDArray[np.float32]:
-    """Feature skew by noise: device i of n gets Gaussian noise of variance sigma * (i + 1) / n on
-    its rows (Li et al. 2022). A new array.
+    """Feature skew by noise.
+
+    Device i of n gets Gaussian noise of variance sigma * (i + 1) / n on its rows (Li et al. 2022).
+    A new array.
     """
     shifted = x.copy()
     for i, part in enumerate(parts):
@@ -100,8 +102,9 @@ def shift_features(
 
 
 def _top_up(piles: list[list[list[int]]], min_examples: int) -> None:
-    """Move examples, one at a time, until every device has `min_examples`. Ends: each move fills
-    one gap.
+    """Move examples, one at a time, until every device has `min_examples`.
+
+    Ends: each move fills one gap.
     """
     counts = np.array([[len(pile) for pile in device] for device in piles], dtype=np.int64)
     while (sizes := counts.sum(axis=1)).min() < min_examples:
@@ -120,8 +123,9 @@ def _top_up(piles: list[list[list[int]]], min_examples: int) -> None:
 
 
 def natural(owners: NDArray[np.int64], names: Sequence[str]) -> Parts:
-    """The data's own devices: `owners[i]` is the device of example i. Raises when a named device
-    has no samples.
+    """The data's own devices: `owners[i]` is the device of example i.
+
+    Raises when a named device has no samples.
     """
     order = np.argsort(owners, kind="stable").astype(np.int64)
     ends = np.cumsum(np.bincount(owners, minlength=len(names)))

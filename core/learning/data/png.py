@@ -28,8 +28,10 @@ NONE, SUB, UP, AVERAGE, PAETH = range(5)
 
 
 def grey(content: bytes, name: str) -> NDArray[np.uint8]:
-    """u8[height, width], 255 white. name: of the image, for messages. Raises DelianError for what
-    is damaged, or another kind of PNG.
+    """u8[height, width], 255 white.
+
+    name: of the image, for messages. Raises DelianError for what is damaged, or another kind of
+    PNG.
     """
     try:
         return _read(content)
@@ -79,8 +81,9 @@ def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _unfiltered(kinds: NDArray[np.uint8], lines: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The bytes under the filters of section 9; a pixel is a byte or less, so that the byte to the
-    left is the one before.
+    """The bytes under the filters of section 9.
+
+    A pixel is a byte or less, so that the byte to the left is the one before.
     """
     if not kinds.any():
         return lines

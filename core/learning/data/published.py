@@ -38,8 +38,10 @@ _DOWNLOAD = "give the folder with the files as they are downloaded: --data DIR o
 
 
 def idx(folder: Path, prefix: str = "") -> Labelled:
-    """x: u8 [n, H, W]; y: i32 [n]. prefix: what files' names begin with. Raises DelianError for a
-    folder without pairs of files, with a file that is none, or with several sets.
+    """x: u8 [n, H, W]; y: i32 [n].
+
+    prefix: what files' names begin with. Raises DelianError for a folder without pairs of files,
+    with a file that is none, or with several sets.
     """
     names = [f for f in _files(folder) if f.name.startswith(prefix) and _is_idx(f.name)]
     # One that lies there packed and unpacked is read once.

@@ -26,14 +26,14 @@ class NoDataError(DelianError):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Examples, one a row. `x`: numbers [n, ...]; `y`: whole numbers [n], or [n, T] (sequences);
-    where numbers are learnt, any [n] or [n, k]. `query`: the data's own split, bool [n]: rows that
-    only judge. None: it is made by content.
-    """
+    """Examples, one a row."""
 
     x: Array
+    """Numbers [n, ...]."""
     y: Array
+    """Whole numbers [n], or [n, T] (sequences); where numbers are learnt, any [n] or [n, k]."""
     query: Array | None = None
+    """The data's own split, bool [n]: rows that only judge. None: it is made by content."""
 
     def __post_init__(self) -> None:
         if self.x.ndim < 1 or self.y.ndim < 1 or len(self.x) != len(self.y):
@@ -63,20 +63,23 @@ class Leaves:
 
 @dataclass(frozen=True, slots=True)
 class RowType:
-    """What the bundle takes for one row of `x`. A source that has a choice (the size of an image)
-    chooses this. `names`: of all arrays that the bundle takes. `numbers`: these are learnt from a
-    row, and no label.
+    """What the bundle takes for one row of `x`.
+
+    A source that has a choice (the size of an image) chooses this.
     """
 
     shape: tuple[int, ...]
     dtype: str = "f32"
     names: tuple[str, ...] = ("x", "y", "support", "query")
+    """Of all arrays that the bundle takes."""
     numbers: bool = False
+    """These are learnt from a row, and no label."""
 
 
 class Source(Protocol):
-    """Data on this device. `read` raises NoDataError when there is none, DelianError when what is
-    there cannot be read.
+    """Data on this device.
+
+    `read` raises NoDataError when there is none, DelianError when what is there cannot be read.
     """
 
     def version(self) -> int | None:
@@ -88,20 +91,20 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    """What an owner says of the device's data.
-
-    source: as in the module's docstring. label: a CSV's label column, by name or number; the last
-    one when empty. columns: its feature columns; all others when empty. classes: what text labels
-    and class folders are called, in the order of the model's classes. query_fraction: of the rows
-    that are never trained on and judge the models. bytes_max: of memory that the data may take.
-    """
+    """What an owner says of the device's data."""
 
     source: str = ""
+    """As in the module's docstring."""
     label: str = ""
+    """A CSV's label column, by name or number; the last one when empty."""
     columns: tuple[str, ...] = ()
+    """Its feature columns; all others when empty."""
     classes: tuple[str, ...] = ()
+    """What text labels and class folders are called, in the order of the model's classes."""
     query_fraction: float = 0.2
+    """Of the rows that are never trained on and judge the models."""
     bytes_max: int = BYTES_MAX
+    """Of memory that the data may take."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.query_fraction < 1.0:

@@ -166,8 +166,10 @@ class SensorBuffer:
 
 
 def read_segments(folder: Path, bytes_max: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
-    """The rows that are there: x [n, ...] and y i32[n], the oldest first; the newest `bytes_max` of
-    them. Raises DelianError for segments that are not a buffer's.
+    """The rows that are there.
+
+    X [n, ...] and y i32[n], the oldest first; the newest `bytes_max` of them. Raises DelianError
+    for segments that are not a buffer's.
     """
     xs: list[NDArray[Any]] = []
     ys: list[NDArray[np.int32]] = []

@@ -1,5 +1,6 @@
-"""The synthetic benchmark that simulators are timed on: 10 smooth random prototypes of 28 x 28,
-plus noise.
+"""The synthetic benchmark that simulators are timed on.
+
+10 smooth random prototypes of 28 x 28, plus noise.
 
 It has the shapes of MNIST and needs no file, so that speed can be compared with other systems on
 equal terms. It says nothing about how well an algorithm learns on real data.
@@ -36,8 +37,9 @@ def synthetic(
     held_out_devices: int = 0,
     seed: int = 0,
 ) -> FederatedData:
-    """x: f32 [support + query, 28, 28]; y: i32. The examples do not depend on `seed`: it draws the
-    held-out devices.
+    """x: f32 [support + query, 28, 28]; y: i32.
+
+    The examples do not depend on `seed`: it draws the held-out devices.
 
     A device's support set is the one that other systems' benchmark scripts train on.
     """
@@ -80,8 +82,10 @@ def _smooth(x: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
 
 
 def _fill(parts: list[_Part], rows_max: int) -> None:
-    """Draws all parts, on as many threads as there are cores: NumPy draws and adds without Python's
-    lock. Each part has a stream of its own, so the numbers are the same for any number of threads.
+    """Draws all parts, on as many threads as there are cores.
+
+    NumPy draws and adds without Python's lock. Each part has a stream of its own, so the numbers
+    are the same for any number of threads.
     """
     signals = SIGNAL * _prototypes()
     count = max(1, min(cores(), THREADS_MAX, len(parts) // 16))

@@ -192,8 +192,11 @@ class Analysis:
 
 
 def analyse(block: Block, key: int | None = None) -> Analysis:
-    """Analyses a block that is well formed. key: the place of the parameter that is a random key,
-    u32[2]; None: there is none, and every parameter is an input like all others."""
+    """Analyses a block that is well formed.
+
+    key: the place of the parameter that is a random key, u32[2]; None: there is none, and every
+    parameter is an input like all others.
+    """
     graph = _Graph(unshared(block), key)
     graph.solve()
     choices, loops = graph.choices()

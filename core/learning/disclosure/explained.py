@@ -1,4 +1,5 @@
-"""What a bundle can tell, as facts: its programs, what goes in and out, and what depends on what.
+"""What a bundle can disclose, as facts: its programs, what goes in and out, and what depends on
+what.
 
 Everything here follows from the bundle's manifest and programs. What follows from a run's plan
 (masks, the size of a cohort, noise that was signed) is not in a bundle.
@@ -38,8 +39,10 @@ LINES_MAX = 1_000
 
 
 def explained(bundle: Bundle) -> dict[str, Any]:
-    """Facts that JSON can hold. Text of the bundle's author is escaped and cut. Raises DelianError
-    where a program does not fit the manifest.
+    """Facts that JSON can hold.
+
+    Text of the bundle's author is escaped and cut. Raises DelianError where a program does not fit
+    the manifest.
     """
     manifest = bundle.manifest
     programs = {

@@ -45,11 +45,12 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Of one program. key: the place of the random key among the inputs; None: it takes none."""
+    """Of one program."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     key: int | None
+    """The place of the random key among the inputs; None: it takes none."""
 
 
 #: Kinds of what the programs take and give, in order. `...` in place of a name: one for each leaf.
@@ -76,8 +77,9 @@ _WEIGHT = TensorType(DType.F32, ())
 
 
 def ports_of(bundle: Bundle, program: str) -> Ports:
-    """The ports of a bundle's program. Raises DelianError where the program does not take or give
-    what the manifest says.
+    """The ports of a bundle's program.
+
+    Raises DelianError where the program does not take or give what the manifest says.
     """
     function, manifest = bundle.programs[program], bundle.manifest
     inputs = _named(manifest, program, _TAKES[program], function.param_types)

@@ -26,8 +26,9 @@ NAME_CHARS_MAX = 200
 
 
 class KeyMisuseError(DelianError):
-    """A program uses a random key otherwise than for random numbers. program, op: its name and the
-    operation's; locs: where that came from, outermost call first.
+    """A program uses a random key otherwise than for random numbers.
+
+    program, op: its name and the operation's; locs: where that came from, outermost call first.
     """
 
     def __init__(self, program: str, misuse: Misuse, excerpt: bool) -> None:
@@ -45,9 +46,10 @@ class KeyMisuseError(DelianError):
 
 
 def check_keys(bundle: Bundle, excerpt: bool = False) -> Bundle:
-    """The same bundle, its programs that run on devices checked. excerpt: the error quotes the
-    source line; only for a bundle that is built here, since a file's name in a bundle is its
-    author's choice.
+    """The same bundle, its programs that run on devices checked.
+
+    excerpt: the error quotes the source line; only for a bundle that is built here, since a file's
+    name in a bundle is its author's choice.
 
     Raises KeyMisuseError; DelianError where a program does not fit its manifest.
     """

@@ -26,11 +26,14 @@ Profile = Literal["fast", "reproducible"]
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """content: the file. facts: what it says of itself. source: its C."""
+    """A built artifact."""
 
     content: bytes
+    """The file."""
     facts: Facts
+    """Its description, which the file holds too."""
     source: str
+    """Its C source."""
 
 
 def build_for(

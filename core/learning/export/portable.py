@@ -3,10 +3,10 @@
 The C calls nothing of an operating system and takes no memory: it uses memcpy, memset and the
 functions of math.h, and works in an arena of its own, static and shared by all programs, so that no
 two of them may run at once. What a loop saves for its derivative lies in a static heap whose size
-the one who compiles it may set. There are no vectors: a compiler may make its own.
+that the user's build may set. There are no vectors: a compiler may make its own.
 
-It is right with integers that wrap and no strict aliasing. GCC is told so in the file; to other
-compilers say it: -fwrapv -fno-strict-aliasing.
+It is right with integers that wrap and no strict aliasing. The file has the pragma for GCC; to
+other compilers say it: -fwrapv -fno-strict-aliasing.
 """
 
 from __future__ import annotations
@@ -56,14 +56,16 @@ _BEGIN = """/* Written by delian. The functions are described in {header}.
 
 @dataclass(frozen=True, slots=True)
 class Portable:
-    """The two files, and what they take. arena_bytes: of the arena; list_bytes: of the heap."""
+    """The two files, and what they take."""
 
     name: str
     source: str
     header: str
     programs: tuple[str, ...]
     arena_bytes: int
+    """Of the arena."""
     list_bytes: int
+    """Of the heap."""
 
 
 def portable(
@@ -74,9 +76,10 @@ def portable(
     profile: Profile = "fast",
     header: str = "",
 ) -> Portable:
-    """The C of a bundle's programs. name: what the functions begin with. programs: which; all that
-    a device runs when none is named. header: the name of the header's file; NAME.h when there is
-    none. Raises DelianError.
+    """The C of a bundle's programs.
+
+    name: what the functions begin with. programs: which; all that a device runs when none is named.
+    header: the name of the header's file; NAME.h when there is none. Raises DelianError.
     """
     if not _NAME.fullmatch(name):
         raise DelianError(

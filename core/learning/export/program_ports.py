@@ -1,5 +1,6 @@
-"""What a bundle's programs take and give, as files and C arguments: leaves that belong together
-are one port.
+"""What a bundle's programs take and give, as files and C arguments.
+
+Leaves that belong together are one port.
 
     client_update   weights, data..., key, kept?  ->  vector, loss, finite, kept?
     personalise     weights, data..., key, kept?  ->  model
@@ -27,14 +28,16 @@ _ALIGN = 64
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One array that a program takes or gives. offsets: where each of its leaves begins, in bytes;
-    the program has a parameter, or a result, for each.
-    """
+    """One array that a program takes or gives."""
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     offsets: tuple[int, ...] = (0,)
+    """Where each of its leaves begins, in bytes.
+
+    The program has a parameter, or a result, for each.
+    """
 
     @property
     def size(self) -> int:
@@ -63,8 +66,9 @@ class Ports:
 
 
 def chosen(bundle: Bundle, names: Iterable[str]) -> tuple[str, ...]:
-    """The programs of these names; when none is named, all that a device runs. Raises
-    DelianError.
+    """The programs of these names; when none is named, all that a device runs.
+
+    Raises DelianError.
     """
     there = [n for n in DEVICE_PROGRAMS if n in bundle.programs]
     wanted = tuple(dict.fromkeys(names)) or tuple(there)

@@ -1,5 +1,6 @@
-"""Layers, models and optimisers, written in the NumPy vocabulary: they run as plain Python and they
-compile.
+"""Layers, models and optimisers, written in the NumPy vocabulary.
+
+They run as plain Python and they compile.
 """
 
 from typing import TYPE_CHECKING

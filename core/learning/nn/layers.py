@@ -1,7 +1,7 @@
 """Layers: frozen dataclasses of arrays. A layer is its parameters; calling it is a pure function.
 
 Written in the NumPy vocabulary, so each runs as plain Python and compiles. Images are [N, H, W, C],
-sequences [N, T]. What a layer's `init` needs to know beside sizes it takes by name.
+sequences [N, T]. `init` takes everything but sizes by name.
 """
 
 from __future__ import annotations
@@ -74,8 +74,9 @@ class Conv:
         return Conv(kernel, bias, stride, padding, dilation, groups)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """f32[N, space..., inputs] -> f32[N, space..., outputs]; zeros around the image keep its
-        size, if nothing else is asked for.
+        """f32[N, space..., inputs] -> f32[N, space..., outputs].
+
+        Zeros around the image keep its size, if nothing else is asked for.
         """
         options = self.stride, self.padding, self.dilation, self.groups
         if self.kernel.ndim == 3:
@@ -87,8 +88,9 @@ class Conv:
 
 @module
 class ConvTranspose:
-    """Transposed convolution over one to three axes, two where `rank` is not given, with a bias:
-    with a stride it makes images larger.
+    """Transposed convolution over one to three axes, two where `rank` is not given, with a bias.
+
+    With a stride it makes images larger.
     """
 
     kernel: Tensor  # f32[space..., inputs, outputs / groups]
@@ -250,8 +252,9 @@ class GlobalAvgPool:
 
 @module
 class Sequential:
-    """Layers one after another. `weight`, f32[N] with zero for rows that do not count, goes to
-    those that normalise over rows.
+    """Layers one after another.
+
+    `weight`, f32[N] with zero for rows that do not count, goes to those that normalise over rows.
     """
 
     layers: tuple[Any, ...]

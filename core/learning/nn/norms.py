@@ -9,8 +9,8 @@ ways out, and each has a layer here:
 - **Running statistics as state.** `RunningBatchNorm` takes and gives back a `Statistics` that is no
   part of the model: a tree of its own, which the caller carries from step to step. An algorithm
   that puts it in its federated state has it averaged as any other leaf; the mean of variances
-  then lacks the variance of the means between devices. One that leaves it out has it made anew on
-  each device, from the device's data.
+  then lacks the variance of the means between devices. One that leaves it out has it computed again
+  on each device, from the device's data.
 - **Normalisation that stays personal**, FedBN (Li et al. 2021): scale, shift and statistics are a
   device's own. `within(model, BatchNorm, ...)` marks the leaves that lie in such layers. An
   algorithm that keeps these as its client state and sends zeros in their place, as FedPer does with
@@ -51,8 +51,9 @@ class BatchNorm:
         return BatchNorm(np.ones(channels, np.float32), np.zeros(channels, np.float32))
 
     def __call__(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
-        """f32[N, space..., channels] normalised over N and space; `weight` is f32[N], one or zero a
-        row, or None where all count.
+        """f32[N, space..., channels] normalised over N and space.
+
+        `weight` is f32[N], one or zero a row, or None where all count.
         """
         centred, _, variance = _moments(x, weight)
         return centred * (self.scale / np.sqrt(variance + VARIANCE_FLOOR)) + self.shift
@@ -67,10 +68,10 @@ class Statistics(NamedTuple):
 
 @module
 class RunningBatchNorm:
-    """Batch normalisation that remembers: by the batch in training, by running statistics after.
+    """Batch normalisation by the batch in training, by running statistics after.
 
-    The statistics are state, not parameters: no gradient reaches them, and whoever trains carries
-    them. `momentum` is what they keep at each step.
+    The statistics are state, not parameters: no gradient reaches them, and the training loop
+    carries them. `momentum` is what they keep at each step.
     """
 
     scale: Tensor  # f32[channels]

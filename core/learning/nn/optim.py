@@ -114,8 +114,10 @@ def clip_by_global_norm(limit: float) -> Optimizer:
 
 
 def weight_decay(rate: float, mask: Any = None) -> Optimizer:
-    """Adds `rate` times the parameters: before an optimiser the L2 penalty's gradient, in a chain
-    behind its direction and before its rate the decoupled decay (Loshchilov and Hutter 2019).
+    """Adds `rate` times the parameters.
+
+    Before an optimiser the L2 penalty's gradient, in a chain behind its direction and before its
+    rate the decoupled decay (Loshchilov and Hutter 2019).
 
     `mask` is a tree like the parameters of True where they decay (see `within`); None: everywhere.
     """
@@ -133,7 +135,7 @@ def add_noise(key: Tensor, deviation: float, decay: float = 0.55) -> Optimizer:
     2015, equation 1). The state is t.
 
     The noise follows from t and the key, u32[2]: devices that are to differ need keys that do, and
-    a device whose state begins anew a new one. It is no privacy.
+    a device whose state starts again draws a new one. It is no privacy.
     """
 
     def update(gradient: Any, steps: Any, params: Any) -> tuple[Any, Any]:
@@ -261,8 +263,9 @@ def _to_the_size_of(value: Tensor, param: Tensor) -> Tensor:
 
 
 def scale_by_lion(beta1: float = 0.9, beta2: float = 0.99) -> Optimizer:
-    """The sign of beta1 m + (1 - beta1) g; m <- beta2 m + (1 - beta2) g is the state (Chen et al.
-    2023, algorithm 2).
+    """The sign of beta1 m + (1 - beta1) g (Chen et al. 2023, algorithm 2).
+
+    The state is m <- beta2 m + (1 - beta2) g.
     """
 
     def update(gradient: Any, state: Any, params: Any) -> tuple[Any, Any]:
@@ -276,8 +279,9 @@ def scale_by_lion(beta1: float = 0.9, beta2: float = 0.99) -> Optimizer:
 
 
 def sgd(learning_rate: Rate, momentum: float = 0.0, nesterov: bool = False) -> Optimizer:
-    """v <- momentum v + g; step = -learning_rate v, or -learning_rate (g + momentum v) with
-    `nesterov`. Without momentum it keeps no state.
+    """Stochastic gradient descent: v <- momentum v + g, step = -learning_rate v.
+
+    With `nesterov` the step is -learning_rate (g + momentum v). Without momentum it keeps no state.
     """
     if callable(learning_rate) or nesterov:
         return chain(_momentum(momentum, nesterov), _by_rate(learning_rate))

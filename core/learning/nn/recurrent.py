@@ -45,8 +45,9 @@ class LstmCell:
         return LstmCell(weight, recurrent, open_forget)
 
     def project(self, x: Tensor) -> Tensor:
-        """The inputs' share of the gates, for a whole sequence at once: f32[..., inputs] ->
-        f32[..., 4 * width].
+        """The inputs' share of the gates, for a whole sequence at once.
+
+        f32[..., inputs] -> f32[..., 4 * width].
         """
         return x @ self.weight + self.bias
 

@@ -51,8 +51,10 @@ def cosine(rate: float, steps: int, least: float = 0.0) -> Schedule:
 
 
 def warm_up(steps: int, then: Schedule) -> Schedule:
-    """A straight line to what `then` starts with, in `steps` steps; then that schedule, counted
-    from there. The first step already moves: it has 1 / steps of the rate.
+    """A straight line to what `then` starts with, in `steps` steps.
+
+    Then that schedule, counted from there. The first step already moves: it has 1 / steps of the
+    rate.
     """
 
     def schedule(step: Tensor) -> Tensor:

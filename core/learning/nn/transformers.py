@@ -103,8 +103,9 @@ class TransformerBlock:
         crossing: bool = False,
         dropout: float = 0.0,
     ) -> TransformerBlock:
-        """`inner` is the feed-forward part's width, None for 4 * width; `crossing`: a decoder's
-        block, that takes a memory.
+        """`inner` is the feed-forward part's width, None for 4 * width.
+
+        `crossing`: a decoder's block, that takes a memory.
         """
         inner = 4 * width if inner is None else inner
         keys = random.split(key, 4)
@@ -127,8 +128,10 @@ class TransformerBlock:
         mask: Tensor | None = None,
         key: Tensor | None = None,
     ) -> Tensor:
-        """f32[N, T, width] -> f32[N, T, width]; `memory`, f32[N, S, width], for a block that
-        crosses; `mask` as of `MultiHeadAttention`, over `x` itself; `key` u32[2] in training.
+        """f32[N, T, width] -> f32[N, T, width].
+
+        `memory`, f32[N, S, width], for a block that crosses; `mask` as of `MultiHeadAttention`,
+        over `x` itself; `key` u32[2] in training.
         """
         part = self.attention(self.norm(x), None, mask, self.causal)
         x = x + self._dropped(part, key, 0)
@@ -144,8 +147,10 @@ class TransformerBlock:
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """f32[length, width], what position t adds to its vector: sines in the first half, cosines in
-    the second, of t times falling frequencies (Vaswani et al. 2017, section 3.5). `width` is even.
+    """f32[length, width], what position t adds to its vector.
+
+    Sines in the first half, cosines in the second, of t times falling frequencies (Vaswani et al.
+    2017, section 3.5). `width` is even.
     """
     half = width // 2
     frequencies = _LONGEST ** (-np.arange(half) / half)

@@ -36,8 +36,9 @@ from .transformers import TransformerBlock, sinusoids
 
 @module
 class Mlp:
-    """Dense layers with relu between; with hidden sizes (200, 200) the 2NN of McMahan et al. 2017,
-    section 3.
+    """Dense layers with relu between.
+
+    With hidden sizes (200, 200) the 2NN of McMahan et al. 2017, section 3.
     """
 
     layers: tuple[Dense, ...]
@@ -60,8 +61,10 @@ class Mlp:
 
 @module
 class NormalisedMlp:
-    """Dense layers with batch normalisation and relu between; with hidden sizes (256, 128, 64, 64)
-    the few-shot network without convolutions of Finn et al. 2017, section 5.2.
+    """Dense layers with batch normalisation and relu between.
+
+    With hidden sizes (256, 128, 64, 64) the few-shot network without convolutions of Finn et al.
+    2017, section 5.2.
     """
 
     norms: tuple[BatchNorm, ...]  # first: the last leaves are the head's, as everywhere
@@ -131,8 +134,9 @@ class ConvBlock:
 @module
 class OmniglotNet:
     """Four blocks of 64 filters and a linear head: the few-shot network of Vinyals et al. 2016.
-    Strided, its convolutions halve the image and nothing is pooled but what is left at the end,
-    as Finn et al. 2017 have it for Omniglot: a quarter of the work.
+
+    Strided, its convolutions halve the image and nothing is pooled but what is left at the end, as
+    Finn et al. 2017 have it for Omniglot: a quarter of the work.
     """
 
     blocks: tuple[ConvBlock, ...]
@@ -153,8 +157,9 @@ class OmniglotNet:
         return OmniglotNet(blocks, Dense.init(keys[4], filters, outputs))
 
     def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
-        """f32[N, 28, 28, C] -> f32[N, outputs]; four halvings of 28 leave one pixel, or with
-        strides two by two, which are averaged.
+        """f32[N, 28, 28, C] -> f32[N, outputs].
+
+        Four halvings of 28 leave one pixel, or with strides two by two, which are averaged.
         """
         for block in self.blocks:
             x = block(x, weight)
@@ -246,8 +251,10 @@ def resnet(
     depth: int = 20,
     norm: str = "group",
 ) -> Sequential:
-    """The residual network for small images (He et al. 2016, section 4.2): three stages of 16, 32
-    and 64 channels with (depth - 2) / 6 blocks each, so a depth of 8, 14, 20...
+    """The residual network for small images (He et al. 2016, section 4.2).
+
+    Three stages of 16, 32 and 64 channels with (depth - 2) / 6 blocks each, so a depth of 8, 14,
+    20...
 
     Shortcuts that change the size are 1x1 convolutions. `norm` is "group", which suits devices
     whose data differ, or "batch", as in the paper.

@@ -86,11 +86,13 @@ class Append(NamedTuple):
 
 
 class CarryOut(NamedTuple):
-    """Do an effect. traceparent: of the message that led to it. cause: the event."""
+    """Do an effect."""
 
     effect: Effect
     traceparent: str
+    """Of the message that led to it."""
     cause: Event
+    """The event."""
 
 
 class Checkpoint(NamedTuple):
@@ -157,8 +159,10 @@ class Batches:
     # ------------------------------------------------ the beginning and the end
 
     def recover(self, snapshot: bytes | None, entries: Sequence[bytes]) -> Iterator[Step]:
-        """The machine of what a journal holds; of None and nothing, a new node's, whose first state
-        is checkpointed at once. Raises SnapshotError.
+        """The machine of what a journal holds.
+
+        Of None and nothing, a new node's, whose first state is checkpointed at once. Raises
+        SnapshotError.
         """
         if snapshot is None:
             if entries:
@@ -194,8 +198,10 @@ class Batches:
         self.counters["replayed"] += 1
 
     def start(self, stored: tuple[bytes, ...], unix_ns: int) -> None:
-        """Tells the machine, before all that waits, that it has started. stored: digests of what
-        its store holds. unix_ns: the time as it is set, 0 where it is not known.
+        """Tells the machine, before all that waits, that it has started.
+
+        stored: digests of what its store holds. unix_ns: the time as it is set, 0 where it is not
+        known.
         """
         self.inbox.put(Item(Started(stored, unix_ns)), first=True)
 
@@ -209,9 +215,11 @@ class Batches:
     def post(
         self, event: Event, traceparent: str = "", size: int = 0, patience_s: float = 0.0
     ) -> bool:
-        """Takes an event. When the inbox is full, a message (only a message) is dropped and False
-        comes back: its sender will repeat it. size: bytes of the message, where they are known.
-        patience_s: how long it may wait for others.
+        """Takes an event.
+
+        When the inbox is full, a message (only a message) is dropped and False comes back: its
+        sender will repeat it. size: bytes of the message, where they are known. patience_s: how
+        long it may wait for others.
         """
         if self.inbox.full and isinstance(event, Received):
             self.counters["dropped"] += 1
@@ -300,8 +308,9 @@ class _Since:
         self.size += size
 
     def is_due(self, limits: DriverLimits) -> bool:
-        """Whether a snapshot should take the entries' place. Not while it would cost more to write
-        than to handle them again.
+        """Whether a snapshot should take the entries' place.
+
+        Not while it would cost more to write than to handle them again.
         """
         many = self.entries >= limits.checkpoint_entries or self.size >= limits.checkpoint_bytes
         return many and self.size + self.entries * ENTRY_BYTES_FLAT >= self.snapshot

@@ -1,5 +1,6 @@
-"""Runs a state machine for real: carries out the steps of `batches.py`, where the order of journal
-and effects is, on an event loop.
+"""Runs a state machine for real.
+
+Carries out the steps of `batches.py`, where the order of journal and effects is, on an event loop.
 
 Whatever goes wrong in the machine or the journal stops the node: `run` raises, and no effect of the
 batch was carried out. Starting it again recovers it.
@@ -96,8 +97,9 @@ class Driver:
         return len(self._inbox)
 
     async def started(self) -> None:
-        """Waits until the state is recovered and what Started led to is done. Raises what has
-        stopped the node instead.
+        """Waits until the state is recovered and what Started led to is done.
+
+        Raises what has stopped the node instead.
         """
         await self._ready.wait()
         if isinstance(self._fault, Exception):
@@ -106,9 +108,10 @@ class Driver:
             raise DelianError("the node was stopped before it had started") from self._fault
 
     def post(self, event: Event, traceparent: str = "", size: int = 0) -> None:
-        """Takes an event, on the event loop's thread; also before `run`. When the inbox is full, a
-        message (only a message) is dropped and counted: its sender will repeat it. size: bytes of
-        the message, where they are known.
+        """Takes an event, on the event loop's thread; also before `run`.
+
+        When the inbox is full, a message (only a message) is dropped and counted: its sender will
+        repeat it. size: bytes of the message, where they are known.
         """
         if self._closing:
             return

@@ -196,8 +196,9 @@ class Effects:
         return True
 
     async def _has(self, digest: bytes) -> bool:
-        """Whether a blob is in the store, whole. Where it is not, the machine, which counts on it,
-        is told: it asks for it again, or says so.
+        """Whether a blob is in the store, whole.
+
+        Where it is not, the machine, which counts on it, is told: it asks for it again, or says so.
         """
         try:
             here = await self._blobs.size(digest) is not None

@@ -15,23 +15,23 @@ PATIENT_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An event on its way to the machine.
-
-    traceparent: of the message that it is, or that led to it. size: bytes, where they are known.
-    timer: for TimerFired, the setting of the timer that fired. patience_s: how long it may wait for
-    others, to be handled together.
-    """
+    """An event on its way to the machine."""
 
     event: Event
     traceparent: str = ""
+    """Of the message that it is, or that led to it."""
     size: int = 0
+    """Bytes, where they are known."""
     timer: Any = None
+    """For TimerFired, the setting of the timer that fired."""
     patience_s: float = 0.0
+    """How long it may wait for others, to be handled together."""
 
 
 class Inbox:
-    """A queue with room for so many events and bytes. The owner may go beyond (its own events must
-    not be lost); peers ask `full` or wait for `room`.
+    """A queue with room for so many events and bytes.
+
+    The owner may go beyond (its own events must not be lost); peers ask `full` or wait for `room`.
     """
 
     def __init__(self, events_max: int, bytes_max: int) -> None:

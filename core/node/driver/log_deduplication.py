@@ -33,8 +33,9 @@ class Once:
 
 
 class RecordLog:
-    """Logs a node's records, those that name a peer once for each kind and peer. What was ignored,
-    being late or said twice, is only counted.
+    """Logs a node's records, those that name a peer once for each kind and peer.
+
+    What was ignored, being late or said twice, is only counted.
     """
 
     def __init__(

@@ -12,21 +12,21 @@ from .inbox import Item
 
 @dataclass(slots=True, eq=False)
 class Timer:
-    """One setting of a timer.
-
-    at: when it is due, ns of the node's time.
-    handle: what the owner armed it with; None: nothing.
-    due: when the owner is to look at it again; None: not said.
-    """
+    """One setting of a timer."""
 
     at: int
+    """When it is due, ns of the node's time."""
     handle: Any = None
+    """What the owner armed it with; None: nothing."""
     due: int | None = None
+    """When the owner is to look at it again; None: not said."""
 
 
 class Timers:
-    """The settings that stand. Setting a timer again, or cancelling it, voids the one before, also
-    where that has fired and waits in the inbox.
+    """The settings that stand.
+
+    Setting a timer again, or cancelling it, voids the one before, also where that has fired and
+    waits in the inbox.
     """
 
     def __init__(self) -> None:
@@ -55,8 +55,10 @@ class Timers:
         return self._timers.get(name) is timer
 
     def take(self, item: Item) -> bool:
-        """Whether an item of the inbox is to be handled. A timer's is when its setting stands,
-        which then is done. A TimerFired without a setting was posted by hand and stands.
+        """Whether an item of the inbox is to be handled.
+
+        A timer's is when its setting stands, which then is done. A TimerFired without a setting was
+        posted by hand and stands.
         """
         if not isinstance(item.event, TimerFired) or item.timer is None:
             return True

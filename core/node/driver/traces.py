@@ -84,9 +84,10 @@ def parse(traceparent: str) -> Context | None:
 
 
 class At(NamedTuple):
-    """An attempt's name. run: the run's, as it is on the wire."""
+    """An attempt's name."""
 
     run: int
+    """The run's, as it is on the wire."""
     round: int
     attempt: int
 
@@ -96,12 +97,11 @@ class At(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """What the coordinator knows of an attempt. until: the kind of the Record that ends it;
-    "closed": its end is when edges are told.
-    """
+    """What the coordinator knows of an attempt."""
 
     ns: int
     until: Literal["round", "evaluation", "closed"]
+    """The kind of the Record that ends it; "closed": its end is when edges are told."""
 
 
 class Spans(Protocol):
@@ -252,8 +252,9 @@ class Traces:
     # ------------------------------------------------ effects
 
     def leaving(self, effect: Effect, traceparent: str, now: int) -> str:
-        """The traceparent that an effect carries. `traceparent`: of the event that led to it, as
-        `entering` has given it.
+        """The traceparent that an effect carries.
+
+        `traceparent`: of the event that led to it, as `entering` has given it.
         """
         match effect:
             case Send(_, message):

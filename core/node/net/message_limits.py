@@ -110,8 +110,10 @@ class Buckets:
 
 
 class Pace:
-    """How fast one peer is read where nothing may be lost: `burst` messages at once, and `per_s` a
-    second from then on. Who is read no faster cannot send faster: flow control holds it back.
+    """How fast one peer is read where nothing may be lost.
+
+    `burst` messages at once, and `per_s` a second from then on. Who is read no faster cannot send
+    faster: flow control holds it back.
     """
 
     def __init__(self, burst: int = RATE_BURST, per_s: float = RATE_PER_S) -> None:
@@ -119,8 +121,9 @@ class Pace:
         self._left, self._at = self._burst, 0.0
 
     def wait_s(self, now: float) -> float:
-        """Counts one message, and gives how long to wait before the next is read. now: seconds, of
-        a clock that does not go back.
+        """Counts one message, and gives how long to wait before the next is read.
+
+        now: seconds, of a clock that does not go back.
         """
         grown = self._left + (now - self._at) * self._per_s
         self._left, self._at = min(self._burst, grown) - 1.0, now

@@ -107,8 +107,9 @@ class Errands:
         return await asyncio.to_thread(reply_of, answer, ask, material)
 
     async def denied(self, asked: DeniedAsk, timeout_s: float = ANSWER_S) -> DeniedPage:
-        """A page of the deny list (`identity.denied.Ask`), one at a time. Raises IdentityError
-        where there is no home, or no answer.
+        """A page of the deny list (`identity.denied.Ask`), one at a time.
+
+        Raises IdentityError where there is no home, or no answer.
         """
         home = self._somebody()
         waits: asyncio.Future[DeniedPage] = asyncio.get_running_loop().create_future()

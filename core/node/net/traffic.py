@@ -21,12 +21,12 @@ _EDGE_0 = Node(Tier.EDGE, 0)
 
 
 class Way(NamedTuple):
-    """What is counted by itself. link: "grpc" or "mqtt". peer: the tier of the process at the other
-    end; edge 0 is in the coordinator's.
-    """
+    """What is counted by itself."""
 
     link: str
+    """"grpc" or "mqtt"."""
     peer: Tier
+    """The tier of the process at the other end; edge 0 is in the coordinator's."""
     direction: Direction
     kind: Kind
 

@@ -80,8 +80,9 @@ class Piece(NamedTuple):
 
 
 def read_part(data: bytes) -> Piece:
-    """A Part decoded; of one that was encoded as protobuf does it the content is not copied. Raises
-    DecodeError.
+    """A Part decoded; of one that was encoded as protobuf does it the content is not copied.
+
+    Raises DecodeError.
     """
     at, offset, length = len(_ID_HEAD) + ID_BYTES, 0, -1
     if data.startswith(_ID_HEAD):
@@ -151,8 +152,9 @@ class Spool:
         return self.offset == self.size and self._hash.digest() == self.id
 
     def take(self) -> Content:
-        """What is here, as it came where that was one piece; afterwards there is nothing here any
-        more.
+        """What is here, as it came where that was one piece.
+
+        Afterwards there is nothing here any more.
         """
         pieces, self._pieces, self.offset = self._pieces, [], 0
         if len(pieces) == 1 and isinstance(pieces[0], memoryview):
@@ -205,8 +207,10 @@ class Intake:
     def _in_the_way(
         self, peer: Node, mine: dict[bytes, Spool], size: int, now: float
     ) -> tuple[Node, Spool]:
-        """Whose unfinished one makes room: the peer's own that nobody writes, for its sender may
-        have given it up; else anybody's that stands still. Raises Refused.
+        """Whose unfinished one makes room.
+
+        The peer's own that nobody writes, for its sender may have given it up; else anybody's that
+        stands still. Raises Refused.
         """
         idle = [(peer, s) for s in mine.values() if s.writer is None]
         if not idle and self._within_share(mine, size):
@@ -291,7 +295,7 @@ class Asked:
 
 @dataclass(slots=True, eq=False)
 class Outgoing:
-    """What was offered: an envelope's bytes, or a blob of a store. users: transfers under way."""
+    """What was offered: an envelope's bytes, or a blob of a store."""
 
     id: bytes
     size: int
@@ -303,11 +307,13 @@ class Outgoing:
     message: Message | None = None
     blobs: BlobStore | None = None
     users: int = 0
+    """Transfers under way."""
     _offer: bytes = field(default=b"", repr=False)
 
     async def read(self, offset: int, length: int = 0) -> bytes:
-        """The content from `offset` on; zero: as much as a part takes. Raises BlobError where the
-        blob is gone.
+        """The content from `offset` on; zero: as much as a part takes.
+
+        Raises BlobError where the blob is gone.
         """
         length = length or part_length(offset, self.size)
         if self.blobs is not None:
@@ -341,8 +347,9 @@ class Outbox:
     def envelope(
         self, sender: Node, to: Node, message: Message, content: bytes, now: float
     ) -> Outgoing | None:
-        """Keeps a large message; None: there is no room. One that waits already, for a machine
-        repeats itself, is kept once.
+        """Keeps a large message; None: there is no room.
+
+        One that waits already, for a machine repeats itself, is kept once.
         """
         assert len(content) > INLINE_MAX
         for known in self._peers.get(to, {}).values():

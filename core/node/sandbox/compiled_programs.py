@@ -27,8 +27,9 @@ def hashes_of(functions: Mapping[str, Function]) -> dict[str, str]:
 
 
 def uncompiled(hashes: Mapping[str, str], artifacts: Sequence[Path]) -> dict[str, str]:
-    """The hashes, by name, of the functions that no artifact has. Raises ArtifactError for a file
-    that is none, or that is for another machine.
+    """The hashes, by name, of the functions that no artifact has.
+
+    Raises ArtifactError for a file that is none, or that is for another machine.
     """
     if not artifacts:
         return dict(hashes)
@@ -43,8 +44,9 @@ def uncompiled(hashes: Mapping[str, str], artifacts: Sequence[Path]) -> dict[str
 
 
 def stored(hashes: Mapping[str, str]) -> Path | None:
-    """The object of the functions with these hashes; None: it is not compiled yet, or the agent has
-    to say where it is.
+    """The object of the functions with these hashes.
+
+    None: it is not compiled yet, or the agent has to say where it is.
     """
     from ...compiler.backends.native import program
     from ...compiler.backends.native.toolchain import toolchain
@@ -59,9 +61,10 @@ def load(
     artifacts: Sequence[Path],
     made: Path | None,
 ) -> dict[str, Executable]:
-    """All functions, ready to be called. hashes: what `hashes_of` gives for them. made: the object
-    of those that no artifact has. Raises DelianError where that is not theirs, or others than this
-    user can write it.
+    """All functions, ready to be called.
+
+    hashes: what `hashes_of` gives for them. made: the object of those that no artifact has. Raises
+    DelianError where that is not theirs, or others than this user can write it.
     """
     from ...compiler.backends.native import program
     from ...compiler.backends.native.toolchain import cache

@@ -22,8 +22,9 @@ async def compiled(
     artifacts: Sequence[str] = (),
     wall_s: float,
 ) -> str | None:
-    """The object of a bundle's programs, of those that no artifact has; None: no C compiler is
-    here. bundle: its file, or its bytes. Raises Stopped.
+    """The object of a bundle's programs, of those that no artifact has.
+
+    None: no C compiler is here. bundle: its file, or its bytes. Raises Stopped.
     """
     read = [str(bundle)] if isinstance(bundle, Path) else []
     settings = {"limits": limits.to_json(), "read": [*read, *artifacts]}

@@ -78,8 +78,9 @@ class WorkerLimits:
 
 
 def die_with(parent: int) -> None:
-    """This process is killed when `parent`, which started it, ends. Where the system cannot do that
-    the end of its input tells it.
+    """This process is killed when `parent`, which started it, ends.
+
+    Where the system cannot do that the end of its input tells it.
     """
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -89,8 +90,10 @@ def die_with(parent: int) -> None:
 
 
 def hide_memory() -> None:
-    """For a process that holds keys: no core dump, and on Linux no other process of this user can
-    read its memory (ptrace(2), /proc/PID/mem).
+    """For a process that holds keys.
+
+    No core dump, and on Linux no other process of this user can read its memory (ptrace(2),
+    /proc/PID/mem).
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
@@ -117,8 +120,9 @@ class Limits:
         _lower(resource.RLIMIT_AS, most, hard=most)
 
     def of_job(self, memory_mib: int = 0, cpu_s: int = 0) -> None:
-        """What the next job was allowed by whoever signed its bundle; zero, or more than the owner
-        gives: what the owner gives.
+        """What the next job was allowed by whoever signed its bundle.
+
+        Zero, or more than the owner gives: what the owner gives.
         """
         given = self._given
         self._memory_mib = min(memory_mib or given.memory_mib, given.memory_mib)

@@ -43,8 +43,9 @@ class _Filter(ctypes.Structure):
 
 
 def machine() -> str | None:
-    """This machine, where its system calls are known: a 64-bit one that runs 64-bit Python, or ARM
-    with 32 bits.
+    """This machine, where its system calls are known.
+
+    A 64-bit one that runs 64-bit Python, or ARM with 32 bits.
     """
     found = platform.machine().lower()
     if not sys.platform.startswith("linux") or sys.byteorder != "little":

@@ -242,8 +242,9 @@ def absent(machine: str) -> dict[str, int]:
 
 
 def not_serving(machine: str) -> dict[str, int]:
-    """The calls that are refused to a server that compiles and runs programs: as while a compiler
-    may be started, but connections to the sockets that it has are accepted.
+    """The calls that are refused to a server that compiles and runs programs.
+
+    As while a compiler may be started, but connections to the sockets that it has are accepted.
     """
     refused = not_compiling(machine)
     return {name: refused[name] for name in refused if name not in ("accept", "accept4")}

@@ -70,8 +70,10 @@ def check(demand: Sandbox) -> None:
 
 
 def confine_run(read: Iterable[str], demand: Sandbox = "prefer") -> tuple[str, ...]:
-    """Confines this process to running programs, for good; gives what is missing. read: files and
-    folders that it may read besides the interpreter's. Raises DelianError as `check`.
+    """Confines this process to running programs, for good; gives what is missing.
+
+    read: files and folders that it may read besides the interpreter's. Raises DelianError as
+    `check`.
     """
     check(demand)
     absent, threads = lacking(), _threads()
@@ -90,8 +92,9 @@ def confine_run(read: Iterable[str], demand: Sandbox = "prefer") -> tuple[str, .
 def confine_compile(
     read: Iterable[str], write: Iterable[str], demand: Sandbox = "prefer"
 ) -> tuple[str, ...]:
-    """Confines this process to compiling, for good; gives what is missing. read, write: files and
-    folders. Raises DelianError as `check`.
+    """Confines this process to compiling, for good; gives what is missing.
+
+    read, write: files and folders. Raises DelianError as `check`.
     """
     check(demand)
     absent = lacking()
@@ -104,9 +107,10 @@ def confine_compile(
 
 
 def confine_server(read: Iterable[str], write: Iterable[str]) -> None:
-    """Confines this process to serving, for good: what the system has installed it may run, `read`
-    it may read, `write` it may change, and it opens no sockets besides those that listen already.
-    Call it before threads are started.
+    """Confines this process to serving, for good.
+
+    What the system has installed it may run, `read` it may read, `write` it may change, and it
+    opens no sockets besides those that listen already. Call it before threads are started.
     """
     if landlock.abi():
         programs = (*_interpreter(), *_INSTALLED, *_compiler())

@@ -86,9 +86,10 @@ def environment(memory_mib: int) -> dict[str, str]:
 
 
 def _cache() -> Path:
-    """The cache of workers' programs lies in this folder: the user's, or where that is of no use
-    one that goes with this process. A compiling process cannot choose: what it made must outlive
-    it.
+    """The cache of workers' programs lies in this folder.
+
+    The user's, or where that is of no use one that goes with this process. A compiling process
+    cannot choose: what it made must outlive it.
     """
     try:
         folder = toolchain.cache_folder().absolute()
@@ -123,8 +124,10 @@ class WorkerProcess:
         settings: Mapping[str, Any],
         share: Sequence[int] = (),
     ) -> WorkerProcess:
-        """Starts a process and sends its first frame. share: files that it gets under their
-        numbers. Raises OSError where no process can be started.
+        """Starts a process and sends its first frame.
+
+        share: files that it gets under their numbers. Raises OSError where no process can be
+        started.
         """
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -157,8 +160,10 @@ class WorkerProcess:
         answer_bytes_max: int = 0,
         wall_s: float,
     ) -> frames.Frame:
-        """One job. Raises Stopped: what the worker answers so, or what has ended it; then it is
-        killed, as it is where the caller is cancelled.
+        """One job.
+
+        Raises Stopped: what the worker answers so, or what has ended it; then it is killed, as it
+        is where the caller is cancelled.
         """
         try:
             async with asyncio.timeout(wall_s):
@@ -236,8 +241,9 @@ class Jobs:
         self._tasks: dict[int, asyncio.Task[Any]] = {}
 
     async def run(self, ticket: int, work: Coroutine[Any, Any, T]) -> T | None:
-        """What the work gives; None: it was cancelled by its ticket. Where the caller itself is
-        cancelled, the work is ended first.
+        """What the work gives; None: it was cancelled by its ticket.
+
+        Where the caller itself is cancelled, the work is ended first.
         """
         caller = asyncio.current_task()
         assert caller is not None

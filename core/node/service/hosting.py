@@ -1,5 +1,6 @@
-"""What every daemon does around its nodes: knows who it is and where it may go, runs tasks until
-it is told to stop, and ends them in order.
+"""What every daemon does around its nodes.
+
+Knows who it is and where it may go, runs tasks until it is told to stop, and ends them in order.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ ADDRESS_SPACE_BYTES_MIN = 2 << 30
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who a daemon is. identity: None: it has no certificate, and speaks on loopback only."""
+    """Who a daemon is."""
 
     node: Node
     federation: str
     identity: IdentityFolder | None = None
+    """None: it has no certificate, and speaks on loopback only."""
     homes: tuple[HomeAddress, ...] = ()
 
 
@@ -188,8 +190,9 @@ async def run_daemon(
 
 
 def check_address_space() -> None:
-    """Raises DelianError where this process may have too little of it (`ulimit -v`). gRPC waits for
-    ever for a thread that it cannot start, or ends the process.
+    """Raises DelianError where this process may have too little of it (`ulimit -v`).
+
+    gRPC waits for ever for a thread that it cannot start, or ends the process.
     """
     if sys.platform == "win32":
         return
@@ -233,8 +236,10 @@ def _check_target(target: str, text: str) -> None:
 
 
 def merge_homes(homes: Sequence[HomeAddress]) -> tuple[HomeAddress, ...]:
-    """One entry a node, in order of its first; the coordinator, which enrolment calls the cloud, is
-    edge 0 to a device. Raises DelianError for none or too many.
+    """One entry a node, in order of its first.
+
+    The coordinator, which enrolment calls the cloud, is edge 0 to a device. Raises DelianError for
+    none or too many.
     """
     made: dict[Node, HomeAddress] = {}
     for home in homes:

@@ -1,6 +1,7 @@
-"""The certificate log at a node whose machine has the one head that counts: a device, for sessions
-and between them, and an edge that helps. Here is what brings the machine heads, and what keeps the
-evidence of a fork.
+"""The certificate log at a node whose machine has the one head that counts.
+
+A device, for sessions and between them, and an edge that helps. Here is what brings the machine
+heads, and what keeps the evidence of a fork.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ class LogSink:
 
 
 def keep_fork(folder: Path, record: Mapping[str, Any]) -> None:
-    """Keeps the heads of a "log_fork" record in the identity's folder. An old head that comes late
-    is no evidence. Blocks.
+    """Keeps the heads of a "log_fork" record in the identity's folder.
+
+    An old head that comes late is no evidence. Blocks.
     """
     why = record["why"]
     known, update = Checkpoint.FromString(record["known"]), LogUpdate.FromString(record["offered"])

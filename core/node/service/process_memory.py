@@ -29,8 +29,9 @@ COLLECT_AFTER = (20_000, 20, 50)
 
 
 def keep_freed_memory() -> bool:
-    """For the whole process, from now on; early, for heaps that are there stay. False: this C
-    library has no such settings (macOS, musl, Windows).
+    """For the whole process, from now on; early, for heaps that are there stay.
+
+    False: this C library has no such settings (macOS, musl, Windows).
     """
     if not sys.platform.startswith("linux"):
         return False

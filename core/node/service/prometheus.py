@@ -30,12 +30,14 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric. name: a counter's without `_total`. samples: labels and value."""
+    """A metric."""
 
     name: str
+    """A counter's without `_total`."""
     kind: Literal["counter", "gauge"]
     meaning: str
     samples: Sequence[tuple[Labels, float]]
+    """Labels and value."""
 
 
 def gauge(name: str, meaning: str, value: float) -> Family:
@@ -45,15 +47,14 @@ def gauge(name: str, meaning: str, value: float) -> Family:
 
 @dataclass(slots=True)
 class Sources:
-    """Where counts are read from. Each is asked at every page.
-
-    drivers: by their node's name. refusals: by link or service, kinds to counts. peers: by link,
-    the nodes that are connected.
-    """
+    """Where counts are read from. Each is asked at every page."""
 
     drivers: dict[str, Driver] = field(default_factory=dict)
+    """By their node's name."""
     refusals: dict[str, Callable[[], Mapping[str, int]]] = field(default_factory=dict)
+    """By link or service, kinds to counts."""
     peers: dict[str, Callable[[], Iterable[Node]]] = field(default_factory=dict)
+    """By link, the nodes that are connected."""
     traffic: Traffic | None = None
 
     def families(self) -> Iterator[Family]:

@@ -1,5 +1,6 @@
-"""A node's ways to others and the identity that it shows on them: what devices and edges have in
-common.
+"""A node's ways to others and the identity that it shows on them.
+
+What devices and edges have in common.
 
 A home offers gRPC, MQTT or both; a node speaks one of them with it, gRPC where it may choose. The
 coordinator is asked for a new certificate, and by edges for the deny list, over its gRPC where it
@@ -124,8 +125,10 @@ class Hubs:
         return {node for hub in hubs for node in hub.peers}
 
     def redial(self) -> None:
-        """Shows the certificate of now: it was renewed. gRPC does so at each handshake by itself. A
-        home on MQTT is believed no longer than the certificate lasts with which it was published.
+        """Shows the certificate of now: it was renewed.
+
+        gRPC does so at each handshake by itself. A home on MQTT is believed no longer than the
+        certificate lasts with which it was published.
         """
         if self.mqtt is not None:
             self.mqtt.redial()
@@ -245,8 +248,9 @@ class Uplinks:
         return None if self._denied is None else self._denied.signed
 
     def start(self, *, add: bool = True) -> None:
-        """Adds the links to the switch; they dial with the first message. add: False: whoever made
-        this is the link, and the first homes are dialled now.
+        """Adds the links to the switch; they dial with the first message.
+
+        add: False: whoever made this is the link, and the first homes are dialled now.
         """
         self.review()
         for link in (self.grpc, self.mqtt):
@@ -296,8 +300,10 @@ class Uplinks:
     # ------------------------------------------------ the identity
 
     async def keep_identity(self) -> None:
-        """Renews the certificate for as long as the node runs. Raises RenewalRefused when the
-        coordinator trusts it no more. Without an identity there is nothing to do.
+        """Renews the certificate for as long as the node runs.
+
+        Raises RenewalRefused when the coordinator trusts it no more. Without an identity there is
+        nothing to do.
         """
         identity = self._who.identity
         if identity is None:
@@ -310,9 +316,10 @@ class Uplinks:
             self._renewer = None
 
     async def _renew(self, request: bytes) -> EnrolReply:
-        """By the coordinator's gRPC, and where that fails through the home; the other way round for
-        a node that is to speak MQTT. A refusal is final: TLS says that it is the coordinator's,
-        or a signature that it is the authority's.
+        """By the coordinator's gRPC, and where that fails through the home.
+
+        The other way round for a node that is to speak MQTT. A refusal is final: TLS says that it
+        is the coordinator's, or a signature that it is the authority's.
         """
         identity, errands = self._who.identity, self.errands
         assert identity is not None and errands is not None
@@ -340,8 +347,9 @@ class Uplinks:
         raise IdentityError("; ".join(faults))
 
     def _renewed(self, identity: PeerIdentity) -> None:
-        """The links show the new certificate at once: the other end believes the old one no longer
-        than it lasts.
+        """The links show the new certificate at once.
+
+        The other end believes the old one no longer than it lasts.
         """
         for link in (self.grpc, self.mqtt):
             if link is not None:
@@ -374,8 +382,9 @@ def _chosen(
 
 
 def cloud_address(facts: NodeFacts) -> str:
-    """Where renewals and the deny list are asked for: the coordinator's gRPC. Raises IdentityError
-    where enrolment named none.
+    """Where renewals and the deny list are asked for: the coordinator's gRPC.
+
+    Raises IdentityError where enrolment named none.
     """
     found = next((h.grpc for h in facts.homes if h.node == CLOUD and h.grpc), "")
     if not found:
@@ -392,11 +401,13 @@ async def keep_denied(
     every_s: float = ASK_EVERY_S,
     home_first: bool = False,
 ) -> None:
-    """Asks for the deny list: again and again until it is cancelled, and at once when `asked` is
-    set. Without an answer it asks again soon, then less and less often. It asks the coordinator's
-    gRPC and the home (`errands`), in this order unless `home_first`; the second where the first
-    fails, or has a list that the CA should have signed again by now, or an older one than
-    `denied.wanted`: an edge may keep the newest one to itself, above all one that is revoked.
+    """Asks for the deny list.
+
+    Again and again until it is cancelled, and at once when `asked` is set. Without an answer it
+    asks again soon, then less and less often. It asks the coordinator's gRPC and the home
+    (`errands`), in this order unless `home_first`; the second where the first fails, or has a list
+    that the CA should have signed again by now, or an older one than `denied.wanted`: an edge may
+    keep the newest one to itself, above all one that is revoked.
     """
     failures = 0
 

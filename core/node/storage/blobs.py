@@ -44,8 +44,10 @@ _DAMAGED = ".damaged"
 
 
 class BlobError(DelianError):
-    """A blob cannot be read, written or kept: not there, a wrong name, more than was announced,
-    taken over by another writer, a fault of the disk.
+    """A blob cannot be read, written or kept.
+
+    Not there, a wrong name, more than was announced, taken over by another writer, a fault of the
+    disk.
     """
 
 
@@ -61,8 +63,10 @@ def check_digest(digest: bytes) -> bytes:
 
 
 class Partial(Protocol):
-    """A blob on its way into a store. One writer a digest: a second `begin` takes over, and the
-    first one's next call raises BlobError.
+    """A blob on its way into a store.
+
+    One writer a digest: a second `begin` takes over, and the first one's next call raises
+    BlobError.
     """
 
     @property
@@ -80,8 +84,9 @@ class Partial(Protocol):
         """Adds what comes at `offset`. Raises BlobError beyond `size`, BlobsFull on a full disk."""
 
     async def finish(self) -> bool:
-        """Whether it hashes to its digest; then it is durable and in the store. A mismatch forgets
-        it all. Raises BlobError while `offset` is less than `size`.
+        """Whether it hashes to its digest; then it is durable and in the store.
+
+        A mismatch forgets it all. Raises BlobError while `offset` is less than `size`.
         """
 
     async def abort(self, keep: bool = True) -> None:
@@ -96,28 +101,33 @@ class BlobStore(Protocol):
 
     async def size(self, digest: bytes) -> int | None:
         """Bytes of a whole blob; None: it is not here, or does not hash to its digest any more.
+
         Raises BlobError where it cannot be read.
         """
 
     async def read(self, digest: bytes, offset: int = 0, length: int = -1) -> bytes:
-        """`length` bytes from `offset` on, fewer at the end; -1: all. Raises BlobError where the
-        blob is not here.
+        """`length` bytes from `offset` on, fewer at the end; -1: all.
+
+        Raises BlobError where the blob is not here.
         """
 
     async def put(self, content: bytes) -> BlobRef:
         """Keeps a whole blob, durably, and names it. Raises BlobsFull."""
 
     async def begin(self, digest: bytes, size: int) -> Partial:
-        """Begins to write, or goes on where the last writer ended. What is whole here already has
-        `offset` == `size`. Raises BlobsFull before anything is allocated.
+        """Begins to write, or goes on where the last writer ended.
+
+        What is whole here already has `offset` == `size`. Raises BlobsFull before anything is
+        allocated.
         """
 
     async def drop(self, digest: bytes) -> None:
         """Forgets a blob, and what there is of it in part, unless it is pinned."""
 
     def pin(self, digest: bytes) -> None:
-        """Keeps a blob, here or still to come, from being dropped or evicted; counted. A driver
-        pins what its machine believes to have, so nodes of one process may share a store.
+        """Keeps a blob, here or still to come, from being dropped or evicted; counted.
+
+        A driver pins what its machine believes to have, so nodes of one process may share a store.
         """
 
     def unpin(self, digest: bytes) -> None:
@@ -125,8 +135,9 @@ class BlobStore(Protocol):
 
 
 class FolderBlobs:
-    """A BlobStore in a folder of its own, which it makes and locks: raises FolderInUse (of `disk`)
-    while another has it, in this process or another.
+    """A BlobStore in a folder of its own, which it makes and locks.
+
+    Raises FolderInUse (of `disk`) while another has it, in this process or another.
 
     bytes_max: cap on whole blobs and partials together. To make room, partials that nobody writes
     go first, then blobs that are not pinned, the least recently used first.
@@ -199,6 +210,7 @@ class FolderBlobs:
 
     def path(self, digest: bytes) -> Path:
         """The file of a whole blob, for a program that reads it by itself; pin it meanwhile.
+
         Raises BlobError where the blob is not here.
         """
         if check_digest(digest) not in self._sizes:
@@ -282,8 +294,9 @@ class FolderBlobs:
         return sum(self._sizes.values()) + sum(self._stale.values()) + writers
 
     async def _make_room(self, size: int, here: int = 0) -> None:
-        """Evicts until `size` bytes fit, of which `here` are on the disk. Raises BlobsFull, and
-        evicts nothing, where that cannot be.
+        """Evicts until `size` bytes fit, of which `here` are on the disk.
+
+        Raises BlobsFull, and evicts nothing, where that cannot be.
         """
         free = self.bytes_max - self.used
         victims: list[bytes] = []
@@ -496,8 +509,9 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Runs `work` on a thread, to its end even when the caller is cancelled meanwhile. What the
-    system refuses is a BlobError.
+    """Runs `work` on a thread, to its end even when the caller is cancelled meanwhile.
+
+    What the system refuses is a BlobError.
     """
     future = asyncio.get_running_loop().run_in_executor(None, work)
     try:

@@ -155,8 +155,10 @@ def envelope_bytes(sender: Node, to: Node, message: Message, traceparent: str = 
 
 
 def read_envelope(content: Content) -> tuple[Envelope, memoryview | None]:
-    """An envelope decoded. Of an Upload that was encoded as protobuf does it the vector is not
-    copied: it is given beside an envelope that lacks it. Raises DecodeError.
+    """An envelope decoded.
+
+    Of an Upload that was encoded as protobuf does it the vector is not copied: it is given beside
+    an envelope that lacks it. Raises DecodeError.
     """
     parts = _cut(memoryview(content))
     if parts is None:
@@ -358,8 +360,10 @@ def _wrap(message: Message) -> tuple[bytes, ...]:
 
 
 def _cut(envelope: memoryview) -> tuple[memoryview, memoryview, memoryview] | None:
-    """Of an envelope that ends with an Upload that ends with its vector: what comes before the
-    Upload, what of it comes before the vector, and the vector. None: it is another one.
+    """Of an envelope that ends with an Upload that ends with its vector.
+
+    What comes before the Upload, what of it comes before the vector, and the vector. None: it is
+    another one.
     """
     at = _skip(envelope, 0, (_SENDER, _TO, _TRACEPARENT))
     start, end = _field(envelope, at, _UPLOAD)

@@ -1,5 +1,6 @@
-"""The disk as a journal sees it: a folder of append-only files, where nothing is durable until it
-is synced.
+"""The disk as a journal sees it.
+
+A folder of append-only files, where nothing is durable until it is synced.
 
 `Disk` is the seam: the journal's logic (`segments.py`) runs over a real folder here, and over one
 that loses, tears and reorders whatever was not synced in `memory_storage.py`.
@@ -29,8 +30,9 @@ class Disk(Protocol):
     """A folder. Every method may raise OSError."""
 
     def append(self, name: str, parts: Sequence[bytes]) -> None:
-        """Adds bytes at a file's end; makes the file. A crash may keep any part of what was not
-        synced, and none of it.
+        """Adds bytes at a file's end; makes the file.
+
+        A crash may keep any part of what was not synced, and none of it.
         """
 
     def sync(self, name: str) -> None:
@@ -40,8 +42,9 @@ class Disk(Protocol):
         """Files made, renamed and removed so far stay so."""
 
     def put(self, name: str, content: bytes) -> None:
-        """Writes a small file over, in place; makes it. Not synced: a crash may keep what was
-        there before, or any part of either.
+        """Writes a small file over, in place; makes it.
+
+        Not synced: a crash may keep what was there before, or any part of either.
         """
 
     def rename(self, old: str, new: str) -> None:
@@ -140,8 +143,9 @@ def write_all(fd: int, parts: Sequence[Content]) -> None:
 
 
 def sync_content(fd: int) -> None:
-    """`sync_file` without what reading does not need, like the file's times: a write over what the
-    file had already is then no work for the file system. Raises OSError.
+    """`sync_file` without what reading does not need, like the file's times.
+
+    A write over what the file had already is then no work for the file system. Raises OSError.
     """
     if hasattr(os, "fdatasync"):
         os.fdatasync(fd)
@@ -156,8 +160,9 @@ def is_full(fault: OSError) -> bool:
 
 @contextlib.contextmanager
 def state_in(folder: Path) -> Iterator[None]:
-    """Turns what the system refuses of a node's folder into a DelianError that names it: a folder
-    that is read-only, a file in its place, a full disk. Other OSErrors pass.
+    """Turns what the system refuses of a node's folder into a DelianError that names it.
+
+    A folder that is read-only, a file in its place, a full disk. Other OSErrors pass.
     """
     try:
         yield
@@ -182,8 +187,9 @@ class FolderInUse(DelianError):
 
 
 class FolderLock:
-    """Keeps two processes, or two owners in one process, from working in one folder. The system
-    lets go of it when the process ends, however it ends.
+    """Keeps two processes, or two owners in one process, from working in one folder.
+
+    The system lets go of it when the process ends, however it ends.
     """
 
     NAME = "lock"

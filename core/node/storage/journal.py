@@ -51,8 +51,9 @@ class Journal(Protocol):
     """A snapshot of a machine and the entries since. One caller at a time."""
 
     async def load(self) -> tuple[bytes | None, list[bytes]]:
-        """The newest snapshot (None: there never was one) and the entries after it. Called once,
-        first. Raises JournalError.
+        """The newest snapshot (None: there never was one) and the entries after it.
+
+        Called once, first. Raises JournalError.
         """
 
     async def append(

@@ -78,8 +78,10 @@ class Held:
 
 
 def curve(held: Held) -> list[Point]:
-    """All there is to choose from, from nothing up to everything: for each distinct confidence the
-    threshold that sends just those below it, and one that sends all.
+    """All there is to choose from, from nothing up to everything.
+
+    For each distinct confidence the threshold that sends just those below it, and one that sends
+    all.
     """
     levels = np.where(np.isnan(held.confidence), -np.inf, held.confidence)
     order = np.argsort(levels, kind="stable")
@@ -101,8 +103,10 @@ def curve(held: Held) -> list[Point]:
 
 
 def for_share(held: Held, share: float) -> Point:
-    """The most that may go up without more than this share going. Raises DelianError for a share
-    outside [0, 1], or one below that of the answers that are not finite.
+    """The most that may go up without more than this share going.
+
+    Raises DelianError for a share outside [0, 1], or one below that of the answers that are not
+    finite.
     """
     _check(share, "share")
     found = [p for p in curve(held) if p.share <= share]
@@ -114,8 +118,9 @@ def for_share(held: Held, share: float) -> Point:
 
 
 def for_accuracy(held: Held, accuracy: float) -> Point:
-    """The least that has to go up for this accuracy on these examples. Raises DelianError, naming
-    the best there is, where no threshold has it.
+    """The least that has to go up for this accuracy on these examples.
+
+    Raises DelianError, naming the best there is, where no threshold has it.
     """
     _check(accuracy, "accuracy")
     points = curve(held)
@@ -145,8 +150,9 @@ def sure(held: Held, accuracy: float, failure: float = 0.05, grid: Sequence[floa
 
 
 def tail(n: int, right: int, p: float) -> float:
-    """P(X >= right) for X binomial(n, p): how likely so many right answers are, if the accuracy is
-    p or less.
+    """P(X >= right) for X binomial(n, p).
+
+    How likely so many right answers are, if the accuracy is p or less.
     """
     if right <= 0 or p >= 1.0:
         return 1.0

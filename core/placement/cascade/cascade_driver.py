@@ -70,9 +70,10 @@ class CascadeDriver:
         self._tasks: dict[int, list[asyncio.Task[None]]] = {}
 
     async def ask(self, x: Array, deadline: int) -> Reply:
-        """The answer to x [B, ...], by `deadline` ns where that can be. Cancelling it cancels what
-        runs for it above. Raises CascadeError where no model answered, or too many requests are
-        open.
+        """The answer to x [B, ...], by `deadline` ns where that can be.
+
+        Cancelling it cancels what runs for it above. Raises CascadeError where no model answered,
+        or too many requests are open.
         """
         seen = None
         plan = self.machine.plan

@@ -1,5 +1,6 @@
-"""A cascade's way to its large model: a cut where everything is above, asked over the stream that
-all cuts use.
+"""A cascade's way to its large model.
+
+A cut where everything is above, asked over the stream that all cuts use.
 
     above = LargeAbove(model, upstream, link)
     above.start()
@@ -80,8 +81,9 @@ class LargeAbove:
         return self._asker.upper.usable(self._cut)
 
     async def __call__(self, x: Array, until: int) -> Array:
-        """The large model's first result for x, of exactly its program's shape and type. Raises
-        RefusedError where there is none.
+        """The large model's first result for x, of exactly its program's shape and type.
+
+        Raises RefusedError where there is none.
         """
         left = max(0.0, (until - self._clock.now()) / SECOND)
         answered = await self._driver.request((np.ascontiguousarray(x),), left)

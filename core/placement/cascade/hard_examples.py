@@ -50,21 +50,24 @@ class Says(StrEnum):
 
 
 class Filter(Protocol):
-    """Says which examples are hard.
-
-    name: as in Sedna. looks: whether it reads an answer at all; one that does not can choose before
-    any model has run. limit: examples of a confidence under it are hard.
-    """
+    """Says which examples are hard."""
 
     name: ClassVar[str]
+    """As in Sedna."""
     looks: ClassVar[bool]
+    """Whether it reads an answer at all; one that does not can choose before any model has run.
+
+    limit: examples of a confidence under it are hard.
+    """
 
     @property
     def limit(self) -> float: ...
 
     def confidence(self, answer: Array | None, first: int = 0) -> Array:
-        """f64[B], NaN where an answer is not finite. first: the number of the first example, on
-        which Random's draws depend. Raises DelianError for an answer of another form.
+        """f64[B], NaN where an answer is not finite.
+
+        first: the number of the first example, on which Random's draws depend. Raises DelianError
+        for an answer of another form.
         """
 
 
@@ -77,8 +80,9 @@ def hard(chosen: Filter, answer: Array | None, first: int = 0) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Hard where the mean score is under `threshold`: of a classification, the probability of its
-    class; of a detection, the boxes' mean.
+    """Hard where the mean score is under `threshold`.
+
+    Of a classification, the probability of its class; of a detection, the boxes' mean.
     """
 
     name: ClassVar[str] = "Threshold"
@@ -97,8 +101,10 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
-    """Hard where the classes' probabilities are near to uniform: one less the entropy as a share of
-    the largest, log C. Needs classes; of a sequence, the positions' mean.
+    """Hard where the classes' probabilities are near to uniform.
+
+    One less the entropy as a share of the largest, log C. Needs classes; of a sequence, the
+    positions' mean.
     """
 
     name: ClassVar[str] = "CrossEntropy"
@@ -146,8 +152,9 @@ class IBT:
 
 @dataclass(frozen=True, slots=True)
 class Random:
-    """Hard for a share `random_ratio` of the examples, whatever they are: what the other filters
-    are to be better than. The same seed and number give the same choice.
+    """Hard for a share `random_ratio` of the examples, whatever they are.
+
+    What the other filters are to be better than. The same seed and number give the same choice.
     """
 
     name: ClassVar[str] = "Random"
@@ -214,8 +221,9 @@ THRESHOLDS = {
 
 
 def make(name: str, **parameters: Any) -> Made:
-    """The filter of this name. Raises DelianError for a name or a parameter that there is not, and
-    for a number outside [0, 1].
+    """The filter of this name.
+
+    Raises DelianError for a name or a parameter that there is not, and for a number outside [0, 1].
     """
     kind = FILTERS.get(name)
     if kind is None:
@@ -232,8 +240,9 @@ def make(name: str, **parameters: Any) -> Made:
 
 
 def limited(chosen: Made, limit: float) -> Made:
-    """The same filter with another limit, as `calibration` finds it. Raises DelianError for a
-    filter that has none.
+    """The same filter with another limit, as `calibration` finds it.
+
+    Raises DelianError for a filter that has none.
     """
     parameter = THRESHOLDS.get(chosen.name)
     if parameter is None:

@@ -97,13 +97,12 @@ class CascadePlan:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request of this number has come, to be answered by `deadline` ns where that can be. seen:
-    what a router says of its input, for a filter that looks before it chooses.
-    """
+    """A request of this number has come, to be answered by `deadline` ns where that can be."""
 
     request: int
     deadline: int
     seen: Array | None = None
+    """What a router says of its input, for a filter that looks before it chooses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,16 +151,15 @@ class AskAbove:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The request's one answer. hard: what the filter said; None where it never got to.
-
-    why: empty, or why a hard example has no answer from above.
-    """
+    """The request's one answer."""
 
     request: int
     answer: Array | None
     by: By
     hard: bool | None
+    """What the filter said; None where it never got to."""
     why: str = ""
+    """Empty, or why a hard example has no answer from above."""
 
 
 Effect: TypeAlias = RunSmall | AskAbove | Reply
@@ -223,17 +221,17 @@ class _Request:
 
 @dataclass(slots=True)
 class CascadeState:
-    """Plain data.
-
-    counts: requests answered by the small and by the large model and by nobody, those that were
-    hard, asked above, failed or late there, kept because above rested, and answers dropped.
-    streak: failures above in a row. rests_until: ns; until then nothing goes up but `probe`.
-    """
+    """Plain data."""
 
     requests: dict[int, _Request] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    """Requests answered by the small and by the large model and by nobody, those that were hard,
+    asked above, failed or late there, kept because above rested, and answers dropped.
+    """
     streak: int = 0
+    """Failures above in a row."""
     rests_until: int = 0
+    """Ns; until then nothing goes up but `probe`."""
     probe: int | None = None
 
 
@@ -247,8 +245,9 @@ class Cascade:
         self._effects: list[Effect] = []
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        """What to do about an event at `now` ns. Raises CascadeError for a request whose number is
-        in use, and for one too many.
+        """What to do about an event at `now` ns.
+
+        Raises CascadeError for a request whose number is in use, and for one too many.
         """
         self._now, self._effects = now, []
         if isinstance(event, Asked):

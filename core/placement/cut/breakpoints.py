@@ -27,8 +27,9 @@ PIECES_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """From `low` to `high` bytes a second up, these labels and wires cost least. The placement's
-    figures are for the geometric mean of the two.
+    """From `low` to `high` bytes a second up, these labels and wires cost least.
+
+    The placement's figures are for the geometric mean of the two.
     """
 
     low: float
@@ -124,7 +125,8 @@ class _Sweep:
 
 
 def _meeting(begin: float, finish: float, first: _Line, last: _Line) -> float | None:
-    """Where the best line at the beginning meets the best one at the end, strictly between them;
+    """Where the best line at the beginning meets the best one at the end, strictly between them.
+
     None: they are one line there.
     """
     ahead = last.at(begin) - first.at(begin)

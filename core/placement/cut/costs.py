@@ -87,27 +87,31 @@ _IN_PLACE = {"put_add": 2, "put_along_add": 2, "dynamic_update": 1}
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a step does, by class. functions: (name, elements) of what is timed by itself."""
+    """What a step does, by class."""
 
     kind: str
     sizes: tuple[float, ...]
     functions: tuple[tuple[str, float], ...] = ()
+    """(name, elements) of what is timed by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a program.
-
-    ops: numbers of the operations of the program's body that it computes; empty for a copy that
-    only the results need. works: what it does each time. trips: how often a call runs it. names: as
-    the timed program has them. timed: whether that times it.
-    """
+    """A step of a program."""
 
     ops: tuple[int, ...]
+    """Numbers of the operations of the program's body that it computes.
+
+    Empty for a copy that only the results need.
+    """
     works: tuple[Work, ...]
+    """What it does each time."""
     trips: float
+    """How often a call runs it."""
     names: tuple[str, ...]
+    """As the timed program has them."""
     timed: bool
+    """Whether that times it."""
 
 
 def amount(kind: str, sizes: Sequence[float]) -> float:
@@ -174,9 +178,10 @@ def _filled(work: Work) -> float:
 
 
 def op_seconds(function: Function, profile: NodeProfile) -> tuple[float, ...]:
-    """The seconds that each operation of a program's body takes on a node: measured ones where the
-    profile has them, else by class. A step's are shared among its operations: a product in it has
-    all, else each has as much. Views have none.
+    """The seconds that each operation of a program's body takes on a node.
+
+    Measured ones where the profile has them, else by class. A step's are shared among its
+    operations: a product in it has all, else each has as much. Views have none.
     """
     from ...compiler.ir_codec import content_hash
 

@@ -105,9 +105,10 @@ def search(
     seconds: float,
     excluded: Placement | None = None,
 ) -> Placement | None:
-    """The cheapest placement that fits, other than `excluded`, within `seconds`; None: there is
-    none. candidates: placements known, of which one is the answer if nothing better is found.
-    bound: no placement costs less. Raises PlacementError if time ends with nothing found.
+    """The cheapest placement that fits, other than `excluded`, within `seconds`.
+
+    None: there is none. candidates: placements known, of which one is the answer if nothing better
+    is found. bound: no placement costs less. Raises PlacementError if time ends with nothing found.
     """
     from scipy.optimize import milp
 
@@ -258,8 +259,10 @@ class _Program:
             self._only_all()
 
     def _only_all(self) -> None:
-        """A tensor's column for all hops is 1 only where it crosses them: what one wire for all
-        takes on a hop may be less than its own would, if energy decides between wires.
+        """A tensor's column for all hops is 1 only where it crosses them.
+
+        What one wire for all takes on a hop may be less than its own would, if energy decides
+        between wires.
         """
         table, h = self.table, self.hops
         v, tensors = table.read_tensor, np.arange(len(table.producer))

@@ -96,8 +96,9 @@ def _augment(graph: Graph, residual: Array) -> Array:
 
 
 def _beyond(graph: Graph, residual: Array) -> Array:
-    """bool[nodes]: from where the sink is reached over edges with capacity left: the side of a
-    minimum cut with the fewest nodes that are 1.
+    """bool[nodes]: from where the sink is reached over edges with capacity left.
+
+    The side of a minimum cut with the fewest nodes that are 1.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order

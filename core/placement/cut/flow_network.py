@@ -49,6 +49,7 @@ _DOUBLINGS = 4
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
     """Edges of node a are indptr[a]:indptr[a+1], sorted by `heads`; each one's reverse is there.
+
     capacity f64[edges], from 0, inf allowed. Node ZERO is the source, ONE the sink.
     """
 
@@ -74,9 +75,10 @@ class Graph:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """A problem's graph. group i64[n]: an item's number among groups that share a tier; low, high
-    i64[groups]: the least and the greatest labels that break no rule; constant: cost that all cuts
-    share.
+    """A problem's graph.
+
+    group i64[n]: an item's number among groups that share a tier; low, high i64[groups]: the least
+    and the greatest labels that break no rule;
     """
 
     graph: Graph
@@ -84,6 +86,7 @@ class Network:
     low: Array
     high: Array
     constant: float
+    """Cost that all cuts share."""
 
 
 def extremes(table: Table) -> tuple[Array, Array]:
@@ -142,8 +145,10 @@ def build(table: Table, allowed: Array) -> Network:
 
 
 class _Edges:
-    """Collects edges; makes a network of them. Node x(i, -1) and beyond are the caller's matter; a
-    maker of -1, a program input, is never beyond a hop.
+    """Collects edges; makes a network of them.
+
+    Node x(i, -1) and beyond are the caller's matter; a maker of -1, a program input, is never
+    beyond a hop.
     """
 
     def __init__(self, hops: int, nodes: int) -> None:
@@ -161,8 +166,9 @@ class _Edges:
             self.parts.append((zero[keep], one[keep], costs[keep]))
 
     def pays_once(self, v: Array, one: Array, zero: Array, cost: Array, up: bool) -> None:
-        """For each read of tensor v, which `add` would be for: but the cut pays cost[v] once. The
-        node that is the same for all reads of v is the zero if up, else the one.
+        """For each read of tensor v, which `add` would be for: but the cut pays cost[v] once.
+
+        The node that is the same for all reads of v is the zero if up, else the one.
         """
         paid = cost[v] > 0
         v, one, zero = v[paid], one[paid], zero[paid]
@@ -219,8 +225,9 @@ def _ancestors(table: Table) -> tuple[Array, Array]:
 
 
 def groups(table: Table) -> tuple[Array, int]:
-    """Each item's group, i64[n], among items that must share a tier, and how many there are: those
-    that ties join, and without returns what lies on a way between them.
+    """Each item's group, i64[n], among items that must share a tier, and how many there are.
+
+    Those that ties join, and without returns what lies on a way between them.
     """
     n, ties = len(table.seconds), table.ties
     if not len(ties):

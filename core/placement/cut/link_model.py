@@ -38,17 +38,18 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class LinkProfile:
-    """A link between a tier and the one above it.
-
-    up, down: bytes a second, towards the cloud and back. latency_s: one way, in seconds. loss: the
-    share of probes that were not answered; it is told, and lowers nothing, for what the transport
-    sends again is in the bandwidth already.
-    """
+    """A link between a tier and the one above it."""
 
     up: float
+    """With `down`: bytes a second, towards the cloud and back."""
     down: float
     latency_s: float
+    """One way, in seconds."""
     loss: float = 0.0
+    """The share of probes that were not answered.
+
+    It is told, and lowers nothing, for what the transport sends again is in the bandwidth already.
+    """
 
     def __post_init__(self) -> None:
         for name in ("up", "down"):
@@ -134,8 +135,9 @@ def bits(rate: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A message of `up` bytes that was answered with `down` bytes after so many seconds; None: it
-    was not answered.
+    """A message of `up` bytes that was answered with `down` bytes after so many seconds.
+
+    None: it was not answered.
     """
 
     up: int
@@ -155,8 +157,9 @@ def estimate(probes: Sequence[Probe]) -> LinkProfile:
     rtt = min(empty)
 
     def byte_s(way: str) -> float | None:
-        """Of the transfers one way, the median of what a byte takes beyond the round trip: at
-        least a tenth of the whole, for a clock and a scheduler see no finer.
+        """Of the transfers one way, the median of what a byte takes beyond the round trip.
+
+        At least a tenth of the whole, for a clock and a scheduler see no finer.
         """
         other = "down" if way == "up" else "up"
         found = [

@@ -33,21 +33,21 @@ _HINT = "make it with delian partition plan"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One cut, the best from `low` to `high` bytes a second up the first link.
-
-    cut: as `program_split.Cut.to_bytes` writes it. tiers: by tier, the seconds that its part takes.
-    up, down: by link, the bytes that go each way. memory: by tier, bytes of weights and working
-    memory. wires_s: by link, seconds to encode and decode what goes over it.
-    """
+    """One cut, the best from `low` to `high` bytes a second up the first link."""
 
     low: float
     high: float
     cut: bytes
+    """As `program_split.Cut.to_bytes` writes it."""
     tiers: tuple[float, ...]
+    """By tier, the seconds that its part takes."""
     up: tuple[int, ...]
+    """With `down`: by link, the bytes that go each way."""
     down: tuple[int, ...]
     wires_s: tuple[float, ...]
+    """By link, seconds to encode and decode what goes over it."""
     memory: tuple[int, ...]
+    """By tier, bytes of weights and working memory."""
 
     def links_s(self, links: Sequence[LinkProfile]) -> tuple[float, ...]:
         """By link, the seconds of what goes over it, both ways and with its latency."""
@@ -68,20 +68,23 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PlacementPlan:
-    """The cuts of one program of a bundle.
-
-    bundle: the bundle's content hash. program: its name in it. profiles: by tier, the digest of the
-    profile that was used. links: those that were given; the first link's bandwidth is what the
-    pieces are about, the ratio of its up and down stays. pieces: in order of bandwidth, without a
-    gap. objective: as it was written.
-    """
+    """The cuts of one program of a bundle."""
 
     bundle: str
+    """The bundle's content hash."""
     program: str
+    """Its name in it."""
     profiles: tuple[str, ...]
+    """By tier, the digest of the profile that was used."""
     links: tuple[LinkProfile, ...]
+    """Those that were given.
+
+    The first link's bandwidth is what the pieces are about, the ratio of its up and down stays.
+    """
     objective: str
+    """As it was written."""
     pieces: tuple[Piece, ...]
+    """In order of bandwidth, without a gap."""
 
     def __post_init__(self) -> None:
         if not self.pieces:
@@ -99,8 +102,9 @@ class PlacementPlan:
             raise DelianError("a plan whose pieces are not in order of bandwidth", _HINT)
 
     def at(self, up: float) -> int:
-        """The number of the piece for a bandwidth up the first link, bytes a second; outside what
-        was swept, the nearest.
+        """The number of the piece for a bandwidth up the first link, bytes a second.
+
+        Outside what was swept, the nearest.
         """
         return max(bisect_right([p.low for p in self.pieces], up) - 1, 0)
 

@@ -42,8 +42,10 @@ def plan_of(
     high: float = HIGH,
     seconds: Sequence[Sequence[float]] = (),
 ) -> PlacementPlan:
-    """The plan of a program: the best cut for each bandwidth of the first link from `low` to `high`
-    bytes a second up; down is as many times faster as it is in `links`.
+    """The plan of a program.
+
+    The best cut for each bandwidth of the first link from `low` to `high` bytes a second up; down
+    is as many times faster as it is in `links`.
 
     bundle, program, objective: what the plan says of itself. The rest as in `problem_of`. Raises
     PlacementError where nothing satisfies the options.

@@ -13,8 +13,10 @@ from .problem_table import Table
 
 
 def price(problem: Problem, labels: Sequence[int]) -> Placement:
-    """The placement with these labels, an item's tier each. A tier's memory limit is the caller's
-    to compare with `Placement.memory`. Raises PlacementError if they break another rule.
+    """The placement with these labels, an item's tier each.
+
+    A tier's memory limit is the caller's to compare with `Placement.memory`. Raises PlacementError
+    if they break another rule.
     """
     return priced(Table.of(problem), labels)
 

@@ -39,15 +39,18 @@ class PlacementError(DelianError):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A piece of work. `seconds` and `joules` have an entry a tier (joules may be empty: none);
-    math.inf seconds: cannot run there. `memory`: bytes that it holds on its tier. `pin`: the only
-    tier where it may run.
+    """A piece of work.
+
+    `seconds` and `joules` have an entry a tier (joules may be empty: none); math.inf seconds:
+    cannot run there.
     """
 
     seconds: tuple[float, ...]
     memory: int = 0
+    """Bytes that it holds on its tier."""
     joules: tuple[float, ...] = ()
     pin: int | None = None
+    """The only tier where it may run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +64,26 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A value that may cross. `producer`: an item, or None for a program input, which is on the
-    device. `consumers`: items that read it, all after the producer. `wires`: ways to send it; none:
-    it never leaves its tier. `ceiling`: the highest tier that may see it, and so the highest for
-    producer and consumers. `result`: wanted on the device.
-    """
+    """A value that may cross."""
 
     producer: int | None
+    """An item, or None for a program input, which is on the device."""
     consumers: tuple[int, ...]
+    """Items that read it, all after the producer."""
     wires: tuple[Wire, ...]
+    """Ways to send it; none: it never leaves its tier."""
     ceiling: int | None = None
+    """The highest tier that may see it, and so the highest for producer and consumers."""
     result: bool = False
+    """Wanted on the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A link between neighbouring tiers: bytes per second each way, seconds one way for the first
-    byte, joules that the objective counts for a byte.
+    """A link between neighbouring tiers.
+
+    Bytes per second each way, seconds one way for the first byte, joules that the objective counts
+    for a byte.
     """
 
     up: float
@@ -88,8 +94,10 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """Weights of the sum: of seconds for one input, of seconds between inputs in a stream (the
-    slowest stage), and of joules.
+    """Weights of the sum.
+
+    Of seconds for one input, of seconds between inputs in a stream (the slowest stage), and of
+    joules.
     """
 
     latency: float = 1.0
@@ -99,20 +107,23 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Items in an order in which they could run; `memory`: bytes of each tier, None: no limit, and
-    empty: no limits at all. `ties`: pairs of items that share a tier. `returns`: whether work may
-    come back down. `start_s`: seconds once if anything runs on the device, as to call it; what a
-    tier above takes to be called is in its hop's latency.
-    """
+    """Items in an order in which they could run;"""
 
     items: tuple[Item, ...]
     tensors: tuple[Tensor, ...]
     hops: tuple[Hop, ...]
     memory: tuple[int | None, ...] = ()
+    """Bytes of each tier, None: no limit, and empty: no limits at all."""
     ties: tuple[tuple[int, int], ...] = ()
+    """Pairs of items that share a tier."""
     returns: bool = False
+    """Whether work may come back down."""
     objective: Objective = Objective()
     start_s: float = 0.0
+    """Seconds once if anything runs on the device, as to call it.
+
+    What a tier above takes to be called is in its hop's latency.
+    """
 
     @property
     def tiers(self) -> int:
@@ -133,27 +144,31 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A placement and what the model says of it.
-
-    labels: an item's tier. crossings: by tensor and hop. cost: the objective's. tier_seconds,
-    memory: an entry a tier. up_seconds, down_seconds: transfers and encoding on each hop, without
-    `fixed_seconds`, each hop's latencies. up_bytes, down_bytes: what each hop carries. bound: no
-    placement costs less; optimal: cost and bound agree to `solve.TOLERANCE`.
-    """
+    """A placement and what the model says of it."""
 
     labels: tuple[int, ...]
+    """An item's tier."""
     crossings: tuple[Crossing, ...]
+    """By tensor and hop."""
     cost: float
+    """The objective's."""
     tier_seconds: tuple[float, ...]
+    """With `memory`: an entry a tier."""
     up_seconds: tuple[float, ...]
+    """With `down_seconds`: transfers and encoding on each hop, without `fixed_seconds`, each hop's
+    latencies.
+    """
     down_seconds: tuple[float, ...]
     fixed_seconds: tuple[float, ...]
     up_bytes: tuple[int, ...]
+    """With `down_bytes`: what each hop carries."""
     down_bytes: tuple[int, ...]
     memory: tuple[int, ...]
     joules: float
     bound: float = -math.inf
+    """No placement costs less."""
     optimal: bool = False
+    """Cost and bound agree to `solve.TOLERANCE`."""
 
     @property
     def latency(self) -> float:

@@ -49,27 +49,37 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """seconds, joules f64[n,t]; memory i64[n]; allowed bool[n,t]; producer i64[m], -1: a program
-    input; read_tensor, read_item i64[e]; result bool[m]; nbytes, encode f64[m,w], zeros where
-    `wired` bool[m,w] is false; ties i64[r,2], of which some are tensors' without a wire; up, down:
-    what crossings cost.
-    """
+    """The problem as arrays: n items, t tiers, m tensors, w wire formats, e reads, r ties."""
 
     problem: Problem
     seconds: Array
+    """f64[n,t]."""
     joules: Array
+    """f64[n,t]."""
     memory: Array
+    """i64[n]."""
     allowed: Array
+    """bool[n,t]."""
     producer: Array
+    """i64[m]; -1: an input of the program."""
     read_tensor: Array
+    """i64[e]."""
     read_item: Array
+    """i64[e]."""
     result: Array
+    """bool[m]."""
     nbytes: Array
+    """f64[m,w], zero where `wired` is false."""
     encode: Array
+    """f64[m,w], zero where `wired` is false."""
     wired: Array
+    """bool[m,w]."""
     ties: Array
+    """i64[r,2]; some are of tensors without a wire."""
     up: Rates
+    """What a crossing upwards costs."""
     down: Rates
+    """What a crossing downwards costs."""
 
     @classmethod
     def of(cls, problem: Problem) -> Table:

@@ -147,8 +147,10 @@ class NodeProfile:
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "profile") -> NodeProfile:
-        """Reads what `to_json` wrote. It may come from another machine: sizes are limited. Raises
-        DelianError, naming `where`, for anything else.
+        """Reads what `to_json` wrote.
+
+        It may come from another machine: sizes are limited. Raises DelianError, naming `where`, for
+        anything else.
         """
         body = read_object(text, BYTES_MAX, FORMAT, where, "measure it with delian profile")
         try:

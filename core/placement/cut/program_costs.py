@@ -74,15 +74,14 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A program and the problem that it is.
-
-    groups: by item, the numbers of its operations. values: by tensor, the number of its value.
-    """
+    """A program and the problem that it is."""
 
     graph: Graph
     problem: Problem
     groups: tuple[tuple[int, ...], ...]
+    """By item, the numbers of its operations."""
     values: tuple[int, ...]
+    """By tensor, the number of its value."""
     options: Options
 
     def labels(self, items: Sequence[int]) -> tuple[int, ...]:
@@ -102,8 +101,9 @@ class Model:
         return Cut(self.labels(placement.labels), wires, bundle, program)
 
     def of_cut(self, cut: Cut) -> Placement:
-        """What the model says of a cut. Raises PlacementError for one that cuts an item apart or
-        breaks a rule of the problem.
+        """What the model says of a cut.
+
+        Raises PlacementError for one that cuts an item apart or breaks a rule of the problem.
         """
         items = []
         for ops in self.groups:
@@ -145,14 +145,15 @@ def _first_wires(placement: Placement) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A placement whose parts fit. model: with the limits that were needed. placement: priced with
-    the wires of its cut. memory: by tier, the bytes that its parts hold.
-    """
+    """A placement whose parts fit."""
 
     model: Model
+    """With the limits that were needed."""
     placement: Placement
+    """Priced with the wires of its cut."""
     cut: Cut
     memory: tuple[int, ...]
+    """By tier, the bytes that its parts hold."""
 
     def wire(self, tensor: int) -> Wire:
         """How a tensor that crosses is written."""
@@ -216,8 +217,9 @@ def problem_of(
 
 
 def memory_of(parts: Parts, tiers: int) -> tuple[int, ...]:
-    """By tier, the bytes that its parts hold: weights, what comes in and goes out, and the largest
-    working memory of a part.
+    """By tier, the bytes that its parts hold.
+
+    Weights, what comes in and goes out, and the largest working memory of a part.
     """
     out = [0] * tiers
     for tier in range(tiers):
@@ -245,8 +247,10 @@ def arena_bytes(function: Function) -> int:
 
 
 def placed(model: Model, solve: Callable[[Problem], Placement]) -> Placed:
-    """Solves a problem so that the parts really fit: what they hold, weights and working memory, is
-    looked at, and limits are tightened by what was too much.
+    """Solves a problem so that the parts really fit.
+
+    What they hold, weights and working memory, is looked at, and limits are tightened by what was
+    too much.
 
     Raises PlacementError where no placement is found that fits.
     """
@@ -263,8 +267,9 @@ def placed(model: Model, solve: Callable[[Problem], Placement]) -> Placed:
 
 
 def tightened(model: Model, placement: Placement, held: Sequence[int]) -> Model:
-    """The model with the limits of tiers lowered by what a placement's parts hold beyond them; the
-    same one where they fit. Raises PlacementError where nothing could fit.
+    """The model with the limits of tiers lowered by what a placement's parts hold beyond them.
+
+    The same one where they fit. Raises PlacementError where nothing could fit.
     """
     wanted, now = model.options.memory, model.problem.memory
     if all(m is None or h <= m for h, m in zip(held, wanted, strict=True)):
@@ -428,8 +433,9 @@ def _items(
 
 
 def _roots(graph: Graph) -> list[frozenset[int]]:
-    """By value, the numbers of the weights that reading it takes: itself, or those that it is made
-    of where each part makes it.
+    """By value, the numbers of the weights that reading it takes.
+
+    Itself, or those that it is made of where each part makes it.
     """
     none: frozenset[int] = frozenset()
     count = len(graph.function.body.params)

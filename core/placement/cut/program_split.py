@@ -40,8 +40,10 @@ from .walk import Pass, Visit, Walk, check_ceilings, planned
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A value at the boundary of parts: its number in the whole program, its type, and how it is
-    written where it crosses ("f32", "f16", "i8"...).
+    """A value at the boundary of parts.
+
+    Its number in the whole program, its type, and how it is written where it crosses ("f32", "f16",
+    "i8"...).
     """
 
     value: int
@@ -79,15 +81,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What goes over a link at one time. hop: between tier `hop` and `hop + 1`. turn: counts the
-    requests over this link from 0; the reply has its request's. ports: in order of their numbers;
-    there may be none.
-    """
+    """What goes over a link at one time."""
 
     hop: int
+    """Between tier `hop` and `hop + 1`."""
     up: bool
     turn: int
+    """Counts the requests over this link from 0; the reply has its request's."""
     ports: tuple[Port, ...]
+    """In order of their numbers; there may be none."""
 
     @property
     def sender(self) -> int:

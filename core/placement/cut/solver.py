@@ -25,8 +25,10 @@ _TURNS_MAX = 2000
 
 
 def solve(problem: Problem, *, seconds: float = SECONDS_DEFAULT) -> Placement:
-    """The placement that costs least. Where memory or throughput make it a search, the best found
-    within `seconds`: `optimal` and `bound` say how good that is.
+    """The placement that costs least.
+
+    Where memory or throughput make it a search, the best found within `seconds`: `optimal` and
+    `bound` say how good that is.
 
     Raises PlacementError for a problem that is not well formed or that nothing satisfies.
     """
@@ -49,8 +51,10 @@ def solved(table: Table, *, seconds: float = SECONDS_DEFAULT) -> Placement:
 
 
 def _by_cut(table: Table) -> tuple[Placement, float]:
-    """The cheapest placement without regard to memory, and a bound for all. Of a stream's slowest
-    stage a cut knows nothing: there it is only a good guess, where all stages count as latency.
+    """The cheapest placement without regard to memory, and a bound for all.
+
+    Of a stream's slowest stage a cut knows nothing: there it is only a good guess, where all stages
+    count as latency.
     """
     weigh = table.problem.objective
     if not weigh.throughput:

@@ -132,8 +132,10 @@ def step_of(
 
 
 def step_parts(step: TrainingStep, cut: Cut) -> Parts:
-    """The parts of a step: its device's, edge's and cloud's programs, by phase, and the messages
-    between them. Raises CutError for a cut that breaks what `program_split` and the step ask for.
+    """The parts of a step.
+
+    Its device's, edge's and cloud's programs, by phase, and the messages between them. Raises
+    CutError for a cut that breaks what `program_split` and the step ask for.
     """
     return split(step.function, (), cut, returns=True, updates=step.updates, ceilings=step.ceilings)
 
@@ -166,8 +168,9 @@ def _update(optimizer: Optimizer) -> Any:
 def _joined(
     name: str, gradient: Traced, update: Traced, states: int
 ) -> tuple[Function, tuple[int, ...]]:
-    """The step, and the numbers of the values that are the gradients of the model's leaves; -1 for
-    one that nothing reads.
+    """The step, and the numbers of the values that are the gradients of the model's leaves.
+
+    -1 for one that nothing reads.
     """
     first, then = gradient.function, update.function
     leaves = len(first.body.params) - 3
@@ -208,8 +211,10 @@ def _read_in(body: Block, slopes: Sequence[Value]) -> list[Value]:
 
 
 def _ties(graph: Graph, gradients: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """For each leaf of the model: what reads it, makes and reads its gradient, and makes its new
-    value. For each of the state: what reads it and makes its new value.
+    """For each leaf of the model.
+
+    What reads it, makes and reads its gradient, and makes its new value. For each of the state:
+    what reads it and makes its new value.
     """
     for param in sorted(graph.owned):
         value = graph.results[1 + param]

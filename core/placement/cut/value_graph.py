@@ -121,15 +121,18 @@ def _reached(
 
 
 def depends(function: Function, resident: Collection[int]) -> list[bool]:
-    """By operation of the top level: whether it depends on a parameter that is not resident, and so
-    has a tier. The label of the others is `cut.SHARED`.
+    """By operation of the top level.
+
+    Whether it depends on a parameter that is not resident, and so has a tier. The label of the
+    others is `cut.SHARED`.
     """
     return list(graph_of(function, resident).moves)
 
 
 def bound_pairs(graph: Graph) -> list[tuple[int, int]]:
-    """Pairs of operations that must be on one tier: who makes and who reads a list, which cannot
-    travel, and all that read something owned.
+    """Pairs of operations that must be on one tier.
+
+    Who makes and who reads a list, which cannot travel, and all that read something owned.
     """
     pairs = []
     for value, readers in enumerate(graph.consumers):

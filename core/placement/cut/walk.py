@@ -128,13 +128,12 @@ def check_ceilings(walk: Walk, ceilings: Mapping[int, int]) -> None:
 
 @dataclass(slots=True)
 class Visit:
-    """The token at a tier: the operations that are run. extra: values that do not move, wanted as
-    outputs.
-    """
+    """The token at a tier: the operations that are run."""
 
     tier: int
     ops: list[int]
     extra: list[int] = field(default_factory=list)
+    """Values that do not move, wanted as outputs."""
 
 
 @dataclass(slots=True)

@@ -1,5 +1,7 @@
-"""What of a training step a shield can cover (`privacy.boundary`): all that goes up from the device
-has to be a row for each example, and a row has to depend on no other.
+"""What of a training step a shield can cover (`privacy.boundary`).
+
+All that goes up from the device has to be a row for each example, and a row has to depend on no
+other.
 
 The second is tried, not proved: a device's side runs on random batches that differ in some rows,
 against the same replies. Where anything that it sends differs in another row, rows mix: in a batch
@@ -25,8 +27,10 @@ from .step_sides import Programs, Sent, Side, Weights
 
 
 def released(parts: Parts, rows: int) -> Mapping[int, TensorType]:
-    """What goes up from the device in a step, by value's number. rows: of a batch. Raises
-    BoundaryError for what cannot be released row by row: the batch itself, or what is of all of it.
+    """What goes up from the device in a step, by value's number.
+
+    rows: of a batch. Raises BoundaryError for what cannot be released row by row: the batch itself,
+    or what is of all of it.
     """
     given = {p.value for p in parts.inputs}
     out = {}
@@ -70,8 +74,9 @@ def spent_on(parts: Parts, shields: Mapping[int, Shield], budget: Budget) -> Spe
 
 
 def check_rows(programs: Programs, weights: Weights, rows: int, seed: int = 0) -> None:
-    """Raises BoundaryError where what goes up of one row depends on another. weights: of the
-    device, by number; rows: of a batch.
+    """Raises BoundaryError where what goes up of one row depends on another.
+
+    weights: of the device, by number; rows: of a batch.
     """
     parts = programs.parts
     rng = np.random.default_rng(seed)

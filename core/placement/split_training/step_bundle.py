@@ -1,5 +1,6 @@
-"""A bundle of a step of training that can be cut: what both sides of split training derive their
-parts from.
+"""A bundle of a step of training that can be cut.
+
+What both sides of split training derive their parts from.
 
     manifest.json      the task's name; the model's leaves by name, type and shape; how many of the
                        program's parameters tiers own; what must be together, and what may not go up
@@ -59,8 +60,9 @@ class StepBundle:
         *,
         labels_stay: bool = False,
     ) -> StepBundle:
-        """The step of a task on batches x, y, as `training.step_of` makes it; x never leaves the
-        device, and y does not where labels stay. Raises as that does.
+        """The step of a task on batches x, y, as `training.step_of` makes it.
+
+        x never leaves the device, and y does not where labels stay. Raises as that does.
         """
         step = kept_below(step_of(task, optimizer, model, x, y, stays=labels_stay, name=PROGRAM))
         names = list(tree.flatten(model)[1].paths())

@@ -1,5 +1,6 @@
-"""Running a training step that is cut into parts: what each tier does between messages, who shares
-what is above, and what of it is averaged.
+"""Running a training step that is cut into parts.
+
+What each tier does between messages, who shares what is above, and what of it is averaged.
 
 A *side* is one tier in one step: it takes a message, runs the parts that are ready, and gives the
 message that it sends next. It knows no transport; messages are tensors as they travel. The step's
@@ -95,8 +96,10 @@ class Programs:
 
 
 class Side:
-    """One tier in a step. weights: those that it has, by number; `moved` has the new values of
-    those that the step changes, with an axis in front where there are lanes.
+    """One tier in a step.
+
+    weights: those that it has, by number; `moved` has the new values of those that the step
+    changes, with an axis in front where there are lanes.
 
     lanes: how many devices it serves at once; 0: one. guard: what tensors go through before they
     go up.
@@ -125,14 +128,16 @@ class Side:
         return self._at == len(self._steps)
 
     def start(self, inputs: Mapping[int, Array]) -> Sent | None:
-        """Begins a device's step with its batch, by value's number; its first message, or None
-        where it needs nobody.
+        """Begins a device's step with its batch, by value's number.
+
+        Its first message, or None where it needs nobody.
         """
         self._have.update(inputs)
         return self._go_on()
 
     def take(self, sent: Sent) -> Sent | None:
         """A message that has come; the next that this side sends, or None where its step is over.
+
         Raises SplitError for a message that is not the one that it waits for, WireError for tensors
         of other types.
         """
@@ -224,8 +229,10 @@ class Stepper:
         batches: Sequence[Sequence[Array]],
         guards: Sequence[Guard | None] = (),
     ) -> tuple[list[dict[int, Array]], dict[int, Array], list[dict[int, Array]]]:
-        """One step of some devices that share a chain: their new weights, the chain's, and each
-        device's results that are no weights, by number of the result.
+        """One step of some devices that share a chain.
+
+        Their new weights, the chain's, and each device's results that are no weights, by number of
+        the result.
 
         devices, chain: weights by number. batches: each device's inputs, in the order of
         `parts.inputs`. One device steps alone; of several the chain moves by the mean of what each
@@ -289,8 +296,9 @@ def _mean(stacked: Array) -> Array:
 
 
 def averaged(chains: Sequence[Weights], weights: Sequence[float]) -> dict[int, Array]:
-    """The weighted mean of several chains' weights, added in f64 in order, rounded once. Raises
-    SplitError where there is none, or no weight in them.
+    """The weighted mean of several chains' weights, added in f64 in order, rounded once.
+
+    Raises SplitError where there is none, or no weight in them.
     """
     total = float(sum(weights))
     if not chains or total <= 0.0:

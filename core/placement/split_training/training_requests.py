@@ -42,8 +42,9 @@ AGAIN_S = 0.2
 
 
 class SplitLostError(SplitError):
-    """A training that cannot go on: the upper node is gone, or refuses it. steps: those that were
-    whole, on both sides, as far as this one knows.
+    """A training that cannot go on: the upper node is gone, or refuses it.
+
+    steps: those that were whole, on both sides, as far as this one knows.
     """
 
     def __init__(self, message: str, hint: str = "", steps: int = 0) -> None:
@@ -83,8 +84,9 @@ class TrainingAsker:
         reply: Message,
         due_s: float,
     ) -> Values:
-        """The answer to a turn. Raises SplitLostError where there is none in due_s seconds, or
-        there will be none.
+        """The answer to a turn.
+
+        Raises SplitLostError where there is none in due_s seconds, or there will be none.
         """
         if self._lost is not None:
             raise self._lost

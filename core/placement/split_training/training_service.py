@@ -60,19 +60,19 @@ EXPIRE_EVERY_S = 5.0
 
 @dataclass(slots=True)
 class _Visit:
-    """A stream, with the number and the training that it has open. waits: the request that is to be
-    answered when the run under way ends.
-    """
+    """A stream, with the number and the training that it has open."""
 
     line: Line
     number: int = 0
     training: Training | None = None
     waits: Key | None = None
+    """The request that is to be answered when the run under way ends."""
 
 
 class TrainingHost:
-    """Serves one step's trainings; the owner of a `SubgraphService`. One run at a time, off the
-    event loop.
+    """Serves one step's trainings; the owner of a `SubgraphService`.
+
+    One run at a time, off the event loop.
     """
 
     def __init__(self, trainings: Trainings) -> None:

@@ -1,5 +1,6 @@
-"""The upper end of split training, without I/O: whose weights stand where, and what a request is
-allowed to do to them.
+"""The upper end of split training, without I/O.
+
+Whose weights stand where, and what a request is allowed to do to them.
 
 A *round* begins with weights that its operator gives and ends with weights that it takes. In
 between each lower node has at most one *training*: so many steps, each of as many *turns* as the
@@ -54,8 +55,9 @@ IDLE_S = 120.0
 
 
 class Refused(SplitError):
-    """An opening that is not let in. later: whether it may be asked again. over: whether it is of a
-    training that has ended.
+    """An opening that is not let in.
+
+    later: whether it may be asked again. over: whether it is of a training that has ended.
     """
 
     def __init__(self, message: str, *, later: bool = False, over: bool = False) -> None:
@@ -78,33 +80,34 @@ def turns_of(parts: Parts) -> tuple[tuple[Message, Message], ...]:
 
 @dataclass(eq=False, slots=True)
 class Training:
-    """One node's. weights: what its copy, or the chain that it has, is after its last whole step.
-    turn: the last that was answered, with what (`reply`). running: whether the next one is being
-    run.
-    """
+    """One node's."""
 
     run: bytes
     steps: int
     examples: int
     weights: dict[int, Array]
+    """What its copy, or the chain that it has, is after its last whole step."""
     used: float
     turn: int = 0
+    """The last that was answered, with what (`reply`)."""
     reply: Tensors = field(default_factory=dict)
     running: bool = False
+    """Whether the next one is being run."""
     over: bool = False
     side: Side | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a round has come to. weights: of the leaves above, by number; as they were where nobody
-    finished. finished: the nodes that did all their steps; unfinished: those that did not.
-    """
+    """What a round has come to."""
 
     weights: dict[int, Array]
+    """Of the leaves above, by number; as they were where nobody finished."""
     examples: int
     finished: tuple[str, ...]
+    """The nodes that did all their steps."""
     unfinished: tuple[str, ...]
+    """Those that did not."""
 
 
 class Trainings:
@@ -140,8 +143,10 @@ class Trainings:
     # ------------------------------------------------ rounds: for the operator alone
 
     def begin(self, leaves: Mapping[int, Array]) -> None:
-        """Begins a round. leaves: what is above, by number. Whatever went on before is over. Raises
-        DelianError for other weights than the part's.
+        """Begins a round.
+
+        leaves: what is above, by number. Whatever went on before is over. Raises DelianError for
+        other weights than the part's.
         """
         first = self.bundle.started(self.parts, True, leaves)
         for training in self._trainings.values():
@@ -151,6 +156,7 @@ class Trainings:
 
     def end(self) -> Ended:
         """Ends the round: the mean of the copies of all that finished, by examples, or the chain.
+
         Raises SplitError where none has begun.
         """
         if self._first is None:
@@ -204,8 +210,10 @@ class Trainings:
         return made
 
     def _room(self) -> dict[int, Array]:
-        """What a new training begins with. Weights are replaced, never written to, so a copy is
-        made by its first step; there has to be room for it before that.
+        """What a new training begins with.
+
+        Weights are replaced, never written to, so a copy is made by its first step; there has to be
+        room for it before that.
         """
         assert self._first is not None
         count = len(self._trainings) + 1
@@ -244,9 +252,10 @@ class Trainings:
         return turn in (training.turn, training.turn + 1)
 
     def run(self, training: Training, tensors: Tensors) -> tuple[Tensors, dict[int, Array] | None]:
-        """Runs the next turn: its reply, and where a step is done by it the new weights. Blocks;
-        it touches nothing but the training's side, so it may be in a thread of its own while
-        `running` is set.
+        """Runs the next turn: its reply, and where a step is done by it the new weights.
+
+        Blocks; it touches nothing but the training's side, so it may be in a thread of its own
+        while `running` is set.
 
         Raises DelianError for tensors that do not fit, a program that fails, or new weights that
         are not finite.
@@ -268,6 +277,7 @@ class Trainings:
         self, training: Training, reply: Tensors, moved: Mapping[int, Array] | None, now: float
     ) -> bool:
         """The next turn was run; whether it counts, which it does not where the training is over.
+
         Here weights move.
         """
         if training.over:

@@ -28,12 +28,13 @@ log = logging.getLogger("delian.subgraphs")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A cut that is to be made ready. node: who asked first."""
+    """A cut that is to be made ready."""
 
     model: Model
     cut: Cut
     tier: int
     node: str
+    """Who asked first."""
 
 
 class Preparing:
@@ -79,8 +80,9 @@ class Preparing:
         task.add_done_callback(self._tasks.discard)
 
     def widen(self, run: Run) -> None:
-        """Requests that come together once will do so again: the next batch finds a program for as
-        many, or for the power of two below.
+        """Requests that come together once will do so again.
+
+        The next batch finds a program for as many, or for the power of two below.
         """
         prepared = self.ready.get(run.cut)
         if prepared is None or run.part is None or len(run.tickets) < 2:

@@ -1,5 +1,6 @@
-"""What a node runs of cut programs: bundles with their weights, and the parts of their cuts, ready
-to be called.
+"""What a node runs of cut programs.
+
+Bundles with their weights, and the parts of their cuts, ready to be called.
 
 Every node derives a cut's parts from the bundle that it has itself; weights stay where they are. A
 node runs its own tier's parts; and where nobody above can be asked, everything that follows
@@ -42,18 +43,16 @@ MESSAGE_BYTES_TYPICAL = 96
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A program that may be cut, with the weights that every tier has.
-
-    bundle: its content hash. weights: SHA-256 of the f32 vector; empty where the program has its
-    weights in it. leaves: the arguments that come before the inputs, each where vectors are read
-    from fastest.
-    """
+    """A program that may be cut, with the weights that every tier has."""
 
     bundle: bytes
+    """Its content hash."""
     weights: bytes
+    """SHA-256 of the f32 vector; empty where the program has its weights in it."""
     program: str
     function: Function
     leaves: tuple[Array, ...]
+    """The arguments that come before the inputs, each where vectors are read from fastest."""
 
     @property
     def resident(self) -> range:
@@ -114,21 +113,25 @@ def load_models(files: Sequence[Path]) -> dict[tuple[bytes, bytes, str], Model]:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A cut of a model, derived and, as far as this node runs it, compiled.
-
-    tier: the node's in this cut. up, down: what comes from below and what goes back there; ask,
-    answer: what this node asks the tier above with, and what it is given. programs: by a part's
-    tier and phase. seconds: what each takes here, once. wide: the same for several requests at
-    once, by their number too, as far as there are any yet (`Programs.widen`).
-    """
+    """A cut of a model, derived and, as far as this node runs it, compiled."""
 
     model: Model
     cut: Cut
     tier: int
+    """The node's in this cut.
+
+    up, down: what comes from below and what goes back there; ask, answer: what this node asks the
+    tier above with, and what it is given.
+    """
     parts: Parts
     programs: Mapping[tuple[int, int], Executable]
+    """By a part's tier and phase."""
     seconds: Mapping[tuple[int, int], float]
+    """What each takes here, once."""
     wide: dict[tuple[int, int, int], Executable] = field(default_factory=dict)
+    """The same for several requests at once, by their number too, as far as there are any yet
+    (`Programs.widen`).
+    """
 
     @property
     def up(self) -> tuple[Port, ...]:
@@ -150,8 +153,9 @@ class Prepared:
         return self.parts.crossing(hop, up, 0) if hop >= 0 else ()
 
     def run(self, part: Part, values: Sequence[Values]) -> None:
-        """Runs one part for each of some requests; what it gives is added to their values. Raises
-        WireError for values that came broken, DelianError for ones that do not fit.
+        """Runs one part for each of some requests; what it gives is added to their values.
+
+        Raises WireError for values that came broken, DelianError for ones that do not fit.
         """
         place = (part.tier, part.phase)
         leaves = [self.model.leaves[i] for i in part.resident]
@@ -182,8 +186,9 @@ class Prepared:
         return self.parts.of(self.tier)
 
     def rest(self) -> list[Part]:
-        """The parts that come after this tier's first, up to this tier's answer; all from this tier
-        on where it has none.
+        """The parts that come after this tier's first, up to this tier's answer.
+
+        All from this tier on where it has none.
         """
         parts = list(self.parts.parts)
         first = next((n for n, p in enumerate(parts) if p.tier == self.tier), -1)
@@ -197,8 +202,9 @@ class Prepared:
         )
 
     def course(self, name: bytes, above: Sequence[float] | None = None) -> Course:
-        """The cut as the machine of this tier sees it. above: seconds of the tiers above; None: as
-        long as it would take here.
+        """The cut as the machine of this tier sees it.
+
+        above: seconds of the tiers above; None: as long as it would take here.
         """
         own, rest = self.own(), self.rest()
         cost = self.seconds

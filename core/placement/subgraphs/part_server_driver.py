@@ -79,14 +79,14 @@ TIME_S = 60.0
 
 @dataclass(slots=True)
 class _Peer:
-    """A lower node that is there. came: when the first byte of a request came, and its size, for
-    those that are not answered; open: those of its sessions that it was told of.
-    """
+    """A lower node that is there."""
 
     line: Line
     sessions: dict[int, bytes] = field(default_factory=dict)
     open: set[int] = field(default_factory=set)
+    """Those of its sessions that it was told of."""
     came: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    """When the first byte of a request came, and its size, for those that are not answered."""
     held: int = 0
 
 

@@ -20,22 +20,24 @@ log = logging.getLogger("delian.subgraphs")
 
 @dataclass(slots=True)
 class Held:
-    """The values of one ticket. inputs: of the whole program, where they are here. results: of a
-    run of the whole. tensors: what goes out next, encoded already where a run was the reason.
-    """
+    """The values of one ticket."""
 
     model: Model
     have: Values
     inputs: tuple[Array, ...] = ()
+    """Of the whole program, where they are here."""
     results: tuple[Array, ...] | None = None
+    """Of a run of the whole."""
     cut: bytes = b""
     tensors: list[BoundaryTensor] | None = None
+    """What goes out next, encoded already where a run was the reason."""
     key: tuple[int, int] = (0, 0)
     peer: int = 0
 
     def answer(self, prepared: Prepared | None) -> tuple[Array, ...]:
-        """The program's results: of the whole, or from the values that a cut left here. Raises
-        WireError where those came broken.
+        """The program's results: of the whole, or from the values that a cut left here.
+
+        Raises WireError where those came broken.
         """
         if self.results is not None or prepared is None:
             assert self.results is not None

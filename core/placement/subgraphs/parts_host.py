@@ -1,5 +1,7 @@
-"""What a daemon that runs parts for others adds to itself: models, a machine with its driver, the
-service on its gRPC port, and where there is a tier above, the way there.
+"""What a daemon that runs parts for others adds to itself.
+
+Models, a machine with its driver, the service on its gRPC port, and where there is a tier above,
+the way there.
 
     parts = await host_below(files, who, guard, "cloud:7443")
     parts.attach(servicers, tasks, sources, switch)
@@ -92,8 +94,9 @@ class PartsHost:
 
     @classmethod
     async def load(cls, files: Sequence[Path], *args: Any, **more: Any) -> PartsHost:
-        """The same with the models of bundle files. Raises DelianError for one that cannot be read,
-        or has no weights.
+        """The same with the models of bundle files.
+
+        Raises DelianError for one that cannot be read, or has no weights.
         """
         models = await asyncio.to_thread(load_models, files)
         return cls(tuple(models.values()), *args, **more)
@@ -129,8 +132,10 @@ class PartsHost:
         switch: Switch,
         closers: AsyncExitStack | None = None,
     ) -> None:
-        """Becomes a part of a daemon: one of the servicers of its hub, tasks, counts, and who takes
-        frames that come in envelopes. closers: where it is closed; None: by `close`.
+        """Becomes a part of a daemon.
+
+        One of the servicers of its hub, tasks, counts, and who takes frames that come in envelopes.
+        closers: where it is closed; None: by `close`.
         """
         # To devices the coordinator is its own gathering edge.
         node = Node(Tier.EDGE, 0) if self._node == CLOUD else self._node
@@ -153,8 +158,9 @@ async def host_top(
 
 
 async def host_below(files: Sequence[Path], who: Who, policy: Policy, above: str) -> PartsHost:
-    """What an edge adds to itself that serves bundles. above: "host:port" of its cloud; empty: it
-    does not speak gRPC there. Raises DelianError.
+    """What an edge adds to itself that serves bundles.
+
+    above: "host:port" of its cloud; empty: it does not speak gRPC there. Raises DelianError.
     """
     identity = who.identity
 

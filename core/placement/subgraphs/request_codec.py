@@ -70,8 +70,10 @@ def tensors_of(values: Mapping[int, Any], ports: Sequence[Port]) -> list[Boundar
 
 
 def values_of(tensors: Sequence[BoundaryTensor], ports: Sequence[Port]) -> Values:
-    """What came, checked against the ports but not decoded: a run of several requests must not fail
-    for one of them, nor this node be blamed for what it passes on. Raises WireError.
+    """What came, checked against the ports but not decoded.
+
+    A run of several requests must not fail for one of them, nor this node be blamed for what it
+    passes on. Raises WireError.
     """
     if len(tensors) != len(ports):
         raise WireError(f"{len(tensors)} tensors for a boundary of {len(ports)}")
@@ -94,10 +96,11 @@ def request_bytes(
 
 
 def check_flat(content: bytes | bytearray, tensors: int) -> None:
-    """Whether a message is made of tensors' contents and little else, as `bytes_max` has it. An
-    empty tensor of two bytes would become a hundred when it is parsed, and a byte of a shape eight:
-    so what came is walked through before it is parsed. tensors: the number of their field. Raises
-    StreamError.
+    """Whether a message is made of tensors' contents and little else, as `bytes_max` has it.
+
+    An empty tensor of two bytes would become a hundred when it is parsed, and a byte of a shape
+    eight: so what came is walked through before it is parsed. tensors: the number of their field.
+    Raises StreamError.
     """
     view, flat = memoryview(content), 0
     for number, begin, start, end in _fields(view, TENSORS_MAX + MESSAGE_BYTES_FLAT):
@@ -113,8 +116,10 @@ def check_flat(content: bytes | bytearray, tensors: int) -> None:
 
 
 def _fields(content: memoryview, most: int) -> Iterator[tuple[int, int, int, int]]:
-    """The fields of an encoded message: the number, where the field begins, where what it holds
-    does, and where both end. Raises StreamError for what is none, and after so many.
+    """The fields of an encoded message.
+
+    The number, where the field begins, where what it holds does, and where both end. Raises
+    StreamError for what is none, and after so many.
     """
     at, size, left = 0, len(content), most
     while at < size:

@@ -58,14 +58,15 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a request gave. by: what ran; PART: as the cut says. fallback: whether that was not what
-    the plan wanted. seconds: from the request to the answer.
-    """
+    """What a request gave."""
 
     results: tuple[Array, ...]
     by: Work
+    """What ran; PART: as the cut says."""
     fallback: bool
+    """Whether that was not what the plan wanted."""
     seconds: float
+    """From the request to the answer."""
 
 
 class AskingDriver:
@@ -113,8 +114,10 @@ class AskingDriver:
         await asyncio.to_thread(self._workers.close)
 
     def request(self, inputs: Sequence[Array], seconds: float) -> asyncio.Future[Answered]:
-        """Asks for the program's results. seconds: when the answer is due; one that comes later is
-        still given. The future raises RefusedError where there is none.
+        """Asks for the program's results.
+
+        seconds: when the answer is due; one that comes later is still given. The future raises
+        RefusedError where there is none.
         """
         ticket = next(self._tickets)
         now = self._turning.now()

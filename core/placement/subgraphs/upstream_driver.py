@@ -1,5 +1,7 @@
-"""What a machine asks of the tier above, carried out over a stream of frames: cuts are opened,
-requests are sent and called off, the link is probed; and what comes back is told to the machine.
+"""What a machine asks of the tier above, carried out over a stream of frames.
+
+Cuts are opened, requests are sent and called off, the link is probed; and what comes back is told
+to the machine.
 
 On the wire a cut has a session, a number of this stream, and a request's sequence is its ticket.
 """

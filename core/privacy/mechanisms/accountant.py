@@ -43,15 +43,18 @@ class BudgetError(DelianError):
 
 
 def gaussian(l2: float, variance: float) -> Divergences:
-    """Of one release with Gaussian or discrete Gaussian noise. l2: Delta_2; variance: V, both in
-    the same unit.
+    """Of one release with Gaussian or discrete Gaussian noise.
+
+    l2: Delta_2; variance: V, both in the same unit.
     """
     return tuple(order * l2 * l2 / (2 * variance) for order in ORDERS)
 
 
 def skellam(l2: float, l1: float, variance: float) -> Divergences:
-    """Of one release of whole numbers with Skellam noise. l2, l1: Delta_2 and Delta_1, variance: V,
-    in steps: unlike the Gaussian's, the bound is no function of their ratio alone.
+    """Of one release of whole numbers with Skellam noise.
+
+    l2, l1: Delta_2 and Delta_1, variance: V, in steps: unlike the Gaussian's, the bound is no
+    function of their ratio alone.
     """
     tail = 3 * l1 / (2 * variance)
 
@@ -63,8 +66,9 @@ def skellam(l2: float, l1: float, variance: float) -> Divergences:
 
 
 def whole_l1(l2: float, dimension: int) -> float:
-    """The largest L1 norm of `dimension` whole numbers of this L2 norm: |k| <= k^2, and
-    Cauchy-Schwarz.
+    """The largest L1 norm of `dimension` whole numbers of this L2 norm.
+
+    |k| <= k^2, and Cauchy-Schwarz.
     """
     return l2 * min(math.sqrt(dimension), l2)
 
@@ -75,8 +79,9 @@ def composed(parts: Sequence[Divergences]) -> Divergences:
 
 
 def epsilon_of(divergences: Divergences, delta: float) -> float:
-    """The epsilon that goes with delta, at the best order. Raises BudgetError for a delta that is
-    no chance.
+    """The epsilon that goes with delta, at the best order.
+
+    Raises BudgetError for a delta that is no chance.
     """
     if not 0.0 < delta < 1.0:
         raise BudgetError(f"delta is {delta:g}", "above 0 and below 1, say 1e-6")
@@ -90,14 +95,9 @@ def epsilon_of(divergences: Divergences, delta: float) -> float:
 
 
 def without_replacement(share: float, release: Divergences) -> Divergences:
-    """Of a release from a secret sample of a population, `share` of it, drawn without replacement
-    and afresh each time.
+    """The privacy loss of a release from a secret sample, `share` of the population.
 
-    `release` bounds the release's divergence when one member of the sample is replaced by any
-    other: for updates clipped to C that is a distance of 2C, not C. Wang, Balle and Kasiviswanathan
-    2019, "Subsampled Renyi differential privacy and analytical moments accountant", theorem 9,
-    without its terms in epsilon(infinity). Where an order between is not kept, the next larger
-    one's divergence stands for it.
+    The sample is drawn without replacement, and drawn again for each release.
     """
     if not 0.0 < share <= 1.0:
         raise BudgetError(f"a share of {share:g} is sampled", "above 0 and at most 1")
@@ -144,19 +144,22 @@ def _log_expm1(x: float) -> float:
 
 @dataclass(slots=True)
 class Budget:
-    """What a run may spend, and what it has spent: plain data, kept with the run's state. Raises
-    BudgetError for numbers that are none.
+    """What a run may spend, and what it has spent: plain data, kept with the run's state.
 
-    epsilon, delta: the promise. failures: the chance, already spent, that something outside the
-    divergences went wrong (`privacy.noising`). spent: the releases' divergences added up, at
-    ORDERS. releases: how many there were.
+    Raises BudgetError for numbers that are none.
     """
 
     epsilon: float
+    """With `delta`: the promise."""
     delta: float
     failures: float = 0.0
+    """The chance, already spent, that something outside the divergences went wrong
+    (`privacy.noising`).
+    """
     spent: list[float] = field(default_factory=lambda: [0.0] * len(ORDERS))
+    """The releases' divergences added up, at ORDERS."""
     releases: int = 0
+    """How many there were."""
 
     def __post_init__(self) -> None:
         if not (0.0 < self.epsilon < math.inf and 0.0 < self.delta < 1.0):
@@ -193,8 +196,9 @@ class Budget:
         )
 
     def spend(self, cost: Divergences, failure: float = 0.0) -> None:
-        """Charges a release, before it is made. Raises BudgetError, and charges nothing, where it
-        would break the promise.
+        """Charges a release, before it is made.
+
+        Raises BudgetError, and charges nothing, where it would break the promise.
         """
         why = self.refusal(cost, failure)
         if why:

@@ -1,5 +1,6 @@
-"""Differential privacy for what a device sends up while it trains a part of a model: activations,
-and in a U-shaped cut the gradients that go up, row by row.
+"""Differential privacy for what a device sends up while it trains a part of a model.
+
+Activations, and in a U-shaped cut the gradients that go up, row by row.
 
 Each row a of a tensor f32[B, ...] that goes up (one example's d numbers) is released as
 
@@ -75,13 +76,15 @@ class BoundaryError(DelianError):
 
 @dataclass(frozen=True, slots=True)
 class Shield:
-    """How rows are released. clip: C, an L2 norm. noise: z, standard deviations in clips.
+    """How rows are released.
 
     Raises BoundaryError for numbers out of range.
     """
 
     clip: float
+    """C, an L2 norm."""
     noise: float
+    """Z, standard deviations in clips."""
 
     def __post_init__(self) -> None:
         if not CLIP_MIN <= self.clip <= CLIP_MAX or not NOISE_MIN <= self.noise <= NOISE_MAX:
@@ -136,17 +139,20 @@ class Shield:
 
 @dataclass(slots=True)
 class Spent:
-    """What one device's examples have been charged: every example as much as the one that was
-    released most often. budget: what it may be. releases: (numbers in a row, shield) of the tensors
-    that go up in a step.
+    """What one device's examples have been charged.
+
+    Every example is charged as much as the one that was released most often.
     """
 
     budget: Budget
+    """What it may be."""
     releases: tuple[tuple[int, Shield], ...]
+    """(numbers in a row, shield) of the tensors that go up in a step."""
 
     def spend(self, passes: int = 1) -> None:
-        """Charges passes over the data, before they begin: in each an example goes up once. Raises
-        BudgetError, and charges nothing, where they would break the promise.
+        """Charges passes over the data, before they begin: in each an example goes up once.
+
+        Raises BudgetError, and charges nothing, where they would break the promise.
         """
         self.budget.spend(tuple(passes * d for d in self.cost))
         self.budget.releases += passes - 1  # of them it counted one
@@ -160,9 +166,10 @@ class Spent:
 def noise_for(
     epsilon: float, delta: float, passes: int, rows: Sequence[int], clips: Sequence[float]
 ) -> tuple[Shield, ...]:
-    """Shields with the least noise for `passes` passes in which tensors with rows of these sizes go
-    up, each clipped to its own length and all noised alike, in clips. Raises BoundaryError where
-    not even the most noise is enough.
+    """The least noise for `passes` passes in which tensors with rows of these sizes are sent up.
+
+    Each tensor is clipped to its own length; the noise is the same for all, in units of the clip.
+    Raises BoundaryError where the largest noise is not enough.
     """
 
     def shields(z: float) -> tuple[Shield, ...]:

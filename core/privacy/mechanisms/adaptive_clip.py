@@ -32,24 +32,26 @@ CLIP_FACTOR_MAX = 1e6  # a clip that strayed so far from the first follows nothi
 
 @dataclass(slots=True)
 class AdaptiveClip:
-    """The clip from round to round: plain data, kept with the run's state.
-
-    first: the clip to begin with. quantile: the share of devices that are to be within it. rate:
-    how fast it moves, in logarithms a round. moved: the logarithm of how far it has. least, most:
-    what it stays within. Raises DelianError for numbers that no clip can follow.
-    """
+    """The clip from round to round: plain data, kept with the run's state."""
 
     first: float
+    """The clip to begin with."""
     quantile: float = 0.5
+    """The share of devices that are to be within it."""
     rate: float = 0.2
+    """How fast it moves, in logarithms a round."""
     moved: float = 0.0
+    """The logarithm of how far it has."""
     least: float = 0.0
+    """With `most`: what it stays within. Raises DelianError for numbers that no clip can follow."""
     most: float = math.inf
 
     @staticmethod
     def of(plan: RingPlan, quantile: float, rate: float) -> AdaptiveClip:
-        """Begins at the largest clip that the plan's ring has room for, and ends where the ring's
-        steps, or those of its noise, would be too coarse: noise that rounding drowns hides nothing.
+        """The adaptive clip of a plan, which begins at the largest clip that the ring has room for.
+
+        It ends where the steps of the ring or of its noise would be too coarse: noise that is lost
+        in rounding hides nothing.
         """
         most = plan.clip / LENGTHENED
         steps = most * plan.scale
@@ -86,8 +88,10 @@ class AdaptiveClip:
 
 
 def _strong_from(plan: RingPlan, least: float, most: float) -> float:
-    """The smallest clip, from `least` to `most`, with which the plan's noise is as strong as
-    `noise_mechanism.STRENGTH_LEAST` of what it is without a moving clip, to a part in a thousand.
+    """The smallest clip from `least` to `most` at which the plan's noise is strong enough.
+
+    Strong enough: `noise_mechanism.STRENGTH_LEAST` of its strength without an adaptive clip, to a
+    part in a thousand.
     """
     wanted = noise_mechanism.STRENGTH_LEAST * (1 + _MARGIN) * noise_mechanism.strength(plan)
 

@@ -32,8 +32,9 @@ def packed_bytes(length: int, bits: int) -> int:
 
 
 def pack(vector: Vector, bits: int) -> bytes:
-    """u32[n] -> the lower `bits` bits of each, `packed_bytes(n, bits)` bytes. Raises PackingError
-    for a width that is none.
+    """u32[n] -> the lower `bits` bits of each, `packed_bytes(n, bits)` bytes.
+
+    Raises PackingError for a width that is none.
     """
     _check(bits)
     groups = -(-len(vector) // _GROUP)
@@ -54,8 +55,9 @@ def is_packed(content: bytes | memoryview, length: int, bits: int) -> bool:
 
 
 def unpack(content: bytes | memoryview, length: int, bits: int) -> Vector:
-    """The reverse of `pack`: u32[length], each below 2^bits. Raises PackingError when `content` is
-    of another length, or has bits after the last element.
+    """The reverse of `pack`: u32[length], each below 2^bits.
+
+    Raises PackingError when `content` is of another length, or has bits after the last element.
     """
     if len(content) != packed_bytes(length, bits):
         raise PackingError(
@@ -75,8 +77,9 @@ def unpack(content: bytes | memoryview, length: int, bits: int) -> Vector:
 
 
 def _pack(elements: Any, bits: int, out: Any) -> None:
-    """u32[g, 8] -> u8[g, bits]: byte j of a group is cut from the one or more elements that it
-    lies in.
+    """u32[g, 8] -> u8[g, bits].
+
+    Byte j of a group is cut from the one or more elements that it lies in.
     """
     out[...] = 0
     for i in range(_GROUP):

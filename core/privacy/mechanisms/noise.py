@@ -86,8 +86,9 @@ def skellam(variance: float) -> Distribution:
 
 @functools.lru_cache(maxsize=8)
 def discrete_gaussian(variance: float) -> Distribution:
-    """The discrete Gaussian with parameter sigma^2 = `variance`, which for all but the smallest is
-    its variance. Raises NoiseError for one out of range.
+    """The discrete Gaussian with parameter sigma^2 = `variance`.
+
+    That is its variance too, except for the smallest. Raises NoiseError for a value out of range.
     """
     _check(variance, GAUSSIAN_VARIANCE_MAX)
     if variance <= VARIANCE_MAX:

@@ -66,8 +66,9 @@ def strength(plan: RingPlan) -> float:
 
 
 def guard(vector: Vector, plan: RingPlan) -> None:
-    """Refuses a device's finished elements, u32[L], where they could tell more of it than the plan
-    accounts for: raises RingError for a weight other than 1 and for a vector that is too long.
+    """Rejects a device's finished elements that could reveal more than the plan accounts for.
+
+    elements: u32[L]. Raises RingError for a weight other than 1 and for a vector that is too long.
     """
     if vector.shape != (plan.length,):
         raise RingError(f"{vector.shape} elements, where the plan says {plan.length}")
@@ -89,8 +90,9 @@ def guard(vector: Vector, plan: RingPlan) -> None:
 
 
 def add(vector: Vector, plan: RingPlan, key: bytes) -> None:
-    """Adds one vector of the plan's noise, in place: to a device's elements or, where the plan's
-    noise is central, to a sum. The weight stays exact.
+    """Adds one vector of the plan's noise, in place.
+
+    To a device's elements or, where the plan's noise is central, to a sum. The weight stays exact.
 
     key: 32 secret bytes, used for this vector alone. Raises NoiseError.
     """
@@ -117,19 +119,22 @@ def release(plan: RingPlan, survivors: int, corrupt: float = 0.0) -> accountant.
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a run's devices are promised, and what that rests on. Raises BudgetError where no noise
-    could keep it.
+    """What a run's devices are promised, and what that rests on.
 
-    releases: noised sums that are published. survivors: devices in each, or more. corrupt: the
-    share of a round's devices that may work with the coordinator; where the noise is central it
-    plays no part.
+    Raises BudgetError where no noise could keep it.
     """
 
     epsilon: float
     delta: float
     releases: int
+    """Noised sums that are published."""
     survivors: int
+    """Devices in each, or more."""
     corrupt: float = 0.0
+    """The share of a round's devices that may work with the coordinator.
+
+    Where the noise is central it plays no part.
+    """
     central: bool = False
 
     def __post_init__(self) -> None:

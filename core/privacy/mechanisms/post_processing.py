@@ -23,8 +23,10 @@ _BLOCK = 1 << 16
 
 
 def finished(vector: Vector, plan: RingPlan, round_key: bytes, key: Vector) -> Vector:
-    """u32[plan.made] -> u32[plan.length]. round_key: the task's, 8 bytes. key: u32[2], the device's
-    for this round. The same array where there is nothing to do.
+    """u32[plan.made] -> u32[plan.length].
+
+    round_key: the task's, 8 bytes. key: u32[2], the device's for this round. The same array where
+    there is nothing to do.
     """
     if plan.within:
         vector = shortened(vector, plan, key)

@@ -1,38 +1,6 @@
-"""Real vectors in the ring Z_2^bits, so that adding elements adds numbers exactly, in any order,
-with masks or without.
+"""Real vectors in the ring Z_2^bits.
 
-A device's update delta (f32[D]) of weight w in (0, 1] becomes D+1 elements
-
-    clip      d = delta * min(1, C / |delta|)          the L2 norm is at most C
-    scale     v = (w*d_1*s, ..., w*d_D*s, w*t)         s, t powers of two: exact in f32
-    round     k = floor(v + u),  u uniform in (0, 1)   E[k] = v: unbiased
-    wrap      k mod 2^bits                             two's complement
-
-and the sum of n such vectors, read as signed, is n rounding steps away from (sum w*d*s, sum w*t):
-the weighted mean is their quotient, and no message carries a weight in the clear. It can be read
-as signed as long as n*(C*s + 1) < 2^(bits-1), which a plan checks when it is made (Bonawitz et al.
-2019, "Federated learning with autotuned communication-efficient secure aggregation", section 3; the
-extra coordinate as in `docs/protocol.md`).
-
-A plan may rotate updates before they are scaled (`privacy.rotation`), which makes the steps finer,
-and it may have noise added to the elements (`privacy.noising`), for which it keeps room. Then the
-condition is
-
-    n*(p*C*s + 1) + (TAIL sqrt(m) z*C*s + MORE) < 2^(bits-1)
-
-p: the largest coordinate of a rotated update of length 1; 1 without rotation. z: the standard
-deviation of one vector of noise, as a multiple of C; m: how many such vectors are in a sum.
-
-Nodes hold and add elements as u32, on whose upper bits nothing depends, and pack them to `bits`
-where they travel (`packed`, `unpacked`); masks and noise are added modulo 2^32, which is also
-modulo 2^bits.
-
-A device may have to finish what its program made (`privacy.finishing`): of its coordinates those
-alone travel that the round's key chooses (`kept`), and it is shortened to the round's own clip
-(`within`), with one more element that says whether it was.
-
-`encode` is written in the compiled language's vocabulary: it is traced into `client_update` and
-runs as plain NumPy.
+Adding elements adds numbers exactly, in any order, with masks or without.
 """
 
 from __future__ import annotations
@@ -83,27 +51,31 @@ class RingError(DelianError):
 
 @dataclass(frozen=True, slots=True)
 class RingPlan:
-    """How updates of one run become ring elements. Raises RingError when a sum could overflow.
-
-    clip: largest L2 norm of an update, C above. clients_max: largest number of updates in one sum,
-    n above. dimension: numbers in an update, D above. bits: a sum's width, and that of what
-    travels. noise: z above; zero: none. central: one vector of noise is added to a sum, and not one
-    by each device. rotated: whether updates are rotated. kept: coordinates that travel; zero: all.
-    within: the round's clip, where it follows the updates' lengths; zero: it is C. top: coordinates
-    that each device chooses itself, and sends with their places (`privacy.sparse`); zero: all
-    travel.
-    """
+    """How updates of one run become ring elements. Raises RingError when a sum could overflow."""
 
     clip: float
+    """Largest L2 norm of an update, C above."""
     clients_max: int
+    """Largest number of updates in one sum, n above."""
     dimension: int
+    """Numbers in an update, D above."""
     bits: int = BITS
+    """A sum's width, and that of what travels."""
     noise: float = 0.0
+    """Z above; zero: none."""
     central: bool = False
+    """One vector of noise is added to a sum, and not one by each device."""
     rotated: bool = False
+    """Whether updates are rotated."""
     kept: int = 0
+    """Coordinates that travel; zero: all."""
     within: float = 0.0
+    """The round's clip, where it follows the updates' lengths; zero: it is C."""
     top: int = 0
+    """Coordinates that each device chooses itself, and sends with their places (`privacy.sparse`).
+
+    Zero: all travel.
+    """
 
     def __post_init__(self) -> None:
         if not BITS_MIN <= self.bits <= BITS:
@@ -183,8 +155,10 @@ class RingPlan:
 
     @property
     def scale(self) -> float:
-        """Steps in the ring for 1.0 of a weighted coordinate: s above, the largest power of two
-        for which a sum fits and the noise can be drawn; 0 where there is none.
+        """Steps in the ring for 1.0 of a weighted coordinate.
+
+        S above, the largest power of two for which a sum fits and the noise can be drawn; 0 where
+        there is none.
         """
         steps = self.clients_max * self.peak * _SLACK + NOISE_TAIL * self.sum_noise
         room = self._half - self.clients_max - (NOISE_MORE if self.noise else 0.0)
@@ -312,8 +286,9 @@ def _power_below(room: float) -> float:
 
 
 def encode(delta: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
-    """An update in the ring: u32[L], L = `plan.made`. It is clipped, rotated where the plan says
-    so, and rounded.
+    """An update in the ring: u32[L], L = `plan.made`.
+
+    It is clipped, rotated where the plan says so, and rounded.
 
     delta: f32[D]. weight: f32[] in (0, 1]. key: u32[2], used for nothing else. A delta that is not
     finite gives elements without meaning: who calls checks it.
@@ -324,8 +299,9 @@ def encode(delta: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
 
 
 def parts(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """An update's leaves f32[...] as few parts f32[n]: the long ones by themselves, so that they
-    are not copied, and the others joined.
+    """An update's leaves f32[...] as few parts f32[n].
+
+    The long ones by themselves, so that they are not copied, and the others joined.
     """
     flat = [leaf.reshape(-1) for leaf in leaves]
     long = sum([leaf.shape[0] for leaf in flat]) / _PARTS
@@ -362,10 +338,10 @@ def shrink(delta: Sequence[Any], clip: float) -> Any:
 
 
 def quantised(delta: Sequence[Any], factor: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
-    """delta * factor * weight in steps of the ring, rounded at random, and the weight: u32[L].
+    """The update in steps of the ring, rounded at random, and its weight: u32[L].
 
-    delta: f32[plan.coordinates] in parts, rotated where the plan says so. factor: f32[], of
-    `shrink`. They are multiplied here, so that nothing is rounded twice.
+    It is delta * factor * weight. delta: f32[plan.coordinates] in parts, rotated where the plan
+    says so. factor: f32[], of `shrink`. They are multiplied here, so that nothing is rounded twice.
     """
     factor = factor * weight * np.float32(plan.scale)
     if plan.rotated:
@@ -419,8 +395,9 @@ def add(total: Vector, vector: Vector) -> None:
 
 
 def add_packed(total: Vector, content: bytes | memoryview, plan: RingPlan) -> None:
-    """Adds a vector as it travels (see `packed`): of 32 bits without a copy of it. Raises
-    PackingError.
+    """Adds a vector as it travels (see `packed`): of 32 bits without a copy of it.
+
+    Raises PackingError.
     """
     if plan.bits == BITS:
         np.add(total, np.frombuffer(content, "<u4"), out=total)
@@ -429,9 +406,10 @@ def add_packed(total: Vector, content: bytes | memoryview, plan: RingPlan) -> No
 
 
 def summed(total: Vector | None, content: Content, plan: RingPlan) -> Vector:
-    """A running sum, None before the first, with a vector more as it travels (see `packed`). Of 32
-    bits the first is looked at and not copied: nobody may change it, and the second makes a new
-    array. Raises PackingError.
+    """A running sum, None before the first, with a vector more as it travels (see `packed`).
+
+    Of 32 bits the first is looked at and not copied: nobody may change it, and the second makes a
+    new array. Raises PackingError.
     """
     if plan.bits != BITS:
         if total is None:
@@ -446,8 +424,9 @@ def summed(total: Vector | None, content: Content, plan: RingPlan) -> Vector:
 
 
 def settled(total: Vector, plan: RingPlan) -> Vector:
-    """The elements' lower `bits`, read as signed: u32[n], two's complement in 32 bits. The same
-    array where the ring has 32 bits.
+    """The elements' lower `bits`, read as signed: u32[n], two's complement in 32 bits.
+
+    The same array where the ring has 32 bits.
     """
     spare = BITS - plan.bits
     if not spare:
@@ -465,8 +444,9 @@ def packed(vector: Vector, plan: RingPlan) -> bytes:
 
 
 def carried(vector: Vector, plan: RingPlan) -> Content:
-    """What `packed` gives, of 32 bits without a copy: a view of the vector, which nobody may change
-    from now on.
+    """What `packed` gives, of 32 bits without a copy.
+
+    It is a view of the vector, which must not be changed afterwards.
     """
     if plan.bits == BITS:
         return vector.astype("<u4", copy=False).data.cast("B").toreadonly()
@@ -486,9 +466,10 @@ def unpacked(content: bytes | memoryview, plan: RingPlan) -> Vector:
 
 
 def choice(plan: RingPlan, round_key: bytes) -> npt.NDArray[np.int64]:
-    """Which coordinates of an update travel in a round, increasing: those of the `kept` smallest
-    words that its 8-byte key gives, the lower place first. The same at all devices, so that they
-    add.
+    """Which coordinates of an update travel in a round, increasing.
+
+    Those of the `kept` smallest words that its 8-byte key gives, the lower place first. The same at
+    all devices, so that they add.
     """
     return _choice(plan.coordinates, plan.kept, round_key)
 
@@ -503,8 +484,9 @@ def _choice(coordinates: int, kept: int, round_key: bytes) -> npt.NDArray[np.int
 
 
 def indicator(total: Vector, plan: RingPlan) -> float:
-    """The mean of the indicators in a sum, in numbers; see `privacy.clipping`. Raises RingError
-    where there is no weight in it.
+    """The mean of the indicators in a sum, in numbers; see `privacy.clipping`.
+
+    Raises RingError where there is no weight in it.
     """
     signed = settled(total[-2:], plan).view(np.int32)
     if signed[-1] <= 0:

@@ -41,8 +41,9 @@ def is_sent(content: Content, plan: RingPlan) -> bool:
 
 
 def received(content: Content, plan: RingPlan) -> Vector:
-    """The reverse of `sent`, settled: a new array u32[plan.length]. Raises PackingError for what is
-    none.
+    """The reverse of `sent`, settled: a new array u32[plan.length].
+
+    Raises PackingError for what is none.
     """
     if not plan.top:
         return ring.unpacked(content, plan)
@@ -62,8 +63,9 @@ def add_sent(total: Vector, content: Content, plan: RingPlan) -> None:
 
 
 def summed(total: Vector | None, content: Content, plan: RingPlan) -> Vector:
-    """A running sum, None before the first, with a device's update more as it travels: see
-    `ring.summed`. Raises PackingError.
+    """A running sum (None before the first) plus a device's update as it is sent.
+
+    See `ring.summed`. Raises PackingError.
     """
     if not plan.top:
         return ring.summed(total, content, plan)

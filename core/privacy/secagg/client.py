@@ -69,6 +69,8 @@ SECRETS: Final = ("secret", "unmask")
 
 
 class Phase(StrEnum):
+    """The states of a device's session."""
+
     NEW = "new"
     KEYS = "keys"  # has sent its keys
     SHARES = "shares"  # has sent shares of its secrets
@@ -81,43 +83,45 @@ class Phase(StrEnum):
 
 @dataclass(slots=True)
 class ClientState:
-    """What a device remembers of a session, as plain data.
-
-    secret: all its keys follow from it; empty before and after. bundle, shares, consent, unmask:
-    what it has said. cohort, delivery: what it was told. members: the bitmap of survivors that it
-    has signed. masked: SHA-256 of its masked update. heard: SHA-256 of what it was told, by kind.
-    reason: why it has failed. log: the newest head of the certificate log that it has accepted.
-    """
+    """What a device remembers of a session, as plain data."""
 
     device: int
     phase: Phase = Phase.NEW
     session: Session | None = None
     secret: bytes = field(default=b"", repr=False)
+    """All its keys follow from it; empty before and after."""
     bundle: KeyBundle | None = None
+    """With `shares`, `consent`, `unmask`: what it has said."""
     cohort: Cohort | None = None
+    """With `delivery`: what it was told."""
     shares: SealedShares | None = None
     delivery: Delivery | None = None
     masked: bytes = b""
+    """SHA-256 of its masked update."""
     members: bytes = b""
+    """The bitmap of survivors that it has signed."""
     consent: Consent | None = None
     unmask: UnmaskShares | None = field(default=None, repr=False)
     heard: dict[str, bytes] = field(default_factory=dict)
+    """SHA-256 of what it was told, by kind."""
     reason: str = ""
+    """Why it has failed."""
     log: LogHead = field(default_factory=LogHead)
+    """The newest head of the certificate log that it has accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the device's owner does not go below, whatever a plan says.
-
-    cohort_min: devices in a sum. corrupt: share of devices that may work together with the
-    coordinator. suites: algorithms. log: what is asked of the certificate log.
-    """
+    """What the device's owner does not go below, whatever a plan says."""
 
     cohort_min: int = COHORT_MIN
+    """Devices in a sum."""
     corrupt: float = CORRUPT_MIN
+    """Share of devices that may work together with the coordinator."""
     suites: tuple[int, ...] = SUITES
+    """Algorithms."""
     log: LogRules = field(default_factory=LogRules)
+    """What is asked of the certificate log."""
 
 
 class ClientSession:
@@ -378,10 +382,10 @@ class ClientSession:
             )
 
     def take_unmask(self, request: UnmaskRequest) -> UnmaskShares:
-        """Gives its share of each neighbour's self-mask seed, or of its mask key where the
-        neighbour is not in the sum; of none both. Then its secrets are gone.
+        """Gives its share of each neighbour's self-mask seed or mask key, and erases its secrets.
 
-        A neighbour's sealed share that does not open is passed over: others hold theirs.
+        The mask key is for a neighbour that is not in the sum. It never gives both for one
+        neighbour.
         """
         with self._hearing(request, Phase.CONSENTED) as heard:
             if not heard:

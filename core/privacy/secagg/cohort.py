@@ -93,8 +93,9 @@ def sign_towards(owner: int, other: int) -> int:
 
 
 class Layout:
-    """A cohort as its members' leaves and numbers determine it: digest, parameters, and who masks
-    with whom.
+    """A cohort as its members' leaves and numbers determine it.
+
+    Digest, parameters, and who masks with whom.
 
     members: how many.
     devices: the number of each, in order of index, strictly increasing.

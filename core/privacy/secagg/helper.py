@@ -90,15 +90,13 @@ _NO_RULES: Final = LogRules()
 
 @dataclass(frozen=True)
 class Helpers:
-    """A session and who helps in it: all must name the same. Raises SecureError.
-
-    edges: the helpers' numbers. keys: their X25519 public keys, 32 bytes each. A helper's place is
-    its number here.
-    """
+    """A session and who helps in it: all must name the same. Raises SecureError."""
 
     session: Session
     edges: tuple[int, ...]
+    """The helpers' numbers."""
     keys: tuple[bytes, ...]
+    """Their X25519 public keys, 32 bytes each. A helper's place is its number here."""
 
     @staticmethod
     def of(task: Task) -> Helpers:
@@ -166,18 +164,20 @@ def are_seeds(seeds: MaskSeeds, count: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Whom a device's owner lets help, whatever a plan says.
-
-    edges: number -> the X25519 key that it must have; empty: any that is signed with the edge's
-    certificate. least: so many helpers at least.
-    """
+    """Whom a device's owner lets help, whatever a plan says."""
 
     edges: Mapping[int, bytes] = field(default_factory=dict)
+    """Number -> the X25519 key that it must have.
+
+    Empty: any that is signed with the edge's certificate.
+    """
     least: int = 1
+    """So many helpers at least."""
 
     def check(self, plan: SecurePlan, home: int, identity: Identity) -> None:
-        """Raises SecureError where the owner does not want these helpers, or what one of them is
-        said to have signed is not signed by it. home: the edge that will see the update masked.
+        """Raises SecureError where the owner does not allow the helpers, or a signature is wrong.
+
+        home: the edge that will see the masked update.
         """
         if len(plan.helpers) < self.least:
             raise SecureError("helpers", f"{len(plan.helpers)} helpers, of {self.least} at least")
@@ -233,30 +233,29 @@ def _mask_key(helpers: Helpers, number: int, device: int, seed: bytes) -> bytes:
 
 @dataclass(slots=True)
 class RunLedger:
-    """What a helper has opened of a run. opened: round -> attempt -> devices, in increasing order.
-    batches: number -> what was asked for, as a digest. floor: rounds up to this one, and batches up
-    to batch_floor, are not known any more.
-    """
+    """What a helper has opened of a run."""
 
     opened: dict[int, dict[int, list[int]]] = field(default_factory=dict)
+    """Round -> attempt -> devices, in increasing order."""
     batches: dict[int, bytes] = field(default_factory=dict)
+    """Number -> what was asked for, as a digest."""
     floor: int = 0
+    """Rounds up to this one, and batches up to batch_floor, are not known any more."""
     batch_floor: int = 0
     count: int = 0
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What a helper must never forget, as plain data; no secret is in it. runs: by number; those
-    up to `floor` that are not here are not known any more. log: the newest head of the certificate
-    log that it has accepted. denied: devices that are revoked, the last DENIED_MAX that it was told
-    of.
-    """
+    """What a helper must never forget, as plain data; no secret is in it."""
 
     runs: dict[int, RunLedger] = field(default_factory=dict)
+    """By number; those up to `floor` that are not here are not known any more."""
     floor: int = 0
     log: LogHead = field(default_factory=LogHead)
+    """The newest head of the certificate log that it has accepted."""
     denied: dict[int, bool] = field(default_factory=dict)
+    """Devices that are revoked, the last DENIED_MAX that it was told of."""
 
     def deny(self, device: int) -> None:
         """Notes that a device is revoked."""
@@ -268,21 +267,23 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a helper says to a request. keys: of the masks to be added up, 32 bytes and a sign each;
-    ring: of the sum. fault: why the proof of the certificate log does not hold.
-    """
+    """What a helper says to a request."""
 
     refusal: HelpRefusal = HELP_GIVEN
     bad: tuple[int, ...] = ()
     keys: tuple[tuple[bytes, int], ...] = ()
+    """Of the masks to be added up, 32 bytes and a sign each."""
     suite: int = 0
     ring: RingPlan | None = None
+    """Of the sum."""
     fault: SecureError | None = None
+    """Why the proof of the certificate log does not hold."""
 
 
 class Helper:
-    """An edge's part as a helper, over a Ledger, which it changes in place. The caller makes that
-    durable before an answer leaves.
+    """An edge's part as a helper, over a Ledger, which it changes in place.
+
+    The caller makes that durable before an answer leaves.
 
     private: the 32 bytes of its X25519 key. identity: signs as the edge, and knows whose devices'
     signatures are whose. least: devices in a sum, however few a plan asks for. rules: what is asked
@@ -355,9 +356,10 @@ class Helper:
         return Answer(keys=tuple(keys), suite=batch.parts[0].session.suite, ring=batch.ring)
 
     def _check_log(self, request: HelpRequest, ledger: Ledger) -> None:
-        """Accepts the head that a batch is proved under. Raises SecureError, with a reason of the
-        log's, unless the certificates of all devices are proved to be in the log. A certificate
-        that is not the CA's is in no proof; its seed is bad.
+        """Accepts the head that a batch is proved under.
+
+        Raises SecureError, with a reason of the log's, unless the certificates of all devices are
+        proved to be in the log. A certificate that is not the CA's is in no proof; its seed is bad.
         """
         if not request.HasField("log"):
             raise SecureError(LOG, "no proof that the devices' certificates are in the log")
@@ -378,8 +380,9 @@ class Helper:
 
 
 def leaves_of(request: HelpRequest, verifier: Verifier) -> list[tuple[int, bytes]]:
-    """Device and leaf of each certificate that the log must have for a request, each leaf once, in
-    the order of parts and devices. Certificates that are not the CA's have none.
+    """Device and leaf of each certificate that the log must have for a request.
+
+    Each leaf once, in the order of parts and devices. Certificates that are not the CA's have none.
     """
     found: dict[bytes, int] = {}
     for part in request.parts:
@@ -393,11 +396,13 @@ def leaves_of(request: HelpRequest, verifier: Verifier) -> list[tuple[int, bytes
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A request that makes sense. seeds: each with the part that it belongs to. ring: of a sum."""
+    """A request that makes sense."""
 
     parts: tuple[Helpers, ...]
     seeds: tuple[tuple[Helpers, MaskSeeds], ...]
+    """Each with the part that it belongs to."""
     ring: RingPlan
+    """Of a sum."""
 
     def digest(self) -> bytes:
         """Which devices, and which of their seeds."""
@@ -434,8 +439,9 @@ def _read(request: HelpRequest) -> _Batch:
 
 
 def _note(ledger: Ledger, run: int, number: int, batch: _Batch) -> bool:
-    """Writes a batch down. False: it, or some of its seeds, was opened as something else, or may
-    have been.
+    """Writes a batch down.
+
+    False: it, or some of its seeds, was opened as something else, or may have been.
     """
     known = ledger.runs.get(run)
     if known is None:

@@ -80,8 +80,9 @@ def self_seed(session: bytes) -> bytes:
 
 
 def noise_key(session: bytes) -> bytes:
-    """The key of the noise that the device adds, from the session's secret: nobody is ever given a
-    share of it.
+    """The key of the noise that the device adds, from the session's secret.
+
+    No share of it is ever given out.
     """
     return hkdf(session, b"delian/noise/v1")
 
@@ -136,8 +137,10 @@ def public_key(secret: bytes) -> bytes:
 
 
 def is_usable(public: bytes) -> bool:
-    """Whether a public key of X25519 gives different secrets to different peers: 32 bytes, and no
-    point of small order. `agree` refuses those too; this is a thousand times cheaper.
+    """Whether a public key of X25519 gives different secrets to different peers.
+
+    32 bytes, and no point of small order. `agree` refuses those too; this is a thousand times
+    cheaper.
     """
     return (
         len(public) == KEY_BYTES

@@ -1,5 +1,7 @@
-"""The certificate log in a session: a device accepts a neighbour only if the neighbour's
-certificate is proved to be in the federation's log.
+"""The certificate log in a session.
+
+A device accepts a neighbour only if the neighbour's certificate is proved to be in the federation's
+log.
 
 The authority that issues certificates can issue one to an invented device. It can do so unseen only
 if the certificate is in no log, or in a log that is shown to the victims alone. So a device checks:
@@ -40,36 +42,33 @@ INDEX_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class LogRules:
-    """What a device asks of the log, by its federation's terms.
-
-    required: without a proof a device takes no neighbour.
-    witnesses: their Ed25519 public keys, 32 bytes each.
-    quorum: of so many of them a head needs cosignatures.
-    """
+    """What a device asks of the log, by its federation's terms."""
 
     required: bool = False
+    """Without a proof a device takes no neighbour."""
     witnesses: tuple[bytes, ...] = ()
+    """Their Ed25519 public keys, 32 bytes each."""
     quorum: int = 0
+    """Of so many of them a head needs cosignatures."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogHead:
-    """A head that was verified.
-
-    size: leaves of the tree.
-    root: 32 bytes; empty if the size is 0.
-    signed: the head as it was signed; None: no head was accepted yet.
-    """
+    """A head that was verified."""
 
     size: int = 0
+    """Leaves of the tree."""
     root: bytes = b""
+    """32 bytes; empty if the size is 0."""
     signed: Checkpoint | None = None
+    """The head as it was signed; None: no head was accepted yet."""
 
 
 class ForkError(SecureError):
-    """A head that the CA has signed and that does not continue the accepted one. The two signed
-    heads are the evidence, if the tree really does not continue; a proof that was damaged on its
-    way raises the same.
+    """A head that the CA has signed and that does not continue the accepted one.
+
+    The two signed heads are the evidence, if the tree really does not continue; a proof that was
+    damaged on its way raises the same.
     """
 
     def __init__(self, reason: str, message: str, known: LogHead, offered: LogUpdate) -> None:
@@ -88,8 +87,9 @@ class Verifier(Protocol):
 
 
 def accept(known: LogHead, update: LogUpdate, verifier: Verifier, rules: LogRules) -> LogHead:
-    """The head of an update that continues the known one. Raises SecureError with one of REASONS,
-    and ForkError if the head counts but does not continue.
+    """The head of an update that continues the known one.
+
+    Raises SecureError with one of REASONS, and ForkError if the head counts but does not continue.
     """
     if update.old_size != known.size:
         raise SecureError(LOG, "a proof from another head than the one that this device stated")
@@ -116,8 +116,9 @@ def accept(known: LogHead, update: LogUpdate, verifier: Verifier, rules: LogRule
 
 
 def check_leaves(proof: LogProof, leaves: Sequence[bytes], head: LogHead) -> None:
-    """Whether the proof shows that all leaves are in the tree of the head. leaves: their hashes, in
-    the order of the proof's indices. Raises SecureError(LOG).
+    """Whether the proof shows that all leaves are in the tree of the head.
+
+    leaves: their hashes, in the order of the proof's indices. Raises SecureError(LOG).
     """
     at = dict(zip(proof.indices, leaves, strict=False))
     if len(proof.indices) != len(leaves) or len(at) != len(leaves):
@@ -134,8 +135,10 @@ def check_leaves(proof: LogProof, leaves: Sequence[bytes], head: LogHead) -> Non
 
 
 class LogCopy(Protocol):
-    """The coordinator's copy of the log. It has all that the head counts which sessions go by, and
-    only grows: so events that are handled again find what they found.
+    """The coordinator's copy of the log.
+
+    It has all that the head counts which sessions go by, and only grows: so events that are handled
+    again find what they found.
     """
 
     def tree(self) -> Tree:
@@ -147,10 +150,11 @@ class LogCopy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServedLog:
-    """The log as the coordinator's sessions go by it. head: the newest that devices may accept."""
+    """The log as the coordinator's sessions go by it."""
 
     copy: LogCopy
     head: LogHead
+    """The newest that devices may accept."""
 
     def place(self, leaf: bytes) -> int | None:
         """Where a leaf is under the head."""
@@ -160,6 +164,7 @@ class ServedLog:
 
 def update_from(tree: Tree, old_size: int, head: LogHead) -> LogUpdate:
     """The head for a device that has accepted the tree of `old_size` leaves, at most the head's.
+
     Raises SecureError if the copy is behind the head.
     """
     assert head.signed is not None
@@ -173,9 +178,10 @@ def update_from(tree: Tree, old_size: int, head: LogHead) -> LogUpdate:
 def prove(
     tree: Tree, head: LogHead, old_size: int, places: bytes, members: Sequence[int]
 ) -> LogProof:
-    """The proof for a device that some members of a cohort are in the log. places: of all members,
-    u64 little-endian each. members: indices of those to be proved. Raises SecureError if the copy
-    is behind the head.
+    """The proof for a device that some members of a cohort are in the log.
+
+    places: of all members, u64 little-endian each. members: indices of those to be proved. Raises
+    SecureError if the copy is behind the head.
     """
     indices = [place_of(places, member) for member in members]
     try:

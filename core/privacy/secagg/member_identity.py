@@ -45,8 +45,9 @@ class Identity(Protocol):
         """A signature of at most SIGNATURE_BYTES_MAX; the same for the same message."""
 
     def verify(self, device: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
-        """Whether the certificate names that device of the federation, and the signature of the
-        message was made with its key. Anything malformed or too large: no.
+        """Whether the certificate names that device and its key signed the message.
+
+        False for anything malformed or too large.
         """
 
     def verify_edge(self, edge: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
@@ -56,13 +57,13 @@ class Identity(Protocol):
         """The same of the federation's coordinator."""
 
     def log_leaf(self, device: int, certificate: bytes) -> bytes:
-        """The hash of the leaf that the certificate log has for a device's certificate, which was
-        verified: 32 bytes.
-        """
+        """The hash of the certificate log's leaf for a device's verified certificate: 32 bytes."""
 
     def log_head(self, checkpoint: Checkpoint, rules: LogRules) -> LogHead:
-        """The head of the log in a checkpoint. Raises SecureError (`logged.REASONS`) unless the
-        federation's CA has signed it, and a quorum of the witnesses too.
+        """The head of the log in a checkpoint.
+
+        Raises SecureError (`logged.REASONS`) unless the federation's CA has signed it, and a quorum
+        of the witnesses too.
         """
 
 

@@ -1,5 +1,6 @@
-"""Which messages a session has, and how large the largest is: tiers send, pass on and read them by
-this list.
+"""Which messages a session has, and how large the largest is.
+
+Tiers send, pass on and read them by this list.
 """
 
 from __future__ import annotations

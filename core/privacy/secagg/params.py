@@ -51,14 +51,14 @@ _SMALL = 1e-14
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """degree: neighbours of each member, k above. threshold: shares that give a secret back, t.
-
-    complete: everybody is everybody's neighbour.
-    """
+    """The neighbours of each member and the threshold of its secret sharing."""
 
     degree: int
+    """Neighbours of each member, k above."""
     threshold: int
+    """Shares that give a secret back, t."""
     complete: bool
+    """Whether each member is a neighbour of every other one."""
 
 
 @cache
@@ -66,6 +66,7 @@ def parameters(
     members: int, corrupt: float, dropout: float, security: int = SECURITY_BITS
 ) -> Graph:
     """The graph for `members` of whom a share `corrupt` is not honest and a share `dropout` leaves.
+
     security: bits; all members of a session have the default.
 
     Raises SecureError when no graph fits: shares outside [0, 1), g + 2d above 0.9, fewer than three

@@ -23,15 +23,18 @@ _SPARE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """secret: 32 bytes. wrong: whether a share was left out as wrong."""
+    """A secret that was recovered from its shares."""
 
     secret: bytes
+    """32 bytes."""
     wrong: bool
+    """Whether a share was left out as wrong."""
 
 
 def recover(shares: Mapping[int, bytes], threshold: int, public: bytes | None = None) -> Recovered:
-    """The secret of the shares, by point. Raises SecureError (reason `share`) where they do not
-    fit, as far as that can be seen.
+    """The secret of the shares, by point.
+
+    Raises SecureError (reason `share`) where they do not fit, as far as that can be seen.
 
     public: the secret's X25519 public key; None: there is none to compare with.
     """

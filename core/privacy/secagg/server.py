@@ -63,6 +63,8 @@ _NAMED_MAX: Final = 8  # devices that an error names
 
 
 class Phase(StrEnum):
+    """The states of the coordinator's session."""
+
     NEW = "new"
     KEYS = "keys"
     SHARES = "shares"
@@ -72,42 +74,45 @@ class Phase(StrEnum):
 
 @dataclass(slots=True)
 class ServerState:
-    """What the coordinator remembers of a session, as plain data.
-
-    asked: devices that have the task. bundles, shares: what they said, by device. members: those in
-    the cohort, in increasing order: a member's index is its place. leaves: their leaves. sharers,
-    survivors: bitmaps over the members; those who sent shares, those in the sum. consents:
-    signatures by index, in order of arrival. consenting: of each member, how many neighbours have
-    consented. unmasks: answers by index. owed: shares that are still missing of each member whose
-    secret is needed. refused: messages that were not taken, by reason. log: the head of the
-    certificate log that its proofs are under; None: it gives no proofs. places: where each member's
-    certificate is in the log, u64 little-endian each.
-    """
+    """What the coordinator remembers of a session, as plain data."""
 
     phase: Phase = Phase.NEW
     session: Session | None = None
     asked: list[int] = field(default_factory=list)
+    """Devices that have the task."""
     bundles: dict[int, KeyBundle] = field(default_factory=dict)
+    """With `shares`: what they said, by device."""
     members: list[int] = field(default_factory=list)
+    """Those in the cohort, in increasing order: a member's index is its place."""
     leaves: bytes = b""
+    """Their leaves."""
     shares: dict[int, SealedShares] = field(default_factory=dict)
     sharers: bytes = b""
+    """With `survivors`: bitmaps over the members; those who sent shares, those in the sum."""
     survivors: bytes = b""
     consents: dict[int, bytes] = field(default_factory=dict)
+    """Signatures by index, in order of arrival."""
     consenting: list[int] = field(default_factory=list)
+    """Of each member, how many neighbours have consented."""
     unmasks: dict[int, UnmaskShares] = field(default_factory=dict, repr=False)
+    """Answers by index."""
     owed: dict[int, int] = field(default_factory=dict)
+    """Shares that are still missing of each member whose secret is needed."""
     refused: dict[str, int] = field(default_factory=dict)
+    """Messages that were not taken, by reason."""
     log: LogHead | None = None
+    """The head of the certificate log that its proofs are under; None: it gives no proofs."""
     places: bytes = b""
+    """Where each member's certificate is in the log, u64 little-endian each."""
 
 
 M = TypeVar("M", bound=Message)
 
 
 class Told(Mapping[int, M]):
-    """What devices are told at the end of a step, by device, in increasing order. Each message is
-    made when it is read: those of a thousand devices are many MiB.
+    """What devices are told at the end of a step, by device, in increasing order.
+
+    Each message is made when it is read: those of a thousand devices are many MiB.
     """
 
     def __init__(self, devices: Sequence[int], make: Callable[[int], M]) -> None:
@@ -131,16 +136,19 @@ class ServerSession:
     def __init__(
         self, state: ServerState, identity: Identity, log: ServedLog | None = None
     ) -> None:
-        """log: where devices' certificates must be, and what proves it; None: nothing is proved,
-        and devices whose federation requires the log take no part.
+        """Starts the session of `cohort`.
+
+        log: where devices' certificates must be, and what proves it. None: nothing is proved, and
+        devices whose federation requires the log take no part.
         """
         self.state = state
         self._identity = identity
         self._log = log
 
     def begin(self, task: Task, devices: Iterable[int]) -> None:
-        """Opens the session of an attempt with the devices that are given its task. Raises
-        SecureError where the plan is none, or cannot be kept with so many devices.
+        """Opens the session of an attempt with the devices that are given its task.
+
+        Raises SecureError where the plan is none, or cannot be kept with so many devices.
         """
         session = Session.of(task)
         check_plan(session)
@@ -178,8 +186,9 @@ class ServerSession:
         return True
 
     def close_keys(self) -> Told[Cohort]:
-        """Goes on with those who have given keys and whose certificates are in the log: what each
-        is told, by device. Raises SecureError when they are too few.
+        """Continues with the members that have given keys and whose certificates are in the log.
+
+        Returns the message for each, by device. Raises SecureError when they are too few.
         """
         state = self.state
         assert state.phase is Phase.KEYS
@@ -196,6 +205,7 @@ class ServerSession:
 
     def _logged(self, devices: Sequence[int], log: ServedLog) -> list[int]:
         """The devices to which the others can be proved, and that can be proved to the others.
+
         Left out is a device whose certificate is not in the log, or not yet, or that has accepted a
         larger tree than the coordinator has a head of.
         """
@@ -249,9 +259,11 @@ class ServerSession:
         return True
 
     def close_shares(self) -> Told[Delivery]:
-        """Goes on with those who have sent shares: what each is told, by device. Raises SecureError
-        when they are too few, or too few of one member's neighbours. On a ring there is no going on
-        without that member: the next on the ring would then have too few, and so on around it.
+        """Goes on with those who have sent shares: what each is told, by device.
+
+        Raises SecureError when they are too few, or too few of one member's neighbours. On a ring
+        there is no going on without that member: the next on the ring would then have too few, and
+        so on around it.
         """
         state, place = self.state, self._layout
         assert state.phase is Phase.SHARES
@@ -284,6 +296,7 @@ class ServerSession:
 
     def survivors(self, devices: Iterable[int]) -> Told[Survivors]:
         """The sums are in, and these devices' updates are in them: what each is told, by device.
+
         Raises SecureError when masks would remain in the sum.
         """
         state, place = self.state, self._layout
@@ -319,8 +332,10 @@ class ServerSession:
         return Survivors(**names(self._session, device), members=self.state.survivors)
 
     def add_consent(self, consent: Consent) -> dict[int, UnmaskRequest]:
-        """Takes a survivor's signature; what now can be asked, by device: of those who have signed,
-        as soon as a threshold of their neighbours have.
+        """Takes a survivor's signature.
+
+        Returns the requests that can be sent now, by device: to those that have signed, as soon as
+        a threshold of their neighbours have.
         """
         state, place = self.state, self._layout
         if reason := self._refusal(consent, Phase.UNMASKING, state.members):
@@ -395,10 +410,11 @@ class ServerSession:
         return self.state.phase is Phase.UNMASKING and not self.state.owed
 
     def keys(self) -> list[tuple[bytes, int]]:
-        """What remains of the masks in the sum: keys and signs for `masks.add`, which takes them
-        out. Raises SecureError when shares are wrong, as far as that can be seen: a mask key is
-        compared with its public half; of a self-mask seed it is seen only where more shares came
-        than it needs.
+        """What remains of the masks in the sum.
+
+        Keys and signs for `masks.add`, which takes them out. Raises SecureError when shares are
+        wrong, as far as that can be seen: a mask key is compared with its public half; of a
+        self-mask seed it is seen only where more shares came than it needs.
         """
         assert self.is_ready
         state, place = self.state, self._layout
@@ -441,8 +457,9 @@ class ServerSession:
     # ------------------------------------------------------------ what is waited for
 
     def answer(self, device: int) -> Message | None:
-        """What the device waits for now, as far as there is anything: for pushing again, and in
-        answer to whatever it says again.
+        """The message that the device waits for now, if there is one.
+
+        It is sent again after a timeout, and in answer to a repeated message.
         """
         state = self.state
         if not self.has_part(device) or state.phase in (Phase.NEW, Phase.KEYS):
@@ -481,12 +498,9 @@ class ServerSession:
         return [state.members[index] for index in alive if index not in state.unmasks]
 
     def spoilers(self, edges: Mapping[int, int]) -> list[int]:
-        """Members whose secret cannot be made because what they sealed opens for nobody: more of
-        their neighbours have given shares of others and none of theirs than may be corrupt.
+        """Members whose secret cannot be recovered because their sealed shares cannot be opened.
 
-        edges: device -> the edge through which its shares came. Nobody signs those, so an edge may
-        have made them up: no one edge has a say about devices of others. Of a device that is not
-        there no share says anything, its own or others'.
+        More of their neighbours than may be corrupt have given shares of others and none of theirs.
         """
         state, place = self.state, self._layout
         # As many of a member's neighbours as may be corrupt: c of 2t > k + c (`params`).

@@ -27,8 +27,10 @@ SIGNATURE: Final = "task signature"
 
 
 def sign(task: Task, identity: Identity, ends_s: int) -> None:
-    """Signs a task in place. ends_s: Unix s, the end of its attempt. Raises SecureError for a task
-    whose digests or key have wrong sizes.
+    """Signs a task in place.
+
+    ends_s: Unix s, the end of its attempt. Raises SecureError for a task whose digests or key have
+    wrong sizes.
     """
     task.expires_s = ends_s + CLOCK_ERROR_S
     task.certificate = identity.certificate
@@ -36,8 +38,9 @@ def sign(task: Task, identity: Identity, ends_s: int) -> None:
 
 
 def check(task: Task, identity: Identity, now_s: int) -> None:
-    """Raises SecureError, with one of the reasons above, unless the federation's coordinator has
-    signed the task as it is and it has not expired. now_s: Unix s.
+    """Raises SecureError unless the federation's coordinator signed the task and it is valid now.
+
+    The error's reason is one of those above. now_s: Unix s.
     """
     if not task.signature:
         raise SecureError(UNSIGNED, "the coordinator has not signed the task")

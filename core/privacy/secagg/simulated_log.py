@@ -1,5 +1,7 @@
-"""The certificate log of a simulated federation: an authority and witnesses whose keys follow from
-the seed, and a log that has all devices unless a test says otherwise.
+"""The certificate log of a simulated federation.
+
+An authority and witnesses whose keys follow from the seed, and a log that has all devices unless a
+test says otherwise.
 
 So it proves nothing to anybody who has the seed. Trees, proofs, and what devices check are the real
 ones; there are no certificates, so an entry names a device and the seed. All devices of a
@@ -65,9 +67,7 @@ class SimulatedLog:
     def head(
         self, size: int | None = None, witnesses: Sequence[int] = range(SIMULATED_WITNESSES)
     ) -> LogHead:
-        """The head of the tree when it had `size` leaves (None: now), signed by the authority and
-        by these witnesses.
-        """
+        """The tree's head at `size` leaves (None: now), signed by authority and witnesses."""
         at = self._tree.size if size is None else size
         return LogHead(at, self._tree.root(at), self._signed(at, tuple(witnesses)))
 
@@ -105,8 +105,9 @@ def leaf_of(device: int, seed: int) -> bytes:
 
 
 def verify_head(seed: int, checkpoint: Checkpoint, rules: LogRules) -> LogHead:
-    """The head that a simulated authority and a quorum of witnesses have signed. Raises
-    SecureError.
+    """The head that a simulated authority and a quorum of witnesses have signed.
+
+    Raises SecureError.
     """
     content = checkpoint.SerializeToString(deterministic=True)
     size, root = _verified(seed, content, rules)

@@ -33,8 +33,9 @@ MEMBERS_MAX = 1_000
 
 
 def task_bytes(task: Task) -> bytes:
-    """All of a task that its devices must agree on, as the coordinator signs it: every field but
-    left_ms, certificate and signature. The manifest is in it by its SHA-256.
+    """All of a task that its devices must agree on, as the coordinator signs it.
+
+    Every field but left_ms, certificate and signature. The manifest is in it by its SHA-256.
 
     Raises SecureError where a digest or the round's key has a wrong size, or purpose is negative.
     """
@@ -87,15 +88,7 @@ def signed_task(task: Task) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What an attempt's task says of its session: everything but who takes part.
-
-    run, round, attempt: which.
-    clients_max, bits, dimension, kept, noise: of its RingPlan.
-    suite, cohort_min, corrupt, dropout: of its SecurePlan.
-    task: SHA-256 of the whole task (`task_digest`). Keys, seals and masks depend on it. So devices
-    that were given tasks that differ in any field, the round's key too, get masks that do not
-    cancel. Empty: of a version whose sessions cannot go on.
-    """
+    """What an attempt's task says of its session: everything but who takes part."""
 
     #: Fields of sessions that earlier versions stored.
     FORMER: ClassVar = frozenset(
@@ -103,23 +96,34 @@ class Session:
     )
 
     run: int
+    """With `round`, `attempt`: which."""
     round: int
     attempt: int
     clients_max: int
+    """With `bits`, `dimension`, `kept`, `noise`: of its RingPlan."""
     bits: int
     dimension: int
     kept: int
     noise: float
     suite: int
+    """With `cohort_min`, `corrupt`, `dropout`: of its SecurePlan."""
     cohort_min: int
     corrupt: float
     dropout: float
     task: bytes = b""
+    """SHA-256 of the whole task (`task_digest`).
+
+    Keys, seals and masks depend on it. So devices that were given tasks that differ in any field,
+    the round's key too, get masks that do not cancel. Empty: of a version whose sessions cannot go
+    on.
+    """
 
     @staticmethod
     def of(task: Task) -> Session:
-        """Of a task with a SecurePlan. Raises SecureError when a digest is not one, or its ring has
-        every device choose coordinates of its own, where masks cannot cancel.
+        """Of a task with a SecurePlan.
+
+        Raises SecureError when a digest is not one, or its ring has every device choose coordinates
+        of its own, where masks cannot cancel.
         """
         if task.ring.top:
             raise SecureError("task", "masks cancel only where devices send the same coordinates")
@@ -163,8 +167,9 @@ def leaf(bundle: KeyBundle) -> bytes:
 
 
 def roster(leaves: Sequence[bytes], devices: Sequence[int]) -> bytes:
-    """The digest of all members' numbers and leaves in order of index. Raises SecureError for a bad
-    list, and for numbers that do not increase: a device has one place.
+    """The digest of all members' numbers and leaves in order of index.
+
+    Raises SecureError for a bad list, and for numbers that do not increase: a device has one place.
     """
     if not 0 < len(leaves) <= MEMBERS_MAX or len(devices) != len(leaves):
         raise SecureError("roster", f"a cohort of {len(leaves)} members, of 1 to {MEMBERS_MAX}")
@@ -183,8 +188,9 @@ def numbers(devices: Sequence[int]) -> bytes:
 
 
 def devices_of(numbers: bytes) -> tuple[int, ...]:
-    """The numbers in Cohort.devices. Raises SecureError for more than a cohort has, and for bytes
-    that are no whole numbers.
+    """The numbers in Cohort.devices.
+
+    Raises SecureError for more than a cohort has, and for bytes that are no whole numbers.
     """
     count, rest = divmod(len(numbers), NUMBER_BYTES)
     if rest or count > MEMBERS_MAX:

@@ -99,14 +99,14 @@ BUNDLES: Final = frozenset(plot for plot in Plot if plot.name.startswith("BUNDLE
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Who plots what. sessions: in so many, the first that the node has a part in. conspirators:
-    devices whose keys it has.
-    """
+    """Who plots what."""
 
     plot: Plot
     where: Node = CLOUD
     sessions: int = 2
+    """In so many, the first that the node has a part in."""
     conspirators: frozenset[int] = frozenset()
+    """Devices whose keys it has."""
 
 
 class Credulous:
@@ -129,16 +129,18 @@ class Credulous:
 
 @dataclass(slots=True)
 class Talk:
-    """What has passed of one session. cohorts, bundles: by device. consents: by
-    set, then index. told: which set a device was told. heard: from where.
-    """
+    """What has passed of one session."""
 
     session: Session
     cohorts: dict[int, Cohort] = field(default_factory=dict)
+    """With `bundles`: by device."""
     bundles: dict[int, KeyBundle] = field(default_factory=dict)
     consents: dict[bytes, dict[int, bytes]] = field(default_factory=dict)
+    """By set, then index."""
     told: dict[int, bytes] = field(default_factory=dict)
+    """Which set a device was told."""
     heard: dict[int, Node] = field(default_factory=dict)
+    """From where."""
 
     def layout(self, device: int) -> Layout:
         return layout(self.session, self.cohorts[device].leaves, self.cohorts[device].devices)
@@ -277,9 +279,10 @@ class Plotter:
         bundles: list[KeyBundle],
         numbers: tuple[int, ...] | None = None,
     ) -> Cohort:
-        """The cohort that these bundles make, in order, as the receiver is told; as it is where
-        that cannot be. numbers: the members' as it states them; None: those of the bundles. Of
-        devices that are in the log it has the proof.
+        """The cohort that these bundles make, in order, as the receiver is told.
+
+        As it is where that cannot be. numbers: the members' as it states them; None: those of the
+        bundles. Of devices that are in the log it has the proof.
         """
         leaves = b"".join(transcript.leaf(b) for b in bundles)
         order = [b.device for b in bundles]
@@ -465,8 +468,9 @@ class Plotter:
         return [forged]
 
     def _add_consent(self, host: Host, talk: Talk, message: Consent) -> None:
-        """Gathers who has signed which set; whoever was told the other one is asked for its shares
-        as soon as enough have signed that.
+        """Gathers who has signed which set.
+
+        Whoever was told the other one is asked for its shares as soon as enough have signed that.
         """
         members = talk.told.get(message.device)
         if members is None:

@@ -133,8 +133,9 @@ class Cabal:
                 self.reasons[scheme.plot, reason] += 1
 
     def gated(self, host: Host, name: Name, reason: str) -> None:
-        """A device's gate has refused a program for this reason; empty: it runs. Raises
-        OracleFailure where that is not what the plot, or honest work, leads to.
+        """A device's gate has refused a program for this reason; empty: it runs.
+
+        Raises OracleFailure where that is not what the plot, or honest work, leads to.
         """
         plots = self._bundles_of(name)
         wanted = {REFUSED.get(plot, "") for plot in plots} or {""}
@@ -169,8 +170,9 @@ class Cabal:
             self.reasons.update((plot, RECORD) for plot in plots)
 
     def count(self, counts: Counter[str]) -> None:
-        """Adds what came of each plot to a world's counts, at the end of its seed. Raises
-        OracleFailure where the record hides a bundle that devices have run.
+        """Adds what came of each plot to a world's counts, at the end of its seed.
+
+        Raises OracleFailure where the record hides a bundle that devices have run.
         """
         self._read_record()
         for scheme, plotter in zip(self.schemes, self._plotters, strict=True):

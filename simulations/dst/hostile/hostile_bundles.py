@@ -1,5 +1,6 @@
-"""What the author of a bundle does who works with the coordinator: a bundle that is to tell one
-device's data, or that is not what was signed.
+"""What the author of a bundle does who works with the coordinator.
+
+A bundle that is to tell one device's data, or that is not what was signed.
 
 Devices of a world with plots have the federation's root key and pass each program through the
 daemons' own checks (`device.agent.artifact_gate.checked`, then `core.learning.bundle.parse` and
@@ -330,8 +331,10 @@ class Gates:
 
 
 class BundlePlotter:
-    """Hands out a bundle in the place of the plan's, in the first few sessions. The coordinator
-    signs the task: it works with the author. What is in SUBMITTED is the plan's own bundle.
+    """Hands out a bundle in the place of the plan's, in the first few sessions.
+
+    The coordinator signs the task: it works with the author. What is in SUBMITTED is the plan's own
+    bundle.
     """
 
     def __init__(self, world: World, scheme: Scheme) -> None:

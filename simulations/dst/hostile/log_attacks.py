@@ -40,8 +40,9 @@ def sybil(session: Session, number: int, seed: int) -> KeyBundle:
 
 
 def _alone(plotter: Plotter, talk: Talk, told: Cohort) -> Cohort | None:
-    """A cohort of its receiver and sybils, as many as it had members; None: the receiver's keys
-    did not pass here.
+    """A cohort of its receiver and sybils, as many as it had members.
+
+    None: the receiver's keys did not pass here.
     """
     own = talk.bundles.get(told.device)
     if own is None:
@@ -78,8 +79,9 @@ def _rolled_back_log(plotter: Plotter, log: FederationLog, talk: Talk, told: Coh
 
 
 def _forked_log(plotter: Plotter, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
-    """Another log, with the sybils where the receiver knows others. All witnesses have signed it:
-    the receiver alone can tell.
+    """Another log, with the sybils where the receiver knows others.
+
+    All witnesses have signed it: the receiver alone can tell.
     """
     made = _alone(plotter, talk, told)
     if made is None:
@@ -90,8 +92,10 @@ def _forked_log(plotter: Plotter, log: FederationLog, talk: Talk, told: Cohort) 
 
 
 def _unwitnessed_log(plotter: Plotter, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
-    """The log that the receiver knows, with the sybils after it. It is shown to this device alone,
-    so the witnesses, one of whom works with the operator, do not sign it.
+    """The log that the receiver knows, with the sybils after it.
+
+    It is shown to this device alone, so the witnesses, one of whom works with the operator, do not
+    sign it.
     """
     made = _alone(plotter, talk, told)
     if made is None:

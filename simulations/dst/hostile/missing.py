@@ -34,22 +34,20 @@ SEEDS: Final = 150
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check that is left out.
-
-    name: what it checks.
-    owner: the module or class that has it.
-    at: its name there.
-    instead: what stands in its place.
-    plots: some that it finds out.
-    where: the node whose plots they are.
-    """
+    """A check that is left out."""
 
     name: str
+    """What it checks."""
     owner: Any
+    """The module or class that has it."""
     at: str
+    """Its name there."""
     instead: Callable[..., Any]
+    """What stands in its place."""
     plots: tuple[Plot, ...]
+    """Some that it finds out."""
     where: Node = CLOUD
+    """The node whose plots they are."""
 
 
 def _nothing(*told: Any, **more: Any) -> None:

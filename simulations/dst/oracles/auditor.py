@@ -1,5 +1,6 @@
-"""The oracles: what must hold whatever goes wrong. The auditor sees what a node has made durable
-and what it has sent, and keeps its own book of it.
+"""The oracles: what must hold whatever goes wrong.
+
+The auditor sees what a node has made durable and what it has sent, and keeps its own book of it.
 
 sum       The sum behind every model and every evaluation is, to the last bit, that of the devices
           which are named, each once; the step that the server update is given follows from it.

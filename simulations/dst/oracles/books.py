@@ -12,24 +12,26 @@ from .edge_book import Name, OracleFailure
 
 @dataclass(slots=True)
 class AttemptBook:
-    """What is known of an attempt. called: its run's name on the wire. taken: edge -> the part of
-    its sum that comes next; None: no more. devices, failures: in the sums that the coordinator has
-    acknowledged. unused: those of `devices` that are in no model yet. failed: its session has.
-    told: its round's record is there.
-    """
+    """What is known of an attempt."""
 
     key: bytes
     plan: ring.RingPlan
     evaluates: bool
     called: int
+    """Its run's name on the wire."""
     asked: dict[int, tuple[int, ...]] = field(default_factory=dict)
     taken: dict[int, int | None] = field(default_factory=dict)
+    """Edge -> the part of its sum that comes next; None: no more."""
     devices: set[int] = field(default_factory=set)
+    """With `failures`: in the sums that the coordinator has acknowledged."""
     failures: set[int] = field(default_factory=set)
     unused: set[int] = field(default_factory=set)
+    """Those of `devices` that are in no model yet."""
     closed: bool = False
     failed: bool = False
+    """Its session has."""
     told: bool = False
+    """Its round's record is there."""
 
     @property
     def selected(self) -> list[int]:
@@ -55,8 +57,9 @@ class RunBook:
 
     @property
     def is_to_give_up(self) -> bool:
-        """Whether a synchronous run has failed as often in a row as it may. (In a buffered run,
-        updates that come end a row too.)
+        """Whether a synchronous run has failed as often in a row as it may.
+
+        (In a buffered run, updates that come end a row too.)
         """
         return not self.plan.buffered and self.failures >= self.plan.attempts_max
 

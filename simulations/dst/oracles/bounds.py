@@ -1,5 +1,6 @@
-"""What must hold in a machine's state at any time: every list has an end, and what is told twice
-agrees.
+"""What must hold in a machine's state at any time.
+
+Every list has an end, and what is told twice agrees.
 """
 
 from __future__ import annotations

@@ -91,8 +91,9 @@ def check(
     effects: list[Effect],
     others: Iterable[Plot] = (),
 ) -> frozenset[str]:
-    """The reasons of these plots for which the device refused the message that they have changed;
-    none where it ignored it. others: plots of the same attempt; what one has changed and another
+    """The reasons of these plots for which the device refused the message that they have changed.
+
+    None where it ignored it. others: plots of the same attempt; what one has changed and another
     changes again may be refused for either. Raises OracleFailure where the device took it, or
     refused it for no reason of all these plots.
     """

@@ -58,8 +58,10 @@ class HelperBook:
         _check(len(devices) >= least, f"edge {edge} unmasks {devices}")
 
     def sums(self, run: RunState, settled: bool) -> tuple[list[Weighed], list[float]]:
-        """The sums behind a step, each with what its updates count. settled: nobody may have lied,
-        so batches must be what their devices meant; else what is wrong is in a batch's first piece.
+        """The sums behind a step, each with what its updates count.
+
+        settled: nobody may have lied, so batches must be what their devices meant; else what is
+        wrong is in a batch's first piece.
         """
         sums: list[Weighed] = []
         factors: list[float] = []

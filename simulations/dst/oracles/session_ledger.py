@@ -1,7 +1,9 @@
-"""What is kept of sessions of secure aggregation: which keys were used for what, who signed which
-survivors, which share of whose secret has left a device, and that no update leaves without masks.
-Members of one session have one binding: what is kept of survivors and shares is kept by it, for a
-coordinator may tell devices of different sessions.
+"""What is kept of sessions of secure aggregation.
+
+Which keys were used for what, who signed which survivors, which share of whose secret has left a
+device, and that no update leaves without masks. Members of one session have one binding: what is
+kept of survivors and shares is kept by it, for a coordinator may tell devices of different
+sessions.
 
 A device decides when it handles a message, and what it says leaves later, or never: so what a
 message means is noted when it is made (`handled`), and counts when it leaves (`sent`).

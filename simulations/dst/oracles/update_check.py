@@ -15,20 +15,21 @@ from .edge_book import Name, OracleFailure
 
 @dataclass(slots=True)
 class Step:
-    """What a server update was given: the sums, and the round. masked: waves whose sums are in and
-    cannot be read yet.
-    """
+    """What a server update was given: the sums, and the round."""
 
     round: int
     sums: list[tuple[Name, Vector, tuple[int, ...]]]
     masked: frozenset[Name]
+    """Waves whose sums are in and cannot be read yet."""
 
 
 def check_step(
     plan: RunPlan, step: Step, factors: list[float] | None, mean: Any, weight: float
 ) -> None:
-    """Whether the step follows from the sums: the mean, or FedBuff's sum over ages. factors: what
-    the updates of each sum count, where that is not by their age. Raises OracleFailure.
+    """Whether the step follows from the sums: the mean, or FedBuff's sum over ages.
+
+    factors: what the updates of each sum count, where that is not by their age. Raises
+    OracleFailure.
     """
     total, expected = 0.0, np.zeros(plan.ring.dimension)
     for at, (name, plain, _) in enumerate(step.sums):

@@ -23,8 +23,9 @@ def prepared(function: Function) -> Function:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without Python's search for cycles, a tenth of the time: nearly all that passes make lives
-    until they end, and what does not goes by its references.
+    """Without Python's search for cycles, a tenth of the time.
+
+    Nearly all that passes make lives until they end, and what does not goes by its references.
     """
     searched = gc.isenabled()
     gc.disable()

@@ -69,23 +69,27 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """text: the call with placeholders. pointers, numbers: what stands there."""
+    """A call's text, with placeholders for what differs from call to call."""
 
     text: str
+    """The call with placeholders."""
     pointers: tuple[int, ...]
+    """The pointers that stand at the placeholders."""
     numbers: tuple[int, ...]
+    """The numbers that stand there."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Calls of one text. text: with the numbers that are the same in all of them. pointers: how
-    many they are given. places: of the other numbers among theirs.
-    """
+    """Calls of one text."""
 
     number: int
     text: str
+    """With the numbers that are the same in all of them."""
     pointers: int
+    """How many they are given."""
     places: tuple[int, ...]
+    """Of the other numbers among theirs."""
 
     def values(self, call: _Call) -> Iterator[int]:
         """What a call is given that is data."""
@@ -235,8 +239,9 @@ def _single(lines: Sequence[str]) -> list[str]:
 def _parted(
     lines: Sequence[str], shared: Mapping[str, tuple[str, str]]
 ) -> Iterator[tuple[list[tuple[str, _Call]], list[str]]]:
-    """Calls that follow one another, each with its comment, and the lines that they are; and other
-    lines, with no calls.
+    """Calls that follow one another, each with its comment, and the lines that they are.
+
+    And other lines, with no calls.
     """
     run: list[tuple[str, _Call]] = []
     begin = at = 0
@@ -260,8 +265,9 @@ def _parted(
 def _call(
     lines: Sequence[str], at: int, shared: Mapping[str, tuple[str, str]]
 ) -> tuple[_Call | None, int]:
-    """The call of a line, or of two if the first is what chunks are given; and where the next line
-    is.
+    """The call of a line, or of two if the first is what chunks are given.
+
+    And where the next line is.
     """
     context = _CONTEXT.fullmatch(lines[at])
     if context and at + 1 < len(lines):

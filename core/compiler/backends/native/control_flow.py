@@ -106,8 +106,9 @@ def _releases(call: Call) -> bool:
 
 
 def _is_older(body: Block, value: Value) -> bool:
-    """Whether a round's result holds no memory that the round took: no list, or what is left of a
-    list that it was given.
+    """Whether a round's result holds no memory that the round took.
+
+    No list, or what is left of a list that it was given.
     """
     while isinstance(value.type, ListType) and value not in body.params:
         made = next(op for op in body.ops if value in op.results)

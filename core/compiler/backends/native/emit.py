@@ -588,8 +588,9 @@ def emit(
     embed: bool = False,
     tiles: bool = True,
 ) -> tuple[str, dict[str, Program]]:
-    """The C file of several functions, entries named by the keys, and the facts of each. strict:
-    every operation is rounded. embed, tiles: as in `Unit`.
+    """The C file of several functions, entries named by the keys, and the facts of each.
+
+    strict: every operation is rounded. embed, tiles: as in `Unit`.
     """
     unit = Unit(embed, tiles)
     programs = {name: unit.add(name, function) for name, function in functions.items()}

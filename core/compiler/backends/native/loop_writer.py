@@ -126,8 +126,10 @@ class LoopWriter:
         self.cut: Cut | None = None
 
     def write_tile(self, value: Value, columns: int, turned: bool) -> str:
-        """As `write`, but over one tile of a product, whose result is read from it. turned: the
-        product may be computed as that of the turned matrices: tiles have any number of columns.
+        """As `write`, but over one tile of a product, whose result is read from it.
+
+        turned: the product may be computed as that of the turned matrices: tiles have any number of
+        columns.
         """
         space = self.loop.space | {columns, *cuts_of((value.tensor.size // columns, columns))}
         rows: list[int] = []
@@ -181,8 +183,10 @@ class LoopWriter:
         return self._function([*self.declarations, *more], body)
 
     def write(self) -> str:
-        """The parameters and body of the function, without its name. Of a large group it is part
-        of its outermost loop, from `lo` to `hi`, and `cut` says how it falls into parts.
+        """The parameters and body of the function, without its name.
+
+        Of a large group it is part of its outermost loop, from `lo` to `hi`, and `cut` says how it
+        falls into parts.
         """
         axes = self._axes()
         body = self._transposition(axes) or self._body(axes)
@@ -452,8 +456,9 @@ class LoopWriter:
         return _nest(kept, 0, body, independent=False)
 
     def _together(self, rows: int) -> int:
-        """How many rows are added up before they are added to what is in memory: that is written
-        and read back, which takes longer than a row.
+        """How many rows are added up before they are added to what is in memory.
+
+        That is written and read back, which takes longer than a row.
         """
         plain = all(
             r.name == "reduce_sum" and r.result.dtype is DType.F32 for r in self.loop.reductions

@@ -279,8 +279,9 @@ def compile_native(
 def compiled_object(
     functions: Mapping[str, Function], toolchain: Toolchain, strict: bool = False
 ) -> tuple[Path, Facts]:
-    """The shared object of functions, compiled or found in the cache, and what it says of itself;
-    it is not loaded. Raises DelianError as `compile_native`.
+    """The shared object of functions, compiled or found in the cache, and what it says of itself.
+
+    It is not loaded. Raises DelianError as `compile_native`.
     """
     _refuse_lists(functions)
     toolchain, key = _keyed([content_hash(f) for f in functions.values()], toolchain, strict)
@@ -326,10 +327,11 @@ def load_artifacts(
     hashes: Mapping[str, str] | None = None,
     strict: bool = False,
 ) -> dict[str, NativeProgram]:
-    """Those of the functions that are in artifacts: each is looked for by its content hash, in the
-    order of the paths. hashes: these hashes by name, where they are known. Raises ArtifactError for
-    an artifact that is damaged, and for one that has some of the functions but was built for
-    another machine or another Delian.
+    """Those of the functions that are in artifacts.
+
+    Each is looked for by its content hash, in the order of the paths. hashes: these hashes by name,
+    where they are known. Raises ArtifactError for an artifact that is damaged, and for one that has
+    some of the functions but was built for another machine or another Delian.
     """
     _refuse_lists(functions)
     if hashes is None:

@@ -51,14 +51,14 @@ _TOKEN = re.compile(r"[A-Za-z_]\w*(?:\(\d+\))?|\[\d+\];|\.?\d(?:[eEpP][+-]|[\w.]
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """The functions of a file. macros: the names of loops that are others with numbers. loops call
-    nothing; others call them. many: all are compiled with less effort.
-    """
+    """The functions of a file."""
 
     macros: list[str]
+    """The names of loops that are others with numbers. loops call nothing; others call them."""
     loops: list[str]
     others: list[str]
     many: bool
+    """All are compiled with less effort."""
 
     def with_effort(self, texts: Sequence[str]) -> list[str]:
         """Functions with what says how much of an effort to make."""
@@ -120,8 +120,9 @@ def _nest(text: str) -> tuple[set[str], bool]:
 
 
 def _type(token: str, most: int) -> str:
-    """The type of a number above `most` that may be another in a loop that is alike; none for the
-    rest.
+    """The type of a number above `most` that may be another in a loop that is alike.
+
+    None for the rest.
     """
     if token.isdigit():
         return "int64_t" if int(token) > most else ""
@@ -131,8 +132,9 @@ def _type(token: str, most: int) -> str:
 
 
 def _joined(pattern: tuple[str, ...], rows: list[list[str]]) -> tuple[str, list[tuple[str, ...]]]:
-    """One text for loops that are alike, with parameters where their numbers differ; and what each
-    parameter is in every one of them.
+    """One text for loops that are alike, with parameters where their numbers differ.
+
+    And what each parameter is in every one of them.
     """
     names: dict[tuple[str, ...], str] = {}
     out, parameters = [], []

@@ -24,8 +24,9 @@ THREADS_MAX = 64
 
 
 def wanted() -> int:
-    """The threads that a program uses unless it is told: $DELIAN_THREADS, or 1. Raises
-    DelianError.
+    """The threads that a program uses unless it is told: $DELIAN_THREADS, or 1.
+
+    Raises DelianError.
     """
     said = os.environ.get("DELIAN_THREADS", "") or "1"
     if not said.isascii() or not said.isdigit():

@@ -1,5 +1,6 @@
-"""Persistent stacks of tensors, and arrays of them: the lists of `core.compiler.primitives.lists`
-in torch.
+"""Persistent stacks of tensors, and arrays of them.
+
+The lists of `core.compiler.primitives.lists` in torch.
 
 A list with lanes is an array of stacks, each cell of which holds one lane's tensor: right, and slow
 where there are many lanes. Choosing among lanes waits for the device.

@@ -23,9 +23,10 @@ SWITCHES = ("tf32", "bf16", "compile", "graphs", "deterministic")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a name says. device: as torch spells it ("cuda:1"). The switches are as above."""
+    """What a name says."""
 
     device: str
+    """As torch spells it ("cuda:1"). The switches are as above."""
     tf32: bool = False
     bf16: bool = False
     compile: bool = False
@@ -39,8 +40,9 @@ class Options:
 
 
 def parse(backend: str) -> Options:
-    """The options of a back end's name. Raises DelianError when there is no such device or switch,
-    or two of them exclude each other.
+    """The options of a back end's name.
+
+    Raises DelianError when there is no such device or switch, or two of them exclude each other.
     """
     device, *switches = backend.removeprefix(PREFIX).split("+")
     kind, colon, number = device.partition(":")

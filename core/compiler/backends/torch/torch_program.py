@@ -54,8 +54,9 @@ class TorchProgram:
         return str(getattr(self._run, "code", ""))
 
     def tensors(self, *args: Tensor) -> tuple[Tensor, ...]:
-        """Runs it on tensors of the device, of the types that `torch_tensors.to_tensor` gives;
-        nothing is copied and results may share memory with arguments.
+        """Runs it on tensors of the device, of the types that `torch_tensors.to_tensor` gives.
+
+        Nothing is copied and results may share memory with arguments.
         """
         with torch.no_grad(), _on(self.options), _arithmetic(self.options):
             if self._one_at_a_time:

@@ -15,8 +15,9 @@ NAMES = frozenset(["attention", "attention_grad"])
 
 
 def compose_attention(function: Function, kept: DType | None = None) -> Function:
-    """The function without attention as an operation, but for that on numbers of the type `kept`;
-    the same one where that is so.
+    """The function without attention as an operation, but for that on numbers of the type `kept`.
+
+    The same one where that is so.
     """
     if not any(_goes(op, kept) for op in function.body.walk()):
         return function

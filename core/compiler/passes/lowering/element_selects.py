@@ -71,8 +71,10 @@ def _written(block: Block, ranges: Mapping[Value, Interval]) -> Block:
 
 
 class _Side:
-    """A branch, computed in front of where it stood. updates: of the results that change a number
-    of an argument, that argument, the number and its place.
+    """A branch, computed in front of where it stood.
+
+    updates: of the results that change a number of an argument, that argument, the number and its
+    place.
     """
 
     def __init__(self, b: Builder, region: Block, args: Sequence[Value]) -> None:

@@ -67,8 +67,10 @@ def _rewritten(block: Block) -> Block:
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """What is linear in a value `given`, element by element: the operations that make it, and the
-    values of it that something else reads and that are worth a factor.
+    """What is linear in a value `given`, element by element.
+
+    The operations that make it, and the values of it that something else reads and that are worth a
+    factor.
     """
 
     given: Value
@@ -148,8 +150,9 @@ def _kept(
     readers: Mapping[Value, Sequence[Op]],
     seen: set[Value],
 ) -> set[Value]:
-    """The factors of a value that are stored for its sake alone: computed element by element, and
-    read by nothing that would have them stored anyway.
+    """The factors of a value that are stored for its sake alone.
+
+    Computed element by element, and read by nothing that would have them stored anyway.
     """
     kept: set[Value] = set()
     work = [root]

@@ -20,8 +20,9 @@ _PRODUCTS = frozenset(
 
 
 def empty_sums(function: Function) -> Function:
-    """The function with zeros for products and convolutions of which an operand has no elements;
-    the same one where there are none.
+    """The function with zeros for products and convolutions of which an operand has no elements.
+
+    The same one where there are none.
     """
     if not any(_is_empty(op) for op in function.body.walk()):
         return function

@@ -81,8 +81,10 @@ def _repeated(b: Builder, op: Op, operands: list[Value], times: int) -> Value:
 
 
 def _group_by_group(b: Builder, op: Op, operands: list[Value], attrs: dict[str, object]) -> Value:
-    """A loop over the groups. The last axis of every operand and of the result falls into groups,
-    but for the input's gradient, where the kernel's does too and the third is whole: all alike.
+    """A loop over the groups.
+
+    The last axis of every operand and of the result falls into groups, but for the input's
+    gradient, where the kernel's does too and the third is whole: all alike.
     """
     groups = int(op.attrs["groups"])
     out = op.result.tensor

@@ -36,8 +36,9 @@ HELD_PER_SUM_MAX = 1
 
 
 def gather_products(block: Block, dtypes: frozenset[DType]) -> Block:
-    """The block with such products, of these element types, outside of loops; the same one where
-    there is nothing to do.
+    """The block with such products, of these element types, outside of loops.
+
+    The same one where there is nothing to do.
     """
     ops: list[Op] = []
     for op in block.ops:
@@ -82,8 +83,9 @@ def _zeros_among(ops: Sequence[Op]) -> set[Value]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A value of the body as the rows of a tensor: a constant of the loop (`param`), the carry
-    `stack`, or one that is yet to be made.
+    """A value of the body as the rows of a tensor.
+
+    A constant of the loop (`param`), the carry `stack`, or one that is yet to be made.
     """
 
     place: Place

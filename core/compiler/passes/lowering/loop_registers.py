@@ -23,8 +23,9 @@ from ..value_ranges import Form, are_inside, flat_form, forms, intervals, number
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Of a carry that a loop changes at one place: that place by the loop's constants, the reads
-    of it, and the update.
+    """Of a carry that a loop changes at one place.
+
+    That place by the loop's constants, the reads of it, and the update.
     """
 
     carry: int

@@ -30,14 +30,15 @@ OPS_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """reads: of a carry, in each round at one place. flat: the operand that says where. round: in
-    which the loop changes it, by the loop's constants; None where it never does.
-    """
+    """A carry that a loop reads and changes at one place in each trip."""
 
     carry: int
     reads: tuple[Op, ...]
+    """The operations that read the carry at that place."""
     flat: Value
+    """The operand that gives the place."""
     round: Form | None
+    """The trip in which the loop changes it, by the loop's constants; None: it never does."""
 
 
 def loops_cut(function: Function) -> Function:
@@ -148,8 +149,9 @@ class _Cutter:
         return None
 
     def _met(self, op: Op, apart: Form, index: Value) -> tuple[bool, Form | None]:
-        """The round in which two places are one, by how far they are apart: whether that is known,
-        and the round; None: in none of the loop's.
+        """The round in which two places are one, by how far they are apart.
+
+        Whether that is known, and the round; None: in none of the loop's.
         """
         factor = apart.terms[index]
         rest = apart.plus(Form({index: 1}, 0), -factor)

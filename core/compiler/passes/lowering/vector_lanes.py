@@ -32,8 +32,9 @@ _REDUCTIONS = frozenset(["reduce_sum", "reduce_max", "reduce_min"])
 
 
 def fill_lanes(function: Function) -> Function:
-    """The function with short innermost axes as parts of longer ones; the same one where there are
-    none.
+    """The function with short innermost axes as parts of longer ones.
+
+    The same one where there are none.
     """
     if not any(_is_short(op) for op in function.body.walk()):
         return function

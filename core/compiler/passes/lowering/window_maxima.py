@@ -34,8 +34,9 @@ _COUNT_SHIFT = 16
 
 
 def windows_written_out(function: Function) -> Function:
-    """The function with the windows of its pools written out where their gradient asks for them;
-    the same one where there are none.
+    """The function with the windows of its pools written out where their gradient asks for them.
+
+    The same one where there are none.
     """
     if not any(is_pool(op) for op in function.body.walk()):
         return function
@@ -228,8 +229,9 @@ class _Writer:
         factor: Value | None,
         mapping: dict[Value, Value],
     ) -> Value | None:
-        """The sum over windows of what each gets, times the sum over those that tie; None where
-        windows did not make that.
+        """The sum over windows of what each gets, times the sum over those that tie.
+
+        None where windows did not make that.
         """
         pool = routed.pool
         each = self._count(b, pool) if factor is None else self.sums.get((pool, factor))

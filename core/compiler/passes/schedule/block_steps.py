@@ -100,8 +100,9 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """What a loop does that adds a multiple of its product to a matrix: matrix - factor * product,
-    or plus.
+    """What a loop does that adds a multiple of its product to a matrix.
+
+    Matrix - factor * product, or plus.
     """
 
     matrix: Value

@@ -17,14 +17,17 @@ from .views import is_whole
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """One copy. op: the operation with regions at whose `when` it is made, or the update; None for
-    a loop of its own and for a result. depth: the loops around it.
-    """
+    """One copy."""
 
     type: TensorType
     depth: int
+    """The loops around it."""
     when: str
     op: Op | None = None
+    """The operation with regions at whose `when` it is made, or the update.
+
+    None for a loop of its own and for a result.
+    """
 
 
 def copies(schedule: Schedule, plan: MemoryPlan) -> list[Copied]:

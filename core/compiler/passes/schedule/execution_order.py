@@ -287,8 +287,9 @@ class Units:
                 self.run_after(t, {u})
 
     def open_rows(self, results: Sequence[Value], replaced: Sequence[Value | None]) -> None:
-        """What a loop's trip computes for one row of a carry is computed there: the update that
-        would copy it only finds the place, and runs before.
+        """What a loop's trip computes for one row of a carry is computed there.
+
+        The update that would copy it only finds the place, and runs before.
         """
         readers = self.readers()
         kept = {self.base(r) for r in results}

@@ -207,8 +207,9 @@ class _Fuser:
         return set() if trips is None else {first + c for c in overwritten(op, trips)}
 
     def _as_matrix(self, op: Op, side: int, x: Value, position: int) -> Value:
-        """An operand of `dot` whose free and contracted axes each run as one: itself, or copied
-        into such an order.
+        """An operand of `dot` whose free and contracted axes each run as one.
+
+        Itself, or copied into such an order.
         """
         view = self.views[x]
         if runs_as_matrix(op, side, view):

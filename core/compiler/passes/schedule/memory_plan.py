@@ -1,5 +1,6 @@
-"""Where every tensor of a program lies: parameters, result buffers, and one arena with fixed
-offsets.
+"""Where every tensor of a program lies.
+
+Parameters, result buffers, and one arena with fixed offsets.
 
 The steps of a schedule, those of its regions included, stand on one line of time, in the order of
 the text. A tensor lives from the step that writes it to the last that reads it; what a loop reads
@@ -55,8 +56,9 @@ class Move:
 
 @dataclass(slots=True)
 class MemoryPlan:
-    """Places of bases. Rank-0 values and lists have none (they are local variables), nor have
-    tensors without elements.
+    """Places of bases.
+
+    Rank-0 values and lists have none (they are local variables), nor have tensors without elements.
 
     Attributes:
         places: where each stored tensor lies.
@@ -86,8 +88,9 @@ def has_memory(value: Value) -> bool:
 
 
 def donations(function: Function) -> dict[int, int]:
-    """For each donated parameter, the first result of its type that no other one has: the caller
-    passes the parameter's memory as the buffer of that result.
+    """For each donated parameter, the first result of its type that no other one has.
+
+    The caller passes the parameter's memory as the buffer of that result.
     """
     pairs: dict[int, int] = {}
     offers: dict[Type, list[int]] = {}

@@ -96,8 +96,9 @@ def through(op: Op, view: View) -> View | None:
 
 
 def collapse(axes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Merges neighbouring axes that run as one: each is (size, stride, stride, ...), outermost
-    first.
+    """Merges neighbouring axes that run as one.
+
+    Each is (size, stride, stride, ...), outermost first.
     """
     merged: list[tuple[int, ...]] = []
     for axis in axes:

@@ -74,8 +74,10 @@ class RootFolder:
         valid_s: int = KEYS_VALID_S,
         now_s: float | None = None,
     ) -> OnlineKeys:
-        """Signs a list of online keys, by name, one version above the last; it is in `keys` on
-        return. Keys that are not in it do not count any more. Raises IdentityError.
+        """Signs a list of online keys, by name, one version above the last.
+
+        It is in `keys` on return. Keys that are not in it do not count any more. Raises
+        IdentityError.
         """
         now = int(time.time() if now_s is None else now_s)
         before = self._last()
@@ -120,8 +122,9 @@ class OnlineFolder:
 
     @classmethod
     def create(cls, folder: Path) -> OnlineFolder:
-        """Makes an online key, which counts when the root has signed it. Raises IdentityError
-        where there is one.
+        """Makes an online key, which counts when the root has signed it.
+
+        Raises IdentityError where there is one.
         """
         _write_pair(folder, "key")
         return cls(folder)
@@ -131,8 +134,9 @@ class OnlineFolder:
         return self._key.public_key()
 
     def keys(self) -> tuple[SignedArtifact, OnlineKeys]:
-        """The list that the root has signed, which must name this key. Raises IdentityError. The
-        root's signature is not checked: devices do that.
+        """The list that the root has signed, which must name this key.
+
+        Raises IdentityError. The root's signature is not checked: devices do that.
         """
         path = self.folder / "keys"
         if not path.exists():
@@ -167,9 +171,10 @@ class OnlineFolder:
         valid_s: int = MANIFEST_VALID_S,
         now_s: float | None = None,
     ) -> bytes:
-        """Signs a manifest for a bundle; what comes back travels in the plan. Its sequence is
-        above all that this folder gave out, and not below the time in seconds: so it grows too
-        where the folder was restored from a backup. Raises IdentityError.
+        """Signs a manifest for a bundle; what comes back travels in the plan.
+
+        Its sequence is above all that this folder gave out, and not below the time in seconds: so
+        it grows too where the folder was restored from a backup. Raises IdentityError.
         """
         now = int(time.time() if now_s is None else now_s)
         signed, keys = self.keys()
@@ -208,8 +213,9 @@ class OnlineFolder:
 
 
 def sign_plan(online: OnlineFolder, plan: PlanMessage, line: str | None = None) -> bytes:
-    """Signs the manifest of a plan, its bundle and ring being set. line: what the bundle is a
-    version of; None: the run's name. Raises IdentityError.
+    """Signs the manifest of a plan, its bundle and ring being set.
+
+    line: what the bundle is a version of; None: the run's name. Raises IdentityError.
     """
     return online.sign(
         line or plan.name or plan.labels["task"],
@@ -225,8 +231,10 @@ def sign_plan(online: OnlineFolder, plan: PlanMessage, line: str | None = None) 
 
 @dataclass(slots=True)
 class Seen:
-    """What a device has taken: the version and SHA-256 of the highest list of keys, and of each
-    line the sequence and SHA-256 of its highest manifest.
+    """What a device has taken.
+
+    The version and SHA-256 of the highest list of keys, and of each line the sequence and SHA-256
+    of its highest manifest.
     """
 
     version: int = 0
@@ -234,8 +242,10 @@ class Seen:
     lines: dict[str, tuple[int, bytes]] = field(default_factory=dict)
 
     def take(self, found: m.Verified) -> bool:
-        """Remembers it; whether there was something new in it. Raises ArtifactError, and changes
-        nothing, for what is older than what was seen, or another one of the same number.
+        """Remembers it; whether there was something new in it.
+
+        Raises ArtifactError, and changes nothing, for what is older than what was seen, or another
+        one of the same number.
         """
         keys, manifest = found.keys, found.manifest
         list_now = (keys.version, found.keys_digest)
@@ -272,8 +282,9 @@ class Seen:
 
     @classmethod
     def load(cls, path: Path) -> Seen:
-        """What was stored; nothing where there is no file. Raises IdentityError for a damaged one:
-        a device that forgot would take what was withdrawn.
+        """What was stored; nothing where there is no file.
+
+        Raises IdentityError for a damaged one: a device that forgot would take what was withdrawn.
         """
         if not path.exists():
             return cls()

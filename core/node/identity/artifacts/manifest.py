@@ -124,8 +124,9 @@ def load_public(pem: bytes, where: str) -> Ed25519PublicKey:
 
 
 def sign_keys(root: Ed25519PrivateKey, keys: OnlineKeys) -> SignedArtifact:
-    """The list under the root's signature: a SignedArtifact without a manifest. Raises
-    ArtifactError for a list that no device would take.
+    """The list under the root's signature: a SignedArtifact without a manifest.
+
+    Raises ArtifactError for a list that no device would take.
     """
     _check_keys(keys)
     content = _encoded(keys)
@@ -135,8 +136,9 @@ def sign_keys(root: Ed25519PrivateKey, keys: OnlineKeys) -> SignedArtifact:
 def sign_manifest(
     online: Ed25519PrivateKey, keys: SignedArtifact, manifest: ArtifactManifest
 ) -> bytes:
-    """What travels with a bundle: the list that `sign_keys` gave, and the manifest, signed. Raises
-    ArtifactError for a manifest that no device would take.
+    """What travels with a bundle: the list that `sign_keys` gave, and the manifest, signed.
+
+    Raises ArtifactError for a manifest that no device would take.
     """
     _check_manifest(manifest)
     content = _encoded(manifest)
@@ -257,8 +259,10 @@ def check_task(manifest: ArtifactManifest, task: Task) -> None:
 
 
 def _is_strong(noise: float, task: Task) -> bool:
-    """Whether a task's noise hides about what it would with the largest clip: elements are rounded
-    at random, and the smaller a round's clip is, the larger the rounding is beside it.
+    """Whether a task's noise hides about what it would with the largest clip.
+
+    Elements are rounded at random, and the smaller a round's clip is, the larger the rounding is
+    beside it.
     """
     try:
         plan = RingPlan.of(task.ring)

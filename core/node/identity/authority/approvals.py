@@ -75,18 +75,20 @@ _TIERS = (Role.DEVICE.value, Role.EDGE.value)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A token that is asked for. requester: common name of the admin or owner who asks. nonce:
-    hexadecimal. expires: Unix time in seconds, of the request. site: of the nodes; empty: none.
-    """
+    """A token that is asked for."""
 
     federation: str
     requester: str
+    """Common name of the admin or owner who asks."""
     tier: str
     uses: int
     valid_s: int
     nonce: str
+    """Hexadecimal."""
     expires: int
+    """Unix time in seconds, of the request."""
     site: str = ""
+    """Of the nodes; empty: none."""
 
     @classmethod
     def new(
@@ -130,10 +132,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A request, with a signature once it is approved. certificate: DER, the approver's."""
+    """A request, with a signature once it is approved."""
 
     wanted: Wanted
     certificate: bytes = b""
+    """DER, the approver's."""
     signature: bytes = b""
 
     @classmethod
@@ -189,8 +192,10 @@ class Approval:
         requester: PeerIdentity,
         now_s: float,
     ) -> PeerIdentity:
-        """The approver, if the approval holds for a call of `requester` now; whether it was used is
-        for `TokenLimits`. distrust: `roles.Guard.distrust`. Raises IdentityError.
+        """The approver, if the approval holds for a call of `requester` now.
+
+        Whether it was used is for `TokenLimits`. distrust: `roles.Guard.distrust`. Raises
+        IdentityError.
         """
         wanted = self.wanted
         if not self.signature:
@@ -223,9 +228,10 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A token that was made without an approval. at: Unix time in seconds."""
+    """A token that was made without an approval."""
 
     at: int
+    """Unix time in seconds."""
     tier: str
     uses: int
     site: str
@@ -249,8 +255,10 @@ class TokenLimits:
         self._entries = 0  # of the file
 
     def take(self, tier: Role, uses: int, now_s: float, site: str = "") -> None:
-        """Counts a token without approval; durable on return. Sites are counted apart, so that no
-        owner uses up what others may give out. Raises IdentityError beyond the limits.
+        """Counts a token without approval; durable on return.
+
+        Sites are counted apart, so that no owner uses up what others may give out. Raises
+        IdentityError beyond the limits.
         """
         now = int(now_s)
         most, a_day = (
@@ -281,8 +289,9 @@ class TokenLimits:
         self._take(entry)
 
     def _refresh(self, now: int) -> None:
-        """Reads what other processes wrote, and leaves out what counts no more. A nonce is kept
-        as long as its approval could be taken.
+        """Reads what other processes wrote, and leaves out what counts no more.
+
+        A nonce is kept as long as its approval could be taken.
         """
         self._ledger.news(self._clear, self._take)
         self._nonces = {nonce: end for nonce, end in self._nonces.items() if end > now - DAY_S}
@@ -317,8 +326,10 @@ def allow(
     approval: bytes,
     now_s: float | None = None,
 ) -> None:
-    """Whether an operator may have a token: within the limits, or with an approval, which is used
-    up. asked: tier, uses, seconds that it is good, site (`site_for`). Raises IdentityError.
+    """Whether an operator may have a token.
+
+    Within the limits, or with an approval, which is used up. asked: tier, uses, seconds that it is
+    good, site (`site_for`). Raises IdentityError.
     """
     now = time.time() if now_s is None else now_s
     role, uses, valid_s, site = asked
@@ -341,6 +352,7 @@ def allow(
 
 def site_for(caller: PeerIdentity | None, site: str) -> str:
     """The site of a token that an operator asks for: an owner's own, else the one that is named.
+
     Raises IdentityError where an owner asks for another.
     """
     if caller is None or caller.tier is not Role.OWNER:

@@ -1,5 +1,6 @@
-"""A certificate authority: a key that signs who is who. The root authority of a federation, or an
-issuing authority under it (`delegation`).
+"""A certificate authority: a key that signs who is who.
+
+The root authority of a federation, or an issuing authority under it (`delegation`).
 
 A folder holds
 
@@ -84,10 +85,11 @@ VISIT_S = DAY_S  # life of a certificate that an issuing authority shows to the 
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """What a node is given. chain: PEM, the certificate and those above it, up to the root's."""
+    """What a node is given."""
 
     identity: PeerIdentity
     chain: bytes
+    """PEM, the certificate and those above it, up to the root's."""
     renew_after_s: int
 
 
@@ -104,6 +106,7 @@ class Authority(AuthorityBook):
         token: KeyPlace | None = None,
     ) -> Authority:
         """Makes a key and a root certificate; raises IdentityError where there is one already.
+
         token: where the key is made; None: in the folder.
         """
         check_federation(federation)
@@ -142,8 +145,9 @@ class Authority(AuthorityBook):
 
     @property
     def issuer_public(self) -> bytes:
-        """An issuing authority's own public key in 33 bytes, which its tokens carry as well; empty
-        at the root.
+        """An issuing authority's own public key in 33 bytes, which its tokens carry as well.
+
+        Empty at the root.
         """
         return b"" if self.issuing is None else public_bytes(self.key)
 
@@ -203,9 +207,10 @@ class Authority(AuthorityBook):
         life_s: int = LIFE_S,
         now_s: float | None = None,
     ) -> Issued:
-        """A certificate with the names of the one that the peer has shown, for a new key. Raises
-        what `issue` does, and IdentityError when that certificate is denied, has ended, or is not
-        this CA's.
+        """A certificate with the names of the one that the peer has shown, for a new key.
+
+        Raises what `issue` does, and IdentityError when that certificate is denied, has ended, or
+        is not this CA's.
         """
         pem = shown_certificate.startswith(b"-----BEGIN")
         chain = (chain_of_pem if pem else read_chain)(shown_certificate)
@@ -234,8 +239,9 @@ class Authority(AuthorityBook):
         life_s: int = LIFE_S,
         now_s: float | None = None,
     ) -> bytes:
-        """A certificate for a server that is no node, as an MQTT broker: it names addresses and
-        nobody, so `identity_of` refuses it. PEM, with the CA's after it.
+        """A certificate for a server that is no node, as an MQTT broker.
+
+        It names addresses and nobody, so `identity_of` refuses it. PEM, with the CA's after it.
         """
         now = time.time() if now_s is None else now_s
         names = address_names(addresses, self.issuing)
@@ -299,10 +305,11 @@ class Authority(AuthorityBook):
         life_s: int = DELEGATION_LIFE_S,
         now_s: float | None = None,
     ) -> bytes:
-        """The CA certificate of an issuing authority, PEM, and then the root's. request: PKCS #10,
-        PEM. domains: below which it names hosts. number: of an authority that gets another
-        certificate, as when its own ends; None: a new one. nodes: numbers that it may give out to
-        each role; None: as before, or NODES. Raises Revoked and IdentityError.
+        """The CA certificate of an issuing authority, PEM, and then the root's.
+
+        request: PKCS #10, PEM. domains: below which it names hosts. number: of an authority that
+        gets another certificate, as when its own ends; None: a new one. nodes: numbers that it may
+        give out to each role; None: as before, or NODES. Raises Revoked and IdentityError.
         """
         now = time.time() if now_s is None else now_s
         key = requested_key(request)
@@ -403,8 +410,9 @@ def issue_to(
     site: str = "",
     now_s: float | None = None,
 ) -> tuple[bytes, Issued]:
-    """Key (PEM) and certificate for a holder on the CA's own machine: the coordinator, an
-    operator. site: of an owner.
+    """Key (PEM) and certificate for a holder on the CA's own machine: the coordinator, an operator.
+
+    site: of an owner.
     """
     key = new_key()
     request = certificate_request(key)

@@ -1,5 +1,7 @@
-"""What an authority's folder remembers: what it has issued and to whom, the last numbers, and at
-the root the certificate log, the revocations and the delegations of the whole federation.
+"""What an authority's folder remembers.
+
+What it has issued and to whom, the last numbers, and at the root the certificate log, the
+revocations and the delegations of the whole federation.
 
 Everything is decided and written under one lock. At an issuing authority the root, its `Superior`,
 has the log and the revocations.
@@ -55,8 +57,10 @@ class AuthorityBook:
     """The folder of an authority, open. Several processes may have the same folder open."""
 
     def __init__(self, folder: Path, superior: Superior | None = None) -> None:
-        """Opens what `create` or `delegation.accept_authority` made. superior: of an issuing
-        authority; None: the folder is a root's, or is only read. Raises IdentityError.
+        """Opens what `create` or `delegation.accept_authority` made.
+
+        superior: of an issuing authority; None: the folder is a root's, or is only read. Raises
+        IdentityError.
         """
         self.folder = folder
         self.lock = FolderLock(folder)
@@ -100,8 +104,9 @@ class AuthorityBook:
         return self._log
 
     def sign(self, message: bytes) -> bytes:
-        """The CA's signature of a statement that is no certificate: ECDSA P-256, SHA-256, DER. The
-        message begins with a domain of its own.
+        """The CA's signature of a statement that is no certificate: ECDSA P-256, SHA-256, DER.
+
+        The message begins with a domain of its own.
         """
         return self._ca.key.sign(message, ec.ECDSA(hashes.SHA256()))
 
@@ -117,8 +122,9 @@ class AuthorityBook:
     # ------------------------------------------------------------ issued
 
     def check_open(self, role: Role, number: int) -> int:
-        """Raises Revoked when a name gets no certificate any more. Gives the Unix time at which its
-        certificates begin at the earliest.
+        """Raises Revoked when a name gets no certificate any more.
+
+        Gives the Unix time at which its certificates begin at the earliest.
         """
         listed = self.denied()
         if listed.voids(role, number, FOR_GOOD - 1):
@@ -149,8 +155,9 @@ class AuthorityBook:
     def _check_room(
         self, name: str, holder: PeerIdentity | None, now_s: float, *, own: bool
     ) -> None:
-        """Raises Revoked, and TooMany. own: this authority has signed the certificate. Servers of
-        its own have no limit.
+        """Raises Revoked, and TooMany.
+
+        own: this authority has signed the certificate. Servers of its own have no limit.
         """
         self._refresh()
         if holder is not None and self.denied().denies(holder):
@@ -175,8 +182,9 @@ class AuthorityBook:
             return self._numbers.last(role)
 
     def give_number(self, role: Role, number: int) -> None:
-        """Gives a number out; durable on return. Raises IdentityError unless it is above all that
-        were given out before.
+        """Gives a number out; durable on return.
+
+        Raises IdentityError unless it is above all that were given out before.
         """
         with self.lock.held():
             self._refresh()
@@ -203,8 +211,9 @@ class AuthorityBook:
             return {role.value: self._numbers.last(role) for role in _NUMBERED}
 
     def recall(self, listed: DenyList, *, now_s: float | None = None) -> None:
-        """Revokes what a list of this CA's revokes that is newer than its own: the folder was
-        restored from an older copy. listed: verified. Durable on return.
+        """Revokes what a list of this CA's revokes that is newer than its own.
+
+        The folder was restored from an older copy. listed: verified. Durable on return.
         """
         now = time.time() if now_s is None else now_s
         with self.lock.held():
@@ -220,11 +229,11 @@ class AuthorityBook:
     def revoke(
         self, name: str, why: str = "", *, now_s: float | None = None
     ) -> tuple[DenyList, bool]:
-        """Voids every certificate of a holder, and gives it no other. name: its common name, as
-        "device-5". The coordinator's ("cloud-0") and the authority's are void up to now, since they
-        have no other name.
-        Gives the list and whether it has changed; raises IdentityError when the name was never
-        given out.
+        """Voids every certificate of a holder, and gives it no other.
+
+        name: its common name, as "device-5". The coordinator's ("cloud-0") and the authority's are
+        void up to now, since they have no other name. Gives the list and whether it has changed;
+        raises IdentityError when the name was never given out.
         """
         now = time.time() if now_s is None else now_s
         holder = holder_of(name)
@@ -252,8 +261,10 @@ class AuthorityBook:
         return self._numbers.first <= number <= self._numbers.last(role)
 
     def denied(self) -> DenyList:
-        """The newest list, whoever changed it. As quick as looking at a file's date while nobody
-        does, so that a server can ask at each call.
+        """The newest list, whoever changed it.
+
+        As quick as looking at a file's date while nobody does, so that a server can ask at each
+        call.
         """
         if self._superior is not None:
             return self._superior.denied()
@@ -266,8 +277,9 @@ class AuthorityBook:
         return self._list
 
     def signed(self, *, now_s: float | None = None) -> SignedList:
-        """The newest list under the CA's signature, at most RESIGN_S old. Raises IdentityError at
-        an issuing authority: the root signs it.
+        """The newest list under the CA's signature, at most RESIGN_S old.
+
+        Raises IdentityError at an issuing authority: the root signs it.
         """
         if self.issuing is not None:
             raise IdentityError("an issuing authority signs no deny list: the root does")

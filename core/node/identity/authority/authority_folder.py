@@ -43,15 +43,16 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class AuthorityKeys:
-    """What a folder holds. certificate: of its CA. root: the root's; the same at the root. issuing:
-    None at the root.
-    """
+    """What a folder holds."""
 
     key: ec.EllipticCurvePrivateKey = field(repr=False)
     certificate: x509.Certificate
+    """Of its CA."""
     root: x509.Certificate
+    """The root's; the same at the root."""
     federation: str
     issuing: IssuingFacts | None = None
+    """None at the root."""
 
 
 def open_keys(folder: Path) -> AuthorityKeys:
@@ -78,8 +79,9 @@ def open_keys(folder: Path) -> AuthorityKeys:
 
 
 def superior_of(folder: Path) -> x509.Certificate | None:
-    """The certificate of the root above an issuing authority; None: the folder is a root's. Raises
-    IdentityError.
+    """The certificate of the root above an issuing authority; None: the folder is a root's.
+
+    Raises IdentityError.
     """
     return _certificate(folder, ROOT) if (folder / ROOT).exists() else None
 

@@ -1,5 +1,7 @@
-"""How an organisation gets an issuing authority: its own machine makes the key, the root signs a CA
-certificate for it, and the machine takes that after comparing the root's fingerprint.
+"""How an organisation gets an issuing authority.
+
+Its own machine makes the key, the root signs a CA certificate for it, and the machine takes that
+after comparing the root's fingerprint.
 
     organisation   request_authority(folder, ...)  -> request.pem         (key in the folder or HSM)
     root           Authority.delegate(request, site, domains) -> chain    (ca.pem, root.pem)
@@ -64,20 +66,18 @@ REQUEST: Final = "request.pem"
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """What the root has delegated to an issuing authority.
-
-    number: from 1.
-    site: of all its holders.
-    domains: below which it names hosts, beside its own.
-    nodes: numbers that it may give out to each role.
-    not_after: end of its newest CA certificate, Unix time in seconds.
-    """
+    """What the root has delegated to an issuing authority."""
 
     number: int
+    """From 1."""
     site: str
+    """Of all its holders."""
     domains: tuple[str, ...]
+    """Below which it names hosts, beside its own."""
     nodes: int
+    """Numbers that it may give out to each role."""
     not_after: int
+    """End of its newest CA certificate, Unix time in seconds."""
 
     @property
     def reserved(self) -> int:
@@ -115,8 +115,9 @@ class Delegations:
         return sum(one.reserved for one in self._all.values())
 
     def next(self, above: int) -> int:
-        """A number that no authority has had, and above `above`. Raises IdentityError when there is
-        none.
+        """A number that no authority has had, and above `above`.
+
+        Raises IdentityError when there is none.
         """
         number = max(above, *self._all, 0) + 1
         if number > AUTHORITIES_MAX:
@@ -166,10 +167,11 @@ def request_authority(
 
 
 def accept_authority(folder: Path, chain: bytes, fingerprint: str) -> IssuingFacts:
-    """Takes the root's answer to a request, or to a later one of the same authority; durable on
-    return. chain: PEM, the authority's CA certificate and then the root's. fingerprint: SHA-256 of
-    the root's certificate, in hexadecimal, as its operator said it by another way. Raises
-    IdentityError and changes nothing where it does not fit.
+    """Takes the root's answer to a request, or to a later one of the same authority.
+
+    Durable on return. chain: PEM, the authority's CA certificate and then the root's. fingerprint:
+    SHA-256 of the root's certificate, in hexadecimal, as its operator said it by another way.
+    Raises IdentityError and changes nothing where it does not fit.
     """
     certificate, root = _answer(chain)
     found = fingerprint_of(root).replace(":", "")

@@ -82,13 +82,13 @@ class DenyListError(IdentityError):
 
 @dataclass(frozen=True, slots=True)
 class DenyList:
-    """Who is trusted no more. names: (role, number) -> certificates of that holder that begin
-    before this Unix time are void. issued_s: when the CA signed it, Unix time.
-    """
+    """Who is trusted no more."""
 
     version: int = 0
     names: Mapping[Name, int] = field(default_factory=dict)
+    """(role, number) -> certificates of that holder that begin before this Unix time are void."""
     issued_s: int = 0
+    """When the CA signed it, Unix time."""
 
     def denies(self, peer: PeerIdentity) -> bool:
         """Whether the certificate that the peer has shown is void."""
@@ -110,8 +110,9 @@ class DenyList:
         return sorted(n for role, n in self.names if role is Role.AUTHORITY and n)
 
     def nodes(self) -> Iterator[Node]:
-        """The nodes whose own names are revoked for good; `revoked` also knows those of a revoked
-        authority.
+        """The nodes whose own names are revoked for good.
+
+        `revoked` also knows those of a revoked authority.
         """
         for (role, number), before in self.names.items():
             if before == FOR_GOOD and role in NODES:
@@ -120,13 +121,15 @@ class DenyList:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the CA signs. entries: their number. digest: their SHA-256."""
+    """What the CA signs."""
 
     federation: str
     version: int
     issued_s: int
     entries: int
+    """Their number."""
     digest: bytes
+    """Their SHA-256."""
 
     @property
     def size(self) -> int:
@@ -136,9 +139,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class SignedList:
-    """A deny list as it is passed on. version: what its head says."""
+    """A deny list as it is passed on."""
 
     version: int
+    """What its head says."""
     head: bytes
     signature: bytes
     entries: bytes
@@ -147,8 +151,9 @@ class SignedList:
 def sign_list(
     key: ec.EllipticCurvePrivateKey, federation: str, listed: DenyList, issued_s: int
 ) -> SignedList:
-    """The list under the signature of the CA's key. issued_s: now, Unix time. Raises
-    DenyListError for more names than a CA gives out.
+    """The list under the signature of the CA's key.
+
+    issued_s: now, Unix time. Raises DenyListError for more names than a CA gives out.
     """
     if len(listed.names) > NODES_MAX:
         raise DenyListError(f"a deny list of {len(listed.names)} names cannot be signed")
@@ -162,8 +167,9 @@ def sign_list(
 
 
 def verify_head(head: bytes, signature: bytes, authority: x509.Certificate, ours: str) -> Head:
-    """The head of a list that `authority`, the CA of the federation `ours`, has signed. Raises
-    DenyListError. Call it before the entries are fetched.
+    """The head of a list that `authority`, the CA of the federation `ours`, has signed.
+
+    Raises DenyListError. Call it before the entries are fetched.
     """
     if len(head) > HEAD_BYTES_MAX or len(signature) > SIGNATURE_BYTES_MAX:
         raise DenyListError("the deny list's head is too large")
@@ -181,8 +187,9 @@ def verify_head(head: bytes, signature: bytes, authority: x509.Certificate, ours
 
 
 def read_entries(head: Head, entries: bytes) -> DenyList:
-    """The list whose head was verified. Raises DenyListError when the entries are others than those
-    that were signed.
+    """The list whose head was verified.
+
+    Raises DenyListError when the entries are others than those that were signed.
     """
     if len(entries) != head.size or hashlib.sha256(entries).digest() != head.digest:
         raise DenyListError("the deny list's entries are not those that the CA signed")

@@ -40,8 +40,9 @@ def sign_numbers(
 def check_numbers(
     numbers: SignedNumbers, key: ec.EllipticCurvePublicKey, federation: str
 ) -> SignedNumbers:
-    """The statement itself. key: the CA's. Raises IdentityError unless that key has signed it for
-    the federation.
+    """The statement itself.
+
+    key: the CA's. Raises IdentityError unless that key has signed it for the federation.
     """
     largest = max(numbers.devices, numbers.edges)
     too_long = len(numbers.signature) > _SIGNATURE_BYTES_MAX
@@ -65,8 +66,9 @@ def parse_numbers(content: bytes) -> SignedNumbers:
 
 
 class KeptNumbers:
-    """The newest statement of one authority, in a file of the coordinator's. Its signature is
-    verified by that authority, when it gets the statement back.
+    """The newest statement of one authority, in a file of the coordinator's.
+
+    Its signature is verified by that authority, when it gets the statement back.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,8 +82,9 @@ class KeptNumbers:
         return self._known
 
     def take(self, numbers: SignedNumbers) -> None:
-        """Keeps a statement that takes no number back; durable on return. Blocks. Raises
-        IdentityError.
+        """Keeps a statement that takes no number back; durable on return.
+
+        Blocks. Raises IdentityError.
         """
         known = self.newest() or SignedNumbers()
         if numbers == known:

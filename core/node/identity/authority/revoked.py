@@ -1,5 +1,6 @@
-"""What a CA's folder knows for good: the names that it has revoked, and the numbers that it has
-given out.
+"""What a CA's folder knows for good.
+
+The names that it has revoked, and the numbers that it has given out.
 
     denied.jsonl    a line for each revocation; never shortened
     numbers.jsonl   the last number of each role
@@ -84,9 +85,11 @@ class Revocations:
         return self._version
 
     def migrate(self, backdate_s: int, now_s: float) -> None:
-        """Rewrites a file of the format that listed serial numbers: each name of which a
-        certificate was denied is revoked, the coordinator's up to that time. Raises IdentityError
-        where a serial number stands without a name: its holder must be revoked by name.
+        """Rewrites a file of the format that listed serial numbers.
+
+        Each name of which a certificate was denied is revoked, the coordinator's up to that time.
+        Raises IdentityError where a serial number stands without a name: its holder must be revoked
+        by name.
         """
         if not self._serials:
             return
@@ -122,8 +125,10 @@ class Revocations:
         self._version = version
 
     def _next_version(self, now_s: float) -> int:
-        """Versions are Unix time where that is higher than the one before: a CA that was restored
-        from a backup does not give another list a version that nodes have seen.
+        """Versions are Unix time where that is higher than the one before.
+
+        A CA that was restored from a backup does not give another list a version that nodes have
+        seen.
         """
         return max(self._version + 1, int(now_s))
 
@@ -143,8 +148,10 @@ class Revocations:
 
 
 class Numbers:
-    """The last number of each role. The registry of nodes counts as well, in another place: a
-    number is above both, so restoring one of the two from an older copy gives no number twice.
+    """The last number of each role.
+
+    The registry of nodes counts as well, in another place: a number is above both, so restoring one
+    of the two from an older copy gives no number twice.
     """
 
     def __init__(self, folder: Path, authority: int = 0) -> None:
@@ -180,8 +187,10 @@ class Numbers:
             self._take(entry)
 
     def give(self, role: Role, number: int, reserved: int = 0) -> None:
-        """Gives a number out, durable on return. Raises IdentityError when it may have been given
-        out before, or when there are no more: the deny list must have room for every name.
+        """Gives a number out, durable on return.
+
+        Raises IdentityError when it may have been given out before, or when there are no more: the
+        deny list must have room for every name.
         """
         if number <= self.last(role):
             raise IdentityError(f"the number of {role.value}-{number} was given out before")

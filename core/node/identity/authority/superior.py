@@ -13,16 +13,19 @@ class Away(IdentityError):
 
 
 class Superior(Protocol):
-    """The root authority, as an issuing authority asks it. Calls block. All but `denied` raise Away
-    while it does not answer, and IdentityError where it refuses.
+    """The root authority, as an issuing authority asks it.
+
+    Calls block. All but `denied` raise Away while it does not answer, and IdentityError where it
+    refuses.
     """
 
     def append(self, chain: bytes) -> None:
         """Adds a certificate to the federation's log; durable on return. chain: in DER."""
 
     def revoke(self, name: str, why: str) -> tuple[DenyList, bool]:
-        """Revokes a holder of this authority; durable on return. Gives what `Authority.revoke`
-        does.
+        """Revokes a holder of this authority; durable on return.
+
+        Gives what `Authority.revoke` does.
         """
 
     def denied(self) -> DenyList:

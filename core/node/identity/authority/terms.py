@@ -124,8 +124,9 @@ def made(
 
 
 def signed(sign: Sign, terms: FederationTerms) -> bytes:
-    """The terms under the CA's signature, as they travel. sign: `Authority.sign`. Raises
-    TermsError for terms that no device would take.
+    """The terms under the CA's signature, as they travel.
+
+    sign: `Authority.sign`. Raises TermsError for terms that no device would take.
     """
     _check(terms)
     content = _encoded(terms)
@@ -135,6 +136,7 @@ def signed(sign: Sign, terms: FederationTerms) -> bytes:
 
 def publish(folder: Path, sign: Sign, terms: FederationTerms) -> None:
     """Puts signed terms into the CA's folder, from where they are handed out; durable on return.
+
     Raises TermsError.
     """
     write_file(folder / FILE, signed(sign, terms))
@@ -240,8 +242,9 @@ def take(
     federation: str,
     owned: bool = True,
 ) -> Change:
-    """Takes the terms that came with a certificate into a node's folder; durable on return. owned:
-    it is a device, where looser ones are kept beside those that count, for its owner. Raises
+    """Takes the terms that came with a certificate into a node's folder; durable on return.
+
+    owned: it is a device, where looser ones are kept beside those that count, for its owner. Raises
     TermsError and changes nothing for terms that do not hold.
     """
     now = verify(content, authority, federation)
@@ -262,8 +265,9 @@ def held(
     federation: str,
     name: str = FILE,
 ) -> FederationTerms | None:
-    """The terms in a node's folder; None where it joined before there were any. Raises TermsError
-    for a file that is damaged or was changed.
+    """The terms in a node's folder; None where it joined before there were any.
+
+    Raises TermsError for a file that is damaged or was changed.
     """
     content = read_file(folder / name, TERMS_BYTES_MAX) if (folder / name).exists() else None
     return None if content is None else verify(content, authority, federation)

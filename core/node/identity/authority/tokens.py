@@ -69,11 +69,12 @@ class TokenError(IdentityError):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a token's text says. address: "host:port" of the enrolment."""
+    """What a token's text says."""
 
     role: Role
     federation: str
     address: str
+    """"host:port" of the enrolment."""
     authority: bytes  # the root's public key, SEC 1 compressed
     id: bytes
     secret: bytes = field(repr=False)
@@ -96,8 +97,9 @@ class Token:
         return _point(self.authority)
 
     def server_key(self) -> ec.EllipticCurvePublicKey:
-        """The key that has signed the server's certificate: the issuing authority's, else the
-        root's. Raises IdentityError.
+        """The key that has signed the server's certificate.
+
+        The issuing authority's, else the root's. Raises IdentityError.
         """
         return _point(self.issuer or self.authority)
 
@@ -163,14 +165,14 @@ def split_address(address: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A token let this key in. number: what the key was given before, None the first time. site:
-    that the node belongs to; empty: none.
-    """
+    """A token let this key in."""
 
     id: bytes
     addresses: tuple[str, ...]
     number: int | None
+    """What the key was given before, None the first time."""
     site: str = ""
+    """That the node belongs to; empty: none."""
 
 
 @dataclass(slots=True)

@@ -71,8 +71,10 @@ async def join(
     address: str | None = None,
     timeout_s: float = CALL_S,
 ) -> PeerIdentity:
-    """Gives the node an identity, in `folder`. text: the token. labels: what the node calls itself
-    (None: the machine's facts). address: of the enrolment, where the token's cannot be reached.
+    """Gives the node an identity, in `folder`.
+
+    text: the token. labels: what the node calls itself (None: the machine's facts). address: of the
+    enrolment, where the token's cannot be reached.
 
     May be called again when it failed: the same key asks again. Raises IdentityError.
     """
@@ -110,9 +112,10 @@ async def join(
 
 
 def check_server(shown: x509.Certificate, token: Token) -> PeerIdentity:
-    """Which authority a server is. Raises IdentityError unless the key that the token names signed
-    its certificate, for an authority of the federation. A coordinator's is refused: a reader of the
-    token could use it.
+    """Which authority a server is.
+
+    Raises IdentityError unless the key that the token names signed its certificate, for an
+    authority of the federation. A coordinator's is refused: a reader of the token could use it.
     """
     algorithm = shown.signature_hash_algorithm
     try:

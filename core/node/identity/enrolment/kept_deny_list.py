@@ -1,6 +1,7 @@
-"""The deny list as a node that has no CA keeps it: fetched a page at a time from whoever has it,
-verified, and stored before it counts. With the first page the coordinator sends the newest head of
-the certificate log.
+"""The deny list as a node that has no CA keeps it.
+
+Fetched a page at a time from whoever has it, verified, and stored before it counts. With the first
+page the coordinator sends the newest head of the certificate log.
 
 A node refuses a list that is older than the one that it has, also after a restart. What it cannot
 refuse is silence: whoever passes lists on can withhold the newest. `DenyList.issued_s` says how old
@@ -61,16 +62,18 @@ class LogSink(Protocol):
         """Entries of the accepted head; 0: none."""
 
     def take(self, update: LogUpdate) -> None:
-        """Verifies a head that came with the deny list, and keeps it where it counts. Does not
-        raise: the deny list counts whatever the log's head is. Called from another thread.
+        """Verifies a head that came with the deny list, and keeps it where it counts.
+
+        Does not raise: the deny list counts whatever the log's head is. Called from another thread.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class DeniedFile:
-    """Where a list is kept, and whose it is. authority: the root's certificate."""
+    """Where a list is kept, and whose it is."""
 
     authority: x509.Certificate
+    """The root's certificate."""
     federation: str
     path: Path
 
@@ -94,9 +97,11 @@ class KnownDenied:
         changed: Callable[[DenyList], None] | None = None,
         log: LogSink | None = None,
     ) -> None:
-        """Reads what was stored; raises IdentityError when it is damaged: without the list a node
-        would trust those whom it must not. changed: called from another thread with each list that
-        is newer, or signed later. log: takes the heads of the certificate log that come with it.
+        """Reads what was stored.
+
+        Raises IdentityError when it is damaged: without the list a node would trust those whom it
+        must not. changed: called from another thread with each list that is newer, or signed later.
+        log: takes the heads of the certificate log that come with it.
         """
         at = identity if isinstance(identity, DeniedFile) else _file_of(identity)
         self._authority, self._federation, self._path = at.authority, at.federation, at.path
@@ -110,8 +115,10 @@ class KnownDenied:
         return self._list
 
     async def fetch(self, ask: Ask) -> bool:
-        """Asks for the newest list; durable on return. Whether there are other names in it. Raises
-        IdentityError when it is not the CA's, or older than the one that is known.
+        """Asks for the newest list; durable on return.
+
+        Whether there are other names in it. Raises IdentityError when it is not the CA's, or older
+        than the one that is known.
         """
         for _ in range(TRIES):
             log_size = 0 if self._log is None else self._log.size()
@@ -196,9 +203,10 @@ async def _entries(ask: Ask, page: DeniedPage, head: Head, version: int) -> byte
 def page_of(
     signed: SignedList, asked: DeniedAsk, update: Callable[[int], LogUpdate] | None = None
 ) -> DeniedPage:
-    """The answer to a node that asks for a page of the list. update: gives the newest head of the
-    certificate log for a node that knows so many entries; may raise IdentityError, which leaves the
-    head out.
+    """The answer to a node that asks for a page of the list.
+
+    update: gives the newest head of the certificate log for a node that knows so many entries; may
+    raise IdentityError, which leaves the head out.
     """
     page = DeniedPage(head=signed.head, signature=signed.signature, offset=asked.offset)
     if update is not None and asked.offset == 0:

@@ -155,9 +155,10 @@ async def renew_call(
     request: bytes,
     timeout_s: float = CALL_S,
 ) -> EnrolReply:
-    """Asks the server at "host:port" for a new certificate. node: the cloud, which passes the ask
-    on; None: the authority itself. material: what the node has now. request: PKCS #10, PEM. Raises
-    RenewalRefused and IdentityError.
+    """Asks the server at "host:port" for a new certificate.
+
+    node: the cloud, which passes the ask on; None: the authority itself. material: what the node
+    has now. request: PKCS #10, PEM. Raises RenewalRefused and IdentityError.
     """
     import grpc
 
@@ -187,8 +188,10 @@ async def renew_call(
 
 
 def reply_of(answer: RenewalAnswer, ask: RenewalAsk, material: TlsMaterial) -> EnrolReply:
-    """The reply that an answer carries. Raises RenewalRefused where the authority has refused under
-    its signature, and IdentityError where the answer proves nothing.
+    """The reply that an answer carries.
+
+    Raises RenewalRefused where the authority has refused under its signature, and IdentityError
+    where the answer proves nothing.
     """
     reply, refusal = read_answer(answer, ask, load_certificate(material.authority))
     if reply is None:

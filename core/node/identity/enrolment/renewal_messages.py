@@ -64,26 +64,28 @@ _CLAIM, _RESULT = b"delian renewal claim v1", b"delian renewal result v1"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A claim whose present key has signed it. Whether its certificate is still good is not in it:
-    `Guard.refusal` and `Authority.renew` say.
+    """A claim whose present key has signed it.
 
-    identity: whom the present certificate names, and it is the node that the claim names.
-    certificate: a chain in DER. claim_hash: names the ask.
+    Whether its certificate is still good is not in it: `Guard.refusal` and `Authority.renew` say.
     """
 
     node: Node
     identity: PeerIdentity
+    """Whom the present certificate names, and it is the node that the claim names."""
     request: bytes
     certificate: bytes
+    """A chain in DER."""
     claim_hash: bytes
+    """Names the ask."""
 
 
 # ---------------------------------------------------------------- the node asks
 
 
 def make_ask(material: TlsMaterial, request: bytes) -> RenewalAsk:
-    """What a node says. material: what it has now. request: PKCS #10, PEM, for its new key. Raises
-    IdentityError.
+    """What a node says.
+
+    material: what it has now. request: PKCS #10, PEM, for its new key. Raises IdentityError.
     """
     node = material.identity().node
     if node is None:
@@ -103,8 +105,9 @@ def hash_of(ask: RenewalAsk) -> bytes:
 
 
 def claimed(ask: RenewalAsk) -> Node:
-    """For whom an ask says that it is; nothing is proved. Raises IdentityError where it is too
-    large or malformed.
+    """For whom an ask says that it is; nothing is proved.
+
+    Raises IdentityError where it is too large or malformed.
     """
     return _claim(ask)[0]
 
@@ -142,8 +145,9 @@ def _claim(ask: RenewalAsk) -> tuple[Node, RenewalClaim]:
 def make_answer(
     material: TlsMaterial, asked: Asked, reply: EnrolReply | None, refusal: str = ""
 ) -> RenewalAnswer:
-    """A reply, or a refusal that is final. material: the authority's. Raises IdentityError where
-    the reply is too large for a link.
+    """A reply, or a refusal that is final.
+
+    material: the authority's. Raises IdentityError where the reply is too large for a link.
     """
     result = RenewalResult(
         node=address(asked.node),
@@ -169,8 +173,9 @@ def not_now(ask: RenewalAsk, node: Node, why: str) -> RenewalAnswer:
 
 
 def result_of(answer: RenewalAnswer) -> tuple[Node, RenewalResult]:
-    """For whom an answer is, and what it says; nothing is proved. Raises IdentityError where it is
-    too large or malformed.
+    """For whom an answer is, and what it says; nothing is proved.
+
+    Raises IdentityError where it is too large or malformed.
     """
     parts = len(answer.result), len(answer.certificate), len(answer.signature)
     limits = RESULT_BYTES_MAX, CERTIFICATE_BYTES_MAX, SIGNATURE_BYTES_MAX

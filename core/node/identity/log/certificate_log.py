@@ -68,8 +68,10 @@ class CertificateLog:
         return self.file.place(leaf)
 
     def append(self, entry: bytes, at_least: int = 0) -> int:
-        """Adds an entry; durable on return. Gives its index. at_least: entries that the log is
-        known to have. Raises IdentityError, also when it has fewer.
+        """Adds an entry; durable on return.
+
+        Gives its index. at_least: entries that the log is known to have. Raises IdentityError, also
+        when it has fewer.
         """
         with self._lock.held():
             self.check(at_least)
@@ -84,8 +86,9 @@ class CertificateLog:
             )
 
     def take_back(self, folder: Path) -> int:
-        """Adds the entries that a copy has beyond this log, which was restored from an older one;
-        durable on return. folder: a `LogCopy`'s. Gives how many. Raises LogError unless this CA has
+        """Adds the entries that a copy has beyond this log, which was restored from an older one.
+
+        Durable on return. folder: a `LogCopy`'s. Gives how many. Raises LogError unless this CA has
         signed the copy's head and the copy begins with the entries that are here.
         """
         kept, other = read_checkpoint(folder / CHECKPOINT_FILE), LogFile(folder / FILE)
@@ -108,6 +111,7 @@ class CertificateLog:
 
     def checkpoint(self, now_s: float) -> Checkpoint:
         """The newest head under the CA's signature, at most RESIGN_S old; without cosignatures.
+
         now_s: Unix time. Raises IdentityError.
         """
         with self._lock.held():
@@ -121,8 +125,9 @@ class CertificateLog:
             return made
 
     def published(self, now_s: float) -> Checkpoint:
-        """The newest head that devices accept: co-signed where the terms name a quorum. Raises
-        LogError while no head is co-signed, and IdentityError.
+        """The newest head that devices accept: co-signed where the terms name a quorum.
+
+        Raises LogError while no head is co-signed, and IdentityError.
         """
         held = terms.held(self._folder, self._public, self._federation)
         if held is None or held.quorum == 0:
@@ -141,14 +146,16 @@ class CertificateLog:
         return kept
 
     def kept(self) -> Checkpoint | None:
-        """The newest head that was published with cosignatures; None: none was yet. Raises
-        IdentityError.
+        """The newest head that was published with cosignatures; None: none was yet.
+
+        Raises IdentityError.
         """
         return read_checkpoint(self._checkpoint_path)
 
     def publish(self, checkpoint: Checkpoint) -> None:
-        """Keeps a head that enough witnesses have co-signed; durable on return. A head that is
-        older than the one that is kept changes nothing.
+        """Keeps a head that enough witnesses have co-signed; durable on return.
+
+        A head that is older than the one that is kept changes nothing.
         """
         with self._lock.held():
             head, kept = read_head(checkpoint.head), self.kept()
@@ -160,6 +167,7 @@ class CertificateLog:
 
     def update(self, old_size: int, now_s: float) -> LogUpdate:
         """The newest head that devices accept, for one that knows the tree of `old_size` entries.
+
         Raises IdentityError.
         """
         return update_of(self.published(now_s), self.tree, old_size)
@@ -170,8 +178,9 @@ class CertificateLog:
 
 
 def update_of(checkpoint: Checkpoint, tree: Tree, old_size: int) -> LogUpdate:
-    """A head for a node that knows the tree of `old_size` entries. A larger size gets the head
-    without a proof: the node compares. Raises IdentityError.
+    """A head for a node that knows the tree of `old_size` entries.
+
+    A larger size gets the head without a proof: the node compares. Raises IdentityError.
     """
     head = read_head(checkpoint.head)
     made = LogUpdate(old_size=old_size, checkpoint=checkpoint)
@@ -193,8 +202,9 @@ def page_of(file: LogFile, checkpoint: Checkpoint, asked: LogAsk) -> LogPage:
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:
-    """A checkpoint that was kept; None: there is none. Its signature is not verified. Raises
-    IdentityError.
+    """A checkpoint that was kept; None: there is none.
+
+    Its signature is not verified. Raises IdentityError.
     """
     if not path.exists():
         return None

@@ -1,5 +1,6 @@
-"""The certificate log at nodes that do not have the CA's folder: a whole copy of it (`LogCopy`), or
-only the newest head that was accepted (`KnownLog`).
+"""The certificate log at nodes that do not have the CA's folder.
+
+A whole copy of it (`LogCopy`), or only the newest head that was accepted (`KnownLog`).
 
 A head counts when the CA has signed it, a quorum of the witnesses has, and it continues the head
 that counted before, also after a restart. Two heads of which one does not continue the other are
@@ -78,8 +79,9 @@ class LogCopy:
         federation: str,
         terms: Terms = lambda: None,
     ) -> None:
-        """Opens the copy or begins one. terms: they name witnesses and quorum. Raises
-        IdentityError when what is there is damaged.
+        """Opens the copy or begins one.
+
+        terms: they name witnesses and quorum. Raises IdentityError when what is there is damaged.
         """
         private_folder(folder)
         self.folder = folder
@@ -109,8 +111,9 @@ class LogCopy:
         return self.file.place(leaf)
 
     def update(self, old_size: int, now_s: float = 0.0) -> LogUpdate:
-        """The newest head, for a node that knows the tree of `old_size` entries. now_s: not used;
-        `CertificateLog` signs with it. Raises IdentityError.
+        """The newest head, for a node that knows the tree of `old_size` entries.
+
+        now_s: not used; `CertificateLog` signs with it. Raises IdentityError.
         """
         return update_of(self._newest(), self.tree, old_size)
 
@@ -124,8 +127,10 @@ class LogCopy:
         return self.checkpoint
 
     async def fetch(self, ask: AskLog) -> bool:
-        """Fetches what is new; durable on return. Whether there are more entries. Raises LogFork
-        and LogRollback, with the evidence kept, and IdentityError.
+        """Fetches what is new; durable on return.
+
+        Whether there are more entries. Raises LogFork and LogRollback, with the evidence kept, and
+        IdentityError.
         """
         known = 0 if self.head is None else self.head.size
         await asyncio.to_thread(self.file.cut, known)
@@ -159,8 +164,9 @@ class KnownLog:
     """The newest head that a node has accepted; a `kept_deny_list.LogSink`."""
 
     def __init__(self, identity: IdentityFolder) -> None:
-        """Reads what was stored. Raises IdentityError when it is damaged: without it a node would
-        accept another log.
+        """Reads what was stored.
+
+        Raises IdentityError when it is damaged: without it a node would accept another log.
         """
         material = identity.material()
         self._identity = identity
@@ -208,9 +214,10 @@ def accept(
     federation: str,
     terms: FederationTerms | None,
 ) -> LogHead:
-    """The head of an update that counts and continues the known one. pair: the known checkpoint,
-    which was verified, and the update. folder: where evidence is kept. Raises LogFork and
-    LogRollback with the evidence kept, and IdentityError.
+    """The head of an update that counts and continues the known one.
+
+    pair: the known checkpoint, which was verified, and the update. folder: where evidence is kept.
+    Raises LogFork and LogRollback with the evidence kept, and IdentityError.
     """
     known, update = pair
     witnesses: Collection[bytes] = () if terms is None else terms.witnesses
@@ -230,8 +237,9 @@ def accept(
 
 
 def keep_evidence(folder: Path, known: Checkpoint | None, offered: LogUpdate, why: str) -> Path:
-    """Writes two signed heads down that contradict each other, and logs the fork. The first pair
-    stays; later ones are logged only. Gives the file.
+    """Writes two signed heads down that contradict each other, and logs the fork.
+
+    The first pair stays; later ones are logged only. Gives the file.
     """
     path = folder / FORK_FILE
     log.critical(
@@ -253,8 +261,10 @@ def keep_evidence(folder: Path, known: Checkpoint | None, offered: LogUpdate, wh
 
 
 def read_heads(content: bytes) -> list[Checkpoint]:
-    """The signed heads in a file: a checkpoint as nodes and witnesses keep it, or the two of a
-    `log.fork`. Nothing is verified. Raises LogError.
+    """The signed heads in a file.
+
+    A checkpoint as nodes and witnesses keep it, or the two of a `log.fork`. Nothing is verified.
+    Raises LogError.
     """
     try:
         if not content.startswith(b"{"):

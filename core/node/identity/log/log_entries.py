@@ -101,27 +101,27 @@ class LogFork(LogError):
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """An entry, read.
-
-    role: None for a server that is no node.
-    number: of the holder; of the authority that issued it for such a server.
-    not_before: Unix time in seconds.
-    not_after: Unix time in seconds.
-    digest: SHA-256 of the certificate's DER, 32 bytes.
-    issues: whether it is the CA certificate of an issuing authority.
-    """
+    """An entry, read."""
 
     role: Role | None
+    """None for a server that is no node."""
     number: int
+    """Of the holder; of the authority that issued it for such a server."""
     not_before: int
+    """Unix time in seconds."""
     not_after: int
+    """Unix time in seconds."""
     digest: bytes
+    """SHA-256 of the certificate's DER, 32 bytes."""
     issues: bool = False
+    """Whether it is the CA certificate of an issuing authority."""
 
     @property
     def name(self) -> str:
-        """The holder's common name, as "device-5"; "server" for a server that is no node; "CA of
-        authority-3" for an issuing authority's own CA certificate.
+        """The holder's common name, as "device-5".
+
+        "server" for a server that is no node; "CA of authority-3" for an issuing authority's own CA
+        certificate.
         """
         if self.role is None:
             return "server"
@@ -134,8 +134,9 @@ class LogEntry:
 
 
 def entry_of(certificate: x509.Certificate | bytes) -> bytes:
-    """The entry of a certificate of this federation, which was verified: ENTRY_BYTES. Raises
-    IdentityError.
+    """The entry of a certificate of this federation, which was verified: ENTRY_BYTES.
+
+    Raises IdentityError.
     """
     if isinstance(certificate, bytes):
         certificate = load_certificate(certificate)
@@ -189,17 +190,15 @@ def read_entry(content: bytes) -> LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class LogHead:
-    """A head, read.
-
-    size: entries in the tree.
-    issued_s: when the CA signed it, Unix time.
-    root: 32 bytes.
-    """
+    """A head, read."""
 
     federation: str
     size: int
+    """Entries in the tree."""
     issued_s: int
+    """When the CA signed it, Unix time."""
     root: bytes
+    """32 bytes."""
 
 
 def sign_head(

@@ -29,8 +29,10 @@ _READ_RECORDS: Final = 16_384  # at a time, 1 MiB
 
 
 class LogFile:
-    """The file and its tree. One process writes at a time: the caller holds the folder's lock while
-    it calls `append` or `cut`. Reading needs no lock. Safe for several threads.
+    """The file and its tree.
+
+    One process writes at a time: the caller holds the folder's lock while it calls `append` or
+    `cut`. Reading needs no lock. Safe for several threads.
     """
 
     def __init__(self, path: Path) -> None:

@@ -76,8 +76,10 @@ class Witness:
         return raw(self._key.public_key())
 
     def add(self, authority: bytes) -> str:
-        """Signs the heads of one more federation from now on. authority: its CA's certificate, PEM.
-        Gives the federation's name. Raises IdentityError, also if the name has another CA here.
+        """Signs the heads of one more federation from now on.
+
+        authority: its CA's certificate, PEM. Gives the federation's name. Raises IdentityError,
+        also if the name has another CA here.
         """
         certificate = load_certificate(authority)
         federation = federation_of(certificate)
@@ -102,9 +104,10 @@ class Witness:
         }
 
     def cosign(self, asked: CosignAsk) -> CosignReply:
-        """The answer to an authority: a cosignature of a head that continues the last one, or the
-        size of the last one where the proof starts elsewhere. Raises LogFork, with the evidence
-        kept, and IdentityError.
+        """The answer to an authority.
+
+        A cosignature of a head that continues the last one, or the size of the last one where the
+        proof starts elsewhere. Raises LogFork, with the evidence kept, and IdentityError.
         """
         update = asked.update
         federation = read_head(update.checkpoint.head).federation

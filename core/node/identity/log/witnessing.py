@@ -1,5 +1,7 @@
-"""The authority's side of witnesses: it sends them each newer head of the certificate log, and
-publishes a head when a quorum has co-signed it.
+"""The authority's side of witnesses.
+
+It sends them each newer head of the certificate log, and publishes a head when a quorum has
+co-signed it.
 
 Devices whose terms name a quorum accept nothing else. So a certificate can be used in masked sums
 when the next head is co-signed: seconds after it was issued, while witnesses answer.
@@ -57,8 +59,9 @@ class Witnessing:
             await asyncio.sleep(every_s)
 
     async def push(self) -> bool:
-        """Publishes the newest head, if it is not published and a quorum co-signs it. Whether it
-        did. Raises IdentityError.
+        """Publishes the newest head, if it is not published and a quorum co-signs it.
+
+        Whether it did. Raises IdentityError.
         """
         newest = await asyncio.to_thread(self._newest)
         if newest is None:

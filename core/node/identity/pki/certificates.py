@@ -129,21 +129,20 @@ ISSUED = frozenset({*OF_SITES, Role.AUTHORITY})
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:
-    """Whom a certificate names.
-
-    tier: device, edge, cloud, authority or a role of operators. not_before, not_after: Unix time in
-    seconds. serial: unique within the federation's CA. site: the organisation or place that a node
-    or an owner belongs to; empty: none.
-    """
+    """Whom a certificate names."""
 
     federation: str
     tier: Role
+    """Device, edge, cloud, authority or a role of operators."""
     number: int
     serial: int
+    """Unique within the federation's CA."""
     not_after: int
     common_name: str
     not_before: int = 0
+    """With `not_after`: unix time in seconds."""
     site: str = ""
+    """The organisation or place that a node or an owner belongs to; empty: none."""
 
     @property
     def node(self) -> Node | None:
@@ -209,15 +208,17 @@ def node_name(federation: str, node: Node) -> str:
 
 
 def authority_name(federation: str, number: int = 0) -> str:
-    """The DNS name that stands in the certificate of an authority's server. number: 0 is the
-    root's.
+    """The DNS name that stands in the certificate of an authority's server.
+
+    number: 0 is the root's.
     """
     return f"{Role.AUTHORITY.value}-{number}.{dns_suffix(federation, number)}"
 
 
 def dns_suffix(federation: str, number: int) -> str:
-    """What the DNS names of an authority's nodes end in. No name of another authority ends in that
-    of an issuing authority.
+    """What the DNS names of an authority's nodes end in.
+
+    No name of another authority ends in that of an issuing authority.
     """
     return f"a{number}.{federation}.{_SUFFIX}" if number else f"{federation}.{_SUFFIX}"
 
@@ -263,8 +264,9 @@ def public_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
 
 
 def certificate_request(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A PKCS #10 request, PEM (RFC 2986), signed by the key that it is for. It asks for no name:
-    the CA gives them all.
+    """A PKCS #10 request, PEM (RFC 2986), signed by the key that it is for.
+
+    It asks for no name: the CA gives them all.
     """
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "delian")])
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
@@ -272,8 +274,9 @@ def certificate_request(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def requested_key(request: bytes) -> ec.EllipticCurvePublicKey:
-    """The key of a request whose sender has proved that it holds the private one. Raises
-    IdentityError. Whatever else the request asks for is ignored.
+    """The key of a request whose sender has proved that it holds the private one.
+
+    Raises IdentityError. Whatever else the request asks for is ignored.
     """
     if len(request) > REQUEST_BYTES_MAX:
         raise IdentityError(f"a certificate request of {len(request)} bytes is too large")
@@ -375,6 +378,7 @@ def _identity(certificate: x509.Certificate) -> PeerIdentity:
 
 def read_ca_name(name: x509.Name, federation: str) -> tuple[int, str]:
     """Number and site of the authority whose CA certificate has this subject; the root: 0 and "".
+
     Raises IdentityError for every other name: TLS compares names without regard to case and spaces,
     so a name that is only alike could be another authority's.
     """
@@ -390,8 +394,9 @@ def read_ca_name(name: x509.Name, federation: str) -> tuple[int, str]:
 
 
 def _site(certificate: x509.Certificate, role: Role, issuer_site: str) -> str:
-    """The site that the CA has written into a certificate; empty: none. An owner has one.
-    issuer_site: of the issuing authority; empty: the root.
+    """The site that the CA has written into a certificate; empty: none.
+
+    An owner has one. issuer_site: of the issuing authority; empty: the root.
     """
     units = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
     names = [str(unit.value) for unit in units]
@@ -438,14 +443,13 @@ def check_time(certificate: x509.Certificate, now_s: float | None = None) -> Non
 
 @dataclass(frozen=True, slots=True)
 class TlsMaterial:
-    """What a node shows and whom it trusts, PEM.
-
-    certificate: its own, then what signed it, up to the root. authority: the root's.
-    """
+    """What a node shows and whom it trusts, PEM."""
 
     key: bytes = field(repr=False)
     certificate: bytes
+    """Its own, then what signed it, up to the root."""
     authority: bytes
+    """The root's."""
 
     def identity(self) -> PeerIdentity:
         """Who shows it; raises IdentityError."""
@@ -482,8 +486,10 @@ class TlsFiles:
 def server_credentials(
     material: TlsMaterial | Callable[[], TlsMaterial], require_client: bool = True
 ) -> grpc.ServerCredentials:
-    """gRPC's settings of a server. A callable is asked at each handshake, so that a renewed
-    certificate is shown without a restart; it must be quick.
+    """gRPC's settings of a server.
+
+    A callable is asked at each handshake, so that a renewed certificate is shown without a restart;
+    it must be quick.
 
     require_client: mutual TLS. False only for enrolment, where the caller has no certificate yet.
     """
@@ -505,8 +511,10 @@ def server_credentials(
         )
 
     def changed() -> grpc.ServerCertificateConfiguration | None:
-        """None leaves everything as it is. That matters: gRPC's core replaces what a handshake that
-        began at the same time may be using, and crashes when many connect at once.
+        """None leaves everything as it is.
+
+        That matters: gRPC's core replaces what a handshake that began at the same time may be
+        using, and crashes when many connect at once.
         """
         nonlocal shown
         now = source()
@@ -541,8 +549,10 @@ def enrolment_credentials(trusted: bytes) -> grpc.ChannelCredentials:
 
 
 def channel_options(federation: str, node: Node) -> Sequence[tuple[str, str]]:
-    """With these, gRPC connects only to `node`: the name that the server's certificate must carry
-    is the node's own, whatever address was dialled.
+    """With these, gRPC connects only to `node`.
+
+    The name that the server's certificate must carry is the node's own, whatever address was
+    dialled.
     """
     return _target_options(node_name(federation, node))
 
@@ -557,9 +567,10 @@ def _target_options(name: str) -> Sequence[tuple[str, str]]:
 
 
 def identity_of_context(context: Mapping[str, Iterable[bytes]]) -> PeerIdentity | None:
-    """Who is at the other end of a gRPC call, of its `auth_context()`. None: no certificate, as on
-    a server without TLS. Raises IdentityError when the certificate names nobody, or the connection
-    is not known to be of TLS 1.3.
+    """Who is at the other end of a gRPC call, of its `auth_context()`.
+
+    None: no certificate, as on a server without TLS. Raises IdentityError when the certificate
+    names nobody, or the connection is not known to be of TLS 1.3.
     """
     check_tls(context)
     shown = next(iter(context.get("x509_pem_cert", ())), None)

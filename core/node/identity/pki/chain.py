@@ -30,12 +30,12 @@ _SEQUENCE = 0x30  # the tag of DER (X.690) that a certificate begins with
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """leaf: the holder's certificate. issuing: of the issuing authority; None: the root issued the
-    leaf. Nothing is verified.
-    """
+    """A holder's certificate and that of the authority that issued it. Nothing is verified."""
 
     leaf: x509.Certificate
+    """The holder's certificate."""
     issuing: x509.Certificate | None = None
+    """The issuing authority's certificate; None: the root issued the leaf."""
 
     @property
     def der(self) -> bytes:
@@ -58,8 +58,9 @@ class Chain:
         return min(one.not_valid_after_utc.timestamp() for one in self._all())
 
     def check_issued(self, root: x509.Certificate) -> PeerIdentity:
-        """Whom it names, when each certificate is signed by the next, up to `root`. The time is
-        not checked. Raises IdentityError.
+        """Whom it names, when each certificate is signed by the next, up to `root`.
+
+        The time is not checked. Raises IdentityError.
         """
         number = 0
         if self.issuing is None:
@@ -90,8 +91,9 @@ class Chain:
 
 
 def read_chain(content: bytes) -> Chain:
-    """A chain in DER, from outside. Raises IdentityError for anything between or after the
-    certificates.
+    """A chain in DER, from outside.
+
+    Raises IdentityError for anything between or after the certificates.
     """
     _check_size(content)
     end = _first(content)
@@ -104,8 +106,9 @@ def read_chain(content: bytes) -> Chain:
 
 
 def chain_of_pem(content: bytes) -> Chain:
-    """The chain of a file or of a reply to a node, in PEM; the root at its end is left out. Raises
-    IdentityError.
+    """The chain of a file or of a reply to a node, in PEM; the root at its end is left out.
+
+    Raises IdentityError.
     """
     _check_size(content)
     try:

@@ -34,18 +34,16 @@ _MISSING: Final = "install it with: pip install 'delian[hsm]'"
 
 @dataclass(frozen=True, slots=True)
 class KeyPlace:
-    """Where a key is.
-
-    module: path of the PKCS #11 library.
-    token: the token's label.
-    label: the key's label in the token.
-    pin_file: path of the file whose first line is the PIN.
-    """
+    """Where a key is."""
 
     module: str
+    """Path of the PKCS #11 library."""
     token: str
+    """The token's label."""
     label: str
+    """The key's label in the token."""
     pin_file: str
+    """Path of the file whose first line is the PIN."""
 
     def store(self, folder: Path) -> None:
         """Writes `ca.token`; durable on return. Raises IdentityError."""

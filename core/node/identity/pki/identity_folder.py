@@ -71,11 +71,13 @@ _TIERS = {
 
 @dataclass(frozen=True, slots=True)
 class HomeAddress:
-    """Where a node can be reached. grpc: "host:port"; mqtt: "mqtts://host:port"; "" is not."""
+    """Where a node can be reached."""
 
     node: Node
     grpc: str = ""
+    """"host:port"."""
     mqtt: str = ""
+    """"mqtts://host:port"; "" is not."""
 
 
 def check_addresses(grpc: str, mqtt: str) -> None:
@@ -96,8 +98,9 @@ def check_addresses(grpc: str, mqtt: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the coordinator told the node about itself. Unix times, in seconds. Renewals go to the
-    home that is the cloud.
+    """What the coordinator told the node about itself.
+
+    Unix times, in seconds. Renewals go to the home that is the cloud.
     """
 
     federation: str
@@ -160,8 +163,10 @@ class IdentityFolder:
             raise IdentityError(f"{path} is damaged", "join again with a new token") from None
 
     def pending_key(self) -> ec.EllipticCurvePrivateKey:
-        """The key to ask a certificate for: the one of a request that is not over, or a new one,
-        which is durable on return. Raises IdentityError.
+        """The key to ask a certificate for.
+
+        The one of a request that is not over, or a new one, which is durable on return. Raises
+        IdentityError.
         """
         private_folder(self.folder)
         path = self.folder / "pending.pem"
@@ -200,8 +205,9 @@ class IdentityFolder:
         return identity
 
     def terms(self, name: str = terms.FILE) -> FederationTerms | None:
-        """The federation's terms; None where the node joined before there were any. Raises
-        IdentityError.
+        """The federation's terms; None where the node joined before there were any.
+
+        Raises IdentityError.
         """
         own = self.material()
         return terms.held(self.folder, _key_of(own.authority), own.identity().federation, name)
@@ -316,8 +322,9 @@ def check_reply(
 
 
 def homes_of(homes: Sequence[enrolment_pb2.Home]) -> tuple[HomeAddress, ...]:
-    """The homes with an address that can be dialled. Raises IdentityError if an entry names no
-    node.
+    """The homes with an address that can be dialled.
+
+    Raises IdentityError if an entry names no node.
     """
     found = []
     for home in homes:

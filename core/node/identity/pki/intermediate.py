@@ -49,15 +49,15 @@ BYTES_MAX: Final = 1_050
 
 @dataclass(frozen=True, slots=True)
 class IssuingFacts:
-    """What the CA certificate of an issuing authority says. domains: that the root has granted.
-    not_before, not_after: Unix time in seconds.
-    """
+    """What the CA certificate of an issuing authority says."""
 
     federation: str
     number: int
     site: str
     domains: tuple[str, ...]
+    """That the root has granted."""
     not_before: int
+    """With `not_after`: unix time in seconds."""
     not_after: int
 
     def allows_host(self, name: str) -> bool:
@@ -77,9 +77,10 @@ def issuing_certificate(
     life_s: int,
     now_s: float,
 ) -> x509.Certificate:
-    """The certificate of issuing authority `number`, for its key. root: the root's key and
-    certificate. now_s: Unix time in seconds. Raises IdentityError, also for a root that was made
-    for no authority below it.
+    """The certificate of issuing authority `number`, for its key.
+
+    root: the root's key and certificate. now_s: Unix time in seconds. Raises IdentityError, also
+    for a root that was made for no authority below it.
     """
     root_key, root_certificate = root
     basic = root_certificate.extensions.get_extension_for_class(x509.BasicConstraints).value

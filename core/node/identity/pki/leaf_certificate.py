@@ -34,8 +34,10 @@ def signed_leaf(
     usage: x509.ExtendedKeyUsage,
     times: tuple[int, float, float],
 ) -> x509.Certificate:
-    """A certificate for a key. times: how long it lives in seconds, now, and when it begins, in
-    Unix time. Raises IdentityError.
+    """A certificate for a key.
+
+    times: how long it lives in seconds, now, and when it begins, in Unix time. Raises
+    IdentityError.
     """
     life_s, now_s, begins_s = times
     if not 0 < life_s <= LIFE_S_MAX:
@@ -81,8 +83,10 @@ def server_names(
 
 
 def address_names(addresses: Iterable[str], issuing: IssuingFacts | None) -> list[x509.GeneralName]:
-    """Addresses as a certificate carries them. issuing: the authority that signs; None: the root.
-    Raises IdentityError for those that it cannot give.
+    """Addresses as a certificate carries them.
+
+    issuing: the authority that signs; None: the root. Raises IdentityError for those that it cannot
+    give.
     """
     given = list(addresses)
     if len(given) > ADDRESSES_MAX:

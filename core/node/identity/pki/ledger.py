@@ -59,8 +59,9 @@ def private_folder(folder: Path) -> Path:
 
 
 class FolderLock:
-    """One writer at a time in a folder, among threads and processes. May be held twice by one
-    thread.
+    """One writer at a time in a folder, among threads and processes.
+
+    May be held twice by one thread.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -107,8 +108,10 @@ class Ledger:
         return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def news(self, reset: Callable[[], None], take: Callable[[Entry], None]) -> None:
-        """Calls `take` with every entry that is new since the last call. `reset` comes first when
-        the file is another one. Raises IdentityError when the file is damaged.
+        """Calls `take` with every entry that is new since the last call.
+
+        `reset` comes first when the file is another one. Raises IdentityError when the file is
+        damaged.
         """
         try:
             with self.path.open("rb") as file:

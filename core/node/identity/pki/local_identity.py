@@ -54,8 +54,9 @@ def authority_identity(
     *,
     now_s: float | None = None,
 ) -> tuple[IdentityFolder, bool]:
-    """The same for the server that has the CA's key, in the CA's folder: it shows it to new nodes
-    and signs answers to renewals with its key.
+    """The same for the server that has the CA's key, in the CA's folder.
+
+    It shows it to new nodes and signs answers to renewals with its key.
     """
     folder = authority.folder / AUTHORITY_IDENTITY
     return _server_identity(authority, folder, Role.AUTHORITY, addresses, now_s)
@@ -93,8 +94,10 @@ def _still_good(
 def operator_identity(
     authority: Authority, folder: Path, role: Role = Role.ADMIN, site: str = ""
 ) -> PeerIdentity:
-    """A new operator's identity. site: of an owner. Raises IdentityError where the folder holds
-    one, for a role that is no operator's, and for an owner without a site.
+    """A new operator's identity.
+
+    site: of an owner. Raises IdentityError where the folder holds one, for a role that is no
+    operator's, and for an owner without a site.
     """
     if role not in OPERATORS or role is Role.OPERATOR:
         raise IdentityError(
@@ -120,8 +123,9 @@ def operator_identity(
 def broker_files(
     authority: Authority, folder: Path, addresses: Iterable[str], *, life_s: int = LIFE_S
 ) -> int:
-    """Writes key.pem, cert.pem and ca.pem of an MQTT broker, over those that are there; gives the
-    certificate's end in Unix time. Raises IdentityError.
+    """Writes key.pem, cert.pem and ca.pem of an MQTT broker, over those that are there.
+
+    Gives the certificate's end in Unix time. Raises IdentityError.
     """
     key = new_key()
     chain = authority.issue_server(certificate_request(key), list(addresses), life_s=life_s)

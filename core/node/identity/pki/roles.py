@@ -1,5 +1,6 @@
-"""Who may do what. This file owns the answer, for calls, topics and messages; what it does not
-allow is refused.
+"""Who may do what.
+
+This file owns the answer, for calls, topics and messages; what it does not allow is refused.
 
 - `CALLS`: which role may make which call, at which tier's server. A test reads the services from
   the contract and fails while one of their calls has no row.
@@ -136,13 +137,11 @@ def may_ask_authority(peer: PeerIdentity, authority: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TopicRule:
-    """What one role may do with the topics that match a filter.
-
-    filter: below `delian/v1/{federation}/`; `{me}` is the holder's common name, `+` any one level.
-    """
+    """What one role may do with the topics that match a filter."""
 
     role: Role
     filter: str
+    """Below `delian/v1/{federation}/`; `{me}` is the holder's common name, `+` any one level."""
     publish: bool = False
     read: bool = False
     #: Whether the broker may keep what is published. Brokers have no limit on how many topics one

@@ -45,14 +45,14 @@ VERIFIED_MAX = 2_048
 
 @dataclass(frozen=True, slots=True)
 class _Verified:
-    """What of a certificate is needed again: this federation's CA has signed it. issued_s: when it
-    begins itself. begins_s, ends_s: when it and its issuing authority's are valid.
-    """
+    """What of a certificate is needed again: this federation's CA has signed it."""
 
     tier: Role
     number: int
     issued_s: int
+    """When it begins itself."""
     begins_s: float
+    """With `ends_s`: when it and its issuing authority's are valid."""
     ends_s: float
     key: ec.EllipticCurvePublicKey
     leaf: bytes
@@ -72,10 +72,12 @@ class CertificateIdentity:
         denied: Callable[[], DenyList] = DenyList,
         margin_s: float = 0.0,
     ) -> None:
-        """material: this node's own, PEM. clock: Unix time in seconds. denied: gives the newest
-        deny list, where the node has one. margin_s: how long a peer's certificate must still be
-        valid: a coordinator asks for more than the devices that it sends it to, whose clocks differ
-        and who come later. Raises IdentityError when the material is malformed.
+        """material: this node's own, PEM.
+
+        clock: Unix time in seconds. denied: gives the newest deny list, where the node has one.
+        margin_s: how long a peer's certificate must still be valid: a coordinator asks for more
+        than the devices that it sends it to, whose clocks differ and who come later. Raises
+        IdentityError when the material is malformed.
         """
         self._key = load_key(material.key)
         self._authority = load_certificate(material.authority)
@@ -153,8 +155,9 @@ class CertificateIdentity:
         return is_signed(known.key, message, signature)
 
     def _known(self, der: bytes) -> _Verified:
-        """Reads and remembers a certificate; raises IdentityError unless it is a node's of this
-        federation, signed by its CA.
+        """Reads and remembers a certificate.
+
+        Raises IdentityError unless it is a node's of this federation, signed by its CA.
         """
         name = hashlib.sha256(der).digest()
         if (known := self._verified.get(name)) is None:

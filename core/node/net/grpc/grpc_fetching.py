@@ -154,8 +154,10 @@ class Fetching:
         self._fetch(offer, to)
 
     def _make_room(self) -> None:
-        """Forgets the oldest fetch that has failed and waits for the next connection: those must
-        not fill the places while this connection lasts. Raises Refused where all are under way.
+        """Forgets the oldest fetch that has failed and waits for the next connection.
+
+        Those must not fill the places while this connection lasts. Raises Refused where all are
+        under way.
         """
         stalled = next((id for id in self._fetching if id not in self._tasks), None)
         if stalled is None:

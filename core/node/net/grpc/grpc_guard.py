@@ -50,8 +50,9 @@ class Policy(Protocol):
 
 
 def claim(who: Node | str) -> tuple[tuple[str, str], ...]:
-    """Metadata by which a caller without a certificate says who it is; an operator has no node:
-    "operator-0".
+    """Metadata by which a caller without a certificate says who it is.
+
+    An operator has no node: "operator-0".
     """
     name = who if isinstance(who, str) else f"{who.tier.value}-{who.number}"
     return ((CLAIM, name),)
@@ -170,8 +171,9 @@ class Connections:
         self._open.pop(address, None)
 
     def review(self) -> int:
-        """How many more ended, or wait, without a call. One may take until the next review to make
-        its first. The settings themselves ask once.
+        """How many more ended, or wait, without a call.
+
+        One may take until the next review to make its first. The settings themselves ask once.
         """
         silent = max(self.silent, self._begun_before - 1 - self._called)
         more, self.silent = silent - self.silent, silent
@@ -180,8 +182,9 @@ class Connections:
 
 
 class UnknownCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Counts calls that no service of this server has, by who makes them: an operator's at an edge,
-    a later version's. gRPC answers the same by itself, and tells nobody.
+    """Counts calls that no service of this server has, by who makes them.
+
+    An operator's at an edge, a later version's. gRPC answers the same by itself, and tells nobody.
     """
 
     def __init__(self, door: Door, faults: Faults) -> None:

@@ -1,5 +1,7 @@
-"""An uplink's time at one home: it dials, speaks, and when the connection breaks dials again, with
-pauses that grow and differ from node to node. What waits to be said then goes first.
+"""An uplink's time at one home.
+
+It dials, speaks, and when the connection breaks dials again, with pauses that grow and differ from
+node to node. What waits to be said then goes first.
 """
 
 from __future__ import annotations

@@ -109,8 +109,9 @@ class GrpcUplink:
     # ------------------------------------------------ the Link
 
     def reaches(self, to: Node) -> bool:
-        """False for a home whose line is down: it is being dialled again. Another home is dialled
-        when it is spoken to.
+        """False for a home whose line is down: it is being dialled again.
+
+        Another home is dialled when it is spoken to.
         """
         if to not in self._homes or self._closed:
             return False

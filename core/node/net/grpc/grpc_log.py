@@ -26,8 +26,9 @@ _REPLY_BYTES_MAX = PAGE_ENTRIES * ENTRY_BYTES + CHECKPOINT_BYTES_MAX + CONSISTEN
 async def log_call(
     material: TlsMaterial, target: str, asked: LogAsk, *, authority: bool = False
 ) -> LogPage:
-    """Asks the coordinator at "host:port", or the authority. material: whose certificate is shown.
-    Raises IdentityError.
+    """Asks the coordinator at "host:port", or the authority.
+
+    material: whose certificate is shown. Raises IdentityError.
     """
     grpc_core.hold()
     federation = material.identity().federation

@@ -92,8 +92,9 @@ class Serving:
             self.outbox.drop(out)
 
     async def push(self, node: Node, context: Any) -> bytes:
-        """A node's parts, to their end; the encoded PushReply. Aborts the call where they are bad,
-        or stay away.
+        """A node's parts, to their end; the encoded PushReply.
+
+        Aborts the call where they are bad, or stay away.
         """
         me = object()
         spool: Spool | None = None
@@ -159,8 +160,9 @@ class Serving:
             await waits
 
     async def pull(self, node: Node, asked: PullRequest, context: Any) -> None:
-        """Writes what was offered to the node, from where it wants it. Aborts the call where there
-        is no such thing, or the node is too slow.
+        """Writes what was offered to the node, from where it wants it.
+
+        Aborts the call where there is no such thing, or the node is too slow.
         """
         out = self.outbox.get(node, asked.id)
         if out is None or asked.offset > out.size:
@@ -198,8 +200,9 @@ class Serving:
 
 
 def _let_go(spool: Spool | None, writer: object) -> None:
-    """The call that adds to a spool ends; another may go on. Before the caller hears of the end,
-    for it may come back at once.
+    """The call that adds to a spool ends; another may go on.
+
+    Before the caller hears of the end, for it may come back at once.
     """
     if spool is not None and spool.writer is writer:
         spool.writer = None

@@ -72,8 +72,9 @@ class WitnessService(log_pb2_grpc.WitnessServicer):
 
 
 async def serve_witness(address: str, service: WitnessService) -> tuple[grpc.aio.Server, int]:
-    """Starts a witness's server; gives it and its port. The caller stops it. Raises
-    IdentityError.
+    """Starts a witness's server; gives it and its port.
+
+    The caller stops it. Raises IdentityError.
     """
     grpc_core.hold()
     server = grpc.aio.server(

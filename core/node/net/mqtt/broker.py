@@ -75,18 +75,17 @@ class BrokerError(DelianError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """How to run a broker.
-
-    port: 0 picks a free one. tls: its own key and certificate and the federation's CA; None: plain,
-    loopback only. acl: the text of an ACL file for mosquitto. kind: "mosquitto", "iotcore", or
-    "any" for the first that is installed.
-    """
+    """How to run a broker."""
 
     port: int = 1883
+    """0 picks a free one."""
     host: str = "127.0.0.1"
     tls: TlsFiles | None = None
+    """Its own key and certificate and the federation's CA; None: plain, loopback only."""
     acl: str | None = None
+    """The text of an ACL file for mosquitto."""
     kind: str = "any"
+    """"mosquitto", "iotcore", or "any" for the first that is installed."""
 
 
 def is_loopback(host: str) -> bool:
@@ -126,8 +125,9 @@ def choose(kind: str) -> str:
 
 
 def mosquitto_config(settings: BrokerSettings, folder: Path, port: int, user: str | None) -> str:
-    """mosquitto.conf for a folder that holds acl, key.pem, cert.pem and ca.pem as the
-    settings ask. user: whom it becomes when root starts it.
+    """mosquitto.conf for a folder that holds acl, key.pem, cert.pem and ca.pem as the settings ask.
+
+    user: whom it becomes when root starts it.
     """
     lines = [
         f"listener {port} {settings.host}",
@@ -193,8 +193,9 @@ def free_port(host: str) -> int:
 
 
 def _user(folder: Path) -> pwd.struct_passwd | None:
-    """Whom mosquitto becomes; None when it stays who starts it. It stays root where nobody else
-    can get to the folder.
+    """Whom mosquitto becomes; None when it stays who starts it.
+
+    It stays root where nobody else can get to the folder.
     """
     if os.geteuid() != 0:
         return None
@@ -244,6 +245,7 @@ class Broker:
 
     async def start(self) -> str:
         """Starts it, again where it has ended, and waits until it listens; gives the address.
+
         Raises BrokerError.
         """
         settings = self.settings
@@ -324,8 +326,10 @@ class Broker:
         raise BrokerError(f"{self.kind} does not start: {words}")
 
     async def _answers(self) -> bool:
-        """Whether a broker is at work on the port. That it takes connections says little: the
-        system does so before mosquitto has read its keys, and may yet refuse them.
+        """Whether a broker is at work on the port.
+
+        That it takes connections says little: the system does so before mosquitto has read its
+        keys, and may yet refuse them.
         """
         where, context = (self.settings.host, self.port), None
         if self.settings.tls is not None:
@@ -350,8 +354,10 @@ class Broker:
             return False
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """What the broker says, a line at a time. mosquitto is told to say only what is wrong (whom
-        it turned away, for one): that is counted, and logged once.
+        """What the broker says, a line at a time.
+
+        mosquitto is told to say only what is wrong (whom it turned away, for one): that is counted,
+        and logged once.
         """
         assert process.stderr is not None
         while line := await process.stderr.readline():

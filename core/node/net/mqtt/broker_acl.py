@@ -45,8 +45,10 @@ def mosquitto(federation: str, edges: Iterable[int]) -> str:
 
 
 def emqx(federation: str) -> str:
-    """An `acl.conf` for EMQX. Its listener must take the certificate's common name as the user name
-    (`peer_cert_as_username = cn`), and `authorization.no_match` should be `deny`.
+    """An `acl.conf` for EMQX.
+
+    Its listener must take the certificate's common name as the user name (`peer_cert_as_username =
+    cn`), and `authorization.no_match` should be `deny`.
     """
     check_federation(federation)
     lines = [f"%% Federation {federation}; written by `delian broker acl`."]

@@ -1,5 +1,7 @@
-"""Parts of blobs, ready to be sent: all devices of a round pull the same ones at about the same
-time, so each is read from the store and encoded once.
+"""Parts of blobs, ready to be sent.
+
+All devices of a round pull the same ones at about the same time, so each is read from the store and
+encoded once.
 """
 
 from __future__ import annotations

@@ -96,12 +96,13 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A message for a topic. expiry_s: 0 keeps it for as long as the broker likes."""
+    """A message for a topic."""
 
     topic: str
     payload: bytes
     retain: bool = False
     expiry_s: int = 0
+    """0 keeps it for as long as the broker likes."""
     traceparent: str = ""
 
 

@@ -543,8 +543,9 @@ class MqttUplink:
         return to in self._homes
 
     def reaches(self, to: Node) -> bool:
-        """False for a home to which there has been no way for some time. Another home is gone to
-        when it is spoken to.
+        """False for a home to which there has been no way for some time.
+
+        Another home is gone to when it is spoken to.
         """
         if to not in self._homes or self._closed:
             return False

@@ -153,8 +153,9 @@ class Receiving:
         return self.offset == self.size
 
     def take(self, offset: int, content: bytes) -> list[bytes]:
-        """What of it, and of what waited for it, can now be added at the end. Raises ProtocolError
-        for a part that was not asked for.
+        """What of it, and of what waited for it, can now be added at the end.
+
+        Raises ProtocolError for a part that was not asked for.
         """
         if offset < self.offset:
             self.again += 1

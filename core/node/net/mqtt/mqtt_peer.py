@@ -64,22 +64,22 @@ _AGAIN_S = 1.0  # after the broker did not acknowledge though it is connected
 
 @dataclass(slots=True)
 class Office:
-    """What the peers of a link have in common.
-
-    me: the name under which this process speaks. sends: the direction of what it says. connected,
-    publish: of the connection. distrust: why a peer is not trusted any more, or None.
-    """
+    """What the peers of a link have in common."""
 
     federation: str
     me: Node
+    """The name under which this process speaks."""
     sends: Direction
+    """The direction of what it says."""
     switch: Switch
     faults: Faults
     meter: Meter
     intake: Intake
     connected: Callable[[], bool]
+    """With `publish`: of the connection."""
     publish: Callable[[Publication], Awaitable[None]]
     distrust: Callable[[PeerIdentity], str | None]
+    """Why a peer is not trusted any more, or None."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def spawn(self, coroutine: Awaitable[None]) -> asyncio.Task[None]:
@@ -103,13 +103,14 @@ class Office:
 
 @dataclass(slots=True)
 class _Item:
-    """Something to publish. sealed: the frame, and the channel that it is good for."""
+    """Something to publish."""
 
     kind: Kind
     body: bytes
     traceparent: str
     expires_at: float
     sealed: tuple[Channel, bytes] | None = None
+    """The frame, and the channel that it is good for."""
     part: tuple[Part, Outgoing] | None = None
 
 
@@ -146,8 +147,9 @@ class Peer:
             self._pending = (channel, session, identity)
 
     def greet(self) -> None:
-        """Says something with the newest keys, so that the other sees that we have them. A hub
-        answers it.
+        """Says something with the newest keys, so that the other sees that we have them.
+
+        A hub answers it.
         """
         channel = self.current
         if self._pending is not None and self.office.sends is Direction.UP:
@@ -308,8 +310,9 @@ class Peer:
     # ------------------------------------------------ what the other says
 
     def take(self, topic: Topic, text: str, frame: bytes) -> None:
-        """A frame has come. Raises ProtocolError (a SealError names its kind) to have it counted
-        as a refusal.
+        """A frame has come.
+
+        Raises ProtocolError (a SealError names its kind) to have it counted as a refusal.
         """
         body = self._open(text, frame)
         kind: Counted = "part" if topic.kind is Kind.PART else "envelope"
@@ -332,6 +335,7 @@ class Peer:
 
     async def take_envelope(self, envelope: Envelope, size: int) -> None:
         """A large envelope has arrived in parts; returns when there was room for its message.
+
         Raises ProtocolError.
         """
         sender, to, what = self._addressed(envelope)

@@ -1,5 +1,7 @@
-"""What both ends of an MQTT link have: who it is, a connection, and a place where everything that
-comes is read, and counted when it is refused.
+"""What both ends of an MQTT link have.
+
+Who it is, a connection, and a place where everything that comes is read, and counted when it is
+refused.
 """
 
 from __future__ import annotations
@@ -28,17 +30,19 @@ PUT_BACK_EVERY_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class MqttIdentity:
-    """Who speaks. files: where its key and certificate are now; None: without certificates, which
-    is for a broker on loopback. broker_authority: whom to trust for the broker's certificate,
-    where that is not the federation's CA. distrust: why a peer is not trusted any more, else None
-    (`roles.Guard.distrust`).
-    """
+    """Who speaks."""
 
     federation: str
     node: Node
     files: Callable[[], TlsFiles] | None = None
+    """Where its key and certificate are now.
+
+    None: without certificates, which is for a broker on loopback.
+    """
     distrust: Callable[[PeerIdentity], str | None] = lambda peer: None
+    """Why a peer is not trusted any more, else None (`roles.Guard.distrust`)."""
     broker_authority: Path | None = None
+    """Whom to trust for the broker's certificate, where that is not the federation's CA."""
 
     def credentials(self) -> Credentials:
         return Credentials(self.federation, host_of(self.node), self._material())
@@ -83,8 +87,9 @@ class OwnHome:
         self._publish(self._newest)
 
     def heard(self, payload: bytes, now: float) -> None:
-        """Publishes the home again unless this is it: some brokers do not know "no local". now: in
-        seconds. Raises SealError.
+        """Publishes the home again unless this is it: some brokers do not know "no local".
+
+        now: in seconds. Raises SealError.
         """
         if payload == self._newest:
             return
@@ -141,8 +146,9 @@ class Side:
         raise AssertionError("each side has its own")
 
     def limit(self, kind: Kind) -> None:
-        """Counts a word of a home before it is verified: each new session of a home costs a birth,
-        too. Raises SealError beyond the rate.
+        """Counts a word of a home before it is verified.
+
+        Each new session of a home costs a birth, too. Raises SealError beyond the rate.
         """
         if not self._presences.take(kind, asyncio.get_running_loop().time()):
             raise SealError(f"too many words of kind {kind.value}")

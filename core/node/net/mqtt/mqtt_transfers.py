@@ -53,7 +53,7 @@ Read = Callable[[int, int], Awaitable[bytes]]
 
 @dataclass(slots=True)
 class Outgoing:
-    """Something that was offered. pinned: the store that keeps the blob for us."""
+    """Something that was offered."""
 
     offer: Offer
     sender: Node
@@ -62,6 +62,7 @@ class Outgoing:
     read: Read
     state: Sending
     pinned: BlobStore | None = None
+    """The store that keeps the blob for us."""
     heard: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -108,12 +109,13 @@ class _Envelope:
 
 @dataclass(slots=True)
 class Incoming:
-    """Something that comes. spool: of an envelope."""
+    """Something that comes."""
 
     offer: Offer
     sender: Node
     to: Node
     spool: Spool | None
+    """Of an envelope."""
     parts: asyncio.Queue[Part]
     task: asyncio.Task[None] | None = None
 

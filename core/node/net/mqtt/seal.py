@@ -85,8 +85,10 @@ _INFO = b"delian mqtt v1"
 
 
 class SealError(ProtocolError):
-    """A message that is refused. The message is the kind of refusal, as it is counted: "malformed",
-    "stale", "replayed", "forged", "certificate".
+    """A message that is refused.
+
+    The message is the kind of refusal, as it is counted: "malformed", "stale", "replayed",
+    "forged", "certificate".
     """
 
 
@@ -115,13 +117,14 @@ class Ephemeral:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A presence that has been checked. identity: None where there are no certificates."""
+    """A presence that has been checked."""
 
     presence: Presence
     encoded: bytes
     node: Node
     other: Node | None
     identity: PeerIdentity | None
+    """None where there are no certificates."""
 
 
 #: state -> whether it names another node, and whether it has a key. None: as it likes.

@@ -36,8 +36,10 @@ class Direction(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a message is. The payloads of the first four are `SignedPresence`, those of the others
-    sealed frames (`core/node/net/mqtt/seal.py`) with an Envelope or a Part in them.
+    """What a message is.
+
+    The payloads of the first four are `SignedPresence`, those of the others sealed frames
+    (`core/node/net/mqtt/seal.py`) with an Envelope or a Part in them.
     """
 
     HOME = "home"
@@ -66,13 +68,14 @@ _NAME = re.compile(r"(device|edge|cloud)-(0|[1-9][0-9]{0,18})")
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic's meaning. upper: None exactly for a home."""
+    """A topic's meaning."""
 
     federation: str
     node: Node
     direction: Direction
     kind: Kind
     upper: Node | None = None
+    """None exactly for a home."""
 
     def __str__(self) -> str:
         return make(self)
@@ -164,8 +167,9 @@ def filters_of_hub(federation: str, hub: Node) -> tuple[str, ...]:
 
 
 def filters_of_uplink(federation: str, node: Node, upper: Node) -> tuple[str, ...]:
-    """What a node subscribes to that has gone to `upper`: its messages first, then the home, so
-    that no answer is missed.
+    """What a node subscribes to that has gone to `upper`.
+
+    Its messages first, then the home, so that no answer is missed.
     """
     mine = f"{_base(federation, node)}/{Direction.DOWN}/+/{name_of(upper)}"
     return mine, home(federation, upper)

@@ -59,8 +59,9 @@ class _Visit:
         self._send(frame)
 
     def read(self, frame: SubgraphFrame) -> bytes | None:
-        """The frame as the other end's stream wrote it; None: it came before. Raises StreamError
-        for a gap.
+        """The frame as the other end's stream wrote it; None: it came before.
+
+        Raises StreamError for a gap.
         """
         if frame.count > self._in + 1:
             raise StreamError("a frame is missing")

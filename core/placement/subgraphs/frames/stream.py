@@ -161,8 +161,9 @@ class FrameStream:
         self._wake.set()
 
     def send(self, key: Key, content: bytes) -> None:
-        """Sends a message, in chunks that take turns with those of others. Raises StreamError when
-        too many wait already.
+        """Sends a message, in chunks that take turns with those of others.
+
+        Raises StreamError when too many wait already.
         """
         if len(self._waiting) >= MESSAGES_MAX:
             raise StreamError("slow reader", "it does not take what is sent to it")
@@ -179,8 +180,10 @@ class FrameStream:
             self.held -= len(came.content)
 
     def probe(self, padding: int, answer: int = 0) -> asyncio.Future[SubgraphProbed]:
-        """Sends so many bytes, behind what waits already, and is answered with so many; the result
-        is there when all of them are. Raises StreamError where there are too many probes.
+        """Sends so many bytes, behind what waits already, and is answered with so many.
+
+        The result is there when all of them are. Raises StreamError where there are too many
+        probes.
         """
         if len(self._probes) >= PROBES_MAX:
             raise StreamError("slow reader", "it answers no probes")
@@ -209,8 +212,9 @@ class FrameStream:
 
     @property
     def stalled(self) -> bool:
-        """Whether the other end has kept this one waiting for too long: for a message that it has
-        begun, or to take what was sent.
+        """Whether the other end has kept this one waiting for too long.
+
+        For a message that it has begun, or to take what was sent.
         """
         now = self._clock()
         if self._marks and now - self._marks[0][1] > TAKEN_S:
@@ -266,8 +270,10 @@ class FrameStream:
     # ------------------------------------------------ inwards
 
     def take(self, content: bytes) -> SubgraphFrame | Whole | None:
-        """What a frame that has come is: one of control for this end's owner, a message that is
-        whole, or nothing that concerns anybody. Raises StreamError.
+        """What a frame that has come is.
+
+        One of control for this end's owner, a message that is whole, or nothing that concerns
+        anybody. Raises StreamError.
         """
         if len(content) > FRAME_BYTES_MAX:
             raise StreamError("oversized frame", f"{len(content)} bytes")

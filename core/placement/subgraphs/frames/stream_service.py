@@ -41,8 +41,9 @@ REVIEW_S = 30.0
 
 
 class Line:
-    """A lower node that is there. number: of this visit; no other has the same. ended: called once,
-    when the visit is to end.
+    """A lower node that is there.
+
+    number: of this visit; no other has the same. ended: called once, when the visit is to end.
     """
 
     def __init__(

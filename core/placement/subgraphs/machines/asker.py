@@ -1,5 +1,6 @@
-"""A device's side of partitioned execution: it takes requests, chooses cuts, and answers each
-request once.
+"""A device's side of partitioned execution.
+
+It takes requests, chooses cuts, and answers each request once.
 
 Every request is answered, by the tiers together or by the device alone, in the order in which the
 answers are ready, which need not be that of the requests. Several are under way at a time: while
@@ -44,12 +45,12 @@ CHOOSE_NS = 100 * MS
 
 @dataclass(frozen=True, slots=True)
 class AskerSettings:
-    """under_way: requests at a time between the first part's start and the answer. waiting: more
-    than so many in line are refused.
-    """
+    """Limits of a device's requests."""
 
     under_way: int = 4
+    """Most requests at a time between the first part's start and the answer."""
     waiting: int = 256
+    """Most requests in the queue; further ones are rejected."""
     choice: ChoiceSettings = field(default_factory=ChoiceSettings)
 
     def __post_init__(self) -> None:

@@ -37,27 +37,35 @@ NOWHERE = 1e6
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSettings:
-    """gain: by how much of its time another cut must be faster. throughput: whether the slowest
-    stage counts (a stream of requests) instead of the sum (one request at a time). planned: whether
-    the plan's pieces of bandwidth say which cut, as where its objective was energy, instead of
-    predicted times; `gain` is then how far the bandwidth must be outside a piece to leave it.
-    try_after: after so many requests one takes a cut that is predicted to be as fast, within
-    `gain`; after twice as many the next one does, and so on up to `TRY_AFTER_MAX`.
-    """
+    """When a device changes to another cut."""
 
     gain: float = 0.1
+    """Fraction of its time by which another cut must be faster."""
     dwell_s: float = 1.0
     try_after: int = 32
+    """Requests after which one takes a cut that is predicted to be as fast, within `gain`.
+
+    After twice as many the next one does, and so on up to `TRY_AFTER_MAX`.
+    """
     throughput: bool = False
+    """Whether the slowest stage counts (a stream of requests) instead of the sum (one request at a
+    time).
+    """
     planned: bool = False
+    """Whether the plan's ranges of bandwidth select the cut instead of predicted times.
+
+    For plans whose objective was energy. `gain` is then how far the bandwidth must be outside a
+    range to leave it.
+    """
 
     def __post_init__(self) -> None:
         assert 0 <= self.gain < 1 and self.dwell_s >= 0 and 0 < self.try_after <= TRY_AFTER_MAX
 
     @classmethod
     def of(cls, objective: str) -> ChoiceSettings:
-        """For a plan's objective, as it was written: times can be compared anew under any link; of
-        energy and of mixtures only the plan knows.
+        """For a plan's objective, as it was written.
+
+        Times can be compared anew under any link; of energy and of mixtures only the plan knows.
         """
         about = {name for name in ("latency", "throughput", "energy") if name in objective}
         return cls(throughput=about == {"throughput"}, planned=len(about) > 1 or "energy" in about)
@@ -66,9 +74,10 @@ class ChoiceSettings:
 def predicted_s(
     course: Course, link: Link, here: float, above: float, throughput: bool = False
 ) -> float:
-    """Seconds of one request; with `throughput` of its slowest stage, for which all that is above
-    counts as one. link: the hop upwards. here: seconds of this tier's compute; above: from a whole
-    request there to its reply.
+    """Seconds of one request.
+
+    With `throughput` of its slowest stage, for which all that is above counts as one. link: the hop
+    upwards. here: seconds of this tier's compute; above: from a whole request there to its reply.
     """
     if not course.legs:
         return here
@@ -107,8 +116,9 @@ class Chooser:
     def consider(
         self, usable: Callable[[Course], bool], cost: Callable[[Course], float], now: int
     ) -> tuple[Course, Course] | None:
-        """Looks again; (the cut before, the cut now) where they differ. cost: what is to be least,
-        predicted seconds or `off_plan`.
+        """Looks again; (the cut before, the cut now) where they differ.
+
+        cost: what is to be least, predicted seconds or `off_plan`.
         """
         before, settings = self.current, self._settings
         self._rival = None

@@ -74,8 +74,10 @@ class _Rate:
 
 
 class Estimator:
-    """Of one link upwards. `taken`: bytes acknowledged since the link was made; `waiting`: bytes
-    sent or queued and not acknowledged yet.
+    """Of one link upwards.
+
+    `taken`: bytes acknowledged since the link was made; `waiting`: bytes sent or queued and not
+    acknowledged yet.
     """
 
     def __init__(self, nominal: Link) -> None:
@@ -85,9 +87,7 @@ class Estimator:
         self.reset(0)
 
     def reset(self, now: int) -> None:
-        """The link was made anew: what was on it is gone; what it was like is still the best
-        guess.
-        """
+        """Starts again for a new link: what was sent is lost, the estimates stay."""
         self.taken = self.waiting = 0
         self.heard_at = now
         self._busy_since = now  # of the busy period: when it began, and what was taken by then
@@ -110,8 +110,9 @@ class Estimator:
         self.waiting = max(0, self.waiting - nbytes)
 
     def take(self, event: Taken, now: int) -> bool:
-        """Something was acknowledged; whether the link is so much faster than was believed that a
-        probe should follow.
+        """Takes an acknowledgement.
+
+        Returns whether the link is so much faster than estimated that a probe should follow.
         """
         believed = self._up.value()
         return self._take(event, now) > STEEP * believed
@@ -170,8 +171,9 @@ class Estimator:
         self.heard_at = now
 
     def padded(self, nbytes: int, seconds: float, now: int) -> bool:
-        """A padded probe came back; whether it showed so much more than was believed that the next
-        one should follow.
+        """A padded probe came back.
+
+        Whether it showed so much more than was believed that the next one should follow.
         """
         believed = self._up.value()
         self.heard_at = now

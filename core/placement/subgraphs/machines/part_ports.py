@@ -118,13 +118,15 @@ class CutRefused:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """How far the link upwards is, whenever the tier above acknowledges something: `taken` bytes
-    have arrived there since the link was made (`UpperBack`), at `at` ns of its clock (any origin).
-    waiting: bytes that are still to be acknowledged, sent or queued here, probes among them.
+    """How far the link upwards is, whenever the tier above acknowledges something.
+
+    `taken` bytes have arrived there since the link was made (`UpperBack`), at `at` ns of its clock
+    (any origin).
     """
 
     taken: int
     waiting: int
+    """Bytes that are still to be acknowledged, sent or queued here, probes among them."""
     at: int
 
 
@@ -139,13 +141,16 @@ class ReplyArriving:
 
 @dataclass(frozen=True, slots=True)
 class ReplyReceived:
-    """The reply is here and decoded. spent: ns at the tier above from the whole request to the
-    first byte of the reply, by its clock; 0: not said. above: its own link upwards as it finds it.
-    """
+    """The reply is here and decoded."""
 
     ticket: int
     spent: int = 0
+    """Ns at the tier above from the whole request to the first byte of the reply, by its clock.
+
+    0: not said.
+    """
     above: Link | None = None
+    """Its own link upwards as it finds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +163,11 @@ class ReplyFailed:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswered:
-    """The answer to a `Probe` is here. above: as in `ReplyReceived`."""
+    """The answer to a `Probe` is here."""
 
     probe: int
     above: Link | None = None
+    """As in `ReplyReceived`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +196,10 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class OpenAsked:
-    """An asker wants to send requests of this cut. peer: the driver's number for the asker."""
+    """An asker wants to send requests of this cut."""
 
     peer: int
+    """The driver's number for the asker."""
     cut: bytes
 
 
@@ -221,16 +228,15 @@ class Unprepared:
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """A request is here and decoded. sequence: the asker's number for it, by which it is known when
-    it comes twice. deadline: ns of this node's clock: when its first byte came, and the time that
-    the asker gave it.
-    """
+    """A request is here and decoded."""
 
     ticket: int
     peer: int
     sequence: int
+    """The asker's number for it, by which it is known when it comes twice."""
     cut: bytes
     deadline: int
+    """Ns of this node's clock: when its first byte came, and the time that the asker gave it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +295,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class CancelRun:
-    """The run is of no use any more. It still counts as under way until `RunFinished` says that it
-    has ended (at once where it had not begun, or could be stopped).
+    """The run is of no use any more.
+
+    It still counts as under way until `RunFinished` says that it has ended (at once where it had
+    not begun, or could be stopped).
     """
 
     run: int
@@ -305,13 +313,12 @@ class OpenCut:
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """Send the boundary values of the ticket up, for the cut. time: ns for which the answer is of
-    use.
-    """
+    """Send the boundary values of the ticket up, for the cut."""
 
     ticket: int
     cut: bytes
     time: int
+    """Ns for which the answer is of use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,8 +330,9 @@ class CancelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Send so many bytes of padding up, and have them acknowledged once with an empty message:
-    answered with ProbeAnswered, or never.
+    """Send so many bytes of padding up, and have them acknowledged once with an empty message.
+
+    Answered with ProbeAnswered, or never.
     """
 
     probe: int
@@ -344,14 +352,15 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Give the application the results that the ticket's values hold.
-
-    by: PART: as the cut says. The others: what ran instead; WHOLE too where the chosen cut asks
-    nobody, and then `fallback` is false.
-    """
+    """Give the application the results that the ticket's values hold."""
 
     ticket: int
     by: Work
+    """PART: as the cut says.
+
+    The others: what ran instead; WHOLE too where the chosen cut asks nobody, and then `fallback` is
+    false.
+    """
     fallback: bool
 
 
@@ -392,8 +401,9 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The request came twice (this is the second ticket), or its asker needs it no more: forget the
-    ticket, send nothing.
+    """The request came twice (this is the second ticket), or its asker needs it no more.
+
+    Forget the ticket, send nothing.
     """
 
     ticket: int

@@ -50,19 +50,24 @@ ANSWERED_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """lanes: requests in one run; wait_ns: how long the first of a batch may wait for others.
-    workers: runs at a time. The rest are limits: requests under way in all and for one asker, cuts
-    prepared in all and open for one asker, askers.
-    """
+    """Limits of a node that runs parts for others."""
 
     lanes: int = 16
+    """Most requests in one run."""
     wait_ns: int = 0
+    """How long the first request of a batch may wait for others."""
     workers: int = 1
+    """Most runs at a time."""
     requests: int = 1024
+    """Most requests at a time in all."""
     requests_per_peer: int = 64
+    """Most requests at a time of one peer."""
     cuts: int = 256
+    """Most cuts prepared in all."""
     cuts_per_peer: int = 64
+    """Most cuts open for one peer."""
     peers: int = 10_000
+    """Most peers at a time."""
 
     def __post_init__(self) -> None:
         limits = (self.lanes, self.workers, self.requests, self.requests_per_peer, self.cuts)
@@ -71,25 +76,30 @@ class ServerSettings:
 
 @dataclass(slots=True)
 class _Peer:
-    """An asker. tickets: of its requests under way, by its own numbers for them."""
+    """An asker."""
 
     cuts: set[bytes] = field(default_factory=set)
     tickets: dict[int, int] = field(default_factory=dict)
+    """Of its requests under way, by its own numbers for them."""
     answered: deque[int] = field(default_factory=lambda: deque(maxlen=ANSWERED_MAX))
 
 
 @dataclass(slots=True)
 class _Cut:
-    """A cut. course: None until it is prepared; asked: who waits to hear that it is open."""
+    """A cut."""
 
     course: Course | None = None
+    """None until it is prepared."""
     asked: set[int] = field(default_factory=set)
+    """Who waits to hear that it is open."""
     open: set[int] = field(default_factory=set)
 
 
 class Server:
-    """`handle(event, now) -> effects`. upper: how the link to the tier above is assumed to be at
-    first; None for the cloud, which has none.
+    """`handle(event, now) -> effects`.
+
+    upper: how the link to the tier above is assumed to be at first; None for the cloud, which has
+    none.
     """
 
     def __init__(self, settings: ServerSettings | None = None, upper: Link | None = None) -> None:

@@ -98,10 +98,7 @@ ROWS = (
 
 @dataclass(slots=True)
 class Request:
-    """One request under way. target: bytes that the link will have taken when all of it is above;
-    uploaded_at: when that was so. ran: `before` is done, so REST can run. by: the fallback that
-    waits or runs, or ran. tried: those that failed. overdue: its reply was, once.
-    """
+    """One request under way."""
 
     ticket: int
     deadline: int
@@ -109,12 +106,18 @@ class Request:
     phase: Phase
     begun: int
     ran: bool = False
+    """`before` is done, so REST can run."""
     target: int = 0
+    """Bytes that the link will have taken when all of it is above."""
     uploaded_at: int | None = None
+    """When that was so."""
     overdue: bool = False
+    """Its reply was, once."""
     by: Work = Work.PART
+    """The fallback that waits or runs, or ran."""
     fallback: bool = False
     tried: set[Work] = field(default_factory=set)
+    """Those that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,8 +372,10 @@ class Desk:
         return must_begin and reply > fallback and self.now + MARGIN * reply > request.deadline
 
     def _of_use(self, request: Request) -> int:
-        """Ns for which a reply is of use: until the deadline; and where a late answer is still one,
-        as long as it may well take, and as long as nothing here would be sooner.
+        """Ns for which a reply is of use.
+
+        Until the deadline; and where a late answer is still one, as long as it may well take, and
+        as long as nothing here would be sooner.
         """
         time = request.deadline - self.now
         if self._late:

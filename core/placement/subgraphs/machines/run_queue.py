@@ -21,7 +21,7 @@ from .time_model import Drift
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One ticket's place in a queue. seconds: predicted, alone."""
+    """One ticket's place in a queue."""
 
     ticket: int
     cut: bytes
@@ -29,6 +29,7 @@ class Job:
     part: int | None
     deadline: int
     seconds: float
+    """Predicted, alone."""
     queued_at: int
 
     @property
@@ -44,8 +45,9 @@ class _Running:
 
 
 class Bench:
-    """Queues and runs under way. lanes: how many tickets one run may have; workers: how many runs
-    may be under way at once.
+    """Queues and runs under way.
+
+    lanes: how many tickets one run may have; workers: how many runs may be under way at once.
     """
 
     def __init__(self, lanes: int = 1, wait_ns: int = 0, workers: int = 1) -> None:
@@ -64,8 +66,9 @@ class Bench:
         self._queues.setdefault(job.queue, []).append(job)
 
     def drop(self, ticket: int) -> list[int]:
-        """Takes out all that is queued or under way for the ticket; gives the runs that are of no
-        use to anybody now.
+        """Takes out all that is queued or under way for the ticket.
+
+        Gives the runs that are of no use to anybody now.
         """
         for queue in list(self._queues):
             kept = [j for j in self._queues[queue] if j.ticket != ticket]
@@ -109,8 +112,9 @@ class Bench:
         return min(map(self._due, self._queues.values()))
 
     def finished(self, run: int, now: int, measured: bool) -> list[Job]:
-        """A run has ended: its jobs that are still wanted. measured: whether it did its work, and
-        took the time that this work takes.
+        """A run has ended: its jobs that are still wanted.
+
+        measured: whether it did its work, and took the time that this work takes.
         """
         running = self._running.pop(run, None)
         if running is None:
@@ -120,8 +124,9 @@ class Bench:
         return running.jobs
 
     def delay_s(self, now: int, deadline: int | None = None) -> float:
-        """Predicted seconds until one more job would begin; of those that wait, only the more
-        urgent ones count where a deadline is given.
+        """Predicted seconds until one more job would begin.
+
+        Of those that wait, only the more urgent ones count where a deadline is given.
         """
         overhead, ratio = self._drift.fit(now)
         under_way = sum(
@@ -137,8 +142,9 @@ class Bench:
         return (under_way + queued) / self._workers
 
     def expected_s(self, predicted: float, now: int) -> float:
-        """What something of so many predicted seconds takes here, as things are; nothing takes
-        nothing.
+        """What something of so many predicted seconds takes here, as things are.
+
+        Nothing takes nothing.
         """
         return self._drift.seconds(predicted, now) if predicted > 0 else 0.0
 

@@ -25,8 +25,10 @@ OVERHEAD_MAX_S = 10.0
 
 
 class Drift:
-    """The fit. overhead_s: as it is to be expected. half_ns: what is known counts half after so
-    long without a measurement; None: as long as nothing newer comes.
+    """The fit.
+
+    overhead_s: as it is to be expected. half_ns: what is known counts half after so long without a
+    measurement; None: as long as nothing newer comes.
     """
 
     __slots__ = (

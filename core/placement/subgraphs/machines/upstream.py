@@ -52,10 +52,12 @@ UNKNOWN = Link(up=125e6, down=125e6, latency_s=0.0)
 
 @dataclass(slots=True)
 class _Closed:
-    """A cut that is not open. refusals: so far; again_at: when it is asked for next, if ever."""
+    """A cut that is not open."""
 
     again_at: int | None = 0
+    """When it is asked for next, if ever."""
     refusals: int = 0
+    """So far."""
 
 
 @dataclass(slots=True)
@@ -66,8 +68,9 @@ class _Probing:
 
 
 class Upper:
-    """nominal: what the link is assumed to be at first. beyond: links further up, as the plan has
-    them.
+    """nominal: what the link is assumed to be at first.
+
+    beyond: links further up, as the plan has them.
     """
 
     def __init__(self, nominal: Link, beyond: tuple[Link, ...] = ()) -> None:

@@ -1,5 +1,6 @@
-"""Copies as C: between strided places, into parts of tensors, and what needs none of it: a part
-that is read or written where it lies.
+"""Copies as C: between strided places, into parts of tensors, and what needs none of it.
+
+A part that is read or written where it lies.
 """
 
 from __future__ import annotations

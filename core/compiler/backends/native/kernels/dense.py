@@ -49,12 +49,13 @@ def span(size: int, unit: int, chunks: int) -> int:
 
 @dataclass(slots=True)
 class Tiles:
-    """Rows of tiles of two vectors of columns, of one, and of half of one; and ways of a product.
+    """The tiles of a product and its ways.
 
-    halves: there are tiles of half a vector (narrow.h).
+    Rows of tiles of two vectors of columns, of one, and of half of one.
     """
 
     halves: bool
+    """There are tiles of half a vector (narrow.h)."""
     even: set[int] = field(default_factory=set)
     edge: set[int] = field(default_factory=set)
     half: set[int] = field(default_factory=set)
@@ -207,16 +208,18 @@ def _number(text: str) -> int:
 
 
 def _sizes(given: Sequence[str]) -> tuple[int, int, int, int, int, int]:
-    """m, n, k, then how far apart A's rows are, B's rows and B's columns: after m, n and k stand a
-    pointer and two numbers, twice.
+    """m, n, k, then how far apart A's rows are, B's rows and B's columns.
+
+    After m, n and k stand a pointer and two numbers, twice.
     """
     m, n, k, am, _, bk, bn = (_number(given[i]) for i in (0, 1, 2, 4, 5, 7, 8))
     return m, n, k, am, bk, bn
 
 
 def _chunks(m: int, n: int, k: int, high: int, wide: int) -> Iterator[tuple[int, int, int, int]]:
-    """All of a product, and its chunks as of `dl_gemm_run`: rows from and to, columns from and to,
-    for chunks of so many rows and columns at least.
+    """All of a product, and its chunks as of `dl_gemm_run`.
+
+    Rows from and to, columns from and to, for chunks of so many rows and columns at least.
     """
     yield 0, m, 0, n
     if m * n * k < _PARALLEL:

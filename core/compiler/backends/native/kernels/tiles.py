@@ -24,8 +24,9 @@ _FIELD = re.compile(r"\.(\w+) = (-?\d+)")
 
 
 def defined(texts: Sequence[str], sizes: Sequence[str], headers: Iterable[str]) -> list[str]:
-    """The lines that say which tiles there are. texts: all that is written of a file but its
-    headers; sizes: the fields of each dl_conv.
+    """The lines that say which tiles there are.
+
+    texts: all that is written of a file but its headers; sizes: the fields of each dl_conv.
     """
     fields = [{name: int(n) for name, n in _FIELD.findall(text)} for text in sizes]
     wide, narrow = set[int](), set[int]()
@@ -63,8 +64,9 @@ def _define(name: str, bits: Iterable[int]) -> str:
 
 
 def _places(dense: Tiles, name: str, d: Mapping[str, int]) -> None:
-    """Adds what products of a convolution take that goes by tiles of pixels: a sum over these has
-    the channels as rows, the others have them, block by block.
+    """Adds what products of a convolution take that goes by tiles of pixels.
+
+    A sum over these has the channels as rows, the others have them, block by block.
     """
     if name == "conv_weight_grad":
         _place(dense, d["c"], d["o"])
@@ -87,6 +89,7 @@ def _place(dense: Tiles, rows: int, columns: int) -> None:
 
 def _convolution(name: str, d: Mapping[str, int], followed: bool) -> Iterator[int]:
     """Rows of the tiles of a convolution, as of `dl_rows_from`; 0 is a tile by one pointer.
+
     followed: a loop takes its result, some rows of pixels at a time.
     """
     if name == "conv":

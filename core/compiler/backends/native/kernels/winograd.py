@@ -86,8 +86,9 @@ def last_points(side: int, size: int) -> int:
 
 
 def forward(name: str, d: Mapping[str, int]) -> Mapping[str, int]:
-    """The sizes of the convolution whose tiles are made: a gradient by the input is one of y, with
-    channels exchanged and other padding.
+    """The sizes of the convolution whose tiles are made.
+
+    A gradient by the input is one of y, with channels exchanged and other padding.
     """
     if name != "conv_input_grad":
         return d
@@ -112,8 +113,10 @@ def fits(name: str, d: Mapping[str, int]) -> bool:
 
 
 def _sums_enough(name: str, d: Mapping[str, int]) -> bool:
-    """Whether there is enough in the sums of a result for the errors of tiles. Of an image smaller
-    than a kernel they have a few of the kernel's numbers, and the errors are of all of these.
+    """Whether there is enough in the sums of a result for the errors of tiles.
+
+    Of an image smaller than a kernel they have a few of the kernel's numbers, and the errors are of
+    all of these.
     """
     sides = {"conv": ("h", "w"), "conv_input_grad": ("oh", "ow")}.get(name, ("h", "w", "oh", "ow"))
     if min(d[side] for side in sides) < min(d["kh"], _IMAGE):

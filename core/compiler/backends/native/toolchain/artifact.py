@@ -47,45 +47,48 @@ class ArtifactError(DelianError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One program in an object.
-
-    name: of the program. symbol: of its function. program: its content hash. arena_bytes,
-    tensor_bytes, groups, calls: as `program.Report` has them. constants: how many the caller passes
-    after the parameters. donated: parameters, each with the result that takes its memory. lists:
-    whether it takes memory for lists.
-    """
+    """One program in an object."""
 
     name: str
+    """Of the program."""
     symbol: str
+    """Of its function."""
     program: str
+    """Its content hash."""
     arena_bytes: int
+    """With `tensor_bytes`, `groups`, `calls`: as `program.Report` has them."""
     tensor_bytes: int
     groups: int
     calls: int
     constants: int = 0
+    """How many the caller passes after the parameters."""
     donated: tuple[tuple[int, int], ...] = ()
+    """Parameters, each with the result that takes its memory."""
     lists: bool = False
+    """Whether it takes memory for lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What an artifact says of itself.
-
-    abi: see ABI. target, machine: as in `targets.Target`. features: what the processor must have,
-    as /proc/cpuinfo names it. compiler, flags: what made it. emitter: hash of the sources that
-    wrote the C. strict: every operation is rounded. bundle: content hash of the bundle, or empty.
-    """
+    """What an artifact says of itself."""
 
     target: str
+    """With `machine`: as in `targets.Target`."""
     machine: str
     compiler: str
+    """With `flags`: what made it."""
     flags: tuple[str, ...]
     emitter: str
+    """Hash of the sources that wrote the C."""
     entries: tuple[Entry, ...]
     features: tuple[str, ...] = ()
+    """What the processor must have, as /proc/cpuinfo names it."""
     strict: bool = False
+    """Every operation is rounded."""
     bundle: str = ""
+    """Content hash of the bundle, or empty."""
     abi: int = ABI
+    """See ABI."""
     format: int = field(default=FORMAT)
 
     def to_json(self) -> dict[str, Any]:
@@ -132,8 +135,9 @@ def sealed(content: bytes, facts: Facts) -> bytes:
 
 
 def read(path: Path) -> Facts:
-    """What an artifact says; nothing in it is run. Raises ArtifactError for one that is missing,
-    damaged, or no artifact.
+    """What an artifact says; nothing in it is run.
+
+    Raises ArtifactError for one that is missing, damaged, or no artifact.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for who writes it
@@ -170,8 +174,10 @@ def facts_of(text: bytes, where: str) -> Facts:
 def check(
     facts: Facts, where: str, machine: str | None = None, features: frozenset[str] | None = None
 ) -> None:
-    """Whether an artifact fits this machine and this Delian. machine, features: of another machine
-    than this one. Raises ArtifactError, which says what does not fit.
+    """Whether an artifact fits this machine and this Delian.
+
+    machine, features: of another machine than this one. Raises ArtifactError, which says what does
+    not fit.
     """
     if facts.abi != ABI:
         raise ArtifactError(

@@ -238,11 +238,13 @@ def _build(path: Path, toolchain: Toolchain, source: Source) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A program in the cache. bytes: with its C. used_s: Unix time of its last use."""
+    """A program in the cache."""
 
     key: str
     bytes: int
+    """With its C."""
     used_s: float
+    """Unix time of its last use."""
     path: Path
 
 

@@ -31,8 +31,10 @@ _BYTES_MAX = 16 << 10
 def said_by(
     command: Sequence[str], file: str, folder: Path, ask: Callable[[], str | None]
 ) -> str | None:
-    """What `ask` gives, or gave when the compiler was the same one. file: the first word of the
-    command, as it was found. folder: where answers lie. A folder that cannot be written is none.
+    """What `ask` gives, or gave when the compiler was the same one.
+
+    file: the first word of the command, as it was found. folder: where answers lie. A folder that
+    cannot be written is none.
     """
     before = _stamp(command, file)
     if before is None:

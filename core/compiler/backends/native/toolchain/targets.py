@@ -22,18 +22,19 @@ NATIVE = "native"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A kind of machine.
-
-    name: as it is asked for. machine: as `platform.machine()` says there. zig, cpu: what `zig cc`
-    is told; cross: what a cross compiler of GCC is called. gcc_flags: what that one is told.
-    """
+    """A kind of machine."""
 
     name: str
+    """As it is asked for."""
     machine: str
+    """As `platform.machine()` says there."""
     zig: str
+    """With `cpu`: what `zig cc` is told."""
     cpu: str
     cross: tuple[str, ...] = ()
+    """What a cross compiler of GCC is called."""
     gcc_flags: tuple[str, ...] = ()
+    """What that one is told."""
 
     @property
     def is_native(self) -> bool:
@@ -110,8 +111,10 @@ def machine_here() -> str:
 
 
 def find_target(name: str, cpu: str | None = None) -> Target:
-    """The target with this name; `native` is this machine, `x86_64_v3` short for
-    x86_64_v3-linux-gnu. cpu: in place of its own, as zig names it (cortex_a53).
+    """The target with this name.
+
+    `native` is this machine, `x86_64_v3` short for x86_64_v3-linux-gnu. cpu: in place of its own,
+    as zig names it (cortex_a53).
 
     Raises DelianError.
     """

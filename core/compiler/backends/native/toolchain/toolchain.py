@@ -90,17 +90,16 @@ class NoSpaceError(DelianError):
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """A compiler. `identity` says its version, flags and processor: a part of every cache key.
-
-    version: of the compiler alone. target: the machine that it compiles for.
-    """
+    """A compiler. `identity` says its version, flags and processor: a part of every cache key."""
 
     name: str
     command: tuple[str, ...]
     flags: tuple[str, ...]
     identity: str
     version: str = ""
+    """Of the compiler alone."""
     target: Target = targets.HERE
+    """The machine that it compiles for."""
 
     @property
     def is_zig(self) -> bool:
@@ -164,8 +163,9 @@ class Toolchain:
         return said
 
     def _run_all(self, orders: list[list[str]], scratch: Path) -> list[str]:
-        """What compilers say that run side by side. None goes on where one refuses, or where who
-        waits for them is interrupted.
+        """What compilers say that run side by side.
+
+        None goes on where one refuses, or where who waits for them is interrupted.
         """
         import subprocess
 
@@ -217,8 +217,9 @@ class Toolchain:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ends a compiler that nobody waits for, with what it has started: it removes what it has begun
-    to write, unless it takes too long for that.
+    """Ends a compiler that nobody waits for, with what it has started.
+
+    It removes what it has begun to write, unless it takes too long for that.
     """
     import signal
     import subprocess
@@ -259,8 +260,9 @@ ANSWERS = "compilers"
 
 
 def cache_folder() -> Path:
-    """Where compiled programs are kept: $DELIAN_CACHE, or delian in the user's cache folder. Raises
-    DelianError for a user without a home.
+    """Where compiled programs are kept: $DELIAN_CACHE, or delian in the user's cache folder.
+
+    Raises DelianError for a user without a home.
     """
     if own := os.environ.get("DELIAN_CACHE"):
         return Path(own)
@@ -275,9 +277,10 @@ def cache_folder() -> Path:
 
 
 def own_folder() -> Path:
-    """Where this process keeps what it builds: the cache folder, or a part of it that
-    $DELIAN_CACHE_PART names. Workers have a part of their own, so that what runs as a worker never
-    writes what an agent loads.
+    """Where this process keeps what it builds.
+
+    The cache folder, or a part of it that $DELIAN_CACHE_PART names. Workers have a part of their
+    own, so that what runs as a worker never writes what an agent loads.
     """
     part = os.environ.get(PART, "")
     return cache_folder() / part if part else cache_folder()

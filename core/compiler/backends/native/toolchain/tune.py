@@ -128,8 +128,9 @@ class _Search:
 
 
 class _Sameness:
-    """Which variants of a program are known: a value may be the default, or of code that the
-    program has none of.
+    """Which variants of a program are known.
+
+    A value may be the default, or of code that the program has none of.
     """
 
     def __init__(self, function: Function, toolchain: Toolchain) -> None:

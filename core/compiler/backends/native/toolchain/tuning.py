@@ -43,14 +43,16 @@ FLAGS: tuple[str, ...] = ("-O3", "-funroll-loops", "-mprefer-vector-width=256")
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """flags: for the compiler. before_s, after_s: of one call, the least that was seen. tried: how
-    many variants were measured.
-    """
+    """What a search found for one function."""
 
     flags: tuple[str, ...]
+    """Flags for the C compiler."""
     before_s: float
+    """Least seconds of one call before tuning."""
     after_s: float
+    """Least seconds of one call after it."""
     tried: int
+    """Number of variants measured."""
 
 
 def is_allowed(flag: str) -> bool:

@@ -1,0 +1,89 @@
+"""Plain technical English: words of a private dialect do not come back into text that people read.
+
+Read are the docstrings, comments and texts of the folders in CLEAN, and the pages in PAGES.
+`docs/glossary.md` has the terms to use instead.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: What stands for a node, a process or a thing, but is said of people.
+PERSONS = "who whom whoever nobody somebody anybody everybody strangers?"
+#: What machines do not do: they send, receive, report, store.
+SPEECH = "tells? told hears? heard speaks? spoke spoken believes? believed remembers? knocks?"
+#: Words that a dictionary marks as old or rare, and phrases that need a second reading.
+RARE = "anew beside betwixt ere lest whence thereof hitherto sittings?"
+PHRASES = ("of which none", "for want of", "none: none", "makes the model its own", "is no more")
+#: Exceptions, each with the term that it is part of.
+TERMS = re.compile(r"who-am-i|told apart|tell apart", re.I)
+
+DIALECT = re.compile(
+    rf"\b(?:{'|'.join([*PERSONS.split(), *SPEECH.split(), *RARE.split(), *PHRASES])})\b", re.I
+)
+
+#: Folders without the dialect. A folder is added when it is clean, and stays.
+CLEAN: tuple[str, ...] = (
+    "core/compiler/backends/torch",
+    "core/compiler/ops",
+    "core/compiler/primitives",
+    "core/compiler/transforms",
+    "core/learning/algorithms",
+    "core/learning/build",
+    "core/learning/disclosure",
+    "core/learning/export",
+    "core/learning/nn",
+)
+PAGES: tuple[str, ...] = ("CHANGELOG.md", "docs/derivatives.md", "docs/decisions/README.md")
+
+
+def dialect(text: str) -> list[str]:
+    return [found.group() for found in DIALECT.finditer(TERMS.sub("", text))]
+
+
+def texts(path: Path) -> list[tuple[int, str]]:
+    """Comments and texts of a module, with their lines."""
+    with tokenize.open(path) as file:
+        tokens = list(tokenize.generate_tokens(io.StringIO(file.read()).readline))
+    kinds = (tokenize.STRING, tokenize.COMMENT)
+    return [
+        (token.start[0], without_fields(token.string)) for token in tokens if token.type in kinds
+    ]
+
+
+def without_fields(text: str) -> str:
+    """An f-string without its expressions: they are code."""
+    return re.sub(r"\{[^{}]*\}", "", text) if re.match(r"[rR]?[fF]", text) else text
+
+
+@pytest.mark.parametrize("folder", CLEAN)
+def test_code_is_written_in_plain_english(folder):
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {', '.join(words)}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if "_pb2" not in path.name
+        for line, text in texts(path)
+        if (words := dialect(text))
+    ]
+    assert not found, "use the terms of docs/glossary.md: " + "; ".join(found)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_documentation_is_written_in_plain_english(page):
+    lines = (ROOT / page).read_text(encoding="utf-8").split("\n")
+    found = [
+        f"{page}:{n}: {', '.join(w)}" for n, line in enumerate(lines, 1) if (w := dialect(line))
+    ]
+    assert not found, "use the terms of docs/glossary.md: " + "; ".join(found)
+
+
+def test_dialect_is_found_where_it_is():
+    assert dialect("Nobody is told anew who has left.") == ["Nobody", "told", "anew", "who"]
+    assert dialect("The whole holder retells it; whose turn?") == []
