@@ -119,6 +119,6 @@ class Sums:
 
     def content(self, message: EdgeSum) -> Content:
         """What the EdgeSum at hand brings, in itself or beside it."""
-        event = self._machine._event
+        event = self._machine.out.event
         beside = event.vector if isinstance(event, Received) else None
         return message.sum if beside is None else beside

@@ -50,7 +50,7 @@ from ...core.privacy.secagg import messages
 from ...core.privacy.secagg.logged import LogCopy, LogRules, ServedLog
 from ...core.privacy.secagg.member_identity import Identity
 from ...core.protocol import snapshot
-from ...core.protocol.machine import IGNORE, Machine, index, row
+from ...core.protocol.machine import IGNORE, ActingMachine, index, row
 from ...core.protocol.ports import (
     CLOUD,
     DEVICES_PER_EDGE_MAX,
@@ -138,7 +138,7 @@ TABLE = (
 )
 
 
-class Coordinator(Machine[CoordinatorState]):
+class Coordinator(ActingMachine[CoordinatorState]):
     """The coordinator of all runs."""
 
     rows = index(TABLE)
@@ -239,7 +239,7 @@ class Coordinator(Machine[CoordinatorState]):
         if kind in messages.UP:
             run = self._run_of(message)
             if run is not None:
-                return _T.OF_RUN, (run.run, self._event)
+                return _T.OF_RUN, (run.run, self.out.event)
             return _T.LATE_SESSION, (sender, message)
         if kind not in (EdgeHello, EdgeProgress, EdgeSum, HelpSum):
             raise ProtocolError(f"{self.node}: an edge sends no {kind.__name__}")
@@ -259,10 +259,10 @@ class Coordinator(Machine[CoordinatorState]):
             number = number_of(message.run)
             secure = state.runs[number].plan.secure if number in state.runs else None
             asked = secure is not None and len(secure.helpers) > 0
-            return (_T.OF_RUN if asked else _T.STALE), (number, self._event)
+            return (_T.OF_RUN if asked else _T.STALE), (number, self.out.event)
         run = self._run_of(message)
         if run is not None:
-            return _T.OF_RUN, (run.run, self._event)
+            return _T.OF_RUN, (run.run, self.out.event)
         return (_T.LATE_SUM if kind is EdgeSum else _T.STALE), message
 
     def _run_of(self, message: Any) -> RunState | None:
@@ -338,7 +338,7 @@ class Coordinator(Machine[CoordinatorState]):
         for effect in machine.handle(event, self.now):
             self._carry(effect)
         # Also when the coordinator's own row was `ignore`.
-        self.changed = self.changed or machine.changed
+        self.out.changed = self.changed or machine.changed
         if machine.took:
             state.turns += 1
             machine.state.turn = state.turns
@@ -367,10 +367,10 @@ class Coordinator(Machine[CoordinatorState]):
         edges are told the pace where it has changed.
         """
         effects = super().handle(event, now)
-        self._effects = effects
+        self.out.effects = effects
         self._share()
         self._keep_pace()
-        self._effects = []
+        self.out.effects = []
         return effects
 
     # ------------------------------------------------ what runs share
@@ -409,7 +409,7 @@ class Coordinator(Machine[CoordinatorState]):
         self._pace_of = asks
         pace = self._pace()
         if pace != self.state.pace:
-            self.changed = True
+            self.out.changed = True
             self.state.pace = pace
             self.state.paced += 1
             for edge in sorted(self.state.edges):
@@ -478,7 +478,7 @@ class Coordinator(Machine[CoordinatorState]):
 
     def pass_on(self, subject: tuple[int, Any]) -> None:
         run, event = subject
-        self.changed = False  # unless the run's machine says so
+        self.out.changed = False  # unless the run's machine says so
         self._tell(self._machine(self.state.runs[run]), event)
 
     def ack(self, message: EdgeSum) -> None:
@@ -486,14 +486,14 @@ class Coordinator(Machine[CoordinatorState]):
             run=message.run, round=message.round, attempt=message.attempt, part=message.part
         )
         self.send(Node(Tier.EDGE, message.edge), ack)
-        self.ignore(_T.LATE_SUM)
-        self.changed = False
+        self.out.ignore(_T.LATE_SUM)
+        self.out.changed = False
 
     def turn_away(self, subject: tuple[Node, Any]) -> None:
         edge, message = subject
         self.send(edge, turned_away(message))
-        self.ignore(_T.LATE_SESSION)
-        self.changed = False
+        self.out.ignore(_T.LATE_SESSION)
+        self.out.changed = False
 
     def submit(self, order: RunOrder) -> None:
         state, plan = self.state, order.submit

@@ -23,7 +23,7 @@ from ...core.privacy.secagg.member_identity import Identity
 from ...core.privacy.secagg.secure_errors import SecureError
 from ...core.privacy.secagg.signed_task import sign
 from ...core.privacy.task_limits import with_left
-from ...core.protocol.machine import Backoff, Machine
+from ...core.protocol.machine import ActingMachine, Backoff
 from ...core.protocol.ports import (
     CLOUD,
     MS,
@@ -88,7 +88,7 @@ def prefix(run: int) -> str:
     return f"run/{run}/"
 
 
-class RunMachine(Machine[RunState]):
+class RunMachine(ActingMachine[RunState]):
     """One run. Subclasses give `rows`, `read`, `wanted`, `takes`, `owes` and their actions.
 
     heeds_fetches: whether a FetchBlob is a sign of life. It does not say for which attempt: where
@@ -108,7 +108,7 @@ class RunMachine(Machine[RunState]):
         backoff: Backoff,
         busy_elsewhere: Callable[[], int],
     ) -> None:
-        super().__init__(state)
+        super().__init__(state, prefix(plan.run))
         self.node = CLOUD
         self.plan = plan
         self.roster = roster
@@ -120,7 +120,6 @@ class RunMachine(Machine[RunState]):
         self.sums = Sums(self)
         self.backoff = backoff
         self.busy_elsewhere = busy_elsewhere  # devices that work for other runs
-        self._prefix = prefix(plan.run)
         self.took = 0  # devices taken while the last event was handled
 
     # ------------------------------------------------ what the coordinator asks
@@ -178,12 +177,6 @@ class RunMachine(Machine[RunState]):
         return effects
 
     # ------------------------------------------------ names that are the run's own
-
-    def set_timer(self, name: str, at: int) -> None:
-        super().set_timer(self._prefix + name, at)
-
-    def cancel_timer(self, name: str) -> None:
-        super().cancel_timer(self._prefix + name)
 
     def _next_ticket(self) -> int:
         self.state.tickets += 1

@@ -6,15 +6,21 @@ takes the row's next phase. An action may post a further trigger, which is looke
 edge that has counted an answer posts "all have answered". What is not in the table is a protocol
 error; what is to be ignored is in the table and says so.
 
-Each tier's file holds its table; the documentation's diagrams are made from the tables.
+A machine is put together of three things. Its own file holds the table and the guards, which read
+events. Its actions are methods of an object (`Part`) that acts on the state; a row holds the method
+itself. That object may have further parts, of the same kind. A part knows the state and the
+machine's `Output`, where it writes what is to be done; it does not know the machine.
+
+The documentation's diagrams are made from the tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
@@ -32,28 +38,45 @@ from .ports import (
     TimerFired,
 )
 
-IGNORE = "ignore"
+#: A method of the machine's actions; its argument is the trigger's subject.
+Action: TypeAlias = Callable[..., None]
+#: The action of a row that counts the event and does nothing else.
+IGNORE: Final = None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """In each of `phases`, `trigger` does `action` and leads to `next` (None: the phase stays).
+    """In each of `phases`, `trigger` does `action` and leads to `next`.
 
-    `action` names a method of the machine that takes the trigger's subject; `ignore` counts and
-    does nothing else. `why` is for people: it goes into the documentation.
+    Attributes:
+        phases: where the row applies.
+        trigger: what happened.
+        action: what the machine does; IGNORE: nothing.
+        next: the phase after it; None: the phase stays.
+        why: for people: it goes into the documentation.
     """
 
     phases: tuple[StrEnum, ...]
     trigger: StrEnum
-    action: str
+    action: Action | str | None
     next: StrEnum | None
     why: str
+
+    @property
+    def name(self) -> str:
+        """The action in words."""
+        if self.action is IGNORE:
+            return "ignore"
+        if isinstance(self.action, str):
+            return self.action.replace("_", " ")
+        name: str = self.action.__name__
+        return name.replace("_", " ")
 
 
 def row(
     phases: StrEnum | Iterable[StrEnum],
     trigger: StrEnum,
-    action: str,
+    action: Action | str | None,
     next: StrEnum | None,
     why: str,
 ) -> Row:
@@ -85,31 +108,141 @@ class HasPhase(Protocol):
 S = TypeVar("S", bound=HasPhase)
 
 
-class Machine(Generic[S]):
-    """Runs a table over a state. A tier's machine gives `rows`, `read` and the actions."""
+class Output:
+    """What a machine and its parts do about the event at hand.
+
+    Attributes:
+        now: when the event is handled, ns.
+        event: the event; None while none is handled.
+        effects: what is to be done, in order.
+        posted: the trigger to look up once the present row is done, and its subject.
+        changed: whether the event changed the state, as far as the table can tell.
+        passed_on: whether the event was only handed on, as it was.
+        timers: what the names of timers begin with.
+        carries_beside: whether the driver carries vectors beside messages (`Send.beside`), so that
+            one that stays in this process is not copied. A driver that does says so before the
+            first event.
+    """
+
+    __slots__ = (
+        "carries_beside",
+        "changed",
+        "effects",
+        "event",
+        "now",
+        "passed_on",
+        "posted",
+        "timers",
+    )
+
+    def __init__(self, timers: str = "") -> None:
+        self.now = 0
+        self.event: Any = None
+        self.effects: list[Effect] = []
+        self.posted: tuple[StrEnum, Any] | None = None
+        self.changed, self.passed_on = True, False
+        self.timers = timers
+        self.carries_beside = False
+
+    @property
+    def vector(self) -> Content | None:
+        """The vector that came beside the message at hand, if one did."""
+        event = self.event
+        return event.vector if isinstance(event, Received) else None
+
+    def ignore(self, trigger: StrEnum) -> None:
+        """Counts the event at hand as one that changes nothing, and says what it was."""
+        event = self.event
+        if isinstance(event, Received):
+            what = type(event.message).__name__
+        elif isinstance(event, TimerFired):
+            what = f"timer {event.name}"
+        else:
+            what = type(event).__name__
+        self.effects.append(Record("ignored", {"what": what, "trigger": trigger.value}))
+
+
+class Part(Generic[S]):
+    """Acts on a machine's state: the machine's actions, or a part of them."""
+
+    def __init__(self, state: S, out: Output) -> None:
+        self.state = state
+        self.out = out
+
+    @property
+    def now(self) -> int:
+        """When the event at hand is handled, ns."""
+        return self.out.now
+
+    def post(self, trigger: StrEnum, subject: Any = None) -> None:
+        """Look up a further trigger once the present row is done."""
+        assert self.out.posted is None, "one trigger at a time"
+        self.out.posted = (trigger, subject)
+
+    def emit(self, effect: Effect) -> None:
+        self.out.effects.append(effect)
+
+    def send(
+        self, to: Node, message: Message, size: int = 0, beside: Content | None = None
+    ) -> None:
+        self.out.effects.append(Send(to, message, size, beside))
+
+    def hand_on(self, to: Node, message: Message) -> None:
+        """Sends on a message that is of no concern to this node: it changes nothing here, so a
+        driver needs not remember it.
+        """
+        self.send(to, message)
+        self.out.changed, self.out.passed_on = False, True
+
+    def set_timer(self, name: str, at: int) -> None:
+        self.out.effects.append(SetTimer(self.out.timers + name, at))
+
+    def cancel_timer(self, name: str) -> None:
+        self.out.effects.append(CancelTimer(self.out.timers + name))
+
+    def record(self, kind: str, **fields: Any) -> None:
+        self.out.effects.append(Record(kind, fields))
+
+
+class Machine(ABC, Generic[S]):
+    """Runs a table over a state. A tier's machine gives `rows` and `read`.
+
+    Attributes:
+        rows: the table.
+        node: whose machine it is.
+        state: plain data, which the guards read and the actions change.
+        out: where the actions write what is to be done.
+        actions: the object whose methods the rows hold.
+    """
 
     rows: ClassVar[Index]
     node: Node
-    #: Whether the driver carries vectors beside messages (`Send.beside`), so that one that stays in
-    #: this process is not copied. A driver that does says so before the first event.
-    carries_beside: bool = False
 
-    def __init__(self, state: S) -> None:
+    def __init__(self, state: S, out: Output, actions: Any) -> None:
         self.state = state
-        self.now = 0
-        # Whether the last event changed the state, as far as the table can tell; see `handle`.
-        self.changed = True
-        # Whether it was only handed on, as it was: see `hand_on`.
-        self.passed_on = False
-        self._effects: list[Effect] = []
-        self._event: Event | None = None
-        self._posted: tuple[StrEnum, Any] | None = None
+        self.out = out
+        self.actions = actions
 
+    @property
+    def now(self) -> int:
+        """When the event at hand is handled, ns."""
+        return self.out.now
+
+    @property
+    def changed(self) -> bool:
+        """Whether the last event changed the state, as far as the table can tell; see `handle`."""
+        return self.out.changed
+
+    @property
+    def passed_on(self) -> bool:
+        """Whether the last event was only handed on, as it was: see `Part.hand_on`."""
+        return self.out.passed_on
+
+    @abstractmethod
     def read(self, event: Event) -> tuple[StrEnum, Any]:
         """The trigger that an event is in the present state, and its subject (a message, an
         outcome, None). Changes nothing.
         """
-        raise AssertionError("each tier reads its own events")
 
     def handle(self, event: Event, now: int) -> list[Effect]:
         """What to do about an event at `now` ns. Raises ProtocolError, the state unchanged, when a
@@ -120,11 +253,9 @@ class Machine(Generic[S]):
         remember the event.
         """
         assert now >= 0
-        self.now = now
-        self.changed = self.passed_on = False
-        self._event = event
-        effects: list[Effect] = []
-        self._effects, self._posted = effects, None
+        out, effects = self.out, list[Effect]()
+        out.now, out.event, out.effects, out.posted = now, event, effects, None
+        out.changed = out.passed_on = False
         state, rows = self.state, self.rows
         next_step: tuple[StrEnum, Any] | None = self.read(event)
         while next_step is not None:
@@ -132,63 +263,32 @@ class Machine(Generic[S]):
             r = rows.get((state.phase, trigger))
             if r is None:
                 raise ProtocolError(f"{self.node}: {trigger} is not allowed while {state.phase}")
-            self._posted = None
+            out.posted = None
             action, phase = r.action, r.next
-            if action != IGNORE:
-                self.changed = True
-                getattr(self, action)(subject)
+            if isinstance(action, str):
+                out.changed = True
+                getattr(self.actions, action)(subject)
+            elif action is not IGNORE:
+                out.changed = True
+                action(self.actions, subject)
             else:
                 if phase is not None and phase != state.phase:
-                    self.changed = True
-                self.ignore(trigger)
+                    out.changed = True
+                out.ignore(trigger)
             if phase is not None:
                 state.phase = phase
-            next_step = self._posted
+            next_step = out.posted
         # A machine at rest holds on to nothing but its state: messages are large.
-        self._effects, self._event, self._posted = [], None, None
+        out.effects, out.event, out.posted = [], None, None
         return effects
 
-    # What actions are written with.
 
-    def post(self, trigger: StrEnum, subject: Any = None) -> None:
-        """Look up a further trigger once the present row is done."""
-        assert self._posted is None, "one trigger at a time"
-        self._posted = (trigger, subject)
+class ActingMachine(Part[S], Machine[S]):
+    """A machine whose actions are its own methods; rows hold their names."""
 
-    def ignore(self, trigger: StrEnum) -> None:
-        """Counts the event at hand as one that changes nothing, and says what it was."""
-        event = self._event
-        if isinstance(event, Received):
-            what = type(event.message).__name__
-        elif isinstance(event, TimerFired):
-            what = f"timer {event.name}"
-        else:
-            what = type(event).__name__
-        self.record("ignored", what=what, trigger=trigger.value)
-
-    def hand_on(self, to: Node, message: Message) -> None:
-        """Sends on a message that is of no concern to this node: it changes nothing here, so a
-        driver needs not remember it.
-        """
-        self.send(to, message)
-        self.changed, self.passed_on = False, True
-
-    def emit(self, effect: Effect) -> None:
-        self._effects.append(effect)
-
-    def send(
-        self, to: Node, message: Message, size: int = 0, beside: Content | None = None
-    ) -> None:
-        self._effects.append(Send(to, message, size, beside))
-
-    def set_timer(self, name: str, at: int) -> None:
-        self._effects.append(SetTimer(name, at))
-
-    def cancel_timer(self, name: str) -> None:
-        self._effects.append(CancelTimer(name))
-
-    def record(self, kind: str, **fields: Any) -> None:
-        self._effects.append(Record(kind, fields))
+    def __init__(self, state: S, timers: str = "") -> None:
+        Part.__init__(self, state, Output(timers))
+        Machine.__init__(self, state, self.out, self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ class Send:
     size: bytes of the encoded message where the machine knows them, else 0: protobuf finds the size
     of a message by encoding it, which costs a copy of a large one. beside: the vector of an Upload
     or an EdgeSum whose `message` lacks it; only where the driver carries such
-    (`Machine.carries_beside`). size counts it.
+    (`Output.carries_beside`). size counts it.
     """
 
     to: Node

@@ -280,7 +280,7 @@ class _Agent:
             os.urandom(SECRET_BYTES),
             key_secret=self.key_secret,
         )
-        machine.identity = self._identity_of(machine)
+        machine.owner.identity = self._identity_of(machine)
         return machine
 
     def _identity_of(self, machine: DeviceMachine) -> CertificateIdentity | None:
@@ -331,7 +331,7 @@ class _Agent:
         if self.gate is None and self.settings.signed and has_terms:
             self.gate = self.runner.gate = await asyncio.to_thread(self._gate_now)
         if machine.state.session is None:
-            machine.identity, machine.policy = newest, policy
+            machine.owner.identity, machine.owner.policy = newest, policy
             self.settings = replace(self.settings, policy=policy)
 
     # ------------------------------------------------ what happens

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from ...core.privacy.secagg import logged
+from ..protocol.acceptance import DENY_LIST_VERSION
 from ..protocol.releases import BUDGET
-from ..protocol.secure_session import DENY_LIST_VERSION
 
 #: What the log says of a task or session that the device refuses, by the reason of its record.
 OWNER_REFUSES: Final = {

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from ...core.privacy.secagg.client import ClientState, Policy
 from ...core.privacy.secagg.helper import Trust
 from ...core.privacy.secagg.logged import LogHead
+from ...core.privacy.secagg.member_identity import Identity
 from ...core.protocol.machine import Backoff
-from ...core.protocol.ports import SECOND, Vector
+from ...core.protocol.ports import SECOND, Node, Tier, Vector
 from ...core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ...core.wire.round_pb2 import Failure, Task, Upload
 from .releases import Cap, Releases
@@ -92,6 +94,17 @@ class DeviceState:
     log: LogHead = field(default_factory=LogHead)
     awaited: tuple[int, int, int] = (0, 0, 0)
 
+    @property
+    def home_node(self) -> Node:
+        """The node that it speaks to."""
+        return Node(Tier.EDGE, self.home)
+
+    @property
+    def at_hand(self) -> Task:
+        """The task that it works on."""
+        assert self.task is not None
+        return self.task
+
 
 @dataclass(frozen=True, slots=True)
 class DevicePolicy:
@@ -120,3 +133,22 @@ class DevicePolicy:
 
     def __post_init__(self) -> None:
         assert self.rehome_tries >= 1
+
+
+@dataclass(slots=True)
+class Owner:
+    """What the device's owner gives it, and may replace between two tasks.
+
+    Attributes:
+        policy: the owner's rules.
+        identity: signs for the device, and verifies its neighbours and the coordinator; None: it
+            takes no task whose updates are masked, and cannot tell who made the others.
+    """
+
+    policy: DevicePolicy
+    identity: Identity | None
+
+
+def name_of(message: Any) -> tuple[int, int, int]:
+    """Which attempt a message belongs to."""
+    return message.run, message.round, message.attempt

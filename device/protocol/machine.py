@@ -1,6 +1,7 @@
-"""The device's protocol. Everything that decides what a device does next lives in this file; it
-does not know whether a daemon or the simulator drives it, which algorithm it runs, or what a bundle
-holds.
+"""The device's protocol: its table, and the guards that read events.
+
+`device_actions` has what a device does. The protocol does not know whether a daemon or the
+simulator drives it, which algorithm it runs, or what a bundle holds.
 
 A device offers itself (CheckIn), waits in its edge's pool, takes one task at a time, fetches what
 the task names and it has not got, trains, and uploads until the edge says that it has the answer or
@@ -16,24 +17,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ...core.privacy.mechanisms.post_processing import finished
-from ...core.privacy.mechanisms.ring import RingPlan, carried
-from ...core.privacy.mechanisms.sparse import sent
+from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.privacy.secagg import messages
 from ...core.privacy.secagg.member_identity import Identity
 from ...core.privacy.secagg.secure_errors import SecureError
-from ...core.privacy.task_limits import is_sane, left_ms
+from ...core.privacy.task_limits import is_sane
 from ...core.protocol import snapshot
-from ...core.protocol.machine import index
+from ...core.protocol.machine import IGNORE, Machine, Output, index, row
 from ...core.protocol.ports import (
-    MS,
-    PROTOCOL,
-    RETRY_MS_MAX,
     BlobStored,
-    CancelProgram,
-    DropBlob,
     Event,
     NewModel,
     Node,
@@ -44,53 +36,50 @@ from ...core.protocol.ports import (
     ProtocolError,
     Received,
     Rng,
-    RunProgram,
     Started,
-    StoreBlob,
     Tier,
     TimerFired,
     Vector,
-    window,
-    wire_size,
 )
-from ...core.protocol.random_streams import device_key
-from ...core.protocol.run_names import least_useful
 from ...core.wire.admission_pb2 import (
     DRAINING,
     EDGE_FULL,
     WORK_CAME,
     Accept,
-    CheckIn,
     DeviceFacts,
     Eligibility,
     Reject,
 )
-from ...core.wire.blob_pb2 import Blob, FetchBlob
-from ...core.wire.journal_pb2 import Conditions, Connected, Homes
+from ...core.wire.blob_pb2 import Blob
+from ...core.wire.journal_pb2 import Conditions, Connected, DeniedVersion, Homes
 from ...core.wire.round_pb2 import (
     COUNTED,
-    DEADLINE,
-    EVALUATE,
     NON_FINITE,
     PROGRAM_FAILED,
-    FailureReason,
     RoundClosed,
     Task,
-    Upload,
     UploadAck,
 )
-from .device_state import BUNDLES_KEPT, HOMES_MAX, LEASE_MS_MIN, RUNS_REMEMBERED
-from .device_state import DevicePolicy as DevicePolicy
-from .device_state import DeviceState as DeviceState
-from .device_state import Phase as Phase
-from .homes import edge_of, edges_of
-from .one_shot_session import HelpedMachine
-from .secure_session import NOTICES, SECRET_BYTES
-from .table import (
+from .acceptance import NOTICES
+from .device_actions import Device
+from .device_state import (
+    HOMES_MAX,
+    DevicePolicy,
+    DeviceState,
+    Owner,
+    Phase,
+    name_of,
+)
+from .device_triggers import (
+    BEFORE,
     CHECKING_IN,
     FETCHING,
     IDLE,
+    IN_SESSION,
+    NOT_OFFERED,
+    NOT_TRAINING,
     OFFERED,
+    OFFLINE,
     READY,
     RESTING,
     SEALING,
@@ -98,14 +87,85 @@ from .table import (
     UNMASKING,
     UPLOADING,
     WORKING,
+    Trigger,
 )
-from .table import TABLE as TABLE
-from .table import Trigger as Trigger
+from .homes import edge_of, edges_of
+from .secure_session import SECRET_BYTES
 
 _T = Trigger
 
+TABLE = (
+    row((OFFLINE, *RESTING), _T.STARTED, Device.start, CHECKING_IN, "offer itself"),
+    row((FETCHING, TRAINING), _T.STARTED, Device.restart, FETCHING, "train again from the start"),
+    row(SEALING, _T.STARTED, Device.resume_session, SEALING, "the update survived; ask again"),
+    row(UPLOADING, _T.STARTED, Device.resume_upload, UPLOADING, "the answer survived; send it"),
+    row(UNMASKING, _T.STARTED, Device.resume_session, UNMASKING, "the shares survived; ask again"),
+    row(IDLE, _T.RETRY, Device.check_in, CHECKING_IN, "the retry window says so"),
+    row(
+        CHECKING_IN,
+        _T.UNANSWERED,
+        Device.repeat_check_in,
+        CHECKING_IN,
+        "request or answer was lost",
+    ),
+    row(CHECKING_IN, _T.HOME_SILENT, Device.rehome, CHECKING_IN, "try the next home"),
+    row(CHECKING_IN, _T.ACCEPTED, Device.wait, READY, "keep the lease and the next window"),
+    row(OFFERED, _T.REJECTED, Device.rest, IDLE, "come back in the window"),
+    row(OFFERED, _T.SENT_AWAY, Device.leave, IDLE, "try the next home in a moment"),
+    row(IDLE, _T.WORK_CAME, Device.come_back_soon, IDLE, "in this window, not in the one before"),
+    row(READY, _T.LEASE_OVER, Device.check_in, CHECKING_IN, "the edge may have forgotten it"),
+    row(
+        OFFERED, _T.CONNECTED, Device.check_in, CHECKING_IN, "a task may have come and gone unheard"
+    ),
+    row(RESTING, _T.TASK, Device.take, FETCHING, "also when the Accept was lost"),
+    row(RESTING, _T.UNWANTED, Device.decline, None, "it is over already, or not allowed"),
+    row(RESTING, _T.REFUSED, Device.refuse_task, None, "record why; the true task may still come"),
+    row(RESTING, _T.BEHIND, Device.await_list, None, "fetch the list; the task is sent again"),
+    row(FETCHING, _T.BLOB, Device.keep, FETCHING, "store it"),
+    row(FETCHING, _T.STORED, Device.note, FETCHING, "one less is missing"),
+    row(FETCHING, _T.CORRUPT, IGNORE, FETCHING, "the next repetition asks again"),
+    row(TRAINING, _T.BLOB_GONE, Device.refetch, FETCHING, "ask for it again, then train"),
+    row(NOT_TRAINING, _T.BLOB_GONE, Device.forget, None, "the next task asks for it again"),
+    row(FETCHING, _T.UNANSWERED, Device.fetch_again, FETCHING, "request or blob was lost"),
+    row(FETCHING, _T.ALL_HERE, Device.train, TRAINING, "one call into compiled code"),
+    row(TRAINING, _T.TRAINED, Device.upload, UPLOADING, "mask and send"),
+    row(TRAINING, _T.TRAINED_EARLY, Device.hold, SEALING, "mask it when they are"),
+    row(TRAINING, _T.UNFIT, Device.refuse, UPLOADING, "say that there is no update"),
+    row(IN_SESSION, _T.SESSION, Device.attend, None, "check it, and say the next thing"),
+    row(SEALING, _T.CAN_MASK, Device.upload_held, UPLOADING, "mask and send"),
+    row(WORKING, _T.SESSION_FAILED, Device.leave_cohort, UPLOADING, "say that there is no update"),
+    row(UNMASKING, _T.SESSION_FAILED, Device.abandon, IDLE, "its neighbours do without its shares"),
+    row((*BEFORE, UNMASKING), _T.POLL_DUE, Device.poll, None, "say the last thing again"),
+    row(UNMASKING, _T.HOME_SILENT, Device.poll_elsewhere, UNMASKING, "any home passes it on"),
+    row(
+        UPLOADING, _T.UNANSWERED, Device.send_answer, UPLOADING, "answer or its UploadAck was lost"
+    ),
+    row(UPLOADING, _T.ANSWERED, Device.finish, IDLE, "the task is over, whatever the status"),
+    row(UPLOADING, _T.IN_SUM, Device.stay, UNMASKING, "its shares will be asked for"),
+    row(UNMASKING, _T.HEARD, Device.hear, UNMASKING, "its home is there"),
+    row(BEFORE, _T.TIME_OVER, Device.give_up, IDLE, "say so once"),
+    row((UPLOADING, UNMASKING), _T.TIME_OVER, Device.abandon, IDLE, "nobody waits any more"),
+    row(WORKING, _T.CLOSED, Device.stop, IDLE, "it was not needed, or too slow"),
+    row(UNMASKING, _T.CLOSED, Device.part, IDLE, "the sum is known, or given up"),
+    row(NOT_OFFERED, _T.CONDITIONS, Device.keep_conditions, None, "for the next check-in"),
+    row(OFFERED, _T.CONDITIONS, Device.tell_conditions, CHECKING_IN, "its home must judge anew"),
+    row(WORKING, _T.CONSENT_LOST, Device.withdraw, IDLE, "stop at once, and say so once"),
+    row(UNMASKING, _T.CONSENT_LOST, Device.withhold, IDLE, "its neighbours do without its shares"),
+    row((*NOT_OFFERED, *OFFERED), _T.HOMES, Device.keep_homes, None, "for the next move"),
+    row(OFFERED, _T.HOME_GONE, Device.leave_home, CHECKING_IN, "offer itself to the first of them"),
+    row(
+        tuple(Phase),
+        _T.DENIED,
+        Device.keep_denied,
+        None,
+        "how old it is decides about masked tasks",
+    ),
+    row(tuple(Phase), _T.LOG_UPDATE, Device.keep_log, None, "if it continues the known one"),
+    row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
+)
 
-class DeviceMachine(HelpedMachine):
+
+class DeviceMachine(Machine[DeviceState]):
     """One device.
 
     homes, facts, eligibility, secret: what a device that has never run begins with; one that has
@@ -130,12 +190,12 @@ class DeviceMachine(HelpedMachine):
         identity: Identity | None = None,
         key_secret: bytes = b"",
     ) -> None:
-        super().__init__(state)
+        owner = Owner(policy or DevicePolicy(), identity)
+        out = Output()
+        self.device = Device(state, out, owner, rng, key_secret)
+        super().__init__(state, out, self.device)
         self.node = Node(Tier.DEVICE, state.device)
-        self.rng = rng
-        self.policy = policy or DevicePolicy()
-        self.identity = identity
-        self._key_secret = key_secret
+        self.owner = owner
         if not state.homes:
             assert 0 < len(homes) <= HOMES_MAX and all(h.tier is Tier.EDGE for h in homes)
             state.homes = [h.number for h in homes]
@@ -148,7 +208,7 @@ class DeviceMachine(HelpedMachine):
     @property
     def wanted(self) -> dict[bytes, int]:
         """Digest -> size in bytes of the blobs that it would take now."""
-        return self._missing() if self.state.phase is FETCHING else {}
+        return self.device.missing() if self.state.phase is FETCHING else {}
 
     def snapshot(self) -> bytes:
         """The state, to be stored."""
@@ -195,12 +255,12 @@ class DeviceMachine(HelpedMachine):
             return (_T.BLOB if message.digest in self.wanted else _T.STALE), message
         works = state.phase in (*WORKING, UNMASKING)
         if kind is RoundClosed:
-            mine = works and _name(message) == _name(self._task())
+            mine = works and name_of(message) == name_of(state.at_hand)
             return (_T.CLOSED if mine else _T.STALE), message
         if kind is UploadAck or kind in messages.DOWN:
             if message.device != state.device:
                 raise ProtocolError(f"{self.node}: a {kind.__name__} for device {message.device}")
-            mine = works and _name(message) == _name(self._task())
+            mine = works and name_of(message) == name_of(state.at_hand)
             if kind is UploadAck:
                 return (self._read_ack(message) if mine else _T.STALE), message
             return (_T.SESSION if mine and state.session is not None else _T.STALE), message
@@ -238,9 +298,10 @@ class DeviceMachine(HelpedMachine):
         if at == last or not state.eligibility.consented:
             return _T.UNWANTED, task
         try:
-            self._check_task(task)
+            self.device.acceptance.check(task)
         except SecureError as fault:
-            return self._refusal(task, fault)
+            waits = self.device.acceptance.waits(task, fault)
+            return (_T.BEHIND if waits else _T.REFUSED), (task, fault.reason)
         return _T.TASK, task
 
     def _read_timer(self, name: str) -> Trigger:
@@ -249,7 +310,7 @@ class DeviceMachine(HelpedMachine):
         if name == "retry" and phase is IDLE:
             return _T.RETRY
         if name == "repeat" and phase is CHECKING_IN:
-            enough = state.tries > 0 and state.tries % self.policy.rehome_tries == 0
+            enough = state.tries > 0 and state.tries % self.owner.policy.rehome_tries == 0
             return _T.HOME_SILENT if enough and len(state.homes) > 1 else _T.UNANSWERED
         if name == "repeat" and phase in (FETCHING, UPLOADING):
             return _T.UNANSWERED
@@ -258,7 +319,7 @@ class DeviceMachine(HelpedMachine):
         if name == "session" and phase in (FETCHING, TRAINING, SEALING, UNMASKING):
             if state.session is None:
                 return _T.STALE
-            enough = state.unheard > 0 and state.unheard % self.policy.rehome_tries == 0
+            enough = state.unheard > 0 and state.unheard % self.owner.policy.rehome_tries == 0
             goes = enough and phase is UNMASKING and len(state.homes) > 1
             return _T.HOME_SILENT if goes else _T.POLL_DUE
         if name == "task" and phase in (*WORKING, UNMASKING) and self.now >= state.ends_ns:
@@ -272,9 +333,10 @@ class DeviceMachine(HelpedMachine):
             case Outcome(vector, _, _, finite):
                 if not finite:
                     return _T.UNFIT, NON_FINITE
-                if vector is None or not _is_update(vector, RingPlan.of(self._task().ring)):
+                if vector is None or not _is_update(vector, RingPlan.of(self.state.at_hand.ring)):
                     return _T.UNFIT, PROGRAM_FAILED
-                return (_T.TRAINED_EARLY if self._is_early() else _T.TRAINED), vector
+                early = self.device.sessions.is_early
+                return (_T.TRAINED_EARLY if early else _T.TRAINED), vector
             case NewModel():
                 return _T.UNFIT, PROGRAM_FAILED
 
@@ -295,288 +357,12 @@ class DeviceMachine(HelpedMachine):
             gone = phase in OFFERED and state.home not in homes
             return (_T.HOME_GONE if gone else _T.HOMES), homes
         if isinstance(order, NOTICES):
-            return self._read_notice(order), order
+            kind = _T.DENIED if isinstance(order, DeniedVersion) else _T.LOG_UPDATE
+            return (kind if self.device.acceptance.is_news(order) else _T.STALE), order
         if isinstance(order, Connected):
             at_home = edge_of(order.home) == state.home
             return (_T.CONNECTED if at_home and phase in OFFERED else _T.STALE), order
         raise ProtocolError(f"{self.node}: a device takes no {type(order).__name__} as an order")
-
-    # ------------------------------------------------ checking in
-
-    def start(self, stored: tuple[bytes, ...]) -> None:
-        self.state.have = list(stored)
-        self.check_in(None)
-
-    def check_in(self, _: object) -> None:
-        state = self.state
-        if state.home not in state.homes:
-            self._move(state.homes[0])
-        state.sequence += 1
-        state.tries = 0
-        self.repeat_check_in(None)
-
-    def repeat_check_in(self, _: object) -> None:
-        state = self.state
-        self.send(
-            self.home,
-            CheckIn(
-                device=state.device,
-                sequence=state.sequence,
-                protocol=PROTOCOL,
-                facts=state.facts,
-                eligibility=state.eligibility,
-            ),
-        )
-        self._repeat(0)
-
-    def wait(self, message: Accept) -> None:
-        state = self.state
-        state.after_task_ms = window(message.after_task)
-        state.turned_away = 0
-        self.cancel_timer("repeat")
-        lease_ms = min(max(message.lease_ms, LEASE_MS_MIN), RETRY_MS_MAX)
-        self.set_timer("lease", self.now + lease_ms * MS)
-
-    def rest(self, message: Reject) -> None:
-        self.state.turned_away = 0
-        self._withdraw_offer()
-        self._come_back(self._retry(message))
-
-    def come_back_soon(self, message: Reject) -> None:
-        self._come_back(self._retry(message))
-
-    # ------------------------------------------------ changing homes
-
-    def rehome(self, _: object) -> None:
-        # The pauses go on growing: when all homes are silent, it is not they that are missing.
-        self._move_on()
-        self.state.sequence += 1
-        self.repeat_check_in(None)
-
-    def leave(self, message: Reject) -> None:
-        state = self.state
-        state.turned_away += 1
-        self._withdraw_offer()
-        self._move_on()
-        if state.turned_away < len(state.homes):
-            self._come_back(self.policy.rehome_ms)
-        else:
-            # Nobody takes it: as after any other Reject.
-            state.turned_away = 0
-            self._come_back(self._retry(message))
-
-    def keep_homes(self, homes: list[int]) -> None:
-        state = self.state
-        left = dict.fromkeys([*state.former, *state.homes, state.home])
-        state.former = [h for h in left if h not in homes][-HOMES_MAX:]
-        state.homes, state.turned_away = homes, 0
-
-    def leave_home(self, homes: list[int]) -> None:
-        self._withdraw_offer()
-        self.keep_homes(homes)
-        self.check_in(None)
-
-    def keep_conditions(self, order: Conditions) -> None:
-        self.state.facts, self.state.eligibility = order.facts, order.eligibility
-
-    def tell_conditions(self, order: Conditions) -> None:
-        self._withdraw_offer()
-        self.keep_conditions(order)
-        self.check_in(None)
-
-    def _withdraw_offer(self) -> None:
-        self.cancel_timer("repeat")
-        self.cancel_timer("lease")
-
-    def _retry(self, message: Reject) -> tuple[int, int]:
-        return window(message.retry) if message.HasField("retry") else self.policy.retry_ms
-
-    # ------------------------------------------------ working
-
-    def take(self, task: Task) -> None:
-        state = self.state
-        state.task = task
-        state.done.pop(task.run, None)
-        state.done[task.run] = (task.round, task.attempt)
-        while len(state.done) > RUNS_REMEMBERED:
-            del state.done[least_useful(state.done)]
-        state.ends_ns = self.now + left_ms(task) * MS
-        for name in ("repeat", "lease", "retry"):
-            self.cancel_timer(name)
-        bundle = task.bundle.digest
-        state.bundles = [*(b for b in state.bundles if b != bundle), bundle][-BUNDLES_KEPT:]
-        wanted = (*state.bundles, task.weights.digest)
-        for digest in state.have:
-            if digest not in wanted:
-                self.emit(DropBlob(digest))
-        state.have = [d for d in state.have if d in wanted]
-        refusal = self._begin_session(task)
-        if refusal is None:
-            self._begin()
-        else:
-            self.post(_T.SESSION_FAILED, refusal)
-
-    def decline(self, task: Task) -> None:
-        reason = DEADLINE if self.state.eligibility.consented else PROGRAM_FAILED
-        self.send(self.home, self._failure(task, reason))
-
-    def restart(self, stored: tuple[bytes, ...]) -> None:
-        self.state.have = list(stored)
-        self._say()
-        self._begin()
-
-    def _begin(self) -> None:
-        self.set_timer("task", self.state.ends_ns)
-        self.state.tries = 0
-        self.fetch_again(None)
-
-    def fetch_again(self, _: object) -> None:
-        missing = self._missing()
-        if not missing:
-            self.post(_T.ALL_HERE)
-            return
-        for digest in missing:
-            self.send(self.home, FetchBlob(digest=digest))
-        self._repeat(sum(missing.values()))
-
-    def keep(self, blob: Blob) -> None:
-        self.emit(StoreBlob(blob))
-
-    def note(self, digest: bytes) -> None:
-        self.state.have.append(digest)
-        if not self._missing():
-            self.post(_T.ALL_HERE)
-
-    def forget(self, digest: bytes) -> None:
-        self.state.have.remove(digest)
-
-    def refetch(self, digest: bytes) -> None:
-        self.forget(digest)
-        self._begin()
-
-    def train(self, _: object) -> None:
-        state, task = self.state, self._task()
-        self.cancel_timer("repeat")
-        state.ticket += 1
-        key = self._key(task)
-        program = "evaluate" if task.purpose == EVALUATE else "client_update"
-        blobs = (task.bundle.digest, task.weights.digest)
-        self.emit(RunProgram(state.ticket, program, blobs, (key, task.ring), task))
-
-    def _key(self, task: Task) -> Vector:
-        """The device's random key for a task, u32[2]."""
-        words = device_key(task.rng_key, self.state.device, self._key_secret)
-        return np.array(words, np.uint32)
-
-    def upload(self, vector: Any) -> None:
-        task = self._task()
-        upload = Upload(
-            run=task.run, round=task.round, attempt=task.attempt, device=self.state.device
-        )
-        plan = RingPlan.of(task.ring)
-        whole = finished(vector, plan, task.rng_key, self._key(task))
-        masked = self._mask_into(upload, whole)
-        if masked is None:
-            self.post(_T.SESSION_FAILED)
-            return
-        self._charge()
-        state = self.state
-        if self.carries_beside:
-            state.beside = sent(masked, plan) if plan.top else carried(masked, plan)
-            state.upload_size = wire_size(upload, len(state.beside))
-        else:
-            content = sent(masked, plan)
-            state.upload_size = wire_size(upload, len(content))
-            upload.vector = content
-        state.upload = upload
-        self.resume_upload(None)
-
-    def upload_held(self, _: object) -> None:
-        vector, self.state.trained = self.state.trained, None
-        self.upload(vector)
-
-    def refuse(self, reason: FailureReason) -> None:
-        self._forget_session()
-        self.state.failure = self._failure(self._task(), reason)
-        self.resume_upload(None)
-
-    def resume_upload(self, _: object) -> None:
-        self.set_timer("task", self.state.ends_ns)
-        self.state.tries = 0
-        self.send_answer(None)
-
-    def send_answer(self, _: object) -> None:
-        state = self.state
-        if state.upload is not None:
-            self.send(self.home, state.upload, state.upload_size, state.beside or None)
-            self._repeat(state.upload_size)
-        else:
-            assert state.failure is not None
-            self.send(self.home, state.failure)
-            self._repeat(0)
-
-    # ------------------------------------------------ ending
-
-    def finish(self, message: UploadAck) -> None:
-        self._record_answer(message)
-        self._end()
-
-    def give_up(self, _: object) -> None:
-        self.send(self.home, self._failure(self._task(), DEADLINE))
-        self.stop(None)
-
-    def withdraw(self, order: Conditions) -> None:
-        self.keep_conditions(order)
-        self.send(self.home, self._failure(self._task(), PROGRAM_FAILED))
-        self.stop(None)
-
-    def stop(self, _: object) -> None:
-        if self.state.phase is TRAINING:
-            self.emit(CancelProgram(self.state.ticket))
-        self.abandon(None)
-
-    def withhold(self, order: Conditions) -> None:
-        self.keep_conditions(order)
-        self.abandon(None)
-
-    def abandon(self, _: object) -> None:
-        self.record("abandoned", device=self.state.device, phase=self.state.phase.value)
-        self._end()
-
-    def _end(self) -> None:
-        state = self.state
-        # The weights are of no use after their round; the bundle serves the next.
-        weights = self._task().weights.digest
-        if weights in state.have and weights not in state.bundles:
-            state.have.remove(weights)
-            self.emit(DropBlob(weights))
-        state.task = state.upload = state.failure = None
-        state.beside = b""
-        if state.session is not None or state.helped:
-            self._forget_session()
-        self.cancel_timer("repeat")
-        self.cancel_timer("task")
-        self._come_back(state.after_task_ms)
-
-    # ------------------------------------------------ of the task
-
-    def _missing(self) -> dict[bytes, int]:
-        """Digest -> size of what the task names and the store has not got."""
-        task, have = self.state.task, self.state.have
-        if task is None:
-            return {}
-        refs = (task.bundle, task.weights)
-        return {digest: r.size for r in refs if (digest := r.digest) not in have}
-
-    def _repeat(self, size: int) -> None:
-        self.state.tries += 1
-        self.set_timer("repeat", self.now + self.policy.backoff.pause(self.state.tries, size))
-
-    def _come_back(self, window_ms: tuple[int, int]) -> None:
-        state, (low, high) = self.state, window_ms
-        share = self.rng.unit("device retry", state.device, state.draws)
-        state.draws += 1
-        self.set_timer("retry", self.now + low * MS + int(share * (high - low) * MS))
 
 
 def _is_update(vector: Vector, plan: RingPlan) -> bool:
@@ -584,11 +370,6 @@ def _is_update(vector: Vector, plan: RingPlan) -> bool:
     weighs an update is cut, and no weight is longer than the ring.
     """
     return len(vector) == plan.made and int(vector[-1]) <= plan.weight_scale
-
-
-def _name(message: Any) -> tuple[int, int, int]:
-    """Which attempt a message belongs to."""
-    return message.run, message.round, message.attempt
 
 
 def restore(data: bytes) -> DeviceState:

@@ -14,62 +14,59 @@ from ...core.privacy.secagg import helper, kdf
 from ...core.privacy.secagg.helper import Helpers
 from ...core.privacy.secagg.secure_errors import SecureError
 from ...core.privacy.secagg.transcript import Session
+from ...core.protocol.machine import Output, Part
 from ...core.protocol.ports import Vector
 from ...core.wire.round_pb2 import NOT_IN_COHORT, FailureReason, Task, Upload
-from .secure_session import SessionMachine, refusal_of
+from .acceptance import note, refusal_of
+from .device_state import DeviceState, Owner
 
 
-class HelpedMachine(SessionMachine):
-    """What differs from a session. `DeviceMachine` is the rest of the device."""
+class HelpedTasks(Part[DeviceState]):
+    """What stands in a session's place where helpers unmask."""
 
-    def _begin_session(self, task: Task) -> FailureReason | None:
+    def __init__(self, state: DeviceState, out: Output, owner: Owner) -> None:
+        super().__init__(state, out)
+        self.owner = owner
+
+    def begin(self, task: Task) -> FailureReason | None:
         """Checks the helpers, and makes the masks' secret. Gives why this device does not take
         part, or None.
         """
-        state = self.state
-        state.helped = b""
-        if not task.secure.helpers:
-            return super()._begin_session(task)
+        state, owner = self.state, self.owner
         state.session, state.trained = None, None
-        if self.identity is None:
+        if owner.identity is None:
             self.record("session", device=state.device, reason="identity")
             return NOT_IN_COHORT
         try:
             session = Helpers.of(task).session
             self._check_floor(session)
-            self.policy.helpers.check(task.secure, state.home, self.identity)
+            owner.policy.helpers.check(task.secure, state.home, owner.identity)
         except SecureError as fault:
-            self._note(fault)
+            note(self, fault)
             return refusal_of(fault)
         state.helped = kdf.session_secret(state.secret, session.task)
         state.secret = kdf.ratchet(state.secret)
         return None
 
     def _check_floor(self, session: Session) -> None:
-        floor = self.policy.floor
+        floor = self.owner.policy.floor
         if session.cohort_min < floor.cohort_min or session.suite not in floor.suites:
             raise SecureError("policy", "a plan below what the device's owner asks for")
         if session.noise:
             raise SecureError("helpers", "noise is for sessions")
 
-    def _mask_into(self, upload: Upload, vector: Vector) -> Vector | None:
-        """The update as it leaves the device, and in `upload` the seeds of its masks where helpers
-        unmask it; None: it cannot be masked. That ends the secret.
+    def mask_into(self, upload: Upload, vector: Vector) -> Vector | None:
+        """The update as it leaves the device, and in `upload` the seeds of its masks; None: it
+        cannot be masked. That ends the secret.
         """
-        state = self.state
-        if not state.helped:
-            return self._masked(vector)
-        assert self.identity is not None
-        helpers = Helpers.of(self._task())
+        state, identity = self.state, self.owner.identity
+        assert identity is not None
+        helpers = Helpers.of(state.at_hand)
         try:
-            masked, seeds = helper.mask(vector, helpers, state.device, state.helped, self.identity)
+            masked, seeds = helper.mask(vector, helpers, state.device, state.helped, identity)
         except SecureError as fault:
-            self._note(fault)
+            note(self, fault)
             return None
         upload.seeds.CopyFrom(seeds)
         state.helped = b""
         return masked
-
-    def _forget_session(self) -> None:
-        self.state.helped = b""
-        super()._forget_session()

@@ -20,7 +20,7 @@ from ...core.privacy.mechanisms import ring, sparse
 from ...core.privacy.secagg.helper import SEEDS_BYTES_MAX, are_seeds
 from ...core.privacy.task_limits import is_sane as is_sane_task
 from ...core.privacy.task_limits import left_ms, with_left
-from ...core.protocol.machine import IGNORE, Machine, index, row
+from ...core.protocol.machine import IGNORE, ActingMachine, index, row
 from ...core.protocol.ports import (
     CLOUD,
     DEVICES_PER_EDGE_MAX,
@@ -111,7 +111,7 @@ TABLE = (
 )
 
 
-class Collection(Machine[CollectionState]):
+class Collection(ActingMachine[CollectionState]):
     """One attempt at one edge.
 
     tasked: device -> the collection that it works for, shared by all collections of the edge.
@@ -287,7 +287,7 @@ class Collection(Machine[CollectionState]):
 
     def _vector(self, message: Upload) -> Content:
         """What the Upload at hand brings, in itself or beside it."""
-        event = self._event
+        event = self.out.event
         beside = event.vector if isinstance(event, Received) else None
         return message.vector if beside is None else beside
 
@@ -391,13 +391,13 @@ class Collection(Machine[CollectionState]):
         )
         total: Content = b""
         if state.total is not None:
-            carry = ring.carried if self.carries_beside else ring.packed
+            carry = ring.carried if self.out.carries_beside else ring.packed
             total = carry(state.total, ring.RingPlan.of(task.ring))
         if state.apart:
             total = b"".join(state.apart[d] for d in devices)
         state.total, state.apart, state.seeds = None, {}, {}
         state.sizes[state.part] = wire_size(outgoing, len(total))
-        if self.carries_beside:
+        if self.out.carries_beside:
             state.beside[state.part] = total
         else:
             outgoing.sum = bytes(total)

@@ -394,7 +394,7 @@ class EdgeMachine(HelperMachine):
         if digest in self._missing() and len(askers) < self.policy.devices_max:
             state.asked.setdefault(digest, {})[device] = True
         else:
-            self.ignore(_T.STALE)
+            self.out.ignore(_T.STALE)
 
     def keep(self, blob: Blob) -> None:
         self.emit(StoreBlob(blob))
@@ -453,7 +453,7 @@ class EdgeMachine(HelperMachine):
         if message.alone:
             for older in self._superseded(message):
                 over = RoundClosed(run=task.run, round=older.at[0], attempt=older.at[1])
-                self._effects += older.handle(Received(CLOUD, over), self.now)
+                self.out.effects += older.handle(Received(CLOUD, over), self.now)
                 self._retire(older)
             self._raise_floor(task.run, at)
         # One that is not in the pool any more would not answer: it is not waited for.
@@ -491,9 +491,9 @@ class EdgeMachine(HelperMachine):
 
     def pass_on(self, collection: Collection) -> None:
         """Lets a collection handle the event at hand."""
-        assert self._event is not None
-        collection.carries_beside = self.carries_beside
-        self._effects += collection.handle(self._event, self.now)
+        assert self.out.event is not None
+        collection.out.carries_beside = self.out.carries_beside
+        self.out.effects += collection.handle(self.out.event, self.now)
         if collection.state.phase is Stage.OVER:
             self._retire(collection)
 
@@ -527,7 +527,7 @@ class EdgeMachine(HelperMachine):
         device, name = message.device, name_of(message)
         self.hand_on(CLOUD, message)
         if device in self._tasked:
-            self.changed = self._tasked[device].hear(device)
+            self.out.changed = self._tasked[device].hear(device)
         known = self.state.collections.get(name) or self.state.closed.get(name)
         if known is not None and known.answers.get(device) == IN_SUM:
             # It waits for its neighbours, maybe for long: somebody is here.

@@ -12,7 +12,7 @@ from ...core.privacy.mechanisms.ring import RingPlan, packed
 from ...core.privacy.secagg.helper import Answer, Helper
 from ...core.privacy.secagg.logged import ForkError, accept
 from ...core.privacy.secagg.secure_errors import SecureError
-from ...core.protocol.machine import Machine
+from ...core.protocol.machine import ActingMachine
 from ...core.protocol.ports import (
     CLOUD,
     SECOND,
@@ -39,7 +39,7 @@ _T = Trigger
 NOTICES = (DeniedVersion, LogUpdate)
 
 
-class HelperMachine(Machine[EdgeState]):
+class HelperMachine(ActingMachine[EdgeState]):
     """The rows of a helper. `EdgeMachine` is the rest of the edge."""
 
     policy: EdgePolicy

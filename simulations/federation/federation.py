@@ -242,7 +242,7 @@ class Federation:
             Channel(link, link.up_mbps, self.streams, (*ids, 0)),
             Channel(link, link.down_mbps, self.streams, (*ids, 1)),
         )
-        machine.carries_beside = self._beside
+        machine.out.carries_beside = self._beside
         self.hosts[node] = host
         return host
 
@@ -460,7 +460,7 @@ class Federation:
         old: EdgeState = host.machine.state
         state = EdgeState(old.edge, incarnation=old.incarnation + 1)
         host.machine = edge_of(state, self.plan.edge_policy, self.plan.secure, self.seed)
-        host.machine.carries_beside = self._beside
+        host.machine.out.carries_beside = self._beside
 
     def _restart_cloud(self, number: int) -> None:
         host = self.hosts[CLOUD]

@@ -15,7 +15,8 @@ from ...core.protocol.ports import Floats, Node, Tier
 from ...core.protocol.random_streams import Streams
 from ...core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ...core.wire.blob_pb2 import Blob
-from ...device.protocol.machine import DeviceMachine, DeviceState
+from ...device.protocol.device_state import DeviceState
+from ...device.protocol.machine import DeviceMachine
 from ..scenario.federation_plan import FederationPlan
 from .fleet import DeviceProfile
 from .helping import trust_in

@@ -18,7 +18,7 @@ from ...cloud.protocol import buffered_table as buffered
 from ...cloud.protocol import machine as coordinator
 from ...cloud.protocol import rounds
 from ...core.privacy.mechanisms.ring import RingPlan
-from ...core.protocol.machine import IGNORE, Row
+from ...core.protocol.machine import Row
 from ...core.protocol.ports import Event, Node, ProgramFinished, Received, Tier
 from ...device.protocol import machine as device
 from ...edge.protocol import collection
@@ -127,8 +127,7 @@ def rows(table: Sequence[Row]) -> str:
     for r in table:
         where = "any" if len(r.phases) == everywhere else ", ".join(r.phases)
         following = "" if r.next is None else r.next.value
-        action = "ignore" if r.action == IGNORE else r.action.replace("_", " ")
-        lines.append(f"| {where} | {r.trigger} | {following} | {action}: {r.why} |")
+        lines.append(f"| {where} | {r.trigger} | {following} | {r.name}: {r.why} |")
     return "\n".join(lines) + "\n"
 
 

@@ -21,7 +21,7 @@ from ...core.wire.operator_pb2 import (
     PrivacyPlan,
 )
 from ...core.wire.secure_pb2 import SecurePlan
-from ...device.protocol.machine import DevicePolicy
+from ...device.protocol.device_state import DevicePolicy
 from ...edge.protocol.edge_state import EdgePolicy
 from ..federation.fault_settings import Faults
 from ..federation.fleet import Fleet

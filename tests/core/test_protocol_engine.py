@@ -8,7 +8,7 @@ from enum import StrEnum
 import numpy as np
 import pytest
 from delian.core.protocol import snapshot
-from delian.core.protocol.machine import IGNORE, Backoff, Machine, index, row
+from delian.core.protocol.machine import IGNORE, Backoff, Machine, Output, Part, index, row
 from delian.core.protocol.ports import (
     Node,
     ProtocolError,
@@ -42,20 +42,7 @@ class LightState:
     ticks: int = 0
 
 
-class LightMachine(Machine[LightState]):
-    rows = index(
-        (
-            row(Light.RED, Sign.TICK, "tick", Light.GREEN, "go"),
-            row(Light.GREEN, Sign.TICK, "tick", Light.RED, "stop"),
-            row(Light.RED, Sign.TWICE, "twice", Light.GREEN, "go and stop"),
-            row(tuple(Light), Sign.NOISE, IGNORE, None, "count it"),
-        )
-    )
-    node = Node(Tier.EDGE, 1)
-
-    def read(self, event):
-        return Sign(event.name), None
-
+class Lamp(Part[LightState]):
     def tick(self, _):
         self.state.ticks += 1
         self.set_timer("tick", self.now + 1)
@@ -63,6 +50,25 @@ class LightMachine(Machine[LightState]):
     def twice(self, _):
         self.tick(None)
         self.post(Sign.TICK)
+
+
+class LightMachine(Machine[LightState]):
+    rows = index(
+        (
+            row(Light.RED, Sign.TICK, Lamp.tick, Light.GREEN, "go"),
+            row(Light.GREEN, Sign.TICK, Lamp.tick, Light.RED, "stop"),
+            row(Light.RED, Sign.TWICE, Lamp.twice, Light.GREEN, "go and stop"),
+            row(tuple(Light), Sign.NOISE, IGNORE, None, "count it"),
+        )
+    )
+    node = Node(Tier.EDGE, 1)
+
+    def __init__(self, state, timers=""):
+        out = Output(timers)
+        super().__init__(state, out, Lamp(state, out))
+
+    def read(self, event):
+        return Sign(event.name), None
 
 
 def test_a_row_does_its_action_and_leads_to_its_phase():
@@ -84,6 +90,25 @@ def test_what_is_to_be_ignored_is_counted():
     ]
 
 
+def test_a_row_is_named_after_its_action():
+    rows = LightMachine.rows
+    assert rows[Light.RED, Sign.TWICE].name == "twice"
+    assert rows[Light.RED, Sign.NOISE].name == "ignore"
+
+
+def test_the_names_of_timers_may_have_a_prefix():
+    machine = LightMachine(LightState(), "lamp/7/")
+    assert machine.handle(TimerFired("tick"), 5) == [SetTimer("lamp/7/tick", 6)]
+
+
+def test_only_an_event_with_an_action_or_a_new_phase_changes_the_state():
+    machine = LightMachine(LightState())
+    machine.handle(TimerFired("noise"), 0)
+    assert not machine.changed
+    machine.handle(TimerFired("tick"), 0)
+    assert machine.changed and not machine.passed_on
+
+
 def test_what_is_not_in_the_table_is_a_protocol_error_and_changes_nothing():
     machine = LightMachine(LightState(Light.GREEN, 3))
     with pytest.raises(ProtocolError, match="edge 1: twice is not allowed while green"):
@@ -94,7 +119,7 @@ def test_what_is_not_in_the_table_is_a_protocol_error_and_changes_nothing():
 
 def test_no_two_rows_may_claim_one_place():
     with pytest.raises(AssertionError, match="two rows"):
-        index((*LightMachine.rows.values(), row(Light.RED, Sign.TICK, "tick", None, "again")))
+        index((*LightMachine.rows.values(), row(Light.RED, Sign.TICK, Lamp.tick, None, "again")))
 
 
 @given(st.integers(1, 200), st.integers(0, 10**9))

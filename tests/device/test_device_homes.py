@@ -96,7 +96,7 @@ class TestSilence:
         bench = bench_of().does(Started())
         for _ in range(3):
             fire_repeat(bench)
-        assert bench.machine.home == SECOND_HOME
+        assert bench.machine.state.home_node == SECOND_HOME
         for message in (Accept(sequence=1), Reject(sequence=2), make_task()):
             assert bench.does(Received(FIRST, message)).ignored()
         assert bench.phase is Phase.CHECKING_IN
@@ -143,7 +143,7 @@ class TestSentAway:
 
     def test_also_out_of_the_pool(self):
         bench = bench_of().ready().gets(Reject(sequence=1, reason=DRAINING))
-        assert bench.phase is Phase.IDLE and bench.machine.home == SECOND_HOME
+        assert bench.phase is Phase.IDLE and bench.machine.state.home_node == SECOND_HOME
         assert bench.does(TimerFired("lease")).ignored()
 
     def test_when_nobody_takes_it_it_comes_back_in_the_window(self):
@@ -153,22 +153,22 @@ class TestSentAway:
         full = Reject(sequence=2, reason=EDGE_FULL, retry=window)
         bench.does(Received(SECOND_HOME, full))
         assert bench.timer("retry") - bench.now == 60 * SECOND
-        assert bench.machine.home == FIRST
+        assert bench.machine.state.home_node == FIRST
 
     @pytest.mark.parametrize("reason", [POOL_FULL, DRAINING])
     def test_otherwise_it_stays(self, reason):
         bench = bench_of(*((FIRST,) if reason == DRAINING else (FIRST, THIRD))).does(Started())
         window = RetryWindow(min_ms=60_000, max_ms=60_000)
         bench.gets(Reject(sequence=1, reason=reason, retry=window))
-        assert bench.timer("retry") == 60 * SECOND and bench.machine.home == FIRST
+        assert bench.timer("retry") == 60 * SECOND and bench.machine.state.home_node == FIRST
 
 
 class TestOrders:
     def test_other_homes_are_for_the_next_move(self):
         bench = bench_of().ready().does(homes(2, 9))
-        assert bench.phase is Phase.READY and bench.machine.home == FIRST
+        assert bench.phase is Phase.READY and bench.machine.state.home_node == FIRST
         bench.gets(Reject(sequence=1, reason=DRAINING))
-        assert bench.machine.home == THIRD
+        assert bench.machine.state.home_node == THIRD
         assert bench.does(homes(2, 9)).ignored(), "nothing new"
 
     def test_without_its_home_in_them_it_offers_itself_to_the_first(self):
@@ -194,7 +194,7 @@ class TestOrders:
         bench = bench_of().ready()
         with pytest.raises(ProtocolError):
             bench.does(order)
-        assert bench.machine.home == FIRST
+        assert bench.machine.state.home_node == FIRST
 
     def test_conditions_are_told_at_once_while_it_is_on_offer(self):
         bench = bench_of().ready().does(conditions(consented=True, powered=True))
@@ -224,7 +224,7 @@ class TestOrders:
     def test_what_its_configuration_says_later_is_an_order_not_an_argument(self):
         bench = bench_of().ready().does(homes(9)).does(conditions(consented=True, idle=True))
         again = Bench(restore(bench.machine.snapshot()), homes=(FIRST,))
-        assert again.machine.home == THIRD
+        assert again.machine.state.home_node == THIRD
         assert again.machine.state.eligibility.idle
 
 

@@ -55,7 +55,9 @@ from delian.core.wire.round_pb2 import (
     Upload,
     UploadAck,
 )
-from delian.device.protocol.machine import TABLE, DeviceMachine, DeviceState, Phase, restore
+from delian.device.protocol.device_actions import Device
+from delian.device.protocol.device_state import DeviceState, Phase
+from delian.device.protocol.machine import TABLE, restore
 
 _bench = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("device_bench.py"))))
 BUNDLE = _bench.BUNDLE
@@ -67,7 +69,8 @@ make_task = _bench.make_task
 
 
 def test_every_action_in_the_table_is_one_of_the_machine():
-    assert all(r.action == IGNORE or callable(getattr(DeviceMachine, r.action)) for r in TABLE)
+    actions = {r.action for r in TABLE} - {IGNORE}
+    assert all(getattr(Device, action.__name__) is action for action in actions)
 
 
 def test_it_checks_in_when_it_starts_and_repeats_until_it_is_answered():
@@ -133,7 +136,7 @@ def test_called_it_comes_back_sooner_than_it_was_told():
 
 def test_rejected_without_a_window_it_takes_its_own():
     bench = Bench().does(Started()).gets(Reject(sequence=1))
-    low, high = bench.machine.policy.retry_ms
+    low, high = bench.machine.owner.policy.retry_ms
     assert low * MS <= bench.timer("retry") <= high * MS
 
 

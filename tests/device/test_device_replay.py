@@ -75,7 +75,7 @@ LOGGED = DevicePolicy(secure_required=False, floor=Policy(log=simulated_rules(1)
 
 def say(machine, message, pick):
     """Mostly its home speaks; sometimes one that was or may be its home, or a stranger."""
-    sender = pick([machine.home] * 12 + [*HOMES, Node(Tier.EDGE, 7), CLOUD])
+    sender = pick([machine.state.home_node] * 12 + [*HOMES, Node(Tier.EDGE, 7), CLOUD])
     return Received(sender, message)
 
 
@@ -229,12 +229,12 @@ def test_a_long_life_takes_every_row_in_every_phase():
     for seed in range(60):
         machine = Bench(homes=HOMES).machine
         machine.rows = rows
-        machine.policy = machine.policy if seed % 2 else LOGGED
+        machine.owner.policy = machine.owner.policy if seed % 2 else LOGGED
         live(machine, random.Random(seed).choice, 400)
     for seed in range(600):
         machine = late_in_a_session(("sealing", "unmasking")[seed % 2])
         machine.rows = rows
-        machine.policy = machine.policy if seed % 4 < 2 else LOGGED
+        machine.owner.policy = machine.owner.policy if seed % 4 < 2 else LOGGED
         live(machine, random.Random(seed).choice, 16)
     never = {(str(p), str(t)) for p, t in rows.keys() - rows.places}
     assert not never

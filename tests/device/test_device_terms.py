@@ -40,12 +40,12 @@ class Running:
         publish(self.authority, **terms)
         self.own.take_terms(published(self.authority.folder), self.authority.pem, "farm")
         asyncio.run(self.agent._sign_anew())
-        return self.machine.policy
+        return self.machine.owner.policy
 
 
 def test_new_terms_count_from_the_next_task_on(tmp_path):
     device = Running(tmp_path)
-    assert device.machine.policy.floor.cohort_min == 3 and device.agent.gate is None
+    assert device.machine.owner.policy.floor.cohort_min == 3 and device.agent.gate is None
     policy = device.renewed(cohort_min=12, epsilon=8.0, fresh=True)
     assert policy.floor.cohort_min == 12 and policy.floor.log.required
     assert [cap.epsilon for cap in policy.caps] == [8.0]

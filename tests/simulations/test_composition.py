@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import delian.device.protocol.machine as device_machine
+import delian.device.protocol.device_actions as device_actions
 import delian.device.protocol.secure_session as device_secure
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ class Listener:
     def __init__(self, monkeypatch):
         self.rounds, self.trained, self.noise, self.device = [], {}, {}, None
         self.keys = {}
-        finished, add = device_machine.finished, device_secure.noise_mechanism.add
+        finished, add = device_actions.finished, device_secure.noise_mechanism.add
         submit, update = CompiledTraining.submit, CompiledTraining.server_update
 
         def hear_finished(vector, plan, round_key, key):
@@ -82,7 +82,7 @@ class Listener:
             self.noise, self.keys = {}, {}
             return made
 
-        monkeypatch.setattr(device_machine, "finished", hear_finished)
+        monkeypatch.setattr(device_actions, "finished", hear_finished)
         monkeypatch.setattr(device_secure.noise_mechanism, "add", hear_noise)
         monkeypatch.setattr(CompiledTraining, "submit", hear_submit)
         monkeypatch.setattr(CompiledTraining, "server_update", hear_update)

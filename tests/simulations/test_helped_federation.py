@@ -61,9 +61,9 @@ def steps(monkeypatch):
     aggregate = buffered.BufferedMachine._aggregate
 
     def spy(self):
-        before = len(self._effects)
+        before = len(self.out.effects)
         aggregate(self)
-        for effect in self._effects[before:]:
+        for effect in self.out.effects[before:]:
             if isinstance(effect, RunProgram):
                 ages = [(self.state.round - p.round, len(p.unused)) for p in self.state.batch]
                 found.append((ages, [b.factor for b in self.state.opening], *effect.arguments))

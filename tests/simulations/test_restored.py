@@ -96,7 +96,7 @@ class Restored(Federation):
         self._go_down(host)
         old = host.machine
         host.machine = Coordinator(restore(snapshot), old.identity, old.policy, old.log)
-        host.machine.carries_beside = self._beside
+        host.machine.out.carries_beside = self._beside
         host.store = dict(store)
         self._come_up(number, host)
 

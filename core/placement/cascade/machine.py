@@ -188,26 +188,6 @@ class Trigger(StrEnum):
     LOST = "both failed"
 
 
-_P, _T = Phase, Trigger
-TABLE = (
-    row(_P.LOOKING, _T.EASY, "keep", _P.DONE, "the small model is sure: nothing goes up"),
-    row(_P.LOOKING, _T.HARD, "ask", _P.ASKED, "its answer waits here"),
-    row(_P.LOOKING, _T.RESTING, "keep", _P.DONE, "nobody waits for what keeps failing"),
-    row(_P.LOOKING, _T.SMALL_FAILED, "ask", _P.ALONE, "above is the only one left"),
-    row(_P.ASKED, _T.LARGE, "take", _P.DONE, "what the request went up for"),
-    row(_P.ASKED, _T.LARGE_FAILED, "fall_back", _P.DONE, "the small model's answer stands"),
-    row(_P.ALONE, _T.LARGE, "take", _P.DONE, "the small model never ran, or failed"),
-    row(_P.ALONE, _T.LARGE_FAILED, "run_after_all", _P.RUNNING, "time was kept for it"),
-    row(_P.ALONE, _T.LOST, "fail", _P.DONE, "said in words"),
-    row(_P.RUNNING, _T.SMALL, "keep", _P.DONE, "easy, or nobody else answered"),
-    row(_P.RUNNING, _T.LARGE, "take", _P.DONE, "late, and still before the small one"),
-    row(_P.RUNNING, _T.LARGE_FAILED, "wait", None, "the small model runs already"),
-    row(_P.RUNNING, _T.SMALL_FAILED, "ask", _P.ALONE, "above, which was not asked yet"),
-    row(_P.RUNNING, _T.LOST, "fail", _P.DONE, "above failed before"),
-)
-_ROWS = index(TABLE)
-
-
 @dataclass(slots=True)
 class _Request:
     deadline: int
@@ -261,7 +241,8 @@ class Cascade:
         if trigger is None:
             return self._effects
         r = _ROWS[one.phase, trigger]
-        getattr(self, f"_{r.action}")(event.request, one, event)
+        assert callable(r.action)
+        r.action(self, event.request, one, event)
         if r.next is not None:
             one.phase = Phase(r.next)
         if one.phase is Phase.DONE:
@@ -285,7 +266,7 @@ class Cascade:
             one.phase = Phase.ALONE if goes else Phase.RUNNING
         self.state.requests[event.request] = one
         if one.phase is Phase.ALONE:
-            self._ask(event.request, one, event)
+            self.ask(event.request, one, event)
         else:
             self._effects.append(RunSmall(event.request))
 
@@ -348,7 +329,7 @@ class Cascade:
 
     # Actions.
 
-    def _ask(self, request: int, one: _Request, event: Event) -> None:
+    def ask(self, request: int, one: _Request, event: Event) -> None:
         if isinstance(event, SmallRan):
             one.small = event.answer
         one.asked = True
@@ -357,26 +338,26 @@ class Cascade:
         until = one.deadline if one.small_failed else self._until(one)
         self._effects.append(AskAbove(request, until))
 
-    def _keep(self, request: int, one: _Request, event: SmallRan) -> None:
+    def keep(self, request: int, one: _Request, event: SmallRan) -> None:
         self._reply(request, one, event.answer, By.SMALL)
 
-    def _take(self, request: int, one: _Request, event: LargeRan) -> None:
+    def take(self, request: int, one: _Request, event: LargeRan) -> None:
         state = self.state
         state.streak, state.rests_until, state.probe = 0, 0, None
         self._reply(request, one, event.answer, By.LARGE)
 
-    def _fall_back(self, request: int, one: _Request, event: Event) -> None:
+    def fall_back(self, request: int, one: _Request, event: Event) -> None:
         one.why = self._went_wrong(request, event)
         self._reply(request, one, one.small, By.SMALL)
 
-    def _run_after_all(self, request: int, one: _Request, event: Event) -> None:
+    def run_after_all(self, request: int, one: _Request, event: Event) -> None:
         one.why = self._went_wrong(request, event)
         self._effects.append(RunSmall(request))
 
-    def _wait(self, request: int, one: _Request, event: Event) -> None:
+    def wait(self, request: int, one: _Request, event: Event) -> None:
         """The failure was counted when the time was over."""
 
-    def _fail(self, request: int, one: _Request, event: Event) -> None:
+    def fail(self, request: int, one: _Request, event: Event) -> None:
         above = one.why if isinstance(event, SmallRan) else self._went_wrong(request, event)
         one.why = f"the model here failed, and {above}"
         self._reply(request, one, None, By.NOBODY)
@@ -387,3 +368,23 @@ class Cascade:
         if one.hard:
             counts["hard"] += 1
         self._effects.append(Reply(request, answer, by, one.hard, one.why))
+
+
+_P, _T = Phase, Trigger
+TABLE = (
+    row(_P.LOOKING, _T.EASY, Cascade.keep, _P.DONE, "the small model is sure: nothing goes up"),
+    row(_P.LOOKING, _T.HARD, Cascade.ask, _P.ASKED, "its answer waits here"),
+    row(_P.LOOKING, _T.RESTING, Cascade.keep, _P.DONE, "nobody waits for what keeps failing"),
+    row(_P.LOOKING, _T.SMALL_FAILED, Cascade.ask, _P.ALONE, "above is the only one left"),
+    row(_P.ASKED, _T.LARGE, Cascade.take, _P.DONE, "what the request went up for"),
+    row(_P.ASKED, _T.LARGE_FAILED, Cascade.fall_back, _P.DONE, "the small model's answer stands"),
+    row(_P.ALONE, _T.LARGE, Cascade.take, _P.DONE, "the small model never ran, or failed"),
+    row(_P.ALONE, _T.LARGE_FAILED, Cascade.run_after_all, _P.RUNNING, "time was kept for it"),
+    row(_P.ALONE, _T.LOST, Cascade.fail, _P.DONE, "said in words"),
+    row(_P.RUNNING, _T.SMALL, Cascade.keep, _P.DONE, "easy, or nobody else answered"),
+    row(_P.RUNNING, _T.LARGE, Cascade.take, _P.DONE, "late, and still before the small one"),
+    row(_P.RUNNING, _T.LARGE_FAILED, Cascade.wait, None, "the small model runs already"),
+    row(_P.RUNNING, _T.SMALL_FAILED, Cascade.ask, _P.ALONE, "above, which was not asked yet"),
+    row(_P.RUNNING, _T.LOST, Cascade.fail, _P.DONE, "above failed before"),
+)
+_ROWS = index(TABLE)

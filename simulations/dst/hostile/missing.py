@@ -19,8 +19,8 @@ from unittest.mock import patch
 from ....core.privacy.secagg.client import ClientSession
 from ....core.protocol.ports import CLOUD, Node, Tier
 from ....device.agent import artifact_gate
-from ....device.protocol import releases, secure_session
-from ....device.protocol.secure_session import SessionMachine
+from ....device.protocol import acceptance, releases
+from ....device.protocol.acceptance import Acceptance
 from ..check import Failure, check_seed
 from ..draws import Dice
 from ..swarm import Weather, conspirators, draw, plotted
@@ -69,7 +69,7 @@ def _any_number(session: ClientSession, bundle: Any, device: int, leaf: bytes) -
 CHECKS: Final = (
     Check(
         "the signature of a task",
-        secure_session,
+        acceptance,
         "check",
         _nothing,
         (Plot.OTHER_KEY, Plot.OTHER_MODEL),
@@ -78,12 +78,12 @@ CHECKS: Final = (
     Check("noise and survivors", releases, "check", _nothing, (Plot.LARGE_NOISE_PLAN,)),
     Check(
         "the age of the deny list",
-        SessionMachine,
-        "_knows_too_little",
+        Acceptance,
+        "knows_too_little",
         lambda self: False,
         (Plot.WITHHELD_DENY_LIST,),
     ),
-    Check("masks", SessionMachine, "_lacks_masks", lambda *told: False, (Plot.NO_MASKS,)),
+    Check("masks", Acceptance, "lacks_masks", lambda *told: False, (Plot.NO_MASKS,)),
     Check("the owner's floors", ClientSession, "_check_policy", _nothing, (Plot.SMALL_PLAN,)),
     Check(
         "the threshold of consents",

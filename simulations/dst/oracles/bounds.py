@@ -12,7 +12,7 @@ from ....cloud.protocol.coordinator_state import RUNS_ACTIVE_MAX, RUNS_ENDED_MAX
 from ....core.protocol.ports import Tier
 from ....device.protocol.device_state import BUNDLES_KEPT as DEVICE_BUNDLES
 from ....device.protocol.device_state import HOMES_MAX, RUNS_REMEMBERED, DeviceState, Phase
-from ....device.protocol.table import WORKING
+from ....device.protocol.device_triggers import WORKING
 from ....edge.protocol import edge_state as edges
 from ....edge.protocol.edge_state import IN_SUM, EdgeState, Stage
 

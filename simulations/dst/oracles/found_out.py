@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ....core.privacy.secagg import logged
 from ....core.protocol.ports import Effect, Received, Record, Send
 from ....core.wire.round_pb2 import Failure, Task
-from ....device.protocol.secure_session import DENY_LIST
+from ....device.protocol.acceptance import DENY_LIST
 from ..hostile.attacks import Plot, fingerprint
 from .edge_book import OracleFailure, name_of
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 from delian.core.privacy.secagg.client import ClientSession
 from delian.core.protocol.ports import CLOUD, Node, Tier
-from delian.device.protocol.machine import DeviceMachine
-from delian.device.protocol.secure_session import SessionMachine
+from delian.device.protocol.acceptance import Acceptance
+from delian.device.protocol.secure_session import Sessions
 from delian.simulations.dst.draws import Dice
 from delian.simulations.dst.hostile.attacks import BUNDLES, LOGGED, Plot, Scheme
 from delian.simulations.dst.hostile.hostile_bundles import Gates
@@ -143,7 +143,7 @@ class TestWithoutTheCheckTheAuditorSeesIt:
         return caught.value.what
 
     def test_masks_that_the_owner_wants(self, monkeypatch):
-        monkeypatch.setattr(DeviceMachine, "_lacks_masks", lambda self, task: False)
+        monkeypatch.setattr(Acceptance, "lacks_masks", lambda self, task: False)
         monkeypatch.setattr(found_out, "check", lambda *told: frozenset())
         monkeypatch.setattr(Gates, "refusal", lambda *told: "")  # signed were masks
         assert "shows its update" in self.broken(Plot.NO_MASKS)
@@ -153,23 +153,23 @@ class TestWithoutTheCheckTheAuditorSeesIt:
         assert "two sets" in self.broken(Plot.TWO_SURVIVORS)
 
     def test_one_set_a_device(self, monkeypatch):
-        take = SessionMachine.attend
+        take = Sessions.take
 
         def forgetful(self, message):
             self.state.session.heard.pop("Survivors", None)
             if type(message).__name__ == "Survivors" and self.state.session.consent is not None:
                 self.state.session.phase = type(self.state.session.phase).MASKED
-            take(self, message)
+            return take(self, message)
 
-        monkeypatch.setattr(SessionMachine, "attend", forgetful)
+        monkeypatch.setattr(Sessions, "take", forgetful)
         assert "signs two sets" in self.broken(Plot.SECOND_SURVIVORS)
 
 
 #: A check that is missing on devices, and the plots that show it.
 MISSING = {
     "the coordinator's signature": (
-        SessionMachine,
-        "_check_task",
+        Acceptance,
+        "check",
         [(Plot.OTHER_MODEL, EDGE), (Plot.OTHER_KEY, EDGE), (Plot.LARGE_NOISE_PLAN, CLOUD)],
     ),
     "neighbours' keys": (
@@ -185,7 +185,7 @@ MISSING = {
         ],
     ),
     "neighbours' consents": (ClientSession, "_check_consents", [(Plot.FORGED_CONSENTS, CLOUD)]),
-    "masks that the owner wants": (SessionMachine, "_check_task", [(Plot.NO_MASKS, EDGE)]),
+    "masks that the owner wants": (Acceptance, "check", [(Plot.NO_MASKS, EDGE)]),
     "the survivors": (ClientSession, "_check_survivors", [(Plot.SMALL_SUM, CLOUD)]),
     "the plan": (ClientSession, "_check_policy", [(Plot.SMALL_PLAN, CLOUD)]),
 }

@@ -75,27 +75,6 @@ class Trigger(StrEnum):
     OVER = "nobody needs the answer any more"
 
 
-ROWS = (
-    row(Phase.BEFORE, Trigger.RAN, "ask", Phase.ASKED, "its boundary values go up"),
-    row(Phase.BEFORE, Trigger.BROKE, "fall_back", Phase.LOCAL, "another program may still run"),
-    row(Phase.BEFORE, Trigger.LOST, "fall_back", Phase.LOCAL, "nobody is there to be asked"),
-    row(Phase.BEFORE, Trigger.HOPELESS, "fall_back", Phase.LOCAL, "asking would take too long"),
-    row(Phase.ASKED, Trigger.REPLIED, "take", Phase.FINAL, "results, or what the rest needs"),
-    row(Phase.ASKED, Trigger.LOST, "fall_back", Phase.LOCAL, "refused, or the tier went"),
-    row(Phase.ASKED, Trigger.HOPELESS, "hedge", Phase.BOTH, "whichever is first answers"),
-    row(Phase.BOTH, Trigger.REPLIED, "take", Phase.FINAL, "the fallback is called off"),
-    row(Phase.BOTH, Trigger.FELL, "answer", None, "the request is called off"),
-    row(Phase.BOTH, Trigger.BROKE, IGNORE, Phase.ASKED, "the reply may still come"),
-    row(Phase.BOTH, Trigger.LOST, IGNORE, Phase.LOCAL, "the fallback runs already"),
-    row(Phase.LOCAL, Trigger.FELL, "answer", None, "by this tier alone"),
-    row(Phase.LOCAL, Trigger.BROKE, "fall_back", Phase.LOCAL, "the next program, if one is left"),
-    row(Phase.FINAL, Trigger.RAN, "answer", None, "as the cut says"),
-    row(Phase.FINAL, Trigger.BROKE, "fall_back", Phase.LOCAL, "another program may still run"),
-    row((Phase.LOCAL, Phase.FINAL), Trigger.LOST, IGNORE, None, "nothing is awaited from above"),
-    row(tuple(Phase), Trigger.OVER, "give_up", None, "it is refused as late"),
-)
-
-
 @dataclass(slots=True)
 class Request:
     """One request under way."""
@@ -134,8 +113,6 @@ class Desk:
     done: makes the effect that answers a request; refuse: that refuses it. late: whether an answer
     after its deadline is still one: to an application it is, to a tier below not.
     """
-
-    _rows = index(ROWS)
 
     def __init__(
         self,
@@ -252,13 +229,14 @@ class Desk:
 
     def _step(self, request: Request, trigger: Trigger) -> None:
         """One row of the table."""
-        r = self._rows[request.phase, trigger]
+        r = _ROWS[request.phase, trigger]
         if r.next is not None:
             request.phase = Phase(r.next)
-        if r.action != IGNORE:
-            getattr(self, f"_{r.action}")(request)
+        if r.action is not IGNORE:
+            assert callable(r.action)
+            r.action(self, request)
 
-    def _ask(self, request: Request) -> None:
+    def ask(self, request: Request) -> None:
         """Sends the boundary up; where that cannot be now, falls back at once."""
         request.ran = True
         upper, course = self.upper, request.course
@@ -270,21 +248,21 @@ class Desk:
         request.target = estimator.taken + estimator.waiting
         self._effects.append(SendRequest(request.ticket, course.cut, self._of_use(request)))
 
-    def _take(self, request: Request) -> None:
+    def take(self, request: Request) -> None:
         """The reply is here: it is the answer, or the last part needs it."""
         request.by, request.fallback, request.target = Work.PART, False, 0
         self._call_off_runs(request)
         course = request.course
         if course.after is None:
-            self._answer(request)
+            self.answer(request)
         else:
             self._run(request, Work.PART, course.after, course.seconds[0] / 2)
 
-    def _hedge(self, request: Request) -> None:
+    def hedge(self, request: Request) -> None:
         self._effects.append(Record("hedged", {"ticket": request.ticket}))
-        self._fall_back(request)
+        self.fall_back(request)
 
-    def _fall_back(self, request: Request) -> None:
+    def fall_back(self, request: Request) -> None:
         """Runs what this tier can run alone; refuses the request where that is nothing."""
         if request.phase is Phase.LOCAL:  # not beside a request that may still be answered
             self._call_off_runs(request)
@@ -299,11 +277,11 @@ class Desk:
         request.by, request.fallback = work, True
         self._run(request, work, None, seconds)
 
-    def _answer(self, request: Request) -> None:
+    def answer(self, request: Request) -> None:
         self._effects.append(self._done(request))
         self._leave(request)
 
-    def _give_up(self, request: Request) -> None:
+    def give_up(self, request: Request) -> None:
         self._effects.append(self._refuse(request, Failure.LATE))
         self._leave(request)
 
@@ -412,3 +390,27 @@ class Desk:
                 upper.overloaded(self.now)
             return math.inf
         return max(expected - waited, STILL * expected)
+
+
+ROWS = (
+    row(Phase.BEFORE, Trigger.RAN, Desk.ask, Phase.ASKED, "its boundary values go up"),
+    row(Phase.BEFORE, Trigger.BROKE, Desk.fall_back, Phase.LOCAL, "another program may still run"),
+    row(Phase.BEFORE, Trigger.LOST, Desk.fall_back, Phase.LOCAL, "nobody is there to be asked"),
+    row(Phase.BEFORE, Trigger.HOPELESS, Desk.fall_back, Phase.LOCAL, "asking would take too long"),
+    row(Phase.ASKED, Trigger.REPLIED, Desk.take, Phase.FINAL, "results, or what the rest needs"),
+    row(Phase.ASKED, Trigger.LOST, Desk.fall_back, Phase.LOCAL, "refused, or the tier went"),
+    row(Phase.ASKED, Trigger.HOPELESS, Desk.hedge, Phase.BOTH, "whichever is first answers"),
+    row(Phase.BOTH, Trigger.REPLIED, Desk.take, Phase.FINAL, "the fallback is called off"),
+    row(Phase.BOTH, Trigger.FELL, Desk.answer, None, "the request is called off"),
+    row(Phase.BOTH, Trigger.BROKE, IGNORE, Phase.ASKED, "the reply may still come"),
+    row(Phase.BOTH, Trigger.LOST, IGNORE, Phase.LOCAL, "the fallback runs already"),
+    row(Phase.LOCAL, Trigger.FELL, Desk.answer, None, "by this tier alone"),
+    row(
+        Phase.LOCAL, Trigger.BROKE, Desk.fall_back, Phase.LOCAL, "the next program, if one is left"
+    ),
+    row(Phase.FINAL, Trigger.RAN, Desk.answer, None, "as the cut says"),
+    row(Phase.FINAL, Trigger.BROKE, Desk.fall_back, Phase.LOCAL, "another program may still run"),
+    row((Phase.LOCAL, Phase.FINAL), Trigger.LOST, IGNORE, None, "nothing is awaited from above"),
+    row(tuple(Phase), Trigger.OVER, Desk.give_up, None, "it is refused as late"),
+)
+_ROWS = index(ROWS)

@@ -236,8 +236,8 @@ def waits_for_ever_after_restart(patch: Patch) -> None:
 
     def no_timers(self: Any, subject: object) -> None:
         wait(self, subject)
-        if isinstance(self._event, Started):
-            self._effects.clear()
+        if isinstance(self.out.event, Started):
+            self.out.effects.clear()
 
     patch.setattr(RoundsMachine, "wait", no_timers)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from delian.core.protocol.ports import ProgramFinished, SetTimer
+from delian.device.protocol.device_actions import Device
+from delian.device.protocol.device_triggers import Trigger as DeviceTrigger
 from delian.device.protocol.machine import DeviceMachine
-from delian.device.protocol.machine import Trigger as DeviceTrigger
 
-from .planting import Patch, mutant
+from .planting import Patch, mutant, replace_action
 
 
 @mutant("again", "once", "sum", seed=6)
@@ -27,19 +28,19 @@ def trains_what_is_done(patch: Patch) -> None:
 @mutant("progress", seed=2)
 def never_goes_to_another_home(patch: Patch) -> None:
     """A device asks its first home for ever."""
-    patch.setattr(DeviceMachine, "rehome", DeviceMachine.repeat_check_in)
+    replace_action(patch, DeviceMachine, Device, "rehome", Device.repeat_check_in)
 
 
 @mutant("progress", seed=2)
 def sets_no_timer_after_restart(patch: Patch) -> None:
     """A device that starts again checks in once, and never again when no answer comes."""
-    start = DeviceMachine.start
+    start = Device.start
 
     def start_once(self: Any, stored: Any) -> None:
         start(self, stored)
-        self._effects[:] = [e for e in self._effects if not isinstance(e, SetTimer)]
+        self.out.effects[:] = [e for e in self.out.effects if not isinstance(e, SetTimer)]
 
-    patch.setattr(DeviceMachine, "start", start_once)
+    replace_action(patch, DeviceMachine, Device, "start", start_once)
 
 
 @mutant("private", seed=0)

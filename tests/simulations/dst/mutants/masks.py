@@ -13,7 +13,7 @@ from delian.core.privacy.secagg.client import ClientSession
 from delian.core.privacy.secagg.client import Phase as ClientPhase
 from delian.core.privacy.secagg.server import ServerSession
 from delian.core.wire.secure_pb2 import Survivors
-from delian.device.protocol.secure_session import SessionMachine
+from delian.device.protocol.acceptance import Acceptance
 
 from .planting import Patch, mutant
 
@@ -179,4 +179,4 @@ def verifies_no_neighbour(patch: Patch) -> None:
 @mutant("plot", seed=44)
 def verifies_no_task(patch: Patch) -> None:
     """A device begins tasks without looking at who signed them."""
-    patch.setattr(SessionMachine, "_check_task", lambda self, task: None)
+    patch.setattr(Acceptance, "check", lambda self, task: None)

@@ -1,0 +1,149 @@
+"""Which tasks a device takes, and what it goes by: its owner's rules, the deny list and the
+certificate log.
+"""
+
+from __future__ import annotations
+
+from ...core.privacy.secagg.client import Phase as SessionPhase
+from ...core.privacy.secagg.logged import ForkError, accept
+from ...core.privacy.secagg.secure_errors import SecureError
+from ...core.privacy.secagg.signed_task import check
+from ...core.protocol.machine import Output, Part
+from ...core.protocol.ports import SECOND
+from ...core.wire.journal_pb2 import DeniedVersion
+from ...core.wire.log_pb2 import LogUpdate
+from ...core.wire.round_pb2 import (
+    BELOW_FLOOR,
+    MASKS_REQUIRED,
+    NOT_IN_COHORT,
+    TASK_NOT_SIGNED,
+    FailureReason,
+    Task,
+)
+from . import releases
+from .device_state import DeviceState, Owner, name_of
+
+#: The reason of a refused task that has no masks.
+UNMASKED = "unmasked"
+#: And of one that has masks, where the deny list is too old.
+DENY_LIST = "deny list"
+#: And where it is older than the one that the task names.
+DENY_LIST_VERSION = "deny list version"
+#: What the coordinator is told of a refused task, by the reason.
+_REFUSALS = {
+    UNMASKED: MASKS_REQUIRED,
+    DENY_LIST: NOT_IN_COHORT,
+    DENY_LIST_VERSION: NOT_IN_COHORT,
+    releases.NOISE: BELOW_FLOOR,
+    releases.BUDGET: BELOW_FLOOR,
+}
+#: Orders about whom the device may trust.
+NOTICES = (DeniedVersion, LogUpdate)
+
+
+class Acceptance(Part[DeviceState]):
+    """What a device checks of a task before it takes it."""
+
+    def __init__(self, state: DeviceState, out: Output, owner: Owner) -> None:
+        super().__init__(state, out)
+        self.owner = owner
+
+    # ------------------------------------------------ tasks
+
+    def check(self, task: Task) -> None:
+        """Raises SecureError for a task that the owner does not want, or that the coordinator has
+        not signed as it is. A device without an identity cannot tell the latter.
+        """
+        state, owner = self.state, self.owner
+        if self.lacks_masks(task):
+            raise SecureError(UNMASKED, "the owner wants masks, and the task has none")
+        if task.HasField("secure") and self.knows_too_little():
+            raise SecureError(DENY_LIST, "the deny list is too old to take a masked task")
+        if owner.identity is not None:
+            check(task, owner.identity, self.now // SECOND)
+        releases.check(task, owner.policy.floor, owner.policy.caps, state.releases)
+        if task.secure.denied_version > state.denied_version:
+            raise SecureError(DENY_LIST_VERSION, "the task names a newer deny list")
+
+    def waits(self, task: Task, fault: SecureError) -> bool:
+        """Whether a task that does not pass is not answered yet: one that names a newer deny list,
+        when it comes first. The home sends it again, and the list may be here by then.
+        """
+        return fault.reason == DENY_LIST_VERSION and self.state.awaited != name_of(task)
+
+    def await_list(self, task: Task) -> None:
+        """Has the newer deny list fetched."""
+        self.state.awaited = name_of(task)
+        version = task.secure.denied_version
+        self.record("deny_list_awaited", device=self.state.device, version=version)
+
+    def refuse(self, reason: str) -> FailureReason:
+        """Records why a task is refused, in a fixed word; gives what its home is told."""
+        self.record("session", device=self.state.device, reason=reason)
+        return _REFUSALS.get(reason, TASK_NOT_SIGNED)
+
+    def lacks_masks(self, task: Task) -> bool:
+        """Whether the owner requires masks and the task has none, whatever the task is for."""
+        return self.owner.policy.secure_required and not task.HasField("secure")
+
+    def knows_too_little(self) -> bool:
+        """Whether the deny list is too old to tell which devices may be among a task's neighbours.
+        A coordinator that withholds the list gets no masked updates by it.
+        """
+        age_ns = self.now - self.state.denied_issued_s * SECOND
+        return 0 < self.owner.policy.denied_age_ns < age_ns
+
+    # ------------------------------------------------ the deny list and the certificate log
+
+    def is_news(self, order: DeniedVersion | LogUpdate) -> bool:
+        """Whether the deny list is a newer one, or the log's head continues the accepted one."""
+        if isinstance(order, DeniedVersion):
+            return self._is_newer(order)
+        state = self.state
+        # Until a session's cohort comes, its proof is to continue the head that the device stated.
+        stated = state.session is not None and state.session.phase is SessionPhase.KEYS
+        return self._is_logged and not stated and order.old_size == state.log.size
+
+    @property
+    def _is_logged(self) -> bool:
+        """Whether the device asks for proofs of the certificate log."""
+        return self.owner.identity is not None and self.owner.policy.floor.log.required
+
+    def _is_newer(self, order: DeniedVersion) -> bool:
+        """Whether the deny list is another one than the state knows of. Without a list its age
+        counts from the device's first start on.
+        """
+        known = self.state.denied_version, self.state.denied_issued_s
+        return (order.version, order.issued_s) > known if order.version else known == (0, 0)
+
+    def keep_log(self, update: LogUpdate) -> None:
+        """Takes a head that continues the accepted one."""
+        state, owner = self.state, self.owner
+        assert owner.identity is not None
+        try:
+            state.log = accept(state.log, update, owner.identity, owner.policy.floor.log)
+        except SecureError as fault:
+            note(self, fault)
+
+    def keep_denied(self, order: DeniedVersion) -> None:
+        self.state.denied_version, self.state.denied_issued_s = order.version, order.issued_s
+
+
+def note(part: Part[DeviceState], fault: SecureError) -> None:
+    """Records a fault, without what it is about: its reason is a fixed word."""
+    device = part.state.device
+    part.record("session", device=device, reason=fault.reason)
+    if isinstance(fault, ForkError):
+        signed = fault.known.signed
+        part.record(
+            "log_fork",
+            device=device,
+            why=fault.message,
+            known=b"" if signed is None else signed.SerializeToString(deterministic=True),
+            offered=fault.offered.SerializeToString(deterministic=True),
+        )
+
+
+def refusal_of(fault: SecureError) -> FailureReason:
+    """What the coordinator is told of a plan that this device does not take."""
+    return BELOW_FLOOR if fault.reason == "policy" else NOT_IN_COHORT

@@ -1,0 +1,484 @@
+"""What a device does: the actions of the rows of `machine`'s table.
+
+Its parts act on the same state: `acceptance` says which tasks it takes, `secure_session` has the
+session of a masked task, `one_shot_session` the masks of one that helpers unmask.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import Message
+
+from ...core.privacy.mechanisms.post_processing import finished
+from ...core.privacy.mechanisms.ring import RingPlan, carried
+from ...core.privacy.mechanisms.sparse import sent
+from ...core.privacy.secagg.secure_errors import SecureError
+from ...core.privacy.task_limits import left_ms
+from ...core.protocol.machine import Output, Part
+from ...core.protocol.ports import (
+    MS,
+    PROTOCOL,
+    RETRY_MS_MAX,
+    CancelProgram,
+    DropBlob,
+    Rng,
+    RunProgram,
+    StoreBlob,
+    Vector,
+    window,
+    wire_size,
+)
+from ...core.protocol.random_streams import device_key
+from ...core.protocol.run_names import least_useful
+from ...core.wire.admission_pb2 import (
+    Accept,
+    CheckIn,
+    Reject,
+)
+from ...core.wire.blob_pb2 import Blob, FetchBlob
+from ...core.wire.journal_pb2 import Conditions, DeniedVersion
+from ...core.wire.log_pb2 import LogUpdate
+from ...core.wire.round_pb2 import (
+    DEADLINE,
+    EVALUATE,
+    NOT_IN_COHORT,
+    PROGRAM_FAILED,
+    Failure,
+    FailureReason,
+    Task,
+    Upload,
+    UploadAck,
+)
+from . import releases
+from .acceptance import Acceptance
+from .device_state import (
+    BUNDLES_KEPT,
+    HOMES_MAX,
+    LEASE_MS_MIN,
+    RUNS_REMEMBERED,
+    DeviceState,
+    Owner,
+)
+from .device_triggers import (
+    SEALING,
+    TRAINING,
+    Trigger,
+)
+from .one_shot_session import HelpedTasks
+from .secure_session import Sessions
+
+_T = Trigger
+
+
+class Device(Part[DeviceState]):
+    """The actions of a device.
+
+    key_secret: as in `DeviceMachine`.
+    """
+
+    def __init__(
+        self,
+        state: DeviceState,
+        out: Output,
+        owner: Owner,
+        rng: Rng,
+        key_secret: bytes,
+    ) -> None:
+        super().__init__(state, out)
+        self.owner = owner
+        self.rng = rng
+        self.acceptance = Acceptance(state, out, owner)
+        self.sessions = Sessions(state, out, owner)
+        self.helped = HelpedTasks(state, out, owner)
+        self._key_secret = key_secret
+
+    # ------------------------------------------------ checking in
+
+    def start(self, stored: tuple[bytes, ...]) -> None:
+        self.state.have = list(stored)
+        self.check_in(None)
+
+    def check_in(self, _: object) -> None:
+        state = self.state
+        if state.home not in state.homes:
+            self._move(state.homes[0])
+        state.sequence += 1
+        state.tries = 0
+        self.repeat_check_in(None)
+
+    def repeat_check_in(self, _: object) -> None:
+        state = self.state
+        self.send(
+            self.state.home_node,
+            CheckIn(
+                device=state.device,
+                sequence=state.sequence,
+                protocol=PROTOCOL,
+                facts=state.facts,
+                eligibility=state.eligibility,
+            ),
+        )
+        self._repeat(0)
+
+    def wait(self, message: Accept) -> None:
+        state = self.state
+        state.after_task_ms = window(message.after_task)
+        state.turned_away = 0
+        self.cancel_timer("repeat")
+        lease_ms = min(max(message.lease_ms, LEASE_MS_MIN), RETRY_MS_MAX)
+        self.set_timer("lease", self.now + lease_ms * MS)
+
+    def rest(self, message: Reject) -> None:
+        self.state.turned_away = 0
+        self._withdraw_offer()
+        self._come_back(self._retry(message))
+
+    def come_back_soon(self, message: Reject) -> None:
+        self._come_back(self._retry(message))
+
+    # ------------------------------------------------ changing homes
+
+    def rehome(self, _: object) -> None:
+        # The pauses go on growing: when all homes are silent, it is not they that are missing.
+        self._move_on()
+        self.state.sequence += 1
+        self.repeat_check_in(None)
+
+    def leave(self, message: Reject) -> None:
+        state = self.state
+        state.turned_away += 1
+        self._withdraw_offer()
+        self._move_on()
+        if state.turned_away < len(state.homes):
+            self._come_back(self.owner.policy.rehome_ms)
+        else:
+            # Nobody takes it: as after any other Reject.
+            state.turned_away = 0
+            self._come_back(self._retry(message))
+
+    def _move_on(self) -> None:
+        state = self.state
+        at = state.homes.index(state.home) if state.home in state.homes else -1
+        self._move(state.homes[(at + 1) % len(state.homes)])
+
+    def _move(self, home: int) -> None:
+        self.state.home = home
+        self.record("rehomed", device=self.state.device, home=home)
+
+    def keep_homes(self, homes: list[int]) -> None:
+        state = self.state
+        left = dict.fromkeys([*state.former, *state.homes, state.home])
+        state.former = [h for h in left if h not in homes][-HOMES_MAX:]
+        state.homes, state.turned_away = homes, 0
+
+    def leave_home(self, homes: list[int]) -> None:
+        self._withdraw_offer()
+        self.keep_homes(homes)
+        self.check_in(None)
+
+    def keep_conditions(self, order: Conditions) -> None:
+        self.state.facts, self.state.eligibility = order.facts, order.eligibility
+
+    def tell_conditions(self, order: Conditions) -> None:
+        self._withdraw_offer()
+        self.keep_conditions(order)
+        self.check_in(None)
+
+    def _withdraw_offer(self) -> None:
+        self.cancel_timer("repeat")
+        self.cancel_timer("lease")
+
+    def _retry(self, message: Reject) -> tuple[int, int]:
+        return window(message.retry) if message.HasField("retry") else self.owner.policy.retry_ms
+
+    # ------------------------------------------------ working
+
+    def take(self, task: Task) -> None:
+        state = self.state
+        state.task = task
+        state.done.pop(task.run, None)
+        state.done[task.run] = (task.round, task.attempt)
+        while len(state.done) > RUNS_REMEMBERED:
+            del state.done[least_useful(state.done)]
+        state.ends_ns = self.now + left_ms(task) * MS
+        for name in ("repeat", "lease", "retry"):
+            self.cancel_timer(name)
+        bundle = task.bundle.digest
+        state.bundles = [*(b for b in state.bundles if b != bundle), bundle][-BUNDLES_KEPT:]
+        wanted = (*state.bundles, task.weights.digest)
+        for digest in state.have:
+            if digest not in wanted:
+                self.emit(DropBlob(digest))
+        state.have = [d for d in state.have if d in wanted]
+        state.helped = b""
+        part = self.helped if task.secure.helpers else self.sessions
+        refusal = part.begin(task)
+        if refusal is None:
+            self._begin()
+        else:
+            self.post(_T.SESSION_FAILED, refusal)
+
+    def decline(self, task: Task) -> None:
+        reason = DEADLINE if self.state.eligibility.consented else PROGRAM_FAILED
+        self.send(self.state.home_node, self._failure(task, reason))
+
+    def restart(self, stored: tuple[bytes, ...]) -> None:
+        self.state.have = list(stored)
+        self.sessions.say()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.set_timer("task", self.state.ends_ns)
+        self.state.tries = 0
+        self.fetch_again(None)
+
+    def fetch_again(self, _: object) -> None:
+        missing = self.missing()
+        if not missing:
+            self.post(_T.ALL_HERE)
+            return
+        for digest in missing:
+            self.send(self.state.home_node, FetchBlob(digest=digest))
+        self._repeat(sum(missing.values()))
+
+    def keep(self, blob: Blob) -> None:
+        self.emit(StoreBlob(blob))
+
+    def note(self, digest: bytes) -> None:
+        self.state.have.append(digest)
+        if not self.missing():
+            self.post(_T.ALL_HERE)
+
+    def forget(self, digest: bytes) -> None:
+        self.state.have.remove(digest)
+
+    def refetch(self, digest: bytes) -> None:
+        self.forget(digest)
+        self._begin()
+
+    def train(self, _: object) -> None:
+        state, task = self.state, self.state.at_hand
+        self.cancel_timer("repeat")
+        state.ticket += 1
+        key = self._key(task)
+        program = "evaluate" if task.purpose == EVALUATE else "client_update"
+        blobs = (task.bundle.digest, task.weights.digest)
+        self.emit(RunProgram(state.ticket, program, blobs, (key, task.ring), task))
+
+    def _key(self, task: Task) -> Vector:
+        """The device's random key for a task, u32[2]."""
+        words = device_key(task.rng_key, self.state.device, self._key_secret)
+        return np.array(words, np.uint32)
+
+    def upload(self, vector: Any) -> None:
+        task = self.state.at_hand
+        upload = Upload(
+            run=task.run, round=task.round, attempt=task.attempt, device=self.state.device
+        )
+        plan = RingPlan.of(task.ring)
+        whole = finished(vector, plan, task.rng_key, self._key(task))
+        helped = bool(self.state.helped)
+        masked = self.helped.mask_into(upload, whole) if helped else self.sessions.mask(whole)
+        if masked is None:
+            self.post(_T.SESSION_FAILED)
+            return
+        self._charge()
+        state = self.state
+        if self.out.carries_beside:
+            state.beside = sent(masked, plan) if plan.top else carried(masked, plan)
+            state.upload_size = wire_size(upload, len(state.beside))
+        else:
+            content = sent(masked, plan)
+            state.upload_size = wire_size(upload, len(content))
+            upload.vector = content
+        state.upload = upload
+        self.resume_upload(None)
+
+    def upload_held(self, _: object) -> None:
+        vector, self.state.trained = self.state.trained, None
+        self.upload(vector)
+
+    def refuse(self, reason: FailureReason) -> None:
+        self._forget_masks()
+        self.state.failure = self._failure(self.state.at_hand, reason)
+        self.resume_upload(None)
+
+    def resume_upload(self, _: object) -> None:
+        self.set_timer("task", self.state.ends_ns)
+        self.state.tries = 0
+        self.send_answer(None)
+
+    def send_answer(self, _: object) -> None:
+        state = self.state
+        if state.upload is not None:
+            self.send(self.state.home_node, state.upload, state.upload_size, state.beside or None)
+            self._repeat(state.upload_size)
+        else:
+            assert state.failure is not None
+            self.send(self.state.home_node, state.failure)
+            self._repeat(0)
+
+    def refuse_task(self, subject: tuple[Task, str]) -> None:
+        """The task is not taken, so the true one still may be."""
+        task, reason = subject
+        refusal = self.acceptance.refuse(reason)
+        self.send(self.state.home_node, self._failure(task, refusal))
+
+    def await_list(self, subject: tuple[Task, str]) -> None:
+        self.acceptance.await_list(subject[0])
+
+    def keep_denied(self, order: DeniedVersion) -> None:
+        self.acceptance.keep_denied(order)
+
+    def keep_log(self, update: LogUpdate) -> None:
+        self.acceptance.keep_log(update)
+
+    def _charge(self) -> None:
+        """Charges the update at hand to the device's own account, once an attempt."""
+        task, state = self.state.at_hand, self.state
+        if state.releases is None:
+            state.releases = releases.Releases()
+        state.releases.charge(task, releases.cost_of(task, self.owner.policy.floor))
+
+    # ------------------------------------------------ masks
+
+    def attend(self, message: Message) -> None:
+        try:
+            moved = self.sessions.take(message)
+        except SecureError:
+            self.post(_T.SESSION_FAILED)
+            return
+        if moved and self.state.phase is SEALING and not self.sessions.is_early:
+            self.post(_T.CAN_MASK)
+
+    def poll(self, _: object) -> None:
+        self.sessions.poll()
+
+    def poll_elsewhere(self, _: object) -> None:
+        # The pauses go on growing: when all homes are silent, it is not they that are missing.
+        self._move_on()
+        self.sessions.poll()
+
+    def resume_session(self, _: object) -> None:
+        self.set_timer("task", self.state.ends_ns)
+        self.sessions.say()
+
+    def hear(self, _: object) -> None:
+        self.state.unheard = 0
+
+    def hold(self, vector: Vector) -> None:
+        self.state.trained = vector
+
+    def leave_cohort(self, refusal: FailureReason | None) -> None:
+        """Reports that there is no update. refusal: why, where it is not the session's course."""
+        state = self.state
+        if state.phase is TRAINING:
+            self.emit(CancelProgram(state.ticket))
+        self._forget_masks()
+        self.cancel_timer("repeat")
+        state.upload, state.beside = None, b""
+        state.failure = self._failure(state.at_hand, refusal or NOT_IN_COHORT)
+        self.resume_upload(None)
+
+    def stay(self, message: UploadAck) -> None:
+        state, task = self.state, self.state.at_hand
+        self._record_answer(message)
+        state.upload, state.beside, state.failure = None, b"", None
+        self.cancel_timer("repeat")
+        # From the end of its time on: as long again, in which the sums go up, and some more.
+        state.ends_ns += task.time_ms * MS + self.owner.policy.unmask_ns
+        self.resume_session(None)
+
+    def part(self, _: object) -> None:
+        self.record("session_over", device=self.state.device)
+        self._end()
+
+    def _forget_masks(self) -> None:
+        self.state.helped = b""
+        self.sessions.forget()
+
+    # ------------------------------------------------ ending
+
+    def finish(self, message: UploadAck) -> None:
+        self._record_answer(message)
+        self._end()
+
+    def give_up(self, _: object) -> None:
+        self.send(self.state.home_node, self._failure(self.state.at_hand, DEADLINE))
+        self.stop(None)
+
+    def withdraw(self, order: Conditions) -> None:
+        self.keep_conditions(order)
+        self.send(self.state.home_node, self._failure(self.state.at_hand, PROGRAM_FAILED))
+        self.stop(None)
+
+    def stop(self, _: object) -> None:
+        if self.state.phase is TRAINING:
+            self.emit(CancelProgram(self.state.ticket))
+        self.abandon(None)
+
+    def withhold(self, order: Conditions) -> None:
+        self.keep_conditions(order)
+        self.abandon(None)
+
+    def abandon(self, _: object) -> None:
+        self.record("abandoned", device=self.state.device, phase=self.state.phase.value)
+        self._end()
+
+    def _end(self) -> None:
+        state = self.state
+        # The weights are of no use after their round; the bundle serves the next.
+        weights = self.state.at_hand.weights.digest
+        if weights in state.have and weights not in state.bundles:
+            state.have.remove(weights)
+            self.emit(DropBlob(weights))
+        state.task = state.upload = state.failure = None
+        state.beside = b""
+        if state.session is not None or state.helped:
+            self._forget_masks()
+        self.cancel_timer("repeat")
+        self.cancel_timer("task")
+        self._come_back(state.after_task_ms)
+
+    # ------------------------------------------------ of the task
+
+    def _failure(self, task: Task, reason: FailureReason) -> Failure:
+        return Failure(
+            run=task.run,
+            round=task.round,
+            attempt=task.attempt,
+            device=self.state.device,
+            reason=reason,
+        )
+
+    def _record_answer(self, message: UploadAck) -> None:
+        """What became of an answer, and whether it was an update."""
+        self.record(
+            "answered",
+            device=self.state.device,
+            run=message.run,
+            round=message.round,
+            attempt=message.attempt,
+            status=int(message.status),
+            update=self.state.upload is not None,
+        )
+
+    def missing(self) -> dict[bytes, int]:
+        """Digest -> size of what the task names and the store has not got."""
+        task, have = self.state.task, self.state.have
+        if task is None:
+            return {}
+        refs = (task.bundle, task.weights)
+        return {digest: r.size for r in refs if (digest := r.digest) not in have}
+
+    def _repeat(self, size: int) -> None:
+        self.state.tries += 1
+        self.set_timer("repeat", self.now + self.owner.policy.backoff.pause(self.state.tries, size))
+
+    def _come_back(self, window_ms: tuple[int, int]) -> None:
+        state, (low, high) = self.state, window_ms
+        share = self.rng.unit("device retry", state.device, state.draws)
+        state.draws += 1
+        self.set_timer("retry", self.now + low * MS + int(share * (high - low) * MS))
