@@ -476,24 +476,24 @@ class Coordinator(ActingMachine[CoordinatorState]):
                 )
                 self._tell(machine, RunOrder(run=machine.plan.run, pause=True))
 
-    def pass_on(self, subject: tuple[int, Any]) -> None:
+    def pass_on(self, subject: tuple[int, Any]) -> bool:
         run, event = subject
-        self.out.changed = False  # unless the run's machine says so
         self._tell(self._machine(self.state.runs[run]), event)
+        return False  # unless the run's machine changed
 
-    def ack(self, message: EdgeSum) -> None:
+    def ack(self, message: EdgeSum) -> bool:
         ack = EdgeSumAck(
             run=message.run, round=message.round, attempt=message.attempt, part=message.part
         )
         self.send(Node(Tier.EDGE, message.edge), ack)
         self.out.ignore(_T.LATE_SUM)
-        self.out.changed = False
+        return False
 
-    def turn_away(self, subject: tuple[Node, Any]) -> None:
+    def turn_away(self, subject: tuple[Node, Any]) -> bool:
         edge, message = subject
         self.send(edge, turned_away(message))
         self.out.ignore(_T.LATE_SESSION)
-        self.out.changed = False
+        return False
 
     def submit(self, order: RunOrder) -> None:
         state, plan = self.state, order.submit

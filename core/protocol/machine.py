@@ -38,8 +38,9 @@ from .ports import (
     TimerFired,
 )
 
-#: A method of the machine's actions; its argument is the trigger's subject.
-Action: TypeAlias = Callable[..., None]
+#: A method of the machine's actions, called with the trigger's subject. It returns False where it
+#: changed nothing.
+Action: TypeAlias = Callable[..., bool | None]
 #: The action of a row that counts the event and does nothing else.
 IGNORE: Final = None
 
@@ -117,7 +118,7 @@ class Output:
         effects: what is to be done, in order.
         posted: the trigger to look up once the present row is done, and its subject.
         changed: whether the event changed the state, as far as the table can tell.
-        passed_on: whether the event was only handed on, as it was.
+        passed_on: whether the event is a message that was sent on as it was.
         timers: what the names of timers begin with.
         carries_beside: whether the driver carries vectors beside messages (`Send.beside`), so that
             one that stays in this process is not copied. A driver that does says so before the
@@ -144,11 +145,11 @@ class Output:
         self.timers = timers
         self.carries_beside = False
 
-    @property
-    def vector(self) -> Content | None:
-        """The vector that came beside the message at hand, if one did."""
+    def content(self, inside: Content) -> Content:
+        """The vector of the message at hand: the one that came beside it, else the one inside."""
         event = self.event
-        return event.vector if isinstance(event, Received) else None
+        beside = event.vector if isinstance(event, Received) else None
+        return inside if beside is None else beside
 
     def ignore(self, trigger: StrEnum) -> None:
         """Counts the event at hand as one that changes nothing, and says what it was."""
@@ -187,12 +188,10 @@ class Part(Generic[S]):
     ) -> None:
         self.out.effects.append(Send(to, message, size, beside))
 
-    def hand_on(self, to: Node, message: Message) -> None:
-        """Sends on a message that is of no concern to this node: it changes nothing here, so a
-        driver needs not remember it.
-        """
-        self.send(to, message)
-        self.out.changed, self.out.passed_on = False, True
+    def delegate(self, machine: Machine[Any], event: Any) -> None:
+        """Lets another machine of this node handle an event; its effects are this one's."""
+        machine.out.carries_beside = self.out.carries_beside
+        self.out.effects += machine.handle(event, self.now)
 
     def set_timer(self, name: str, at: int) -> None:
         self.out.effects.append(SetTimer(self.out.timers + name, at))
@@ -235,7 +234,7 @@ class Machine(ABC, Generic[S]):
 
     @property
     def passed_on(self) -> bool:
-        """Whether the last event was only handed on, as it was: see `Part.hand_on`."""
+        """Whether the last event was a message that was sent on as it was."""
         return self.out.passed_on
 
     @abstractmethod
@@ -248,9 +247,9 @@ class Machine(ABC, Generic[S]):
         """What to do about an event at `now` ns. Raises ProtocolError, the state unchanged, when a
         peer is at fault.
 
-        Afterwards `changed` is false when every row that was gone through was `ignore` and kept the
-        phase: then the state is what it was (`read` changes nothing), and a driver needs not
-        remember the event.
+        Afterwards `changed` is false when every row that was taken kept the phase, and its action
+        was `ignore` or returned False: then the state is what it was (`read` changes nothing), and
+        a driver needs not store the event.
         """
         assert now >= 0
         out, effects = self.out, list[Effect]()
@@ -266,11 +265,11 @@ class Machine(ABC, Generic[S]):
             out.posted = None
             action, phase = r.action, r.next
             if isinstance(action, str):
-                out.changed = True
-                getattr(self.actions, action)(subject)
+                if getattr(self.actions, action)(subject) is not False:
+                    out.changed = True
             elif action is not IGNORE:
-                out.changed = True
-                action(self.actions, subject)
+                if action(self.actions, subject) is not False:
+                    out.changed = True
             else:
                 if phase is not None and phase != state.phase:
                     out.changed = True
@@ -278,6 +277,9 @@ class Machine(ABC, Generic[S]):
             if phase is not None:
                 state.phase = phase
             next_step = out.posted
+        if type(event) is Received:
+            message = event.message
+            out.passed_on = any(type(e) is Send and e.message is message for e in effects)
         # A machine at rest holds on to nothing but its state: messages are large.
         out.effects, out.event, out.posted = [], None, None
         return effects

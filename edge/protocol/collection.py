@@ -20,7 +20,7 @@ from ...core.privacy.mechanisms import ring, sparse
 from ...core.privacy.secagg.helper import SEEDS_BYTES_MAX, are_seeds
 from ...core.privacy.task_limits import is_sane as is_sane_task
 from ...core.privacy.task_limits import left_ms, with_left
-from ...core.protocol.machine import IGNORE, ActingMachine, index, row
+from ...core.protocol.machine import IGNORE, Machine, Output, Part, index, row
 from ...core.protocol.ports import (
     CLOUD,
     DEVICES_PER_EDGE_MAX,
@@ -87,54 +87,312 @@ NEW, COLLECTING, REPORTING, OVER = Stage
 _T = Trigger
 _OPEN = (COLLECTING, REPORTING)
 
+
+class Attempt(Part[CollectionState]):
+    """The actions of one attempt at one edge."""
+
+    def __init__(
+        self,
+        state: CollectionState,
+        out: Output,
+        edge: int,
+        policy: EdgePolicy,
+        tasked: dict[int, str],
+    ) -> None:
+        super().__init__(state, out)
+        self.edge = edge
+        self.policy = policy
+        self.tasked = tasked
+        self.task: Task = state.task.task
+        self.name = name_of(self.task)
+        for device in state.waiting:
+            tasked[device] = self.name
+
+    def left_ms(self, now: int) -> int:
+        """What is left of the devices' time."""
+        return left_ms(self.task) - (now - self.state.opened_ns) // MS
+
+    # ------------------------------------------------ tasking
+
+    def open(self, message: EdgeTask) -> None:
+        state, task = self.state, message.task
+        # Half of the margin is for the devices' last uploads, half for the sum's way up.
+        devices_ms = left_ms(task)
+        patience_ms = (devices_ms + max(message.time_ms, devices_ms)) // 2
+        state.opened_ns = self.now
+        state.ends_ns = self.now + patience_ms * MS
+        self.set_timer("round", state.ends_ns)
+        for device in state.waiting:
+            self.send(Node(Tier.DEVICE, device), task)
+        self.progress(None)
+        self._repeat(self.policy.backoff.first_ns)
+        if not state.waiting:
+            self.post(_T.ALL_ANSWERED)
+
+    def restart(self, _: object) -> None:
+        state = self.state
+        if state.phase is COLLECTING:
+            self.set_timer("round", state.ends_ns)
+            state.tries = 0
+            self._repeat(self.policy.backoff.first_ns)
+            if state.progress_due:
+                self.set_timer("progress", self.now + self.policy.progress_delay_ns)
+        if state.outgoing:
+            state.sum_tries = 0
+            self.send_sums(None)
+
+    def task_one(self, message: CheckIn) -> None:
+        self._send_task([message.device])
+
+    def task_again(self, _: object) -> None:
+        silent = [d for d, alive in self.state.waiting.items() if not alive]
+        self._send_task(silent)
+        if silent:
+            self._repeat(0)
+
+    def _send_task(self, devices: list[int]) -> None:
+        """Repeats the task, with what is left of its time."""
+        left = self.left_ms(self.now)
+        if left <= 0:
+            return
+        task = with_left(self.task, left)
+        for device in devices:
+            self.send(Node(Tier.DEVICE, device), task)
+
+    # ------------------------------------------------ counting
+
+    def count(self, message: Upload | Failure) -> None:
+        state, device = self.state, message.device
+        if isinstance(message, Failure):
+            known = message.reason in FailureReason.values() and message.reason
+            state.answers[device] = message.reason if known else PROGRAM_FAILED
+        elif self._take(message, vector := self.out.content(message.vector)):
+            state.answers[device] = IN_SUM
+            state.counted += 1
+        else:
+            state.answers[device] = MISFIT
+            self.record("misfit", device=device, bytes=len(vector))
+        state.in_part.append(device)
+        self.emit(ack(message, status_of(state.answers[device], message)))
+        self._wait_no_more(device)
+        if state.waiting and not state.progress_due:
+            state.progress_due = True
+            self.set_timer("progress", self.now + self.policy.progress_delay_ns)
+
+    def _take(self, message: Upload, content: Content) -> bool:
+        """Adds an update to the others, or lays it beside them; False: it has another length, or
+        the seeds of its masks are not there.
+        """
+        device, helpers = message.device, self.task.secure.helpers
+        if helpers and not (
+            message.seeds.device == device and are_seeds(message.seeds, len(helpers))
+        ):
+            return False
+        fits = sparse.is_sent(content, ring.RingPlan.of(self.task.ring))
+        if fits and is_apart(self.state.task):
+            self.state.apart[device] = bytes(content)
+        elif fits:
+            self._add(content)
+        if fits and helpers:
+            self.state.seeds[device] = message.seeds
+        return fits
+
+    def _add(self, content: Content) -> None:
+        """Adds an update to the running sum."""
+        plan = ring.RingPlan.of(self.task.ring)
+        self.state.total = sparse.summed(self.state.total, content, plan)
+
+    def drop_device(self, order: Forget) -> None:
+        self._wait_no_more(order.device)
+
+    def _wait_no_more(self, device: int) -> None:
+        del self.state.waiting[device]
+        self._release(device)
+        if not self.state.waiting:
+            self.post(_T.ALL_ANSWERED)
+
+    def _release(self, device: int) -> None:
+        # One that came back when its time was over may work for another attempt by now.
+        if self.tasked.get(device) == self.name:
+            del self.tasked[device]
+
+    def ack_again(self, message: Upload | Failure) -> None:
+        self.emit(ack(message, status_of(self.state.answers[message.device], message)))
+        self.record("duplicate", device=message.device)
+
+    def ack_late(self, message: Upload | Failure) -> None:
+        self.emit(ack(message, LATE))
+        if isinstance(message, Upload):
+            self.record("late", device=message.device, round=message.round, attempt=message.attempt)
+
+    def progress(self, _: object) -> None:
+        state, task = self.state, self.task
+        state.progress_due = False
+        self.send(
+            CLOUD,
+            EdgeProgress(
+                run=task.run,
+                round=task.round,
+                attempt=task.attempt,
+                edge=self.edge,
+                counted=state.counted,
+                part=state.part,
+            ),
+        )
+
+    # ------------------------------------------------ sums
+
+    def part(self, _: object) -> None:
+        state = self.state
+        self._send_part(more=True)
+        state.part += 1
+        state.in_part, state.counted, state.progress_due = [], 0, False
+        self.cancel_timer("progress")
+
+    def report(self, _: object) -> None:
+        if self.state.waiting:
+            self.record("unanswered", attempt=self.name, devices=len(self.state.waiting))
+        self._send_part(more=False)
+        self._let_go()
+        for name in ("round", "progress", "repeat"):
+            self.cancel_timer(name)
+
+    def _send_part(self, more: bool) -> None:
+        state, task = self.state, self.task
+        answers = [(d, state.answers[d]) for d in sorted(state.in_part)]
+        devices = [d for d, answer in answers if answer == IN_SUM]
+        outgoing = EdgeSum(
+            run=task.run,
+            round=task.round,
+            attempt=task.attempt,
+            edge=self.edge,
+            devices=devices,
+            count=len(devices),
+            failures=[
+                DeviceFailure(device=d, reason=PROGRAM_FAILED if answer == MISFIT else answer)  # type: ignore[arg-type]
+                for d, answer in answers
+                if answer != IN_SUM
+            ],
+            part=state.part,
+            more=more,
+            seeds=[state.seeds[d] for d in devices if d in state.seeds],
+        )
+        total: Content = b""
+        if state.total is not None:
+            carry = ring.carried if self.out.carries_beside else ring.packed
+            total = carry(state.total, ring.RingPlan.of(task.ring))
+        if state.apart:
+            total = b"".join(state.apart[d] for d in devices)
+        state.total, state.apart, state.seeds = None, {}, {}
+        state.sizes[state.part] = wire_size(outgoing, len(total))
+        if self.out.carries_beside:
+            state.beside[state.part] = total
+        else:
+            outgoing.sum = bytes(total)
+        state.outgoing[state.part] = outgoing
+        state.sum_tries = 0
+        self._send_sums([state.part])
+
+    def send_sums(self, _: object) -> None:
+        self._send_sums(list(self.state.outgoing))
+
+    def _send_sums(self, parts: list[int]) -> None:
+        state = self.state
+        for part in parts:
+            self.send(CLOUD, state.outgoing[part], state.sizes[part], state.beside.get(part))
+        state.sum_tries += 1
+        # What is on its way already delays what comes after it.
+        pause = self.policy.backoff.pause(state.sum_tries, sum(state.sizes.values()))
+        self.set_timer("sum", self.now + pause)
+
+    def drop_sum(self, message: EdgeSumAck) -> None:
+        state = self.state
+        del state.outgoing[message.part], state.sizes[message.part]
+        state.beside.pop(message.part, None)
+        if not state.outgoing:
+            self.cancel_timer("sum")
+            if state.phase is REPORTING:
+                self.post(_T.ALL_ACKED)
+
+    # ------------------------------------------------ ending
+
+    def expire(self, _: object) -> None:
+        self.record("sum_expired", attempt=self.name, parts=len(self.state.outgoing))
+        self.end(None)
+
+    def close(self, _: object) -> None:
+        self._let_go()
+        self.end(None)
+
+    def end(self, _: object) -> None:
+        state = self.state
+        state.total, state.apart, state.seeds = None, {}, {}
+        state.outgoing, state.sizes, state.beside = {}, {}, {}
+        for name in ("round", "progress", "repeat", "sum"):
+            self.cancel_timer(name)
+
+    def _let_go(self) -> None:
+        """Tells the devices that have not answered that nobody waits for them."""
+        task = self.task
+        over = RoundClosed(run=task.run, round=task.round, attempt=task.attempt)
+        for device in self.state.waiting:
+            self.send(Node(Tier.DEVICE, device), over)
+            self._release(device)
+        self.state.waiting = {}
+
+    # ------------------------------------------------ timers of its own
+
+    def _repeat(self, at_least_ns: int) -> None:
+        self.state.tries += 1
+        pause = self.policy.backoff.pause(self.state.tries)
+        self.set_timer("repeat", self.now + max(pause, at_least_ns))
+
+
 TABLE = (
-    row(NEW, _T.TASK, "open", COLLECTING, "task the devices"),
-    row(_OPEN, _T.TASK_AGAIN, "progress", None, "the cloud missed the answer"),
-    row(_OPEN, _T.STARTED, "restart", None, "the state survived: set the timers again"),
-    row(COLLECTING, _T.CHECK_IN, "task_one", COLLECTING, "it missed the task"),
-    row(COLLECTING, _T.SILENT, "task_again", COLLECTING, "task or sign of life was lost"),
-    row(COLLECTING, _T.ANSWER, "count", COLLECTING, "add it to the sum"),
-    row(_OPEN, _T.ANSWER_AGAIN, "ack_again", None, "the UploadAck was lost"),
-    row(_OPEN, _T.LATE_ANSWER, "ack_late", None, "it is in no sum"),
-    row(COLLECTING, _T.FORGET, "drop_device", COLLECTING, "its answer will not come"),
-    row(COLLECTING, _T.PROGRESS_DUE, "progress", COLLECTING, "answers came"),
-    row(COLLECTING, _T.ALL_ANSWERED, "report", REPORTING, "send the last sum"),
-    row(COLLECTING, _T.FLUSH, "report", REPORTING, "the cloud has enough"),
-    row(COLLECTING, _T.FLUSH_ON, "part", COLLECTING, "send what there is; wait for the others"),
-    row(COLLECTING, _T.TIME_OVER, "report", REPORTING, "whoever is missing is late"),
-    row(_OPEN, _T.SUM_UNANSWERED, "send_sums", None, "sum or EdgeSumAck was lost"),
-    row(_OPEN, _T.SUM_ACKED, "drop_sum", None, "the cloud has it"),
-    row(REPORTING, _T.ALL_ACKED, "end", OVER, "remember who answered"),
-    row(REPORTING, _T.EXPIRED, "expire", OVER, "it was kept long enough"),
-    row(_OPEN, _T.CLOSED, "close", OVER, "tell whoever still works on it"),
+    row(NEW, _T.TASK, Attempt.open, COLLECTING, "task the devices"),
+    row(_OPEN, _T.TASK_AGAIN, Attempt.progress, None, "the cloud missed the answer"),
+    row(_OPEN, _T.STARTED, Attempt.restart, None, "the state survived: set the timers again"),
+    row(COLLECTING, _T.CHECK_IN, Attempt.task_one, COLLECTING, "it missed the task"),
+    row(COLLECTING, _T.SILENT, Attempt.task_again, COLLECTING, "task or sign of life was lost"),
+    row(COLLECTING, _T.ANSWER, Attempt.count, COLLECTING, "add it to the sum"),
+    row(_OPEN, _T.ANSWER_AGAIN, Attempt.ack_again, None, "the UploadAck was lost"),
+    row(_OPEN, _T.LATE_ANSWER, Attempt.ack_late, None, "it is in no sum"),
+    row(COLLECTING, _T.FORGET, Attempt.drop_device, COLLECTING, "its answer will not come"),
+    row(COLLECTING, _T.PROGRESS_DUE, Attempt.progress, COLLECTING, "answers came"),
+    row(COLLECTING, _T.ALL_ANSWERED, Attempt.report, REPORTING, "send the last sum"),
+    row(COLLECTING, _T.FLUSH, Attempt.report, REPORTING, "the cloud has enough"),
+    row(
+        COLLECTING, _T.FLUSH_ON, Attempt.part, COLLECTING, "send what there is; wait for the others"
+    ),
+    row(COLLECTING, _T.TIME_OVER, Attempt.report, REPORTING, "whoever is missing is late"),
+    row(_OPEN, _T.SUM_UNANSWERED, Attempt.send_sums, None, "sum or EdgeSumAck was lost"),
+    row(_OPEN, _T.SUM_ACKED, Attempt.drop_sum, None, "the cloud has it"),
+    row(REPORTING, _T.ALL_ACKED, Attempt.end, OVER, "remember who answered"),
+    row(REPORTING, _T.EXPIRED, Attempt.expire, OVER, "it was kept long enough"),
+    row(_OPEN, _T.CLOSED, Attempt.close, OVER, "tell whoever still works on it"),
     row(_OPEN, _T.STALE, IGNORE, None, "count it"),
 )
 
 
-class Collection(ActingMachine[CollectionState]):
+class Collection(Machine[CollectionState]):
     """One attempt at one edge.
 
-    tasked: device -> the collection that it works for, shared by all collections of the edge.
+    tasked: device -> name of the attempt that it works for, shared by all collections of the edge.
     """
 
     rows = index(TABLE)
 
     def __init__(
-        self,
-        state: CollectionState,
-        edge: int,
-        policy: EdgePolicy,
-        tasked: dict[int, Collection],
+        self, state: CollectionState, edge: int, policy: EdgePolicy, tasked: dict[int, str]
     ) -> None:
-        super().__init__(state)
-        self.node = Node(Tier.EDGE, edge)
-        self.policy = policy
         self.task: Task = state.task.task
         self.name = name_of(self.task)
+        out = Output(f"{self.name}/")
+        self.attempt = Attempt(state, out, edge, policy, tasked)
+        super().__init__(state, out, self.attempt)
+        self.node = Node(Tier.EDGE, edge)
+        self.policy = policy
         self.upload_bytes = upload_bytes(self.task)  # asked for at each offer of an update
-        self._tasked = tasked
-        for device in state.waiting:
-            tasked[device] = self
 
     # ------------------------------------------------ what the edge asks
 
@@ -150,10 +408,6 @@ class Collection(ActingMachine[CollectionState]):
         state = self.state
         held = sum(len(out.sum) for out in state.outgoing.values())
         return running + held + sum(map(len, state.beside.values()))
-
-    def left_ms(self, now: int) -> int:
-        """What is left of the devices' time."""
-        return left_ms(self.task) - (now - self.state.opened_ns) // MS
 
     def hear(self, device: int) -> bool:
         """Notes a sign of life; whether it is the first."""
@@ -217,253 +471,6 @@ class Collection(ActingMachine[CollectionState]):
             if name == "round" and self.now >= state.ends_ns:
                 return _T.TIME_OVER
         return _T.STALE
-
-    # ------------------------------------------------ tasking
-
-    def open(self, message: EdgeTask) -> None:
-        state, task = self.state, message.task
-        # Half of the margin is for the devices' last uploads, half for the sum's way up.
-        devices_ms = left_ms(task)
-        patience_ms = (devices_ms + max(message.time_ms, devices_ms)) // 2
-        state.opened_ns = self.now
-        state.ends_ns = self.now + patience_ms * MS
-        self._set("round", state.ends_ns)
-        for device in state.waiting:
-            self.send(Node(Tier.DEVICE, device), task)
-        self.progress(None)
-        self._repeat(self.policy.backoff.first_ns)
-        if not state.waiting:
-            self.post(_T.ALL_ANSWERED)
-
-    def restart(self, _: object) -> None:
-        state = self.state
-        if state.phase is COLLECTING:
-            self._set("round", state.ends_ns)
-            state.tries = 0
-            self._repeat(self.policy.backoff.first_ns)
-            if state.progress_due:
-                self._set("progress", self.now + self.policy.progress_delay_ns)
-        if state.outgoing:
-            state.sum_tries = 0
-            self.send_sums(None)
-
-    def task_one(self, message: CheckIn) -> None:
-        self._send_task([message.device])
-
-    def task_again(self, _: object) -> None:
-        silent = [d for d, alive in self.state.waiting.items() if not alive]
-        self._send_task(silent)
-        if silent:
-            self._repeat(0)
-
-    def _send_task(self, devices: list[int]) -> None:
-        """Repeats the task, with what is left of its time."""
-        left = self.left_ms(self.now)
-        if left <= 0:
-            return
-        task = with_left(self.task, left)
-        for device in devices:
-            self.send(Node(Tier.DEVICE, device), task)
-
-    # ------------------------------------------------ counting
-
-    def count(self, message: Upload | Failure) -> None:
-        state, device = self.state, message.device
-        if isinstance(message, Failure):
-            known = message.reason in FailureReason.values() and message.reason
-            state.answers[device] = message.reason if known else PROGRAM_FAILED
-        elif self._take(message, vector := self._vector(message)):
-            state.answers[device] = IN_SUM
-            state.counted += 1
-        else:
-            state.answers[device] = MISFIT
-            self.record("misfit", device=device, bytes=len(vector))
-        state.in_part.append(device)
-        self.emit(ack(message, status_of(state.answers[device], message)))
-        self._wait_no_more(device)
-        if state.waiting and not state.progress_due:
-            state.progress_due = True
-            self._set("progress", self.now + self.policy.progress_delay_ns)
-
-    def _vector(self, message: Upload) -> Content:
-        """What the Upload at hand brings, in itself or beside it."""
-        event = self.out.event
-        beside = event.vector if isinstance(event, Received) else None
-        return message.vector if beside is None else beside
-
-    def _take(self, message: Upload, content: Content) -> bool:
-        """Adds an update to the others, or lays it beside them; False: it has another length, or
-        the seeds of its masks are not there.
-        """
-        device, helpers = message.device, self.task.secure.helpers
-        if helpers and not (
-            message.seeds.device == device and are_seeds(message.seeds, len(helpers))
-        ):
-            return False
-        fits = sparse.is_sent(content, ring.RingPlan.of(self.task.ring))
-        if fits and is_apart(self.state.task):
-            self.state.apart[device] = bytes(content)
-        elif fits:
-            self._add(content)
-        if fits and helpers:
-            self.state.seeds[device] = message.seeds
-        return fits
-
-    def _add(self, content: Content) -> None:
-        """Adds an update to the running sum."""
-        plan = ring.RingPlan.of(self.task.ring)
-        self.state.total = sparse.summed(self.state.total, content, plan)
-
-    def drop_device(self, order: Forget) -> None:
-        self._wait_no_more(order.device)
-
-    def _wait_no_more(self, device: int) -> None:
-        del self.state.waiting[device]
-        self._release(device)
-        if not self.state.waiting:
-            self.post(_T.ALL_ANSWERED)
-
-    def _release(self, device: int) -> None:
-        # One that came back when its time was over may work for another attempt by now.
-        if self._tasked.get(device) is self:
-            del self._tasked[device]
-
-    def ack_again(self, message: Upload | Failure) -> None:
-        self.emit(ack(message, status_of(self.state.answers[message.device], message)))
-        self.record("duplicate", device=message.device)
-
-    def ack_late(self, message: Upload | Failure) -> None:
-        self.emit(ack(message, LATE))
-        if isinstance(message, Upload):
-            self.record("late", device=message.device, round=message.round, attempt=message.attempt)
-
-    def progress(self, _: object) -> None:
-        state, task = self.state, self.task
-        state.progress_due = False
-        self.send(
-            CLOUD,
-            EdgeProgress(
-                run=task.run,
-                round=task.round,
-                attempt=task.attempt,
-                edge=self.node.number,
-                counted=state.counted,
-                part=state.part,
-            ),
-        )
-
-    # ------------------------------------------------ sums
-
-    def part(self, _: object) -> None:
-        state = self.state
-        self._send_part(more=True)
-        state.part += 1
-        state.in_part, state.counted, state.progress_due = [], 0, False
-        self._cancel("progress")
-
-    def report(self, _: object) -> None:
-        if self.state.waiting:
-            self.record("unanswered", attempt=self.name, devices=len(self.state.waiting))
-        self._send_part(more=False)
-        self._let_go()
-        for name in ("round", "progress", "repeat"):
-            self._cancel(name)
-
-    def _send_part(self, more: bool) -> None:
-        state, task = self.state, self.task
-        answers = [(d, state.answers[d]) for d in sorted(state.in_part)]
-        devices = [d for d, answer in answers if answer == IN_SUM]
-        outgoing = EdgeSum(
-            run=task.run,
-            round=task.round,
-            attempt=task.attempt,
-            edge=self.node.number,
-            devices=devices,
-            count=len(devices),
-            failures=[
-                DeviceFailure(device=d, reason=PROGRAM_FAILED if answer == MISFIT else answer)  # type: ignore[arg-type]
-                for d, answer in answers
-                if answer != IN_SUM
-            ],
-            part=state.part,
-            more=more,
-            seeds=[state.seeds[d] for d in devices if d in state.seeds],
-        )
-        total: Content = b""
-        if state.total is not None:
-            carry = ring.carried if self.out.carries_beside else ring.packed
-            total = carry(state.total, ring.RingPlan.of(task.ring))
-        if state.apart:
-            total = b"".join(state.apart[d] for d in devices)
-        state.total, state.apart, state.seeds = None, {}, {}
-        state.sizes[state.part] = wire_size(outgoing, len(total))
-        if self.out.carries_beside:
-            state.beside[state.part] = total
-        else:
-            outgoing.sum = bytes(total)
-        state.outgoing[state.part] = outgoing
-        state.sum_tries = 0
-        self._send_sums([state.part])
-
-    def send_sums(self, _: object) -> None:
-        self._send_sums(list(self.state.outgoing))
-
-    def _send_sums(self, parts: list[int]) -> None:
-        state = self.state
-        for part in parts:
-            self.send(CLOUD, state.outgoing[part], state.sizes[part], state.beside.get(part))
-        state.sum_tries += 1
-        # What is on its way already delays what comes after it.
-        pause = self.policy.backoff.pause(state.sum_tries, sum(state.sizes.values()))
-        self._set("sum", self.now + pause)
-
-    def drop_sum(self, message: EdgeSumAck) -> None:
-        state = self.state
-        del state.outgoing[message.part], state.sizes[message.part]
-        state.beside.pop(message.part, None)
-        if not state.outgoing:
-            self._cancel("sum")
-            if state.phase is REPORTING:
-                self.post(_T.ALL_ACKED)
-
-    # ------------------------------------------------ ending
-
-    def expire(self, _: object) -> None:
-        self.record("sum_expired", attempt=self.name, parts=len(self.state.outgoing))
-        self.end(None)
-
-    def close(self, _: object) -> None:
-        self._let_go()
-        self.end(None)
-
-    def end(self, _: object) -> None:
-        state = self.state
-        state.total, state.apart, state.seeds = None, {}, {}
-        state.outgoing, state.sizes, state.beside = {}, {}, {}
-        for name in ("round", "progress", "repeat", "sum"):
-            self._cancel(name)
-
-    def _let_go(self) -> None:
-        """Tells the devices that have not answered that nobody waits for them."""
-        task = self.task
-        over = RoundClosed(run=task.run, round=task.round, attempt=task.attempt)
-        for device in self.state.waiting:
-            self.send(Node(Tier.DEVICE, device), over)
-            self._release(device)
-        self.state.waiting = {}
-
-    # ------------------------------------------------ timers of its own
-
-    def _repeat(self, at_least_ns: int) -> None:
-        self.state.tries += 1
-        pause = self.policy.backoff.pause(self.state.tries)
-        self._set("repeat", self.now + max(pause, at_least_ns))
-
-    def _set(self, name: str, at: int) -> None:
-        self.set_timer(f"{self.name}/{name}", at)
-
-    def _cancel(self, name: str) -> None:
-        self.cancel_timer(f"{self.name}/{name}")
 
 
 def is_sane(message: EdgeTask) -> bool:

@@ -1,20 +1,22 @@
-"""The edge's protocol. Everything that decides what an edge does next lives in this file, and, for
-one attempt at a round, in `edge.protocol.collection`; it cannot read an update, for it only adds
-vectors of the ring, and it does not know what a device trains or which round comes next.
+"""The edge's protocol: its table, and the guards that read events. `edge_actions` has what it does,
+`collection` the table of one attempt at a round, `mask_helper` what an edge does that helps. It
+cannot read an update, for it only adds vectors of the ring, and it does not know what a device
+trains or which round comes next.
 
-An edge keeps a pool of devices that checked in and tells the cloud who is in it (EdgeHello). A task
+An edge keeps a pool of devices that checked in and reports them to the cloud (EdgeHello). A task
 from the cloud opens a collection, which tasks the devices, adds up what they answer and sends the
 sum. Several are open at once: of runs that share the fleet, and of one run whose attempts overlap;
-a device works for one of them. Bundles and weights are fetched once and served to all who ask.
+a device works for one of them. Bundles and weights are fetched once and served to all devices
+that ask.
 
 Its own side may take it out of service, and so may the cloud by its Pace. It drains while either
 wants it: it sends its pool on to other homes and goes on with what it has begun.
 
 Messages of secure aggregation pass through it, under the name of their device; it keeps none.
 
-An event of an open attempt is handed to its collection, whose name its timers carry. Who answered
-is remembered beyond the attempt, so that a repeated answer is told what became of it. Nothing that
-is done for one device takes longer in a larger pool.
+An event of an open attempt is handed to its collection, whose name its timers carry. The answers
+are kept beyond the attempt, so that a repeated answer gets the same status. Nothing that is done
+for one device takes longer in a larger pool.
 """
 
 from __future__ import annotations
@@ -27,36 +29,27 @@ from ...core.privacy.secagg.member_identity import Identity
 from ...core.privacy.secagg.secure_errors import SecureError
 from ...core.privacy.secagg.signed_task import check
 from ...core.protocol import snapshot
-from ...core.protocol.machine import index
+from ...core.protocol.machine import IGNORE, Machine, Output, index, row
 from ...core.protocol.ports import (
     CLOUD,
-    PROTOCOL,
     SECOND,
     BlobStored,
-    DropBlob,
     Event,
     Node,
     Ordered,
     ProgramFinished,
     ProtocolError,
     Received,
-    SendBlob,
     Started,
-    StoreBlob,
     Tier,
     TimerFired,
 )
-from ...core.protocol.run_names import least_useful
-from ...core.wire.admission_pb2 import DRAINING as SENT_ON
-from ...core.wire.admission_pb2 import CheckIn, EdgeHello, Pace, Reject
+from ...core.wire.admission_pb2 import CheckIn, Pace
 from ...core.wire.blob_pb2 import Blob, FetchBlob
 from ...core.wire.helper_pb2 import HelpRequest
-from ...core.wire.journal_pb2 import Drain, Forget
+from ...core.wire.journal_pb2 import DeniedVersion, Drain, Forget
+from ...core.wire.log_pb2 import LogUpdate
 from ...core.wire.round_pb2 import (
-    COUNTED,
-    LATE,
-    TRAIN,
-    EdgeSum,
     EdgeSumAck,
     EdgeTask,
     Failure,
@@ -66,34 +59,21 @@ from ...core.wire.round_pb2 import (
 )
 from . import device_pool
 from .collection import (
-    Collection,
-    ack,
     is_sane,
     name_of,
     needed_bytes,
-    status_of,
     sum_bytes,
-    upload_bytes,
 )
+from .edge_actions import Edge
 from .edge_state import (
-    ANSWERS_REMEMBERED,
-    BUNDLES_KEPT,
-    CLOSED_MAX,
-    CLOSED_PER_RUN,
     COLLECTIONS_MAX,
-    IN_SUM,
-    RUNS_REMEMBERED,
-    WEIGHTS_KEPT,
-    Closed,
-    CollectionState,
+    HELPING_MAX,
     EdgePolicy,
     EdgeState,
-    Stage,
+    Phase,
 )
-from .mask_helper import NOTICES, HelperMachine
-from .table import DRAINING, OFFLINE, SERVING
-from .table import TABLE as TABLE
-from .table import Trigger as Trigger
+from .edge_triggers import DRAINING, OFFLINE, ON, SERVING, Trigger
+from .mask_helper import NOTICES
 
 #: Largest message that an edge takes: from a device that owes no update (a session's are smaller),
 #: and from the cloud, whose EdgeTask names up to 100,000 devices.
@@ -104,8 +84,44 @@ UPLOAD_HEAD_BYTES = 256
 
 _T = Trigger
 
+TABLE = (
+    row(OFFLINE, _T.STARTED, Edge.start, SERVING, "say hello"),
+    row(ON, _T.STARTED, Edge.restart, None, "the state survived: set the timers again"),
+    row(ON, _T.CHECK_IN, Edge.admit, None, "Accept or Reject"),
+    row(ON, _T.PACE, Edge.keep_pace, None, "how many devices, and when they come back"),
+    row(
+        SERVING, _T.PACE_DRAINS, Edge.drain_by_pace, DRAINING, "send the pool away, as by an order"
+    ),
+    row(DRAINING, _T.PACE_OPENS, Edge.keep_pace, SERVING, "take devices again"),
+    row(ON, _T.HELLO_DUE, Edge.hello, None, "the pool changed, or a heartbeat"),
+    row(ON, _T.FETCH, Edge.serve, None, "send it, or when it is here"),
+    row(ON, _T.BLOB, Edge.keep, None, "store it"),
+    row(ON, _T.STORED, Edge.serve_waiting, None, "send it to all who asked"),
+    row(ON, _T.BLOB_GONE, Edge.refetch, None, "ask for it again where a task names it"),
+    row(ON, _T.CORRUPT, IGNORE, None, "the next repetition asks again"),
+    row(ON, _T.FETCH_DUE, Edge.fetch_again, None, "request or blob was lost"),
+    row(ON, _T.TASK, Edge.open, None, "a collection of its own, beside the others"),
+    row(ON, _T.NO_ROOM, Edge.turn_down, None, "an empty sum, so that nobody waits"),
+    row(ON, _T.REFUSED, Edge.refuse_task, None, "record why; devices would refuse it too"),
+    row(ON, _T.ATTEMPT, Edge.pass_on, None, "its collection knows what to do"),
+    row(ON, _T.ANSWER_AGAIN, Edge.ack_again, None, "the UploadAck was lost"),
+    row(ON, _T.LATE_ANSWER, Edge.ack_late, None, "it is in no sum"),
+    row(ON, _T.CLOSED, Edge.close, None, "its weights may be of no use any more"),
+    row(ON, _T.SESSION_UP, Edge.pass_up, None, "to the cloud, from whichever device"),
+    row(ON, _T.SESSION_DOWN, Edge.pass_down, None, "to the device that it names"),
+    row(ON, _T.HELP, Edge.help, None, "open the seeds, once and for all, and add their masks up"),
+    row(ON, _T.HELPED, Edge.give, None, "to the cloud"),
+    row(tuple(Phase), _T.LOG_UPDATE, Edge.keep_log, None, "take it if it continues the known one"),
+    row(tuple(Phase), _T.DENIED, Edge.keep_denied, None, "it helps by one that is not too old"),
+    row(SERVING, _T.DRAIN, Edge.drain, DRAINING, "send the pool away; what was begun goes on"),
+    row(DRAINING, _T.OPEN_AGAIN, Edge.serve_again, SERVING, "take devices again"),
+    row(DRAINING, _T.DRAIN_TOO, Edge.keep_order, None, "the cloud's pace says so too, or still"),
+    row(ON, _T.FORGET, Edge.forget, None, "nobody waits for it"),
+    row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
+)
 
-class EdgeMachine(HelperMachine):
+
+class EdgeMachine(Machine[EdgeState]):
     """One edge. Number 0 is the coordinator's own, for devices that speak to the cloud directly.
 
     helper: holds what unmasks for runs that name this edge; None: it does not help.
@@ -121,15 +137,12 @@ class EdgeMachine(HelperMachine):
         helper: Helper | None = None,
         identity: Identity | None = None,
     ) -> None:
-        super().__init__(state)
-        self.helper, self.identity = helper, identity
+        policy, out = policy or EdgePolicy(), Output()
+        self.edge = Edge(state, out, policy, helper)
+        super().__init__(state, out, self.edge)
         self.node = Node(Tier.EDGE, state.edge)
-        self.policy = policy or EdgePolicy()
-        self._tasked: dict[int, Collection] = {}
-        self._open = {
-            name: Collection(one, state.edge, self.policy, self._tasked)
-            for name, one in state.collections.items()
-        }
+        self.policy = policy
+        self.identity = identity
 
     def snapshot(self) -> bytes:
         """The state, to be stored."""
@@ -140,14 +153,14 @@ class EdgeMachine(HelperMachine):
     @property
     def wanted(self) -> dict[bytes, int]:
         """Digest -> size in bytes of the blobs that it would take now."""
-        return self._missing()
+        return self.edge.missing()
 
     def limit(self, sender: Node) -> int:
         """Bytes of the largest message that it would take from a node now."""
         if sender.tier is not Tier.DEVICE:
             return CLOUD_BYTES_MAX
         # A late update is read too, for its device waits for the answer.
-        sizes = [c.upload_bytes for c in self._open.values()]
+        sizes = [c.upload_bytes for c in self.edge.attempts.values()]
         sizes += [c.upload_bytes for c in self.state.closed.values()]
         return max(SMALL_BYTES_MAX, max(sizes, default=0) + UPLOAD_HEAD_BYTES)
 
@@ -165,7 +178,7 @@ class EdgeMachine(HelperMachine):
             case TimerFired(name):
                 return self._read_timer(name)
             case BlobStored(digest, intact):
-                if digest in self._missing():
+                if digest in self.edge.missing():
                     return (_T.STORED if intact else _T.CORRUPT), digest
                 gone = not intact and digest in self.state.have
                 return (_T.BLOB_GONE if gone else _T.STALE), digest
@@ -185,15 +198,15 @@ class EdgeMachine(HelperMachine):
         if message.device != device:
             raise ProtocolError(f"{self.node}: {sender} names itself device {message.device}")
         if kind is CheckIn:
-            at_work = self._tasked.get(device)
-            if at_work is not None and at_work.left_ms(self.now) > 0:
+            at_work = self.edge.at_work(device)
+            if at_work is not None and at_work.attempt.left_ms(self.now) > 0:
                 return _T.ATTEMPT, at_work
             return (_T.STALE if device_pool.is_old(self.state, message) else _T.CHECK_IN), message
         if kind in messages.UP:
             return _T.SESSION_UP, message
         name = name_of(message)
-        if name in self._open:
-            return _T.ATTEMPT, self._open[name]
+        if name in self.edge.attempts:
+            return _T.ATTEMPT, self.edge.attempts[name]
         closed = self.state.closed.get(name)
         known = closed is not None and device in closed.answers
         return (_T.ANSWER_AGAIN if known else _T.LATE_ANSWER), message
@@ -209,7 +222,7 @@ class EdgeMachine(HelperMachine):
             opens = not drains and self.state.phase is DRAINING
             return (_T.PACE_OPENS if opens else _T.PACE), message
         if kind is Blob:
-            return (_T.BLOB if message.digest in self._missing() else _T.STALE), message
+            return (_T.BLOB if message.digest in self.edge.missing() else _T.STALE), message
         if kind in messages.DOWN or (kind is RoundClosed and message.HasField("device")):
             return _T.SESSION_DOWN, message
         if kind is HelpRequest:
@@ -218,7 +231,7 @@ class EdgeMachine(HelperMachine):
             raise ProtocolError(f"{self.node}: the cloud sends no {kind.__name__}")
         about = message.task if kind is EdgeTask else message
         name, at = name_of(about), (about.round, about.attempt)
-        collection = self._open.get(name)
+        collection = self.edge.attempts.get(name)
         known = collection is not None or name in self.state.closed
         old = not known and at <= self.state.floor.get(about.run, (0, 0))
         if kind is RoundClosed:
@@ -226,7 +239,7 @@ class EdgeMachine(HelperMachine):
         if collection is not None:
             # A running sum that starts anew needs room beside the one that goes up.
             anew = kind is Flush and message.go_on and collection.state.counted > 0
-            room = not anew or self._has_room(sum_bytes(collection.task))
+            room = not anew or self.edge.has_room(sum_bytes(collection.task))
             return (_T.ATTEMPT if room else _T.STALE), collection
         if kind is EdgeTask and known and self.state.closed[name].turned_down:
             return _T.NO_ROOM, message  # the empty sum was lost, or the task came twice
@@ -237,16 +250,16 @@ class EdgeMachine(HelperMachine):
                 check(message.task, self.identity, self.now // SECOND)
         except SecureError as fault:
             return _T.REFUSED, (message, fault.reason)
-        count = len(self._open) - len(self._superseded(message))
-        fits = count < COLLECTIONS_MAX and self._has_room(needed_bytes(message), message)
+        count = len(self.edge.attempts) - len(self.edge.superseded(message))
+        fits = count < COLLECTIONS_MAX and self.edge.has_room(needed_bytes(message), message)
         return (_T.TASK if fits else _T.NO_ROOM), message
 
     def _read_timer(self, name: str) -> tuple[Trigger, Any]:
         if name == "hello":
             return _T.HELLO_DUE, None
         if name == "fetch":
-            return (_T.FETCH_DUE if self._missing() else _T.STALE), None
-        collection = self._open.get(name.partition("/")[0])
+            return (_T.FETCH_DUE if self.edge.missing() else _T.STALE), None
+        collection = self.edge.attempts.get(name.partition("/")[0])
         return (_T.STALE, None) if collection is None else (_T.ATTEMPT, collection)
 
     def _read_order(self, order: Any) -> tuple[Trigger, Any]:
@@ -260,336 +273,39 @@ class EdgeMachine(HelperMachine):
                 return _T.STALE, order
             if state.phase is SERVING:
                 return _T.DRAIN, order
-            drains = order.draining or self._told_draining()
+            drains = order.draining or self.edge.cloud_drains
             return (_T.DRAIN_TOO if drains else _T.OPEN_AGAIN), order
         raise ProtocolError(f"{self.node}: an edge takes no {type(order).__name__} as an order")
 
-    # ------------------------------------------------ the pool
+    def _read_help(self, message: HelpRequest) -> Trigger:
+        asked = (message.run, message.batch)
+        busy = self.state.helping.values()
+        if self.edge.mask_helper.helper is None or asked in [(one.run, one.batch) for one in busy]:
+            return _T.STALE
+        # More are asked for again when these are done.
+        return _T.HELP if len(busy) < HELPING_MAX else _T.STALE
 
-    def start(self, stored: tuple[bytes, ...]) -> None:
-        self.state.have = list(stored)
-        self.hello(None)
+    def _read_masks(self, ticket: int, outcome: Any) -> tuple[Trigger, Any]:
+        known = self.state.helping.get(ticket)
+        return (_T.STALE, None) if known is None else (_T.HELPED, (ticket, outcome))
 
-    def restart(self, stored: tuple[bytes, ...]) -> None:
-        self.state.helping = {}  # the cloud asks again
-        self.start(stored)
-        for collection in list(self._open.values()):
-            self.pass_on(collection)
-        self._fetch_missing()
-
-    def hello(self, _: object) -> None:
-        """Tells the cloud who is here. The only work that grows with the pool: it is done once for
-        all changes of `hello_delay_ns`.
-        """
-        state, draining = self.state, self.state.phase is DRAINING
-        for device in [d for d, ends in state.pool.items() if ends <= self.now]:
-            del state.pool[device]
-        state.hello_sequence += 1
-        self.send(
-            CLOUD,
-            EdgeHello(
-                edge=state.edge,
-                incarnation=state.incarnation,
-                sequence=state.hello_sequence,
-                protocol=PROTOCOL,
-                ready=sorted(state.pool),
-                devices_max=0 if draining else self.policy.devices_max,
-                asks_pace=state.pace is None,
-                told_draining=self._told_draining(),
-                pace=0 if state.pace is None else state.pace.number,
-                helper=None if self.helper is None else self.helper.card(),
-            ),
-        )
-        self._hello_at(self.policy.heartbeat_ns)
-
-    def keep_pace(self, pace: Pace) -> None:
-        told, before = self._told_draining(), self.state.pace
-        self.state.pace = pace
-        if pace.draining != told:
-            self._hello_soon()  # the cloud repeats its pace until it hears this
-        if before is not None and not before.ready_max and pace.ready_max and not pace.draining:
-            for device, answer in device_pool.called(self.state, self._tasked):
-                self.send(Node(Tier.DEVICE, device), answer)
-
-    def admit(self, message: CheckIn) -> None:
-        known = message.device in self.state.pool
-        answer = device_pool.admit(self.state, self.policy, message, self.now, len(self._tasked))
-        self.send(Node(Tier.DEVICE, message.device), answer)
-        if isinstance(answer, Reject):
-            self.record("rejected", device=message.device, reason=int(answer.reason))
-        if known != (message.device in self.state.pool):
-            self._hello_soon()
-
-    def drain_by_pace(self, pace: Pace) -> None:
-        self.keep_pace(pace)
-        self._send_on()
-
-    def drain(self, order: Drain) -> None:
-        self.keep_order(order)
-        self._send_on()
-
-    def keep_order(self, order: Drain) -> None:
-        self.state.drained = order.draining
-
-    def _told_draining(self) -> bool:
-        """Whether the cloud wants it out of service."""
-        return self.state.pace is not None and self.state.pace.draining
-
-    def _send_on(self) -> None:
-        """Sends the devices of the pool to their other homes."""
+    def _read_notice(self, order: DeniedVersion | LogUpdate) -> Trigger:
         state = self.state
-        for device in state.pool:
-            sequence = state.check_ins.get(device, 0)
-            answer = device_pool.reject(state, self.policy, sequence, SENT_ON, self.now)
-            self.send(Node(Tier.DEVICE, device), answer)
-        self.record("drained", devices=len(state.pool), attempts=len(self._open))
-        state.pool = {}
-        self._hello_soon()
-
-    def serve_again(self, order: Drain) -> None:
-        self.keep_order(order)
-        self._hello_soon()
+        if isinstance(order, DeniedVersion):
+            known = state.denied_version, state.denied_issued_s
+            newer = (order.version, order.issued_s) > known if order.version else known == (0, 0)
+            return _T.DENIED if newer else _T.STALE
+        helper = self.edge.mask_helper.helper
+        logged = helper is not None and helper.rules.required
+        fits = logged and order.old_size == state.ledger.log.size
+        return _T.LOG_UPDATE if fits else _T.STALE
 
     def devices(self) -> set[int]:
         """The devices that are in the pool, or on their way there, or waited for."""
         state = self.state
         asked = (askers.keys() for askers in state.asked.values())
-        waiting = (collection.state.waiting for collection in self._open.values())
+        waiting = (collection.state.waiting for collection in self.edge.attempts.values())
         return {*state.pool, *state.check_ins}.union(*asked, *waiting)
-
-    def forget(self, order: Forget) -> None:
-        state, device = self.state, order.device
-        if self.helper is not None:
-            state.ledger.deny(device)
-        state.check_ins.pop(device, None)
-        for askers in state.asked.values():
-            askers.pop(device, None)
-        if state.pool.pop(device, None) is not None:
-            self._hello_soon()
-        # One that came back when its time was over may be waited for by several.
-        for collection in list(self._open.values()):
-            if device in collection.state.waiting:
-                self.pass_on(collection)
-
-    def _hello_soon(self) -> None:
-        soon = self.now + self.policy.hello_delay_ns
-        if not self.now < self.state.hello_at_ns <= soon:
-            self._hello_at(self.policy.hello_delay_ns)
-
-    def _hello_at(self, delay_ns: int) -> None:
-        self.state.hello_at_ns = self.now + delay_ns
-        self.set_timer("hello", self.state.hello_at_ns)
-
-    # ------------------------------------------------ blobs
-
-    def serve(self, subject: tuple[int, FetchBlob]) -> None:
-        device, message = subject
-        state, digest = self.state, message.digest
-        if device in self._tasked:
-            self._tasked[device].hear(device)
-        if digest in state.have:
-            self.emit(SendBlob(Node(Tier.DEVICE, device), digest))
-            return
-        askers = state.asked.get(digest, {})
-        if digest in self._missing() and len(askers) < self.policy.devices_max:
-            state.asked.setdefault(digest, {})[device] = True
-        else:
-            self.out.ignore(_T.STALE)
-
-    def keep(self, blob: Blob) -> None:
-        self.emit(StoreBlob(blob))
-
-    def serve_waiting(self, digest: bytes) -> None:
-        state = self.state
-        state.have.append(digest)
-        for device in state.asked.pop(digest, {}):
-            self.emit(SendBlob(Node(Tier.DEVICE, device), digest))
-        if not self._missing():
-            self.cancel_timer("fetch")
-
-    def refetch(self, digest: bytes) -> None:
-        self.state.have.remove(digest)
-        self._fetch_missing()
-
-    def _fetch_missing(self) -> None:
-        if self._missing():
-            self.state.fetch_tries = 0
-            self.fetch_again(None)
-
-    def fetch_again(self, _: object) -> None:
-        missing = self._missing()
-        for digest in missing:
-            self.send(CLOUD, FetchBlob(digest=digest))
-        self.state.fetch_tries += 1
-        pause = self.policy.backoff.pause(self.state.fetch_tries, sum(missing.values()))
-        self.set_timer("fetch", self.now + pause)
-
-    def _missing(self) -> dict[bytes, int]:
-        """Digest -> size of what open attempts name and the store has not got."""
-        refs = (r for c in self._open.values() for r in (c.task.bundle, c.task.weights))
-        have = self.state.have
-        return {r.digest: r.size for r in refs if r.digest not in have}
-
-    def _sweep(self) -> None:
-        """Drops the blobs that are of no use any more, and who asked for them."""
-        state = self.state
-        wanted = {*state.bundles, *state.weights.values()}
-        for collection in self._open.values():
-            wanted |= {collection.task.bundle.digest, collection.task.weights.digest}
-        for digest in state.have:
-            if digest not in wanted:
-                self.emit(DropBlob(digest))
-        state.have = [d for d in state.have if d in wanted]
-        missing = self._missing()
-        state.asked = {d: askers for d, askers in state.asked.items() if d in missing}
-        if not missing:
-            self.cancel_timer("fetch")
-
-    # ------------------------------------------------ attempts
-
-    def open(self, message: EdgeTask) -> None:
-        state, task = self.state, message.task
-        at = (task.round, task.attempt)
-        if message.alone:
-            for older in self._superseded(message):
-                over = RoundClosed(run=task.run, round=older.at[0], attempt=older.at[1])
-                self.out.effects += older.handle(Received(CLOUD, over), self.now)
-                self._retire(older)
-            self._raise_floor(task.run, at)
-        # One that is not in the pool any more would not answer: it is not waited for.
-        ready = [d for d in message.devices if state.pool.pop(d, None) is not None]
-        one = CollectionState(message, waiting=dict.fromkeys(ready, False))
-        collection = Collection(one, state.edge, self.policy, self._tasked)
-        state.collections[collection.name] = one
-        self._open[collection.name] = collection
-        bundle = task.bundle.digest
-        state.bundles = [*(b for b in state.bundles if b != bundle), bundle][-BUNDLES_KEPT:]
-        _keep_newest(state.weights, task.run, task.weights.digest, WEIGHTS_KEPT)
-        self.pass_on(collection)
-        self._sweep()
-        self._fetch_missing()
-        self._hello_soon()
-
-    def refuse_task(self, subject: tuple[EdgeTask, str]) -> None:
-        """Records why, in a fixed word. Devices would refuse the task too."""
-        message, reason = subject
-        self.record("task_refused", attempt=name_of(message.task), reason=reason)
-
-    def turn_down(self, message: EdgeTask) -> None:
-        task = message.task
-        name = name_of(task)
-        self.record("turned_down", attempt=name, open=len(self._open))
-        if name not in self.state.closed:
-            # The empty sum is its answer for good: who is tasked later would work for nothing.
-            at = (task.round, task.attempt)
-            size = upload_bytes(task)
-            self._remember(name, Closed(task.run, at, upload_bytes=size, turned_down=True))
-        nothing = EdgeSum(
-            run=task.run, round=task.round, attempt=task.attempt, edge=self.state.edge
-        )
-        self.send(CLOUD, nothing)
-
-    def pass_on(self, collection: Collection) -> None:
-        """Lets a collection handle the event at hand."""
-        assert self.out.event is not None
-        collection.out.carries_beside = self.out.carries_beside
-        self.out.effects += collection.handle(self.out.event, self.now)
-        if collection.state.phase is Stage.OVER:
-            self._retire(collection)
-
-    def close(self, message: RoundClosed) -> None:
-        state, name = self.state, name_of(message)
-        collection = self._open.get(name)
-        if collection is not None:
-            self.pass_on(collection)
-        elif name not in state.closed:
-            # Its task is still on the way, and must find it closed.
-            self._remember(name, Closed(message.run, (message.round, message.attempt)))
-        # After a round that failed the same weights are asked for again.
-        weights = state.closed[name].weights
-        if message.succeeded and state.weights.get(message.run) == weights:
-            del state.weights[message.run]
-        self._sweep()
-
-    def ack_again(self, message: Upload | Failure) -> None:
-        answer = self.state.closed[name_of(message)].answers[message.device]
-        self.emit(ack(message, status_of(answer, message)))
-        self.record("duplicate", device=message.device)
-
-    def ack_late(self, message: Upload | Failure) -> None:
-        self.emit(ack(message, LATE))
-        if isinstance(message, Upload):
-            self.record("late", device=message.device, round=message.round, attempt=message.attempt)
-
-    # ------------------------------------------------ sessions
-
-    def pass_up(self, message: Any) -> None:
-        device, name = message.device, name_of(message)
-        self.hand_on(CLOUD, message)
-        if device in self._tasked:
-            self.out.changed = self._tasked[device].hear(device)
-        known = self.state.collections.get(name) or self.state.closed.get(name)
-        if known is not None and known.answers.get(device) == IN_SUM:
-            # It waits for its neighbours, maybe for long: somebody is here.
-            self.emit(ack(message, COUNTED))
-
-    def pass_down(self, message: Any) -> None:
-        self.hand_on(Node(Tier.DEVICE, message.device), message)
-
-    # ------------------------------------------------ which attempts there are
-
-    def _superseded(self, message: EdgeTask) -> list[Collection]:
-        """Open attempts that a task says are over."""
-        run, at = message.task.run, (message.task.round, message.task.attempt)
-        every = self._open.values() if message.alone else ()
-        return [c for c in every if c.task.run == run and c.at < at]
-
-    def _has_room(self, more: int, message: EdgeTask | None = None) -> bool:
-        """Whether sums may take so many bytes more, once what a task supersedes is gone."""
-        gone = [] if message is None else self._superseded(message)
-        held = sum(c.bytes_held for c in self._open.values() if c not in gone)
-        return held + more <= self.policy.sum_bytes_max
-
-    def _retire(self, collection: Collection) -> None:
-        """Forgets an attempt that is over, but for who answered: a repeated answer is not a late
-        one.
-        """
-        name, task = collection.name, collection.task
-        del self._open[name], self.state.collections[name]
-        weights = task.weights.digest if task.purpose == TRAIN else b""
-        answers = collection.state.answers
-        closed = Closed(task.run, collection.at, weights, collection.upload_bytes, answers)
-        self._remember(name, closed)
-        if not self._missing():
-            self.cancel_timer("fetch")
-
-    def _remember(self, name: str, closed: Closed) -> None:
-        known = self.state.closed
-        known[name] = closed
-        of_run = [n for n, c in known.items() if c.run == closed.run]
-        if len(of_run) > CLOSED_PER_RUN:
-            self._forget_closed(of_run[0])
-        answers = sum(len(c.answers) for c in known.values())
-        while len(known) > 1 and (len(known) > CLOSED_MAX or answers > ANSWERS_REMEMBERED):
-            answers -= self._forget_closed(next(iter(known)))
-
-    def _forget_closed(self, name: str) -> int:
-        """Gives the number of answers that are forgotten."""
-        closed = self.state.closed.pop(name)
-        self._raise_floor(closed.run, closed.at)
-        return len(closed.answers)
-
-    def _raise_floor(self, run: int, at: tuple[int, int]) -> None:
-        floor = self.state.floor
-        _keep_newest(floor, run, max(at, floor.get(run, (0, 0))), RUNS_REMEMBERED)
-
-
-def _keep_newest(table: dict[int, Any], run: int, value: Any, runs: int) -> None:
-    """Sets what is known of a run; of more than so many, forgets the one that is of least use."""
-    table.pop(run, None)
-    table[run] = value
-    if len(table) > runs:
-        del table[least_useful(table)]
 
 
 def restore(data: bytes) -> EdgeState:

@@ -12,7 +12,7 @@ from ...core.privacy.mechanisms.ring import RingPlan, packed
 from ...core.privacy.secagg.helper import Answer, Helper
 from ...core.privacy.secagg.logged import ForkError, accept
 from ...core.privacy.secagg.secure_errors import SecureError
-from ...core.protocol.machine import ActingMachine
+from ...core.protocol.machine import Output, Part
 from ...core.protocol.ports import (
     CLOUD,
     SECOND,
@@ -31,47 +31,22 @@ from ...core.wire.helper_pb2 import (
 )
 from ...core.wire.journal_pb2 import DeniedVersion
 from ...core.wire.log_pb2 import LogUpdate
-from .edge_state import HELPING_MAX, EdgePolicy, EdgeState, Helping
-from .table import Trigger
+from .edge_state import EdgePolicy, EdgeState, Helping
 
-_T = Trigger
 #: Orders about which certificates it may count.
 NOTICES = (DeniedVersion, LogUpdate)
 
 
-class HelperMachine(ActingMachine[EdgeState]):
-    """The rows of a helper. `EdgeMachine` is the rest of the edge."""
+class MaskHelper(Part[EdgeState]):
+    """What an edge does that holds the masks' keys of a run."""
 
-    policy: EdgePolicy
-    helper: Helper | None
-
-    # ------------------------------------------------ reading events
-
-    def _read_help(self, message: HelpRequest) -> Trigger:
-        asked = (message.run, message.batch)
-        busy = self.state.helping.values()
-        if self.helper is None or asked in [(one.run, one.batch) for one in busy]:
-            return _T.STALE
-        # More are asked for again when these are done.
-        return _T.HELP if len(busy) < HELPING_MAX else _T.STALE
-
-    def _read_masks(
-        self, ticket: int, outcome: Outcome | NewModel | ProgramStopped
-    ) -> tuple[Trigger, object]:
-        known = self.state.helping.get(ticket)
-        return (_T.STALE, None) if known is None else (_T.HELPED, (ticket, outcome))
-
-    def _read_notice(self, order: DeniedVersion | LogUpdate) -> Trigger:
-        state = self.state
-        if isinstance(order, DeniedVersion):
-            known = state.denied_version, state.denied_issued_s
-            newer = (order.version, order.issued_s) > known if order.version else known == (0, 0)
-            return _T.DENIED if newer else _T.STALE
-        logged = self.helper is not None and self.helper.rules.required
-        fits = logged and order.old_size == state.ledger.log.size
-        return _T.LOG_UPDATE if fits else _T.STALE
-
-    # ------------------------------------------------ actions
+    def __init__(
+        self, state: EdgeState, out: Output, policy: EdgePolicy, helper: Helper | None
+    ) -> None:
+        super().__init__(state, out)
+        self.policy = policy
+        #: Opens seeds and signs for it; None: the edge does not help.
+        self.helper = helper
 
     def keep_denied(self, order: DeniedVersion) -> None:
         self.state.denied_version, self.state.denied_issued_s = order.version, order.issued_s
@@ -134,8 +109,7 @@ class HelperMachine(ActingMachine[EdgeState]):
         arguments = (list(answer.keys), answer.ring.length, answer.suite)
         self.emit(RunProgram(state.tickets, "masks", (), arguments))
 
-    def give(self, subject: tuple[int, Outcome | NewModel | ProgramStopped]) -> None:
-        ticket, outcome = subject
+    def give(self, ticket: int, outcome: Outcome | NewModel | ProgramStopped) -> None:
         batch = self.state.helping.pop(ticket)
         if not isinstance(outcome, Outcome) or outcome.vector is None:
             return  # there was no memory, say; it is asked for again

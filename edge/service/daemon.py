@@ -286,7 +286,7 @@ class EdgeDaemon:
         if own is not None:
             # Certificates are verified by the machine's time, as on devices.
             machine.identity = CertificateIdentity(own.material(), clock=lambda: machine.now / 1e9)
-            machine.helper = self._helper_of(machine)
+            machine.edge.mask_helper.helper = self._helper_of(machine)
         return machine
 
     def _helper_of(self, machine: EdgeMachine) -> Helper | None:
@@ -383,7 +383,9 @@ class EdgeDaemon:
     def _renewed(self) -> None:
         assert self.hubs is not None
         machine = self._machine
-        machine.helper = self._helper_of(machine)  # signed with the newest certificate
+        machine.edge.mask_helper.helper = self._helper_of(
+            machine
+        )  # signed with the newest certificate
         self.hubs.redial()
         if self.parts is not None:
             self.parts.redial()

@@ -76,7 +76,7 @@ def _edge(state: EdgeState, host: Host) -> dict[str, bool]:
         "check-ins": len(state.check_ins) <= 2 * policy.devices_max,
         "askers": all(len(a) <= policy.devices_max for a in state.asked.values()),
         "asked": len(state.asked) <= 2 * edges.COLLECTIONS_MAX,
-        "at work": len(host.machine._tasked) <= waited,
+        "at work": len(host.machine.edge.tasked) <= waited,
         "sums": held <= policy.sum_bytes_max,
         "timers": len(host.timers) <= EDGE_TIMERS + ATTEMPT_TIMERS * len(state.collections),
         "helping": len(state.helping) <= edges.HELPING_MAX,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from delian.core.wire.round_pb2 import COUNTED, Failure
-from delian.edge.protocol import collection
+from delian.edge.protocol import collection, edge_actions
 from delian.edge.protocol import machine as edge
-from delian.edge.protocol.collection import Collection
+from delian.edge.protocol.collection import Attempt, Collection
+from delian.edge.protocol.edge_actions import Edge
 from delian.edge.protocol.machine import EdgeMachine
 
-from .planting import Patch, mutant
+from .planting import Patch, mutant, replace_action
 
 
 @mutant("sum", seed=6)
@@ -21,7 +22,7 @@ def counts_twice(patch: Patch) -> None:
         if getattr(message, "vector", None) and self.state.total is not None:
             self._add(message.vector)
 
-    patch.setattr(Collection, "ack_again", again)
+    replace_action(patch, Collection, Attempt, "ack_again", again)
 
 
 @mutant("sum", "lost", seed=21)
@@ -31,7 +32,7 @@ def counts_late(patch: Patch) -> None:
 
     def read_any(self: Any, sender: Any, message: Any) -> Any:
         trigger, subject = read(self, sender, message)
-        at_work = self._tasked.get(sender.number)
+        at_work = self.edge.at_work(sender.number)
         if trigger is edge.Trigger.LATE_ANSWER and at_work is not None:
             return edge.Trigger.ATTEMPT, at_work
         return trigger, subject
@@ -42,21 +43,21 @@ def counts_late(patch: Patch) -> None:
 @mutant("sum", "lost", "refused", "bounds", seed=1)
 def counts_failures(patch: Patch) -> None:
     """An edge names a device in its sum that has said that there is no update."""
-    count = Collection.count
+    count = Attempt.count
 
     def count_any(self: Any, message: Any) -> None:
         count(self, message)
         if isinstance(message, Failure):
             self.state.answers[message.device] = collection.IN_SUM
 
-    patch.setattr(Collection, "count", count_any)
+    replace_action(patch, Collection, Attempt, "count", count_any)
 
 
 @mutant("lost", seed=1)
 def says_counted_to_all(patch: Patch) -> None:
     """An edge tells COUNTED whatever became of the update."""
     ack = collection.ack
-    patch.setattr(edge, "ack", lambda message, status: ack(message, COUNTED))
+    patch.setattr(edge_actions, "ack", lambda message, status: ack(message, COUNTED))
     patch.setattr(collection, "ack", lambda message, status: ack(message, COUNTED))
 
 
@@ -77,14 +78,14 @@ def opens_closed_attempts(patch: Patch) -> None:
 @mutant("sum", "machine", "bounds", seed=26)
 def loses_the_total_on_restart(patch: Patch) -> None:
     """An edge that starts again has forgotten its running sums."""
-    restart = EdgeMachine.restart
+    restart = Edge.restart
 
     def forget(self: Any, stored: Any) -> None:
         for one in self.state.collections.values():
             one.total = None
         restart(self, stored)
 
-    patch.setattr(EdgeMachine, "restart", forget)
+    replace_action(patch, EdgeMachine, Edge, "restart", forget)
 
 
 @mutant("progress", seed=89)
@@ -94,13 +95,13 @@ def repeats_no_sum(patch: Patch) -> None:
     def send(self: Any, _: object) -> None:
         """Whatever was lost is lost."""
 
-    patch.setattr(Collection, "send_sums", send)
+    replace_action(patch, Collection, Attempt, "send_sums", send)
 
 
 @mutant("lost", "progress", seed=19)
 def drops_all_sums_at_one_ack(patch: Patch) -> None:
     """An edge forgets all parts of its sum when one is acknowledged."""
-    drop = Collection.drop_sum
+    drop = Attempt.drop_sum
 
     def drop_all(self: Any, message: Any) -> None:
         part = message.part
@@ -108,7 +109,7 @@ def drops_all_sums_at_one_ack(patch: Patch) -> None:
         self.state.sizes = {part: self.state.sizes[part]}
         drop(self, message)
 
-    patch.setattr(Collection, "drop_sum", drop_all)
+    replace_action(patch, Collection, Attempt, "drop_sum", drop_all)
 
 
 @mutant("bounds", seed=1)
@@ -118,4 +119,4 @@ def remembers_for_ever(patch: Patch) -> None:
     def remember(self: Any, name: str, closed: Any) -> None:
         self.state.closed[name] = closed
 
-    patch.setattr(EdgeMachine, "_remember", remember)
+    patch.setattr(Edge, "_remember", remember)
