@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ import typing
 import delian as dl
 import numpy as np
 """
+_HEAD = compile(HEAD, "<module>", "exec", dont_inherit=True)
 #: The share of programs that may hold what the language refuses as a rule.
 _DARING = 0.15
 #: The share of programs that keep calls in which Python raises an error.
@@ -53,7 +55,7 @@ def program(number: int) -> Program:
     rng = random.Random(number)
     env: dict[str, Any] = {"__name__": "program"}
     with quiet():
-        exec(HEAD, env)
+        exec(_HEAD, env)
         return _Maker(number, rng, env).make()
 
 
@@ -64,13 +66,16 @@ class _Maker:
         self.env = env
         self.daring = rng.random() < _DARING
         self.parts: list[str] = []
+        self.codes: list[CodeType] = [_HEAD]
         self.used: list[str] = []
         self.outside: list[str] = []
         self.changes: list[str] = []
 
     def add(self, text: str, name: str) -> None:
-        exec(compile(text, "<module>", "exec", dont_inherit=True), self.env)
+        code = compile(text, "<module>", "exec", dont_inherit=True)
+        exec(code, self.env)
         self.parts.append(text)
+        self.codes.append(code)
         self.used.append(name)
 
     def make(self) -> Program:
@@ -111,8 +116,8 @@ class _Maker:
         if self.rng.random() < _RAISING:
             return list(calls)
         names: dict[str, Any] = {"__name__": "program"}
-        text = "\n\n".join([HEAD, *self.parts, head])
-        exec(compile(text, "<module>", "exec", dont_inherit=True), names)
+        for code in (*self.codes, compile(head, "<module>", "exec", dont_inherit=True)):
+            exec(code, names)
         kept = []
         for call in calls:
             try:

@@ -8,7 +8,7 @@ import random
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType
 from typing import Any
 
 import numpy as np
@@ -97,11 +97,15 @@ def same_kind(a: Any, b: Any) -> bool:
 def copied(env: dict[str, Any]) -> dict[str, Any]:
     """The values copied; functions, classes and modules are the same."""
     memo: dict[int, Any] = {}
-    return {name: _copy(value, memo) for name, value in env.items()}
+    return {n: v if n == "__builtins__" else _copy(v, memo) for n, v in env.items()}
+
+
+#: What is not copied.
+_ATOMS = (bool, int, float, str, np.generic, FunctionType, BuiltinFunctionType, ModuleType, NoneType)
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
-    if value is None or isinstance(value, bool | int | float | str | np.generic | FunctionType):
+    if isinstance(value, _ATOMS):
         return value
     if id(value) in memo:
         return memo[id(value)]
@@ -111,7 +115,7 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
     elif type(value) is list:
         made = memo[id(value)] = []
         made += [_copy(v, memo) for v in value]
-    elif type(value) is dict and "__builtins__" not in value:
+    elif type(value) is dict:
         made = {k: _copy(v, memo) for k, v in value.items()}
     elif type(value) is tuple:
         made = tuple(_copy(v, memo) for v in value)

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -161,7 +163,7 @@ class Writer:
     def value(self, text: str) -> Any:
         """Of an expression, here. Raises Skip where Python raises an error."""
         try:
-            return eval(compile(text, "<expression>", "eval", dont_inherit=True), self.env)
+            return eval(_expression(text), self.env)
         except Exception as e:
             raise Skip(str(e)) from None
 
@@ -205,7 +207,8 @@ class Writer:
 
     def make(self, category: str) -> Any:
         """What a construct of a category gives. Raises Skip."""
-        chosen = self.rng.choices(*_drawn(category, self.daring))[0]
+        found, weights = _drawn(category, self.daring)
+        chosen = self.rng.choices(found, cum_weights=weights)[0]
         self.used.append(chosen.name)
         return chosen.make(self)
 
@@ -333,8 +336,15 @@ _HOLE = re.compile(r"<([a-zA-Z])(\d?)>")
 
 @functools.cache
 def _drawn(category: str, daring: bool) -> tuple[list[Construct], list[float]]:
+    """Constructs, and the running sums of their weights."""
     table = [c for c in TABLE[category] if daring or not c.rare]
-    return table, [c.weight for c in table]
+    return table, list(itertools.accumulate(c.weight for c in table))
+
+
+#: Programs share many expressions, and compiling one takes longer than running it.
+@functools.lru_cache(1 << 14)
+def _expression(text: str) -> CodeType:
+    return compile(text, "<expression>", "eval", dont_inherit=True)
 
 
 def indented(lines: Sequence[str]) -> list[str]:
