@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
+from types import CodeType
 from typing import Any
 
 import delian as dl
@@ -40,44 +41,42 @@ class Verdict:
 class World:
     """A program's module of its own."""
 
-    def __init__(self, text: str) -> None:
-        self.file = f"<program {next(_files)}>"
-        linecache.cache[self.file] = (len(text), None, text.splitlines(True), self.file)
+    def __init__(self, code: CodeType) -> None:
         self.names: dict[str, Any] = {"__name__": "program"}
-        exec(compile(text, self.file, "exec", dont_inherit=True), self.names)
+        exec(code, self.names)
 
     def state(self) -> dict[str, Any]:
         """The values of the module."""
         return {n: v for n, v in self.names.items() if n[0] == "W" and n[1:].isdigit()}
-
-    def close(self) -> None:
-        from delian.core.compiler.frontend.hir import syntax
-
-        linecache.cache.pop(self.file, None)
-        syntax._FILES.pop(self.file, None)
-        for key in [k for k in syntax._FUNCTIONS if k[0] == self.file]:
-            del syntax._FUNCTIONS[key]
 
 
 _files = count()
 
 
 @contextmanager
-def world(text: str) -> Iterator[World]:
-    made = World(text)
+def compiled(text: str) -> Iterator[CodeType]:
+    """A program's code, of a file whose lines the compiler finds."""
+    from delian.core.compiler.frontend.hir import syntax
+
+    file = f"<program {next(_files)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     try:
-        yield made
+        yield compile(text, file, "exec", dont_inherit=True)
     finally:
-        made.close()
+        del linecache.cache[file]
+        syntax._FILES.pop(file, None)
+        for key in [k for k in syntax._FUNCTIONS if k[0] == file]:
+            del syntax._FUNCTIONS[key]
 
 
 def judge(text: str, backend: str = "reference") -> Verdict:
     """What comes of a program."""
-    with quiet(), world(text) as python, world(text) as other:
-        compiled = dl.compile(other.names["f"], backend=backend)
+    with quiet(), compiled(text) as code:
+        python, other = World(code), World(code)
+        ours = dl.compile(other.names["f"], backend=backend)
         stated = Verdict(EQUAL)
         for k, make in enumerate(python.names["CALLS"]):
-            found = _call(python, other, compiled, k, make)
+            found = _call(python, other, ours, k, make)
             if found.mark in _MILD:
                 stated = found
             elif found.mark != EQUAL:

@@ -101,7 +101,10 @@ def copied(env: dict[str, Any]) -> dict[str, Any]:
 
 
 #: What is not copied.
-_ATOMS = (bool, int, float, str, np.generic, FunctionType, BuiltinFunctionType, ModuleType, NoneType)
+_ATOMS = (
+    *(bool, int, float, str, np.generic, NoneType),
+    *(FunctionType, BuiltinFunctionType, ModuleType),
+)
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:

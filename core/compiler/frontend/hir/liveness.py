@@ -10,8 +10,8 @@ A name that a nested function reads is live everywhere: the function may be call
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from . import hir
@@ -31,17 +31,14 @@ def annotate(
     """The body with its branches and loops annotated, the names local to the function, those that
     it takes from outside.
     """
-    walk = _Walk()
-    walk.nodes(body)
-    assigned = frozenset(walk.assigned | parameters)
-    annotator = _Annotator(frozenset(walk.captured), assigned, walk.changed | walk.updated)
-    annotated, _ = annotator.block(body, frozenset((hir.RESULT,)) | annotator.pinned)
-    return annotated, assigned, frozenset(walk.reads | walk.captured) - assigned
+    annotator = _Annotator(body, parameters)
+    annotated = annotator.block(body, frozenset((hir.RESULT,)) | annotator.pinned)
+    return annotated, annotator.local, annotator.outside
 
 
 def captures(body: hir.Block) -> frozenset[str]:
     """The names that functions defined in a body read."""
-    walk = _Walk()
+    walk = _Walk({})
     walk.nodes(body)
     return frozenset(walk.captured)
 
@@ -60,10 +57,12 @@ def names_of(target: Any) -> Iterator[str]:
 class _Walk:
     """Collects, over any piece of HIR: the names that it reads and assigns.
 
-    Also those whose list or dict it changes, and those that functions defined in it read.
+    Also those whose list or dict it changes, and those that functions defined in it read. `known`
+    holds, by identity, what pieces within it have been found to do.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: dict[int, _Walk]) -> None:
+        self.known = known
         self.reads: set[str] = set()
         self.assigned: set[str] = set()
         self.changed: set[str] = set()
@@ -74,59 +73,76 @@ class _Walk:
 
     def nodes(self, node: Any) -> None:
         kind = type(node)
-        if kind is hir.Name:
-            self.reads.add(node.name)
-        elif kind is tuple:
+        if kind is tuple:
             for item in node:
                 self.nodes(item)
-        elif kind is hir.Assign:
-            for target in node.targets:
-                self.target(target)
-            self.nodes(node.value)
-        elif kind is hir.Update:
-            self.nodes(node.target)
-            if isinstance(node.target, hir.Name):
-                self.updated.add(node.target.name)
-                self.assigned.add(node.target.name)
-            else:
-                self.target(node.target)
-            self.nodes(node.value)
-        elif kind is hir.For:
-            self.target(node.target)
-            self.nodes(node.iterable)
-            self.nodes(node.body)
-            self.reads.update((node.stop,) if node.stop else ())
-        elif kind is hir.While:
-            self.nodes(node.test)
-            self.nodes(node.body)
-            self.reads.update((node.stop,) if node.stop else ())
-        elif kind is hir.SetFlag:
-            self.assigned.add(node.name)
-            self.rebound.add(node.name)
-        elif kind is hir.FunctionDef:
-            self.captured |= node.reads
-            self.nodes(node.parameters.defaults)
-            self.nodes(node.parameters.keyword_defaults)
-        elif kind is hir.Comprehension:
-            self.comprehension(node)
-        elif kind.__module__ == hir.__name__:
-            self.other(node)
+        elif kind is hir.Name:
+            self.reads.add(node.name)
+        else:
+            own = _OWN.get(kind)
+            if own is not None:
+                own(self, node)
+            look = self.part if kind in _ASKED else self.nodes
+            for slot in _PARTS.get(kind, ()):
+                look(getattr(node, slot))
 
-    def other(self, node: Any) -> None:
-        if isinstance(node, hir.Define | hir.Named | hir.Import):
-            self.assigned.add(node.name)
-            self.rebound.add(node.name)
-        elif isinstance(node, hir.Delete | hir.Enter):
+    def part(self, node: Any) -> None:
+        """A piece of code that is asked about by itself too."""
+        self.add(self.of(node))
+
+    def of(self, node: Any) -> _Walk:
+        """What a piece of code does; it is gone through once."""
+        found = self.known.get(id(node))
+        if found is None:
+            found = self.known[id(node)] = _Walk(self.known)
+            found.nodes(node)
+        return found
+
+    def add(self, other: _Walk) -> None:
+        """What another one has collected too."""
+        self.reads |= other.reads
+        self.assigned |= other.assigned
+        self.changed |= other.changed
+        self.captured |= other.captured
+        self.rebound |= other.rebound
+        self.updated |= other.updated
+
+    def assign(self, node: hir.Assign) -> None:
+        for target in node.targets:
+            self.target(target)
+
+    def update(self, node: hir.Update) -> None:
+        self.nodes(node.target)
+        if isinstance(node.target, hir.Name):
+            self.updated.add(node.target.name)
+            self.assigned.add(node.target.name)
+        else:
             self.target(node.target)
-        elif isinstance(node, hir.Call):
-            function = node.function
-            if isinstance(function, hir.Attribute) and function.name in MUTATORS:
-                self.changed.update(_root(function.value))
-        for slot in node.__slots__:
-            self.nodes(getattr(node, slot))
+
+    def loop(self, node: hir.For | hir.While) -> None:
+        self.reads.update((node.stop,) if node.stop else ())
+        if isinstance(node, hir.For):
+            self.target(node.target)
+
+    def binding(self, node: hir.SetFlag | hir.Define | hir.Named | hir.Import) -> None:
+        self.assigned.add(node.name)
+        self.rebound.add(node.name)
+
+    def placed(self, node: hir.Delete | hir.Enter) -> None:
+        self.target(node.target)
+
+    def call(self, node: hir.Call) -> None:
+        function = node.function
+        if isinstance(function, hir.Attribute) and function.name in MUTATORS:
+            self.changed.update(_root(function.value))
+
+    def function(self, node: hir.FunctionDef) -> None:
+        self.captured |= node.reads
+        self.nodes(node.parameters.defaults)
+        self.nodes(node.parameters.keyword_defaults)
 
     def comprehension(self, node: hir.Comprehension) -> None:
-        inner = _Walk()
+        inner = _Walk(self.known)
         for part in (node.key, node.value, node.generators):
             if part is not None:
                 inner.nodes(part)
@@ -147,6 +163,44 @@ class _Walk:
                 self.target(item)
 
 
+#: What has parts that are asked about by themselves.
+_ASKED = (hir.If, hir.While, hir.For, hir.Assign)
+#: What a kind of node adds by itself.
+_OWN: dict[type, Callable[[_Walk, Any], None]] = {
+    hir.Assign: _Walk.assign,
+    hir.Update: _Walk.update,
+    hir.For: _Walk.loop,
+    hir.While: _Walk.loop,
+    hir.SetFlag: _Walk.binding,
+    hir.Define: _Walk.binding,
+    hir.Named: _Walk.binding,
+    hir.Import: _Walk.binding,
+    hir.Delete: _Walk.placed,
+    hir.Enter: _Walk.placed,
+    hir.Call: _Walk.call,
+    hir.FunctionDef: _Walk.function,
+    hir.Comprehension: _Walk.comprehension,
+}
+#: The slots of a kind of node that hold others and are looked through.
+_SELDOM = {hir.Assign: ("value",), hir.Update: ("value",), hir.For: ("iterable", "body")}
+_NONE = (hir.FunctionDef, hir.Comprehension, hir.SetFlag, hir.Import, hir.Refused, hir.Constant)
+_PLAIN = frozenset(("loc", "name", "changed", "dead", "stored", "carried", "rebound"))
+
+
+def _parts(kind: type) -> tuple[str, ...]:
+    if kind in _NONE:
+        return ()
+    found = _SELDOM.get(kind)
+    return found or tuple(f.name for f in fields(kind) if f.name not in _PLAIN)
+
+
+_PARTS: dict[type, tuple[str, ...]] = {
+    kind: _parts(kind)
+    for kind in vars(hir).values()
+    if isinstance(kind, type) and is_dataclass(kind) and kind is not hir.Name
+}
+
+
 def _root(node: Any) -> Iterator[str]:
     """The name at the root of `name[...][...]`."""
     while isinstance(node, hir.Subscript):
@@ -155,77 +209,97 @@ def _root(node: Any) -> Iterator[str]:
         yield node.name
 
 
-def _reads(*nodes: Any) -> frozenset[str]:
-    walk = _Walk()
-    for node in nodes:
-        walk.nodes(node)
-    return frozenset(walk.reads | walk.captured)
-
-
 _Live = frozenset[str]
 
 
 class _Annotator:
     """Annotates one function. `pinned` names are always live; `local` names are its own."""
 
-    def __init__(self, pinned: _Live, local: _Live, in_place: set[str]) -> None:
-        self.pinned = pinned
-        self.local = local
-        self.in_place = in_place
+    def __init__(self, body: hir.Block, parameters: set[str]) -> None:
+        self.walk = walk = _Walk({})
+        walk.nodes(body)
+        self.pinned: _Live = frozenset(walk.captured)
+        self.local: _Live = frozenset(walk.assigned | parameters)
+        self.outside = frozenset(walk.reads | walk.captured) - self.local
+        self.in_place = walk.changed | walk.updated
 
-    def changed(self, *nodes: Any) -> tuple[_Live, tuple[str, ...]]:
+    def reads(self, node: Any) -> _Live:
+        walk = self.walk.of(node)
+        return frozenset(walk.reads | walk.captured)
+
+    def changed(self, *blocks: hir.Block) -> tuple[_Live, tuple[str, ...]]:
         """The names that code assigns or changes, and those of the latter kind."""
-        walk = _Walk()
-        for node in nodes:
-            walk.nodes(node)
-        stored = walk.changed & self.local
-        return frozenset(walk.assigned | stored), tuple(sorted(stored))
+        walks = [self.walk.of(block) for block in blocks]
+        stored = frozenset(n for walk in walks for n in walk.changed) & self.local
+        return stored.union(*(walk.assigned for walk in walks)), tuple(sorted(stored))
 
-    def block(self, block: hir.Block, live: _Live) -> tuple[hir.Block, _Live]:
+    # What is live before a piece of code, where some names are live after it.
+
+    def before_all(self, block: hir.Block, live: _Live) -> _Live:
+        for statement in reversed(block):
+            live = self.before(statement, live)
+        return live
+
+    def before(self, node: hir.Statement, live: _Live) -> _Live:
+        if isinstance(node, hir.If):
+            then = self.before_all(node.then, live)
+            return then | self.before_all(node.otherwise, live) | self.reads(node.test)
+        if isinstance(node, hir.While):
+            return self.around(node, live)
+        if isinstance(node, hir.For):
+            return self.around(node, live) | self.reads(node.iterable)
+        if isinstance(node, hir.Assign):
+            written = self.written(node)
+            places = (t for t in node.targets if not isinstance(t, hir.Name))
+            stores = frozenset(n for t in places for n in self.reads(t)) - written
+            return (live - written) | self.reads(node.value) | stores
+        if isinstance(node, hir.SetFlag | hir.Import | hir.Define):
+            live -= frozenset((node.name,)) - self.pinned
+            return live | self.reads(node) if isinstance(node, hir.Define) else live
+        return live | self.reads(node)
+
+    def around(self, node: hir.While | hir.For, live: _Live) -> _Live:
+        """What is live at a loop's head, there being another round or none."""
+        head = frozenset((node.stop,)) if node.stop else frozenset[str]()
+        if isinstance(node, hir.While):
+            head |= self.reads(node.test)
+        bound = frozenset(names_of(node.target)) if isinstance(node, hir.For) else frozenset()
+        first = self.before_all(node.body, frozenset())
+        return live | head | (first - (bound - self.pinned))
+
+    def written(self, node: hir.Assign) -> _Live:
+        return frozenset(n for t in node.targets for n in names_of(t)) - self.pinned
+
+    # The same code with its branches and loops annotated.
+
+    def block(self, block: hir.Block, live: _Live) -> hir.Block:
         out: list[hir.Statement] = []
         for statement in reversed(block):
-            statement, live = self.statement(statement, live)
-            out.append(statement)
-        return tuple(reversed(out)), live
+            out.append(self.statement(statement, live))
+            live = self.before(statement, live)
+        return tuple(reversed(out))
 
-    def statement(self, node: hir.Statement, live: _Live) -> tuple[hir.Statement, _Live]:
+    def statement(self, node: hir.Statement, live: _Live) -> hir.Statement:
         if isinstance(node, hir.If):
-            then, live_then = self.block(node.then, live)
-            otherwise, live_otherwise = self.block(node.otherwise, live)
+            then, otherwise = self.block(node.then, live), self.block(node.otherwise, live)
             names, stored = self.changed(node.then, node.otherwise)
             changed, dead = tuple(sorted(names & live)), tuple(sorted(names - live))
-            node = hir.If(node.loc, node.test, then, otherwise, changed, dead, stored)
-            return node, live_then | live_otherwise | _reads(node.test)
+            return hir.If(node.loc, node.test, then, otherwise, changed, dead, stored)
         if isinstance(node, hir.While | hir.For):
-            return self.loop(node, live)
-        if isinstance(node, hir.Assign):
-            written = frozenset(n for t in node.targets for n in names_of(t)) - self.pinned
-            stores = _reads(*(t for t in node.targets if not isinstance(t, hir.Name))) - written
-            if isinstance(node.value, hir.Call | hir.Binary) and self.in_place & written:
-                node = replace(node, changed=True)
-            return node, (live - written) | _reads(node.value) | stores
-        if isinstance(node, hir.SetFlag | hir.Import):
-            return node, live - (frozenset((node.name,)) - self.pinned)
-        if isinstance(node, hir.Define):
-            return node, (live - (frozenset((node.name,)) - self.pinned)) | _reads(node)
-        return node, live | _reads(node)
+            return self.loop(node, self.around(node, live))
+        if isinstance(node, hir.Assign) and isinstance(node.value, hir.Call | hir.Binary):
+            return replace(node, changed=True) if self.in_place & self.written(node) else node
+        return node
 
-    def loop(self, node: hir.While | hir.For, live: _Live) -> tuple[hir.Statement, _Live]:
-        """`around` is what is live at the loop's head, there being another round or none."""
-        head = frozenset((node.stop,)) if node.stop else frozenset()
-        if isinstance(node, hir.While):
-            head, bound = head | _reads(node.test), frozenset[str]()
-            names, stored = self.changed(node.body)
-        else:
-            bound = frozenset(names_of(node.target))
-            names, stored = self.changed(node.body)
-            names |= bound
-        _, first = self.block(node.body, frozenset())
-        around = live | head | (first - (bound - self.pinned))
-        body, _ = self.block(node.body, around)
-        carried, dead = tuple(sorted(names & around)), tuple(sorted(names - around))
-        walk = _Walk()
-        walk.nodes(node.body)
-        rebound = frozenset(walk.rebound) | bound
-        made = replace(node, body=body, carried=carried, dead=dead, stored=stored, rebound=rebound)
-        return made, around | (_reads(node.iterable) if isinstance(node, hir.For) else frozenset())
+    def loop(self, node: hir.While | hir.For, around: _Live) -> hir.Statement:
+        bound = frozenset(names_of(node.target)) if isinstance(node, hir.For) else frozenset()
+        names, stored = self.changed(node.body)
+        names |= bound
+        return replace(
+            node,
+            body=self.block(node.body, around),
+            carried=tuple(sorted(names & around)),
+            dead=tuple(sorted(names - around)),
+            stored=stored,
+            rebound=frozenset(self.walk.of(node.body).rebound) | bound,
+        )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from types import CodeType, FunctionType
@@ -78,7 +79,7 @@ _REFUSED: dict[str, tuple[str, str]] = {
 _Function: TypeAlias = ast.FunctionDef | ast.Lambda
 #: By file too: code objects are equal where the code is, whatever file it is from.
 _FUNCTIONS: dict[tuple[str, CodeType], hir.FunctionDef] = {}
-_FILES: dict[str, tuple[str, dict[tuple[int, str], list[_Function]]]] = {}
+_FILES: dict[str, tuple[list[str], ast.Module]] = {}
 
 
 def function_hir(function: FunctionType) -> hir.FunctionDef:
@@ -92,22 +93,32 @@ def function_hir(function: FunctionType) -> hir.FunctionDef:
 
 
 def _convert(code: CodeType) -> hir.FunctionDef:
-    try:
-        lines, _ = inspect.findsource(code)
-    except (OSError, TypeError):
-        raise _no_source(code, "its source cannot be found") from None
-    source = "".join(lines)
+    lines = _lines(code)
     cached = _FILES.get(code.co_filename)
-    if cached is None or cached[0] != source:
+    if cached is None or cached[0] != lines:
         try:
-            cached = _FILES[code.co_filename] = (source, _index(ast.parse(source)))
+            cached = _FILES[code.co_filename] = (lines, ast.parse("".join(lines)))
         except SyntaxError:
             raise _no_source(code, "its source file has changed since it was loaded") from None
-    nodes = cached[1].get((code.co_firstlineno, code.co_name), [])
+    nodes = list(_functions_at(cached[1], code.co_firstlineno, code.co_name))
     node = nodes[0] if len(nodes) == 1 else _by_columns(code, nodes)
     if node is None:
         raise _no_source(code, "its source file has changed since it was loaded")
     return _Converter(code.co_filename, lines).function(node)
+
+
+def _lines(code: CodeType) -> list[str]:
+    """The lines of a function's file. Python's own search goes through all modules; it is left to
+    files that are not there, as those of an archive.
+    """
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename)
+    if lines:
+        return lines
+    try:
+        return inspect.findsource(code)[0]
+    except (OSError, TypeError):
+        raise _no_source(code, "its source cannot be found") from None
 
 
 def _no_source(code: CodeType, why: str) -> ProgramError:
@@ -119,18 +130,21 @@ def _no_source(code: CodeType, why: str) -> ProgramError:
     )
 
 
-def _index(module: ast.Module) -> dict[tuple[int, str], list[_Function]]:
-    """Every function of a file by (first line, decorators included; name), as a code object has
-    them.
-    """
-    index: dict[tuple[int, str], list[_Function]] = {}
-    for node in ast.walk(module):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            index.setdefault((first, node.name), []).append(node)  # type: ignore[arg-type]
-        elif isinstance(node, ast.Lambda):
-            index.setdefault((node.lineno, "<lambda>"), []).append(node)
-    return index
+def _functions_at(node: ast.AST, line: int, name: str) -> Iterator[_Function]:
+    """The functions of a name that begin on a line, decorators included, as code objects say."""
+    for child in ast.iter_child_nodes(node):
+        first = line
+        if isinstance(child, ast.stmt | ast.expr):
+            decorators = getattr(child, "decorator_list", ())
+            first = min([child.lineno, *(d.lineno for d in decorators)])
+            if not first <= line <= (child.end_lineno or line):
+                continue
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            if first == line and child.name == name:
+                yield child  # type: ignore[misc]
+        elif isinstance(child, ast.Lambda) and child.lineno == line and name == "<lambda>":
+            yield child
+        yield from _functions_at(child, line, name)
 
 
 def _by_columns(code: CodeType, nodes: list[_Function]) -> _Function | None:
@@ -167,11 +181,14 @@ class _Converter:
     def __init__(self, file: str, lines: list[str]) -> None:
         self.file = file
         self.lines = lines
+        self.is_ascii = all(map(str.isascii, lines))
 
     # Spans and refusals
 
     def loc(self, node: ast.expr | ast.stmt | ast.pattern) -> Loc:
         end_line = node.end_lineno or node.lineno
+        if self.is_ascii and node.end_col_offset:
+            return Loc(self.file, node.lineno, node.col_offset, end_line, node.end_col_offset)
         start = self.column(node.lineno, node.col_offset)
         end = self.column(end_line, node.end_col_offset or node.col_offset + 1)
         return Loc(self.file, node.lineno, start, end_line, end)
@@ -219,6 +236,9 @@ class _Converter:
         """Why no call of this function can be compiled, if so."""
         if isinstance(node, ast.AsyncFunctionDef):
             return self.refuse(node)
+        lines = self.lines[node.lineno - 1 : node.end_lineno]
+        if not any("yield" in line or "await" in line for line in lines):
+            return None
         for inner in _own_nodes(node):
             if isinstance(inner, ast.Yield | ast.YieldFrom | ast.Await):
                 return self.refuse(inner)
