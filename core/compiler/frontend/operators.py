@@ -37,6 +37,15 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "<<": operator.lshift,
     ">>": operator.rshift,
 }
+#: Those that change a list, dict or set.
+IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.iadd,
+    "*": operator.imul,
+    "&": operator.iand,
+    "|": operator.ior,
+    "^": operator.ixor,
+    "-": operator.isub,
+}
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -112,6 +121,10 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     made = special_methods.binary(s, op, a, b)
     if made is not NotImplemented:
         return made
+    if any(isinstance(v, np.ndarray | np.generic) for v in (a, b)) and not is_static((a, b)):
+        x, y = _listed(s, op, a, b), _listed(s, op, b, a)
+        if x is not a or y is not b:
+            return binary(s, op, x, y)
     if not (isinstance(a, list | tuple | str) or is_static((a, b))):
         raise _no_operator(s, op, a, b)
     result = python(s, lambda: function(a, b), f"`{op}`")
@@ -136,9 +149,16 @@ def _tensor_and_other(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     made = special_methods.binary(s, op, a, b)
     if made is not NotImplemented:
         return made
-    x, y = (_listed(s, v) for v in (a, b))
+    x, y = _listed(s, op, a, b), _listed(s, op, b, a)
     if arithmetic.is_operand(x) and arithmetic.is_operand(y):
         return binary(s, op, x, y)
+    for one, other in ((a, b), (b, a)):
+        if (
+            op == "*"
+            and isinstance(one, list | tuple)
+            and not arithmetic.dtype_of(s, other)[0].is_float
+        ):
+            raise s.needs_static(other, f"how often `*` repeats {describe(one)}")
     raise _no_operator(s, op, a, b)
 
 
@@ -148,11 +168,25 @@ def _no_operator(s: Specialiser, op: str, a: Any, b: Any) -> Exception:
     return s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}", hint)
 
 
-def _listed(s: Specialiser, value: Any) -> Any:
-    """NumPy takes a list beside an array for an array."""
-    if type(value) in (list, tuple) and value:
-        return s.array(value)
-    return value
+def _listed(s: Specialiser, op: str, value: Any, other: Any) -> Any:
+    """A list or tuple beside an array or a NumPy scalar, as the array that NumPy takes it for.
+
+    Beside one of Python's own numbers it stays what it is, and `*` with a scalar repeats it.
+    """
+    if not isinstance(value, list | tuple):
+        return value
+    if isinstance(other, np.ndarray | np.generic):
+        kind = ARRAY if isinstance(other, np.ndarray) else SCALAR
+    else:
+        kind = kind_of_tensor(other)
+    numpys = kind & (ARRAY if op == "*" else ARRAY | SCALAR)
+    if numpys and kind != numpys:
+        text = f"{describe(other)} is in Python of one class or another, as the program takes its"
+        text += f" path, and `{op}` with {describe(value)} depends on which"
+        raise s.error("DL108", text, "convert it on each path: np.float64(x), np.asarray(x)")
+    if not numpys:
+        return value
+    return s.array(value) if value else np.zeros(0)
 
 
 def unary(s: Specialiser, op: str, a: Any) -> Any:
@@ -187,7 +221,7 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         if op in ("==", "!=") and any(special_methods.find(v, "__eq__") for v in (a, b)):
             return (a is b) is (op == "==")
     if type(a) is Tensor or type(b) is Tensor:
-        x, y = _listed(s, a), _listed(s, b)
+        x, y = _listed(s, op, a, b), _listed(s, op, b, a)
         if arithmetic.is_operand(x) and arithmetic.is_operand(y):
             return shared_memory.operator_result(s, pynumbers.compare(s, op, x, y), x, y)
         if op in ("==", "!=") and not (ARRAY & (kind_of_tensor(a) | kind_of_tensor(b))):
@@ -200,6 +234,9 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     if type(a) is Text or type(b) is Text:
         raise text_needed(s, f"`{op}`")
     if not (is_static(a) and is_static(b)):
+        x, y = _listed(s, op, a, b), _listed(s, op, b, a)
+        if x is not a or y is not b:
+            return compare(s, op, x, y)
         return _compare_trees(s, op, a, b)
     return python(s, lambda: COMPARE[op](a, b), f"`{op}`")
 

@@ -21,7 +21,7 @@ from .hir import hir
 from .memory import array_changes, shared_memory, stores
 from .numpy import arithmetic
 from .ragged import ragged_selection
-from .values import Error, Frame, Picked, Tensor, describe, is_static
+from .values import Error, Frame, Picked, Tensor, describe, is_number, is_static
 from .vocabulary import vocabulary_table
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
         value = s.eval(node.value, frame)
         s.at(node.loc)
         made = updated(s, node.op, old, value)
-        if made is not old or not isinstance(owner, list | dict | Picked):
+        if made is not old or type(index) is slice or not isinstance(owner, list | dict | Picked):
             store(s, owner, index, made)
         return
     if not isinstance(target, hir.Name):
@@ -155,17 +155,15 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
     old = s.eval(target, frame)
     value = s.eval(node.value, frame)
     s.at(node.loc)
-    if isinstance(old, list) and node.op == "+":
-        containers.may_change(s, old)
-        old.extend(iteration.items(s, value))
-    else:
-        made = updated(s, node.op, old, value)
-        if made is not old:
-            frame.vars[target.name] = made
+    made = updated(s, node.op, old, value)
+    if made is not old:
+        frame.vars[target.name] = made
 
 
 def updated(s: Specialiser, op: str, old: Any, value: Any) -> Any:
-    """`old op= value`: an array is changed in place, anything else gives a new value."""
+    """`old op= value`: an array, list, dict or set is changed in place, anything else gives a new
+    value.
+    """
     if type(old) is Tensor and old.kind & ARRAY:
         array_changes.update(s, op, old, value)
         return old
@@ -182,7 +180,33 @@ def updated(s: Specialiser, op: str, old: Any, value: Any) -> Any:
             "copy it first: x = x.copy(), or write x = x + v",
         )
     made = special_methods.in_place(s, op, old, value)
-    return operators.binary(s, op, old, value) if made is NotImplemented else made
+    if made is not NotImplemented:
+        return made
+    if _is_changed(op, old, value):
+        _update_container(s, op, old, value)
+        return old
+    return operators.binary(s, op, old, value)
+
+
+def _is_changed(op: str, old: Any, value: Any) -> bool:
+    """Whether `op=` changes a list, dict or set. NumPy's own operators come before a list's `+=`,
+    and `*=` wants a number that is known.
+    """
+    if isinstance(old, list):
+        known = isinstance(value, int | np.integer)
+        return known if op == "*" else op == "+" and not is_number(value)
+    if is_number(value):
+        return False
+    return op == "|" if isinstance(old, dict) else isinstance(old, set) and op in "|&-^"
+
+
+def _update_container(s: Specialiser, op: str, old: Any, value: Any) -> None:
+    if isinstance(old, list) and op == "+":
+        value = iteration.items(s, value)
+    elif isinstance(old, dict) and not isinstance(value, dict):
+        value = [tuple(iteration.items(s, pair)) for pair in iteration.items(s, value)]
+    containers.may_change(s, old)
+    operators.python(s, lambda: operators.IN_PLACE[op](old, value), f"`{op}=`")
 
 
 def _evaluate(s: Specialiser, node: hir.Evaluate, frame: Frame) -> None:

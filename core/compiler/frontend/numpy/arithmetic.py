@@ -327,7 +327,12 @@ def python_power(s: Specialiser, a: Any, b: Any) -> Tensor:
     """`a ** b`. NumPy takes the square root for 0.5 of an array, and in np.power; Python's floats
     and NumPy's scalars have an infinity for minus infinity there, and no negative zero.
     """
-    if type(a) is Tensor and a.kind != ARRAY and not isinstance(b, Tensor) and b == 0.5:
+    if (
+        type(a) is Tensor
+        and a.kind != ARRAY
+        and not isinstance(b, Tensor | np.ndarray)
+        and b == 0.5
+    ):
         dtype, _ = result_dtype(s, (a, b))
         if dtype.is_float:
             return elementwise(s, "pow", a, b)

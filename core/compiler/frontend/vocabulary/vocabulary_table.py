@@ -84,7 +84,8 @@ class Row:
             return operators.python(s, lambda: f(*args, **kwargs), f"`{self.name}`")
         if complex_rows.takes(self, args, kwargs):
             return complex_rows.call(s, self, f, args, kwargs)
-        args = as_arrays(s, self.handler, args)
+        if self.name.startswith(_OF_ARRAYS):
+            args = as_arrays(s, self.handler, args)
         if isinstance(f, np.ufunc):
             args, kwargs = self.of_type(s, args, kwargs)
             args = _in_loop_type(s, self, args)
@@ -112,6 +113,8 @@ class Row:
         return converted, {k: v for k, v in kwargs.items() if k != "dtype"}
 
 
+#: Functions that take lists and tuples for arrays; to those of Python a list is a list.
+_OF_ARRAYS = ("np.", "ops.", "nn.")
 #: What NumPy calls the parameters that take one array: lists and tuples are arrays there.
 _ARRAY_NAMES = frozenset(
     (
