@@ -202,7 +202,7 @@ def floor_of(config: DeviceConfig) -> Policy:
     """
     from ...core.node.identity.authority.terms import rules_of
     from ...core.privacy.secagg.client import CORRUPT_MIN, Policy
-    from ...core.privacy.secagg.cohort import COHORT_MIN
+    from ...core.privacy.secagg.limits import COHORT_MIN
 
     terms, masks = terms_of(config), config.masks
     cohort_min = terms.cohort_min if terms is not None else COHORT_MIN

@@ -23,8 +23,8 @@ from typing import Any
 from ...core.learning.aggregate import robust
 from ...core.privacy.mechanisms import ring
 from ...core.privacy.secagg import messages
+from ...core.privacy.secagg.limits import MEMBERS_MAX
 from ...core.privacy.secagg.server import Phase as SessionPhase
-from ...core.privacy.secagg.transcript import MEMBERS_MAX
 from ...core.protocol.ports import (
     CancelProgram,
     Floats,

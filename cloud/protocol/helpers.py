@@ -32,7 +32,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ...core.privacy.mechanisms import ring
-from ...core.privacy.secagg.helper import BATCH_MAX, are_seeds, leaves_of
+from ...core.privacy.secagg.helper import are_seeds, leaves_of
+from ...core.privacy.secagg.limits import BATCH_MAX
 from ...core.privacy.secagg.logged import INDEX_BYTES, prove
 from ...core.privacy.secagg.secure_errors import SecureError
 from ...core.protocol.ports import Node, Tier, Vector

@@ -21,11 +21,10 @@ from ...core.privacy.mechanisms.accountant import BudgetError
 from ...core.privacy.mechanisms.adaptive_clip import AdaptiveClip
 from ...core.privacy.mechanisms.noise_mechanism import Promise
 from ...core.privacy.mechanisms.ring import RingError, RingPlan
-from ...core.privacy.secagg.cohort import COHORT_MIN, SUITES
-from ...core.privacy.secagg.helper import BATCH_MAX, HELPERS_MAX, SEEDS_BYTES_MAX
+from ...core.privacy.secagg.helper import SEEDS_BYTES_MAX
+from ...core.privacy.secagg.limits import BATCH_MAX, COHORT_MIN, HELPERS_MAX, MEMBERS_MAX, SUITES
 from ...core.privacy.secagg.params import parameters
 from ...core.privacy.secagg.secure_errors import SecureError
-from ...core.privacy.secagg.transcript import MEMBERS_MAX
 from ...core.privacy.task_limits import MANIFEST_BYTES_MAX
 from ...core.protocol.ports import BLOB_BYTES_MAX, MS, RETRY_MS_MAX, SECOND, window
 from ...core.wire.admission_pb2 import Requirements

@@ -46,8 +46,9 @@ from ...core.node.service.prometheus import Family, Sources, gauge, text
 from ...core.node.service.uplinks import Hubs, Transport, Uplinks, keep_denied
 from ...core.node.storage.blobs import FolderBlobs
 from ...core.node.storage.journal import FileJournal
-from ...core.privacy.secagg.helper import BATCH_MAX, Helper
+from ...core.privacy.secagg.helper import Helper
 from ...core.privacy.secagg.kdf import KEY_BYTES
+from ...core.privacy.secagg.limits import BATCH_MAX
 from ...core.protocol.ports import (
     CLOUD,
     Event,

@@ -35,7 +35,7 @@ from ...core.node.identity.pki.certificates import (
     new_key,
 )
 from ...core.node.identity.pki.identity_folder import IdentityFolder
-from ...core.privacy.secagg.cohort import COHORT_MIN
+from ...core.privacy.secagg.limits import COHORT_MIN
 from ...device.agent import key_secret
 
 FEDERATION = "processes"

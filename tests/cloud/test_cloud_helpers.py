@@ -15,7 +15,8 @@ from delian.cloud.protocol.coordinator_state import Attempt, Phase
 from delian.cloud.protocol.helpers import grouped
 from delian.cloud.protocol.plan import PlanError, RunPlan
 from delian.cloud.protocol.staleness import staleness_weight
-from delian.core.privacy.secagg.helper import BATCH_MAX, Helper, Helpers, Ledger, mask, masks_of
+from delian.core.privacy.secagg.helper import Helper, Helpers, Ledger, mask, masks_of
+from delian.core.privacy.secagg.limits import BATCH_MAX
 from delian.core.privacy.secagg.logged import LogRules
 from delian.core.privacy.secagg.member_identity import SimulatedIdentity
 from delian.core.privacy.secagg.simulated_log import SimulatedLog, simulated_rules

@@ -16,7 +16,7 @@ from delian.core.learning.build.bundle_builder import build
 from delian.core.learning.data.rows import DataSettings
 from delian.core.learning.nn import Mlp, adam, sgd
 from delian.core.node.identity.pki.certificates import channel_credentials, channel_options
-from delian.core.privacy.secagg.cohort import SUITES
+from delian.core.privacy.secagg.limits import SUITES
 from delian.core.protocol.ports import CLOUD
 from delian.core.wire.authority_pb2 import RevokeRequest
 from delian.core.wire.blob_pb2 import BlobRef

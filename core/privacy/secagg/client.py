@@ -43,10 +43,8 @@ from ...wire.secure_pb2 import (
 )
 from . import kdf, masks, shamir, transcript
 from .cohort import (
-    COHORT_MIN,
     SEALED_BYTES,
     SECRET_BYTES,
-    SUITES,
     Layout,
     Named,
     check_plan,
@@ -57,6 +55,7 @@ from .cohort import (
     names,
     sign_towards,
 )
+from .limits import COHORT_MIN, SUITES
 from .logged import LOG, LogHead, LogRules, accept, check_leaves
 from .member_identity import Identity, agree
 from .secure_errors import SecureError

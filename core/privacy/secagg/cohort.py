@@ -11,14 +11,12 @@ from typing import Final, Protocol, TypedDict
 
 from ...wire.secure_pb2 import KeyBundle
 from . import graph, kdf, transcript
+from .limits import COHORT_MIN, MEMBERS_MAX, SUITES
 from .member_identity import CERTIFICATE_BYTES_MAX, SIGNATURE_BYTES_MAX
 from .params import Graph, parameters
 from .secure_errors import SecureError
-from .transcript import DIGEST_BYTES, MEMBERS_MAX, Session
+from .transcript import DIGEST_BYTES, Session
 
-SUITES: Final = (1, 2)
-#: In a sum over two, either device could subtract its own update and read the other's.
-COHORT_MIN: Final = 3
 SECRET_BYTES: Final = 32
 #: A share of each of a member's two secrets, sealed.
 SEALED_BYTES: Final = 2 * SECRET_BYTES + kdf.TAG_BYTES

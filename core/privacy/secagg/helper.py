@@ -61,6 +61,7 @@ from ...wire.secure_pb2 import HelperKey, MaskSeeds, SealedSeed, SecurePlan
 from ..mechanisms.ring import RingError, RingPlan
 from . import hpke, kdf, masks
 from .cohort import SECRET_BYTES, check_plan, is_increasing
+from .limits import BATCH_MAX, HELPERS_MAX
 from .logged import LOG, LogHead, LogRules, Verifier, accept, check_leaves
 from .member_identity import CERTIFICATE_BYTES_MAX, SIGNATURE_BYTES_MAX, Identity
 from .secure_errors import SecureError
@@ -68,10 +69,6 @@ from .transcript import Session
 
 Words: TypeAlias = npt.NDArray[np.uint32]
 
-HELPERS_MAX: Final = 3
-#: Seeds in one batch: with certificates of 2 KiB, and a proof from a log of 2^22 entries, still a
-#: message that an edge takes.
-BATCH_MAX: Final = 700
 #: HPKE's encapsulated key, the seed and a tag.
 SEALED_BYTES: Final = SECRET_BYTES + hpke.OVERHEAD_BYTES
 #: Bytes of a device's MaskSeeds, encoded.

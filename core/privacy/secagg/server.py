@@ -51,11 +51,12 @@ from .cohort import (
     names,
     sign_towards,
 )
+from .limits import MEMBERS_MAX
 from .logged import INDEX_BYTES, LOG, LogHead, ServedLog, prove
 from .member_identity import Identity
 from .recovery import recover
 from .secure_errors import SecureError
-from .transcript import MEMBERS_MAX, Session
+from .transcript import Session
 
 #: Fields of ServerState that no log, record or trace may show: shares of devices' secrets.
 SECRETS: Final = ("unmasks",)

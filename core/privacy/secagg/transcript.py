@@ -23,13 +23,12 @@ from typing import ClassVar
 
 from ...wire.round_pb2 import Task
 from ...wire.secure_pb2 import KeyBundle, SecurePlan
+from .limits import MEMBERS_MAX
 from .secure_errors import SecureError
 
 DIGEST_BYTES = 32
 ROUND_KEY_BYTES = 8
 NUMBER_BYTES = 8
-#: Members of a cohort.
-MEMBERS_MAX = 1_000
 
 
 def task_bytes(task: Task) -> bytes:

@@ -37,7 +37,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from ....privacy.secagg.cohort import COHORT_MIN
+from ....privacy.secagg.limits import COHORT_MIN
 from ....protocol.ports import Node, Tier
 from ..log.log_entries import entry_of, leaf_of, read_entry
 from ..pki.certificates import (

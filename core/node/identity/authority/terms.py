@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.message import DecodeError
 
-from ....privacy.secagg.cohort import COHORT_MIN
+from ....privacy.secagg.limits import COHORT_MIN
 from ....privacy.secagg.logged import LogRules
 from ....wire.enrolment_pb2 import FederationTerms, SignedTerms
 from ..pki.certificates import IdentityError, check_federation, read_file
