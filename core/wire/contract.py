@@ -3,8 +3,8 @@ another.
 
 Peers of different versions understand each other as long as a field keeps its number, its type and
 its place, and a number that was given up is never given again (Protocol Buffers, "Updating A
-Message Type"). `lines` lists the contract as it is now; `breaks` says what an old peer would
-stumble over.
+Message Type"). A field's name is not on the wire, and no message is stored as JSON. `lines` lists
+the contract as it is now; `breaks` says what an old peer would stumble over.
 """
 
 from __future__ import annotations
@@ -78,16 +78,31 @@ def _service(service: ServiceDescriptor) -> Iterator[str]:
 
 
 def breaks(old: Iterable[str], new: Iterable[str]) -> list[str]:
-    """What of `old` is not in `new` any more, each as a sentence. Additions break nothing."""
-    now = {_place(line): line for line in new}
+    """What of `old` is not in `new` any more, each as a sentence. Additions break nothing, nor does
+    a new name of a field: the wire has its number. A name of `old` under another number does.
+    """
+    old, new = list(old), list(new)
+    before, now = {_name(line) for line in old}, {_place(line): line for line in new}
     found = []
     for line in old:
         is_now = now.get(_place(line))
         if is_now is None:
             found.append(f"{line}: is gone (reserve its number and give it to nothing else)")
-        elif is_now != line:
+        elif is_now != line and (_kind(is_now) != _kind(line) or _name(is_now) in before):
             found.append(f"{line}: became {is_now}")
     return found
+
+
+def _name(line: str) -> tuple[str, str]:
+    """The message that a field is of, and the field's name."""
+    owner, _, rest = line.split(" ", 2)
+    return owner, rest.partition(":")[0]
+
+
+def _kind(line: str) -> str:
+    """A line without the field's name; with it for an enum's value, whose name is its meaning."""
+    rest = line.split(" ", 2)[2]
+    return rest if rest.endswith(": value") else rest.partition(":")[2]
 
 
 def _place(line: str) -> tuple[str, ...]:

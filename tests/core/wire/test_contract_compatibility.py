@@ -31,13 +31,22 @@ def test_the_contract_only_grew_since_it_was_committed():
         (["a.M 1 x: uint32"], ["a.M 2 x: uint32"]),
         (["a.M 1 x: uint32"], ["a.M 1 x: repeated uint32"]),
         (["a.M 1 x: uint32"], ["a.M 1 x: uint32 of choice"]),
-        (["a.M 1 x: uint32"], ["a.M 1 y: uint32"]),
+        (["a.M 1 x: uint32"], ["a.M 1 y: uint64"]),
         (["a.E 1 FULL: value"], ["a.E 1 EMPTY: value"]),
         (["a.S - Get: a.M -> a.N"], ["a.S - Get: a.M -> stream a.N"]),
     ],
 )
 def test_what_an_old_peer_would_stumble_over_is_told(old, new):
     assert len(contract.breaks(old, new)) == 1
+
+
+def test_a_new_name_of_a_field_breaks_nothing():
+    assert contract.breaks(["a.M 1 x: uint32"], ["a.M 1 y: uint32"]) == []
+
+
+def test_names_that_change_places_break_both_fields():
+    old = ["a.M 1 x: uint32", "a.M 2 y: uint32"]
+    assert len(contract.breaks(old, ["a.M 1 y: uint32", "a.M 2 x: uint32"])) == 2
 
 
 def test_what_is_added_breaks_nothing():
