@@ -197,7 +197,7 @@ async def submit(stub: OperatorStub, bundle: Any, devices: int, rounds: int) -> 
         reports_min=devices,
         bundle=refs[0],
         weights=refs[1],
-        round_ms=60_000,
+        timeout_ms=60_000,
         wait_ms=60_000,
         after_task=RetryWindow(min_ms=1, max_ms=2),
         seed=7,

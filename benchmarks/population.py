@@ -42,11 +42,11 @@ def child(devices: int, rounds: int) -> dict[str, Any]:
     from delian.simulations.scenario.federation_plan import FederationPlan
 
     ring = RingPlan(clip=1.0, clients_max=2 * COHORT, dimension=DIMENSION)
-    plan = FederationPlan(
+    plan = FederationPlan.of(
+        ring,
+        Fleet(devices, EDGES),
         rounds=rounds,
         cohort=COHORT,
-        ring=ring,
-        fleet=Fleet(devices, EDGES),
         over_selection=1.0,
         ready_per_edge_max=READY_PER_EDGE,
         pool_share=2 * COHORT / devices,

@@ -65,7 +65,7 @@ SETTINGS = (
     'data.partition="iid"',
     "data.query_fraction=0.2",
     "model.hidden=[]",
-    "round.devices=350",
+    "round.cohort=350",
     "round.over_selection=1.0",
 )
 

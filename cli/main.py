@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import inspect
 import sys
+import warnings
 from collections.abc import Callable
+from typing import Any
 
 from ..core.common.collector import end_unsearched, unsearched
 from ..core.common.errors import DelianError
@@ -149,9 +151,20 @@ def delian(
         raise typer.Exit
 
 
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+) -> None:
+    """A warning about a setting of the user's as one line; another one as Python shows it."""
+    if category.__name__ == "RenamedWarning":  # whose module most commands do not import
+        echo(f"warning: {message}", err=True)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
+
+
 def main() -> None:
     """The console script's entry: runs the command and turns a user's mistake into a message."""
     end_unsearched()
+    warnings.showwarning = _show_warning
     try:
         app()
     except DelianError as error:

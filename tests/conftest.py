@@ -78,7 +78,7 @@ def make_result() -> Callable[..., object]:
     def make(scenario, *, rounds=None, shared=0.7, personal=0.9, seed=0):
         rng = np.random.default_rng(seed)
         data = load_data(scenario)
-        selected = math.ceil(scenario.round.devices * scenario.round.over_selection)
+        selected = math.ceil(scenario.round.cohort * scenario.round.over_selection)
         done = scenario.rounds if rounds is None else rounds
         records = []
         for i in range(1, done + 1):

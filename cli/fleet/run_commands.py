@@ -27,8 +27,6 @@ app = typer.Typer(help="Submit runs and look after them.", no_args_is_help=True)
 GAVE_UP = 1
 #: Phases behind which nothing comes.
 OVER = ("done", "cancelled", "failed")
-#: How a bundle's updates are masked where --plan does not say; a scenario says it itself.
-SUITE, COHORT_MIN, CORRUPT, DROPOUT = 1, 3, 0.2, 0.1
 REQUEST_ID_BYTES = 16  # proto/operator.proto
 RunNumber = Annotated[int, typer.Argument(metavar="RUN", min=1, help="The run's number.")]
 
@@ -382,6 +380,9 @@ def _mask(message: PlanMessage, plain: bool, helpers: Sequence[int]) -> None:
 
     What the scenario says of it stays, but for who helps: a fleet has edges of its own.
     """
+    from ...core.learning.plan import Privacy
+    from ...core.privacy.secagg.limits import COHORT_MIN
+
     if message.secure.helpers and not helpers and not plain:
         raise DelianError(
             "which edges help?", "name each by --helper; a scenario only says how many"
@@ -397,8 +398,8 @@ def _mask(message: PlanMessage, plain: bool, helpers: Sequence[int]) -> None:
         # Devices refuse sums of fewer devices than their noise is planned for.
         noised = message.HasField("privacy") and not message.ring.central
         least = max(COHORT_MIN, message.reports_min if noised else 0)
-        message.secure.suite, message.secure.cohort_min = SUITE, least
-        message.secure.corrupt, message.secure.dropout = CORRUPT, DROPOUT
+        message.secure.suite, message.secure.cohort_min = Privacy.suite, least
+        message.secure.corrupt, message.secure.dropout = Privacy.corrupt, Privacy.dropout
     for edge in helpers:
         message.secure.helpers.add(edge=edge)
 
@@ -452,8 +453,11 @@ def _of_scenario(
     message = plan.message(BlobRef(), BlobRef(), chosen.seed)
     message.name = chosen.name
     # How many devices there are is the fleet's own affair, and when they come back as well.
-    message.ClearField("pool_min")
-    message.ClearField("rest_ms")
+    asked = chosen.round.model_fields_set
+    if "pool_min" not in asked:
+        message.ClearField("pool_min")
+    if "rest_ms" not in asked:
+        message.ClearField("rest_ms")
     message.labels["scenario"] = chosen.name
     return message, replace(stage.bundle, weights=stage.first)
 
@@ -461,17 +465,25 @@ def _of_scenario(
 def _change(plan: PlanMessage, settings: Sequence[str]) -> None:
     """Sets fields of a plan by `key=value`; of messages in it by `requirements.powered=true`."""
     import tomllib
+    import warnings
 
     from google.protobuf.json_format import ParseDict, ParseError
 
+    from ...core.learning.plan_settings import RenamedWarning, renamed
+
     for setting in settings:
         key, equals, text = setting.partition("=")
+        key = key.strip()
+        if key in renamed():
+            now = renamed()[key].wire
+            warnings.warn(f"--plan {setting}: `{key}` is now `{now}`", RenamedWarning, stacklevel=2)
+            key = now
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except (tomllib.TOMLDecodeError, KeyError, RecursionError):
             value = text
         nested: Any = value
-        for part in reversed(key.strip().split(".")):
+        for part in reversed(key.split(".")):
             nested = {part: nested}
         try:
             if not equals:
@@ -514,10 +526,10 @@ def _chain(info: Any) -> str:
 
     Empty where this version does not know it.
     """
-    from ...cloud.protocol.plan import RunPlan
+    from ...cloud.protocol.run_plan import RunPlan
 
     try:
-        return str(RunPlan.from_message(info.run, info.plan).chain)
+        return str(RunPlan.from_message(info.run, info.plan, stored=True).chain)
     except DelianError:
         return ""
 

@@ -95,7 +95,7 @@ class BufferedMachine(HelpedMachine):
         if state.pausing or state.phase not in (COLLECTING, EVALUATING):
             return 0
         if state.evaluates:
-            return self.plan.evaluate_selected
+            return self.plan.evaluation_selected
         if state.phase is EVALUATING or len(state.open) >= WAVES_MAX or self.missing_helper():
             return 0
         return self._places()
@@ -115,10 +115,10 @@ class BufferedMachine(HelpedMachine):
         """How many of the offered devices to take."""
         state, plan = self.state, self.plan
         if state.evaluates:
-            count = min(plan.evaluate_selected, offer.devices)
-            if count < plan.evaluate_selected:
-                count = min(count, max(offer.part, plan.evaluate_min))
-            least = plan.evaluate_min if state.rested else plan.evaluate_selected
+            count = min(plan.evaluation_selected, offer.devices)
+            if count < plan.evaluation_selected:
+                count = min(count, max(offer.part, plan.evaluation_min))
+            least = plan.evaluation_min if state.rested else plan.evaluation_selected
         else:
             count = min(self._places(), offer.devices, offer.part)
             share = -(-plan.concurrency // WAVE_SHARE)
@@ -219,7 +219,7 @@ class BufferedMachine(HelpedMachine):
             return _T.UPDATE_STOPPED, why_stopped(outcome)
         if self.state.round < self.plan.rounds:
             return _T.UPDATED, outcome
-        return (_T.LAST_TO_JUDGE if self.plan.evaluate_every else _T.LAST_UPDATED), outcome
+        return (_T.LAST_TO_JUDGE if self.plan.evaluation.every else _T.LAST_UPDATED), outcome
 
     def _read_order(self, order: RunOrder) -> tuple[Trigger, Any]:
         state = self.state
@@ -272,7 +272,7 @@ class BufferedMachine(HelpedMachine):
         masks that is never done.
         """
         if wave.evaluates:
-            return self.sessions.target(wave, self.plan.evaluate_cohort)
+            return self.sessions.target(wave, self.plan.evaluation_cohort)
         everybody = len(wave.selected())
         return everybody + 1 if wave.session is None else self.sessions.target(wave, 0)
 
@@ -287,7 +287,7 @@ class BufferedMachine(HelpedMachine):
     def _drop_stale(self) -> None:
         state = self.state
         for wave in self._training():
-            old = state.round - wave.round > self.plan.staleness_max
+            old = state.round - wave.round > self.plan.round.staleness_max
             if wave.usable and (old or self._is_outdated(wave)):
                 self.record("stale", round=wave.round, attempt=wave.attempt, count=len(wave.unused))
                 state.stale.extend(wave.unused)
@@ -342,7 +342,7 @@ class BufferedMachine(HelpedMachine):
     def last_model(self, model: NewModel) -> None:
         self._take(model)
         self._end_waves("the last model is made")
-        if self.plan.evaluate_every:
+        if self.plan.evaluation.every:
             if self.state.ordered is not None:
                 self._use_ordered()
             self._judge_next()
@@ -375,7 +375,7 @@ class BufferedMachine(HelpedMachine):
             state.spoilt += 1
         else:
             state.failed += 1
-        if max(state.failed, state.spoilt) >= self.plan.attempts_max:
+        if max(state.failed, state.spoilt) >= self.plan.round.attempts_max:
             self.post(_T.GIVE_UP)
         elif state.phase is AGGREGATING:
             self._patience()

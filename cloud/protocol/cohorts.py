@@ -334,7 +334,9 @@ class CohortsMachine(RoundsMachine):
             opened = self._with_sums()
             totals = [self._total(cohort) for cohort in opened]
             sizes = [len(cohort.unused) for cohort in opened]
-            return robust.Combination.of(totals, plan.ring, plan.aggregation, plan.corrupt, sizes)
+            return robust.Combination.of(
+                totals, plan.ring, plan.aggregation, plan.round.hostile, sizes
+            )
         any_one = self._with_sums()[0]
         return ring.decode(self._everything(), self._ring(any_one), self._key_bytes(any_one))
 

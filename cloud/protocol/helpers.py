@@ -147,7 +147,7 @@ class HelpedMachine(WaveMachine):
 
     def _ask_helpers(self) -> None:
         """Begins to have the batches unmasked."""
-        self.state.help_ends_ns = self.now + self.plan.round_ns
+        self.state.help_ends_ns = self.now + self.plan.timeout_ns
         self.state.help_tries = 0
         self.ask_helpers(None)
 

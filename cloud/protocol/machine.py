@@ -90,10 +90,10 @@ from .coordinator_state import (
     RunState,
     Serving,
 )
-from .plan import DIGEST_BYTES, PlanError, RunPlan
 from .roster import Offer, Roster
 from .rounds import RoundsMachine
 from .run import TICKETS, EdgeRestarted, Fetched, RunMachine, prefix
+from .run_plan import DIGEST_BYTES, PlanError, RunPlan
 from .secure_rounds import turned_away
 
 #: Numbers of paces are below, and those of devices: they stand in certificates and in rows.
@@ -304,7 +304,7 @@ class Coordinator(ActingMachine[CoordinatorState]):
             known.identity = self.identity  # its certificate is renewed
             known.log, known.denied = self._served(), self.state.denied
             return known
-        plan = RunPlan.from_message(run.run, run.plan)
+        plan = RunPlan.from_message(run.run, run.plan, stored=True)
         if plan.secure is not None and self.identity is None:
             raise DelianError(
                 f"run {run.run} is under way with masks, and nobody can tell whose keys are whose",

@@ -72,7 +72,8 @@ class RoundsMachine(RunMachine):
 
     def _enough(self) -> int:
         plan = self.plan
-        return max(plan.evaluate_selected, plan.pool_min) if self.state.evaluates else plan.enough
+        wanted = plan.evaluation_selected if self.state.evaluates else plan.selected
+        return max(wanted, plan.round.pool_min or 0)
 
     def owes(self, edge: int) -> bool:
         return self.state.phase in OUT and self._at_hand().owes(edge)
@@ -139,14 +140,14 @@ class RoundsMachine(RunMachine):
     def _read_outcome(self, outcome: Outcome | NewModel | ProgramStopped) -> tuple[Trigger, Any]:
         if not isinstance(outcome, NewModel):
             return _T.UPDATE_STOPPED, why_stopped(outcome)
-        last = self.state.round >= self.plan.rounds and not self.plan.evaluate_every
+        last = self.state.round >= self.plan.rounds and not self.plan.evaluation.every
         return (_T.LAST_UPDATED if last else _T.UPDATED), outcome
 
     def _read_offer(self, offer: Offer) -> tuple[Trigger, Any]:
         """How many devices to take, if any."""
         state, plan = self.state, self.plan
-        wanted = plan.evaluate_selected if state.evaluates else plan.selected
-        least = plan.evaluate_min if state.evaluates else plan.reports_min
+        wanted = plan.evaluation_selected if state.evaluates else plan.selected
+        least = plan.evaluation_min if state.evaluates else plan.reports_min
         count = min(wanted, offer.devices)
         if offer.devices < self._enough():
             count = min(count, max(offer.part, least))
@@ -263,7 +264,7 @@ class RoundsMachine(RunMachine):
 
     def _post_if_met(self) -> None:
         attempt = self._at_hand()
-        target = self.plan.evaluate_cohort if attempt.evaluates else self.plan.cohort
+        target = self.plan.evaluation_cohort if attempt.evaluates else self.plan.cohort
         target = self.sessions.target(attempt, target)
         if not attempt.flushed and attempt.counted() + len(attempt.unused) >= target:
             self.post(_T.TARGET_MET)
@@ -394,7 +395,7 @@ class RoundsMachine(RunMachine):
         self._record_round(why, None)
         state.stopped_by = why
         state.failed += 1
-        self.post(_T.SHORT if state.failed < self.plan.attempts_max else _T.GIVE_UP)
+        self.post(_T.SHORT if state.failed < self.plan.round.attempts_max else _T.GIVE_UP)
 
     def try_again(self, _: object) -> None:
         self.state.attempt += 1
@@ -450,7 +451,7 @@ class RoundsMachine(RunMachine):
         attempt = self._at_hand()
         self._record_unanswered()
         self._close(False)  # the edges keep the weights: the next round begins from them
-        enough = len(attempt.reported()) >= self.plan.evaluate_min
+        enough = len(attempt.reported()) >= self.plan.evaluation_min
         if attempt.session is not None and enough:
             self.post(_T.UNMASK)
             return

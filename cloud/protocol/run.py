@@ -17,7 +17,6 @@ from ...core.learning import metrics
 from ...core.learning.aggregate import robust
 from ...core.privacy.mechanisms import noise_mechanism, ring
 from ...core.privacy.mechanisms.accountant import BudgetError
-from ...core.privacy.mechanisms.adaptive_clip import AdaptiveClip
 from ...core.privacy.secagg.logged import ServedLog
 from ...core.privacy.secagg.member_identity import Identity
 from ...core.privacy.secagg.secure_errors import SecureError
@@ -56,8 +55,8 @@ from ...core.wire.secure_pb2 import HelperKey, SecurePlan
 from ..service.refusal_texts import explained
 from .coordinator_state import Attempt, EndedRun, Phase, RunState, Share
 from .edge_sums import Sums
-from .plan import RunPlan
 from .roster import Offer, Roster
+from .run_plan import RunPlan
 from .secure_rounds import Sessions, turned_away
 
 TICKETS = 2**32  # of one run; a ticket is the run's number and a count
@@ -221,7 +220,7 @@ class RunMachine(ActingMachine[RunState]):
             evaluates=evaluates,
             weights=state.weights,
             opened_ns=self.now,
-            ends_ns=self.now + self.plan.round_ns,
+            ends_ns=self.now + self.plan.timeout_ns,
             shares={e: Share(d) for e, d in chosen.items()},
             apart=self.plan.apart and not evaluates,
             helpers=self._helpers(evaluates),
@@ -259,10 +258,10 @@ class RunMachine(ActingMachine[RunState]):
     def _ring_now(self) -> ring.RingPlan:
         """The plan's ring, with the clip of the round at hand."""
         plan, clip = self.plan, self.state.clip
-        if not plan.quantile:
+        if not plan.privacy.clip_quantile:
             return plan.ring
         if clip is None:
-            clip = self.state.clip = AdaptiveClip.of(plan.ring, plan.quantile, plan.clip_rate)
+            clip = self.state.clip = plan.first_clip(plan.privacy.clip_quantile)
         return replace(plan.ring, within=clip.clip)
 
     def _key(self, attempt: Attempt) -> int:
@@ -454,7 +453,7 @@ class RunMachine(ActingMachine[RunState]):
             made = self._ring(attempt)
             return ring.decode(self._total(attempt), made, self._key_bytes(attempt))
         vectors = [attempt.updates[device] for device in sorted(attempt.updates)]
-        return robust.Combination.of(vectors, plan.ring, plan.aggregation, plan.corrupt)
+        return robust.Combination.of(vectors, plan.ring, plan.aggregation, plan.round.hostile)
 
     def _sum_digest(self, attempt: Attempt | None) -> bytes:
         """SHA-256 of an opened sum, little-endian u32, for the record; empty where nobody wants it,
@@ -512,13 +511,13 @@ class RunMachine(ActingMachine[RunState]):
 
     def _is_due(self, made: int) -> bool:
         """Whether model number `made` is evaluated: every so many, and the last."""
-        every = self.plan.evaluate_every
+        every = self.plan.evaluation.every
         return every > 0 and (made % every == 0 or made >= self.plan.rounds)
 
     def _score(self, attempt: Attempt) -> None:
         """Reads the metrics of an evaluation that is over, or says why there are none."""
         devices = attempt.reported()
-        if len(devices) < self.plan.evaluate_min:
+        if len(devices) < self.plan.evaluation_min:
             self._skip(explained("too few devices reported", attempt.failures.values()))
             return
         try:
@@ -549,10 +548,12 @@ class RunMachine(ActingMachine[RunState]):
         if best is None and loss >= metrics.LOSS_TOLD_MAX:
             return  # which of two models is better cannot be told while losses are at their limit
         lost = state.best_accuracy - accuracy
-        falls = back is not None and 0 < plan.rollback_accuracy < lost
-        if not falls and (best is None or loss < best - abs(best) * plan.improvement_min):
+        falls = back is not None and 0 < plan.evaluation.rollback_accuracy < lost
+        if not falls and (
+            best is None or loss < best - abs(best) * plan.evaluation.improvement_min
+        ):
             state.best, state.worse = loss, 0
-            if plan.rollback_worse or plan.rollback_accuracy:
+            if plan.evaluation.rollback_worse or plan.evaluation.rollback_accuracy:
                 state.best_weights, state.best_accuracy = attempt.weights, accuracy
                 state.best_round = attempt.round - 1
                 if back is not None:
@@ -560,7 +561,10 @@ class RunMachine(ActingMachine[RunState]):
             return
         state.worse += 1
         assert best is not None
-        rises = plan.rollback_worse > 0 and loss > best + abs(best) * plan.rollback_worse
+        rises = (
+            plan.evaluation.rollback_worse > 0
+            and loss > best + abs(best) * plan.evaluation.rollback_worse
+        )
         if back is None or not (falls or rises):
             return
         self.record(
@@ -583,7 +587,7 @@ class RunMachine(ActingMachine[RunState]):
         state, plan = self.state, self.plan
         if state.round > plan.rounds:
             return True
-        if plan.patience and state.worse >= plan.patience:
+        if plan.evaluation.patience and state.worse >= plan.evaluation.patience:
             state.stopped_by = f"no better in {state.worse} evaluations"
             return True
         return False

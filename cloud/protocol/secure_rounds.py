@@ -206,7 +206,7 @@ class Sessions:
         book.ended_ns.append(self._machine.now)
         told = session.survivors(attempt.unused)
         book.tries = 0
-        book.step_ends_ns = self._machine.now + self._machine.plan.round_ns // UNMASK_PART
+        book.step_ends_ns = self._machine.now + self._machine.plan.timeout_ns // UNMASK_PART
         self._repeat(attempt)
         self._push(attempt, list(told))
         self._note(attempt, _count(book.server.sharers), len(told))
@@ -356,7 +356,7 @@ class Sessions:
     # ------------------------------------------------ time
 
     def _wait(self, attempt: Attempt, part: int) -> None:
-        ends = self._machine.now + self._machine.plan.round_ns // part
+        ends = self._machine.now + self._machine.plan.timeout_ns // part
         attempt.book.step_ends_ns = ends
         self._set_timer(attempt, ends)
 

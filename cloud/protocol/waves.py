@@ -80,7 +80,7 @@ class WaveMachine(RunMachine):
 
     def _patience(self) -> None:
         """From now on an update must come within so long."""
-        self.state.wait_ends_ns = self.now + self.plan.wait_ns + self.plan.round_ns
+        self.state.wait_ends_ns = self.now + self.plan.wait_ns + self.plan.timeout_ns
         self.set_timer("wait", self.state.wait_ends_ns)
 
     def look(self, _: object) -> None:
@@ -213,7 +213,7 @@ class WaveMachine(RunMachine):
         """All sums of a masked wave are in."""
         if wave.book.server.phase is SessionPhase.UNMASKING:
             return
-        least = self.plan.evaluate_min if wave.evaluates else self.plan.cohort_min
+        least = self.plan.evaluation_min if wave.evaluates else self.plan.cohort_min
         few = len(wave.unused) < least
         why = "too few devices reported" if few else self._ask_survivors(wave)
         if why:

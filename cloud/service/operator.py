@@ -28,7 +28,7 @@ from ...core.wire.operator_pb2 import PlanMessage, PrivacySpent, RunOrder
 from ...core.wire.operator_pb2 import RunInfo as RunMessage
 from ..authority.port import AuthorityPort
 from ..protocol.coordinator_state import CoordinatorPolicy
-from ..protocol.plan import RunPlan, change
+from ..protocol.run_plan import RunPlan, change
 from ..store.database import StoreError
 from .audit_log import AuditLog
 from .call_records import CallRecord, caller_of, own_site

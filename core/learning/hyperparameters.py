@@ -37,6 +37,18 @@ class Bounds:
         each = {"ge": self.ge, "gt": self.gt, "le": self.le, "lt": self.lt}
         return {name: bound for name, bound in each.items() if bound is not None}
 
+    def words(self) -> str:
+        """The range in words: "from 1 to 1_000", "above 0 and at most 100"; empty: no bound."""
+        low = f"from {_number(self.ge)}" if self.ge is not None else ""
+        low = f"above {_number(self.gt)}" if self.gt is not None else low
+        high = f"to {_number(self.le)}" if self.le is not None else ""
+        high = f"below {_number(self.lt)}" if self.lt is not None else high
+        if low and self.lt is not None:
+            high = f"and {high}"
+        if self.gt is not None and self.le is not None:
+            high = f"and at most {_number(self.le)}"
+        return f"{low} {high}".strip()
+
     def hold(self, value: float) -> bool:
         """Whether a number is within all bounds; NaN is not."""
         return (
@@ -46,6 +58,10 @@ class Bounds:
             and (self.le is None or value <= self.le)
             and (self.lt is None or value < self.lt)
         )
+
+
+def _number(value: float) -> str:
+    return f"{int(value):_}" if value == int(value) else f"{value:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +93,12 @@ class Hyperparameter:
         kinds = (int, float) if self.type is float else (self.type,)
         return isinstance(value, kinds) and self.bounds.hold(value)
 
+    def allowed(self) -> str:
+        """The values that `allows` accepts, in words."""
+        if get_origin(self.type) is Literal:
+            return f"one of {', '.join(get_args(self.type))}"
+        return self.bounds.words()
+
 
 Rate = Annotated[float, Bounds(gt=0.0, le=100.0)]
 Steps = Annotated[int, Bounds(ge=1, le=10_000)]
@@ -88,7 +110,7 @@ def hyperparameters(kind: type) -> Mapping[str, Hyperparameter]:
     """The fields of a dataclass that have `Bounds`, by name, in the order of the dataclass."""
     found = {}
     for field in dataclasses.fields(kind):
-        type_, marks = _annotation(kind, field.name)
+        type_, marks = annotation(kind, field.name)
         for mark in marks:
             if isinstance(mark, Bounds):
                 found[field.name] = Hyperparameter(type_, mark, field.default)
@@ -100,27 +122,27 @@ def facts_wanted(kind: type) -> Mapping[str, str]:
     found = {
         field.name: mark.fact
         for field in dataclasses.fields(kind)
-        for mark in _annotation(kind, field.name)[1]
+        for mark in annotation(kind, field.name)[1]
         if isinstance(mark, FromRun)
     }
     return MappingProxyType(found)
 
 
-def _annotation(kind: type, name: str) -> tuple[Any, tuple[Any, ...]]:
+def annotation(kind: type, name: str) -> tuple[Any, tuple[Any, ...]]:
     """A field's type and what `Annotated` adds to it.
 
     Nothing is added to an annotation that cannot be evaluated, such as one of names that only a
     type checker imports.
     """
     owner = next(base for base in kind.__mro__ if name in vars(base).get("__annotations__", {}))
-    annotation = vars(owner)["__annotations__"][name]
-    if isinstance(annotation, str):
-        alone = type(owner.__name__, (), {"__annotations__": {name: annotation}})
+    found = vars(owner)["__annotations__"][name]
+    if isinstance(found, str):
+        alone = type(owner.__name__, (), {"__annotations__": {name: found}})
         names = vars(sys.modules.get(owner.__module__, object))
         try:
-            annotation = get_type_hints(alone, {**names}, include_extras=True)[name]
+            found = get_type_hints(alone, {**names}, include_extras=True)[name]
         except (NameError, AttributeError, TypeError):
-            return annotation, ()
-    if get_origin(annotation) is Annotated:
-        return get_args(annotation)[0], annotation.__metadata__
-    return annotation, ()
+            return found, ()
+    if get_origin(found) is Annotated:
+        return get_args(found)[0], found.__metadata__
+    return found, ()

@@ -39,12 +39,12 @@ GEOMETRIC_MEDIAN: AggregationRule
 CLIPPED_MEAN: AggregationRule
 
 class Aggregation(_message.Message):
-    __slots__ = ("rule", "corrupt")
+    __slots__ = ("rule", "hostile")
     RULE_FIELD_NUMBER: _ClassVar[int]
-    CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    HOSTILE_FIELD_NUMBER: _ClassVar[int]
     rule: AggregationRule
-    corrupt: float
-    def __init__(self, rule: _Optional[_Union[AggregationRule, str]] = ..., corrupt: _Optional[float] = ...) -> None: ...
+    hostile: float
+    def __init__(self, rule: _Optional[_Union[AggregationRule, str]] = ..., hostile: _Optional[float] = ...) -> None: ...
 
 class PrivacyPlan(_message.Message):
     __slots__ = ("epsilon", "delta", "corrupt")
@@ -65,7 +65,7 @@ class MovingClip(_message.Message):
     def __init__(self, quantile: _Optional[float] = ..., rate: _Optional[float] = ...) -> None: ...
 
 class PlanMessage(_message.Message):
-    __slots__ = ("name", "mode", "rounds", "cohort", "bundle", "weights", "ring", "over_selection", "reports_min", "attempts_max", "round_ms", "margin_ms", "wait_ms", "rest_ms", "pool_min", "requirements", "after_task", "evaluate_every", "evaluate_cohort", "patience", "improvement_min", "buffer", "concurrency", "staleness_max", "seed", "labels", "secure", "manifest", "aggregation", "rollback_worse", "privacy", "cohorts", "rollback_accuracy", "moving_clip", "own_metrics")
+    __slots__ = ("name", "mode", "rounds", "cohort", "bundle", "weights", "ring", "over_selection", "reports_min", "attempts_max", "timeout_ms", "margin_ms", "wait_ms", "rest_ms", "pool_min", "requirements", "after_task", "evaluation_every", "evaluation_cohort", "patience", "improvement_min", "buffer", "concurrency", "staleness_max", "seed", "labels", "secure", "manifest", "aggregation", "rollback_worse", "privacy", "cohorts", "rollback_accuracy", "moving_clip", "own_metrics")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -83,15 +83,15 @@ class PlanMessage(_message.Message):
     OVER_SELECTION_FIELD_NUMBER: _ClassVar[int]
     REPORTS_MIN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
-    ROUND_MS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     MARGIN_MS_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     REST_MS_FIELD_NUMBER: _ClassVar[int]
     POOL_MIN_FIELD_NUMBER: _ClassVar[int]
     REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
     AFTER_TASK_FIELD_NUMBER: _ClassVar[int]
-    EVALUATE_EVERY_FIELD_NUMBER: _ClassVar[int]
-    EVALUATE_COHORT_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_EVERY_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_COHORT_FIELD_NUMBER: _ClassVar[int]
     PATIENCE_FIELD_NUMBER: _ClassVar[int]
     IMPROVEMENT_MIN_FIELD_NUMBER: _ClassVar[int]
     BUFFER_FIELD_NUMBER: _ClassVar[int]
@@ -118,15 +118,15 @@ class PlanMessage(_message.Message):
     over_selection: float
     reports_min: int
     attempts_max: int
-    round_ms: int
+    timeout_ms: int
     margin_ms: int
     wait_ms: int
     rest_ms: int
     pool_min: int
     requirements: _admission_pb2.Requirements
     after_task: _admission_pb2.RetryWindow
-    evaluate_every: int
-    evaluate_cohort: int
+    evaluation_every: int
+    evaluation_cohort: int
     patience: int
     improvement_min: float
     buffer: int
@@ -143,7 +143,7 @@ class PlanMessage(_message.Message):
     rollback_accuracy: float
     moving_clip: MovingClip
     own_metrics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., mode: _Optional[_Union[RunMode, str]] = ..., rounds: _Optional[int] = ..., cohort: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[_round_pb2.RingPlan, _Mapping]] = ..., over_selection: _Optional[float] = ..., reports_min: _Optional[int] = ..., attempts_max: _Optional[int] = ..., round_ms: _Optional[int] = ..., margin_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., rest_ms: _Optional[int] = ..., pool_min: _Optional[int] = ..., requirements: _Optional[_Union[_admission_pb2.Requirements, _Mapping]] = ..., after_task: _Optional[_Union[_admission_pb2.RetryWindow, _Mapping]] = ..., evaluate_every: _Optional[int] = ..., evaluate_cohort: _Optional[int] = ..., patience: _Optional[int] = ..., improvement_min: _Optional[float] = ..., buffer: _Optional[int] = ..., concurrency: _Optional[int] = ..., staleness_max: _Optional[int] = ..., seed: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ..., manifest: _Optional[bytes] = ..., aggregation: _Optional[_Union[Aggregation, _Mapping]] = ..., rollback_worse: _Optional[float] = ..., privacy: _Optional[_Union[PrivacyPlan, _Mapping]] = ..., cohorts: _Optional[int] = ..., rollback_accuracy: _Optional[float] = ..., moving_clip: _Optional[_Union[MovingClip, _Mapping]] = ..., own_metrics: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., mode: _Optional[_Union[RunMode, str]] = ..., rounds: _Optional[int] = ..., cohort: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[_round_pb2.RingPlan, _Mapping]] = ..., over_selection: _Optional[float] = ..., reports_min: _Optional[int] = ..., attempts_max: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., margin_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., rest_ms: _Optional[int] = ..., pool_min: _Optional[int] = ..., requirements: _Optional[_Union[_admission_pb2.Requirements, _Mapping]] = ..., after_task: _Optional[_Union[_admission_pb2.RetryWindow, _Mapping]] = ..., evaluation_every: _Optional[int] = ..., evaluation_cohort: _Optional[int] = ..., patience: _Optional[int] = ..., improvement_min: _Optional[float] = ..., buffer: _Optional[int] = ..., concurrency: _Optional[int] = ..., staleness_max: _Optional[int] = ..., seed: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ..., manifest: _Optional[bytes] = ..., aggregation: _Optional[_Union[Aggregation, _Mapping]] = ..., rollback_worse: _Optional[float] = ..., privacy: _Optional[_Union[PrivacyPlan, _Mapping]] = ..., cohorts: _Optional[int] = ..., rollback_accuracy: _Optional[float] = ..., moving_clip: _Optional[_Union[MovingClip, _Mapping]] = ..., own_metrics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RunOrder(_message.Message):
     __slots__ = ("run", "submit", "pause", "resume", "cancel", "weights")

@@ -57,9 +57,7 @@ def run_large(
     """Runs all rounds. Raises DelianError where the run gives up."""
     recording = record()
     plan = RingPlan(clip=recording.clip, clients_max=2 * cohort, dimension=recording.first.shape[0])
-    federation_plan = FederationPlan(
-        rounds=rounds, cohort=cohort, ring=plan, fleet=Fleet(devices, edges)
-    )
+    federation_plan = FederationPlan.of(plan, Fleet(devices, edges), rounds=rounds, cohort=cohort)
     began, cpu = time.perf_counter(), time.process_time()
     with _calm():
         training = RecordedTraining(recording, plan)

@@ -134,7 +134,7 @@ class Weather:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The federation and its work. See `cloud.protocol.plan.RunPlan` for a run's part."""
+    """The federation and its work. See `cloud.protocol.run_plan.RunPlan` for a run's part."""
 
     devices: int
     edges: int

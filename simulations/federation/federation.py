@@ -577,7 +577,7 @@ class Federation:
             away = {d for d in effect.fields["selected"] if not self._is_there(d)}
             self._tally.vanished |= away
             self._rounds_to_tell.append(self._tally.record(effect.fields, self.schedule.now))
-            self._tally = self._tally.next(effect.fields, overlap=self.plan.buffer is not None)
+            self._tally = self._tally.next(effect.fields, overlap=self.plan.plan.buffered)
             return
         if effect.kind == "evaluation":
             self.evaluations.append(Evaluation.of(effect.fields))

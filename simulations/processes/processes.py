@@ -35,8 +35,10 @@ from ...core.node.identity.pki.certificates import channel_credentials, channel_
 from ...core.node.identity.pki.identity_folder import IdentityFolder
 from ...core.node.net.blob_upload import parts_of
 from ...core.node.net.mqtt.broker import choose as choose_broker
+from ...core.privacy.secagg.limits import COHORT_MIN
 from ...core.protocol.ports import CLOUD
 from ...core.wire import operator_pb2
+from ...core.wire.admission_pb2 import RetryWindow
 from ...core.wire.blob_pb2 import BlobRef
 from ...core.wire.operator_pb2 import RunEvent, WatchRequest
 from ...core.wire.operator_pb2_grpc import OperatorStub
@@ -46,7 +48,7 @@ from ..federation.round_records import LATE, Evaluation
 from ..runs.result import TIMES, Event, Phase, RoundFinished, RoundRecord, SimulationResult
 from ..runs.stage import Stage
 from ..scenario.federation_plan import FederationPlan
-from ..scenario.scenario import MASKED_MIN, Scenario
+from ..scenario.scenario import Scenario
 from ..scenario.scenario_file import override
 from .fleet_files import FEDERATION, FleetFiles, Layout
 from .launcher import Children
@@ -65,7 +67,7 @@ SILENCE_S = 180.0
 
 #: The keys that `fitted` may change.
 FITTED = (
-    *("fleet.devices", "fleet.edges", "fleet.dropout", "round.devices", "round.min_reports"),
+    *("fleet.devices", "fleet.edges", "fleet.dropout", "round.cohort", "round.reports_min"),
     *("round.over_selection", "privacy.cohort_min", "data.held_out_devices"),
 )
 
@@ -97,24 +99,24 @@ def fitted(scenario: Scenario, shape: Shape) -> Scenario:
             f"1 to {DEVICES_MAX} devices, and no more edges than devices",
         )
     round = scenario.round
-    wanted = round.devices
-    if "devices" not in round.model_fields_set:
+    wanted = round.cohort
+    if "cohort" not in round.model_fields_set:
         # It has followed the scenario's fleet, which may be smaller than this one.
-        wanted = type(round).model_fields["devices"].default
+        wanted = type(round).model_fields["cohort"].default
     cohort = min(wanted, shape.devices)
     changes = [
         f"fleet.devices={shape.devices}",
         f"fleet.edges={shape.edges}",
         "fleet.dropout=0.0",
-        f"round.devices={cohort}",
-        f"round.min_reports={min(scenario.round.min_reports, cohort)}",
+        f"round.cohort={cohort}",
+        f"round.reports_min={min(round.reports_min, cohort)}",
     ]
     if scenario.privacy.aggregation == "secure" or scenario.privacy.helpers:
-        half = cohort // scenario.cohorts // 2
+        half = cohort // scenario.plan().cohorts // 2
         least = min(scenario.privacy.cohort_min or half, half)
         if scenario.privacy.noise == "distributed":
-            least = min(scenario.round.min_reports, cohort)  # what the noise is planned for
-        changes.append(f"privacy.cohort_min={max(MASKED_MIN, least)}")
+            least = min(round.reports_min, cohort)  # what the noise is planned for
+        changes.append(f"privacy.cohort_min={max(COHORT_MIN, least)}")
     if cohort == shape.devices:
         changes.append("round.over_selection=1.0")
     if getattr(scenario.data, "held_out_devices", 0):
@@ -276,17 +278,18 @@ class _Processes:
         bundle = operator.put(stage.bundle.to_bytes())
         weights = operator.put(stage.first.astype("<f4").tobytes())
         # All devices are there and wait for one another: selection is that of the virtual mode.
-        plan = replace(self._plan(), rest_s=0.0, pool_share=1.0)
-        message = plan.message(bundle, weights, self.scenario.seed)
-        for card in message.secure.helpers:
-            card.edge += 1  # edges are numbered from 1 here
-        message.name = self.scenario.name
-        message.manifest = operator.sign(message)
-        message.after_task.min_ms, message.after_task.max_ms = 20, 100
-        return operator.submit(message)
+        asked = self._plan().but(pool_share=1.0, rest_ms=0)
+        plan = asked.run_plan(bundle, weights, self.scenario.seed)
+        plan = replace(
+            plan,
+            name=self.scenario.name,
+            helpers=tuple(edge + 1 for edge in plan.helpers),  # edges are numbered from 1 here
+            after_task=RetryWindow(min_ms=20, max_ms=100),
+        )
+        return operator.submit(replace(plan, manifest=operator.sign(plan.message())).message())
 
     def _plan(self) -> FederationPlan:
-        masked = self.scenario.round.devices >= MASKED_MIN
+        masked = self.scenario.round.cohort >= COHORT_MIN
         return self.stage.plan(self.stage.runtime.ring, masked)
 
     def _follow(

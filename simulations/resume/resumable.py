@@ -36,6 +36,7 @@ from ...core.compiler import tree
 from ...core.node.storage.disk import FolderLock
 from ...core.protocol.ports import Floats
 from ..federation.trace import weights_name
+from ..scenario.plan_tables import current
 
 FORMAT = 1
 LOG, KEPT, STATES = "log", "kept", "states"
@@ -119,7 +120,10 @@ class Resumable:
 
     def _load(self) -> Saved:
         said = self._said()
-        differing = list(_differing(said["told"], self._told))
+        before = {**said["told"]}
+        if "scenario" in before:
+            before["scenario"] = current(before["scenario"])
+        differing = list(_differing(before, self._told))
         if differing:
             raise DelianError(
                 f"the run in {self.folder} cannot be resumed: "

@@ -135,7 +135,7 @@ def sequence() -> str:
     """One round as a Mermaid sequence diagram, drawn from what machines received."""
     ring = RingPlan(clip=1.0, clients_max=4, dimension=1000)
     fleet = Fleet(devices=2, edges=1, link=LinkProfile(latency_ms=20.0))
-    plan = FederationPlan(rounds=2, cohort=2, ring=ring, fleet=fleet, over_selection=1.0)
+    plan = FederationPlan.of(ring, fleet, rounds=2, cohort=2, over_selection=1.0)
     lines: list[str] = []
 
     def observe(now: int, host: Host, event: Event) -> None:

@@ -44,7 +44,7 @@ class Recording:
 
 def record(devices: int = RECORDED) -> Recording:
     """Lets devices train once, each on its own data."""
-    changes = [f"fleet.devices={devices}", f"round.devices={max(2, devices // 2)}", *_SETTINGS]
+    changes = [f"fleet.devices={devices}", f"round.cohort={max(2, devices // 2)}", *_SETTINGS]
     stage = Stage(override(load(SCENARIO), changes), None, None, "reference", lambda _: None)
     plan, first = stage.runtime.ring, np.asarray(stage.first, np.float32)
     updates = []

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 #: that takes more than so large a share of its time.
 UNFINISHED_S = 60.0
 UNFINISHED_SHARE = 0.05
-GAVE_UP_HINT = "lower round.min_reports, raise round.deadline_s, or mend the network"
+GAVE_UP_HINT = "lower round.reports_min, raise round.timeout_ms, or mend the network"
 NOT_FINITE_HINT = (
     "lower algorithm.learning_rate, or look in the model for a division by zero and the like:"
     " DELIAN_DEBUG=1 says at which line"

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from ...cloud.protocol.plan import STALENESS_DEFAULT
 from ...core.compiler import debugging, random
 from ...core.compiler.backends import TORCH, Backend
 from ...core.compiler.backends.native.toolchain import toolchain
@@ -28,7 +27,6 @@ from ...core.learning.cohort_program import runtime_of
 from ...core.learning.data import DeviceData, FederatedData
 from ...core.learning.runtime import Runtime, Score
 from ...core.privacy.mechanisms.ring import RingPlan
-from ...core.wire.secure_pb2 import HelperKey, SecurePlan
 from ..federation.fleet import Fleet
 from ..federation.network import LinkProfile
 from ..report import own_metrics
@@ -40,7 +38,7 @@ from ..scenario import recipes
 from ..scenario.composition import chain_of
 from ..scenario.datasets import load_data, on_data
 from ..scenario.federation_plan import FederationPlan
-from ..scenario.scenario import MASKED_MIN, Link, Scenario
+from ..scenario.scenario import Link, Scenario
 from .confidence import spread_of
 from .host_facts import machine_facts, peak_rss_mib
 from .result import DeviceRecord, Event, Phase, Spread, Started, UpdateFinished
@@ -49,8 +47,6 @@ if TYPE_CHECKING:
     from ...core.learning import Algorithm
     from ...core.learning.task import Task
 
-#: Masks by AES, which nearly every processor has instructions for.
-SUITE = 1
 #: Streams of the scenario's seed, so that evaluation draws nothing that training draws.
 EVALUATION_STREAM = 0x6576616C
 
@@ -158,17 +154,18 @@ class Stage:
         from ...core.learning.build.bundle_builder import build  # and with it the front end
 
         task, example, chosen = self._parts
+        plan = self.scenario.plan()
         bundle = build(
             task,
             chosen,
             self.arrays[0],
             example=example,
             chain=self.chain(),
-            clients_max=self.scenario.round.at_once,
+            clients_max=plan.selected,
             weight_max=recipes.weight_max(chosen, self.data),
-            seed=self.scenario.seed,
-            releases=self.scenario.rounds,
-            survivors=self.survivors,
+            seed=plan.seed,
+            releases=plan.rounds,
+            survivors=plan.reports_min,
         )
         if not isinstance(chosen, Query):  # which has answers, and no model
             recipes.check_labels(self.scenario, self.data, bundle)
@@ -185,34 +182,6 @@ class Stage:
         return made if self._given is None else Chain(tuple(own))
 
     @property
-    def survivors(self) -> int:
-        """The fewest devices in a sum of updates, where they are masked."""
-        return max(self.scenario.round.min_reports, self.cohort_min)
-
-    @property
-    def cohort_min(self) -> int:
-        """The fewest devices in a masked sum that anybody reads."""
-        scenario = self.scenario
-        half = max(MASKED_MIN, scenario.smallest_sum // 2)
-        # Devices refuse sums with fewer devices than their noise is planned for.
-        distributed = scenario.privacy.noise == "distributed"
-        least = max(half, scenario.round.min_reports) if distributed else half
-        return scenario.privacy.cohort_min or least
-
-    def masks(self, chain: Chain) -> SecurePlan | None:
-        """How updates are masked; None: they are not."""
-        asked = chain.get("mask")
-        if asked is None:
-            return None
-        return SecurePlan(
-            suite=SUITE,
-            cohort_min=self.cohort_min,
-            corrupt=asked.corrupt,
-            dropout=asked.dropout,
-            helpers=[HelperKey(edge=self.edges + i) for i in range(asked.helpers)],
-        )
-
-    @property
     def edges(self) -> int:
         """Edges that gather devices; helpers have the numbers after theirs."""
         return min(self.scenario.fleet.edges, len(self.data.training))
@@ -222,11 +191,8 @@ class Stage:
 
         masked: whether updates are, where the scenario does not say.
         """
-        scenario = self.scenario
-        mix, cohort, judging = scenario.fleet.mix, scenario.round, scenario.evaluation
+        scenario, mix = self.scenario, self.scenario.fleet.mix
         chain = self.composition = self.chain(masked)
-        secure, moving, rule = self.masks(chain), chain.get("moving_clip"), chain.get("rule")
-        buffered = chain.get("fedbuff")
         fleet = Fleet(
             devices=len(self.data.training),
             edges=self.edges,
@@ -235,30 +201,10 @@ class Stage:
             dropout=scenario.fleet.dropout,
         )
         return FederationPlan(
-            rounds=scenario.rounds,
-            cohort=cohort.devices,
-            over_selection=cohort.over_selection,
-            reports_min=cohort.min_reports,
-            round_s=cohort.deadline_s,
+            plan=scenario.plan(masked),
             ring=chain.finished(ring),
             fleet=fleet,
             edge_link=_link(scenario.network.edge_cloud),
-            buffer=(cohort.buffer or cohort.devices) if buffered is not None else None,
-            concurrency=cohort.concurrency or 0,
-            staleness_max=buffered.staleness_max if buffered is not None else STALENESS_DEFAULT,
-            evaluate_every=judging.every if judging.federated else 0,
-            evaluate_cohort=judging.cohort or 0,
-            patience=judging.patience,
-            improvement_min=judging.improvement_min,
-            rollback_worse=judging.rollback_worse,
-            rollback_accuracy=judging.rollback_accuracy,
-            secure=secure,
-            cohorts=chain.get("mask").cohorts if secure is not None else 1,
-            rule=rule.rule if rule is not None else "weighted_mean",
-            hostile=rule.hostile if rule is not None else 0.0,
-            promise=chain.promise(scenario.rounds, self.survivors),
-            clip_quantile=moving.quantile if moving is not None else 0.0,
-            clip_rate=moving.rate if moving is not None else 0.0,
             own_metrics=self.bundle.manifest.metrics,
         )
 

@@ -6,7 +6,7 @@ A key that the chosen algorithm does not know is refused, so that nobody tunes w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -30,10 +30,13 @@ class Table(BaseModel):
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
     )
 
+    documented: ClassVar[type | None] = None
+    """The dataclass whose fields the keys are, where they are derived from one."""
+
     @classmethod
     def meanings(cls) -> dict[str, str]:
         """The text under each key, its own or inherited."""
-        return field_docs(cls)
+        return {**(field_docs(cls.documented) if cls.documented else {}), **field_docs(cls)}
 
 
 def with_defaults(table: T, values: Mapping[str, Any]) -> T:
@@ -42,9 +45,10 @@ def with_defaults(table: T, values: Mapping[str, Any]) -> T:
     return type(table).model_construct(_fields_set={*table.model_fields_set}, **known)
 
 
-def conflict(
-    key: str, message: str, hint: str = "change this key or the one it does not go with"
-) -> PydanticCustomError:
+CHANGE = "change this key or the one it does not go with"
+
+
+def conflict(key: str, message: str, hint: str = CHANGE) -> PydanticCustomError:
     """Two keys that do not go together; `key` is the dotted name of the one to change."""
     facts = {"reason": message, "key": key, "hint": hint}
     return PydanticCustomError("conflict", "{reason}", facts)

@@ -179,13 +179,13 @@ def _check_errors(loaded: data.FederatedData) -> None:
 def _check_counts(scenario: Scenario, loaded: data.FederatedData) -> None:
     """What the scenario could not check before the data was there."""
     training, devices = len(loaded.training), len(loaded.devices)
-    fitting = {"round.devices": training} if scenario.round.devices > training else {}
-    fitting |= {"round.min_reports": training} if scenario.round.min_reports > training else {}
+    fitting = {"round.cohort": training} if scenario.round.cohort > training else {}
+    fitting |= {"round.reports_min": training} if scenario.round.reports_min > training else {}
     fitting |= {"fleet.edges": devices} if scenario.fleet.edges > devices else {}
     hint = hint_of(fitting)
-    if scenario.round.devices > training:
+    if scenario.round.cohort > training:
         raise DelianError(
-            f"a round of {scenario.round.devices} devices, and the data has {training} that train",
+            f"a round of {scenario.round.cohort} devices, and the data has {training} that train",
             hint,
         )
     if scenario.fleet.edges > devices:

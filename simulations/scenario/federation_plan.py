@@ -1,25 +1,19 @@
-"""What a simulated federation is and does, and the plan that its operator submits."""
+"""A simulated federation, and the plan of the run that its operator submits."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 from ...cloud.protocol.coordinator_state import CoordinatorPolicy
-from ...cloud.protocol.plan import STALENESS_DEFAULT
-from ...core.privacy.mechanisms.noise_mechanism import Promise
+from ...cloud.protocol.run_plan import RunPlan
+from ...core.learning.plan import Plan
+from ...core.learning.plan_settings import settings
 from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.wire.blob_pb2 import BlobRef
-from ...core.wire.operator_pb2 import (
-    BUFFERED,
-    SYNCHRONOUS,
-    WEIGHTED_MEAN,
-    Aggregation,
-    AggregationRule,
-    MovingClip,
-    PlanMessage,
-    PrivacyPlan,
-)
+from ...core.wire.operator_pb2 import PlanMessage
 from ...core.wire.secure_pb2 import SecurePlan
 from ...device.protocol.device_state import DevicePolicy
 from ...edge.protocol.edge_state import EdgePolicy
@@ -30,104 +24,81 @@ from ..federation.network import LINKS, LinkProfile
 
 @dataclass(frozen=True)
 class FederationPlan:
-    """A federation and what it is to do. Times are virtual; see `cloud.protocol.plan.RunPlan` for
-    the run's part.
+    """A federation and the plan of its run. Times are virtual."""
 
-    ready_per_edge_max: devices that an edge keeps ready; None: all of its own.
-    pool_share: the share of the fleet that a round waits for, so that selection is uniform over
-    nearly all. buffer: updates that make a model in a buffered run; None: the run is in rounds.
-    concurrency: devices at work at once; zero: twice the buffer. secure: how updates are masked;
-    None: they are not. cohorts: sums that a masked round is cut into. rule: an AggregationRule, in
-    small letters; hostile: the share of hostile updates, or cohorts, that it is to bear. promise:
-    what the ring's noise is for; None: it has none. clip_quantile, clip_rate: of a clip that
-    follows the updates' lengths; zero: it does not. own_metrics: names of the task's own.
-    """
-
-    rounds: int
-    cohort: int
+    plan: Plan
+    """What the run is to do."""
     ring: RingPlan
+    """How updates become ring elements."""
     fleet: Fleet
+    """The devices, and how they are shared out among edges."""
     edge_link: LinkProfile = LINKS["fibre"]
-    over_selection: float = 1.3
-    reports_min: int = 1
-    attempts_max: int = 5
-    round_s: float = 300.0
-    wait_s: float = 120.0
-    rest_s: float = 6.0
-    pool_share: float = 0.8
-    buffer: int | None = None
-    concurrency: int = 0
-    staleness_max: int = STALENESS_DEFAULT
-    evaluate_every: int = 0
-    evaluate_cohort: int = 0
-    patience: int = 0
-    improvement_min: float = 0.0
-    rollback_worse: float = 0.0
-    rollback_accuracy: float = 0.0
-    rule: str = "weighted_mean"
-    hostile: float = 0.0
-    secure: SecurePlan | None = None
-    cohorts: int = 1
-    promise: Promise | None = None
-    clip_quantile: float = 0.0
-    clip_rate: float = 0.0
+    """Between an edge and the coordinator."""
     own_metrics: tuple[str, ...] = ()
+    """Names of the task's own metrics."""
+    pool_share: float = 0.8
+    """The share of the fleet that a round waits for, unless the plan has `pool_min`: selection is
+    then uniform over nearly all devices.
+    """
     ready_per_edge_max: int | None = None
+    """Devices that an edge keeps ready; None: all of its own."""
     lease_s: float = 600.0
+    """How long an edge's offer of devices holds."""
     device_policy: DevicePolicy = field(default_factory=DevicePolicy)
     edge_policy: EdgePolicy = field(default_factory=EdgePolicy)
     faults: Faults = field(default_factory=Faults)
 
-    def message(self, bundle: BlobRef, weights: BlobRef, seed: int) -> PlanMessage:
-        """The plan as an operator submits it."""
-        return PlanMessage(
+    @staticmethod
+    def of(ring: RingPlan, fleet: Fleet, rounds: int, **values: Any) -> FederationPlan:
+        """A federation whose settings are given side by side, the plan's by their names."""
+        plan = Plan(rounds).but(rest_ms=settings()["round.rest_ms"].key.scenario)
+        return FederationPlan(plan, ring, fleet).but(**values)
+
+    def but(self, **values: Any) -> FederationPlan:
+        """The federation with other settings, the plan's by their names."""
+        known = self.__dataclass_fields__
+        own = {name: value for name, value in values.items() if name in known}
+        asked = {name: value for name, value in values.items() if name not in known}
+        return replace(self, plan=self.plan.but(**asked), **own)
+
+    def run_plan(self, bundle: BlobRef, weights: BlobRef, seed: int) -> RunPlan:
+        """The plan as it is submitted; what follows from other settings is written out."""
+        plan, round, privacy = self.plan, self.plan.round, self.plan.privacy
+        pool = math.floor(self.pool_share * self.fleet.devices)
+        return RunPlan.submitted(
+            replace(
+                plan,
+                seed=seed,
+                round=replace(
+                    round,
+                    margin_ms=plan.margin_ms,
+                    pool_min=pool if round.pool_min is None else round.pool_min,
+                    buffer=plan.buffer if plan.buffered else None,
+                ),
+                privacy=replace(
+                    privacy,
+                    cohort_min=plan.cohort_min if plan.masked else None,
+                    cohorts=plan.cohorts if plan.cohorts > 1 else None,
+                    noise_corrupt=plan.noise_corrupt if plan.noised else None,
+                ),
+            ),
+            run=1,
             name="simulation",
-            mode=SYNCHRONOUS if self.buffer is None else BUFFERED,
-            rounds=self.rounds,
-            cohort=self.cohort,
+            ring=self.ring,
             bundle=bundle,
             weights=weights,
-            ring=self.ring.message(),
-            over_selection=self.over_selection,
-            reports_min=self.reports_min,
-            attempts_max=self.attempts_max,
-            round_ms=max(2, round(self.round_s * 1000)),
-            # A tenth of the time is for the sums' way up.
-            margin_ms=max(1, round(self.round_s * 100)),
-            wait_ms=max(1, round(max(self.wait_s, self.rest_s) * 1000)),
-            rest_ms=round(self.rest_s * 1000),
-            pool_min=math.floor(self.pool_share * self.fleet.devices),
-            evaluate_every=self.evaluate_every,
-            evaluate_cohort=self.evaluate_cohort,
-            patience=self.patience,
-            improvement_min=self.improvement_min,
-            buffer=self.buffer or 0,
-            concurrency=self.concurrency,
-            staleness_max=self.staleness_max,
-            seed=seed,
-            secure=self.secure,
-            cohorts=self.cohorts if self.cohorts > 1 else 0,
-            privacy=self._privacy(),
-            rollback_worse=self.rollback_worse,
-            rollback_accuracy=self.rollback_accuracy,
-            aggregation=self._aggregation(),
-            moving_clip=MovingClip(quantile=self.clip_quantile, rate=self.clip_rate)
-            if self.clip_quantile
-            else None,
+            helpers=tuple(self.fleet.edges + i for i in range(privacy.helpers)),
             own_metrics=self.own_metrics,
         )
 
-    def _aggregation(self) -> Aggregation | None:
-        name = self.rule.upper()
-        if AggregationRule.Value(name) == WEIGHTED_MEAN:
-            return None
-        return Aggregation(rule=name, corrupt=self.hostile)
+    def message(self, bundle: BlobRef, weights: BlobRef, seed: int) -> PlanMessage:
+        """The plan as an operator submits it."""
+        return self.run_plan(bundle, weights, seed).message()
 
-    def _privacy(self) -> PrivacyPlan | None:
-        if self.promise is None:
-            return None
-        promise = self.promise
-        return PrivacyPlan(epsilon=promise.epsilon, delta=promise.delta, corrupt=promise.corrupt)
+    @cached_property
+    def secure(self) -> SecurePlan | None:
+        """How updates are masked; None: they are not."""
+        return self.run_plan(BlobRef(), BlobRef(), 0).secure
 
     def policy(self) -> CoordinatorPolicy:
         """What the coordinator's operator sets."""

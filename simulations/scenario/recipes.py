@@ -172,7 +172,7 @@ _LOCAL = {"optimizer", "learning_rate", "momentum"}
 def _facts(scenario: Scenario, data: datasets.FederatedData) -> dict[str, float]:
     """What a run knows that an algorithm may ask for (`hyperparameters.FromRun`)."""
     devices = len(data.training)
-    share = min(1.0, scenario.round.devices / devices)
+    share = min(1.0, scenario.round.cohort / devices)
     return {"training_devices": devices, "cohort_share": share}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from ...core.common.errors import DelianError, Loc
 with unsearched():
     from pydantic import BaseModel, ValidationError
 
+    from ...core.learning.plan import TABLES as PLAN_TABLES
+    from ...core.learning.plan_settings import RenamedWarning, converted, renamed
     from .algorithm_table import OWN, TABLES
     from .scenario import Scenario
     from .scenario_keys import allowed, holds_table, keys_of, table_at, tables
@@ -55,7 +58,8 @@ def load(source: str | Path = DEFAULT) -> Scenario:
         raise DelianError(
             f"{path}: arrays in arrays, too deep", "no key takes such a value"
         ) from None
-    scenario = _validate(raw, _Origin(str(path), key_locations(text, str(path))))
+    places: Mapping[KeyPath, Any] = key_locations(text, str(path))
+    scenario = _validate(*_renamed(raw, _Origin(str(path), places)))
     scenario._folder = path.parent
     return scenario
 
@@ -66,7 +70,7 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
     A value is TOML; what is no TOML value is taken as text, so that quotes may be left out. The
     settings are judged together, so that keys that depend on each other can change at once.
     """
-    parsed: list[tuple[KeyPath, str, str]] = []
+    parsed: list[tuple[KeyPath, Any, str]] = []
     chain = None
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -81,7 +85,7 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
         elif path == ("chain",):
             chain = value.strip().strip("\"'")
         else:
-            parsed.append((path, value.strip(), f"--set {setting}"))
+            parsed.append((*_current(path, _value(value.strip())), f"--set {setting}"))
     if not parsed and chain is None:
         return scenario
     raw = scenario.model_dump(exclude_unset=True)
@@ -89,8 +93,8 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
         raw = _with_chain(raw, chain)
     for path, value, label in parsed:
         if ".".join(path) in _KINDS:
-            _of_kind(raw, path, _value(value))
-        _put(raw, path, _value(value), label)
+            _of_kind(raw, path, value)
+        _put(raw, path, value, label)
     labels = {path: label for path, _, label in parsed}
     if chain is not None:
         labels[("chain",)] = "--set chain"
@@ -173,8 +177,8 @@ def with_fleet(scenario: Scenario, devices: int, training: int) -> Scenario:
     changes = []
     if scenario.fleet.edges > devices and "edges" not in scenario.fleet.model_fields_set:
         changes.append(f"fleet.edges={devices}")
-    if scenario.round.devices > training >= 1 and "devices" not in scenario.round.model_fields_set:
-        changes.append(f"round.devices={training}")
+    if scenario.round.cohort > training >= 1 and "cohort" not in scenario.round.model_fields_set:
+        changes.append(f"round.cohort={training}")
     return override(scenario, changes)
 
 
@@ -183,7 +187,7 @@ class _Origin:
     """Where a raw scenario is from: a file and where its keys stand, or a command-line setting."""
 
     label: str
-    places: Mapping[KeyPath, Loc] | Mapping[KeyPath, str]
+    places: Mapping[KeyPath, Loc | str]
 
     def prefix(self, path: KeyPath) -> tuple[str, str]:
         """What stands before a message about `path`, and what stands under it."""
@@ -192,6 +196,38 @@ class _Origin:
                 excerpt = loc.excerpt() if isinstance(loc, Loc) else ""
                 return f"{loc}: ", f"\n{excerpt}" if excerpt else ""
         return f"{self.label}: ", ""
+
+
+def _current(path: KeyPath, value: Any, where: str = "") -> tuple[KeyPath, Any]:
+    """A key's name and value today; a warning says the name that is no longer used."""
+    old = ".".join(path)
+    setting = renamed().get(old)
+    if setting is None or setting.table != path[0]:
+        return path, value
+    warnings.warn(f"{where}`{old}` is now `{setting.path}`", RenamedWarning, stacklevel=3)
+    return (setting.table, setting.name), converted(old, setting, value)
+
+
+def _renamed(raw: dict[str, Any], origin: _Origin) -> tuple[dict[str, Any], _Origin]:
+    """A file's tables, and where its keys stand, under the names of today."""
+    tables, places = {**raw}, {**origin.places}
+    for name, table in raw.items():
+        if name not in PLAN_TABLES or not isinstance(table, dict):
+            continue
+        tables[name] = {}
+        for key, value in table.items():
+            old: KeyPath = (name, key)
+            path, current = _current(old, value, origin.prefix(old)[0])
+            if path[1] in tables[name] or (path != old and path[1] in table):
+                before, under = origin.prefix(old)
+                raise DelianError(
+                    f"{before}`{name}.{key}` and `{'.'.join(path)}` are one key{under}",
+                    "leave out the first: it is the older name",
+                )
+            tables[name][path[1]] = current
+            if old in places:
+                places[path] = places[old]
+    return tables, _Origin(origin.label, places)
 
 
 def _again(scenario: Scenario, raw: dict[str, Any], origin: _Origin) -> Scenario:

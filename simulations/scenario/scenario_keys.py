@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from ...core.learning.hyperparameters import Bounds
 from . import algorithm_table, data_settings
 from .algorithm_table import Chosen
 from .data_settings import Table
@@ -200,25 +201,14 @@ def words(annotation: Any, marks: Iterable[Any]) -> str:
 
 
 def _range(metadata: list[Any]) -> str:
+    """The bounds among what annotates a type, in words after a blank."""
     bounds = {
-        name: getattr(m, name)
-        for m in metadata
+        name: getattr(mark, name)
+        for mark in metadata
         for name in ("ge", "gt", "le", "lt")
-        if getattr(m, name, None) is not None
+        if getattr(mark, name, None) is not None
     }
-    low = f" from {_number(bounds['ge'])}" if "ge" in bounds else ""
-    low = f" above {_number(bounds['gt'])}" if "gt" in bounds else low
-    high = f" to {_number(bounds['le'])}" if "le" in bounds else ""
-    high = f" below {_number(bounds['lt'])}" if "lt" in bounds else high
-    if "gt" in bounds and "le" in bounds:
-        high = f" and at most {_number(bounds['le'])}"
-    if low and "lt" in bounds:
-        high = f" and below {_number(bounds['lt'])}"
-    return low + high
-
-
-def _number(value: float) -> str:
-    return f"{int(value):_}" if value == int(value) else f"{value:g}"
+    return f" {Bounds(**bounds).words()}" if bounds else ""
 
 
 def _toml(value: Any) -> str:

@@ -16,7 +16,7 @@ from delian.core.common import files
 from delian.core.learning import bundle
 from delian.simulations.runs import simulation_run
 
-SMALL = ["rounds=1", "fleet.devices=4", "round.devices=3", "data.held_out_devices=1"]
+SMALL = ["rounds=1", "fleet.devices=4", "round.cohort=3", "data.held_out_devices=1"]
 
 
 @pytest.mark.parametrize("file", ["model.bundle", "report.json", "report.html"])

@@ -121,7 +121,7 @@ def test_the_fleet_is_listed(ask):
         (("run", "submit"), "what should be trained?"),
         (("run", "submit", "synthetic-mlp", "--plan", "rounds=0"), "plan.rounds"),
         (("run", "submit", "synthetic-mlp"), "submit the run with --plain"),
-        (("run", "submit", "synthetic-mlp", "--set", "privacy.top=0.1"), "top_k with mask"),
+        (("run", "submit", "synthetic-mlp", "--set", "privacy.top_k=0.1"), "top_k with mask"),
         (("run", "submit", "synthetic-mlp", "--plan", "speed=0"), "--plan speed=0"),
         (("run", "submit", "synthetic-mlp", "--plan", "cohort=many"), "--plan cohort=many"),
         (("model", "show", "99/1"), "there is no model"),

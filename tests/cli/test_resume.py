@@ -41,7 +41,7 @@ kept_run.KEEP_S, kept_run.KEEP_SHARE = 0.0, float("inf")
 progress.Progress = Progress
 main()
 """
-SMALL = ["fleet.devices=12", "round.devices=4", "data.held_out_devices=3", "rounds=5"]
+SMALL = ["fleet.devices=12", "round.cohort=4", "data.held_out_devices=3", "rounds=5"]
 SET = [word for key in SMALL for word in ("--set", key)]
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")

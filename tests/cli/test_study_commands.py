@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 SMALL = [
     *("--set", "rounds=2", "--set", "fleet.devices=8", "--set", "data.held_out_devices=2"),
-    *("--set", "round.devices=4", "--set", "round.min_reports=2", "--set", "model.hidden=[4]"),
+    *("--set", "round.cohort=4", "--set", "round.reports_min=2", "--set", "model.hidden=[4]"),
 ]
 
 

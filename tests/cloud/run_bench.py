@@ -42,7 +42,7 @@ ROUNDS = {
     "over_selection": 1.5,
     "reports_min": 2,
     "attempts_max": 3,
-    "round_ms": 100_000,
+    "timeout_ms": 100_000,
     "margin_ms": 10_000,
     "wait_ms": 60_000,
     "rest_ms": 5_000,
@@ -289,7 +289,7 @@ class Bench:
 
 def metrics_of(bench, devices, loss):
     """What devices say in an evaluation, each of a hundred examples."""
-    cohort, factor = bench.plan.evaluate_cohort, bench.plan.over_selection
+    cohort, factor = bench.plan.evaluation_cohort, bench.plan.over_selection
     ring, share = metrics_plan(round(cohort * factor)), 100 / QUERIES_MAX
     means = min(2 * loss, LOSS_MAX), 0.25, loss, 0.75
     steps = [round(v * share * ring.scale) for v in means]

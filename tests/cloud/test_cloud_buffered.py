@@ -419,7 +419,7 @@ class TestFailing:
 
 class TestEvaluation:
     def due(self, **plan):
-        return Bench(**{"evaluate_every": 1, "evaluate_cohort": 4, "rounds": 3, **plan}).new()
+        return Bench(**{"evaluation_every": 1, "evaluation_cohort": 4, "rounds": 3, **plan}).new()
 
     def test_a_wave_judges_the_newest_model_beside_the_others(self):
         bench = self.due().hello(1, [10, 11])
@@ -511,7 +511,7 @@ class TestOrders:
         assert bench.phase is Phase.COLLECTING and bench.orders("resume").ignored()
 
     def test_the_last_evaluation_can_be_paused(self):
-        bench = Bench(rounds=1, evaluate_every=1).new().orders("pause")
+        bench = Bench(rounds=1, evaluation_every=1).new().orders("pause")
         assert bench.phase is Phase.PAUSED
         assert bench.orders("resume").phase is Phase.EVALUATING
         assert bench.fires("judges", after=60 * SECOND).phase is Phase.DONE
@@ -542,7 +542,7 @@ class TestOrders:
         assert {e.digest for e in bench.of(DropBlob)} == {WEIGHTS.digest, NEXT.digest}
 
     def test_weights_ordered_while_the_last_model_is_judged_are_judged_in_its_place(self):
-        bench = Bench(rounds=1, evaluate_every=1, evaluate_cohort=4).new().back(10, 11, 20, 21)
+        bench = Bench(rounds=1, evaluation_every=1, evaluation_cohort=4).new().back(10, 11, 20, 21)
         assert bench.phase is Phase.EVALUATING and len(bench.state.open) == 1
         bench.orders("weights", blob("o"))
         assert bench.records("evaluation_skipped") and bench.phase is Phase.EVALUATING
@@ -586,7 +586,7 @@ class TestRestart:
         assert bench.phase is Phase.PAUSED
 
     def test_an_evaluation_that_is_due_stays_due(self):
-        again = Bench(evaluate_every=1).new().again()
+        again = Bench(evaluation_every=1).new().again()
         assert again.timer("judges") == again.now + 60 * SECOND
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from delian.cloud.protocol.cohorts import CohortsMachine
 from delian.cloud.protocol.coordinator_state import Phase
-from delian.cloud.protocol.plan import PlanError, RunPlan
+from delian.cloud.protocol.run_plan import PlanError, RunPlan
 from delian.core.privacy.mechanisms import ring
 from delian.core.privacy.secagg import masks
 from delian.core.protocol.ports import (
@@ -351,7 +351,7 @@ class TestOrders:
 
 class TestRules:
     def test_a_hostile_device_spoils_its_cohort_and_the_median_of_cohorts_holds(self):
-        bench = Bench(aggregation=Aggregation(rule=MEDIAN, corrupt=0.3)).collecting()
+        bench = Bench(aggregation=Aggregation(rule=MEDIAN, hostile=0.3)).collecting()
         liar = bench.cohorts[1].selected()[0]
 
         def updates(device):
@@ -367,7 +367,7 @@ class TestRules:
         assert weight == 12 and bench.updated().facts()["sum"] == b""
 
     def test_a_rule_needs_three_cohorts_with_a_sum(self):
-        rule = Aggregation(rule=TRIMMED_MEAN, corrupt=0.3)
+        rule = Aggregation(rule=TRIMMED_MEAN, hostile=0.3)
         bench = Bench(aggregation=rule, reports_min=12).collecting()
         gone = bench.cohorts[0].selected()
         bench.mute.update(gone)
@@ -383,13 +383,13 @@ class TestRules:
 
 class TestEvaluations:
     def test_one_cohort_judges(self):
-        bench = Bench(evaluate_every=1, rounds=2).unmasking().opened().updated()
+        bench = Bench(evaluation_every=1, rounds=2).unmasking().opened().updated()
         bench.hello(1, ONE).hello(2, TWO)
         bench.fires("rest", after=5 * 10**9).speak()
         assert bench.phase is Phase.EVALUATING and len(bench.cohorts) == 1
         assert len(bench.cohorts[0].selected()) == 8  # a third of the round's
         (attempt,) = bench.cohorts
-        bench.plan.evaluate_cohort = 6
+        bench.plan.evaluation_cohort = 6
         said = _run.metrics_of(bench, attempt.selected(), 1.0)
         bench.sum_of(attempt, updates=said.__getitem__).speak()
         assert bench.phase is Phase.UNMASKING
@@ -407,7 +407,7 @@ class TestPlans:
     def test_a_round_for_which_one_session_is_too_small_is_cut_by_itself(self):
         numbers = ring.RingPlan(clip=1.0, clients_max=3_250, dimension=3).message()
         plan = self.check(cohort=2_500, cohorts=0, ring=numbers, secure=_bench.SECURE)
-        assert plan.cohorts == 4 and plan.evaluate_cohort == 625
+        assert plan.cohorts == 4 and plan.evaluation_cohort == 625
 
     @pytest.mark.parametrize(
         ("field", "changes"),
@@ -416,7 +416,7 @@ class TestPlans:
             ("cohorts", {"mode": BUFFERED, "buffer": 8, "concurrency": 20}),
             ("secure.cohort_min", {"cohorts": 5}),
             ("aggregation.rule", {"cohorts": 2, "aggregation": Aggregation(rule=MEDIAN)}),
-            ("aggregation.corrupt", {"aggregation": Aggregation(rule=KRUM, corrupt=0.4)}),
+            ("aggregation.hostile", {"aggregation": Aggregation(rule=KRUM, hostile=0.4)}),
             ("cohorts", {"privacy": PrivacyPlan(epsilon=1.0, delta=1e-6)}),
         ],
     )

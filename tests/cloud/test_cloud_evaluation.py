@@ -31,7 +31,7 @@ judged = _bench.judged
 
 class TestEvaluation:
     def test_devices_judge_each_model_before_the_next_round(self):
-        bench = Bench(evaluate_every=1, evaluate_cohort=4).evaluating()
+        bench = Bench(evaluation_every=1, evaluation_cohort=4).evaluating()
         assert bench.phase is Phase.EVALUATING
         task = bench.said(1, EdgeTask)[0].task
         assert (task.purpose, task.round, task.attempt) == (EVALUATE, 2, 1)
@@ -52,17 +52,17 @@ class TestEvaluation:
         assert bench.said(1, EdgeTask)[0].task.weights == NEXT
 
     def test_the_edges_keep_the_weights_for_the_round(self):
-        bench = judged(Bench(evaluate_every=1, evaluate_cohort=4).evaluating(), 0.5)
+        bench = judged(Bench(evaluation_every=1, evaluation_cohort=4).evaluating(), 0.5)
         assert [m.succeeded for m in bench.said(2, RoundClosed)] == [False]
         assert not bench.of(DropBlob)
 
     def test_it_takes_its_target_and_asks_for_the_sums(self):
-        bench = Bench(evaluate_every=1, evaluate_cohort=4).evaluating()
+        bench = Bench(evaluation_every=1, evaluation_cohort=4).evaluating()
         bench.progress(1, 2).progress(2, 2)
         assert bench.said(1, Flush) and bench.said(2, Flush)
 
     def test_every_so_many_models_and_the_last(self):
-        bench = Bench(rounds=3, evaluate_every=2, evaluate_cohort=4)
+        bench = Bench(rounds=3, evaluation_every=2, evaluation_cohort=4)
         bench.aggregating().updated()
         assert not bench.state.evaluates
         bench.rested()
@@ -84,7 +84,7 @@ class TestEvaluation:
         assert (bench.ended.round, bench.ended.weights) == (3, blob("y"))
 
     def test_too_few_ready_devices_skip_it(self):
-        bench = Bench(evaluate_every=1).aggregating().updated()
+        bench = Bench(evaluation_every=1).aggregating().updated()
         bench.hello(1, []).hello(2, [])
         bench.fires("wait", after=60 * SECOND)
         (said,) = bench.records("evaluation_skipped")
@@ -92,30 +92,30 @@ class TestEvaluation:
         assert bench.phase is Phase.WAITING and bench.state.failed == 0
 
     def test_too_few_reports_skip_it(self):
-        bench = Bench(evaluate_every=1).evaluating()
+        bench = Bench(evaluation_every=1).evaluating()
         bench.fires("round", after=100 * SECOND)
         (said,) = bench.records("evaluation_skipped")
         assert said["why"] == "too few devices reported"
         assert bench.phase is Phase.WAITING and bench.state.failed == 0
 
     def test_an_edge_that_is_lost_counts_for_nothing_in_it(self):
-        bench = Bench(evaluate_every=1).evaluating().hello(2, [], incarnation=2)
+        bench = Bench(evaluation_every=1).evaluating().hello(2, [], incarnation=2)
         bench.sum(1, {})
         assert bench.records("evaluation_skipped")
 
     def test_a_sum_that_cannot_be_decoded_skips_it(self):
-        bench = Bench(evaluate_every=1).evaluating()
+        bench = Bench(evaluation_every=1).evaluating()
         for number, chosen in ((1, bench.one), (2, bench.two)):
             bench.sum(number, {d: np.zeros(5, np.uint32) for d in chosen})
         assert "weights" in bench.records("evaluation_skipped")[0]["why"]
 
     def test_a_sum_of_another_length_is_refused(self):
-        bench = Bench(evaluate_every=1).evaluating()
+        bench = Bench(evaluation_every=1).evaluating()
         bench.sum(1, {d: vector(1, 2, 3) for d in bench.one})
         assert bench.records("refused_sum")
 
     def test_all_evaluations_have_one_key_and_rounds_have_theirs(self):
-        bench = Bench(rounds=3, evaluate_every=1, evaluate_cohort=4).collecting()
+        bench = Bench(rounds=3, evaluation_every=1, evaluation_cohort=4).collecting()
         keys = [bench.said(1, EdgeTask)[0].task.rng_key]
         for letter in "xy":
             for number in (1, 2):
@@ -132,7 +132,7 @@ class TestEvaluation:
 class TestStoppingEarly:
     def losses(self, losses, **plan):
         """Runs rounds with an evaluation of such a loss after each; gives how many there were."""
-        changes = {"rounds": 9, "evaluate_every": 1, "evaluate_cohort": 4, **plan}
+        changes = {"rounds": 9, "evaluation_every": 1, "evaluation_cohort": 4, **plan}
         bench = Bench(**changes).waiting()
         bench.hello(2, [20, 21, 22, 23])
         for n, loss in enumerate(losses):

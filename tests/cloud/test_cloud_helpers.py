@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from delian.cloud.protocol.coordinator_state import Attempt, Phase
 from delian.cloud.protocol.helpers import grouped
-from delian.cloud.protocol.plan import PlanError, RunPlan
+from delian.cloud.protocol.run_plan import PlanError, RunPlan
 from delian.cloud.protocol.staleness import staleness_weight
 from delian.core.privacy.secagg.helper import Helper, Helpers, Ledger, mask, masks_of
 from delian.core.privacy.secagg.limits import BATCH_MAX
@@ -466,7 +466,7 @@ def test_a_published_key_that_is_none_is_not_kept():
 
 
 def test_an_evaluation_is_a_session():
-    bench = Bench(evaluate_every=1, evaluate_cohort=4).training().full().helped().updated()
+    bench = Bench(evaluation_every=1, evaluation_cohort=4).training().full().helped().updated()
     bench.hello(1, [10, 11]).hello(2, [20, 21]).fires("rest", after=5 * SECOND)
     (wave,) = [w for w in bench.state.open if w.evaluates]
     task = bench.tasks[wave.round, wave.attempt]

@@ -82,7 +82,7 @@ class TestOrders:
         )
 
     def test_an_evaluation_can_be_cancelled(self):
-        bench = Bench(evaluate_every=1).evaluating().orders("cancel")
+        bench = Bench(evaluation_every=1).evaluating().orders("cancel")
         assert bench.phase is Phase.CANCELLED and bench.said(1, RoundClosed)
 
     def test_ordered_weights_are_the_model_at_once_when_nothing_is_out(self):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from delian.cloud.protocol.coordinator_state import Phase
-from delian.cloud.protocol.plan import PlanError, RunPlan
+from delian.cloud.protocol.run_plan import PlanError, RunPlan
 from delian.core.privacy.mechanisms import ring
 from delian.core.protocol.ports import DropBlob, RunProgram
 from delian.core.wire.operator_pb2 import (
@@ -38,12 +38,12 @@ class Apart(Bench):
 
     @classmethod
     def by(cls, rule=MEDIAN, corrupt=0.25, **changes):
-        return cls(aggregation=Aggregation(rule=rule, corrupt=corrupt), **changes)
+        return cls(aggregation=Aggregation(rule=rule, hostile=corrupt), **changes)
 
 
 class TestRules:
     def test_edges_are_asked_for_updates_one_by_one_and_for_sums_of_metrics(self):
-        bench = Apart.by(evaluate_every=1).collecting()
+        bench = Apart.by(evaluation_every=1).collecting()
         assert all(m.apart for m in bench.said(1, EdgeTask) + bench.said(2, EdgeTask))
         for number in (1, 2):
             bench.sum(number, {d: vector(1, 2, 3) for d in bench.selected[number]})
@@ -119,20 +119,20 @@ class TestRules:
     ("field", "changes"),
     [
         ("aggregation.rule", {"aggregation": Aggregation(rule=99)}),
-        ("aggregation.corrupt", {"aggregation": Aggregation(rule=MEDIAN, corrupt=0.5)}),
-        ("aggregation.corrupt", {"aggregation": Aggregation(rule=MEDIAN, corrupt=float("nan"))}),
-        ("aggregation.corrupt", {"aggregation": Aggregation(rule=WEIGHTED_MEAN, corrupt=0.1)}),
-        ("aggregation.corrupt", {"aggregation": Aggregation(rule=KRUM, corrupt=0.25)}),
+        ("aggregation.hostile", {"aggregation": Aggregation(rule=MEDIAN, hostile=0.5)}),
+        ("aggregation.hostile", {"aggregation": Aggregation(rule=MEDIAN, hostile=float("nan"))}),
+        ("aggregation.hostile", {"aggregation": Aggregation(rule=WEIGHTED_MEAN, hostile=0.1)}),
+        ("aggregation.hostile", {"aggregation": Aggregation(rule=KRUM, hostile=0.25)}),
         (
             "aggregation.rule",
             {"aggregation": Aggregation(rule=MEDIAN), "mode": BUFFERED, "buffer": 4},
         ),
         ("rollback_worse", {"rollback_worse": 0.1}),
-        ("rollback_worse", {"rollback_worse": -0.1, "evaluate_every": 1}),
-        ("rollback_worse", {"rollback_worse": float("nan"), "evaluate_every": 1}),
+        ("rollback_worse", {"rollback_worse": -0.1, "evaluation_every": 1}),
+        ("rollback_worse", {"rollback_worse": float("nan"), "evaluation_every": 1}),
         (
             "rollback_worse",
-            {"rollback_worse": 0.1, "evaluate_every": 1, "mode": BUFFERED, "buffer": 4},
+            {"rollback_worse": 0.1, "evaluation_every": 1, "mode": BUFFERED, "buffer": 4},
         ),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_round_s_updates_must_fit_in_memory():
 class TestGoingBack:
     def after(self, losses, **plan):
         """A model a round, each judged with such a loss; what the last judgement said."""
-        changes = {"rounds": 9, "evaluate_every": 1, "evaluate_cohort": 4, **plan}
+        changes = {"rounds": 9, "evaluation_every": 1, "evaluation_cohort": 4, **plan}
         bench = Bench(**changes).waiting()
         bench.hello(2, [20, 21, 22, 23])
         dropped = []

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from delian.cloud.protocol.coordinator_state import Phase
-from delian.cloud.protocol.plan import PlanError, RunPlan
+from delian.cloud.protocol.run_plan import PlanError, RunPlan
 from delian.core.privacy.mechanisms import noise_mechanism
 from delian.core.privacy.mechanisms.noise_mechanism import Promise
 from delian.core.privacy.mechanisms.ring import RingPlan
@@ -104,12 +104,12 @@ def test_central_noise_may_be_read_of_fewer():
         ({"privacy": PrivacyPlan(epsilon=4.0, delta=1e-6, corrupt=0.2)}, "privacy"),
         ({"privacy": PrivacyPlan(epsilon=4.0, delta=1e-6, corrupt=0.9)}, "privacy"),
         ({"privacy": PrivacyPlan(epsilon=4.0, delta=1e-6, corrupt=1.0)}, "privacy.corrupt"),
-        ({"privacy": PrivacyPlan(delta=1e-6)}, "privacy"),
-        ({"privacy": PrivacyPlan(epsilon=4.0)}, "privacy"),
+        ({"privacy": PrivacyPlan(delta=1e-6)}, "privacy.epsilon"),
+        ({"privacy": PrivacyPlan(epsilon=4.0)}, "privacy.delta"),
         ({"secure": None}, "secure"),
         ({"secure": LOW}, "secure.cohort_min"),
         ({"mode": BUFFERED, "buffer": 8, "concurrency": 8}, "mode"),
-        ({"evaluate_every": 1, "evaluate_cohort": 8}, "evaluate_every"),
+        ({"evaluation_every": 1, "evaluation_cohort": 8}, "evaluation_every"),
     ],
 )
 def test_a_plan_that_would_not_keep_its_promise_is_refused(changes, field):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from delian.cloud.protocol.coordinator_state import Phase
 from delian.cloud.protocol.rounds import TABLE, RoundsMachine
+from delian.cloud.protocol.run_plan import PlanError, RunPlan
 from delian.core.protocol.machine import IGNORE
 from delian.core.protocol.ports import (
     SECOND,
@@ -368,6 +369,19 @@ class TestRestart:
         again.state.pace = bench.machine.state.pace
         assert again.snapshot() == again.snapshot()
 
+    def test_a_plan_that_was_accepted_before_is_not_checked_again(self):
+        bench = Bench().collecting()
+        plan = bench.state.plan  # as a version with wider bounds has accepted it
+        plan.attempts_max, plan.patience, plan.wait_ms = 5_000, 1, 10**9
+        with pytest.raises(PlanError):
+            RunPlan.from_message(1, plan)
+        again = bench.again()
+        made = again.machine._machine(again.state).plan
+        assert (made.round.attempts_max, made.evaluation.patience) == (5_000, 1)
+        assert made.wait_ns == 10**15
+        again.progress(1, 2)
+        assert again.phase is Phase.COLLECTING
+
     def test_while_waiting_it_waits_again(self):
         again = Bench().waiting().again()
         assert again.hello(2, [20, 21, 22, 23]).phase is Phase.WAITING, "it rests first"
@@ -393,7 +407,7 @@ class TestRestart:
         assert again.updated().state.round == 2
 
     def test_while_evaluating_it_asks_the_edges_again(self):
-        again = Bench(evaluate_every=1).evaluating().again()
+        again = Bench(evaluation_every=1).evaluating().again()
         assert [m.task.purpose for m in again.said(1, EdgeTask)] == [EVALUATE]
 
     def test_while_paused_it_stays_paused(self):

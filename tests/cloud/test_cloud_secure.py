@@ -11,7 +11,7 @@ import pytest
 from delian.cloud.protocol import secure_rounds
 from delian.cloud.protocol.coordinator_state import Phase
 from delian.cloud.protocol.machine import Coordinator, restore
-from delian.cloud.protocol.plan import PlanError, RunPlan
+from delian.cloud.protocol.run_plan import PlanError, RunPlan
 from delian.core.common.errors import DelianError
 from delian.core.privacy.mechanisms import ring
 from delian.core.protocol.ports import (
@@ -295,7 +295,7 @@ class TestCrashes:
         assert bench.opened().updated().state.weights == _run.blob("o")
 
 
-WITH = {"evaluate_every": 1, "evaluate_cohort": 6}
+WITH = {"evaluation_every": 1, "evaluation_cohort": 6}
 
 
 class TestEvaluation:
@@ -450,7 +450,7 @@ class TestWaves:
         assert answer.device == 10
 
     def test_metrics_are_masked_too(self):
-        bench = Waves(evaluate_every=1, evaluate_cohort=4).training()
+        bench = Waves(evaluation_every=1, evaluation_cohort=4).training()
         self.unmasked(bench).opened().updated()
         bench.fires("rest", after=5 * SECOND).hello(2, [20, 21, 22, 23]).speak()
         assert bench.state.open[-1].evaluates
@@ -477,7 +477,7 @@ class TestPlans:
             ("secure.cohort_min", {"cohort_min": 7}),
             ("secure.corrupt", {"corrupt": 1.0}),
             ("secure.dropout", {"dropout": float("nan")}),
-            ("secure", {"corrupt": 0.5, "dropout": 0.4}),
+            ("secure.dropout", {"corrupt": 0.5, "dropout": 0.4}),
         ],
     )
     def test_what_cannot_be_kept_is_refused_by_its_field(self, field, changes):
@@ -490,7 +490,7 @@ class TestPlans:
         assert caught.value.field == field
 
     def test_a_round_of_two_cannot_be_masked_and_it_says_so(self):
-        with pytest.raises(PlanError, match="2 devices in one sum, and masks hide one among 3"):
+        with pytest.raises(PlanError, match="a sum of 2 devices, and masks need 3 at least"):
             self.check(cohort=2)
 
     def test_more_than_a_thousand_devices_are_too_many_and_it_says_what_to_do(self):

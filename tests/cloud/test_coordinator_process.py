@@ -206,7 +206,7 @@ async def submit(call, bundle, rounds=ROUNDS, round_s=120) -> int:
         reports_min=DEVICES,
         bundle=refs[0],
         weights=refs[1],
-        round_ms=round_s * 1000,
+        timeout_ms=round_s * 1000,
         attempts_max=50,
         wait_ms=300_000,
         after_task=RetryWindow(min_ms=50, max_ms=150),

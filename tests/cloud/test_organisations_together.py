@@ -59,7 +59,7 @@ async def submitted(operator) -> int:
         reports_min=EACH,
         bundle=refs[0],
         weights=refs[1],
-        round_ms=20_000,
+        timeout_ms=20_000,
         attempts_max=50,
         wait_ms=5_000,  # then it takes those that are there
         seed=7,

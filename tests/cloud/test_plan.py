@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from delian.cloud.protocol.plan import SELECTED_MAX, PlanError, RunPlan, change
+from delian.cloud.protocol.run_plan import PlanError, RunPlan, change
+from delian.core.learning.plan import SELECTED_MAX, Evaluation
 from delian.core.protocol.ports import SECOND
 from delian.core.wire.admission_pb2 import Requirements, RetryWindow
 from delian.core.wire.blob_pb2 import BlobRef
-from delian.core.wire.operator_pb2 import BUFFERED, SYNCHRONOUS, PlanMessage
+from delian.core.wire.operator_pb2 import BUFFERED, PlanMessage
 from delian.core.wire.round_pb2 import RingPlan
 from delian.core.wire.secure_pb2 import HelperKey, SecurePlan
 
@@ -30,28 +31,28 @@ def read(**changes):
 
 def test_what_is_absent_has_the_contract_s_defaults():
     plan = read()
-    assert plan.mode == SYNCHRONOUS and not plan.buffered
-    assert (plan.over_selection, plan.selected, plan.enough) == (1.3, 13, 13)
-    assert (plan.reports_min, plan.attempts_max) == (1, 5)
-    assert (plan.round_ns, plan.margin_ns) == (300 * SECOND, 30 * SECOND)
+    assert plan.round.mode == "synchronous" and not plan.buffered
+    assert (plan.over_selection, plan.selected, plan.round.pool_min) == (1.3, 13, None)
+    assert (plan.reports_min, plan.round.attempts_max) == (1, 5)
+    assert (plan.timeout_ns, plan.margin_ns) == (300 * SECOND, 30 * SECOND)
     assert (plan.wait_ns, plan.rest_ns) == (120 * SECOND, 0)
     assert plan.after_task_ms is None and plan.requirements == Requirements()
-    assert (plan.evaluate_every, plan.patience, plan.improvement_min) == (0, 0, 0.0)
-    assert plan.evaluate_cohort == 10 and plan.metrics.clients_max == 13
+    assert plan.evaluation == Evaluation()
+    assert plan.evaluation_cohort == 10 and plan.metrics.clients_max == 13
 
 
 def test_a_margin_is_a_tenth_of_the_round_that_is_given():
-    assert read(round_ms=50_000).margin_ns == 5 * SECOND
-
-
-def test_a_pool_may_have_to_be_larger_than_the_cohort():
-    assert read(pool_min=50).enough == 50
+    assert read(timeout_ms=50_000).margin_ns == 5 * SECOND
 
 
 def test_a_buffered_plan_keeps_twice_its_buffer_at_work():
     plan = read(mode=BUFFERED, cohort=0, buffer=20)
-    assert plan.buffered and (plan.buffer, plan.concurrency, plan.staleness_max) == (20, 40, 20)
-    assert plan.selected == 40 and plan.evaluate_selected == 20
+    assert plan.buffered and (plan.buffer, plan.concurrency, plan.round.staleness_max) == (
+        20,
+        40,
+        20,
+    )
+    assert plan.selected == 40 and plan.evaluation_selected == 20
 
 
 def test_windows_and_requirements_are_kept():
@@ -82,18 +83,18 @@ def test_windows_and_requirements_are_kept():
         ("over_selection", {"over_selection": float("inf")}),
         ("reports_min", {"reports_min": 11}),
         ("attempts_max", {"attempts_max": 5_000}),
-        ("round_ms", {"round_ms": 1}),
-        ("round_ms", {"round_ms": 2**32 - 1}),
-        ("margin_ms", {"round_ms": 100, "margin_ms": 100}),
+        ("timeout_ms", {"timeout_ms": 1}),
+        ("timeout_ms", {"timeout_ms": 2**32 - 1}),
+        ("margin_ms", {"timeout_ms": 100, "margin_ms": 100}),
         ("wait_ms", {"wait_ms": 2**32 - 1}),
         ("rest_ms", {"rest_ms": 200_000}),
         ("pool_min", {"pool_min": 200_000}),
-        ("evaluate_every", {"evaluate_every": 2_000_000}),
-        ("evaluate_cohort", {"evaluate_every": 1, "evaluate_cohort": 100_000}),
+        ("evaluation_every", {"evaluation_every": 2_000_000}),
+        ("evaluation_cohort", {"evaluation_every": 1, "evaluation_cohort": 100_000}),
         ("patience", {"patience": 1}),
-        ("improvement_min", {"evaluate_every": 1, "improvement_min": 1.0}),
-        ("improvement_min", {"evaluate_every": 1, "improvement_min": float("nan")}),
-        ("buffer", {"mode": BUFFERED}),
+        ("improvement_min", {"evaluation_every": 1, "improvement_min": 1.0}),
+        ("improvement_min", {"evaluation_every": 1, "improvement_min": float("nan")}),
+        ("buffer", {"mode": BUFFERED, "cohort": 0}),
         ("concurrency", {"mode": BUFFERED, "buffer": 20, "concurrency": 10}),
         ("staleness_max", {"mode": BUFFERED, "buffer": 20, "staleness_max": 2_000}),
         ("labels", {"labels": {str(i): "" for i in range(65)}}),

@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from delian.cloud.protocol.coordinator_state import CoordinatorState
 from delian.cloud.protocol.machine import Coordinator
 from delian.cloud.protocol.machine import restore as restore_cloud
-from delian.cloud.protocol.plan import RunPlan
+from delian.cloud.protocol.run_plan import RunPlan
 from delian.cloud.service import audit
 from delian.core.common.errors import DelianError
 from delian.core.compiler import ir_codec

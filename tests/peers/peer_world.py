@@ -375,7 +375,7 @@ class World:
             attempts_max=3,
             bundle=self._refs[0],
             weights=self._refs[1],
-            round_ms=deadline_ms,
+            timeout_ms=deadline_ms,
             margin_ms=deadline_ms // 10,
             wait_ms=ROUND_MS,
             after_task=RetryWindow(min_ms=20, max_ms=60),

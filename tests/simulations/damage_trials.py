@@ -80,7 +80,7 @@ def make_fleet(folder: Path) -> None:
                 child.kill()
             raise Killed
 
-    changes = [f"rounds={ROUNDS + 3}", "evaluation.every=1", "round.min_reports=3"]
+    changes = [f"rounds={ROUNDS + 3}", "evaluation.every=1", "round.reports_min=3"]
     asked = override(load("digits"), changes)
     try:
         simulate_processes(asked, Shape(3, 1, by_mqtt=0, folder=folder), meddle=meddle)

@@ -19,7 +19,7 @@ from delian.simulations.runs.simulate import simulate
 from delian.simulations.scenario.scenario_file import load, override
 
 SMALL = (
-    *("fleet.devices=8", "data.held_out_devices=2", "fleet.edges=1", "round.devices=4"),
+    *("fleet.devices=8", "data.held_out_devices=2", "fleet.edges=1", "round.cohort=4"),
     *("rounds=2", "algorithm.personal_steps=5", "evaluation.every=2"),
 )
 
@@ -59,7 +59,7 @@ def test_a_few_shot_device_s_steps_are_means_over_its_episodes(shared_data) -> N
     scenario = override(
         load("omniglot-characters"),
         [
-            *("rounds=1", "round.devices=2", "evaluation.devices=2"),
+            *("rounds=1", "round.cohort=2", "evaluation.devices=2"),
             'model={name = "mlp", hidden = [8], batch_norm = true}',
             *("evaluation.episodes=3", "evaluation.steps=[3]"),
         ],

@@ -17,15 +17,15 @@ SMALL = [
     "rounds=3",
     "fleet.devices=9",
     "fleet.dropout=0.2",
-    "round.devices=5",
+    "round.cohort=5",
     "round.over_selection=1.2",
-    "round.min_reports=3",
+    "round.reports_min=3",
     "data.held_out_devices=2",
     "model.hidden=[8]",
     "evaluation.every=3",
 ]
 #: Everybody selected reports.
-ALL = ("fleet.dropout=0.0", "round.over_selection=1.0", "round.min_reports=5")
+ALL = ("fleet.dropout=0.0", "round.over_selection=1.0", "round.reports_min=5")
 #: Those whose devices remember something, in the different ways that there are.
 REMEMBERING = ("scaffold", "fedrep")
 

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
-from delian.cloud.protocol.plan import RunPlan
+from delian.cloud.protocol.run_plan import RunPlan
 from delian.core.common.errors import DelianError
 from delian.core.learning import metrics
 from delian.core.learning.runtime import Score
@@ -14,7 +14,6 @@ from delian.core.privacy.mechanisms.ring import RingPlan
 from delian.core.protocol.ports import Outcome
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import MEDIAN
-from delian.core.wire.secure_pb2 import SecurePlan
 from delian.simulations.federation.fault_settings import Crash, Faults
 from delian.simulations.federation.federation import Federation
 from delian.simulations.federation.fleet import Fleet
@@ -24,7 +23,7 @@ from delian.simulations.scenario.federation_plan import FederationPlan
 from delian.simulations.scenario.scenario_file import load, override
 
 RING = RingPlan(clip=10.0, clients_max=64, dimension=20)
-SECURE = SecurePlan(suite=1, cohort_min=5, corrupt=0.1, dropout=0.2)
+SECURE = {"aggregation": "secure", "cohort_min": 5, "corrupt": 0.1, "dropout": 0.2}
 PLAN = {
     "rounds": 2,
     "cohort": 30,
@@ -36,7 +35,7 @@ PLAN = {
 
 
 def trained(training=None, seed=3, ring=RING, **changes):
-    plan = FederationPlan(**{**PLAN, "ring": ring, **changes})
+    plan = FederationPlan.of(**{**PLAN, "ring": ring, **changes})
     federation = Federation(plan, training or StubTraining(ring), seed=seed)
     return federation, federation.run()
 
@@ -44,19 +43,19 @@ def trained(training=None, seed=3, ring=RING, **changes):
 class TestRounds:
     def test_a_cut_round_gives_the_model_of_one_that_is_not(self):
         plain, told = trained()
-        cut, result = trained(secure=SECURE, cohorts=3)
+        cut, result = trained(**SECURE, cohorts=3)
         assert [r.reported for r in result.rounds] == [r.reported for r in told.rounds]
         assert result.counts["session"] == 6
         np.testing.assert_array_equal(cut.weights, plain.weights)
 
     def test_the_same_seed_gives_the_same_round(self):
-        one, two = (trained(secure=SECURE, cohorts=3)[1] for _ in range(2))
+        one, two = (trained(**SECURE, cohorts=3)[1] for _ in range(2))
         assert one.trace_hash == two.trace_hash
 
     def test_who_vanishes_costs_no_more_than_its_update(self):
         training = StubTraining(RING)
         fleet = Fleet(36, 4, dropout=0.1)
-        federation, result = trained(training, secure=SECURE, cohorts=3, fleet=fleet, round_s=60.0)
+        federation, result = trained(training, **SECURE, cohorts=3, fleet=fleet, timeout_ms=60_000)
         assert all(r.succeeded for r in result.rounds[-2:]) and not result.failed
         assert any(len(r.reported) < 30 for r in result.rounds)
         # The weight is half a device's: the sum holds those who reported, and nobody else.
@@ -68,7 +67,7 @@ class TestRounds:
     def test_an_edge_that_dies_takes_its_cohorts_with_it_and_no_others(self):
         faults = Faults(crashes=(Crash(edge=1, at_s=3.4, back_s=8.0),))
         _, result = trained(
-            secure=SECURE, cohorts=3, rounds=1, faults=faults, reports_min=10, round_s=60.0
+            **SECURE, cohorts=3, rounds=1, faults=faults, reports_min=10, timeout_ms=60_000
         )
         (record,) = [r for r in result.rounds if r.succeeded]
         assert 10 <= len(record.reported) < 30
@@ -77,7 +76,7 @@ class TestRounds:
     def test_a_coordinator_that_restarts_goes_on_with_all_cohorts(self):
         plain, _ = trained(rounds=1)
         faults = Faults(restarts_s=(2.7, 3.4, 4.1))
-        cut, result = trained(secure=SECURE, cohorts=3, rounds=1, faults=faults)
+        cut, result = trained(**SECURE, cohorts=3, rounds=1, faults=faults)
         assert [r.attempt for r in result.rounds] == [3]
         np.testing.assert_array_equal(cut.weights, plain.weights)
 
@@ -92,20 +91,20 @@ class TestRounds:
 
         wanted = 1000 / RING.scale * 2
         by_median, _ = trained(
-            Attacked(RING), secure=SECURE, cohorts=5, rule="median", hostile=0.3, rounds=1,
+            Attacked(RING), **SECURE, cohorts=5, rule="median", hostile=0.3, rounds=1,
             cohort=36,
         )  # fmt: skip
         np.testing.assert_allclose(by_median.weights, wanted, rtol=1e-5)
-        by_mean, _ = trained(Attacked(RING), secure=SECURE, cohorts=5, rounds=1, cohort=36)
+        by_mean, _ = trained(Attacked(RING), **SECURE, cohorts=5, rounds=1, cohort=36)
         assert (np.abs(by_mean.weights - wanted) > wanted).all()
 
     @pytest.mark.slow
     def test_a_round_of_2500_devices_is_exact(self):
         ring = RingPlan(clip=10.0, clients_max=2_500, dimension=50)
-        big = {"cohort": 2_500, "fleet": Fleet(2_500, 10), "rounds": 1, "round_s": 600.0}
+        big = {"cohort": 2_500, "fleet": Fleet(2_500, 10), "rounds": 1, "timeout_ms": 600_000}
         plain, _ = trained(ring=ring, **big)
-        secure = SecurePlan(suite=1, cohort_min=400, corrupt=0.1, dropout=0.1)
-        masked, result = trained(ring=ring, secure=secure, cohorts=3, **big)
+        secure = {**SECURE, "cohort_min": 400, "dropout": 0.1}
+        masked, result = trained(ring=ring, **secure, cohorts=3, **big)
         assert len(result.rounds[0].reported) == 2_500 and result.counts["session"] == 3
         np.testing.assert_array_equal(masked.weights, plain.weights)
 
@@ -143,9 +142,9 @@ class TestGoingBack:
             (0.55, {"rollback_accuracy": 0.7}, False),
         ],
     )
-    @pytest.mark.parametrize("masks", [{}, {"secure": SECURE, "cohorts": 3}])
+    @pytest.mark.parametrize("masks", [{}, {**SECURE, "cohorts": 3}])
     def test_a_model_that_devices_find_much_worse_is_given_up(self, loss, limits, goes, masks):
-        changes = {"rounds": 4, "evaluate_every": 1, **limits, **masks}
+        changes = {"rounds": 4, "evaluation_every": 1, **limits, **masks}
         federation, result = trained(self.Spoilt(loss), **changes)
         told = [(e.round, e.rolled_back_to) for e in result.evaluations]
         assert told == [(1, None), (2, None), (3, 1 if goes else None), (4, None)]
@@ -158,19 +157,19 @@ class TestScenarios:
         return override(load("digits"), ["privacy.aggregation=secure", *settings])
 
     def test_a_round_too_large_for_one_session_is_cut(self):
-        large = self.masked("fleet.devices=1700", "round.devices=1500", "data.min_examples=2")
-        assert (large.cohorts, large.smallest_sum) == (2, 750)
-        assert self.masked("round.devices=10").cohorts == 1
-        assert override(load("digits"), ["round.mode=buffered"]).cohorts == 1
+        large = self.masked("fleet.devices=1700", "round.cohort=1500", "data.min_examples=2")
+        assert (large.plan().cohorts, large.plan().smallest_sum) == (2, 750)
+        assert self.masked("round.cohort=10").plan().cohorts == 1
+        assert override(load("digits"), ["round.mode=buffered"]).plan().cohorts == 1
 
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
-            (["privacy.cohorts=4", "round.devices=10"], "a sum of 2 devices"),
+            (["privacy.cohorts=4", "round.cohort=10"], "a sum of 2 devices"),
             (["round.rule=median"], "reads the means of cohorts, and needs 3"),
             (["round.rule=median", "round.mode=buffered"], "the weighted mean only"),
             (["round.hostile=0.1"], "only a rule reads it"),
-            (["privacy.cohorts=2", "privacy.aggregation=plain"], "only masked rounds are cut"),
+            (["privacy.cohorts=2", "privacy.aggregation=plain"], "only masked rounds read it"),
             (["evaluation.rollback_worse=0.1"], "only a federated evaluation reads it"),
             (["privacy.cohorts=2", "privacy.noise=central", "privacy.epsilon=1"], "one cohort"),
         ],
@@ -180,12 +179,16 @@ class TestScenarios:
             self.masked(*settings)
 
     def test_the_plan_says_what_the_scenario_says(self):
-        settings = ["privacy.cohorts=3", "round.devices=12", "round.rule=median"]
+        settings = ["privacy.cohorts=3", "round.cohort=12", "round.rule=median"]
         settings += ["evaluation.federated=true", "evaluation.rollback_accuracy=0.1"]
         chosen = self.masked("fleet.devices=30", *settings, "round.hostile=0.3")
         stage = Stage(chosen, None, None, "reference", lambda event: None)
         blob = BlobRef(digest=bytes(32), size=4 * stage.runtime.ring.dimension)
         message = stage.plan(stage.runtime.ring).message(blob, blob, 1)
         plan = RunPlan.from_message(1, message)
-        assert (plan.cohorts, plan.aggregation, plan.corrupt) == (3, MEDIAN, 0.3)
-        assert (plan.rollback_accuracy, plan.evaluate_cohort, plan.cohort_min) == (0.1, 4, 3)
+        assert (plan.cohorts, plan.aggregation, plan.round.hostile) == (3, MEDIAN, 0.3)
+        assert (plan.evaluation.rollback_accuracy, plan.evaluation_cohort, plan.cohort_min) == (
+            0.1,
+            4,
+            3,
+        )

@@ -26,7 +26,7 @@ from delian.simulations.scenario.scenario_file import with_chain
 DEVICES = 8
 STILL = [
     *("rounds=3", "fleet.devices=12", "data.held_out_devices=4", "fleet.dropout=0.0"),
-    *("round.devices=8", "round.over_selection=1.0", "round.min_reports=8"),
+    *("round.cohort=8", "round.over_selection=1.0", "round.reports_min=8"),
     *("evaluation.every=3", "network.device_edge.loss=0.0", "model.hidden=[4]"),
 ]
 
@@ -152,7 +152,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_chain_as_keys_is_that_chain(text):
-    kept = scenario("privacy.noise=central", "privacy.epsilon=3", "privacy.kept=0.5")
+    kept = scenario("privacy.noise=central", "privacy.epsilon=3", "privacy.random_k=0.5")
     made = with_chain(kept, read(text))
     assert str(chain_of(made)) == text
     assert with_chain(made, chain_of(made)) == made
@@ -189,7 +189,7 @@ def test_a_scenario_s_file_may_say_its_chain_in_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (["privacy.kept=0.5", "round.rule=median"], "`privacy.kept`: random_k with median"),
+        (["privacy.random_k=0.5", "round.rule=median"], "`privacy.random_k`: random_k with median"),
         (["privacy.clip_quantile=0.5", "round.mode=buffered"], "`privacy.clip_quantile`"),
         (["chain=clip(1) | quantise | mask | median"], "`chain`: median with mask"),
         (["chain=clip(1) | quantise | mean", "privacy.bits=8"], "the chain says it too"),
@@ -202,7 +202,7 @@ def test_keys_that_make_no_chain_are_refused_by_name(settings, says):
 
 
 def test_a_chain_on_the_command_line_takes_the_place_of_the_scenario_s():
-    turned = scenario("privacy.rotation=true")
+    turned = scenario("privacy.rotated=true")
     made = scenario_file.override(turned, [f"chain={TEXTS[4]}", "rounds=5"])
     assert str(chain_of(made)) == TEXTS[4] and made.rounds == 5
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 ROUNDS, DEVICES = 3, 6
 #: All that is done to an update on its way, so that it goes through real links once.
-FINISHING = ["privacy.bits=20", "privacy.kept=0.5", "privacy.clip_quantile=0.5"]
+FINISHING = ["privacy.bits=20", "privacy.random_k=0.5", "privacy.clip_quantile=0.5"]
 #: Words under which a number of examples could be told.
 _COUNTS = rb'(?i)(?:num_)?examples"?\W{1,3}(\d+)'
 

@@ -12,8 +12,8 @@ from delian.simulations.runs.simulate import simulate
 from delian.simulations.scenario import scenario_file
 
 SMALL = (
-    *("rounds=2", "fleet.devices=8", "data.held_out_devices=2", "round.devices=4"),
-    *("round.min_reports=2", "model.hidden=[4]", "evaluation.every=2"),
+    *("rounds=2", "fleet.devices=8", "data.held_out_devices=2", "round.cohort=4"),
+    *("round.reports_min=2", "model.hidden=[4]", "evaluation.every=2"),
 )
 
 
@@ -32,7 +32,7 @@ def debug(monkeypatch):
         ("maml", ()),  # a derivative through a derivative
         ("apfl", ("evaluation.steps=[1, 3]",)),
         ("fedavg", ("round.mode=buffered",)),
-        ("fedavg", ("privacy.top=0.1", "privacy.aggregation=plain")),
+        ("fedavg", ("privacy.top_k=0.1", "privacy.aggregation=plain")),
     ],
 )
 def test_a_run_that_is_debugged_is_the_same_run(algorithm, settings, debug):

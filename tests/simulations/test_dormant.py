@@ -19,7 +19,7 @@ RING = RingPlan(clip=1.0, clients_max=64, dimension=20)
 
 def federation_of(fleet, **changes):
     settings = {"rounds": 6, "cohort": 6, "ready_per_edge_max": 8, "pool_share": 0.02, **changes}
-    return Federation(FederationPlan(ring=RING, fleet=fleet, **settings), StubTraining(RING), 3)
+    return Federation(FederationPlan.of(ring=RING, fleet=fleet, **settings), StubTraining(RING), 3)
 
 
 COMING_AND_GOING = {"phone": DeviceClass(speed_flops=4e9, availability=0.5, stay_s=20.0)}

@@ -13,7 +13,6 @@ from delian.core.common.errors import DelianError
 from delian.core.privacy.mechanisms.ring import RingPlan
 from delian.core.protocol.ports import SECOND, Outcome
 from delian.core.wire.round_pb2 import NON_FINITE
-from delian.core.wire.secure_pb2 import SecurePlan
 from delian.simulations.federation.federation import Federation
 from delian.simulations.federation.fleet import DeviceClass, Fleet
 from delian.simulations.federation.network import LINKS, LinkProfile
@@ -36,7 +35,7 @@ def plan(**changes):
         "over_selection": 1.0,
         **changes,
     }
-    return FederationPlan(**settings)
+    return FederationPlan.of(**settings)
 
 
 def test_without_faults_every_selected_device_reports():
@@ -72,13 +71,12 @@ def test_the_model_moves_by_the_mean_of_the_reported_updates():
     np.testing.assert_allclose(federation.weights, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("changes", [{}, {"evaluate_every": 1}])
+@pytest.mark.parametrize("changes", [{}, {"evaluation_every": 1}])
 def test_with_and_without_masks_the_models_are_the_same_to_the_last_bit(changes):
     models = []
-    for secure in (None, SecurePlan(suite=1, cohort_min=3, corrupt=0.2, dropout=0.1)):
-        federation = Federation(
-            plan(**{"cohort": 12, "secure": secure, **changes}), StubTraining(RING), seed=1
-        )
+    for masks in ({}, {"aggregation": "secure", "cohort_min": 3}):
+        asked = plan(**{"cohort": 12, **masks, **changes})
+        federation = Federation(asked, StubTraining(RING), seed=1)
         result = federation.run()
         assert not result.failed and all(r.succeeded for r in result.rounds)
         models.append(federation.weights)
@@ -126,14 +124,16 @@ def test_devices_that_vanish_are_dropped_and_over_selection_makes_up_for_them():
 def test_stragglers_are_late_and_the_round_ends_on_time():
     classes = {"fast": DeviceClass(1e12), "slow": DeviceClass(1e6)}
     fleet = Fleet(20, 2, {"fast": 1.0, "slow": 1.0}, classes)
-    rounds = Federation(plan(fleet=fleet, round_s=30.0), StubTraining(RING), seed=1).run().rounds
+    rounds = (
+        Federation(plan(fleet=fleet, timeout_ms=30_000), StubTraining(RING), seed=1).run().rounds
+    )
     assert all(r.late and r.reported and not r.spare for r in rounds)
     # On time, and the server's update.
     assert all(r.ended_ns - r.started_ns <= 30.2 * SECOND for r in rounds)
 
 
 def test_without_enough_devices_the_run_gives_up_and_says_why():
-    vanishing = plan(fleet=Fleet(20, 3, dropout=1.0), attempts_max=2, round_s=20.0)
+    vanishing = plan(fleet=Fleet(20, 3, dropout=1.0), attempts_max=2, timeout_ms=20_000)
     result = Federation(vanishing, StubTraining(RING), seed=1).run()
     assert result.failed in ("too few devices reported", "too few devices are ready")
     assert [r.succeeded for r in result.rounds] == [False, False]
@@ -196,7 +196,7 @@ def test_adding_a_device_does_not_change_the_others():
 
 
 def test_devices_judge_the_models_through_the_protocol():
-    evaluating = plan(evaluate_every=2, evaluate_cohort=5)
+    evaluating = plan(evaluation_every=2, evaluation_cohort=5)
     result = Federation(evaluating, StubTraining(RING), seed=1).run()
     assert [(e.round, e.devices) for e in result.evaluations] == [(2, 5), (4, 5)]
     for e in result.evaluations:
@@ -207,7 +207,7 @@ def test_devices_judge_the_models_through_the_protocol():
 
 
 def test_a_run_that_gets_no_better_ends_early_and_says_why():
-    hopeless = plan(rounds=50, evaluate_every=1, evaluate_cohort=5, patience=3)
+    hopeless = plan(rounds=50, evaluation_every=1, evaluation_cohort=5, patience=3)
     result = Federation(hopeless, StubTraining(RING), seed=1).run()
     # The stub's devices say the same of every model, but for the rounding of a thousandth.
     assert not result.failed and result.early == "no better in 3 evaluations"
@@ -217,7 +217,7 @@ def test_a_run_that_gets_no_better_ends_early_and_says_why():
 def test_a_buffered_run_makes_models_of_updates_as_they_come():
     classes = {"fast": DeviceClass(1e11), "slow": DeviceClass(4e8)}
     fleet = Fleet(20, 3, {"fast": 1.0, "slow": 1.0}, classes)
-    buffered = plan(fleet=fleet, rounds=8, buffer=5, concurrency=15)
+    buffered = plan(fleet=fleet, rounds=8, mode="buffered", buffer=5, concurrency=15)
     training = StubTraining(RING)
     federation = Federation(buffered, training, seed=1)
     result = federation.run()
@@ -247,7 +247,7 @@ from delian.simulations.federation.network import LINKS
 from delian.simulations.federation.stub import StubTraining
 ring = RingPlan(clip=1.0, clients_max=64, dimension=100)
 fleet = Fleet(20, 3, {"phone": 1.0, "board": 1.0}, link=LINKS["poor"], dropout=0.1)
-plan = FederationPlan(rounds=3, cohort=5, ring=ring, fleet=fleet)
+plan = FederationPlan.of(rounds=3, cohort=5, ring=ring, fleet=fleet)
 print(Federation(plan, StubTraining(ring, THREADS), 5, THREADS).run().trace_hash)
 """
 
@@ -355,10 +355,10 @@ def test_long_updates_wait_until_earlier_results_are_in_a_sum():
     assert [jobs.result(job).examples for job in made[2:]] == [2, 3, 4]
 
 
-@pytest.mark.parametrize("buffer", [None, 3])
-def test_vectors_beside_their_messages_change_nothing(buffer):
+@pytest.mark.parametrize("mode", [{}, {"mode": "buffered", "buffer": 3}])
+def test_vectors_beside_their_messages_change_nothing(mode):
     results = [
-        Federation(plan(buffer=buffer), StubTraining(RING), 7, beside=beside).run()
+        Federation(plan(**mode), StubTraining(RING), 7, beside=beside).run()
         for beside in (True, False)
     ]
     assert results[0] == results[1] and not results[0].failed
@@ -366,7 +366,7 @@ def test_vectors_beside_their_messages_change_nothing(buffer):
 
 def test_timers_that_were_called_off_do_not_pile_up():
     """Each task sets one a day ahead: of a thousand rounds most would still be there."""
-    federation = Federation(plan(rounds=400, round_s=86_400.0), StubTraining(RING), 1)
+    federation = Federation(plan(rounds=400, timeout_ms=86_400_000), StubTraining(RING), 1)
     federation.run()
     assert len(federation.schedule) < 2 * SWEPT_MIN
 
@@ -386,15 +386,15 @@ def test_a_checksum_sees_every_element():
             assert checksum(other) != checksum(vector)
 
 
-@pytest.mark.parametrize("buffer", [None, 3])
-def test_updates_of_which_no_model_can_be_made_end_the_run(buffer):
+@pytest.mark.parametrize("mode", [{}, {"mode": "buffered", "buffer": 3}])
+def test_updates_of_which_no_model_can_be_made_end_the_run(mode):
     """The stub's steps are for a wide ring: in a narrow one every mean is longer than the clip."""
     narrow = RingPlan(clip=1.0, clients_max=64, dimension=100, bits=16)
-    made = FederationPlan(rounds=3, cohort=6, ring=narrow, fleet=Fleet(20, 3), buffer=buffer)
+    made = FederationPlan.of(rounds=3, cohort=6, ring=narrow, fleet=Fleet(20, 3), **mode)
     told = []
     result = Federation(made, StubTraining(narrow), 1).run(told.append)
     assert "above the clip" in result.failed
-    assert [r.succeeded for r in told] == [False] * made.attempts_max
+    assert [r.succeeded for r in told] == [False] * made.plan.round.attempts_max
 
 
 def test_what_is_foreseen_is_computed_once_and_changes_no_bit():

@@ -13,8 +13,6 @@ A failure names its seed: `run(seed)` replays it.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import delian.cloud.protocol.buffered as buffered
 import delian.cloud.protocol.machine as cloud
 import delian.cloud.protocol.rounds as rounds
@@ -24,14 +22,13 @@ import delian.edge.protocol.collection as collection
 import delian.edge.protocol.machine as edge
 import numpy as np
 import pytest
-from delian.cloud.protocol.plan import RunPlan
 from delian.cloud.protocol.run import TICKETS
+from delian.cloud.protocol.run_plan import RunPlan
 from delian.core.privacy.mechanisms.ring import RingPlan
 from delian.core.protocol.ports import CLOUD, SECOND, ProtocolError, RunProgram, Tier
 from delian.core.protocol.random_streams import Streams, device_key
 from delian.core.wire.operator_pb2 import RunOrder
 from delian.core.wire.round_pb2 import Failure, Upload
-from delian.core.wire.secure_pb2 import HelperKey, SecurePlan
 from delian.simulations.federation.fault_settings import Crash, Faults, Silence
 from delian.simulations.federation.federation import RUN, Federation
 from delian.simulations.federation.fleet import DeviceClass, Fleet
@@ -79,11 +76,11 @@ def make_plan(seed):
     kind_of_run = seed // 4 % 3
     changes = {}
     if kind_of_run == 1:
-        changes = {"evaluate_every": 2, "evaluate_cohort": 3}
+        changes = {"evaluation_every": 2, "evaluation_cohort": 3}
     elif kind_of_run == 2:
-        changes = {"buffer": 4, "concurrency": 9, "staleness_max": 1 + seed % 3}
-        changes["evaluate_every"] = seed % 2
-    return FederationPlan(
+        changes = {"mode": "buffered", "buffer": 4, "concurrency": 9, "staleness_max": 1 + seed % 3}
+        changes["evaluation_every"] = seed % 2
+    return FederationPlan.of(
         **changes,
         rounds=ROUNDS,
         cohort=int(rng.integers(2, 8)),
@@ -92,9 +89,9 @@ def make_plan(seed):
         edge_link=LinkProfile(10.0, 30.0 * rough, loss=link.loss / 3, duplication=link.duplication),
         over_selection=float(rng.uniform(1, 2)),
         attempts_max=30,
-        round_s=float(rng.uniform(20, 60)),
-        wait_s=30.0,
-        rest_s=2.0,
+        timeout_ms=round(1000 * rng.uniform(20, 60)),
+        wait_ms=30_000,
+        rest_ms=2_000,
         reports_min=2,
         pool_share=0.5,
         ready_per_edge_max=4,
@@ -151,7 +148,7 @@ class Auditor:
 
 def run(seed, threads=1, observer=None, **changes):
     """One federation; gives its result, with all that must hold checked."""
-    plan = replace(make_plan(seed), **changes)
+    plan = make_plan(seed).but(**changes)
     training = StubTraining(RING, threads, sick=[3] if seed % 5 == 0 else [], flops=2e9)
     auditor = Auditor(training)
     federation = Federation(plan, training, seed, threads, observer)
@@ -160,7 +157,7 @@ def run(seed, threads=1, observer=None, **changes):
     good = [r for r in result.rounds if r.succeeded]
     # A coordinator that was killed while it aggregated begins again.
     seen = sorted({tuple(rest) for _, *rest in auditor.seen})
-    if plan.buffer is None:
+    if not plan.plan.buffered:
         assert sorted({(r.round, r.attempt, r.reported) for r in good}) == seen
     else:
         used = [(*wave, d) for *wave, devices in seen for d in devices]
@@ -182,8 +179,9 @@ def run_two(seed):
     second ended.
     """
     rng = np.random.default_rng(seed)
-    plan = replace(make_plan(seed), buffer=None, evaluate_every=seed % 2)
-    other = replace(plan, buffer=4, concurrency=9)
+    rounds = {"mode": "synchronous", "buffer": None, "concurrency": None, "staleness_max": 20}
+    plan = make_plan(seed).but(**rounds, evaluation_every=seed % 2)
+    other = plan.but(mode="buffered", buffer=4, concurrency=9)
     training = StubTraining(RING, flops=2e9)
     auditor = Auditor(training)
     federation = Federation(plan, training, seed, 1)
@@ -229,14 +227,14 @@ def test_every_sum_is_exact_and_every_run_ends(first):
         assert not result.failed, f"seed {seed}: {result.failed}"
 
 
-SECURE = SecurePlan(suite=1, cohort_min=3, corrupt=0.1, dropout=0.2)
-HELPED = SecurePlan(suite=1, cohort_min=3, helpers=[HelperKey(edge=3)])
+SECURE = {"aggregation": "secure", "cohort_min": 3, "corrupt": 0.1, "dropout": 0.2}
+HELPED = {"aggregation": "secure", "cohort_min": 3, "corrupt": 0.0, "dropout": 0.0, "helpers": 1}
 
 
 def masked(seed):
     """What makes a seed's updates masked ones."""
-    cohort = max(4, make_plan(seed).cohort)
-    return {"secure": SECURE, "cohort": cohort, "evaluate_cohort": 4, "attempts_max": 60}
+    cohort = max(4, make_plan(seed).plan.round.cohort)
+    return {**SECURE, "cohort": cohort, "evaluation_cohort": 4, "attempts_max": 60}
 
 
 @pytest.mark.parametrize("first", [0, 12])
@@ -317,7 +315,7 @@ def test_every_row_of_every_table_is_taken(monkeypatch):
         run(seed)
     for seed in (1, 2, 3, 8, 11):
         run(seed, **masked(seed))
-    helped = replace(make_plan(8), secure=HELPED, faults=Faults((Silence(3, 4.0, 40.0),)))
+    helped = make_plan(8).but(**HELPED, faults=Faults((Silence(3, 4.0, 40.0),)))
     assert not Federation(helped, StubTraining(RING), 8).run().failed
     missed = {
         r.trigger.value

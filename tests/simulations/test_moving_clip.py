@@ -8,13 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from delian.cloud.protocol.plan import PlanError, RunPlan
+from delian.cloud.protocol.run_plan import PlanError, RunPlan
 from delian.core.privacy.mechanisms import noise_mechanism
 from delian.core.privacy.mechanisms.noise_mechanism import Promise
 from delian.core.privacy.mechanisms.ring import RingPlan
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import GEOMETRIC_MEDIAN, Aggregation
-from delian.core.wire.secure_pb2 import SecurePlan
 from delian.simulations.federation.federation import Federation
 from delian.simulations.federation.fleet import Fleet
 from delian.simulations.federation.stub import StubTraining
@@ -22,7 +21,7 @@ from delian.simulations.scenario.federation_plan import FederationPlan
 
 COHORT, QUANTILE = 20, 0.6
 PLAIN = RingPlan(clip=8.0, clients_max=COHORT, dimension=60)
-SECURE = SecurePlan(suite=1, cohort_min=COHORT - 2, corrupt=0.1, dropout=0.1)
+SECURE = {"aggregation": "secure", "cohort_min": COHORT - 2, "corrupt": 0.1, "dropout": 0.1}
 #: Lengths of devices' updates: a sixth of the clip is the middle.
 NORMS = np.exp(np.random.default_rng(3).normal(np.log(8 / 6), 0.5, COHORT))
 
@@ -38,6 +37,14 @@ class Training(StubTraining):
         return steps
 
 
+def noise_of(promise):
+    """The settings of a privacy target."""
+    if promise is None:
+        return {}
+    asked = {"epsilon": promise.epsilon, "delta": promise.delta, "noise_corrupt": promise.corrupt}
+    return {"noise": "central" if promise.central else "distributed", **asked}
+
+
 def plan_of(rounds, ring=PLAIN, promise=None, **changes):
     settings = {
         "rounds": rounds,
@@ -46,13 +53,13 @@ def plan_of(rounds, ring=PLAIN, promise=None, **changes):
         "ring": ring,
         "fleet": Fleet(COHORT, 2),
         "over_selection": 1.0,
-        "secure": SECURE,
-        "promise": promise,
+        **SECURE,
+        **noise_of(promise),
         "clip_quantile": QUANTILE,
         "clip_rate": 0.6,
         **changes,
     }
-    return FederationPlan(**settings)
+    return FederationPlan.of(**settings)
 
 
 def federation(*settings, **changes):
@@ -107,22 +114,26 @@ def message(**changes):
     plan = plan_of(2, changes.pop("ring", PLAIN))
     bundle = BlobRef(digest=bytes(32), size=10)
     weights = BlobRef(digest=bytes(31) + b"1", size=4 * PLAIN.dimension)
-    said = replace(plan, **changes).message(bundle, weights, 1)
-    return said
+    return plan.but(**changes).message(bundle, weights, 1)
 
 
 @pytest.mark.parametrize(
     ("field", "said"),
     [
-        ("moving_clip", message(buffer=6, cohort=0, reports_min=3)),
+        ("moving_clip.quantile", message(mode="buffered", buffer=6, reports_min=3)),
         (
             "ring.kept",
             message(
-                ring=replace(PLAIN, kept=5), buffer=6, cohort=0, reports_min=3, clip_quantile=0.0
+                ring=replace(PLAIN, kept=5),
+                mode="buffered",
+                buffer=6,
+                reports_min=3,
+                clip_quantile=None,
+                clip_rate=0.2,
             ),
         ),
-        ("moving_clip", message(clip_quantile=1.5)),
-        ("moving_clip", message(clip_rate=0.0)),
+        ("moving_clip.quantile", message(clip_quantile=1.5)),
+        ("moving_clip.rate", message(clip_rate=0.0)),
         ("ring.within", message(ring=replace(PLAIN, within=1.0))),
     ],
     ids=["waves", "kept in waves", "quantile", "rate", "within"],
@@ -136,7 +147,7 @@ def test_what_cannot_be_is_refused_when_it_is_submitted(field, said):
 def test_a_rule_of_aggregation_is_not_for_it():
     said = message()
     said.ClearField("secure")
-    said.aggregation.CopyFrom(Aggregation(rule=GEOMETRIC_MEDIAN, corrupt=0.1))
+    said.aggregation.CopyFrom(Aggregation(rule=GEOMETRIC_MEDIAN, hostile=0.1))
     with pytest.raises(PlanError) as caught:
         RunPlan.from_message(1, said)
-    assert caught.value.field == "moving_clip"
+    assert caught.value.field == "moving_clip.quantile"

@@ -25,7 +25,7 @@ from delian.simulations.scenario.datasets import load_data
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ROOT = Path(__file__).parents[2]
-SMALL = ["rounds=2", "fleet.devices=12", "data.held_out_devices=4", "round.devices=6"]
+SMALL = ["rounds=2", "fleet.devices=12", "data.held_out_devices=4", "round.cohort=6"]
 TINY = ["model.hidden=[4]", "algorithm.epochs=1"]
 #: What a file says: an update so much shorter.
 HALF = """
@@ -59,7 +59,7 @@ def test_it_has_its_own_defaults_for_all_that_the_scenario_does_not_say(tmp_path
     (tmp_path / "own.py").write_text(HALF)
     toml = tmp_path / "own.toml"
     toml.write_text(f'{bare}\n[algorithm]\nname = "python"\nfile = "own.py"\n[fleet]\ndevices = 12')
-    chosen = scenario_file.override(scenario_file.load(toml), ["round.devices=4"])
+    chosen = scenario_file.override(scenario_file.load(toml), ["round.cohort=4"])
     algorithm = made(chosen)
     default = FedAvg()
     assert type(algorithm).__name__ == "Half" and algorithm.share == 0.5
@@ -227,7 +227,7 @@ def test_a_run_is_the_same_from_another_copy_of_its_files(tmp_path):
         (folder / "own.toml").write_text(
             'name = "own"\nrounds = 1\n[data]\nsource = "digits"\n[model]\nname = "python"\n'
             'file = "model.py"\n[algorithm]\nname = "python"\nfile = "own.py"\n'
-            "[fleet]\ndevices = 12\n[round]\ndevices = 3\n[evaluation]\ndevices = 1\n"
+            "[fleet]\ndevices = 12\n[round]\ncohort = 3\n[evaluation]\ndevices = 1\n"
         )
         chosen = scenario_file.load(str(folder / "own.toml"))
         traces.append(simulate(chosen, backend="reference").trace_hash)

@@ -123,7 +123,7 @@ def test_reports_show_them(result):
 def test_devices_tell_them_through_the_protocol(aggregation):
     settings = ["evaluation.federated=true", "evaluation.every=2", "network.device_edge.loss=0.0"]
     settings += [f"privacy.aggregation={aggregation}", "fleet.dropout=0.0"]
-    asked = scenario(*settings, "round.devices=12", "round.over_selection=1.0")
+    asked = scenario(*settings, "round.cohort=12", "round.over_selection=1.0")
     done = simulate(asked, algorithm=JudgedAvg(), threads=2)
     said, last = done.evaluations[-1], done.rounds[-1]
     assert said.round == last.round and said.devices == 12

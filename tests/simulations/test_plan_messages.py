@@ -11,17 +11,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from delian.cloud.plan import RunPlan
-from delian.core.errors import DelianError
+from delian.cloud.protocol.run_plan import RunPlan
+from delian.core.common.errors import DelianError
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import PlanMessage
-from delian.simulations.scenario_file import bundled, load, override
-from delian.simulations.stage import Stage
+from delian.simulations.runs.stage import Stage
+from delian.simulations.scenario.scenario_file import bundled, load, override
 
 GOLDEN = Path(__file__).with_name("plan_messages.json")
 DIMENSION = 1_000
 BUFFERED = ["round.mode=buffered", "round.buffer=10"]
-NOISE = ["privacy.epsilon=8.0", "round.min_reports=9"]
+NOISE = ["privacy.epsilon=8.0", "round.reports_min=9"]
 FEDERATED = ["evaluation.federated=true"]
 LARGE = ["fleet.devices=20000", "privacy.clip=5.0"]
 SECURE = "privacy.aggregation=secure"
@@ -30,19 +30,18 @@ PLAIN = "privacy.aggregation=plain"
 #: Settings on top of a scenario, by a name.
 VARIATIONS = {
     "rounds": ["rounds=7", "seed=9223372036854775807"],
-    "cohort": ["round.devices=9", "round.over_selection=1.3", "round.min_reports=4"],
-    "cohort without over-selection": ["round.devices=17", "round.over_selection=1.0"],
-    "short deadline": ["round.deadline_s=0.25"],
-    "shortest deadline": ["round.deadline_s=0.0001"],
-    "uneven deadline": ["round.deadline_s=1.0005"],
-    "longest deadline": ["round.deadline_s=86400"],
+    "cohort": ["round.cohort=9", "round.over_selection=1.3", "round.reports_min=4"],
+    "cohort without over-selection": ["round.cohort=17", "round.over_selection=1.0"],
+    "short deadline": ["round.timeout_ms=250"],
+    "uneven deadline": ["round.timeout_ms=1000"],
+    "longest deadline": ["round.timeout_ms=86400000"],
     "plain": [PLAIN],
     "secure": [SECURE, "privacy.cohort_min=4", "privacy.corrupt=0.3", "privacy.dropout=0.15"],
     "secure, silent about numbers": [SECURE],
     "three cohorts": [SECURE, "privacy.cohorts=3"],
-    "2,000 devices": [*LARGE, SECURE, "round.devices=2000"],
-    "2,000 devices in four cohorts": [*LARGE, SECURE, "round.devices=2000", "privacy.cohorts=4"],
-    "2,000 devices, plain": [*LARGE, PLAIN, "round.devices=2000"],
+    "2,000 devices": [*LARGE, SECURE, "round.cohort=2000"],
+    "2,000 devices in four cohorts": [*LARGE, SECURE, "round.cohort=2000", "privacy.cohorts=4"],
+    "2,000 devices, plain": [*LARGE, PLAIN, "round.cohort=2000"],
     "buffered": ["round.mode=buffered"],
     "buffered, plain": ["round.mode=buffered", "round.buffer=7", PLAIN],
     "buffered in numbers": [*BUFFERED, "round.concurrency=30", "round.staleness_max=5"],
@@ -54,7 +53,7 @@ VARIATIONS = {
         *("privacy.cohort_min=10", "privacy.bits=28"),
     ],
     "noise by the coordinator": [*NOISE, "privacy.noise=central"],
-    "rotated noise": [*NOISE, "privacy.noise=distributed", "privacy.rotation=true"],
+    "rotated noise": [*NOISE, "privacy.noise=distributed", "privacy.rotated=true"],
     "adaptive clip": ["privacy.clip_quantile=0.5"],
     "adaptive clip in numbers": ["privacy.clip_quantile=0.9", "privacy.clip_rate=0.05", SECURE],
     "median": [PLAIN, "round.rule=median"],
@@ -66,12 +65,12 @@ VARIATIONS = {
     "median of cohorts": [SECURE, "round.rule=median", "privacy.cohorts=3", "privacy.cohort_min=3"],
     "trimmed mean of cohorts": [
         *(SECURE, "round.rule=trimmed_mean", "round.hostile=0.2", "privacy.cohorts=5"),
-        *("round.devices=25", "round.over_selection=1.0", "privacy.cohort_min=4"),
+        *("round.cohort=25", "round.over_selection=1.0", "privacy.cohort_min=4"),
     ],
     "fewer bits": ["privacy.bits=16", "privacy.clip=1.5"],
-    "rotated": ["privacy.rotation=true", "privacy.bits=12"],
-    "random coordinates": ["privacy.kept=0.1"],
-    "largest coordinates": ["privacy.top=0.05", PLAIN],
+    "rotated": ["privacy.rotated=true", "privacy.bits=12"],
+    "random coordinates": ["privacy.random_k=0.1"],
+    "largest coordinates": ["privacy.top_k=0.05", PLAIN],
     "evaluated": [*FEDERATED],
     "evaluated in numbers": [
         *(*FEDERATED, "evaluation.every=3", "evaluation.cohort=5", "evaluation.patience=4"),
@@ -83,18 +82,18 @@ VARIATIONS = {
     "evaluated in cohorts": [*FEDERATED, SECURE, "privacy.cohorts=3"],
     "a chain": ["chain=clip(1) | quantise(16) | mask(least=5) | mean | server(adam, 0.01)"],
     "a chain with noise": [
-        "round.min_reports=9",
+        "round.reports_min=9",
         "chain=clip(1)|quantise|noise(8)|mask|mean",
     ],
     "a chain, buffered": ["chain=clip(2) | quantise | mask | fedbuff(7)"],
-    "three edges, few devices": ["fleet.devices=20", "fleet.edges=2", "round.devices=8"],
+    "three edges, few devices": ["fleet.devices=20", "fleet.edges=2", "round.cohort=8"],
     "own tiers": ["fleet.devices=300", "fleet.edges=30", "network.edge_cloud.latency_ms=1.0"],
 }
 CASES = {
     **{name: (name, []) for name in bundled()},
     **{f"digits, {name}": ("digits", settings) for name, settings in VARIATIONS.items()},
     "shakespeare, masked": ("shakespeare", [SECURE]),
-    "synthetic-mlp, 1,300 devices": ("synthetic-mlp", ["fleet.devices=5000", "round.devices=1300"]),
+    "synthetic-mlp, 1,300 devices": ("synthetic-mlp", ["fleet.devices=5000", "round.cohort=1300"]),
 }
 
 
@@ -108,8 +107,9 @@ def message_of(source: str, settings: list[str], masked: bool) -> PlanMessage:
     stage.data = SimpleNamespace(training=training)
     stage.bundle = SimpleNamespace(manifest=SimpleNamespace(metrics=("f1", "top_2")))
     chain = stage.chain()
-    promise = chain.promise(scenario.rounds, stage.survivors)
-    ring = chain.ring(DIMENSION, scenario.round.at_once, promise).base
+    plan = scenario.plan()
+    promise = chain.promise(plan.rounds, plan.reports_min)
+    ring = chain.ring(DIMENSION, plan.selected, promise).base
     bundle = BlobRef(digest=b"b" * 32, size=100)
     weights = BlobRef(digest=b"w" * 32, size=4 * DIMENSION)
     return stage.plan(ring, masked).message(bundle, weights, scenario.seed)
@@ -121,13 +121,14 @@ def read(message: PlanMessage) -> dict[str, object]:
         plan = RunPlan.from_message(1, message)
     except DelianError as fault:
         return {"refused": getattr(fault, "field", "")}
-    times = [plan.round_ns, plan.margin_ns, plan.wait_ns, plan.rest_ns]
+    enough = max(plan.selected, plan.round.pool_min or 0)
+    times = [plan.timeout_ns, plan.margin_ns, plan.wait_ns, plan.rest_ns]
     return {
         "chain": str(plan.chain),
         "times_ms": [ns // 1_000_000 for ns in times],
-        "devices": [plan.cohort, plan.selected, plan.enough, plan.reports_min, plan.cohort_min],
+        "devices": [plan.cohort, plan.selected, enough, plan.reports_min, plan.cohort_min],
         "cohorts": [plan.cohorts, plan.cohorts_min],
-        "evaluation": [plan.evaluate_cohort, plan.evaluate_selected, plan.evaluate_min],
+        "evaluation": [plan.evaluation_cohort, plan.evaluation_selected, plan.evaluation_min],
         "bytes": plan.report_bytes,
     }
 

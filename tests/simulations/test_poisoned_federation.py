@@ -36,7 +36,7 @@ def trained(rule, **changes) -> tuple[np.ndarray, list]:
     settings = {"rounds": 3, "cohort": 14, "ring": RING, "fleet": Fleet(20, 3), **changes}
     records = []
     bears = {"rule": rule, "hostile": 0.3} if rule != MEAN else {}
-    plan = FederationPlan(**settings, **bears, over_selection=1.0)
+    plan = FederationPlan.of(**settings, **bears, over_selection=1.0)
     federation = Federation(plan, Attacked(RING), seed=2)
     federation.run(records.append)
     return federation.weights, records

@@ -9,18 +9,16 @@ import pytest
 from delian.core.privacy.mechanisms import noise_mechanism
 from delian.core.privacy.mechanisms.noise_mechanism import Promise
 from delian.core.privacy.mechanisms.ring import RingPlan
-from delian.core.wire.secure_pb2 import SecurePlan
 from delian.simulations.federation.federation import Federation
 from delian.simulations.federation.fleet import Fleet
 from delian.simulations.federation.stub import StubTraining
-from delian.simulations.runs.stage import Stage
 from delian.simulations.scenario.federation_plan import FederationPlan
 from delian.simulations.scenario.scenario_file import load, override
 
 ROUNDS, COHORT = 3, 12
 PROMISE = Promise(epsilon=8.0, delta=1e-6, releases=ROUNDS, survivors=COHORT - 2)
 PLAIN = RingPlan(clip=1.0, clients_max=COHORT, dimension=400)
-SECURE = SecurePlan(suite=1, cohort_min=10, corrupt=0.1, dropout=0.1)
+SECURE = {"aggregation": "secure", "cohort_min": 10, "corrupt": 0.1, "dropout": 0.1}
 
 
 class Training(StubTraining):
@@ -41,6 +39,14 @@ class Training(StubTraining):
         return steps
 
 
+def noise_of(promise):
+    """The settings of a privacy target."""
+    if promise is None:
+        return {}
+    asked = {"epsilon": promise.epsilon, "delta": promise.delta, "noise_corrupt": promise.corrupt}
+    return {"noise": "central" if promise.central else "distributed", **asked}
+
+
 def federation(promise, training=Training, **changes):
     ring = PLAIN if promise is None else noise_mechanism.planned(PLAIN, promise)
     settings = {
@@ -50,19 +56,19 @@ def federation(promise, training=Training, **changes):
         "ring": ring,
         "fleet": Fleet(COHORT, 2),
         "over_selection": 1.0,
-        "secure": SECURE,
-        "promise": promise,
+        **SECURE,
+        **noise_of(promise),
         **changes,
     }
-    return Federation(FederationPlan(**settings), training(ring), seed=1)
+    return Federation(FederationPlan.of(**settings), training(ring), seed=1)
 
 
 @pytest.mark.parametrize(("min_reports", "least"), [(1, 6), (11, 11)])
 def test_devices_accept_the_floor_of_a_scenario_that_asks_for_noise_alone(min_reports, least):
     noise = ["privacy.noise=distributed", "privacy.epsilon=8"]
-    changes = [f"round.min_reports={min_reports}", *noise]
-    stage = Stage(override(load("digits"), changes), None, None, "reference", lambda _: None)
-    assert stage.cohort_min == stage.survivors == least
+    changes = [f"round.reports_min={min_reports}", *noise]
+    plan = override(load("digits"), changes).plan()
+    assert plan.cohort_min == plan.reports_min == least
 
 
 @pytest.mark.parametrize("central", [False, True])

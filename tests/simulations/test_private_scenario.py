@@ -12,9 +12,9 @@ from delian.simulations.scenario import scenario_file
 SMALL = [
     "rounds=2",
     "fleet.devices=16",
-    "round.devices=12",
+    "round.cohort=12",
     "round.over_selection=1.0",
-    "round.min_reports=9",
+    "round.reports_min=9",
     "data.held_out_devices=3",
     "evaluation.every=2",
 ]
@@ -50,7 +50,7 @@ def test_daemons_make_noise_of_the_planned_size_with_keys_of_their_own(central):
         "privacy.epsilon=10.0",
         "privacy.cohort_min=4",
         "privacy.corrupt=0.1",
-        "round.min_reports=4",
+        "round.reports_min=4",
         "rounds=2",
         "evaluation.every=2",
     ]
@@ -78,7 +78,10 @@ def test_the_default_has_neither_noise_nor_masks():
         (['privacy.noise="central"'], "epsilon"),
         (["privacy.epsilon=2.0"], "privacy.noise"),
         (['privacy.noise="central"', "privacy.epsilon=2.0", 'privacy.aggregation="plain"'], "mask"),
-        (['privacy.noise="central"', "privacy.epsilon=2.0", "evaluation.federated=true"], "none"),
+        (
+            ['privacy.noise="central"', "privacy.epsilon=2.0", "evaluation.federated=true"],
+            "noise",
+        ),
         (
             ['privacy.noise="central"', "privacy.epsilon=2.0", 'round.mode="buffered"'],
             "rounds",
@@ -100,7 +103,7 @@ def test_noise_that_a_few_devices_cannot_make_is_refused_in_words():
                 "privacy.epsilon=2.0",
                 "privacy.corrupt=0.7",
                 "privacy.dropout=0.05",
-                "round.min_reports=3",
+                "round.reports_min=3",
                 "privacy.cohort_min=3",
             )
         )
@@ -109,7 +112,7 @@ def test_noise_that_a_few_devices_cannot_make_is_refused_in_words():
 def test_rotated_updates_learn_the_same_through_all_tiers():
     still = ["fleet.dropout=0.0", "network.device_edge.loss=0.0", 'privacy.aggregation="secure"']
     plain, rotated = (
-        simulate(scenario(*still, f"privacy.rotation={on}"), threads=2) for on in ("false", "true")
+        simulate(scenario(*still, f"privacy.rotated={on}"), threads=2) for on in ("false", "true")
     )
     ring = rotated.bundle.manifest.ring
     assert ring.rotated and ring.length == 8193 and plain.bundle.manifest.ring.length == 4811
@@ -118,7 +121,7 @@ def test_rotated_updates_learn_the_same_through_all_tiers():
 
 
 def test_rotation_and_noise_go_together():
-    settings = ['privacy.noise="distributed"', "privacy.epsilon=50.0", "privacy.rotation=true"]
+    settings = ['privacy.noise="distributed"', "privacy.epsilon=50.0", "privacy.rotated=true"]
     result = simulate(scenario(*settings), threads=2)
     assert any(r.applied for r in result.rounds) and np.all(np.isfinite(result.bundle.weights))
 

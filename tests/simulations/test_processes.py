@@ -38,7 +38,7 @@ def scenario(rounds=ROUNDS, *changes):
 
 def whole(*changes):
     """Of whose rounds nothing is lost, on a machine of any speed: compilers have the time."""
-    return scenario(ROUNDS, "round.deadline_s=180", *changes)
+    return scenario(ROUNDS, "round.timeout_ms=180000", *changes)
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ def femnist(tmp_path: Path) -> Path:
     return tmp_path
 
 
-FEW = ("fleet.devices=4", "fleet.edges=1", "data.held_out_devices=1", "round.devices=2")
+FEW = ("fleet.devices=4", "fleet.edges=1", "data.held_out_devices=1", "round.cohort=2")
 
 
 def test_femnist_s_writers_are_devices(femnist: Path) -> None:
@@ -76,7 +76,7 @@ def test_several_idx_sets_are_told_apart_by_name(tmp_path: Path) -> None:
         load("digits"),
         [
             *('data={source = "idx", partition = "iid", min_examples = 2}', "fleet.devices=5"),
-            *("fleet.edges=1", "round.devices=3"),
+            *("fleet.edges=1", "round.cohort=3"),
         ],
     )
     with pytest.raises(DelianError, match="emnist-digits, emnist-letters"):
@@ -102,7 +102,7 @@ def test_omniglot_s_archives_are_shown_as_the_small_file_is(tmp_path: Path) -> N
             for place in itertools.product(alphabets, range(1, 6), range(1, 5)):
                 name = "images_{}/{}/character{:02d}/0001_{:02d}.png".format(top, *place)
                 archive.writestr(name, white_png(105))
-    settings = ["--set", "data.held_out_alphabets=1", "--set", "round.devices=2"]
+    settings = ["--set", "data.held_out_alphabets=1", "--set", "round.cohort=2"]
     facts = shown("omniglot", "--data", str(tmp_path), *settings, "--set", "fleet.edges=1")
     assert facts["names"] == [f"{n}, drawers 1-4" for n in ("Greek", "Latin", "Angelic")]
     assert facts["held_out"] == [2] and facts["examples"] == [20, 20, 20]

@@ -25,8 +25,8 @@ SMALL = (
     "data.held_out_devices=4",
     "data.support=20",
     "data.query=30",
-    "round.devices=4",
-    "round.min_reports=4",
+    "round.cohort=4",
+    "round.reports_min=4",
     "rounds=3",
     "evaluation.every=1",
 )
@@ -173,7 +173,7 @@ def test_devices_are_not_asked_to_judge_errors_that_they_cannot_say(tmp_path: Pa
     file = tmp_path / "n.npz"
     changes = ["evaluation.federated=true", "data.source=npz", "data.targets=numbers"]
     changes += ["data.partition=iid", "data.held_out_devices=0", f'data.path="{file}"']
-    changes += ["fleet.devices=6", "round.devices=3"]
+    changes += ["fleet.devices=6", "round.cohort=3"]
     scenario = scenario_file.override(scenario_file.load("digits"), changes)
     np.savez(file, x=x, y=200 + 30 * x[:, 0])
     with pytest.raises(DelianError, match=r"mean square of 3.91e\+04, .* up to 64"):

@@ -12,7 +12,6 @@ from delian.core.privacy.mechanisms.ring import RingPlan
 from delian.core.protocol.ports import CLOUD, SECOND, Received, Started, Tier
 from delian.core.protocol.run_names import number_of
 from delian.core.wire.round_pb2 import Upload
-from delian.core.wire.secure_pb2 import HelperKey, SecurePlan
 from delian.simulations.federation.federation import RUN, Federation
 from delian.simulations.federation.fleet import DeviceClass, Fleet
 from delian.simulations.federation.network import LinkProfile
@@ -24,12 +23,15 @@ LINK = LinkProfile(latency_ms=30.0, up_mbps=1.0, down_mbps=5.0)
 ROUNDS = 5
 #: Unix time of the coordinator's starts: its first, and the one from the copy.
 BEGAN, BACK = 1_790_000_000 * SECOND, 1_790_000_500 * SECOND
-BUFFERED = {"buffer": 4, "concurrency": 9, "staleness_max": 2}
-MASKED = {"secure": SecurePlan(suite=1, cohort_min=3, corrupt=0.1, dropout=0.2)}
-HELPED = {"secure": SecurePlan(suite=1, cohort_min=3, helpers=[HelperKey(edge=3)]), **BUFFERED}
+BUFFERED = {"mode": "buffered", "buffer": 4, "concurrency": 9, "staleness_max": 2}
+MASKED = {"aggregation": "secure", "cohort_min": 3, "corrupt": 0.1, "dropout": 0.2}
+HELPED = {
+    **{"aggregation": "secure", "cohort_min": 3, "corrupt": 0.0, "dropout": 0.0, "helpers": 1},
+    **BUFFERED,
+}
 KINDS = {
     "rounds": {},
-    "evaluated": {"evaluate_every": 2, "evaluate_cohort": 3},
+    "evaluated": {"evaluation_every": 2, "evaluation_cohort": 3},
     "buffered": BUFFERED,
     "masked": MASKED,
     "masked waves": {**MASKED, **BUFFERED},
@@ -46,7 +48,7 @@ class Restored(Federation):
         fleet = Fleet(
             15, 3, {"kind": 1.0}, {"kind": DeviceClass(speed_flops=1e9, speed_sigma=1.0)}, LINK
         )
-        plan = FederationPlan(
+        plan = FederationPlan.of(
             **{
                 "rounds": ROUNDS,
                 "cohort": 6,
@@ -54,9 +56,9 @@ class Restored(Federation):
                 "fleet": fleet,
                 "edge_link": LinkProfile(latency_ms=10.0),
                 "attempts_max": 4,
-                "round_s": 30.0,
-                "wait_s": 30.0,
-                "rest_s": 2.0,
+                "timeout_ms": 30_000,
+                "wait_ms": 30_000,
+                "rest_ms": 2_000,
                 "reports_min": 3,
                 **changes,
             }

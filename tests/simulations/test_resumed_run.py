@@ -41,7 +41,7 @@ SMALL = [
     "rounds=6",
     "fleet.devices=12",
     "fleet.edges=2",
-    "round.devices=4",
+    "round.cohort=4",
     "data.held_out_devices=3",
     "evaluation.every=2",
 ]
@@ -177,7 +177,7 @@ def test_stopped_and_resumed(tmp_path: Path) -> None:
 
 def test_where_it_goes_on_is_told_by_the_rounds_number(tmp_path: Path) -> None:
     """Rounds are tried again where too few devices report, and attempts have no number."""
-    settings, ended = (PLAIN, "round.min_reports=4", "fleet.dropout=0.4"), []
+    settings, ended = (PLAIN, "round.reports_min=4", "fleet.dropout=0.4"), []
 
     def watch(event: Event) -> None:
         if isinstance(event, RoundFinished):
@@ -187,6 +187,47 @@ def test_where_it_goes_on_is_told_by_the_rounds_number(tmp_path: Path) -> None:
     assert not all(record.applied for record in part.rounds)
     assert part.resumable == part.rounds[-1].round < len(part.rounds)
     assert bits_of(run("fedavg", *settings, resume=tmp_path)) == bits_of(run("fedavg", *settings))
+
+
+#: The tables of `SMALL` that are a run's plan, as version 0.1.0 first stored them.
+OLDER = {
+    "round": {
+        **{"devices": 4, "over_selection": 1.25, "deadline_s": 20.0, "min_reports": 2},
+        **{"mode": "synchronous", "rule": "weighted_mean", "hostile": 0.0},
+    },
+    "privacy": {
+        **{"clip": 10.0, "rotation": False, "clip_rate": 0.2, "aggregation": "plain"},
+        **{"corrupt": 0.2, "dropout": 0.1, "helpers": 0, "noise": "none", "delta": 1e-06},
+    },
+    "evaluation": {
+        **{"every": 2, "episodes": 5, "steps": [], "federated": False, "patience": 0},
+        **{"improvement_min": 0.0, "rollback_worse": 0.0, "rollback_accuracy": 0.0},
+    },
+}
+
+
+def store_tables(folder: Path, tables: dict[str, Any]) -> None:
+    """Changes tables of the scenario that a kept run was."""
+    kept = folder / resumable.KEPT
+    said = json.loads(kept.read_bytes()[:-32])
+    assert said["told"]["scenario"].keys() >= tables.keys()
+    said["told"]["scenario"] |= tables
+    body = json.dumps(said).encode()
+    kept.write_bytes(body + hashlib.sha256(body).digest())
+
+
+def test_kept_under_older_names_of_keys(tmp_path: Path) -> None:
+    whole = run("fedavg", PLAIN)
+    for settings in ({}, {"deadline_s": 21.0}, {"wait_ms": 1}):
+        with pytest.raises(Killed):
+            run("fedavg", PLAIN, on_event=Killer(4), resume=tmp_path / "run")
+        store_tables(tmp_path / "run", {**OLDER, "round": {**OLDER["round"], **settings}})
+        if settings:
+            with pytest.raises(DelianError, match=r"scenario\.round\.\w+_ms was \d+ and is \d+"):
+                run("fedavg", PLAIN, resume=tmp_path / "run")
+            shutil.rmtree(tmp_path / "run")
+            continue
+        assert bits_of(run("fedavg", PLAIN, resume=tmp_path / "run")) == bits_of(whole)
 
 
 def test_stopped_while_it_judges(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 import pytest
 from delian.core.common.errors import DelianError
 from delian.core.learning import algorithm_registry
+from delian.core.learning.plan_settings import RenamedWarning
 from delian.simulations.processes.processes import Shape, fitted, fitting
 from delian.simulations.scenario.data_settings import Table
 from delian.simulations.scenario.datasets import load_data, with_data
@@ -182,8 +183,8 @@ h=1
 
 def test_overrides_are_judged_together_and_the_culprit_is_named(tmp_path):
     scenario = write(tmp_path)
-    changed = override(scenario, ["fleet.devices=8", "round.devices=4", "round.min_reports=2"])
-    assert (changed.fleet.devices, changed.round.devices) == (8, 4)
+    changed = override(scenario, ["fleet.devices=8", "round.cohort=4", "round.reports_min=2"])
+    assert (changed.fleet.devices, changed.round.cohort) == (8, 4)
     with pytest.raises(DelianError, match=r"^--set fleet.dropuot=1: there is no key `dropuot`"):
         override(scenario, ["rounds=2", "fleet.dropuot=1"])
 
@@ -211,7 +212,7 @@ def test_a_wrong_override_is_told(tmp_path, setting, message):
         (["evaluation.patience=2"], "only a federated evaluation reads it"),
         (
             ["round.mode=buffered", "evaluation.federated=true", "evaluation.rollback_worse=0.5"],
-            "a buffered run has newer models",
+            "rollback is not supported in a buffered run",
         ),
         (["evaluation.target=90"], "an accuracy is at most 1"),
     ],
@@ -225,15 +226,18 @@ def test_what_a_mode_does_not_read_is_refused(tmp_path, settings, message):
     ("settings", "message"),
     [
         (["privacy.cohort_min=7"], "a sum of 6 devices, of which none under 7 is read"),
-        (["round.devices=2"], "a sum of 2 devices"),
-        (["round.devices=9", "round.over_selection=9.9", "round.mode=synchronous"], None),
+        (["round.cohort=2"], "a sum of 2 devices"),
+        (["round.cohort=9", "round.over_selection=9.9", "round.mode=synchronous"], None),
         (["round.mode=buffered", "round.concurrency=2000"], "masks are for at most 1000"),
-        (["privacy.corrupt=0.5", "privacy.dropout=0.3"], "corrupt + 2 dropout <= 0.9"),
+        (
+            ["privacy.corrupt=0.5", "privacy.dropout=0.3"],
+            "corrupt + 2 * dropout may be 0.9 at most",
+        ),
         (["evaluation.federated=true", "evaluation.cohort=2"], "a sum of 2 devices"),
     ],
 )
 def test_what_cannot_be_masked_is_refused(tmp_path, settings, message):
-    masked = override(write(tmp_path), ["privacy.aggregation=secure", "round.devices=6"])
+    masked = override(write(tmp_path), ["privacy.aggregation=secure", "round.cohort=6"])
     if message is None:
         assert override(masked, settings).privacy.aggregation == "secure"
         return
@@ -245,7 +249,7 @@ def test_what_cannot_be_masked_is_refused(tmp_path, settings, message):
     ("settings", "message"),
     [
         (["round.mode=synchronous"], "for a buffered run"),
-        (["privacy.aggregation=plain"], "they unmask masked sums"),
+        (["privacy.aggregation=plain"], "only masked rounds read it"),
         (["privacy.cohort_min=7"], "none under 7 is read"),
         (["round.concurrency=701"], "masks are for at most 700"),
         (["privacy.helpers=4"], "privacy.helpers"),
@@ -254,7 +258,7 @@ def test_what_cannot_be_masked_is_refused(tmp_path, settings, message):
 )
 def test_what_helpers_cannot_unmask_is_refused(tmp_path, settings, message):
     helped = override(
-        write(tmp_path), ["round.mode=buffered", "round.devices=6", "privacy.helpers=2"]
+        write(tmp_path), ["round.mode=buffered", "round.cohort=6", "privacy.helpers=2"]
     )
     if message is None:
         assert override(helped, settings).privacy.helpers == 2
@@ -265,10 +269,10 @@ def test_what_helpers_cannot_unmask_is_refused(tmp_path, settings, message):
 
 def test_as_many_devices_have_a_task_at_once_as_the_mode_says():
     digits = load("digits")
-    assert override(digits, ["round.devices=10", "round.over_selection=1.3"]).round.at_once == 13
+    assert override(digits, ["round.cohort=10", "round.over_selection=1.3"]).plan().selected == 13
     buffered = override(digits, ["round.mode=buffered", "round.buffer=7"])
-    assert buffered.round.at_once == 14
-    assert override(buffered, ["round.concurrency=30"]).round.at_once == 30
+    assert buffered.plan().selected == 14
+    assert override(buffered, ["round.concurrency=30"]).plan().selected == 30
 
 
 def test_text_values_may_leave_their_quotes_out(tmp_path):
@@ -338,26 +342,26 @@ def test_a_scenario_without_its_data_says_how_to_give_it():
 def test_what_nobody_set_follows_a_small_fleet_and_a_larger_one_again(tmp_path):
     text = GOOD.replace("devices = 12", "devices = 4")
     small = write(tmp_path, text.replace("held_out_devices = 2", "held_out_devices = 1"))
-    assert (small.fleet.edges, small.round.devices) == (3, 3)
-    assert small.to_json()["round"]["devices"] == 3
+    assert (small.fleet.edges, small.round.cohort) == (3, 3)
+    assert small.to_json()["round"]["cohort"] == 3
     two = override(small, ["fleet.devices=2"])
-    assert (two.fleet.edges, two.round.devices, two.network.device_edge.loss) == (2, 1, 0.1)
+    assert (two.fleet.edges, two.round.cohort, two.network.device_edge.loss) == (2, 1, 0.1)
     many = override(two, ["fleet.devices=50"])
-    assert (many.fleet.edges, many.round.devices) == (3, 10)
+    assert (many.fleet.edges, many.round.cohort) == (3, 10)
     assert many == override(small, ["fleet.devices=50"])
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["round.devices=7"], "round.devices=4"),
+        (["round.cohort=7"], "round.cohort=4"),
         (["fleet.edges=6"], "fleet.edges=5"),
         (
-            ["fleet.edges=6", "round.devices=9", "round.min_reports=8"],
-            "fleet.edges=5 round.devices=4 round.min_reports=4",
+            ["fleet.edges=6", "round.cohort=9", "round.reports_min=8"],
+            "fleet.edges=5 round.cohort=4 round.reports_min=4",
         ),
-        (["data.held_out_devices=5", "round.devices=9"], "data.held_out_devices=0 round.devices=5"),
-        (["round.min_reports=6"], "round.min_reports=4"),
+        (["data.held_out_devices=5", "round.cohort=9"], "data.held_out_devices=0 round.cohort=5"),
+        (["round.reports_min=6"], "round.reports_min=4"),
     ],
 )
 def test_what_was_set_is_refused_with_what_fits(tmp_path, settings, said):
@@ -384,7 +388,7 @@ def test_data_of_one_s_own_takes_the_place_of_bundled_data(tmp_path):
     np.savez(path, x=np.ones((200, 5), np.float32), y=labels, device=np.arange(200) % 20)
     scenario = with_data(load(), path)
     assert (scenario.data.source, scenario.data.partition) == ("npz", "natural")
-    scenario = override(scenario, ["data.held_out_devices=2", "round.devices=5"])
+    scenario = override(scenario, ["data.held_out_devices=2", "round.cohort=5"])
     federation = load_data(scenario, path)
     assert (len(federation.devices), federation.classes) == (20, 3)
 
@@ -400,8 +404,8 @@ def test_what_nobody_set_follows_the_devices_of_the_data(tmp_path):
     text = text.replace('"digits"', '"npz"\npartition = "natural"\nmin_examples = 2')
     result = simulate(write(tmp_path, text), backend="reference")
     assert [(r.selected, r.reported) for r in result.rounds] == [(2, 2)] * 3
-    assert (result.scenario.fleet.edges, result.scenario.round.devices) == (2, 2)
-    asked = override(write(tmp_path, text), ["round.devices=3"])
+    assert (result.scenario.fleet.edges, result.scenario.round.cohort) == (2, 2)
+    asked = override(write(tmp_path, text), ["round.cohort=3"])
     with pytest.raises(DelianError, match="a round of 3 devices, and the data has 2 that train"):
         simulate(asked, backend="reference")
 
@@ -434,12 +438,12 @@ def test_daemons_are_told_with_all_that_their_number_changes():
         "fleet.devices": (60, 6),
         "fleet.edges": (3, 2),
         "fleet.dropout": (asked.fleet.dropout, 0.0),
-        "round.devices": (asked.round.devices, 6),
+        "round.cohort": (asked.round.cohort, 6),
         "round.over_selection": (asked.round.over_selection, 1.0),
         "privacy.cohort_min": (None, 3),
         "data.held_out_devices": (12, 0),
     }
-    assert asked.fleet.dropout > 0 and asked.round.devices > 6 and asked.round.over_selection > 1
+    assert asked.fleet.dropout > 0 and asked.round.cohort > 6 and asked.round.over_selection > 1
     assert fitting(fitted(asked, shape), shape) == {}
 
 
@@ -448,7 +452,42 @@ def test_devices_of_a_round_that_followed_a_small_fleet_follow_the_daemons_again
     own = tmp_path / "own.toml"
     own.write_text(re.sub(r"\[round\]\n(?:.+\n)*", "", whole))
     small = override(load(own), ["fleet.devices=3", "fleet.edges=1"])
-    assert small.round.devices == 3
-    assert fitted(small, Shape(devices=5, edges=1)).round.devices == 5
-    said = override(small, ["round.devices=2"])
-    assert fitted(said, Shape(devices=5, edges=1)).round.devices == 2
+    assert small.round.cohort == 3
+    assert fitted(small, Shape(devices=5, edges=1)).round.cohort == 5
+    said = override(small, ["round.cohort=2"])
+    assert fitted(said, Shape(devices=5, edges=1)).round.cohort == 2
+
+
+OLD = """
+
+[round]
+devices = 5
+min_reports = 2
+deadline_s = 12.5
+
+[privacy]
+rotation = true
+"""
+
+
+def test_older_names_of_keys_go_on_with_a_warning_each(tmp_path):
+    with pytest.warns(RenamedWarning) as caught:
+        scenario = write(tmp_path, GOOD + OLD)
+    names = [str(warning.message).partition(": ")[2] for warning in caught]
+    assert names == [
+        "`round.devices` is now `round.cohort`",
+        "`round.min_reports` is now `round.reports_min`",
+        "`round.deadline_s` is now `round.timeout_ms`",
+        "`privacy.rotation` is now `privacy.rotated`",
+    ]
+    round = scenario.round
+    assert (round.cohort, round.reports_min, round.timeout_ms) == (5, 2, 12_500)
+    assert scenario.privacy.rotated
+    with pytest.warns(RenamedWarning, match="`round.deadline_s` is now"):
+        assert override(scenario, ["round.deadline_s=3"]).round.timeout_ms == 3_000
+
+
+@pytest.mark.filterwarnings("ignore::delian.core.learning.plan_settings.RenamedWarning")
+def test_a_key_under_both_of_its_names_is_refused(mistake):
+    message = mistake("[fleet]", "[round]\ndevices = 5\ncohort = 5\n\n[fleet]")
+    assert message.startswith("FILE:17:1: `round.devices` and `round.cohort` are one key")

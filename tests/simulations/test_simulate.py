@@ -33,7 +33,7 @@ from delian.simulations.scenario.datasets import load_data
 SMALL = [
     "rounds=3",
     "fleet.devices=12",
-    "round.devices=4",
+    "round.cohort=4",
     "data.held_out_devices=3",
 ]
 
@@ -211,7 +211,7 @@ def test_to_keep_what_there_is_takes_a_small_share_of_a_run(
 
 
 def test_a_run_that_cannot_go_on_keeps_the_rounds_that_it_has() -> None:
-    everyone = ["round.min_reports=4", "evaluation.every=1000", "round.over_selection=1"]
+    everyone = ["round.reports_min=4", "evaluation.every=1000", "round.over_selection=1"]
     result = run("rounds=500", "fleet.dropout=0.2", *everyone)
     applied = [r for r in result.rounds if r.applied]
     assert result.stopped_by == "failure" and "too few" in result.why
@@ -219,14 +219,14 @@ def test_a_run_that_cannot_go_on_keeps_the_rounds_that_it_has() -> None:
     assert build_report(result)["summary"]["rounds"] == len(applied)
     with pytest.raises(DelianError, match="first round: too few") as caught:
         run("rounds=500", "fleet.dropout=1", *everyone)
-    assert "round.min_reports" in caught.value.hint
+    assert "round.reports_min" in caught.value.hint
 
 
 def test_a_users_own_model_trains(checkout: Path) -> None:
     scenario = scenario_file.load(str(checkout / "examples" / "own_model.toml"))
     scenario = scenario_file.override(
         scenario,
-        ["rounds=1", "fleet.devices=8", "round.devices=2", "data.held_out_devices=1"],
+        ["rounds=1", "fleet.devices=8", "round.cohort=2", "data.held_out_devices=1"],
     )
     result = simulate(scenario, threads=2)
     assert result.parameters == 3 * (3 * 3 * 16 * 16 + 16) + 160 + (4 * 4 * 16 * 10 + 10)
@@ -362,7 +362,7 @@ def test_a_model_file_that_cannot_serve_is_refused(
 def test_omniglot_episodes_run(shared_data: Path) -> None:
     scenario = scenario_file.override(
         scenario_file.load("omniglot"),
-        ["rounds=1", "model.filters=8", "round.devices=4", "evaluation.devices=3"],
+        ["rounds=1", "model.filters=8", "round.cohort=4", "evaluation.devices=3"],
     )
     result = simulate(scenario, data_path=shared_data / "omniglot_small.npz", threads=2)
     assert len(result.devices) == 40
@@ -375,7 +375,7 @@ def test_shakespeare_runs(shared_data: Path) -> None:
         [
             "rounds=1",
             "model.hidden=16",
-            "round.devices=5",
+            "round.cohort=5",
             "evaluation.devices=2",
             "data.max_windows=12",
         ],

@@ -19,8 +19,8 @@ from delian.simulations.runs.confidence import estimate
 from delian.simulations.runs.study import Processes, Trial
 from delian.simulations.runs.sweep import Axis, budgets, candidates, sweep
 
-SMALL = ("rounds=2", "fleet.devices=8", "data.held_out_devices=2", "round.devices=4")
-TINY = (*SMALL, "round.min_reports=2", "model.hidden=[4]", "evaluation.every=2")
+SMALL = ("rounds=2", "fleet.devices=8", "data.held_out_devices=2", "round.cohort=4")
+TINY = (*SMALL, "round.reports_min=2", "model.hidden=[4]", "evaluation.every=2")
 
 
 def result(personal, shared=0.5, curve=()):

@@ -11,7 +11,7 @@ from delian.simulations.resume import traced_bundles
 from delian.simulations.runs.stage import Stage
 from delian.simulations.scenario import scenario_file
 
-SMALL = ["data.support=4", "data.query=2", "fleet.devices=4", "round.devices=2", "model.hidden=[3]"]
+SMALL = ["data.support=4", "data.query=2", "fleet.devices=4", "round.cohort=2", "model.hidden=[3]"]
 
 
 @pytest.fixture(autouse=True)

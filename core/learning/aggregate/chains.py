@@ -5,7 +5,7 @@
 A chain is a value: it can be compared, printed, and read back from its printed form. It decides
 everything between a device's training and the next model, except how many devices take part, and
 when. A scenario's keys and a run's plan describe a chain (`simulations.scenario.composition`,
-`cloud.protocol.plan`). Orders of stages that do not work are rejected in one place (`stage_order`).
+`learning.plan`). Orders of stages that do not work are rejected in one place (`stage_order`).
 
 A chain is a pair (init, apply) like its stages. `apply` is a whole round in NumPy, without
 messages: the reference that federations are compared with.

@@ -19,9 +19,9 @@ tiers call, so a chain that runs here gives what a federation gives.
 
     top_k         Stich, Cordonnier and Jaggi 2018, "Sparsified SGD with memory", algorithm 1
     clip, noise   McMahan, Ramage, Talwar and Zhang 2018, "Learning differentially private recurrent
-                  language models", algorithm 1; the noise is whole numbers (`privacy.noising`)
-    rotate        Suresh et al. 2017 (`privacy.rotation`)
-    moving_clip   Andrew, Thakkar, McMahan and Ramaswamy 2021 (`privacy.clipping`)
+                  language models", algorithm 1; the noise is whole numbers (`mechanisms.noise`)
+    rotate        Suresh et al. 2017 (`mechanisms.rotation`)
+    moving_clip   Andrew, Thakkar, McMahan and Ramaswamy 2021 (`mechanisms.adaptive_clip`)
     quantise, random_k   Konecny et al. 2016, "Federated learning: strategies for improving
                   communication efficiency", sections 2 and 3, one choice for all
     mask          Bell et al. 2020 (`core.privacy.secagg`)
@@ -47,6 +47,7 @@ from ...protocol.ports import Floats, Vector
 from ...wire.operator_pb2 import AggregationRule
 from ..nn.optim import Optimizer, adagrad, adam, sgd, yogi
 from ..nn.optim import apply as moved
+from ..plan import STALENESS_MAX, Privacy, Round
 from . import robust
 
 #: Where the denominator of a server's optimiser begins at nothing: tau of Reddi et al. 2021.
@@ -60,10 +61,9 @@ SERVERS: Mapping[str, Callable[[float], Optimizer]] = {
 }
 
 
+# A number that is a setting of a plan, too, has its default at the setting (`learning.plan`), and
+# takes it from there.
 _ONE = np.float32(1.0)
-
-
-STALENESS_MAX = 1_000  # models
 
 
 class Update(NamedTuple):
@@ -239,7 +239,7 @@ class MovingClip(_Named):
 
     quantile: float = 0.5
     """The share of devices whose updates are to be within the bound."""
-    rate: float = 0.2
+    rate: float = Privacy.clip_rate
     """How far the bound's logarithm moves in a round."""
     group = "moving_clip"
     where, takes, gives = "device", "elements", "elements"
@@ -283,7 +283,7 @@ class Noise(_Named):
 
     epsilon: float
     """The privacy budget over all rounds."""
-    delta: float = 1e-6
+    delta: float = Privacy.delta
     """The probability that the budget does not hold, in (0, 1)."""
     group = "noise"
     where, takes, gives = "device; behind the mask: cloud", "elements", "elements"
@@ -309,11 +309,11 @@ class Mask(_Named):
     """Sums that a round's devices are cut into."""
     least: int = 0
     """Devices of the smallest sum that is read. 0: half of those that are aimed at."""
-    corrupt: float = 0.2
+    corrupt: float = Privacy.corrupt
     """The share of devices that may work with the coordinator."""
-    dropout: float = 0.1
+    dropout: float = Privacy.dropout
     """The share of devices that may drop out."""
-    helpers: int = 0
+    helpers: int = Privacy.helpers
     """Edges that hold seeds of masks."""
     group = "mask"
     where, takes, gives = "device; edges add, the cloud opens", "elements", "sums"
@@ -352,7 +352,7 @@ class Mean(_Named):
 class FedBuff(_Named):
     """The mean of updates from models of several ages; older ones count less."""
 
-    staleness_max: int = 20
+    staleness_max: int = Round.staleness_max
     """Updates that are more models behind do not count."""
     group = "fedbuff"
     where, takes, gives = "edges add, the cloud divides", "elements or sums", "mean"
@@ -403,7 +403,7 @@ class Rule(_Named):
 
     rule: str
     """The rule's name, one of `RULES`."""
-    hostile: float = 0.0
+    hostile: float = Round.hostile
     """The share of updates, behind a mask of cohorts, that may be hostile."""
     group = "rule"
     where, takes, gives = "cloud; edges pass updates on", "elements or sums", "mean"

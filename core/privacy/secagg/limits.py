@@ -13,5 +13,3 @@ HELPERS_MAX: Final = 3
 #: Seeds in one batch: with certificates of 2 KiB, and a proof from a log of 2^22 entries, still a
 #: message that an edge takes.
 BATCH_MAX: Final = 700
-#: What masks bear: corrupt + 2 dropout.
-BURDEN_MAX: Final = 0.9

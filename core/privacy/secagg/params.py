@@ -32,7 +32,6 @@ from dataclasses import dataclass
 from functools import cache
 from math import ceil, comb, floor
 
-from .limits import BURDEN_MAX
 from .secure_errors import SecureError
 
 MEMBERS_MIN = 3
@@ -42,6 +41,8 @@ SPARSE_MIN = 32
 #: coordinator can try graphs, by choosing when keys close: 80 leaves 40 bits for 2^40 tries.
 SECURITY_BITS = 80
 CORRECTNESS_BITS = 20
+#: g + 2d above.
+BURDEN_MAX = 0.9
 #: Shares are bytes, and no member's own place is one: the largest degree.
 DEGREE_MAX = 255
 #: Added to shares before they are multiplied and floored, so that 0.29 * 100 is 29.

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....cloud.protocol.plan import RunPlan
 from ....cloud.protocol.run import TICKETS
+from ....cloud.protocol.run_plan import RunPlan
 from ....core.learning import metrics
 from ....core.privacy.mechanisms import ring
 from ....core.privacy.secagg import messages
@@ -346,7 +346,7 @@ class Auditor:
     def _check_asked(self, name: Name) -> None:
         book, plan = self.attempts[name], self.runs[name[0]].plan
         devices = [d for devices in book.asked.values() for d in devices]
-        limit = plan.evaluate_selected if book.evaluates else plan.selected
+        limit = plan.evaluation_selected if book.evaluates else plan.selected
         self.check(len(devices) <= limit, "attempt", f"{name} asks {len(devices)} devices")
         self.check(len(set(devices)) == len(devices), "attempt", f"{name} asks one twice")
 
@@ -380,7 +380,7 @@ class Auditor:
         if message.go_on or plan.buffered:
             return
         there = sum(self._counted.get((edge, 0, name), 0) for edge in book.asked)
-        target = plan.evaluate_cohort if book.evaluates else plan.cohort
+        target = plan.evaluation_cohort if book.evaluates else plan.cohort
         if plan.cohorts > 1 and not book.evaluates:
             together = sum(len(c.selected) for c in cohorts(self.attempts, *name[:2]))
             target = target * len(book.selected) // together
@@ -423,7 +423,7 @@ class Auditor:
                 ):
                     age = self.runs[name[0]].models + 1 - name[1]
                     plan = self.runs[name[0]].plan
-                    old = age > plan.staleness_max or helps(plan)
+                    old = age > plan.round.staleness_max or helps(plan)
                     self.check(old, "lost", f"{name} is dropped at age {age}")
                     attempt.unused = set()
         elif kind == "model_ordered":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ....cloud.protocol.plan import RunPlan
+from ....cloud.protocol.run_plan import RunPlan
 from ....core.privacy.mechanisms import ring
 from .edge_book import Name, OracleFailure
 
@@ -61,11 +61,11 @@ class RunBook:
 
         (In a buffered run, updates that come end a row too.)
         """
-        return not self.plan.buffered and self.failures >= self.plan.attempts_max
+        return not self.plan.buffered and self.failures >= self.plan.round.attempts_max
 
     def check_given_up(self) -> None:
         """The run gives up. Raises OracleFailure when it might have gone on."""
-        if self.failures < self.plan.attempts_max:
+        if self.failures < self.plan.round.attempts_max:
             what = f"run {self.plan.run} gives up after {self.failures} failures in a row"
             raise OracleFailure("attempt", what)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....cloud.protocol.plan import RunPlan
+from ....cloud.protocol.run_plan import RunPlan
 from ....core.privacy.mechanisms import ring
 from ....core.protocol.ports import Vector
 from .edge_book import Name, OracleFailure
@@ -36,7 +36,7 @@ def check_step(
         signed = ring.settled(plain, plan.ring).view(np.int32).astype(np.float64)
         tau = step.round - name[1]
         _check(tau == 0 or plan.buffered, f"round {step.round} uses {name}")
-        _check(tau <= plan.staleness_max, f"an update of age {tau} is used")
+        _check(tau <= plan.round.staleness_max, f"an update of age {tau} is used")
         factor = factors[at] if factors else 1.0 / np.sqrt(1.0 + tau)
         expected += factor * signed[:-1] / plan.ring.scale
         total += float(signed[-1]) / plan.ring.weight_scale

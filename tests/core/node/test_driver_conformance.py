@@ -94,7 +94,7 @@ def traces() -> list[Trace]:
             found[id(host.machine)] = Trace(host.machine)
 
     fleet = Fleet(12, 2, link=LINKS["poor"], dropout=0.2)
-    plan = FederationPlan(rounds=8, cohort=5, ring=RING, fleet=fleet, over_selection=1.4)
+    plan = FederationPlan.of(RING, fleet, rounds=8, cohort=5, over_selection=1.4)
     result = Federation(plan, StubTraining(RING), seed=3, observer=observe, beside=False).run()
     assert not result.failed and len(found) == 15
     return list(found.values())

@@ -31,7 +31,9 @@ def test_a_recording_says_what_devices_have_learnt(recording):
 def test_the_model_moves_by_the_mean_of_what_is_replayed(recording):
     plan = RingPlan(clip=recording.clip, clients_max=64, dimension=recording.first.size)
     training = RecordedTraining(recording, plan)
-    federation = Federation(FederationPlan(1, 6, plan, Fleet(20, 2)), training, seed=5)
+    federation = Federation(
+        FederationPlan.of(plan, Fleet(20, 2), rounds=1, cohort=6), training, seed=5
+    )
     (made,) = federation.run().rounds
     key = Streams(5).word("round key", 1, 1).to_bytes(8, "little")
     chosen = [training.which(d, np.array(device_key(key, d), np.uint32)) for d in made.reported]

@@ -75,7 +75,7 @@ def test_without_a_neighbourhood_it_is_federated_averaging() -> None:
 def test_the_digits_are_learnt() -> None:
     settings = [
         *("algorithm.name=fedsam", "algorithm.rho=0.1", "algorithm.epochs=2", "rounds=4"),
-        *("fleet.devices=12", "round.devices=6", "data.held_out_devices=2", "model.hidden=[16]"),
+        *("fleet.devices=12", "round.cohort=6", "data.held_out_devices=2", "model.hidden=[16]"),
         *("data.partition=iid", "evaluation.every=4"),
     ]
     scenario = scenario_file.override(scenario_file.load("digits"), settings)
