@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from functools import partial
 from json import loads as parse_json
 from pathlib import Path
 from types import FrameType
@@ -300,12 +301,9 @@ def _choose(
     from ...simulations.scenario.datasets import with_data
     from ...simulations.scenario.scenario_file import load, override, with_algorithm
 
-    chosen = with_data(load(source), data)
-    if algorithm is not None:
-        chosen = with_algorithm(chosen, algorithm)
-    if seed is not None:
-        settings = [f"seed={seed}", *settings]
-    chosen = override(chosen, settings)
+    asked = {"algorithm.name": algorithm, "seed": seed}
+    given = [f"{key}={value}" for key, value in asked.items() if value is not None]
+    chosen = override(with_data(load(source), data), [*given, *settings])
     if compare is None:
         return chosen, None
     if compare == chosen.algorithm.label:
@@ -338,13 +336,22 @@ def _run(
         tell_debugging()
     count = threads or (SIZE_DEFAULT if gathers(backend) else cores())
     with _interruptible() as asked_to_stop:
+        one = partial(
+            _run_one,
+            data=data,
+            threads=count,
+            backend=backend,
+            console=console,
+            asked_to_stop=asked_to_stop,
+            shape=shape,
+            keeper=keeper,
+        )
         try:
-            given = (data, count, backend, console, asked_to_stop, shape, keeper)
-            result = _run_one(chosen, *given)
+            result = one(chosen)
             if other is None or result.stopped_by:
                 return result, None
             keeper.first_is(result)
-            return result, _run_one(other, *given, second=True)
+            return result, one(other, second=True)
         except BdbQuit:
             raise KeyboardInterrupt from None
 
@@ -360,6 +367,7 @@ def tell_debugging() -> None:
 
 def _run_one(
     scenario: Scenario,
+    *,
     data: Path | None,
     threads: int,
     backend: str,
@@ -367,7 +375,6 @@ def _run_one(
     asked_to_stop: StopFlag,
     shape: Shape | None,
     keeper: Keeper,
-    *,
     second: bool = False,
 ) -> SimulationResult:
     """One run. second: of a comparison."""

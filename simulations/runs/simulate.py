@@ -76,6 +76,15 @@ def simulate(
             algorithm = replace(algorithm, server=server.made())
     share_heap()  # before there are threads, each of which would make one of its own
     with debugging.users_warnings() if debugging.on else nullcontext():
-        read = data or load_data(scenario, data_path)
-        given = (scenario, algorithm, read, threads, backend, on_event, stop, began, resume, forget)
-        return Simulation(*given).run()
+        return Simulation(
+            scenario,
+            algorithm,
+            data or load_data(scenario, data_path),
+            threads=threads,
+            backend=backend,
+            on_event=on_event,
+            stop=stop,
+            began=began,
+            resume=resume,
+            forget=forget,
+        ).run()

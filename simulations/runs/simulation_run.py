@@ -81,13 +81,14 @@ class Simulation:
         scenario: Scenario,
         algorithm: Algorithm | None,
         data: FederatedData,
+        *,
         threads: int | None,
         backend: Backend,
         on_event: Callable[[Event], None],
         stop: Callable[[], bool],
         began: float,
-        resume: Path | None = None,
-        forget: bool = True,
+        resume: Path | None,
+        forget: bool,
     ) -> None:
         at_once = threads or (SIZE_DEFAULT if gathers(backend) else cores())
         self.threads = 1 if debugging.on else at_once

@@ -31,7 +31,7 @@ from ...core.compiler import debugging
 from ..report.report import make_folder, plain, summarise, write_whole
 from ..scenario.datasets import with_data
 from ..scenario.scenario import Scenario
-from ..scenario.scenario_file import find, load, override, with_algorithm
+from ..scenario.scenario_file import find, load, override
 
 FORMAT = 2
 CURVE = ("global_accuracy", "personalised_accuracy", "global_loss", "personalised_loss")
@@ -52,9 +52,8 @@ class Trial:
     def scenario(self) -> Scenario:
         """Raises DelianError for one that makes no sense."""
         chosen = with_data(load(self.source), Path(self.data) if self.data else None)
-        if self.algorithm is not None:
-            chosen = with_algorithm(chosen, self.algorithm)
-        return override(chosen, list(self.settings))
+        named = [f"algorithm.name={self.algorithm}"] if self.algorithm is not None else []
+        return override(chosen, [*named, *self.settings])
 
     def name(self) -> str:
         """The hash of the scenario as it will run, and of its data."""

@@ -68,37 +68,37 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
     """The scenario with `key=value` settings: `rounds=5`, `network.device_edge.loss=0.1`.
 
     A value is TOML; what is no TOML value is taken as text, so that quotes may be left out. The
-    settings are judged together, so that keys that depend on each other can change at once.
+    settings are validated together, so that keys that depend on each other can change at once.
+    `algorithm.name` is applied first (`with_algorithm`), then `chain`, then the others in order.
     """
+    raw = scenario.model_dump(exclude_unset=True)
     parsed: list[tuple[KeyPath, Any, str]] = []
+    labels: dict[KeyPath, str] = {}
     chain = None
     for setting in settings:
-        key, equals, value = setting.partition("=")
-        path = tuple(part.strip() for part in key.split("."))
+        key, equals, text = setting.partition("=")
+        path, text = tuple(part.strip() for part in key.split(".")), text.strip()
         if not equals or not all(path):
             raise DelianError(
                 f"--set {setting}: this is not key=value",
                 "for example --set rounds=5 or --set fleet.dropout=0.1",
             )
         if path == ("algorithm", "name"):
-            scenario = with_algorithm(scenario, value.strip().strip("\"'"))
+            labels["algorithm",] = _choose_algorithm(raw, text.strip("\"'"))
         elif path == ("chain",):
-            chain = value.strip().strip("\"'")
+            chain, labels[path] = text.strip("\"'"), "--set chain"
         else:
-            parsed.append((*_current(path, _value(value.strip())), f"--set {setting}"))
-    if not parsed and chain is None:
-        return scenario
-    raw = scenario.model_dump(exclude_unset=True)
+            parsed.append((*_current(path, _value(text)), f"--set {setting}"))
     if chain is not None:
         raw = _with_chain(raw, chain)
     for path, value, label in parsed:
         if ".".join(path) in _KINDS:
             _of_kind(raw, path, value)
         _put(raw, path, value, label)
-    labels = {path: label for path, _, label in parsed}
-    if chain is not None:
-        labels[("chain",)] = "--set chain"
-    return _again(scenario, raw, _Origin(", ".join(labels.values()), labels))
+        labels[path] = label
+    return (
+        _again(scenario, raw, _Origin(", ".join(labels.values()), labels)) if labels else scenario
+    )
 
 
 #: Keys that say which keys their tables have.
@@ -120,28 +120,29 @@ def with_algorithm(scenario: Scenario, name: str) -> Scenario:
     Its settings are the scenario's `[alternatives.NAME]`; without such a table, the settings that
     the two algorithms share are kept and the others are the algorithm's own defaults.
     """
+    return override(scenario, [f"algorithm.name={name}"])
+
+
+def _choose_algorithm(raw: dict[str, Any], name: str) -> str:
+    """Changes the algorithm of raw tables; returns what errors in its table begin with."""
     source, _, own = name.partition(".py:")
     file = f"{source}.py" if own else name if name.endswith(".py") else ""
+    label = f"algorithm {name}"
     if file:
         name, file = OWN, str(Path(file).absolute())
-    elif name == scenario.algorithm.name:
-        return scenario
+    elif name == raw["algorithm"]["name"]:
+        return label
     if name not in TABLES:
         names = [known for known in TABLES if known != OWN]
         raise DelianError(
             f"there is no algorithm `{name}`", _nearest_hint(name, names, "algorithms")
         )
-    raw = scenario.model_dump(exclude_unset=True)
-    prepared = getattr(scenario.alternatives, name, None)
-    if prepared is not None:
-        raw["algorithm"] = prepared.model_dump(exclude_unset=True)
-    else:
+    table = raw.get("alternatives", {}).get(name)
+    if table is None:
         known = TABLES[name].model_fields
-        raw["algorithm"] = {k: v for k, v in raw["algorithm"].items() if k in known}
-    raw["algorithm"]["name"] = name
-    if file:
-        raw["algorithm"] |= {"file": file, "kind": own}
-    return _again(scenario, raw, _Origin(f"algorithm {name}", {}))
+        table = {k: v for k, v in raw["algorithm"].items() if k in known}
+    raw["algorithm"] = {**table, "name": name, **({"file": file, "kind": own} if file else {})}
+    return label
 
 
 def with_chain(scenario: Scenario, chain: Chain) -> Scenario:
