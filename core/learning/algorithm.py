@@ -33,7 +33,7 @@ from ..compiler.api import value_and_grad
 from ..compiler.ir import Tensor
 from .hyperparameters import Bounds, Rate, Steps
 from .nn.optim import Optimizer, apply, sgd
-from .sampling import SampleSet
+from .sampling import Batch, SampleSet
 from .task import Metrics, Task, own_sums
 
 #: (task, current, state, data, order, step) -> (loss f32[], what to descend on, like `current`).
@@ -216,6 +216,10 @@ class Algorithm:
         """The device's own model: the shared one, fine-tuned on its support set."""
         return self.fine_tuned(task, self.model(state), data, key)
 
+    def metrics(self, task: Task, model: Any, batch: Batch) -> Metrics:
+        """Metrics of a model, global or personalized, on a query batch."""
+        return task.metrics(model, batch)
+
     def fine_tuned(self, task: Task, model: Any, data: Any, key: Tensor) -> Any:
         """The model after `personal_steps` gradient steps on the support set."""
         order = task.source.order(data, key)
@@ -232,15 +236,30 @@ def shortened(change: Any, share: Any) -> Any:
 
 
 def evaluate(
-    task: Task, model: Any, data: Any, key: Tensor, names: tuple[str, ...] = ()
+    task: Task,
+    model: Any,
+    data: Any,
+    key: Tensor,
+    names: tuple[str, ...] = (),
+    algorithm: Algorithm | None = None,
 ) -> Metrics:
-    """Metrics on the query set; names: of those of the task's own."""
+    """Metrics of a model on the query set.
+
+    Args:
+        task: what is learnt.
+        model: a global or a personalized model.
+        data: a device's data.
+        key: orders the data, u32[2].
+        names: of the metrics of the task's own.
+        algorithm: whose `metrics` these are; None: the task's.
+    """
+    judge = algorithm or Algorithm()
     order = task.source.order(data, key)
     loss, correct, count = np.float32(0.0), np.float32(0.0), np.float32(0.0)
     more = {name: (np.float32(0.0), np.float32(0.0)) for name in names}
     for step in range(task.source.query_batches(data)):
         batch = task.source.query(data, order, step)
-        part = task.metrics(model, batch)
+        part = judge.metrics(task, model, batch)
         loss, correct, count = loss + part.loss, correct + part.correct, count + part.count
         if names:
             more = tree.map(np.add, more, own_sums(task, names, model, batch))

@@ -25,7 +25,7 @@ from ..algorithm import About
 from ..heads import head_of, with_head
 from ..hyperparameters import Steps
 from ..sampling import Batch
-from ..task import Task
+from ..task import Metrics, Task
 from .maml import Maml
 
 #: The bias of a class without support rows: no row is assigned to it.
@@ -76,6 +76,17 @@ class ProtoNet(Maml):
         """
         present = np.sum(self.members(state, support), axis=0) > 0.0
         return query._replace(weight=query.weight * present[query.y].astype(np.float32))
+
+    def metrics(self, task: Task, model: Any, batch: Batch) -> Metrics:
+        """Metrics on a query batch, where rows of a class without prototype have the mean loss of
+        the others: they weigh nothing in the loss, which would be that of `ABSENT`, and are errors
+        in the accuracy, as in that of any other algorithm.
+        """
+        present = (head_of(model, 2)[1] != ABSENT).astype(np.float32)
+        of_all = task.metrics(model, batch)
+        judged = task.metrics(model, batch._replace(weight=batch.weight * present[batch.y]))
+        mean = judged.loss / np.maximum(judged.count, 1.0)
+        return of_all._replace(loss=mean * of_all.count)
 
     def members(self, state: Any, batch: Batch) -> Tensor:
         """f32[B, C]: one where a row that counts is of the class."""

@@ -177,7 +177,7 @@ def functions(
         "client_state": _client_state(task, algorithm, chain, plan),
         "client_update": _client_update(task, algorithm, chain, plan, weight_max),
         "server_update": _server_update(algorithm, weight_max),
-        "evaluate": _evaluate(task),
+        "evaluate": _evaluate(task, algorithm),
         "personalise": _personalise(task, algorithm, chain),
         "infer": _infer(task),
     }
@@ -307,11 +307,11 @@ def _server_update(algorithm: Algorithm, weight_max: float) -> Any:
     return weighed_update if counts_reports(algorithm) else server_update
 
 
-def _evaluate(task: Task) -> Any:
+def _evaluate(task: Task, algorithm: Algorithm) -> Any:
     names = own_metrics(task)
 
     def evaluate_model(model: Any, data: Any, key: Tensor) -> Any:
-        return evaluate(task, model, data, key, names)
+        return evaluate(task, model, data, key, names, algorithm)
 
     return evaluate_model
 

@@ -34,6 +34,7 @@ from delian.core.learning import (
     Samples,
     SampleSet,
     Scaffold,
+    evaluate,
 )
 from delian.core.learning.nn import Mlp, adagrad, sgd
 from delian.core.learning.sampling import LastBatch
@@ -558,3 +559,27 @@ def test_judged_rows_of_a_class_without_prototype_weigh_nothing() -> None:
     np.testing.assert_allclose(loss, wanted, rtol=1e-5)
     for ours, theirs in zip(dl.tree.leaves(slope), dl.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_the_loss_of_an_evaluation_leaves_out_rows_of_a_class_without_prototype() -> None:
+    """The support set has classes 0 and 1, the query set also a row of class 2 and one of 3."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(8, 5)).astype(np.float32)
+    y = np.array([0, 1, 0, 1, 0, 2, 1, 3], np.int32)
+    key = dl.random.key(0)
+    few = Classification("few", lambda key: Mlp.init(key, 5, (6,), 4), Samples(4, 1.0))
+    algorithm = ProtoNet(personal_steps=1)
+    whole = SampleSet(x, y, np.array(4), np.array(4))
+    shared = few.init(dl.random.key(3))
+    model = algorithm.personalise(few, shared, whole, key)
+    found = evaluate(few, model, whole, key, algorithm=algorithm)
+    known = [0, 1, 2, 3, 4, 6]
+    data = SampleSet(x[known], y[known], np.array(4), np.array(2))
+    wanted = evaluate(few, model, data, key)
+    assert 0 < float(wanted.loss) < 100 and float(evaluate(few, model, whole, key).loss) > 1e3
+    np.testing.assert_allclose(found.loss / found.count, wanted.loss / wanted.count, rtol=1e-5)
+    # In the accuracy they are errors, as for any other algorithm.
+    assert float(found.count) == 4 and float(found.correct) == float(wanted.correct)
+    # The global model has a head for all classes.
+    found = evaluate(few, shared, whole, key, algorithm=algorithm)
+    np.testing.assert_allclose(found.loss, evaluate(few, shared, whole, key).loss, rtol=1e-5)
