@@ -47,10 +47,13 @@ from delian.simulations.processes.processes import Shape, simulate_processes
 from delian.simulations.scenario.scenario_file import load, override
 
 ROUNDS = 3
-START_S = 60.0
+#: Generous, so that a start on a busy machine does not count as one that hangs.
+START_S = 300.0
+TIMEOUT_MS = 1_200_000
 #: Files that are no state: the owner's, locks, logs, and what SQLite makes again of its log.
 OWN = ("delian.toml", "data.npz", "lock", "status.json")
 OWN_ENDS = (".log", ".db-shm", ".part")
+OUTCOMES = ("newest", "said", "refused", "silent", "badly")
 TABLES = ("nodes", "runs", "rounds", "models", "aliases", "audit_entries", "run_events")
 
 
@@ -81,6 +84,7 @@ def make_fleet(folder: Path) -> None:
             raise Killed
 
     changes = [f"rounds={ROUNDS + 3}", "evaluation.every=1", "round.reports_min=3"]
+    changes.append(f"round.timeout_ms={TIMEOUT_MS}")
     asked = override(load("digits"), changes)
     try:
         simulate_processes(asked, Shape(3, 1, by_mqtt=0, folder=folder), meddle=meddle)
@@ -265,6 +269,14 @@ def run(trials: int, seed: int, folder: Path) -> dict[str, Counter[str]]:
     return counts
 
 
+def by_tier(counts: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
+    """Counts of outcomes by tier, of those by tier and file."""
+    tiers: dict[str, Counter[str]] = {}
+    for where, outcomes in counts.items():
+        tiers.setdefault(where.partition(":")[0], Counter()).update(outcomes)
+    return tiers
+
+
 def _kind(path: Path) -> str:
     """Of files of one kind one name."""
     parts = [p[:8] + "..." if len(p) > 40 else p.rstrip("0123456789") for p in path.parts]
@@ -281,8 +293,11 @@ def main() -> int:
     counts = run(asked.trials, asked.seed, folder)
     for where, outcomes in sorted(counts.items()):
         print(f"{where:60} {dict(outcomes)}")
+    print()
+    for tier, outcomes in sorted(by_tier(counts).items()):
+        print(f"{tier:12}" + "".join(f"{outcomes[name]:5} {name}" for name in OUTCOMES))
     total: Counter[str] = sum(counts.values(), Counter())
-    print(f"{'all':60} {dict(total)}")
+    print(f"{'all':12}" + "".join(f"{total[name]:5} {name}" for name in OUTCOMES))
     return 1 if total["silent"] or total["badly"] else 0
 
 

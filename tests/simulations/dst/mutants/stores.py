@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from delian.cloud.store import commits as commits
 from delian.cloud.store import database_journal as database_journal
+from delian.core.node.driver import effects as effects
 from delian.core.node.driver.batches import Append
 from delian.core.node.driver.driver import Driver
 from delian.core.node.driver.effects import Effects
 from delian.core.node.driver.timers import Timers
+from delian.core.node.identity.pki import ledger as ledger
 from delian.core.node.storage import segments
 from delian.core.node.storage.blobs import FolderBlobs
 
@@ -111,6 +114,27 @@ def trusts_packs(patch: Patch) -> None:
     """A coordinator takes any bytes for the entry that its database names."""
 
     patch.setattr(database_journal, "_fits", lambda *told: True)
+
+
+@found_by("cloud/test_store_damage.py::test_no_damage_of_the_log_gives_out_a_number_again")
+def trusts_sqlite_to_have_all(patch: Patch) -> None:
+    """A coordinator goes on with what SQLite makes of a damaged log: the mark is not read."""
+    patch.setattr(commits.CommitCount, "lost", lambda self: 0)
+
+
+@found_by("core/identity/test_ledger.py::test_no_change_of_a_byte_and_no_cut_is_passed_over")
+def takes_a_shorter_ledger(patch: Patch) -> None:
+    """A CA whose ledger was cut at the end of a line has no entries after it."""
+    patch.setattr(ledger.Ledger, "_check_end", lambda self, first: None)
+
+
+@found_by(
+    "core/node/test_driver_effects.py::"
+    "test_a_timer_whose_events_were_long_on_their_way_to_the_disk_waits_as_much_longer"
+)
+def counts_its_own_stall(patch: Patch) -> None:
+    """A node that stood still counts that time as the silence of others."""
+    patch.setattr(effects, "_missed", lambda stalled_ns: 0)
 
 
 STORE_MUTANTS = [found for found in list(vars().values()) if isinstance(found, StoreMutant)]
