@@ -339,6 +339,10 @@ class DataConfig(Section):
         default="", description="A CSV's label column, by name or number. Empty: the last."
     )
     columns: Texts = Field(default=(), description="A CSV's feature columns. Empty: all others.")
+    split: str = Field(
+        default="",
+        description="A CSV's column of 0 and 1: rows with 1 only judge. Empty: query_fraction.",
+    )
     classes: Texts = Field(
         default=(),
         description="What text labels and class folders are called, in the model's order.",

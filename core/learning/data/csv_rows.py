@@ -6,7 +6,7 @@ import csv
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
@@ -25,6 +25,17 @@ from .rows import (
 #: Characters in one field of a CSV file, and columns in a row.
 FIELD_CHARS_MAX = 4096
 COLUMNS_MAX = 1 << 16
+
+
+class Columns(NamedTuple):
+    """Places of a file's columns."""
+
+    label: int
+    """Of labels, or of the numbers to learn."""
+    features: list[int]
+    """Of the features, in their order."""
+    split: int | None
+    """Of what says which rows only judge; None: there is none."""
 
 
 class CsvSource:
@@ -58,10 +69,10 @@ class CsvSource:
         # A line of text labels alone does not make the first line a line of names.
         named = named and not self._reads_as_data(fields)
         names = [f.strip() for f in fields] if named else [str(i) for i in range(len(fields))]
-        label, columns = self._columns(names)
-        x, y = array("f"), array("f" if numbers else "q")
+        columns = self._columns(names)
+        x, y, split = array("f"), array("f" if numbers else "q"), bytearray()
         if not named:
-            self._add(x, y, number, fields, label, columns)
+            self._add(x, y, split, number, fields, columns)
         for number, fields in lines:
             if len(fields) != len(names):
                 raise DelianError(
@@ -69,21 +80,21 @@ class CsvSource:
                     f"{len(names)}",
                     "every line needs a field for each column",
                 )
-            self._add(x, y, number, fields, label, columns)
+            self._add(x, y, split, number, fields, columns)
         if not y:
             raise NoDataError(f"{self.path} holds names and no examples", "append examples")
-        table = np.frombuffer(x, np.float32).reshape(len(y), len(columns))
-        if numbers:
-            return Rows(table, np.frombuffer(y, np.float32))
-        return Rows(table, np.frombuffer(y, np.int64).astype(np.int32))
+        table = np.frombuffer(x, np.float32).reshape(len(y), len(columns.features))
+        labels = np.frombuffer(y, np.float32 if numbers else np.int64)
+        query = None if columns.split is None else np.frombuffer(split, np.uint8)
+        return Rows(table, labels if numbers else labels.astype(np.int32), query)
 
     def _reads_as_data(self, fields: list[str]) -> bool:
         """Whether only the label is text, and is one of the classes."""
-        label, _ = self._columns([str(i) for i in range(len(fields))], lenient=True)
+        label = self._columns([str(i) for i in range(len(fields))], lenient=True).label
         others = [f for i, f in enumerate(fields) if i != label]
         return all(map(_is_number, others)) and fields[label].strip() in self.settings.classes
 
-    def _columns(self, names: list[str], *, lenient: bool = False) -> tuple[int, list[int]]:
+    def _columns(self, names: list[str], *, lenient: bool = False) -> Columns:
         wanted = self.settings
 
         def place(name: str) -> int:
@@ -98,26 +109,36 @@ class CsvSource:
                 "name columns as its first line does, or by number from 0",
             )
 
-        label = place(wanted.label) if wanted.label else len(names) - 1
-        columns = [place(c) for c in wanted.columns] or [i for i in range(len(names)) if i != label]
-        if not columns:
-            raise DelianError(f"{self.path} has one column", "it needs features and a label")
-        return label, columns
+        split = place(wanted.split) if wanted.split else None
+        others = [i for i in range(len(names)) if i != split]
+        label = place(wanted.label) if wanted.label else others[-1] if others else 0
+        features = [place(c) for c in wanted.columns] or [i for i in others if i != label]
+        if not features:
+            raise DelianError(
+                f"{self.path} has {'one column' if len(names) == 1 else 'no column of features'}",
+                "it needs features and a label",
+            )
+        if label == split:
+            raise DelianError(
+                f"{self.path}: column `{names[label]}` is both data.label and data.split",
+                "name two columns",
+            )
+        return Columns(label, features, split)
 
     def _add(
         self,
         x: array[float],
         y: array[Any],
+        split: bytearray,
         number: int,
         fields: list[str],
-        label: int,
-        columns: list[int],
+        columns: Columns,
     ) -> None:
         where = f"{self.path}, line {number}"
         try:
-            x.extend(float(fields[i]) for i in columns)
+            x.extend(float(fields[i]) for i in columns.features)
             if y.typecode == "f":
-                y.append(float(fields[label]))
+                y.append(float(fields[columns.label]))
         except ValueError as error:
             raise DelianError(
                 f"{where}: {error}",
@@ -125,7 +146,15 @@ class CsvSource:
                 " numbers; choose columns with data.columns and data.label",
             ) from None
         if y.typecode == "q":
-            y.append(class_number(fields[label], self.settings.classes, where))
+            y.append(class_number(fields[columns.label], self.settings.classes, where))
+        if columns.split is not None:
+            mark = fields[columns.split].strip()
+            if mark not in ("0", "1"):
+                raise DelianError(
+                    f"{where}: {mark[:40]!r} in the column of data.split",
+                    "1: the row only judges; 0: it is trained on",
+                )
+            split.append(int(mark))
         if x.itemsize * len(x) > self.settings.bytes_max:
             check_size(str(self.path), x.itemsize * len(x), self.settings.bytes_max)
 

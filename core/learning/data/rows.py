@@ -99,6 +99,10 @@ class DataSettings:
     """A CSV's label column, by name or number; the last one when empty."""
     columns: tuple[str, ...] = ()
     """Its feature columns; all others when empty."""
+    split: str = ""
+    """A CSV's column of the data's own split: 1 for rows that only judge, 0 for the others; empty:
+    there is none.
+    """
     classes: tuple[str, ...] = ()
     """What text labels and class folders are called, in the order of the model's classes."""
     query_fraction: float = 0.2

@@ -115,6 +115,32 @@ def test_a_csv_file_is_read_with_or_without_names(tmp_path):
     np.testing.assert_array_equal(one.x, np.float32([[2], [4.5]]))
 
 
+@pytest.mark.parametrize("text", ["a,b,label,held\n1,2,0,1\n3,4,2,0\n", "1,2,0,1\n3,4,2,0\n"])
+def test_a_csv_file_may_have_a_column_that_says_which_rows_judge(tmp_path, text):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    rows = open_source(DataSettings(str(path), split="3")).read(ROW)
+    np.testing.assert_array_equal(rows.x, np.float32([[1, 2], [3, 4]]))
+    np.testing.assert_array_equal(rows.y, [0, 2])
+    np.testing.assert_array_equal(rows.query, [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "said"),
+    [
+        ("1,2,0,1\n3,4,2,yes\n", {}, "line 2: 'yes' in the column of data.split"),
+        ("1,2,0,0.5\n", {}, "line 1: '0.5' in the column of data.split"),
+        ("1,2,0,1\n", {"label": "3"}, "both data.label and data.split"),
+        ("1,2\n", {}, "no column `3`"),
+    ],
+)
+def test_a_csv_file_with_a_bad_split_is_refused(tmp_path, text, more, said):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(DelianError, match=said):
+        open_source(DataSettings(str(path), split="3", **more)).read(ROW)
+
+
 def test_text_labels_are_numbered_by_the_owners_list_alone(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("1,dog\n2,cat\n")
