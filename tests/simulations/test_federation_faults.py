@@ -13,6 +13,8 @@ A failure names its seed: `run(seed)` replays it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import delian.cloud.protocol.buffered as buffered
 import delian.cloud.protocol.machine as cloud
 import delian.cloud.protocol.rounds as rounds
