@@ -5,8 +5,8 @@
     environment DELIAN__CLOUD__LISTEN=0.0.0.0:7443 for `listen` in [cloud]
     flags       of the command, or --set cloud.listen=0.0.0.0:7443
 
-`load` keeps where each value came from (`delian config show --origin`). A key that nobody knows is
-refused, wherever it stands: a misspelt limit must not be a limit that is not there.
+`load` keeps where each value came from (`delian config show --origin`). An unknown key is rejected,
+wherever it stands: a misspelt limit must not be a limit that is not there.
 
 A secret may also come from a file, so that it stands neither in the environment nor in the
 configuration: `store_file = "/run/secrets/database-url"` in place of `store`. Any text key has such
@@ -408,7 +408,7 @@ def _check(config: Config, origins: Mapping[KeyPath, Origin]) -> None:
         if chosen.number is not None and not chosen.insecure:
             before, under = _place((section, "number"), origins)
             raise DelianError(
-                f"{before}`{section}.number` is given, but the certificate says who the {section} "
-                f"is{under}",
+                f"{before}`{section}.number` is given, but the certificate has the {section}'s "
+                f"number{under}",
                 f"leave it out, or set {section}.insecure on loopback",
             )

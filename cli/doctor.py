@@ -43,9 +43,7 @@ def doctor(
     ] = None,
     config: ConfigFile = None,
     settings: Settings = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Ask nobody over the network.")
-    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Make no network connection.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what Delian finds, and what is wrong.

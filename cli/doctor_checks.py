@@ -65,15 +65,15 @@ def wrong(name: str, text: str, todo: str) -> Finding:
 
 
 def of_error(name: str, error: DelianError) -> Finding:
-    """A finding that an error tells."""
+    """A finding from an error."""
     return wrong(name, error.message, error.hint)
 
 
 def roles_here(config: Config, given: set[str]) -> list[str]:
     """What this machine is set up to be.
 
-    Sections that somebody configured, and those whose identity is there. given: sections with a
-    value that is no default.
+    Sections that are configured, and those whose identity is present. given: sections with a value
+    that is no default.
     """
     found = []
     if has_key(authority_ca(config)) or "authority" in given:
@@ -202,7 +202,7 @@ def check_authority(config: Config) -> Iterator[Finding]:
         if (root := root_folder(authority) / "root.pem").exists():
             yield warning(
                 "artifact root",
-                f"{root} is on the coordinator's machine: whoever breaks in can sign any bundle",
+                f"{root} is on the coordinator's machine: an attacker there can sign any bundle",
                 f"move {root.parent} offline; it is needed when an operator joins or leaves",
             )
         if terms_of(authority) is None:
@@ -245,14 +245,14 @@ def check_key_is_elsewhere(config: Config) -> Finding:
     if cloud.authority:
         return wrong(
             "authority",
-            f"the CA's key ({key}) is here though {cloud.authority} is the authority: who has the"
-            " key can invent devices",
+            f"the CA's key ({key}) is here though {cloud.authority} is the authority: a holder of"
+            " this key can invent devices",
             migrate,
         )
     return warning(
         "authority",
         f"the CA's key ({key}) is on the coordinator's machine: masks do not hold against its"
-        " operator, who can invent devices",
+        " operator, which can invent devices",
         f"run `delian authority run` on a machine that another organisation operates; {migrate}",
     )
 
@@ -273,13 +273,13 @@ def check_server_names(config: Config) -> Iterator[Finding]:
         if told.startswith(("0.0.0.0:", "[::]:")):
             yield wrong(
                 "cloud address",
-                f"nodes would be told to connect to {told}",
+                f"nodes would connect to {told}",
                 f"set cloud.{key} to the name by which they reach this machine",
             )
         elif is_loopback(told) and not is_loopback(listen):
             yield warning(
                 "cloud address",
-                f"nodes are told {told}, which is this machine for each of them",
+                f"nodes connect to {told}, which is this machine for each of them",
                 f"set cloud.{key}",
             )
     enrolment = cloud.public_enrolment or cloud.enrolment
@@ -300,7 +300,7 @@ def _days(seconds: float) -> str:
 
 
 def check_port(name: str, address: str) -> Finding:
-    """Whether a server could listen here, or somebody does already."""
+    """Whether a server can listen on this address, or another one does."""
     host, _, port = address.rpartition(":")
     bare = host.strip("[]")
     try:
@@ -389,8 +389,8 @@ def check_artifacts(device: DeviceConfig) -> Iterator[Finding]:
     if not device.signed:
         yield warning(
             "device bundles",
-            "unsigned ones run too: whoever submits a run can read single updates",
-            "remove device.signed = false, unless you trust everybody who submits runs",
+            "unsigned bundles run too: the submitter of a run can read single updates",
+            "remove device.signed = false, unless you trust all submitters of runs",
         )
     elif root is not None:
         yield ok("device bundles", f"signed ones only; root key {fingerprint(root)}")

@@ -1,8 +1,8 @@
 """What `delian doctor` asks over the network: the coordinator, the other homes, the broker.
 
-Clocks are compared by an answer that TLS has authenticated: `Identity.Denied` tells the
-coordinator's time, and the measured difference is certain to half the time that the call took. A
-clock that is so wrong that TLS fails shows in the certificate that the server offers.
+Clocks are compared by an answer that TLS has authenticated: `Identity.Denied` has the coordinator's
+time, and the measured difference is certain to half the time that the call took. A clock that is so
+wrong that TLS fails shows in the certificate that the server offers.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def probe(config: Config, role: str) -> list[Finding]:
         material = own.material() if own.exists() and not section.insecure else None
         homes = homes_of(config, role) if role != "cloud" else []
     except DelianError:
-        return findings  # the identity's own check tells
+        return findings  # the identity's own check reports it
     brokers: dict[str, Path | None] = {}
     for tier, grpc, number, mqtt in homes:
         name = f"{role} to {tier if tier == 'cloud' else f'{tier}-{number}'}"
@@ -172,9 +172,9 @@ async def _offered(address: str, material: TlsMaterial) -> Finding | None:
 
 
 async def ask_broker(name: str, url: str, files: object, authority: Path | None) -> list[Finding]:
-    """Whether the broker takes us, speaks MQTT 5, and keeps to the access list.
+    """Whether the broker accepts us, supports MQTT 5, and enforces the access list.
 
-    It must not pass on what we say where only others may speak to us.
+    It must not forward what we publish on a topic that only others may write.
     """
     import aiomqtt
 
@@ -202,12 +202,12 @@ async def ask_broker(name: str, url: str, files: object, authority: Path | None)
     )
     try:
         async with client:
-            findings = [ok(name, f"{url} takes us and speaks MQTT 5")]
+            findings = [ok(name, f"{url} accepts us and supports MQTT 5")]
             if me is not None and me.node is not None and context is not None:
                 findings.append(await _ask_rules(name, client, me))
             return findings
     except (aiomqtt.MqttError, OSError) as error:
-        todo = "is it running, does it speak MQTT 5, does it trust the federation's CA?"
+        todo = "is it running, does it support MQTT 5, does it trust the federation's CA?"
         return [wrong(name, f"{url}: {error}", todo)]
 
 
@@ -219,7 +219,7 @@ async def _ask_rules(name: str, client: object, me: object) -> Finding:
     assert isinstance(client, aiomqtt.Client) and isinstance(me, PeerIdentity)
     base = f"delian/v1/{me.federation}/device/{me.common_name}-doctor"
     topic = f"{base}/down/envelope/edge-0-doctor"
-    # Nobody has this name: who may read or write here may do so anywhere.
+    # No node has this name: a client that may read or write here may do so anywhere.
     try:
         await client.subscribe(f"{base}/down/+/+", qos=1)
         await client.publish(topic, b"delian doctor", qos=1)
@@ -228,7 +228,7 @@ async def _ask_rules(name: str, client: object, me: object) -> Finding:
                 if message.topic.value == topic:
                     return wrong(
                         f"{name} rules",
-                        "it lets us speak and read under a name that is not ours",
+                        "it lets us publish and subscribe under a name that is not ours",
                         "give it the list of `delian broker acl`, and the certificate's common "
                         "name as user name",
                     )

@@ -1,7 +1,8 @@
 """How commands show what they found, to people and to programs, and write what they made.
 
 All that a command prints goes through `echo`, which escapes control characters: labels, reasons and
-names may be a peer's. `table` and `tell` escape line breaks too, so that a cell cannot forge a row.
+names may be a peer's. Tables and messages escape line breaks too, so that a cell cannot forge a
+row.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ AUTHORITY_PORT = 7445
 _SANDBOX = (
     "require: run no program where the kernel lacks landlock or seccomp. prefer: use what it has."
 )
-_BROKER_AUTHORITY = "PEM of whoever signed the broker's certificate. Absent: the federation."
+_BROKER_AUTHORITY = "PEM of the CA of the broker's certificate. Absent: the federation."
 
 
 def state_home() -> Path:
@@ -31,7 +31,7 @@ def state_home() -> Path:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether nobody but this machine reaches "host:port"."""
+    """Whether only this machine can reach "host:port"."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -56,7 +56,7 @@ def _broker(text: str) -> str:
     if text:
         scheme, _, rest = text.partition("://")
         if scheme not in ("mqtt", "mqtts") or not rest or "@" in rest:
-            raise ValueError("mqtts://host:port; who we are, our certificate says")
+            raise ValueError("mqtts://host:port; our certificate names us")
         _address(rest if ":" in rest.rpartition("]")[2] else f"{rest}:8883")
     return text
 
@@ -80,10 +80,10 @@ class Section(BaseModel):
 
 
 class LogConfig(Section):
-    """How a process tells what it does."""
+    """Logging of a process."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least grave events that are told."
+        default="info", description="Lowest level of the events that are logged."
     )
     format: Literal["auto", "json", "pretty"] = Field(
         default="auto", description="JSON lines, or text for people; auto: text on a terminal."
@@ -102,14 +102,14 @@ class TraceConfig(Section):
 
 
 class BrokerConfig(Section):
-    """An MQTT broker to speak through, beside gRPC."""
+    """An MQTT broker to connect through, in addition to gRPC."""
 
     url: BrokerUrl = Field(default="", description="mqtts://host:port. Empty: no MQTT.")
     authority: Folder | None = Field(default=None, description=_BROKER_AUTHORITY)
 
 
 class UpdateConfig(Section):
-    """What the coordinator gives to one server update: its programs come from who submitted."""
+    """Limits of one server update: its programs come from the submitter of the run."""
 
     memory_mib: int = Field(default=8192, ge=1, description="Memory of an updating process.")
     compile_memory_mib: int = Field(default=2048, ge=1, description="Memory of a compiler process.")
@@ -151,7 +151,7 @@ class CloudConfig(Section):
     )
     health: str = Field(
         default=f"127.0.0.1:{HEALTH_PORT}",
-        description="HTTP: /healthz, /readyz, /metrics. Empty: none. It asks nobody who he is.",
+        description="HTTP: /healthz, /readyz, /metrics. Empty: none. No authentication.",
     )
     public: str = Field(
         default="", description="host:port by which nodes reach `listen`. Empty: `listen` itself."
@@ -200,7 +200,7 @@ class CloudConfig(Section):
         description="host:port of the certificate log's witnesses, which co-sign its heads.",
     )
     insecure: bool = Field(
-        default=False, description="No TLS: whoever connects is who he says. On loopback only."
+        default=False, description="No TLS: a peer's name is not verified. On loopback only."
     )
 
 
@@ -280,7 +280,7 @@ class EdgeConfig(Section):
     listen: Address = Field(default=f"127.0.0.1:{EDGE_PORT}", description="gRPC: its devices.")
     public: str = Field(
         default="",
-        description="host:port by which devices reach `listen`; `delian join` tells the "
+        description="host:port by which devices reach `listen`; `delian join` sends it to the "
         "coordinator. Empty: `listen` itself.",
     )
     coordinator: str = Field(
@@ -288,7 +288,7 @@ class EdgeConfig(Section):
     )
     broker: BrokerConfig = Field(default_factory=BrokerConfig)
     transport: Transport = Field(
-        default="auto", description="What it speaks to the coordinator: gRPC, unless told."
+        default="auto", description="Transport to the coordinator (default: gRPC)."
     )
     health: str = Field(
         default="", description="HTTP: /healthz, /readyz, /metrics, as 127.0.0.1:7790. Empty: none."
@@ -323,7 +323,7 @@ class EdgeConfig(Section):
     )
     federation: str = Field(default="", description="Whose edge it is; only with `insecure`.")
     insecure: bool = Field(
-        default=False, description="No TLS: whoever connects is who he says. On loopback only."
+        default=False, description="No TLS: a peer's name is not verified. On loopback only."
     )
 
 
@@ -363,7 +363,7 @@ class ConditionsConfig(Section):
 
     powered: bool | None = Field(default=None, description="It has power.")
     unmetered: bool | None = Field(default=None, description="Its network costs nothing.")
-    idle: bool | None = Field(default=None, description="Nobody uses it.")
+    idle: bool | None = Field(default=None, description="The device is not in use.")
     consented: bool | None = Field(default=None, description="Its owner has agreed.")
     fresh: bool | None = Field(default=None, description="Its data is new.")
     consent_file: Folder | None = Field(
@@ -418,7 +418,7 @@ class WorkerConfig(Section):
 
 
 class BudgetConfig(Section):
-    """What a device's updates may tell in all its life, over all runs."""
+    """What a device's updates may disclose over its lifetime, over all runs."""
 
     epsilon: float | None = Field(
         default=None,
@@ -503,7 +503,7 @@ class DeviceConfig(Section):
     )
     artifact_root: Folder | None = Field(
         default=None,
-        description="root.pub of whoever signs bundles: it runs no others. Absent: what `delian "
+        description="root.pub of the signer of bundles; others are not run. Absent: what `delian "
         "join --artifact-root` left; without that, the root key of the federation's terms.",
     )
     signed: bool = Field(
@@ -512,7 +512,7 @@ class DeviceConfig(Section):
         "known. false: also run unsigned ones, whose author can read single updates.",
     )
     transport: Transport = Field(
-        default="auto", description="What it speaks where a home offers both: gRPC, unless told."
+        default="auto", description="Transport where a home offers both (default: gRPC)."
     )
     number: int | None = Field(
         default=None, ge=0, description="Which device it is; only with `insecure`."
@@ -522,7 +522,7 @@ class DeviceConfig(Section):
 
 
 class OperatorConfig(Section):
-    """Who runs `delian run`, `fleet` and `model`."""
+    """The operator that runs `delian run`, `fleet` and `model`."""
 
     coordinator: str = Field(
         default=f"127.0.0.1:{GRPC_PORT}", description="host:port of the coordinator."

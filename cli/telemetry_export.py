@@ -81,7 +81,7 @@ class Ids:
         return span or int(self._random.generate_span_id())
 
     def is_trace_id_random(self) -> bool:
-        """A hash is as good as random to who samples by it."""
+        """A hash is as good as random for sampling."""
         return True
 
 

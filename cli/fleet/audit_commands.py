@@ -86,10 +86,10 @@ def verify(
     """Check a copy of the record: every entry, every link, every signature.
 
     Exits with 1 when it does not hold, and says which entry is the first that does not, or when
-    --bundle is that of no run of which a signature tells; with 2 when it is empty.
+    --bundle belongs to no signed run; with 2 when it is empty.
 
-    Without --ca anybody's signature counts. Without --head nobody can tell whether the end was cut
-    off, or the whole record was written anew by whoever has the coordinator's key.
+    Without --ca a signature of any CA counts. Without --head a truncated end is not detected, nor a
+    record that was rewritten with the coordinator's key.
     """
     from ...cloud.service.audit import Head
     from ...cloud.service.audit import verify as check

@@ -13,7 +13,7 @@ from ..output import echo
 
 app = typer.Typer(help="Run an MQTT broker, or write another one's rules.", no_args_is_help=True)
 
-EDGES = 64  # how many edges an access list names beforehand, unless told
+EDGES = 64  # number of edges that an access list names, by default
 
 
 class Kind(StrEnum):
@@ -97,7 +97,7 @@ async def _serve(settings: object, as_json: bool) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    # A broker reads its rules anew on this one.
+    # The signal on which a broker reads its rules again.
     loop.add_signal_handler(signal.SIGHUP, broker.signal, signal.SIGHUP)
     try:
         address = await broker.start()
@@ -125,7 +125,7 @@ def acl(
         bool, typer.Option("--json", help="Print the text inside one JSON object.")
     ] = False,
 ) -> None:
-    """Print the access list of a federation: who may publish and read which topics.
+    """Print the access list of a federation: which node may publish and read which topics.
 
     The broker must take the common name of a client's certificate as its user name.
     """

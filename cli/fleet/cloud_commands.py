@@ -58,7 +58,7 @@ def run(
         Path | None, typer.Option("--identity", help="Folder of its key and certificate.")
     ] = None,
     broker: Annotated[
-        str | None, typer.Option("--broker", help="mqtts://host:port, beside gRPC.")
+        str | None, typer.Option("--broker", help="mqtts://host:port, in addition to gRPC.")
     ] = None,
     serve_bundles: Annotated[
         list[Path] | None,
@@ -113,7 +113,7 @@ def run(
 
 
 def gatherer(snapshot: bytes | None) -> Gatherer:
-    """The coordinator's own edge, for devices that speak to it directly."""
+    """The coordinator's own edge, for devices that connect to it directly."""
     from ...core.protocol.ports import MS
     from ...edge.protocol.edge_state import EdgePolicy, EdgeState
     from ...edge.protocol.machine import EdgeMachine, restore

@@ -1,4 +1,4 @@
-"""How commands of an operator speak to a coordinator."""
+"""How an operator's commands call a coordinator."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def connected(
 def authority_target(config: Path | None, authority: str | None) -> str:
     """ "host:port" of the authority, as the option or the configuration names it.
 
-    Empty: there is none beside the coordinator.
+    Empty: the coordinator has no separate authority.
     """
     from ..config import load
 

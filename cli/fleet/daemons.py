@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..settings import Config
 
 Ready: TypeAlias = Callable[[dict[str, Any]], None]
-#: (configuration, told once where it serves, what records its spans) -> ends with the daemon.
+#: (configuration, callback with its addresses, span recorder) -> ends with the daemon.
 Serve: TypeAlias = "Callable[[Config, Ready, Spans | None], Awaitable[None]]"
 
 

@@ -59,7 +59,10 @@ def run(
     ] = None,
     inference: Annotated[
         Path | None,
-        typer.Option("--inference", help="Unix socket of the personal model; none: none."),
+        typer.Option(
+            "--inference",
+            help="Unix socket to serve the personalized model on (default: not served).",
+        ),
     ] = None,
     number: Annotated[
         int | None, typer.Option("--number", help="Which device this is; with --insecure.")
@@ -215,7 +218,7 @@ def floor_of(config: DeviceConfig) -> Policy:
 
 
 def caps_of(config: DeviceConfig) -> tuple[Cap, ...]:
-    """What the device's updates may tell in all its life.
+    """What the device's updates may disclose over its lifetime.
 
     The owner's cap and the federation's; both count. Raises DelianError.
     """
@@ -229,7 +232,7 @@ def caps_of(config: DeviceConfig) -> tuple[Cap, ...]:
 
 
 def trust_of(masks: MasksConfig) -> Trust:
-    """Whom the owner lets help. Raises DelianError."""
+    """The helpers that the owner allows. Raises DelianError."""
     from ...core.privacy.secagg.helper import Trust
 
     edges: dict[int, bytes] = {}

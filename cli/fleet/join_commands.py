@@ -41,7 +41,7 @@ def join(
     ] = None,
     artifact_root: Annotated[
         Path | None,
-        typer.Option("--artifact-root", help="For a device: root.pub of whoever signs bundles."),
+        typer.Option("--artifact-root", help="For a device: root.pub of the signer of bundles."),
     ] = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
@@ -66,7 +66,7 @@ def join(
     folder = identity or section.identity or section.state / "identity"
     labels = machine_labels() | _labels(label or ())
     if role.value == Tier.EDGE:
-        # Where devices find this edge: the coordinator tells them when they join.
+        # Address at which devices reach this edge; the coordinator sends it to them when they join.
         address_of_edge = section.public or section.listen
         if not address_of_edge.endswith(":0"):  # the system chooses the port at each start
             labels.setdefault("grpc", address_of_edge)
@@ -120,7 +120,7 @@ def _token_text(token: str | None, file: Path | None) -> str:
 
 
 def _artifact_root(path: Path | None, role: str) -> Callable[[Path], None]:
-    """Reads the root key before anything is asked; gives what puts it beside the identity."""
+    """Reads the root key before anything is asked; returns its writer."""
     from ...core.common.errors import DelianError
     from ...core.node.identity.artifacts.manifest import public_pem
     from ...core.node.identity.pki.ledger import write_file

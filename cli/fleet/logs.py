@@ -54,7 +54,7 @@ Event = MutableMapping[str, Any]
 
 
 def masked(logger: Any, method: str, event: Event) -> Event:
-    """A structlog processor: hides what must not be told."""
+    """A structlog processor that hides secrets."""
     for name in event:
         event[name] = _safe(name, event[name])
     return event

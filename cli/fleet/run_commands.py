@@ -378,7 +378,7 @@ def _prepare(
 def _mask(message: PlanMessage, plain: bool, helpers: Sequence[int]) -> None:
     """Masks the run's updates unless that is not wanted.
 
-    What the scenario says of it stays, but for who helps: a fleet has edges of its own.
+    The scenario's values stay, except for the helpers: a fleet has its own edges.
     """
     from ...core.learning.plan import Privacy
     from ...core.privacy.secagg.limits import COHORT_MIN
@@ -508,7 +508,7 @@ def _privacy(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _spent(spent: dict[str, Any], promised: float, delta: float) -> str:
-    """What is spent of a budget, in words; `spent` is empty where nobody says."""
+    """What is spent of a budget, in words; `spent` is empty where it is unknown."""
     if not spent:
         return f"epsilon {promised:g} at delta {delta:g} promised; not known how much is spent"
     return (
@@ -542,7 +542,7 @@ def _round(facts: dict[str, Any]) -> int:
 def _lines(facts: dict[str, Any]) -> list[str]:
     plan, why = facts["plan"], facts["why"]
     if facts["phase"] == "waiting" and not why:
-        why = "for enough devices: `delian fleet ls` shows who is ready"
+        why = "for enough devices: `delian fleet ls` shows the ready devices"
     pairs = [
         ("run", f"{facts['run']} {plan['name']}"),
         ("phase", facts["phase"] + (f" ({why})" if why else "")),

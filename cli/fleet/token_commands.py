@@ -154,8 +154,8 @@ def approve(
 ) -> None:
     """Approve a token that another admin asks for, by a signature of one's own key.
 
-    It shows what is asked for and asks whether to sign. No coordinator is needed; nobody approves
-    his own request.
+    It shows what is asked for and asks whether to sign. No coordinator is needed; an operator
+    cannot approve his own request.
     """
     from ...core.node.identity.authority.approvals import Approval
     from ...core.node.identity.pki.identity_folder import IdentityFolder

@@ -17,7 +17,7 @@ from .identity_commands import AuthorityFolder, day, key_place, open_authority
 if TYPE_CHECKING:
     from ...core.node.identity.authority.delegation import Delegation
 
-#: The root's answer to a request, beside the CA's folder it came from.
+#: The root's answer to a request, next to the CA's folder that it came from.
 ANSWER_FILE = "authority-{number}.pem"
 
 
@@ -123,9 +123,9 @@ def delegate(
     lines = [
         f"authority-{made.number} enrols the nodes of the site {made.site}, until"
         f" {day(made.not_after)}",
-        f"domains      {', '.join(made.domains) or 'none beside its own'}",
+        f"domains      {', '.join(made.domains) or 'only its own'}",
         f"answer       {path}, for: delian authority accept FOLDER {path.name}",
-        f"fingerprint  {authority.fingerprint} (tell it by another way than the answer)",
+        f"fingerprint  {authority.fingerprint} (send it by another channel than the answer)",
     ]
     tell(facts, as_json, lambda: lines)
 

@@ -76,7 +76,7 @@ Superior = Annotated[
 
 
 class Tier(StrEnum):
-    """Who may join by a token."""
+    """Roles that may join by a token."""
 
     DEVICE = "device"
     EDGE = "edge"
@@ -123,7 +123,7 @@ Epsilon = Annotated[
     typer.Option(
         "--epsilon",
         min=0.0,
-        help="What all updates of a device may tell over all runs, by the device's own account; 0:"
+        help="Privacy budget of a device over all runs, by the device's own account; 0:"
         " no cap. With a cap, runs need noise of the devices. [default: as before; 0 at first]",
     ),
 ]
@@ -134,7 +134,7 @@ Delta = Annotated[
 
 
 class Holder(StrEnum):
-    """Whom `delian ca issue` makes an identity for."""
+    """Holders for which `delian ca issue` makes an identity."""
 
     OPERATOR = "operator"
     CLOUD = "cloud"
@@ -171,11 +171,11 @@ def init(
     A key, which stays in this folder, its certificate, and the federation's terms, which each
     device gets when it joins.
 
-    Whoever has the key can let anybody in. Back the folder up: without it nobody joins or renews.
-    artifact-root in it is the key that decides who may sign runs: move it offline when the
-    operators have their identities. A fleet of less than 10 devices needs a smaller --cohort-min;
-    3 is the least. With --pkcs11 the key is made in a hardware token and never leaves it; the
-    folder says where it is.
+    The key can enrol any node. Back the folder up: without it no node can join or renew.
+    artifact-root in it is the key that decides which keys may sign runs: move it offline when the
+    operators have their identities. A fleet of less than 10 devices needs a smaller --cohort-min; 3
+    is the least. With --pkcs11 the key is made in a hardware token and never leaves it; the folder
+    says where it is.
     """
     from ...core.node.identity.authority.authority import Authority
     from ...core.node.identity.authority.founding import publish
@@ -317,9 +317,9 @@ def revoke(
 ) -> None:
     """Revoke a node for good: its certificates are void, and it gets no other.
 
-    A running coordinator sees it at once and tells the edges. The node's owner joins again with a
-    new token, under a new number. cloud-0, the coordinator, gets a new certificate when it starts.
-    authority-3, an issuing authority, is revoked with all that it has let in.
+    A running coordinator reads it at once and sends it to the edges. The node's owner joins again
+    with a new token, under a new number. cloud-0, the coordinator, gets a new certificate when it
+    starts. authority-3, an issuing authority, is revoked with all that it has let in.
     """
     denied, fresh = acting_authority(folder, config, superior).revoke(name, why)
     text = "revoked" if fresh else "was revoked already"
@@ -360,7 +360,7 @@ def restored(
 
 @ca.command("issue")
 def issue(
-    holder: Annotated[Holder, typer.Argument(help="Whom it is for.")],
+    holder: Annotated[Holder, typer.Argument(help="Holder of the identity.")],
     out: Annotated[Path, typer.Argument(help="The folder to write it to.")],
     folder: AuthorityFolder = None,
     address: Annotated[
@@ -389,7 +389,7 @@ def issue(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an identity beside the CA: an operator's, the coordinator's, an MQTT broker's.
+    """Make an identity on the CA's machine: an operator's, the coordinator's, an MQTT broker's.
 
     A coordinator that has the CA's folder makes its own. A broker's folder gets key.pem, cert.pem
     and ca.pem; run it again before the certificate ends.

@@ -105,7 +105,7 @@ def explain(
     """Show the best cut of a program.
 
     What runs where, what crosses the links and how it is written, the time by tier and link; and
-    beside it the second best cut and each tier alone.
+    for comparison the second best cut and each tier alone.
     """
     from ...core.placement.cut.link_model import LinkProfile
 

@@ -245,7 +245,7 @@ def _lines(facts: dict[str, Any], out: Path | None) -> list[str]:
 
 
 def _say(terminal: bool) -> Any:
-    """Tells progress on one line of a terminal, or nothing where nobody looks."""
+    """Shows progress on one line of a terminal; prints nothing elsewhere."""
 
     def say(text: str) -> None:
         if terminal:

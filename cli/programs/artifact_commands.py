@@ -1,4 +1,4 @@
-"""`delian artifact`: who may say which bundles devices run.
+"""`delian artifact`: signs bundles, and the keys that may sign them.
 
 offline$   delian artifact root-init ROOT
 operator$  delian artifact key-init                           # the key that signs runs
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...core.wire.operator_pb2 import PlanMessage
     from ..settings import OperatorConfig
 
-app = typer.Typer(help="Sign bundles, and say who may.", no_args_is_help=True)
+app = typer.Typer(help="Sign bundles, and manage the keys that may.", no_args_is_help=True)
 
 Root = Annotated[Path, typer.Argument(metavar="ROOT", help="The root key's folder.")]
 Keys = Annotated[
@@ -47,7 +47,7 @@ Line = Annotated[
 def root_init(folder: Root, as_json: AsJson = False) -> None:
     """Make a root key. Do it on a machine without a network, and keep the folder there.
 
-    Devices get root.pub; whoever has root.pem can say what they run.
+    Devices get root.pub; the holder of root.pem decides what they run.
     """
     from ...core.node.identity.artifacts.artifact_keys import RootFolder
     from ...core.node.identity.artifacts.manifest import fingerprint
@@ -235,7 +235,7 @@ def check_can_sign(folder: Path | None, terms: FederationTerms | None) -> None:
         try:
             verify_keys(signed, Ed25519PublicKey.from_public_bytes(root), time.time())
         except DelianError as error:
-            # The terms beside the identity may be older than the devices'.
+            # The terms stored with the identity may be older than the devices'.
             echo(f"warning: devices may refuse the bundle: {error.message}", err=True)
 
 
@@ -302,7 +302,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _manifest(content: bytes) -> ArtifactManifest:
-    """What a signed manifest says, whoever signed it."""
+    """The content of a signed manifest, whatever key signed it."""
     from google.protobuf.message import DecodeError
 
     from ...core.node.identity.artifacts.manifest import read

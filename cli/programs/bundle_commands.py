@@ -1,4 +1,4 @@
-"""`delian bundle`: what a bundle can tell of a device's data, for the device's owner."""
+"""`delian bundle`: what a bundle can disclose of a device's data, for the device's owner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..output import table, tell
 if TYPE_CHECKING:
     from ...core.wire.artifact_pb2 import ArtifactManifest
 
-app = typer.Typer(help="See what a bundle does and can tell.", no_args_is_help=True)
+app = typer.Typer(help="Show what a bundle does and what it can disclose.", no_args_is_help=True)
 
 REFUSED = 1
 #: Characters of a line of text.
@@ -47,8 +47,8 @@ def explain(
     Exits with 1 when devices refuse it.
 
     The answer is an analysis of the programs, not of what their author says: an output that is said
-    not to depend on something does not. It cannot tell good choices from bad ones; what remains
-    open stands at the end.
+    not to depend on something does not. It cannot judge the choices; what remains open stands at
+    the end.
     """
     from ...core.learning.bundle import load
     from ...core.learning.disclosure.explained import explained
@@ -280,7 +280,7 @@ def _open(facts: dict[str, Any]) -> Iterator[str]:
     sent = facts.get("sent")
     if sent is None:
         return
-    yield from _heading("What this cannot tell")
+    yield from _heading("What this cannot show")
     if sent["data"]:
         yield from _text(
             "What is sent depends on the data, as it must to train. Arithmetic alone can choose as"
@@ -294,9 +294,9 @@ def _open(facts: dict[str, Any]) -> Iterator[str]:
             " device knows."
         )
     yield from _text(
-        "How long training takes, and whether it ends, may depend on the data too. What bounds what"
-        " a sum tells of one device is noise; what keeps a bundle's author honest is that others"
-        " read the program before they sign it."
+        "How long training takes, and whether it ends, may depend on the data too. Noise"
+        " bounds what a sum discloses of one device; others read the program before they"
+        " sign it, which keeps a bundle's author honest."
     )
 
 

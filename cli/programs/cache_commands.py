@@ -73,5 +73,5 @@ def clear(as_json: AsJson = False) -> None:
     tell(facts, as_json, lambda: [said])
     if left := sum(k.path.exists() for k in before):
         raise DelianError(
-            f"{left} programs in {facts['folder']} cannot be removed", "look who may write there"
+            f"{left} programs in {facts['folder']} cannot be removed", "check its permissions"
         )

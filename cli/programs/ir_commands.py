@@ -54,7 +54,7 @@ After = Annotated[
 def show(
     program: Program, args: Args = None, grad: Grad = 0, after: After = Stage.simplify
 ) -> None:
-    """Show a program beside its source, with shapes, operations and bytes."""
+    """Show a program next to its source, with shapes, operations and bytes."""
     from . import listing
 
     function = _load(program, args or [], grad, after)

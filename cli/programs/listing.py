@@ -1,4 +1,4 @@
-"""Programs for people to look at: beside the source they came from, with what they cost.
+"""Listings of programs: the IR next to its source, with costs.
 
     fn loss(%0 w: f32[3], %1 x: f32[8,3], %2 y: f32[8]) -> (result: f32[]) {
       # loss.py:2   error = x @ w - y
@@ -176,7 +176,7 @@ def _schedule(schedule: Schedule, numbers: dict[Value, str], indent: str) -> Ite
             shape = "x".join(map(str, step.extents)) or "1"
             taken = step.product and step.product.op
             before = f" of {numbers[taken.result]} = {taken.name}" if taken else ""
-            before += f", after {_short(step.beside.op, numbers)}" if step.beside else ""
+            before += f", after {_short(step.fused.op, numbers)}" if step.fused else ""
             yield f"{indent}loop {shape}{before} {{"
             for op in [*step.ops, *step.reductions]:
                 yield f"{indent}  {_short(op, numbers)}"

@@ -24,7 +24,7 @@ def tune(
 ) -> None:
     """Search sizes of tiles and panels, lanes and compiler flags for the fastest on this machine.
 
-    What is found is kept beside the cache, for this program, processor and compiler, and used from
+    The result is stored next to the cache, for this program, processor and compiler, and used from
     then on. Interrupted, it keeps the best so far. Results may differ in the last bits of f32; in
     the profile `reproducible` they do not.
     """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ASKED = "asked"
 ASKED_BYTES_MAX = 1 << 20
-_HINT = "begin it anew, into another folder: --out DIR"
+_HINT = "start it again, into another folder: --out DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,11 @@ class Asked:
 class Keeper:
     """Keeps a run that goes on in folders within its own.
 
-    Where another run into the same folder does so, that is left alone. A disk that does not take
-    the report so far is told of at the end.
+    Where another run into the same folder does so, that is left alone. A disk that cannot hold the
+    report so far is reported at the end.
 
-    resumes: it is a run that was stopped, and what there is of it is its own. listener: told of all
-    that happens.
+    resumes: it is a run that was stopped, and what there is of it is its own. listener: called with
+    all events.
     """
 
     def __init__(self, folder: Path, resumes: bool = False) -> None:
@@ -134,7 +134,7 @@ class Keeper:
 
         try:
             if not self._resumes:
-                self._resume.mkdir()  # who makes it has it
+                self._resume.mkdir()  # the process that creates it holds it
             self._lock = FolderLock(self._resume)
             if not self._resumes:
                 write_whole(self._resume / ASKED, json.dumps(asdict(asked)), durable=True)
@@ -152,7 +152,7 @@ class Keeper:
             return None
         place = self._resume / ("second" if second else "first")
         if self._resumes and not second and not is_kept(place):
-            echo("delian: nothing had been kept of the run: it begins anew", err=True)
+            echo("delian: nothing of the run was stored: it starts again", err=True)
         return place
 
     def forget(self) -> None:
@@ -201,15 +201,15 @@ class Keeper:
         place = self._folder / UNFINISHED
         with suppress(DelianError, OSError):
             if not self._made or not place.exists():
-                place.mkdir(parents=True)  # who makes it has it
+                place.mkdir(parents=True)  # the process that creates it holds it
                 self._made = True
             write(build_report(result, second), result, place)
 
     def over(self, run: SimulationResult) -> str:
         """All of the run is kept.
 
-        Removes what there was of it, but what it can be resumed by where it was stopped. Gives what
-        to tell of that. run: the one that ended last.
+        Removes what there was of it, but what it can be resumed by where it was stopped. Returns
+        the message about it. run: the one that ended last.
         """
         from ...simulations.report.report import UNFINISHED
 
@@ -239,7 +239,7 @@ def is_kept(place: Path) -> bool:
 
 
 def no_others(given: Mapping[str, object]) -> None:
-    """Refuses options beside --resume that say what run it is."""
+    """Rejects options that define a run when --resume is given."""
     others = [name for name, value in given.items() if value]
     if others:
         raise DelianError(

@@ -164,12 +164,12 @@ def simulate(
     --resume DIR goes on with a run that was stopped or killed, from where it was some seconds
     before; it ends as if it had never stopped.
 
-    With --mode processes a coordinator, edges and devices run as daemons on this machine, speak
-    gRPC and MQTT over loopback with certificates of their own, and are gone at the end. The
-    scenario is fitted to so few of them; what that changes is said, and stands in the report.
+    With --mode processes a coordinator, edges and devices run as daemons on this machine, connected
+    by gRPC and MQTT over loopback with certificates of their own, and stop at the end. The scenario
+    is fitted to so few of them; what that changes is said, and stands in the report.
 
     With DELIAN_DEBUG=1 in the environment models and algorithms run as plain Python, for print and
-    pdb, and a NaN is told at the line that makes it.
+    pdb, and a NaN is reported at the line that makes it.
     """
     from ...core.compiler import debugging
     from ...simulations.report.report import build_report, to_json
@@ -472,7 +472,7 @@ def _free_folder(name: str) -> Path:
     for i in range(1, RUNS_PER_NAME_MAX):
         folder = RUNS / (name if i == 1 else f"{name}-{i}")
         try:
-            folder.mkdir()  # who makes it has it: runs may begin at the same moment
+            folder.mkdir()  # its creator holds it: runs may begin at the same moment
         except FileExistsError:
             continue
         except OSError as error:

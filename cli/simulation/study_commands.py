@@ -118,7 +118,10 @@ def sweep(
     halving: Annotated[
         int,
         typer.Option(
-            min=1, max=64, metavar="N", help="Stop all but one in N early, and again. [1: nobody]"
+            min=1,
+            max=64,
+            metavar="N",
+            help="Stop all but one in N runs early, repeatedly. [1: none]",
         ),
     ] = 1,
     changes: Changes = None,

@@ -94,7 +94,7 @@ class Authorities:
     ) -> Authorities:
         """With the root at "host:port".
 
-        trust: the coordinator's identity. renewed: told of each certificate that was passed on.
+        trust: the coordinator's identity. renewed: called with each certificate that was passed on.
         """
         material = trust.own.material
 
@@ -132,7 +132,7 @@ class Authorities:
 
     async def announce(self, announcement: Announcement) -> Announced:
         told = await self.root.announce(announcement)
-        # The issuing ones are told the same, but for what concerns the root alone.
+        # The issuing ones receive the same, except for what concerns the root alone.
         self._announcement = Announcement(draining=announcement.draining)
         if announcement.HasField("home"):
             self._announcement.home.CopyFrom(announcement.home)

@@ -12,7 +12,7 @@ from .hosted import HostingSettings
 class AuthoritySettings:
     """What an authority's operator sets. Addresses are "host:port"; port 0: any."""
 
-    #: For all that it keeps beside the CA.
+    #: For all that it stores besides the CA.
     folder: Path
     #: The CA's folder; None: `ca` in the folder.
     ca: Path | None = None

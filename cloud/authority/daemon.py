@@ -45,7 +45,7 @@ from .hosted import HostedAuthority
 
 log = logging.getLogger("delian.cloud.authority")
 
-#: How often it is asked whether another process (`delian ca revoke`) has revoked somebody.
+#: How often it is asked whether another process (`delian ca revoke`) has revoked a node.
 DENIED_S = 5.0
 ANNOUNCED = "announced"
 _ANNOUNCED_BYTES_MAX = 64 * 1024
@@ -58,7 +58,7 @@ async def serve(
 ) -> None:
     """Runs an authority until `stop` is set, or SIGTERM or SIGINT comes.
 
-    ready: told once where it serves. Raises DelianError for what its operator can mend.
+    ready: called once with its addresses. Raises DelianError for what its operator can mend.
     """
     await run_daemon(lambda: AuthorityDaemon(settings), settings.folder, stop, ready)
 
@@ -170,7 +170,7 @@ class AuthorityDaemon:
         self._draining = frozenset(message.draining)
         return homes[0] if homes else HomeAddress(CLOUD)
 
-    # ------------------------------------------------ beside the calls
+    # ------------------------------------------------ other than calls
 
     async def _watch_denied(self) -> None:
         """Marks the nodes that another process has revoked."""

@@ -1,8 +1,8 @@
 """Enrolment: a node with a token gets its first certificate.
 
-`Enrolment` has a port of its own, where the server shows its certificate and asks for none. What
-anybody may send there is small, counted by address, and answered with as little as possible: a
-wrong token, an expired one and a used one are all "the token lets nobody in".
+`Enrolment` has a port of its own, where the server shows its certificate and asks for none. What an
+unknown peer may send there is small, counted by address, and answered with as little as possible: a
+wrong token, an expired one and a used one are all "the token is not valid".
 
 The order of things on the way in: the token is used up (by the node's key), then the number is
 handed out, then number and key are written down together, then the certificate is written down,
@@ -75,7 +75,7 @@ _TIERS = {
 
 
 class NodeRegistry(Protocol):
-    """Who is in the federation: hands out numbers, and remembers."""
+    """The members of the federation: assigns their numbers, and stores them."""
 
     async def register(
         self, tier: Tier, labels: Mapping[str, str], now_ms: int, above: int = 0, site: str = ""
@@ -181,8 +181,8 @@ class RateLimit:
 class RateLimiter:
     """A bucket an address (for IPv6 the /64, which one customer has whole).
 
-    Remembers the addresses that came last; who comes from more of them than it remembers has more
-    buckets, and the calls at once are limited in any case.
+    Stores the addresses that came last; a peer with more addresses than that has more buckets, and
+    the calls at once are limited in any case.
     """
 
     def __init__(self, limit: RateLimit, clock: Callable[[], float] = time.monotonic) -> None:
@@ -267,7 +267,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             await _refuse(
                 context,
                 grpc.StatusCode.UNAVAILABLE,
-                "no coordinator has told the authority where nodes reach it; start it first",
+                "no coordinator has announced its address to the authority; start it first",
             )
         now = self._issuing.clock()
         try:
@@ -283,7 +283,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             self.counts["refused"] += 1
             why = {"peer": peer, "token_id": token.id.hex(), "why": error.message}
             log.warning("enrolment refused", extra=why)
-            await _refuse(context, grpc.StatusCode.PERMISSION_DENIED, "the token lets nobody in")
+            await _refuse(context, grpc.StatusCode.PERMISSION_DENIED, "the token is not valid")
         except TooMany as error:
             self.counts["limited"] += 1
             log.warning("enrolment limited", extra={"peer": peer, "why": error.message})

@@ -74,7 +74,7 @@ class HostedAuthority:
         registry: NodeRegistry,
         announced: Callable[[HomeAddress, frozenset[int]], None] = lambda home, draining: None,
     ) -> LocalAuthority:
-        """What answers. registry: who is in the federation."""
+        """What answers. registry: the members of the federation."""
         settings = self._settings
         issuing = Issuing(self.ca, registry, life_s=settings.certificate_days * DAY_S)
         return LocalAuthority(

@@ -133,7 +133,7 @@ class Issuing:
         return reply
 
     async def _told(self, issued: Issued, now_s: float) -> EnrolReply:
-        """What a node is told of its new certificate, once the registry has it too."""
+        """The answer to a node with its new certificate, once the registry has it too."""
         reply = EnrolReply(
             federation=issued.identity.federation,
             certificate=issued.chain,

@@ -80,9 +80,9 @@ class LocalAuthority:
     """An `AuthorityPort`. `counts` says how often what went well: "renewed", "repeated".
 
     ca: the folder. material: the authority's own key and certificate; may block. tokens, limits,
-    enrolment ("host:port" that tokens name): None and "" where no tokens are made. announced: told
-    where nodes reach the coordinator, and which edges are out of service. superior: of an issuing
-    authority, the root; None: this is the root.
+    enrolment ("host:port" that tokens name): None and "" where no tokens are made. announced:
+    called with the coordinator's addresses and the edges that are out of service. superior: of an
+    issuing authority, the root; None: this is the root.
     """
 
     def __init__(

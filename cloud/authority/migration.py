@@ -123,7 +123,7 @@ class Migration:
         return self.source, self.placed
 
     def mark(self) -> None:
-        """Shuts the old folder for everybody."""
+        """Closes the old folder for all processes."""
         path, to = self.source / MOVING, str(self.placed.resolve())
         if not path.exists():
             with FolderLock(self.source).held():

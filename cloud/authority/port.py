@@ -39,7 +39,7 @@ class AuthorityPort(Protocol):
         """A page of the certificate log."""
 
     async def announce(self, announcement: Announcement) -> Announced:
-        """Tells where nodes reach the coordinator.
+        """Announces the coordinator's addresses for nodes.
 
         Gives the terms, and at the root the issuing authorities.
         """

@@ -67,7 +67,7 @@ class RemoteAuthority:
     """An `AuthorityPort`.
 
     address: "host:port". material: the coordinator's key and certificate; asked for at each
-    connection, may block. renewed: told of each certificate that was passed on. number: of an
+    connection, may block. renewed: called with each certificate that was passed on. number: of an
     issuing authority; the root: 0. site: of its nodes.
     """
 
@@ -100,7 +100,7 @@ class RemoteAuthority:
         return answer
 
     async def _note(self, answer: RenewalAnswer) -> None:
-        """Tells of the certificate in an answer.
+        """Reports the certificate in an answer.
 
         The node verifies it; here it is for the book of nodes alone, so what is wrong with it is
         only logged.

@@ -114,7 +114,7 @@ class RootAuthority:
     # ------------------------------------------------ news
 
     def signed(self) -> SignedList | None:
-        """The deny list as it is passed on; None: none was fetched yet."""
+        """The deny list as it is passed on; None: not fetched yet."""
         return self._known.signed
 
     def refresh(self, public: str) -> None:

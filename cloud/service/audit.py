@@ -59,7 +59,7 @@ def hash_of(line: bytes) -> bytes:
 
 
 def devices_digest(devices: Iterable[int]) -> bytes:
-    """Which devices, for somebody who knows them."""
+    """Which devices, for a reader that knows them."""
     numbers = b"".join(device.to_bytes(8, "little") for device in sorted(devices))
     return hashlib.sha256(_DEVICES + numbers).digest()
 
@@ -107,7 +107,7 @@ def entry(
 def call_entry(told: Mapping[str, Any], sequence: int, previous: bytes, now_ms: int) -> bytes:
     """The line of a call.
 
-    told: `by`, common name of the caller, with `role` and `serial` of its certificate
+    facts: `by`, common name of the caller, with `role` and `serial` of its certificate
     (hexadecimal); `method`; `request`, the SHA-256 of the request; `facts` about it.
     """
     return line_of({**_place(CALL, sequence, previous, now_ms), **told})
@@ -116,7 +116,7 @@ def call_entry(told: Mapping[str, Any], sequence: int, previous: bytes, now_ms: 
 def outcome_entry(told: Mapping[str, Any], sequence: int, previous: bytes, now_ms: int) -> bytes:
     """The line of a call's outcome.
 
-    told: `call`, the call's sequence; `ok`; `why`, if it was refused; `facts` about the answer.
+    facts: `call`, the call's sequence; `ok`; `why`, if it was refused; `facts` about the answer.
     """
     told = {**told, "why": str(told["why"])[:WHY_CHARS_MAX]}
     return line_of({**_place(OUTCOME, sequence, previous, now_ms), **told})
@@ -211,7 +211,7 @@ def _signed(sequence: int, head: bytes, time_ms: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """An entry that somebody remembers: its sequence and hash."""
+    """An entry that the caller has stored: its sequence and hash."""
 
     sequence: int
     hash: bytes

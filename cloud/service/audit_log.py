@@ -1,7 +1,7 @@
 """Signs the chain of aggregates, and reads it out (`cloud.service.audit` says what it is).
 
 Entries are in the store as soon as an attempt's end is; this signs the newest one a moment later,
-again when somebody asks for the chain, and when the coordinator starts after a crash in between.
+again when the chain is requested, and when the coordinator starts after a crash in between.
 """
 
 from __future__ import annotations

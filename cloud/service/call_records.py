@@ -49,7 +49,7 @@ class Caller:
 
 
 def caller_of(context: Any) -> Caller:
-    """Who makes a call."""
+    """The caller of a request."""
     try:
         identity = identity_of_context(context.auth_context())
     except IdentityError:
@@ -76,7 +76,7 @@ def _tier(request: Any) -> str:
     return node_of(link_pb2.Address(tier=request.tier)).tier.value
 
 
-#: What the record says of a request, beside its digest.
+#: What the record has of a request, in addition to its digest.
 _FACTS: Mapping[str, Callable[[Any], Mapping[str, object]]] = {
     "Submit": lambda r: {
         "name": r.plan.name,

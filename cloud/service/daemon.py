@@ -68,7 +68,8 @@ from .updates import ServerUpdates
 log = logging.getLogger("delian.cloud")
 
 EDGE_0 = Node(Tier.EDGE, 0)
-#: What an edge may send beside a sum: an EdgeHello of 100,000 devices, a sum's lists of them.
+#: What an edge may send in addition to a sum: an EdgeHello of 100,000 devices, a sum's lists of
+#: them.
 EDGE_BYTES_MAX = 2 * 2**20
 #: Bytes of updates and sums in a journal before a snapshot takes their place: no more packs than a
 #: folder keeps spares of, which are written over and over.
@@ -76,13 +77,13 @@ CHECKPOINT_BYTES = 128 * 2**20
 #: How long a check-in waits for others, to be journaled in one transaction: of ten thousand idle
 #: devices a hundred and more come back each second.
 CHECK_IN_PATIENCE_S = 0.05
-#: Likewise while there is no run, and nobody waits for a device.
+#: Likewise while there is no run, and no operator waits for a device.
 IDLE_PATIENCE_S = 0.25
 #: How long an update waits for those that are on their way in, likewise; not when it is the last.
 UPLOAD_PATIENCE_S = 0.03
 #: How long a request for a blob waits for others: a task's devices all ask at once.
 FETCH_PATIENCE_S = 0.003
-#: How often it is written down who was seen.
+#: How often it is recorded which nodes were seen.
 OBSERVE_S = 30.0
 #: How often the authority is asked for news: names that are revoked, terms, nodes that joined.
 DENIED_S = 5.0
@@ -91,7 +92,7 @@ RETIRE_EVERY_S = 2.0
 #: A device's certificate must still be valid for so long when it gives its keys: its neighbours
 #: look at it later, by their own clocks.
 VERIFY_MARGIN_S = 600.0
-#: When those who were connected are told to come back after an orderly end.
+#: When connected nodes are to come back after an orderly end.
 RETRY_MS = 2_000
 
 
@@ -118,7 +119,7 @@ async def serve(
 ) -> None:
     """Runs a coordinator until `stop` is set, or SIGTERM or SIGINT comes.
 
-    ready: told once where it serves. spans: records the spans of its traces.
+    ready: called once with its addresses. spans: records the spans of its traces.
 
     Raises DelianError for what its operator can mend, and StoreError when the store is lost.
     """
@@ -208,7 +209,7 @@ class CloudDaemon:
         }
 
     def _open_trust(self) -> Trust:
-        """Reads the coordinator's identity. Beside the CA it makes it. Blocks."""
+        """Reads the coordinator's identity. On the CA's machine it makes it. Blocks."""
         settings = self.settings
         folder = settings.identity or settings.folder / "identity"
         if settings.authority:
@@ -220,8 +221,7 @@ class CloudDaemon:
     async def _open_authority(self, trust: Trust) -> AuthorityPort:
         """The authorities: the root in this process or another, others as they register.
 
-        Raises DelianError where this coordinator does not know yet who is revoked, and nobody says
-        so.
+        Raises DelianError where this coordinator has no deny list yet and cannot get one.
         """
         settings, hosted = self.settings, self.hosted
         authority: AuthorityPort
@@ -487,7 +487,7 @@ class CloudDaemon:
             if record.kind in ("round", "phase"):
                 self._retiring.put_nowait(run)
 
-    # ------------------------------------------------ beside the nodes
+    # ------------------------------------------------ other than nodes
 
     @property
     def _federation(self) -> str:
@@ -533,12 +533,12 @@ class CloudDaemon:
             self.mqtt.redial()
 
     def _tell_denied(self, listed: DenyList) -> None:
-        """Has the edges told that there is another list; they ask for it."""
+        """Notifies the edges that there is another list; they ask for it."""
         if listed.version != self._state().denied:
             self.cloud.post(Ordered(DeniedVersion(version=listed.version)))
 
     async def _observe(self) -> None:
-        """Keeps the book of who was seen where."""
+        """Records which node was seen where."""
         while True:
             await asyncio.sleep(OBSERVE_S)
             silence = self.settings.policy.edge_silence_ns

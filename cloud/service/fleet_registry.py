@@ -1,10 +1,10 @@
-"""The nodes of a federation: who was let in, who was seen where, and what an operator made of them.
+"""The nodes of a federation: which were enrolled and seen where, and what operators set for them.
 
 The process that has the CA hands out numbers here, counting from 1 in each tier; a row is never
 removed, and the CA's folder keeps the last number as well, so none is used twice. Another
 coordinator learns the rows from the authority. What a node is doing now is read from the
-coordinator's machine when somebody asks; when it was last seen is written down at most every few
-minutes, for all nodes at once.
+coordinator's machine on request; when it was last seen is written down at most every few minutes,
+for all nodes at once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Live:
 
 
 def live(state: CoordinatorState, now_ns: int, silence_ns: int) -> dict[Node, Live]:
-    """The nodes that the machine has heard of: "ready", "working", or an edge that is "silent".
+    """The nodes that have sent to the machine: "ready", "working", or an edge that is "silent".
 
     Edges that were taken out of service are "draining" while something that was begun there goes
     on, then "drained".
@@ -177,7 +177,7 @@ class Fleet:
         )
         found = await self._database.rows(asked.order_by(NodeRow.number).limit(NODES_AT_ONCE))
         joining = now_ms() - JOINING_MS
-        # One that is just being let in, and all after it, are told when it has a certificate.
+        # A node that is being enrolled, and all after it, follow when it has a certificate.
         rows = itertools.takewhile(
             lambda row: row.certificate_ends_ms or row.enrolled_ms < joining, found
         )
@@ -295,7 +295,7 @@ class Fleet:
         return found
 
     async def observe(self, seen: Mapping[Node, Live]) -> int:
-        """Writes down who was seen where, as far as it is news; gives how many rows changed."""
+        """Records which node was seen where, if that is new; gives how many rows changed."""
         news = {
             node: found
             for node, found in seen.items()
@@ -335,7 +335,7 @@ async def _write_seen(
         last = {0: 0} | {int(row[0]): int(row[1]) for row in map(tuple, counted)}
         for number, found in some.items():
             most = NUMBER_MAX
-            if ahead_max is not None:  # of an authority that has let nobody in, none counts
+            if ahead_max is not None:  # of an authority that has enrolled no node, none counts
                 most = min(most, last.get(number >> NUMBER_BITS, -ahead_max) + ahead_max)
             values = {"at": found.seen_ms, "where": found.home}
             row = {"of_tier": tier.value, "with_number": number, **values}
@@ -381,7 +381,7 @@ def _info(row: Any, found: Live | None) -> NodeInfo:
     home = found.home if found is not None and found.home is not None else row.home
     state = row.state or (found.state if found else "")
     if not state:
-        # Who has just joined has not been heard of yet, and is not gone for that.
+        # A node that has just joined has sent nothing yet, and is not silent for that.
         gone = max(seen, row.enrolled_ms) < now_ms() - GONE_MS
         state = "gone" if gone else "silent" if seen else "enrolled"
     info = NodeInfo(

@@ -3,8 +3,8 @@
 The coordinator serves it to the nodes below and passes renewals on to the authority; the authority
 serves it to the coordinator. What is asked for is the same as over links (`relay_service.py`): a
 renewal is proved by the node's present key (`core/node/identity/enrolment/renewal_messages.py`), so
-a relay can only withhold it. Here the peer is a node that asks for itself or for one that it may
-speak for (`roles.PASSES_ON`).
+a relay can only withhold it. Here the peer is a node that asks for itself or for one whose requests
+it may pass on (`roles.PASSES_ON`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
         self.counts = {"renewed": 0, "refused": 0, "limited": 0, "denied_asked": 0}
 
     async def Renew(self, request: link_pb2.RenewalAsk, context: Any) -> link_pb2.RenewalAnswer:
-        """The authority's answer to an ask of the peer, or of a node that it speaks for."""
+        """The authority's answer to an ask of the peer, or of a node whose request it passes on."""
         peer = await self._peer(context, _RENEW)
         name = peer.common_name
         try:
@@ -112,10 +112,10 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
             await self._refuse(context, grpc.StatusCode.UNAVAILABLE, error.message)
 
     async def _peer(self, context: Any, call: str) -> PeerIdentity:
-        """Who calls.
+        """The caller.
 
-        It is asked here too, whoever serves the port: nothing is renewed for a peer that somebody
-        forgot to check.
+        It is checked here too, whatever serves the port: no certificate is renewed for an unchecked
+        peer.
         """
         try:
             peer = identity_of_context(context.auth_context())
@@ -125,7 +125,7 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
         refusal = await asyncio.to_thread(self._guard.refusal, peer, call)
         if peer is None or refusal is not None:
             self.counts["refused"] += 1
-            name = "nobody" if peer is None else peer.common_name
+            name = "unknown peer" if peer is None else peer.common_name
             log.warning("call refused", extra={"node": name, "call": call, "why": refusal})
             code = grpc.StatusCode.PERMISSION_DENIED
             await self._refuse(context, code, refusal or "no certificate")

@@ -25,7 +25,7 @@ FOLLOW_S: Final = 2.0
 
 
 async def follow(source: CertificateLog | LogCopy, tell: Callable[[Checkpoint], None]) -> None:
-    """Tells of each newer head that devices accept, until it is cancelled.
+    """Reports each newer head that devices accept, until it is cancelled.
 
     source: the log of the CA's folder, or a copy of it.
     """

@@ -40,8 +40,8 @@ def is_url(where: str) -> bool:
 def connect(url: str, **options: Any) -> ObjectStore:
     """The object store of a URL as s3://BUCKET/PREFIX.
 
-    Who may use it is in the environment, as its own tools read it (AWS_ACCESS_KEY_ID, AWS_ENDPOINT,
-    GOOGLE_SERVICE_ACCOUNT...).
+    Its credentials are in the environment, as its own tools read it (AWS_ACCESS_KEY_ID,
+    AWS_ENDPOINT, GOOGLE_SERVICE_ACCOUNT...).
 
     Raises DelianError.
     """
@@ -292,7 +292,7 @@ class ObjectPacks:
 class NodeBlobs:
     """One node's view of a store that others use too.
 
-    seen: what its machine is told at the start.
+    seen: what its machine receives at the start.
     """
 
     def __init__(self, store: BlobStore, seen: Callable[[], Iterable[bytes]] = tuple) -> None:

@@ -58,7 +58,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
     """Serves `Operator`.
 
     cloud, gatherer: the drivers of the coordinator and of its own edge 0. send_away: ends the links
-    of a node. authority: who revokes and makes tokens; None without certificates. terms: the
+    of a node. authority: what revokes nodes and makes tokens; None without certificates. terms: the
     federation's; may block. audit: the chain of aggregates and calls.
     """
 
@@ -128,7 +128,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._begun.discard(task)
         if not task.cancelled():
-            task.exception()  # told to its caller, or there is none
+            task.exception()  # reported to its caller, or there is none
 
     async def _once(
         self, request: bytes, begin: Callable[[], Coroutine[Any, Any, int]]
@@ -232,7 +232,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         async def work() -> RunMessage:
             if request.action not in _ACTIONS:
                 raise DelianError(f"`{request.action[:40]}` is no action", ", ".join(_ACTIONS))
-            await self._info(request.run)  # one that nobody knows is told apart from one that ended
+            await self._info(request.run)  # an unknown one differs from one that ended
             order = RunOrder(run=request.run)
             setattr(order, request.action, True)
             await self._orders.give(order)

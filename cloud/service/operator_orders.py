@@ -82,7 +82,7 @@ class Orders:
                 self._waiting.pop(key, None)
 
     def recorded(self, record: Record) -> None:
-        """Tell it of each record of the machine."""
+        """Notify it of each record of the machine."""
         if record.kind == "ordered":
             key = (str(record.fields["about"]), str(record.fields["order"]))
             for done in self._waiting.get(key, []):

@@ -40,7 +40,7 @@ MODELS_KEPT = 20
 #: Moves of an alias that can be rolled back.
 ROLLBACKS_MAX = 8
 _ALIAS = re.compile(r"[a-z][a-z0-9._-]{0,63}")
-#: The phase of a run of which the coordinator's machine has not heard.
+#: The phase of a run that the coordinator's machine has not received.
 NEW = "new"
 _OVER = tuple(phase.value for phase in OVER)
 _PHASE = Prepared(select(RunRow.phase).where(RunRow.run == bindparam("of")))
@@ -62,7 +62,7 @@ def now_ms() -> int:
 
 
 class Registry:
-    """See the module. `changed` wakes up whoever waits for a run's next event."""
+    """See the module. `changed` wakes up the tasks that wait for a run's next event."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Registry:
         self._pinned: set[bytes] = set()
         self._made: set[bytes] = set()  # since the tables were last read for `_keep`
         self._changes: dict[int, asyncio.Event] = {}
-        # What is pinned follows the tables; who changes both is alone.
+        # What is pinned follows the tables; the one that changes both is alone.
         self._keeping = asyncio.Lock()
 
     # ------------------------------------------------ runs
@@ -134,7 +134,7 @@ class Registry:
         return run
 
     async def unbegun(self, above: int) -> list[tuple[int, PlanMessage]]:
-        """Runs of which the coordinator's machine, whose newest is `above`, has not heard."""
+        """Runs that the coordinator's machine, whose newest is `above`, has not received."""
         asked = select(RunRow.run, RunRow.plan).where(RunRow.run > above, RunRow.phase == NEW)
         rows = await self._database.rows(asked.order_by(RunRow.run))
         return [(row.run, PlanMessage.FromString(row.plan)) for row in rows]

@@ -58,7 +58,7 @@ class Telemetry:
         self._registry.register(_Reader(self.sources))
 
     def appended(self, node: str) -> Callable[[float], None]:
-        """What a journal is to tell its seconds to."""
+        """What a journal reports its seconds to."""
         return self._journal.labels(node).observe
 
     def written(self, seconds: float) -> None:

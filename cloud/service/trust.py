@@ -39,7 +39,7 @@ from ..authority.port import AuthorityPort
 
 log = logging.getLogger("delian.cloud")
 
-#: How often a certificate that is made beside the CA is looked at.
+#: How often a certificate that is made on the CA's machine is checked.
 REMAKE_S = 3600.0
 NUMBERS = "numbers"
 #: In the coordinator's folder: its copy of the certificate log.
@@ -47,7 +47,7 @@ LOG_FOLDER = "certificate-log"
 
 
 class Trust:
-    """Who the coordinator is and whom it trusts. Made on a thread: it reads files.
+    """The coordinator's identity and the nodes that it trusts. Made on a thread: it reads files.
 
     own: the coordinator's identity. log: the certificate log, where the CA's folder is here; None:
     a copy is kept in `folder`. Raises IdentityError.
@@ -81,7 +81,7 @@ class Trust:
         return self._known()
 
     def signed(self) -> SignedList | None:
-        """The same as it is passed on; None: none was fetched yet."""
+        """The same as it is passed on; None: not fetched yet."""
         return self._known.signed
 
     def page(self, asked: DeniedAsk) -> DeniedPage | None:
@@ -180,7 +180,7 @@ class Trust:
 
 
 async def remake(make: Callable[[float], bool], on_renewed: Callable[[], None]) -> None:
-    """Keeps a certificate alive that is made beside the CA's key.
+    """Renews a certificate that is made on the CA's machine.
 
     make: makes it when it is due at that Unix time, and gives whether it did; blocks.
     """

@@ -1,6 +1,6 @@
 """The updating process: `python -m delian.cloud.service.update_worker`, started by `updates`.
 
-It runs `server_update` of one bundle, which somebody submitted. Before that program runs for the
+It runs `server_update` of one bundle, which a user submitted. Before that program runs for the
 first time the process gives up all that it has no use for (`core.node.sandbox.walls`). Weights,
 memory and mean lie in a file without a name that it shares with the coordinator, and so do the
 results: they are mapped, and neither copied nor sent.

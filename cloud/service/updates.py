@@ -1,13 +1,13 @@
 """Makes the next model of a mean: runs the bundle's `server_update` for the coordinator's machine.
 
-The programs come from whoever submitted the run. So they are compiled and run in processes of their
+The programs come from the submitter of the run. So they are compiled and run in processes of their
 own, one a bundle (`core.node.sandbox`, `update_worker`), and never in the coordinator's, which
 holds its keys: an update that does not end is stopped at its limit of time, one that takes too much
-of anything or crashes takes only its process with it, and other runs go on beside it. The same
-bundle, weights, memory and mean give the same bytes on every run. Both results are durable in the
-store before the machine hears of them.
+of anything or crashes takes only its process with it, and other runs continue. The same bundle,
+weights, memory and mean give the same bytes on every run. Both results are durable in the store
+before the machine receives them.
 
-To take the masks out of a sum (`unmask`) is as much arithmetic, and needs no program of anybody's:
+To take the masks out of a sum (`unmask`) is as much arithmetic, and needs no submitted program:
 that is Delian's own code, works on keys that no other process may see, and stays on a thread here.
 So do the rules that stand in the mean's place (`core.learning.aggregate.robust`).
 """
@@ -62,7 +62,7 @@ LIMITS = WorkerLimits(memory_mib=8192, cpu_s=600, wall_s=600, nice=0)
 UPDATES_MAX = 16
 #: Processes that wait for the next round of their run.
 IDLE_MAX = 4
-#: What GPUs' libraries are told by; of a back end that is not confined.
+#: The environment variables of GPUs' libraries; of a back end that is not confined.
 _GPU = ("CUDA_", "NVIDIA_", "HIP_", "ROCR_", "ASCEND_")
 #: F_ADD_SEALS; F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW (fcntl(2)).
 _ADD_SEALS, _SEALS = 1033, 0b111
@@ -73,8 +73,8 @@ _CHUNK_BYTES = 1 << 30
 class ServerUpdates:
     """A ProgramRunner (`core.node.driver.executor`) for `server_update` and `unmask`.
 
-    limits: of one update. on_update: told the seconds that one took. Raises DelianError where the
-    limits demand a sandbox that this machine does not have.
+    limits: of one update. on_update: called with the seconds that one took. Raises DelianError
+    where the limits demand a sandbox that this machine does not have.
     """
 
     def __init__(

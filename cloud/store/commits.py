@@ -1,4 +1,4 @@
-"""Counts the transactions of a SQLite database, in the database and in a mark beside it.
+"""Counts the transactions of a SQLite database, in the database and in a mark next to it.
 
 SQLite recovers from a crash by reading its log (FILE-wal) up to the first frame that is not whole.
 It takes damage anywhere in the log for the end of it, so it would go on from an older state and say
@@ -20,7 +20,8 @@ from ...core.common.log_mark import MarkFile
 
 log = logging.getLogger("delian.cloud.store")
 
-#: What `user_version` holds. The count begins again behind it; half of it tells before from after.
+#: What `user_version` holds. The count begins again behind it; half of it separates before from
+#: after.
 _COUNTS = 2**31
 SUFFIX = ".mark"
 

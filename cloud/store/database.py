@@ -1,12 +1,12 @@
 """A database of the coordinator's, open: connections, migrations, and one writer.
 
 SQLite by default, in WAL mode with every commit synced; PostgreSQL by URL. Two coordinators on one
-database would each believe to be the federation's only memory, so the second is refused: on SQLite
-by a lock on a file beside it, on PostgreSQL by an advisory lock; the system lets go of either when
-the process ends, however it ends. A connection to PostgreSQL can also break while the process goes
-on, and with it the lock: then `lost` is set, with the reason in `why_lost`, and the generation in
-the `lease` row, which every transaction asks for, lets nothing more be written once another
-coordinator has taken over. A PostgreSQL that hangs is waited for, up to ANSWER_S.
+database would each act as the federation's only store, so the second is refused: on SQLite by a
+lock on a file next to it, on PostgreSQL by an advisory lock; the system lets go of either when the
+process ends, however it ends. A connection to PostgreSQL can also break while the process goes on,
+and with it the lock: then `lost` is set, with the reason in `why_lost`, and the generation in the
+`lease` row, which every transaction asks for, lets nothing more be written once another coordinator
+has taken over. A PostgreSQL that hangs is waited for, up to ANSWER_S.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FAULTS = (SQLAlchemyError, sqlite3.Error, OSError)
 #: Asked in each transaction; made once, for it takes longer to make than to answer.
 _LEASE = select(Lease.generation).where(Lease.id == 1)
 _GENERATION = Prepared(_LEASE)
-#: Where another may take over: whoever does waits for this transaction.
+#: Where another may take over: that one waits for this transaction.
 _GENERATION_HELD = Prepared(_LEASE.with_for_update(read=True))
 
 
@@ -90,7 +90,7 @@ def parse_url(store: str | Path) -> URL:
 
 
 class Database:
-    """Made by `Database.open`. `on_write` is told the seconds that each transaction took."""
+    """Made by `Database.open`. `on_write` is called with the seconds that each transaction took."""
 
     def __init__(self, url: URL) -> None:
         self.url = url

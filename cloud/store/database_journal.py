@@ -10,8 +10,8 @@ exactly when the event that ended it is. Entries of more than `INLINE_MAX` bytes
 stay out of the database, which would copy them once into its log and once more into its file.
 
 The order of entries is their sequence; it goes on over checkpoints and is never used twice. Each
-entry has a checksum, and a gap in the sequence is found: both are damage that somebody else did,
-for neither database leaves half of a transaction.
+entry has a checksum, and a gap in the sequence is found: both are damage by another program, for
+neither database leaves half of a transaction.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DatabaseJournal:
     Several nodes may share database and packs.
 
     keep: writes the records' rows, given the time in Unix ms, in the transaction of their entries.
-    on_append: told the seconds that each append took.
+    on_append: called with the seconds that each append took.
     """
 
     def __init__(

@@ -187,8 +187,8 @@ class _Waiting:
 class _AtOnce:
     """A Connection whose coroutines never wait.
 
-    SQLAlchemy's part of it is asked where it is needed only; it has a transaction then, of which
-    SQLite hears nothing.
+    SQLAlchemy's part of it is asked where it is needed only; it has a transaction then, which
+    SQLite does not see.
     """
 
     def __init__(self, connection: PlainConnection) -> None:

@@ -100,7 +100,7 @@ def _plain_facts(fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-#: The records that become events of their run, and how their facts are told.
+#: The records that become events of their run, and the form of their facts.
 FACTS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "round": _round_facts,
     "evaluation": _evaluation_facts,

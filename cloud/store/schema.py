@@ -45,10 +45,10 @@ class Base(DeclarativeBase):
 
 
 class Lease(Base):
-    """Who writes to this database: one row.
+    """The process that writes to this database: one row.
 
     Each coordinator that opens it takes the next generation, and every transaction asks for its
-    own: who was overtaken writes nothing.
+    own: one that was overtaken writes nothing.
     """
 
     __tablename__ = "lease"

@@ -27,7 +27,7 @@ def unsearched() -> Iterator[None]:
     try:
         yield
     finally:
-        if not gc.get_freeze_count():  # else somebody's objects would be searched again
+        if not gc.get_freeze_count():  # else a user's objects would be searched again
             gc.freeze()
             gc.unfreeze()  # gives all of them to the oldest generation
         gc.enable()

@@ -16,8 +16,8 @@ from pathlib import Path, PurePath
 #: Of a long chain of calls, how many are shown at either end.
 _CHAIN_ENDS = 6
 _PACKAGE = Path(__file__).parents[2]
-#: Where Delian's own lines are; beside them a checkout has examples and tests, which use it as
-#: anybody does.
+#: Where Delian's own lines are; a checkout also has examples and tests, which use it as a user
+#: does.
 _OWN = (
     str(_PACKAGE / "__init__.py"),
     *(f"{_PACKAGE / name}/" for name in ("core", "device", "edge", "cloud", "simulations", "cli")),

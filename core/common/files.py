@@ -1,9 +1,9 @@
 """Files that appear whole or not at all, and what it takes for them to outlast a crash.
 
-A file is written beside its place under a name of its writer's own and then moved there: readers,
-and writers at the same time, see the one before or the one after. Durable means that it is on the
-disk on return, and so is its name: fsync of the file before the rename, of the folder after it
-(Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014).
+A file is written in its folder under a temporary name of its writer and then moved to its place:
+readers, and writers at the same time, see the one before or the one after. Durable means that it is
+on the disk on return, and so is its name: fsync of the file before the rename, of the folder after
+it (Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A package that exports the names of many modules would import all of them for a user of one. A
 coordinator that adds updates, and a simulation whose programs are compiled already, would load each
 layer and each algorithm before they begin. Such a package lists its modules with the names that it
-exports of each; the imports for type checkers stand beside the list, under TYPE_CHECKING.
+exports of each; the imports for type checkers stand next to the list, under TYPE_CHECKING.
 """
 
 from __future__ import annotations

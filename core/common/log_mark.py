@@ -1,14 +1,14 @@
-r"""How far a log was acknowledged, in a small file beside it.
+r"""How far a log was acknowledged, in a small file next to it.
 
-A log alone cannot tell damage to its newest records from a write that a crash has torn: both end
-it early. The mark can. It is the count of what was acknowledged, written over in place after each
-sync of the log and before the acknowledgement. So
+A log alone cannot distinguish damage to its newest records from a write that a crash has torn: both
+end it early. The mark can. It is the count of what was acknowledged, written over in place after
+each sync of the log and before the acknowledgement. So
 
 - it is never ahead of the log: a log that ends before its mark has lost what was acknowledged, and
   is refused;
 - it needs no sync of its own. A process that is killed leaves it exact. After a power failure it
   may be some seconds behind; then only the newest record of the log, where it is not whole, cannot
-  be told from damage, and the log says that it has left one out.
+  be distinguished from damage, and the log says that it has left one out.
 
 A mark that is damaged or missing is said and made again: the log decides.
 

@@ -3,9 +3,9 @@
 A user's file is compiled from what was read of it, each time that it is loaded, and so are the
 modules that it imports, unless they are Python's own or of an installed package. Python's usual
 loader takes a file of one size and second for the one that it has compiled, and leaves
-`__pycache__` beside it. What was read is what tracebacks, `inspect` and the front end show
-(`linecache`), however the file has changed since; the front end of each function what that was
-made of, where the file was read again.
+`__pycache__` next to it. What was read is what tracebacks, `inspect` and the front end show
+(`linecache`), however the file has changed since; the front end of each function what that was made
+of, where the file was read again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .errors import DelianError, is_own
 
 _T = TypeVar("_T")
 
-#: A Python file of a user's is not larger: somebody named a data file.
+#: A Python file of a user's is not larger: this is a data file.
 SOURCE_BYTES_MAX = 4 << 20
 _PYTHON = Path(os.__file__).parent
 _INSTALLED = frozenset(("site-packages", "dist-packages"))
@@ -228,7 +228,7 @@ def _mended(fault: BaseException, file: Path) -> str:
     missing = fault.name if isinstance(fault, ModuleNotFoundError) else None
     if missing and ((file.parent / f"{missing}.py").is_file() or (file.parent / missing).is_dir()):
         return (
-            f"the file is run by itself, and modules beside it are not found: put {missing} into"
+            f"the file is run by itself, and modules next to it are not found: put {missing} into"
             " it, or on PYTHONPATH"
         )
     return "try it with plain Python first"

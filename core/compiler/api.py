@@ -280,7 +280,7 @@ def _key(leaf: Any) -> Any:
 def _donated(traced: Traced, donate: Sequence[int]) -> frozenset[int]:
     """Arguments' numbers to parameters' numbers."""
     out: set[int] = set()
-    if traced.packs:  # Donating saves memory, and is nobody's duty.
+    if traced.packs:  # Donating saves memory, and is optional.
         return frozenset()
     leaf = param = 0
     for k, child in enumerate(traced.in_structure.children):

@@ -1,6 +1,6 @@
 """`dl.bfloat16`: NumPy's type for bf16, from the package ml_dtypes (the extra `delian[bf16]`).
 
-It stands in a module of its own so that only who asks for it needs that package.
+It stands in a module of its own so that only its users need that package.
 """
 
 from __future__ import annotations

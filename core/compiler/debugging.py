@@ -33,7 +33,7 @@ _Run: TypeAlias = Callable[[Sequence[Any], Any], Sequence[Any]]
 
 @contextmanager
 def compiled() -> Iterator[None]:
-    """What is kept for others is made by programs, whoever debugs."""
+    """What is kept for others is made by programs, also while debugging."""
     global on
     before, on = on, False
     try:
@@ -44,7 +44,7 @@ def compiled() -> Iterator[None]:
 
 @contextmanager
 def users_warnings() -> Iterator[None]:
-    """Leaves out NumPy's warnings of Delian's own lines: what led there is told elsewhere."""
+    """Leaves out NumPy's warnings of Delian's own lines: their cause is reported elsewhere."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"delian\.")
         yield

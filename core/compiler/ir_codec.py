@@ -299,7 +299,7 @@ class _Decoder:
             raise ProgramFormatError(
                 f"the program uses {name!r} version {version}; now it is version {row.version} "
                 "and there is no upgrade",
-                "compile the program anew",
+                "compile the program again",
             )
         return name, None
 

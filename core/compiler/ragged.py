@@ -2,7 +2,7 @@
 
 `x[mask]`, `np.nonzero` and `np.unique` give arrays whose length depends on the data, and every type
 of the IR has a shape. So such an array is two values of the program, and this is the node that
-holds them: elements up to a capacity, which the shapes tell, and how many of them there are. The
+holds them: elements up to a capacity, which the shapes give, and how many of them there are. The
 IR, derivatives and back ends see two dense arrays. `frontend.ragged` says what operators and
 functions mean on them; a caller in Python gets an array of the right length.
 """

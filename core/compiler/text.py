@@ -53,7 +53,7 @@ def print_block(block: Block, locs: bool = False) -> str:
 
 
 class Printer:
-    """Writes programs; `cli.programs.listing` writes more beside them."""
+    """Writes programs; `cli.programs.listing` writes more next to them."""
 
     def __init__(self, locs: bool) -> None:
         self.locs = locs

@@ -1,7 +1,7 @@
 """A traced program, and what may be traced: what callers of the front end hold without it.
 
-The front end (`frontend`) is a large thing to import, and who has a program already, from a bundle
-or from an earlier call, does not need it.
+The front end (`frontend`) is a large thing to import, and a caller that has a program already, from
+a bundle or from an earlier call, does not need it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ A block is well formed when
 A function also names each parameter and result once and donates only parameters that it has.
 
 A program that comes from outside is checked against `Limits` too, before anything is built from it.
-How often a loop runs cannot be told from the program unless its bounds are constants; a deadline
+How often a loop runs cannot be derived from the program unless its bounds are constants; a deadline
 ends the others.
 """
 

@@ -114,7 +114,7 @@ class Algorithm:
         return state
 
     def client_state(self, task: Task, state: Any) -> Any:
-        """What a device remembers before it first takes part, given the state that it then sees."""
+        """The client state before a device first takes part, given the state it receives."""
         return ()
 
     def fixed_steps(self) -> int:
@@ -196,7 +196,7 @@ class Algorithm:
         return current, total / np.maximum(count, 1.0)
 
     def memory(self, state: Any) -> Any:
-        """What the server remembers before the first round."""
+        """The server state before the first round."""
         return self.server.init(state)
 
     def reported(self, count: Tensor) -> Algorithm | None:

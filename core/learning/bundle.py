@@ -3,8 +3,8 @@
     manifest.json      what the programs take and give, by name; the ring plan; the hash of
                        every other part
     programs/NAME.ir   serialised IR, one program each: init, client_update, server_update,
-                       evaluate, personalise, infer; client_state where devices remember
-                       something from round to round. A quantised bundle has infer alone
+                       evaluate, personalise, infer; client_state where devices have client state. A
+                       quantised bundle has infer alone
     weights.f32        the first state, f32 little-endian, the leaves as the manifest lists them;
                        absent in what is sent to devices
 
@@ -182,7 +182,7 @@ class Bundle:
     written: Mapping[str, tuple[Function, bytes]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    """Bytes of programs that need not be made again, beside the function that they are of."""
+    """Bytes of programs that need not be made again, with the function that they are of."""
 
     def parts(self) -> dict[str, bytes]:
         """The files inside, but for the manifest."""
@@ -207,7 +207,7 @@ class Bundle:
         return hashlib.sha256(manifest_bytes(self._body(), self.parts())).hexdigest()
 
     def save(self, path: Path) -> None:
-        """Writes the file beside its place and moves it there: no reader sees half of one."""
+        """Writes a temporary file and moves it to its place: no reader sees half of one."""
         write_whole(Path(path), self.to_bytes())
 
     def _body(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from .runtime import Runtime, Update
 
 Convolutions: TypeAlias = Literal["patches", "grouped", "loop"]
 
-#: Devices in one program where nobody says: enough rows for a GPU's matrix units.
+#: Devices in one program by default: enough rows for a GPU's matrix units.
 SIZE_DEFAULT = 64
 
 
@@ -156,8 +156,8 @@ class GatheringRuntime(Runtime):
     """A runtime whose client updates, asked for by many threads at once, run as cohorts on one back
     end; its other programs, small ones, on another.
 
-    The first thread that comes leads: it waits until nobody else has come for `GATHER_S`, takes the
-    updates that begin from its state, at most `size`, and runs them for all.
+    The first thread that comes leads: it waits until no other thread has come for `GATHER_S`, takes
+    the updates that begin from its state, at most `size`, and runs them for all.
     """
 
     def __init__(
@@ -165,11 +165,11 @@ class GatheringRuntime(Runtime):
         bundle: Bundle,
         backend: Backend,
         size: int = SIZE_DEFAULT,
-        beside: Backend = "native",
+        rest: Backend = "native",
     ) -> None:
-        """backend: of the cohorts; beside: of the other programs."""
+        """backend: of the cohorts; rest: back end of the other programs."""
         others = [name for name in bundle.programs if name != "client_update"]
-        super().__init__(bundle, beside, programs=others)
+        super().__init__(bundle, rest, programs=others)
         self._cohort = Cohort(self, size, backend)
         self._turn = threading.Lock()
         self._came = threading.Condition()

@@ -4,7 +4,7 @@
     made.save(path)                          # about a quarter of the size
     logits = Runtime(made).infer(np.empty(0, np.float32), batch)
 
-The weights go into the program as bytes, so the bundle needs none beside it: its manifest names no
+The weights go into the program as bytes, so the bundle needs no others: its manifest names no
 leaves of a model, and `infer` is its only program. It is for inference alone; training goes on from
 the bundle that it was made from.
 

@@ -121,7 +121,7 @@ class Runtime:
         self._model = tuple(self._state[i] for i in self.manifest.model)
         self._kept = self.manifest.client_state
         self.kept_size = sum(leaf.size for leaf in self._kept)
-        # Found by identity: to add them up anew takes as long as to make the views.
+        # Found by identity: to add them up again takes as long as to make the views.
         self._places = {id(each): _places(each) for each in (self._state, self._model, self._kept)}
 
     def views(self, vector: Array, leaves: Sequence[Leaf]) -> list[Array]:
@@ -176,7 +176,7 @@ class Runtime:
         return out
 
     def client_state(self, state: Array) -> Array:
-        """What a device remembers before it first takes part, one f32 vector.
+        """The client state before a device first takes part, one f32 vector.
 
         Empty where its algorithm keeps nothing.
         """
@@ -284,7 +284,7 @@ class Runtime:
 def _leaves(data: Any) -> list[Any]:
     """The leaves of a tree.
 
-    A list of arrays is its own, and is not walked: a caller who runs the same data again and again
+    A list of arrays is its own, and is not walked: a caller that runs the same data again and again
     hands such a list over.
     """
     if type(data) is list and all(type(each) is np.ndarray for each in data):

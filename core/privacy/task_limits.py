@@ -1,7 +1,6 @@
 """What a task may ask for.
 
-A device and an edge hold whoever tasks them to the same limits, before they allocate anything for
-the task.
+A device and an edge hold each task to the same limits, before they allocate anything for the task.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 r"""What a device keeps of an algorithm from one of its rounds to the next: its client state.
 
 A round may be tried more than once, and a device cannot know which of its updates was counted. So
-the state is kept twice, from before and after the last training, beside the hash of the weights
-that this began at: who is asked again to train from the same weights begins again at the state
-from before, and any number of attempts leaves what one would have left.
+the state is kept twice, from before and after the last training, with the hash of the weights that
+this began at: a device that trains again from the same weights begins at the state from before, and
+any number of attempts leaves what one would have left.
 
     magic "dlkept1\0" | SHA-256 of the weights | before f32[K] | after f32[K] | SHA-256 of all this
 """
@@ -73,7 +73,7 @@ class Kept:
         if not whole or hashlib.sha256(body).digest() != digest:
             raise DelianError(
                 f"a client state of {len(content)} bytes that is damaged, or another program's",
-                "delete it: the device begins anew",
+                "delete it: the device starts again without it",
             )
         start = len(MAGIC) + DIGEST_BYTES
         both = np.frombuffer(body, "<f4", 2 * size, start).astype(np.float32)
@@ -96,8 +96,8 @@ class KeptStates:
     def write(self, bundle: str, record: bytes) -> None:
         """Puts a record in place of the one before, durably.
 
-        After a crash one of them is there whole. For the owner's eyes alone: it tells of the data.
-        Drops those of bundles that were not trained for longest. Raises OSError.
+        After a crash one of them is there whole. Readable by the owner alone: it depends on the
+        data. Drops those of bundles that were not trained for longest. Raises OSError.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(self._file(bundle), record, 0o600, durable=True)

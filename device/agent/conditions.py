@@ -5,8 +5,9 @@ them; elsewhere, and where a file is missing, what is not known counts as no hin
 network, which counts as none. Consent is a file that the owner writes. The owner's configuration
 overrides each.
 
-`Watch` reads them at a modest rate and tells the device's machine only when something has changed,
-so that a quiet device writes nothing. Sizes are told in steps, for they change all the time.
+`Watch` reads them at a modest rate and notifies the device's machine only when something has
+changed, so that a quiet device writes nothing. Sizes are reported in steps, because they change all
+the time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ...core.wire.journal_pb2 import Conditions
 
 log = logging.getLogger("delian.device.agent.conditions")
 
-#: Memory and storage are told in steps of this many MiB.
+#: Memory and storage are reported in steps of this many MiB.
 STEP_MIB = 256
 #: A first word of the consent file that means yes. Anything else means no.
 CONSENT = frozenset({"yes", "true", "1", "on"})
@@ -212,7 +213,7 @@ class Watch:
     """Looks again and again.
 
     storage: the folder whose disk counts. memory_mib: what the owner gives a task. is_fresh:
-    whether there is data that was not trained on; None: it cannot be told, and counts as fresh.
+    whether there is data that was not trained on; None: it is unknown, and counts as fresh.
     """
 
     def __init__(
@@ -245,7 +246,7 @@ class Watch:
         return Conditions(facts=facts, eligibility=eligibility)
 
     def changed(self) -> Conditions | None:
-        """How things are, when that is not what was told last."""
+        """The conditions, if they differ from those reported last."""
         seen = self.look()
         said = seen.SerializeToString(deterministic=True)
         if said == self._told:
@@ -254,7 +255,7 @@ class Watch:
         return seen
 
     async def run(self, tell: Callable[[Conditions], None]) -> None:
-        """Tells what has changed, until it is cancelled."""
+        """Reports changes, until it is cancelled."""
         while True:
             # Off the loop: a network file system may take its time to say how full it is.
             seen = await asyncio.to_thread(self.changed)

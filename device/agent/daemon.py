@@ -69,7 +69,7 @@ log = logging.getLogger("delian.device")
 
 #: A status file is written at most once in so many seconds.
 STATUS_EVERY_S = 1.0
-#: How long the inference server may take to end when told.
+#: How long the inference server may take to stop.
 SERVER_STOP_S = 5.0
 #: How often it is looked whether there is a newer certificate to sign with.
 SIGN_ANEW_S = 3600.0
@@ -88,9 +88,9 @@ class DeviceSettings:
     homes: tuple[HomeAddress, ...] = ()
     """Where it goes, in order of preference; empty: where its enrolment said."""
     transport: Transport = "auto"
-    """What it speaks where a home offers both."""
+    """Transport where a home offers both."""
     broker_authority: Path | None = None
-    """PEM of whom to trust for a broker, where that is not the federation's CA."""
+    """PEM of the CA of the broker's certificate, where that is not the federation's CA."""
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     conditions: ConditionSettings = field(default_factory=ConditionSettings)
     policy: DevicePolicy = field(default_factory=DevicePolicy)
@@ -125,8 +125,8 @@ async def serve(
 ) -> None:
     """Runs a device until `stop` is set, or SIGTERM or SIGINT comes.
 
-    ready: told once when the device has recovered its state. Raises DelianError for what its owner
-    can mend.
+    ready: called once when the device has recovered its state. Raises DelianError for what its
+    owner can mend.
     """
     await run_daemon(lambda: _Agent(settings, spans), settings.folder, stop, ready)
 

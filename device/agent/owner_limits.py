@@ -19,7 +19,7 @@ class WorkerSettings:
 
     Attributes:
         data: where the rows come from.
-        memory_mib: as in `WorkerLimits`; also what the device tells a run that it has.
+        memory_mib: as in `WorkerLimits`; also what the device reports to a run.
         compile_memory_mib: as in `WorkerLimits`; so are `cpu_s`, `wall_s`, `files`, `nice`,
             `sandbox` and `operations_max`.
         backend: "native" or "reference".

@@ -52,9 +52,9 @@ class WorkerRunner:
     """A ProgramRunner (core.node.driver.executor) for a device.
 
     path_of: the file of a whole blob, by digest. personal: where EVALUATE leaves the personal
-    model; None: nowhere. memory: a file that remembers, over restarts, what was trained on. gate:
-    says which bundles may run, before anything opens them; None: all. kept: the folder of
-    algorithms' client states; None: those that have one are not run.
+    model; None: nowhere. memory: a file with what was trained on, kept over restarts. gate: says
+    which bundles may run, before anything opens them; None: all. kept: the folder of algorithms'
+    client states; None: those that have one are not run.
     """
 
     def __init__(

@@ -303,7 +303,7 @@ class Worker:
 
 
 def _kept(job: Mapping[str, Any], record: bytes, runtime: Runtime) -> client_state_file.Kept | None:
-    """What was kept; a damaged record is lost, and the device begins anew, as after a new join."""
+    """What was kept; a damaged record is lost, as after a new join."""
     if not runtime.kept_size:
         return None
     if not job.get("keeps"):
@@ -347,7 +347,7 @@ def _judgement(
 
 
 def _classes(runtime: Runtime) -> int | None:
-    """How many labels the model tells apart: the last axis of its logits."""
+    """The number of labels of the model: the last axis of its logits."""
     (logits,) = runtime.bundle.programs["infer"].result_types
     if not isinstance(logits, TensorType) or not logits.shape:
         return None

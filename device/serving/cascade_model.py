@@ -3,14 +3,14 @@
     homes = ["edge-1@edge:7451"]
     with CascadeModel("small.bundle", "large.bundle", Threshold(0.7), homes, identity) as model:
         logits = model.predict(x)                  # [n, ...] -> [n, classes]
-        model.facts                                # who answered, and why not the other
+        model.facts                                # which model answered, and why
 
 Rows go one by one: what is easy is answered here, what is hard by a home that serves the large
 bundle (`delian edge run --serve`); where none answers in time, the small model's answer stands
 (`core.placement.cascade.machine`). A large program made for batches gets a row in a batch of its
 size.
 
-Calls may come from several threads. An event loop in a thread of its own speaks to the home.
+Calls may come from several threads. An event loop in a thread of its own connects to the home.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class CascadeModel:
     hash of its weights. homes, identity, number: as of `SplitModel`. above_s: how long above may
     take for a row.
 
-    Raises DelianError where the two do not take the same rows, nobody is named above, or something
-    cannot be read or compiled.
+    Raises DelianError where the two do not take the same rows, no upstream is configured, or
+    something cannot be read or compiled.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class CascadeModel:
             )
         upstream = upstream_of(homes, identity, number)
         if upstream is None:
-            raise DelianError("nobody above is named", "--home edge-1@host:port")
+            raise DelianError("no upstream node is configured", "--home edge-1@host:port")
         programs = Programs(backend)
         run = programs.whole(below)
         self._leaves, self._run = below.leaves, run

@@ -137,7 +137,7 @@ class PersonalModel:
         return model.predict(rows.astype(model.dtype, copy=False)), model
 
     def _model(self) -> _Loaded:
-        """The newest that can be loaded. Who finds another one loading goes on with the old."""
+        """The newest that can be loaded. A request during a reload uses the old model."""
         now = stamp(self._store.folder)
         held = self._loaded
         if held is not None and now == self._stamp:
@@ -154,7 +154,7 @@ class PersonalModel:
             self._loading.release()
 
     def _load(self) -> _Loaded:
-        """What is served now; read anew where it was replaced meanwhile."""
+        """What is served now; read again where it was replaced meanwhile."""
         while True:
             before = stamp(self._store.folder)
             try:
@@ -204,7 +204,7 @@ def _load(slot: Slot, backend: Backend, artifacts: Sequence[Path]) -> _Loaded:
         program = ready(infer, backend)["infer"]
     wanted = program.function.param_types[-1]
     if not isinstance(wanted, TensorType) or len(wanted.shape) < 1:
-        raise DelianError("the bundle's `infer` takes no batch", "build it anew")
+        raise DelianError("the bundle's `infer` takes no batch", "build it again")
     return _Loaded(
         slot=slot,
         program=program,
@@ -286,7 +286,7 @@ class InferenceServer:
         except (TimeoutError, ConnectionError):
             pass
         except asyncio.CancelledError:
-            # By `close`: who made this task, asyncio's server, would call it a fault.
+            # By `close`: asyncio's server, which made this task, would log it as an error.
             if self._server is not None:
                 raise
         finally:
@@ -301,7 +301,7 @@ class InferenceServer:
             async with asyncio.timeout(IDLE_S):
                 frame = await frames.receive(reader, REQUEST_BYTES_MAX)
         except frames.FrameError as error:
-            await _refuse(writer, error)  # what follows cannot be told apart
+            await _refuse(writer, error)  # the bytes that follow cannot be parsed
             return False
         if frame is None:
             return False
@@ -354,7 +354,7 @@ def _array(frame: frames.Frame) -> Array:
 
 
 def _clear(path: Path) -> None:
-    """Takes a socket away that nobody answers on."""
+    """Removes a socket on which no server answers."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         return

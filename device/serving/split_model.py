@@ -5,12 +5,12 @@
         for logits in model.stream(frames):        # several under way at once, answers in order
             ...
 
-The plan (`delian partition plan`) has a cut for every bandwidth of the link; which one is used is
-decided anew for each request by the link as it is measured. Only the values on the cut travel. A
-home that does not have the bundle with these weights refuses, and then, or while nobody is there at
-all, the device runs the whole program itself: a call is always answered.
+The plan (`delian partition plan`) has a cut for every bandwidth of the link; the measured link
+decides for each request which one is used. Only the values on the cut travel. A home that does not
+have the bundle with these weights refuses, and then, or while it cannot be reached, the device runs
+the whole program itself: a call is always answered.
 
-Calls may come from several threads. An event loop in a thread of its own speaks to the home.
+Calls may come from several threads. An event loop in a thread of its own connects to the home.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ DUE_S = 10.0
 UNDER_WAY = 4
 #: How often it is looked whether cuts are open.
 OPEN_EVERY_S = 0.02
-#: Answers that wait for whoever reads a stream, and requests that wait in line for it.
+#: Answers that wait for the reader of a stream, and requests that wait in line for it.
 AHEAD = 16
 LINE = 64
 
@@ -85,7 +85,7 @@ class SplitSettings:
     """gRPC is the default, unless no home offers it.
 
     Over MQTT only cuts with small boundaries are used, and the identity must not be that of an
-    agent that speaks MQTT at the same time.
+    agent that uses MQTT at the same time.
     """
     broker_authority: Path | None = None
     """PEM of the CA of the broker's certificate; None: the federation's CA."""
@@ -234,7 +234,7 @@ class SplitModel:
     def wait_open(self, seconds: float) -> bool:
         """Waits until all cuts of the plan can be used, as long at most; whether they can.
 
-        There is nothing to wait for where nobody is above.
+        There is nothing to wait for without an upstream node.
         """
         wanted = sum(1 for course in self._courses if course.legs)
         until = time.monotonic() + seconds
@@ -250,7 +250,7 @@ class SplitModel:
         return self._asker.current.cut
 
     def alone(self, x: Any, slowed: bool = False) -> Array:
-        """The first result by the whole program here and now, asking nobody; for comparison.
+        """The first result by the whole program on this device; for comparison.
 
         slowed: as slow as this device is to be (`SplitSettings.slowdown`).
         """
@@ -329,7 +329,7 @@ def _whole(rows: int, asked: list[Future[Answered]]) -> Array:
 
 
 def input_of(model: Model) -> TensorType:
-    """The one batch that a program takes beside its weights. Raises DelianError for another."""
+    """The one batch that a program takes. Raises DelianError for another."""
     types = model.function.param_types[len(model.leaves) :]
     if len(types) != 1 or not isinstance(types[0], TensorType) or not types[0].shape:
         raise DelianError(f"`{model.program}` takes no batch", "only such programs can be asked")

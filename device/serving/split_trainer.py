@@ -78,8 +78,8 @@ class SplitTrainer:
     has it. backend, profile: of the device's parts. due_s: how long one answer may take. shields:
     of what goes up, one for each tensor that does (activations first and gradients after them), or
     one for all; none: it goes as it is. budget: what runs are charged to with shields, and its
-    owner's to keep from one trainer to the next; None: nobody counts. plain: whether a device with
-    an identity may send values that the edge can read, without shields; the rule of
+    owner's to keep from one trainer to the next; None: steps are not counted. plain: whether a
+    device with an identity may send values that the edge can read, without shields; the rule of
     `device.masks.required`.
 
     Raises DelianError where something cannot be read, CutError for a cut that is not the step's,
@@ -136,10 +136,10 @@ class SplitTrainer:
 
         weights: f32, the leaves of the device's part by number. batches: (x, y, weight) of the
         step's types. examples: how many rows the batches are drawn from, which the edge weighs its
-        copy by. on_step: told how many steps are done, and the last one's loss. passes: in how many
-        of the batches one example is, at most (in none twice); None: in all of them. That is what a
-        budget is charged where the device has no weights of its own, and else, as these carry each
-        example into all rows that go up later, all rows of all steps.
+        copy by. on_step: called with the number of steps done and the last one's loss. passes: in
+        how many of the batches one example is, at most (in none twice); None: in all of them. That
+        is what a budget is charged where the device has no weights of its own, and else, as these
+        carry each example into all rows that go up later, all rows of all steps.
 
         Raises SplitLostError where the edge is gone or refuses, with the number of whole steps;
         then nothing of the run counts, but that it stays charged. DelianError for arrays that do

@@ -1,10 +1,10 @@
 """The edge: a coordinator to its devices, a device to its cloud.
 
 It hosts the edge's state machine with its journal and a cache of bundles and weights, serves its
-devices over gRPC and MQTT, and speaks to the cloud, with an outbox for the times when there is
-none. It asks the coordinator who is no longer trusted and sends those away, also when it has been
-started again while there is no coordinator: from time to time, when it is connected anew, and at
-once when the coordinator's Pace names another list than it has.
+devices over gRPC and MQTT, and connects to the cloud, with an outbox for the times when there is
+none. It fetches the deny list from the coordinator and disconnects the nodes on it, also when it
+has been started again while there is no coordinator: from time to time, when it is connected again,
+and at once when the coordinator's Pace names another list than it has.
 
     FOLDER/journal    what the edge has promised       FOLDER/blobs    the cache
     FOLDER/outbox.db  what waits for the cloud         FOLDER/holders  whose certificate is whose
@@ -89,7 +89,7 @@ class EdgeSettings:
     broker: str = ""
     """"mqtts://host:port" for devices over MQTT; empty: none."""
     broker_authority: Path | None = None
-    """PEM of whom to trust for the broker, where that is not the federation's CA."""
+    """PEM of the CA of the broker's certificate, where that is not the federation's CA."""
     cloud: HomeAddress | None = None
     """Where the coordinator is; None: where enrolment said."""
     transport: Transport = "auto"
@@ -118,13 +118,13 @@ async def serve(
 ) -> None:
     """Runs an edge until `stop` is set, or SIGTERM or SIGINT comes.
 
-    ready: told once when devices are served. Raises DelianError for what its operator can mend.
+    ready: called once when devices are served. Raises DelianError for what its operator can mend.
     """
     await run_daemon(lambda: EdgeDaemon(settings, spans), settings.folder, stop, ready)
 
 
 class Trust:
-    """Who may speak to this edge: the role table and the deny list.
+    """Which nodes may connect to this edge: the role table and the deny list.
 
     changed: called from another thread with each newer list. heads: takes heads of the certificate
     log; None: a file does.
@@ -155,13 +155,13 @@ class EdgeDaemon:
             federation=settings.federation,
         )
         if not settings.listen and not settings.broker:
-            raise DelianError("this edge serves nobody", "give edge.listen, or edge.broker")
+            raise DelianError("this edge serves no devices", "give edge.listen, or edge.broker")
         if self.who.identity is None:
             for target in filter(None, (settings.listen, settings.broker)):
                 check_loopback(target, "the address")
         if settings.helps and self.who.identity is None:
             raise DelianError(
-                "an edge without a certificate cannot help: nobody could tell its key from another",
+                "an edge without a certificate cannot help: its key cannot be verified",
                 "leave edge.helps out, or edge.insecure",
             )
         self.cloud = settings.cloud or _cloud_of(self.who)
@@ -295,7 +295,7 @@ class EdgeDaemon:
         own, settings = self.who.identity, self.settings
         if own is None or not settings.helps:
             return None
-        # Without the deny list: the machine is told which devices are revoked before each request
+        # Without the deny list: the machine receives the revoked devices before each request
         # (`_hear`), so that a journal that is handled again has the same answers.
         identity = CertificateIdentity(own.material(), clock=lambda: machine.now / 1e9)
         private = _helper_key(settings.folder / "helper.key")
@@ -328,11 +328,11 @@ class EdgeDaemon:
         return await self.driver.offer(event, traceparent, size)
 
     def _hear(self, event: Event) -> None:
-        """What a message of the cloud says beside what the machine reads in it."""
+        """What a message of the cloud contains that the machine does not read."""
         assert self.out is not None
         if not isinstance(event, Received) or event.sender != CLOUD:
             return
-        self.out.connected()  # whoever speaks can be spoken to
+        self.out.connected()  # a node that sends can be sent to
         if isinstance(event.message, HelpRequest):
             self._tell_revoked(event.message)
         if isinstance(event.message, Pace) and self.trust.denied is not None:

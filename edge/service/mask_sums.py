@@ -27,7 +27,7 @@ class MaskSums:
             return ProgramStopped(OUT_OF_MEMORY)
 
     async def cancel(self, ticket: int) -> None:
-        """Nothing to stop: nobody cancels a sum of masks."""
+        """Nothing to stop: a sum of masks is never cancelled."""
 
     async def close(self) -> None:
         """Waits for the sum that is being made. May be called twice."""

@@ -1,15 +1,15 @@
-"""What an edge has to tell the cloud while the cloud cannot be reached: kept on disk, sent later.
+"""Messages of an edge for the cloud while the cloud cannot be reached: stored, and sent later.
 
-A row is a message's bytes with a priority, a moment after which nobody wants it, and perhaps a key:
-a message of the same key replaces it, for states (an EdgeHello) are only of interest when new. What
+A row is a message's bytes with a priority, a time after which it expires, and perhaps a key: a
+message of the same key replaces it, for states (an EdgeHello) are only of interest when new. What
 goes beyond the cap costs the least important rows, of these the oldest; so what matters most is
 lost last. Rows leave in the order of importance, then of age, and are forgotten only when the
 transport has taken them: delivery is at least once.
 
 SQLite in WAL mode with synchronous=FULL: what `put` has returned for survives a power cut. A file
 that is damaged is set aside and a new one begun; an outbox is a help, and the protocol repeats what
-it must. All methods block; what several threads call goes one after the other, for who waits for a
-thread (`asyncio.to_thread`) may be cancelled while it goes on.
+it must. All methods block; what several threads call goes one after the other, because a task that
+waits for a thread (`asyncio.to_thread`) may be cancelled while it goes on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ITEM_BYTES_MAX = 16 << 20
 KEY_CHARS_MAX = 200
 #: Rows however small: an index entry costs memory too.
 ROWS_MAX = 100_000
-#: What a row takes beside its content, about.
+#: What a row takes in addition to its content, about.
 _ROW_BYTES = 128
 
 _SCHEMA = """
@@ -55,7 +55,7 @@ class Priority(IntEnum):
 
     TELEMETRY = 0  # of devices, passed on
     PROGRESS = 1
-    STATE = 2  # who is in the pool
+    STATE = 2  # which devices are in the pool
     SUM = 3  # devices' work
 
 
@@ -193,7 +193,7 @@ class Outbox:
             if isinstance(error, sqlite3.OperationalError):  # locked, or no such folder
                 raise
             aside = self.path.with_suffix(".damaged")
-            log.error("the outbox was damaged and is begun anew: %s", error)
+            log.error("the outbox was damaged and starts empty: %s", error)
             for ending in ("-wal", "-shm"):
                 self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
             self.path.replace(aside)

@@ -38,7 +38,7 @@ class OutboxLink:
 
     It owns the outbox.
 
-    Who made `up` calls `connected` whenever it is connected anew.
+    The owner of `up` calls `connected` whenever it is connected again.
     """
 
     def __init__(self, node: Node, up: Link, outbox: Outbox) -> None:

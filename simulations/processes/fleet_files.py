@@ -5,7 +5,7 @@ the daemons keep.
 
     FOLDER/ca           the federation's CA           FOLDER/edge-1/delian.toml, identity, ...
     FOLDER/broker       the broker's certificate      FOLDER/device-0/delian.toml, data.npz, ...
-    FOLDER/cloud        the coordinator               FOLDER/operator   who submits the run
+    FOLDER/cloud        the coordinator               FOLDER/operator   submits the run
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Layout:
-    """Who there is, and where.
+    """The nodes, and their addresses.
 
-    Edges are numbered from 1; device i goes to edge 1 + i % edges, and speaks MQTT where its number
+    Edges are numbered from 1; device i goes to edge 1 + i % edges, and uses MQTT where its number
     is in `by_mqtt`.
     """
 
@@ -79,7 +79,7 @@ class Layout:
 
 
 class FleetFiles:
-    """The files of one federation. `ports`: by the name of who listens there."""
+    """The files of one federation. `ports`: by the name of the listening node."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout, self.folder = layout, layout.folder
@@ -187,7 +187,7 @@ class FleetFiles:
         np.savez(data, **arrays)
         by_mqtt = device in self.layout.by_mqtt
         home = self.broker if by_mqtt else self.address(f"edge-{edge}")
-        # What a device of a simulation always has. Its owner is the user, who has just asked.
+        # What a device of a simulation always has. Its owner is the user of this command.
         have = dict.fromkeys(("powered", "unmetered", "idle", "consented", "fresh"), True)
         section = {
             "state": self._at(name),
@@ -227,7 +227,7 @@ def _toml_lines(path: tuple[str, ...], keys: Mapping[str, Any]) -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens at now, all different."""
+    """Ports of the loopback interface that are free now, all different."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

@@ -1,8 +1,8 @@
 """Starts daemons as child processes, and leaves none behind.
 
-Each child has its own log file, tells by one line of JSON on its standard output that it serves,
-and ends when asked (SIGTERM), or a while later is made to (SIGKILL). On Linux the kernel also
-ends a child whose parent has died, however it died. `kill` is for tests of what a crash does.
+Each child has its own log file, reports by one line of JSON on its standard output that it serves,
+and ends on SIGTERM, or a while later is made to (SIGKILL). On Linux the kernel also ends a child
+whose parent has died, however it died. `kill` is for tests of what a crash does.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ...core.common.errors import DelianError
 
 log = logging.getLogger("delian.simulations")
 
-#: How long a daemon may take until it serves, with other daemons starting beside it.
+#: How long a daemon may take until it serves, with other daemons starting at the same time.
 READY_S = 180.0
-#: How long a daemon may take to end in good order, with others ending beside it.
+#: How long a daemon may take to end in good order, with others ending at the same time.
 STOP_S = 30.0
 #: What a daemon may say on its ready line.
 LINE_BYTES_MAX = 64 * 1024

@@ -9,7 +9,7 @@ followed by a pause of factor - 1 times what it took. `slowed` finds the factor 
 takes a stated time, so that a case is the same one on a fast machine and on a slow one.
 
     with Tiers(folder, slowed(Case())) as tiers:
-        told = tiers.ask(600, {200: slower, 400: faster})
+        facts = tiers.ask(600, {200: slower, 400: faster})
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CLOUD_LINK = LinkProfile(100e6, 100e6, 0.0005)
 #: Of the whole program on the device that the case is made for: at the case's bandwidth the early
 #: narrow place is the best cut, at a tenth of it the late one or none.
 ALONE_S = 0.1
-#: What a call takes beside its steps, about; the steps are measured.
+#: What a call takes in addition to its steps, about; the steps are measured.
 CALL_S, ARGUMENT_S, COPY_S = 20e-6, 0.2e-6, 2e-10
 #: For the device's process to end once its requests are answered.
 END_S = 120.0
@@ -301,7 +301,7 @@ class Tiers:
         meddle: what is done at which request (a multiple of ten). mqtt: through the broker, and not
         over the shaped link. Raises DelianError where the device's process fails.
         """
-        case, out = self.case, self.folder / "told.json"
+        case, out = self.case, self.folder / "facts.json"
         order = {
             "bundle": str(self.bundle_file),
             "plan": str(self.plan_file),

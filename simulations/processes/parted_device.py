@@ -62,7 +62,7 @@ def run(order: dict[str, Any]) -> dict[str, Any]:
                 inputs.append(x)
                 answers.append(answered.results[0])
             records.append(record)
-            if number % every == every // 2:  # beside the requests, so that both feel the same load
+            if number % every == every // 2:  # among the requests: the same load
                 alone.append(_timed(model, x))
             if number % EVERY == 0:
                 print(number, flush=True)

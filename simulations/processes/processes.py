@@ -79,7 +79,7 @@ class Shape:
     devices: int = DEVICES
     edges: int = EDGES
     by_mqtt: int | None = None
-    """How many of the devices speak MQTT; None: half, where a broker is installed."""
+    """How many of the devices use MQTT; None: half, where a broker is installed."""
     store: str = ""
     """The coordinator's database, as a SQLAlchemy URL; "": SQLite."""
     folder: Path | None = None
@@ -189,7 +189,7 @@ class _Processes:
                 files = FleetFiles(self._layout(folder))
                 self._start_cloud(files, children)
                 with ThreadPoolExecutor(threads) as pool, _Operator(files) as operator:
-                    # Before the devices come, who would be told to come back later.
+                    # Before the devices come: they would be sent away for a while.
                     run = self._submit(operator)
                     self._start_others(files, children)
                     start = time.perf_counter()
@@ -333,7 +333,7 @@ class _Processes:
     def _count_rounds(self, folder: Path) -> None:
         """How often each device has answered since it started.
 
-        Only it knows, and has told its owner when it ended.
+        Only it knows, and reported it when it ended.
         """
         for number, device in enumerate(self.stage.data.training):
             with contextlib.suppress(DelianError):
@@ -374,7 +374,7 @@ class _Processes:
 def _record(
     facts: Mapping[str, Any], wall_s: float, moved: Mapping[str, int], judged: Mapping[str, Any]
 ) -> RoundRecord:
-    """A round as its coordinator tells it, who does not know which of the missing have vanished and
+    """A round as its coordinator reports it. It does not know which missing devices dropped out and
     which are late. moved: what travelled since the round before.
     """
     refused = sum(n for reason, n in facts["refused"].items() if reason not in LATE_REASONS)
@@ -398,7 +398,7 @@ def _record(
 
 
 class GoneError(DelianError):
-    """A coordinator has not what it had told of."""
+    """A coordinator lacks what it had reported."""
 
 
 class _Operator:
@@ -487,7 +487,7 @@ class _Operator:
             except grpc.RpcError as error:
                 if not _passes(error) or time.monotonic() > deadline:
                     if error.code() is grpc.StatusCode.NOT_FOUND:
-                        raise GoneError("the coordinator has not what it had told of") from error
+                        raise GoneError("the coordinator lacks what it had reported") from error
                     raise DelianError(f"the coordinator refused: {error.details()}") from error
 
 
@@ -509,7 +509,7 @@ def _passes(error: grpc.RpcError) -> bool:
 def _folder(wanted: Path | None) -> Iterator[Path]:
     """Where the daemons' files go.
 
-    One that nobody named goes again, unless something went wrong: the logs are in it.
+    A folder that was not named is removed, unless something went wrong: the logs are in it.
     """
     if wanted is not None:
         wanted.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,9 +1,9 @@
 """What a fleet of real daemons moves over each hop, read from their own metrics.
 
 Both ends of a hop count; the upper one is asked, so that nothing is counted twice: edges and the
-coordinator for what devices say and hear, the coordinator for what edges do. A daemon that does not
-answer keeps the figures it gave last, and one that was started again counts from zero: what it had
-counted since it was last asked is lost.
+coordinator for what devices send and receive, the coordinator for what edges do. A daemon that does
+not answer keeps the figures it gave last, and one that was started again counts from zero: what it
+had counted since it was last asked is lost.
 """
 
 from __future__ import annotations

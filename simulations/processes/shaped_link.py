@@ -71,8 +71,8 @@ class _Way:
 class ShapedLink:
     """The relay.
 
-    target: "host:port" of who is dialled through it. port: where to dial, once it has started; 0:
-    any.
+    target: "host:port" of the node that is dialled through it. port: where to dial, once it has
+    started; 0: any.
     """
 
     def __init__(self, target: str, shape: Shape, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -123,7 +123,7 @@ class ShapedLink:
             way.free_at = min(way.free_at, now + BLOCK_S)
 
     def cut(self, cut: bool = True) -> None:
-        """Nothing gets through, and nobody is told, until it is mended (False): a silent loss."""
+        """Nothing gets through, without an error, until it is mended (False): a silent loss."""
         self._cut = cut
 
     def drop(self) -> None:

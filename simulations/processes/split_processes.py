@@ -3,11 +3,11 @@
 An edge that owns the upper part, a device, and a link between them that is shaped.
 
     with SplitProcesses(folder, bundle, cut, above) as edge:
-        told = edge.train(below, batches, examples=60)
+        trained = edge.train(below, batches, examples=60)
         ended = edge.end()                        # what the edge's operator reads
 
 The processes are this module run with an order in a file. The edge says its port, and writes the
-round's weights down when its operator, who holds its standard input, says "end".
+round's weights down when its operator, which holds its standard input, writes "end".
 
     python -m delian.simulations.processes.split_processes ORDER.json
 """
@@ -125,7 +125,7 @@ class SplitProcesses:
         return Told(_load(self.folder / "trained.npz"), **told)
 
     def end(self) -> tuple[dict[int, Array], dict[str, Any]]:
-        """Ends the round at the edge: its weights, and who finished and what was repeated."""
+        """Ends the round at the edge: its weights, and what devices did."""
         assert self.edge.stdin is not None
         self.edge.stdin.write(b"end\n")
         self.edge.stdin.flush()

@@ -24,7 +24,7 @@ LINES = (
 
 
 def steps_section(report: Report) -> str:
-    """Accuracy over local steps; empty where nobody asked for it."""
+    """Accuracy over local steps; empty where it was not requested."""
     adapted = report["summary"].get("adaptation")
     if adapted is None:
         return ""

@@ -17,7 +17,7 @@ from .svg import both, whole
 def facts(data: FederatedData) -> dict[str, Any]:
     """The card, and what describes it.
 
-    Sizes, labels a device, and how far a device's labels are from everybody's.
+    Sizes, labels a device, and how far a device's labels are from those of all devices.
 
     skew: the mean over devices of the total variation distance between the device's labels and all
     of them: 0 where all are alike, towards 1 where each has its own.

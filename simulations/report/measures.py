@@ -1,6 +1,6 @@
 """What a device's model is judged by, and how reports show it.
 
-Accuracy where labels are told apart, the mean squared error where numbers are learnt.
+Accuracy for classification, the mean squared error where numbers are learnt.
 
 Records have one name for both, `accuracy`, so that all that is made of them is written once; what
 is better, and how it is printed, is asked here. A *gain* is how much better it became: it is
@@ -83,7 +83,7 @@ def measure_of(scenario: Mapping[str, Any]) -> Measure:
 def explained(rounds: Sequence[Mapping[str, Any]]) -> str:
     """A sentence on what share of the numbers' variance a regression explained at last.
 
-    None where labels are told apart.
+    None for classification.
     """
     judged = [r for r in rounds if r.get("personalised_r_squared") is not None]
     if not judged:

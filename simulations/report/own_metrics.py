@@ -1,7 +1,7 @@
 """Metrics of a task's own (`learn.task.Task`): from sums to figures, and how people are shown them.
 
 A round's record has them as `global_metrics` and `personalised_metrics`, by name; None is a metric
-of which nothing was below the line, as the F1 of a label that nobody has.
+of which nothing was below the line, as the F1 of a label that no device has.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def fitted(changes: Mapping[str, Sequence[Any]]) -> str:
 
 
 def value(setting: Any) -> str:
-    """A scenario's setting, as people are told of it."""
+    """A scenario's setting, as the page shows it."""
     if setting is None:
         return "unset"
     return f"{setting:g}" if isinstance(setting, float) else str(setting)

@@ -1,4 +1,4 @@
-"""From a result to a report: the summary's figures, report.json, and beside it report.html.
+"""From a result to a report: the summary's figures, report.json, and report.html.
 
 report.json, format 1: `scenario`, `summary`, `rounds`, `devices`, `evaluations` (what devices said
 through the protocol, where the scenario asks them), `trace_hash`, `data` (the card), `host`, and

@@ -1,8 +1,8 @@
 """The report as one HTML page: no script, no font, no picture from anywhere else.
 
 It reads report.json's content, nothing more, so that any report.json can be made a page again. The
-story goes from the answer to the evidence: headline, learning curves, who gained and who lost,
-rounds, traffic, data, settings.
+story goes from the answer to the evidence: headline, learning curves, which devices gained and
+lost, rounds, traffic, data, settings.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _took(report: Report) -> str:
 
 
 def _ways(report: Report) -> int:
-    """Classes of a few-shot episode, which numbers them anew each time; 0 for other tasks."""
+    """Classes of a few-shot episode, which numbers them again each time; 0 for other tasks."""
     ways: int = report["scenario"]["data"].get("ways", 0)
     return ways
 
@@ -205,7 +205,7 @@ def _curves(report: Report) -> str:
     if not any(s.line for s in series):
         return parts.section("Learning", "No accuracy was measured before the run ended.")
     measure = _measure(report)
-    caption = ["Mean over the evaluated devices, each on examples that nobody trains on."]
+    caption = ["Mean over the evaluated devices, each on examples that no device trains on."]
     if measure.error:
         caption.insert(0, f"{measure.title}: less is better.")
     if any(s.band for s in series):
@@ -235,7 +235,7 @@ def _learning_story(report: Report) -> str:
     chance = ""
     if ways := _ways(report):
         chance = (
-            f", which is chance: an episode numbers its {ways} classes anew, so no model knows "
+            f", which is chance: an episode numbers its {ways} classes again, so no model knows "
             "them before it has adapted"
         )
     show = _measure(report).show
@@ -325,7 +325,7 @@ def _devices(report: Report) -> str:
         rows,
     )
     return parts.section(
-        "Who gains",
+        "Which devices gain",
         lead,
         parts.figure(legend + both(partial(report_plots.device_gains, devices, measure=measure))),
         parts.figure(
@@ -579,5 +579,5 @@ def _footer(report: Report) -> str:
         told = (
             "Real daemons: where the same devices report, the models are the same; times are not."
         )
-    beside = "All figures are in <code>report.json</code> beside this page."
+    beside = "All figures are in <code>report.json</code> next to this page."
     return f"<footer>{told} {beside}</footer>\n"

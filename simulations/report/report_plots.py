@@ -1,6 +1,6 @@
 """The report's figures.
 
-Each function gives one SVG drawing of the asked width, with axes and spoken titles.
+Each function gives one SVG drawing of the given width, with axes and accessible titles.
 
 Hues mean the same everywhere: `shared` is the model that all devices have, `personal` a device's
 own, `harmed` what got worse; the comparison algorithm has the same hues, dashed.
@@ -32,7 +32,7 @@ from .svg import (
 Show: TypeAlias = Callable[[float], str]
 
 GAIN_BINS = 10
-MARKED_POINTS_MAX = 200  # a pointer is told the value of each
+MARKED_POINTS_MAX = 200  # a tooltip shows the value of each
 DOTTED_POINTS_MAX = 12  # so few that each is drawn, and one alone is seen
 LABEL_LENGTH_MAX = 16
 DUMBBELLS_MAX = 120
@@ -129,7 +129,7 @@ def _line(frame: Frame, one: Series, measure: Measure, x_title: str) -> str:
 
 
 def _end_labels(frame: Frame, named: Sequence[Series], measure: Measure) -> str:
-    """The last value of each line beside its end, moved apart where they would overlap."""
+    """The last value of each line at its end, moved apart where they would overlap."""
     wanted = sorted(named, key=lambda s: -s.line[-1][1])
     parts, below = [], -1e9
     for one in wanted:

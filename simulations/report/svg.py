@@ -33,7 +33,7 @@ def text(x: float, y: float, words: str, **attributes: str | float) -> str:
 
 
 def title(words: str) -> str:
-    """What a pointer that rests on the parent element is told."""
+    """The tooltip of the parent element."""
     return f"<title>{html.escape(words)}</title>"
 
 
@@ -43,7 +43,7 @@ def number(value: float) -> str:
 
 
 def drawing(width: float, height: float, label: str, parts: Iterable[str]) -> str:
-    """A whole SVG image; `label` is read out to those who cannot see it."""
+    """A whole SVG image; `label` is for screen readers."""
     return element(
         "svg",
         "".join(parts),

@@ -9,7 +9,7 @@ stand zeros, and the right weight behind them. At the end of each round the trac
 one that it was.
 
 What is still to be used where the log ends is computed again: the updates of a buffered run's waves
-that are not over. For that, and to go on, the newest models are kept beside the log (`resumable`).
+that are not over. For that, and to go on, the newest models are stored with the log (`resumable`).
 All is called on the thread that handles events.
 
     U  an update or an evaluation: device, round, attempt, examples, loss, finite, checksum, length
@@ -67,12 +67,12 @@ _JUDGED = {
 }
 
 DIFFERS = (
-    "it cannot be resumed by this program, or with these data: begin it anew, into another folder"
+    "it cannot be resumed by this program, or with these data: start it again, into another folder"
 )
 
 
 class History(Protocol):
-    """What a federation tells of what it computes. replays: whether that is known already."""
+    """The events of a federation's computations. replays: whether that is known already."""
 
     @property
     def replays(self) -> bool: ...
@@ -164,7 +164,7 @@ class RunLog:
         self.replays = len(content) > 0
         self.rounds = 0
 
-    # ------------------------------------------------ what a federation tells
+    # ------------------------------------------------ events of a federation
 
     def launch(
         self, device: int, name: bytes, weights: Floats, start: Callable[[], Awaited]
@@ -226,7 +226,7 @@ class RunLog:
             blobs.append(Stored(Blob(digest=digest, size=size, content=content)))
         return blobs
 
-    # ------------------------------------------------ what the run tells
+    # ------------------------------------------------ events of the run
 
     def round_over(self, trace: bytes, events: int, judged: Mapping[str, Any]) -> None:
         """Writes down a round. judged: what the observer said of it."""

@@ -1,18 +1,18 @@
 """What a run leaves in a folder so that it can be resumed.
 
-Its log (`history`), and as they were after the round with which that ends, the models in use, what
-the server's optimiser and devices remember, and what the observer has seen.
+Its log (`history`), and as they were after the round with which that ends, the models in use, the
+states of the server's optimiser and of devices, and the observer's.
 
     lock            held by the run that works in the folder
     log             appended to
     model-HEX       weights f32[D], under their name
-    memory-HEX      what the server's optimiser remembers
+    memory-HEX      the state of the server's optimiser
     states          client states (`client_states`)
-    kept            says what of the others counts, in JSON, and ends with its own SHA-256
+    kept            what of the others is valid, in JSON; ends with its own SHA-256
 
-`kept` is put in place last, whole, and everything that it names is on the disk by then: whoever is
-killed, at whatever moment, leaves the one before or the one after, and what it names. What a torn
-write has left in the log behind the bytes that it names is written over.
+`kept` is put in place last, whole, and everything that it names is on the disk by then: a process
+that is killed, at any moment, leaves the one before or the one after, and what it names. What a
+torn write has left in the log behind the bytes that it names is written over.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _MODEL, _MEMORY = "model-", "memory-"
 LOG_BYTES_MAX = 2**30
 KEPT_BYTES_MAX = 2**28
 _SHA_BYTES = 32
-#: Arrays longer than that are told apart by sums, like weights (`trace`).
+#: Arrays longer than that are identified by sums, like weights (`trace`).
 _SHORT_BYTES = 2**16
 #: Of what differs, values so long are shown, and so many.
 _SHOWN_MAX, _DIFFERING_MAX = 60, 8
-_DAMAGED_HINT = "it cannot be resumed: begin it anew, into another folder"
+_DAMAGED_HINT = "it cannot be resumed: start it again, into another folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,10 @@ class Saved:
 
 
 class Resumable:
-    """The folder. told: what must be the same for the run to be resumed, by name."""
+    """The folder. facts: what must be the same for the run to be resumed, by name."""
 
-    def __init__(self, folder: Path, told: Callable[[], Mapping[str, Any]]) -> None:
-        self.folder, self._tell = folder, told
+    def __init__(self, folder: Path, facts: Callable[[], Mapping[str, Any]]) -> None:
+        self.folder, self._tell = folder, facts
         self._lock: FolderLock | None = None
         self._length, self._hash = 0, hashlib.sha256()
         self._files: set[str] = set()
@@ -270,7 +270,7 @@ def unpacked(said: str) -> bytes:
 
 
 def content_of(arrays: Sequence[Any]) -> str:
-    """What devices' data are told from others by: a hash, of long arrays one of sums."""
+    """The fingerprint of devices' data: a hash, of long arrays one of sums."""
     digest = hashlib.sha256()
     for device in arrays:
         for leaf in map(np.ascontiguousarray, tree.leaves(device)):

@@ -54,7 +54,7 @@ def bundle_of(scenario: Scenario, data: Any, facts: Any, trace: Callable[[], Bun
 
 
 def folder() -> Path:
-    """Where bundles lie, beside compiled programs."""
+    """Where bundles are stored, next to compiled programs."""
     return cache_folder() / "traced"
 
 

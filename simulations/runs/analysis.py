@@ -26,7 +26,7 @@ from ..scenario.scenario_file import override
 from .simulate import simulate
 
 KINDS = ("moments", "histogram", "quantiles", "heavy-hitters")
-#: What is asked of where nobody says: labels or x. Moments are of x alone.
+#: The default column: labels or x. Moments are of x alone.
 DEFAULT_OF = {"histogram": "label", "quantiles": "x", "heavy-hitters": "label"}
 #: An answer's bracket is so much narrower than the range that was asked about.
 QUANTILE_ROUNDS = 16

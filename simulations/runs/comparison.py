@@ -1,4 +1,4 @@
-"""Scenarios beside one another, over the same seeds.
+"""Scenarios compared over the same seeds.
 
 A table, a figure and what the differences are worth.
 
@@ -151,7 +151,7 @@ def _curve(entry: Entry) -> list[dict[str, Any]]:
 def _steps(entry: Entry) -> dict[str, Any] | None:
     """Accuracy by the number of local steps, of all devices and of those that never trained.
 
-    None where nobody asked for it (`evaluation.steps`).
+    None where it was not requested (`evaluation.steps`).
     """
     found = [result["summary"].get("adaptation") for result in entry.results.values()]
     if not found or None in found or len({tuple(one["steps"]) for one in found}) > 1:

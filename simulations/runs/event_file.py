@@ -7,7 +7,7 @@
     {"event": "replayed", ..., "round": 7}    of a run that was resumed: it goes on after this round
     {"event": "ended", ..., "summary": {...}, "trace_hash": "..."}        as in report.json
 
-`time_ms` is Unix time, `algorithm` tells the two runs of a comparison apart. A line is written
+`time_ms` is Unix time, `algorithm` distinguishes the two runs of a comparison. A line is written
 whole, by one call of the system, before the run goes on. What is in a file stays: another run's
 lines come behind.
 """
@@ -64,7 +64,7 @@ class EventFile:
         self._write("ended", {"summary": summarise(result), "trace_hash": result.trace_hash})
 
     def close(self, last: SimulationResult) -> None:
-        """All runs are over; `last` is not told of yet. Says so where lines are missing."""
+        """All runs are over; `last` is not reported yet. Says so where lines are missing."""
         self.ended(last)
         try:
             self._file.close()
@@ -90,7 +90,7 @@ class EventFile:
         """Half a line is taken out again: the next run's first one would come behind it."""
         with contextlib.suppress(OSError):  # a pipe, or a device
             end = self._file.tell()
-            if end == os.fstat(self._file.fileno()).st_size:  # nobody has written behind it
+            if end == os.fstat(self._file.fileno()).st_size:  # no process has written behind it
                 self._file.truncate(end - written)
 
     def _refuse(self, error: OSError) -> None:

@@ -1,4 +1,4 @@
-"""Facts about the machine, which a report shows beside wall times and `delian doctor` prints."""
+"""Facts about the machine, which a report shows with wall times and `delian doctor` prints."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cpu_name() -> str:
 
 
 def memory_gib() -> float | None:
-    """The machine's memory, where the system tells."""
+    """The machine's memory, where the system reports it."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     except (AttributeError, OSError, ValueError):
@@ -59,7 +59,7 @@ def memory_gib() -> float | None:
 
 
 def peak_rss_mib() -> float | None:
-    """The most memory this process has held, where the system tells."""
+    """The most memory this process has held, where the system reports it."""
     if resource is None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

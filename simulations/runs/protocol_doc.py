@@ -37,21 +37,21 @@ Each tier is a state machine without I/O: `handle(event, now)` gives effects, an
 them out, a daemon or the simulator. This page is made from the machines' own tables, by
 `python -m delian.simulations.runs.protocol_doc`; `proto/` describes the messages field by field.
 
-- **Delivery** is at least once, in no order. Whoever needs an answer asks again, with growing
-  pauses; whoever answers answers each time. What has been counted is known by (run, round,
-  attempt, device), so nothing is counted twice.
+- **Delivery** is at least once, in no order. A node that needs an answer sends again, with growing
+  pauses; each request is answered. What has been counted is known by (run, round, attempt, device),
+  so nothing is counted twice.
 - **A run's name** in messages is its number and, above 32 bits, the time of the coordinator's start
   after which an attempt was opened. So what edges and devices know or hold of a history that a
   coordinator has forgotten, for it was restored from an older copy, is to all of them of another
   run. What was opened before a start goes on under its name. A run that promises privacy keeps its
-  name: nobody is to do a round of it twice.
+  name: no device is to do a round of it twice.
 - **Addition is in the ring** of integers modulo 2^32. A device clips its update, multiplies it by
   its weight, scales it, rounds it at random and uploads D + 1 elements, the last of which is the
   weight. An edge keeps one running sum; the coordinator adds the edges' sums and divides. Sums are
   exact: order and grouping do not matter, and masks that cancel in the sum change nothing.
-- **With masks** an attempt is a session of secure aggregation beside the round: keys and shares
-  go up and down while devices train, edges pass them through, and the sums are opened when those
-  who are in them have given their shares. `docs/secure_aggregation.md` has it byte by byte.
+- **With masks** an attempt is a session of secure aggregation alongside the round: keys and shares
+  go up and down while devices train, edges pass them through, and the sums are opened when their
+  members have given their shares. `docs/secure_aggregation.md` has it byte by byte.
 - **A round** ends when enough updates are with the edges, when every edge has reported, or when its
   time is over. Too few updates fail the attempt, and the round is tried again from the same
   weights.
@@ -61,7 +61,7 @@ them out, a daemon or the simulator. This page is made from the machines' own ta
 - **An evaluation** is an attempt whose vector holds metrics: how the newest model does on a device,
   and the device's own, made from it. It is summed like any update.
 - **Several runs** share one pool of devices. The one that took devices longest ago is first; each
-  takes what those before it do not wait for, and who can do with fewer takes an equal part.
+  takes what those before it do not wait for, and one that can do with fewer takes an equal part.
 - **Times on the wire are durations**: no two clocks need to agree.
 - In every phase, what is late, repeated or of no use is counted and ignored. What is in no table is
   a protocol error: the driver drops the message and counts it against its sender.

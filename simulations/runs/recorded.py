@@ -1,6 +1,6 @@
 """A training that replays updates which a real one has made.
 
-For federations so large that nobody wants to compute all their updates.
+For federations so large that computing all their updates takes too long.
 
 An update is recorded as what it says (its mean and its weight), and encoded again for the ring of
 the federation that replays it.

@@ -101,7 +101,7 @@ class DeviceRecord:
     accuracy_after: float | None
     steps_query: tuple[float, ...] = ()
     """With `steps_support`: its accuracy after none and each of `evaluation.steps` local steps, on
-    the rows that judge and on those that it adapts to; empty where nobody asked.
+    the rows that judge and on those that it adapts to; empty where it was not requested.
     """
     steps_support: tuple[float, ...] = ()
 
@@ -118,10 +118,9 @@ class SimulationResult:
     data: Mapping[str, Any]
     host: Mapping[str, Any] = field(default_factory=dict)
     stopped_by: StoppedBy | None = None
-    """None for a run that came to its last round, "interrupt" when somebody stopped it,
-    "unfinished" for what there is of one that goes on, "failure" when it gave up; `why` then says
-    what was in the way, or why a run ended early that came to no harm, and `hint` what to do about
-    it.
+    """None for a run that came to its last round, "interrupt" when it was stopped, "unfinished" for
+    what there is of one that goes on, "failure" when it gave up; `why` then says what was in the
+    way, or why a run ended early that came to no harm, and `hint` what to do about it.
     """
     why: str = ""
     evaluations: tuple[Evaluation, ...] = ()

@@ -53,13 +53,13 @@ def simulate(
         data: what devices hold, where the caller has it already. threads: how many devices train at
         once; the result is the same for any number. backend: "native" (compiled C), "reference"
         (NumPy), or "torch:cuda" and the like, where as many devices as train at once are one
-        program (`core.learning.cohort_program`). on_event: told of everything that a progress view
-        shows; called from several threads, one at a time. stop: asked between devices; the round's
-        bookkeeping is done before the run ends. resume: a folder of the run's own. While the run
-        goes on it is kept there, every few seconds; one that was kept there and did not come to its
-        end goes on from where it was kept, and ends as if it had never stopped. It is gone when the
-        run ends; or where `forget` is False it stays, and of a run that was kept before it is kept
-        after the last round too: no training is done again.
+        program (`core.learning.cohort_program`). on_event: called with everything that a progress
+        view shows; called from several threads, one at a time. stop: asked between devices; the
+        round's bookkeeping is done before the run ends. resume: a folder of the run's own. While
+        the run goes on it is kept there, every few seconds; one that was kept there and did not
+        come to its end goes on from where it was kept, and ends as if it had never stopped. It is
+        gone when the run ends; or where `forget` is False it stays, and of a run that was kept
+        before it is kept after the last round too: no training is done again.
 
     With `dl.debug()` models and algorithms run as plain Python, one device at a time on the thread
     of the caller, whatever `threads` and `backend` are.

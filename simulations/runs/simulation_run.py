@@ -2,7 +2,7 @@
 
 Bundle, federation, and what its devices' models are worth after each round.
 
-The federation trains through the tiers' protocol (`federation`); accuracy is measured beside it by
+The federation trains through the tiers' protocol (`federation`); accuracy is measured separately by
 the observer of `stage`.
 """
 

@@ -1,7 +1,7 @@
 """Split training under federated rounds, in one process.
 
-Devices train the lower part of a model, edges the upper, and nobody sees a device's part, its data
-or, in the U-shape, its labels.
+Devices train the lower part of a model, edges the upper, and no other node sees a device's part,
+its data or, in the U-shape, its labels.
 
 A round:
 
@@ -14,9 +14,9 @@ A round:
     edge parts                    an edge averages its devices' copies where they have some, and the
                                   cloud the edges' parts, all weighed by examples
 
-Whoever drops out trained with its edge and is in no sum. Its copy is dropped as well; what it did
-to a chain that devices share stays. With nothing above (`above` empty) this is federated averaging
-of the whole model with the same steps: what split training is compared with.
+A device that drops out trained with its edge and is in no sum. Its copy is dropped as well; what it
+did to a chain that devices share stays. With nothing above (`above` empty) this is federated
+averaging of the whole model with the same steps: what split training is compared with.
 
 With a shield what goes up is released under local differential privacy
 (`core.privacy.mechanisms.activation_noise`), and a device whose budget is spent trains no more.
@@ -71,7 +71,7 @@ class SplitPlan:
         sharing: of what is above, by the devices of an edge.
         rounds, local_steps: of each round's device. edges: devices are dealt to them in turn.
         cohort: devices a round; None: all. dropout: the share of these that fall silent.
-        optimizer: of all parts; it starts anew each round.
+        optimizer: of all parts; it starts again each round.
         labels_stay: the U-shape: labels, and the last layers, on the device.
         wire: how f32 tensors travel: "f32", "f16", "i8".
         clip: of a device part's update. secure: whether its sum is masked.
@@ -215,7 +215,7 @@ class SplitRun:
         return self.report()
 
     def round(self, number: int) -> dict[str, Any]:
-        """One round. Where nobody is left to train, nothing changes."""
+        """One round. Where no device is left to train, nothing changes."""
         key = random.fold_in(random.fold_in(random.key(self.plan.seed), _ROUND), number)
         cohort = [d for d in self._cohort(key) if self._may_train(d)]
         silent = self._silent(cohort, key)
@@ -261,7 +261,7 @@ class SplitRun:
         Where the sum cannot be had nothing moves, and why is said.
         """
         if not set(deltas) - silent:
-            return "nobody reported"
+            return "no device reported"
         try:
             mean = self._mean(deltas, silent, number, key)
         except SecureError as error:
@@ -359,7 +359,7 @@ class SplitRun:
     def _mean(
         self, deltas: Mapping[int, dict[int, Array]], silent: set[int], number: int, key: Array
     ) -> Array:
-        """The mean of the updates of those who reported, f32[D]."""
+        """The mean of the updates of the devices that reported, f32[D]."""
         vectors: dict[int, Vector] = {}
         for device, delta in sorted(deltas.items()):
             flat = np.concatenate([delta[i].reshape(-1) for i in self._below])
@@ -379,7 +379,7 @@ class SplitRun:
                     ring.add(total, vector)
         return ring.decode(total, self.ring)[0]
 
-    # ------------------------------------------------ who, and what it costs
+    # ------------------------------------------------ members, and cost
 
     def _cohort(self, key: Array) -> list[int]:
         count = len(self.devices)

@@ -1,6 +1,7 @@
 """What both ways to run a scenario share.
 
-Its data, its compiled programs, and an observer who judges every device, which no coordinator does.
+Its data, its compiled programs, and an observer that evaluates every device, which no coordinator
+does.
 
 The observer judges the shared model on each device's query set, and the device's own model, made
 from the shared one by the bundle's `personalise`.

@@ -149,7 +149,7 @@ class Processes:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C is for us, who then end it
+            start_new_session=True,  # Ctrl-C reaches this process, which then ends it
         )
         self._running.add(process)
         if self._ended.is_set():
@@ -215,8 +215,8 @@ def run(
 ) -> dict[Trial, dict[str, Any]]:
     """The results of all trials, from `folder` where they are there, else run and put there.
 
-    on_done: told of each as it is there: the trial, how many are, of how many. Raises DelianError
-    for a trial that cannot run; those that have ended are kept.
+    on_done: called with each finished trial, and the numbers of finished and of all trials. Raises
+    DelianError for a trial that cannot run; those that have ended are kept.
     """
     make_folder(folder)
     files = {trial: folder / f"{trial.name()}.json" for trial in trials}

@@ -112,7 +112,7 @@ def sweep(
     """Runs it.
 
     figure: of `comparison.FIGURES`, what makes a candidate good, the mean over seeds. eta: of so
-    many candidates one goes on to the next rung; 1: all run to the end. on_rung: told of each
+    many candidates one goes on to the next rung; 1: all run to the end. on_rung: called with each
     rung's rounds and candidates.
 
     Raises DelianError for a combination that the scenario refuses, before anything runs.

@@ -101,7 +101,7 @@ def test_words_say_what_cannot_be_told(tmp_path, made) -> None:
         "the device's key      no ",
         "random numbers        YES",
         "data                  YES",
-        "What this cannot tell",
+        "What this cannot show",
         "The bundle adds no noise",
     ):
         assert said in text

@@ -137,7 +137,7 @@ def test_without_tls_nothing_listens_to_other_machines(load, text):
 
 
 def test_a_number_is_only_for_who_has_no_certificate(load):
-    with pytest.raises(DelianError, match="the certificate says who the device is"):
+    with pytest.raises(DelianError, match="the certificate has the device's number"):
         load("[device]\nnumber = 3")
     assert load("[device]\nnumber = 3\ninsecure = true").config.device.number == 3
 

@@ -31,7 +31,7 @@ def test_a_federation_is_made_and_a_node_joins_with_nothing_but_a_token(
         assert joined["homes"] == [{"node": "cloud-0", "grpc": f"127.0.0.1:{links}", "mqtt": ""}]
         code, out, err = delian("join", *given, "--identity", "second")
         assert code == 2 and not out
-        assert err.startswith("error: cannot join: the token lets nobody in")
+        assert err.startswith("error: cannot join: the token is not valid")
         assert "hint: ask your operator for a new token" in err
     code, shown, _ = delian("ca", "show", "ca", "--json")
     assert {"cloud-0", "authority-0", "device-1"} == {e["name"] for e in shown["issued"]}

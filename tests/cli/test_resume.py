@@ -253,12 +253,12 @@ def test_killed_while_it_is_kept_for_the_first_time(tmp_path):
     place.mkdir()
     (place / "log").write_bytes(b"U" * 100)
     resumed = start(tmp_path, "--resume", "run")
-    assert resumed.returncode == 0 and "it begins anew" in resumed.stderr
+    assert resumed.returncode == 0 and "it starts again" in resumed.stderr
 
 
 def test_one_that_was_killed_before_anything_was_kept_begins_anew(tmp_path):
     assert start(tmp_path, "--out", "run", *SET, where=(1, 1)).returncode == -signal.SIGKILL
     resumed = start(tmp_path, "--resume", "run")
-    assert resumed.returncode == 0 and "it begins anew" in resumed.stderr
+    assert resumed.returncode == 0 and "it starts again" in resumed.stderr
     assert start(tmp_path, "--out", "whole", *SET).returncode == 0
     assert left(tmp_path / "run") == left(tmp_path / "whole")

@@ -90,7 +90,7 @@ def test_lanes_that_keep_a_client_state_by_torch() -> None:
 
 def test_threads_that_ask_at_once_are_one_cohort() -> None:
     made = bundle("mlp")
-    gathering = GatheringRuntime(made, "reference", size=4, beside="reference")
+    gathering = GatheringRuntime(made, "reference", size=4, rest="reference")
     ran: list[int] = []
     updates = gathering._cohort.updates
     gathering._cohort.updates = lambda state, members: (  # type: ignore[method-assign]
@@ -111,7 +111,7 @@ def test_threads_that_ask_at_once_are_one_cohort() -> None:
 
 def test_what_fails_in_a_cohort_is_told_to_each_that_waits() -> None:
     made = bundle("mlp")
-    gathering = GatheringRuntime(made, "reference", size=2, beside="reference")
+    gathering = GatheringRuntime(made, "reference", size=2, rest="reference")
     with pytest.raises(DelianError, match="a state of"):
         gathering.client_update(made.weights[:-1], data(0, 12), random.key(0))
     fine = gathering.client_update(made.weights, data(0, 12), random.key(0))

@@ -147,7 +147,7 @@ def test_the_command_answers_rows_and_says_who_did(small, large, tmp_path, monke
     for more, words in (
         (("--filter", "EdgeOnly", "--threshold", "0.5"), "EdgeOnly has no threshold"),
         (("--threshold", "-3"), "from 0 to 1"),
-        ((), "nobody above is named"),
+        ((), "no upstream node is configured"),
     ):
         refused = run(*more)
         assert isinstance(refused.exception, DelianError) and words in str(refused.exception)

@@ -92,7 +92,7 @@ def test_a_report_of_errors_shows_plain_numbers_and_says_what_is_better(result) 
     assert "Mean squared error: less is better." in text
     assert 'aria-label="Mean squared error per round"' in text
     assert "how much the error fell" in text and "R²" in text
-    learning = text[text.index("<h2>Learning") : text.index("<h2>Who gains")]
+    learning = text[text.index("<h2>Learning") : text.index("<h2>Which devices gain")]
     assert "%" not in learning.replace("0%", "").split("<table>")[0]
 
 

@@ -1,6 +1,6 @@
-"""Runs remember the request that made them.
+"""Stores with each run the request that made it.
 
-Which edges drain the coordinator's machine knows now: it is not written beside the node any more.
+Which edges drain the coordinator's machine knows now: it is no longer stored with the node.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ ELEMENTWISE = frozenset(
     )
 )
 
-#: What moves out past arithmetic, with the attribute that must agree beside the shapes.
+#: What moves out past arithmetic, with the attribute that must agree in addition to the shapes.
 _LAYOUTS = {"broadcast": "dims", "reshape": "shape", "transpose": "perm"}
 
 #: Conversions that lose nothing, so that a second one may start from the first one's operand.

@@ -1,7 +1,7 @@
 """Dead-code elimination: drops what the results of a block do not need, inside regions too.
 
 It drops operations none of whose results is used; results, arguments and branches' work of an `if`
-or `switch` that nobody reads; carries of a loop that feed nothing but themselves (a counter, a list
+or `switch` that are not read; carries of a loop that feed nothing but themselves (a counter, a list
 of saved values); and constants of a loop that its regions do not read. Every primitive is pure, so
 nothing else can matter.
 

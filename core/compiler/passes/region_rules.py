@@ -67,7 +67,7 @@ def _branches(
 
 
 def _alike(r: Rewriter, regions: Sequence[Block], args: Sequence[Value]) -> list[Value | None]:
-    """For each result, what all branches give for it, where it can be told outside."""
+    """For each result, what all branches give for it, where it is known outside."""
     places = [{p: i for i, p in enumerate(region.params)} for region in regions]
     made = [
         {op.results[0]: op for op in b.ops if op.name in ("constant", "list_empty")}

@@ -81,7 +81,8 @@ class Shared:
 def _attrs_key(op: Op) -> Any:
     if op.name == "constant":
         array: Array = op.attrs["value"]
-        # A large one is told apart by identity, which the operation kept in the table makes safe.
+        # A large one is distinguished by identity, which the operation kept in the table makes
+        # safe.
         data = array.tobytes() if array.size <= FOLD_SIZE_MAX else id(array)
         return array.dtype.char, array.shape, data
     return tuple(sorted(op.attrs.items()))

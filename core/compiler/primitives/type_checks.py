@@ -1,7 +1,7 @@
 """What the type rules share: classes of element types, and refusals that name both types.
 
 A type rule runs each time that an operation is built, so it costs a few comparisons: element types
-are told apart by identity, and words are put together only once something is wrong.
+are distinguished by identity, and words are put together only once something is wrong.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ TEXT_MAX = 2_000  # characters of a chain
 
 
 State: TypeAlias = tuple[Any, ...]
-"""What the stages remember, in their order: a device's by its number, in a dict."""
+"""The stages' states, in their order: a device's by its number, in a dict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Chain:
 
     @property
     def central(self) -> bool:
-        """Whether it is the coordinator who adds the noise."""
+        """Whether the coordinator adds the noise."""
         groups = [stage.group for stage in self.stages]
         return "noise" in groups and groups.index("noise") > groups.index("mask")
 
@@ -185,7 +185,7 @@ class Chain:
     # ------------------------------------------------ the whole, in NumPy
 
     def init(self, ring: RingPlan) -> State:
-        """What the stages remember before the first round."""
+        """The stages' states before the first round."""
         return tuple({} if _of_device(s) else s.init(ring) for s in self.stages)
 
     def apply(self, plan: RingPlan, given: Round, state: State) -> tuple[Floats, State]:
@@ -250,7 +250,7 @@ class Chain:
 
 
 def _of_device(stage: Stage) -> bool:
-    """Whether it is each device that remembers."""
+    """Whether each device has a state."""
     return stage.group == "top_k"
 
 

@@ -1,6 +1,6 @@
 """Aggregation when some updates are hostile: rules in place of the mean.
 
-Of n updates x_1..x_n in R^D up to f come from an attacker, who knows the others and the rule. The
+Of n updates x_1..x_n in R^D up to f come from an attacker that knows the others and the rule. The
 mean has no defence: one hostile update moves it anywhere. A rule's breakdown point is the largest
 share f/n for which its result stays near the honest updates:
 

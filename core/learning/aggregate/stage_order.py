@@ -118,7 +118,7 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     _row(
         "top_k with noise",
-        "which coordinates a device sends tells of its data, and noise on them does not hide that",
+        "the choice of coordinates depends on a device's data, and noise on them does not hide it",
     ),
     _row("top_k with rotate", "a rotation spreads over all coordinates what top_k chose few of"),
     _row(

@@ -123,7 +123,7 @@ class Stage(Protocol):
 
 
 class _Named:
-    """Most stages are of a group of their own, and remember nothing."""
+    """Most stages are of a group of their own, and have no state."""
 
     __slots__ = ()
     group: ClassVar[str]

@@ -55,7 +55,7 @@ class CsvSource:
             with self.path.open(encoding="utf-8", newline="") as stream:
                 return self._rows(stream, row.numbers)
         except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise DelianError(f"{self.path} cannot be read: {error}", "write it anew") from None
+            raise DelianError(f"{self.path} cannot be read: {error}", "write it again") from None
 
     def _rows(self, stream: TextIO, numbers: bool) -> Rows:
         lines = _numbered(csv.reader(stream))

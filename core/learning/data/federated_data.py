@@ -3,7 +3,7 @@
 One padded table a device, and a card that describes them all.
 
 Compiled programs have fixed shapes, so every device's examples sit in an array of the common
-capacity; the counts beside it say how many rows are real. The first `support` rows are what the
+capacity; the counts next to it give how many rows are real. The first `support` rows are what the
 device may learn from, the `query` rows after them are what it is judged by, the rest is zeros that
 no program may read as data.
 """
@@ -110,8 +110,8 @@ class FederatedData:
     """Every device's data. All devices share one capacity, one dtype and one example shape.
 
     `held_out` devices never train: they say how well the model serves devices that it has not met.
-    `classes` is the number of labels a model must tell apart, or of numbers that it gives a row;
-    `names` the devices' names for people.
+    `classes` is the number of a model's labels, or of numbers that it gives a row; `names` the
+    devices' names for people.
     """
 
     devices: tuple[DeviceData, ...] | tuple[EpisodeData, ...]

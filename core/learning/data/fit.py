@@ -65,8 +65,8 @@ def fit(
 ) -> list[Array]:
     """The arrays that the programs take, in the manifest's order.
 
-    classes: how many labels the model tells apart, where it learns labels. Raises MisfitError when
-    the data cannot be made to fit, NoDataError when there is too little of it.
+    classes: how many labels the model has, where it learns labels. Raises MisfitError when the data
+    cannot be made to fit, NoDataError when there is too little of it.
     """
     names = tuple(_short(leaf) for leaf in wanted)
     if isinstance(given, Leaves):
@@ -258,7 +258,7 @@ def _labels(y: Array, leaf: Leaf, classes: int | None) -> NDArray[np.int32]:
     if len(y) and classes is not None and (y.min() < 0 or y.max() >= classes):
         wrong = int(((y < 0) | (y >= classes)).reshape(len(y), -1).any(axis=1).argmax())
         raise MisfitError(
-            f"row {wrong} has a label that the model does not know; it tells {classes} apart",
+            f"row {wrong} has a label that the model does not know; it has {classes} labels",
             f"labels run from 0 to {classes - 1}",
         )
     return np.ascontiguousarray(y, np.int32)

@@ -89,4 +89,4 @@ def read_image(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
             made = image.convert("RGB" if colour else "L").resize((shape[1], shape[0]))
             return np.asarray(made, np.uint8).reshape(shape)
     except (OSError, ValueError, SyntaxError) as error:
-        raise DelianError(f"{file} is no image: {error}", "remove it, or write it anew") from None
+        raise DelianError(f"{file} is no image: {error}", "remove it, or write it again") from None

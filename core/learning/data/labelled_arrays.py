@@ -234,7 +234,7 @@ def federate(
     Numbers have no labels to deal by: their partition is natural, iid or by quantity.
 
     `devices` may be None for the natural partition (all that the data names); fewer are then drawn
-    by the seed. `classes` is what the model can tell apart; absent, the data decides.
+    by the seed. `classes` is the number of labels that the model has; absent, the data decides.
     """
     numbers = data.y.dtype == np.float32
     assert not numbers or partition in ("natural", "iid", "quantity")
@@ -243,7 +243,7 @@ def federate(
         row = int((data.y >= classes).argmax())
         raise DelianError(
             f"{data.source} has label {int(data.y[row])} (row {row}), "
-            f"and the model tells {classes} classes apart",
+            f"and the model has {classes} classes",
             f"set model.classes={found}, or check the labels: they count from 0",
         )
     classes = classes or found

@@ -1,6 +1,6 @@
 """LEAF's FEMNIST (Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097).
 
-62 characters by the people who wrote them, from JSON files as its scripts make them.
+62 characters by their writers, from JSON files as its scripts make them.
 
 A file is `{"users": [...], "num_samples": [...], "user_data": {USER: {"x": [...], "y": [...]}}}`,
 where a row of x is 784 numbers from 0 to 1, white 1, and y a label from 0 to 61. A folder has some
@@ -111,7 +111,7 @@ class _Cursor:
         return found
 
     def members(self) -> Iterator[str]:
-        """The keys of the object here; whoever is given one takes its value before the next."""
+        """The keys of the object here; the caller takes the value of each before the next."""
         self._expect("{")
         if self._next() == "}":
             self._at += 1

@@ -72,7 +72,7 @@ def _rows(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """One device's rows and labels; softmax keeps the order of logits.
 
-    The rows are those of `rng.multivariate_normal`, which decomposes the diagonal matrix anew for
+    The rows are those of `rng.multivariate_normal`, which decomposes the diagonal matrix again for
     each device, at many times the cost.
     """
     weights = rng.normal(mean, 1, (FEATURES, CLASSES))

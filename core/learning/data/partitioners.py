@@ -70,8 +70,8 @@ def shards(
 
 
 def quantity(examples: int, devices: int, alpha: float, seed: int, min_examples: int = 2) -> Parts:
-    """Quantity skew: shuffled rows in amounts drawn from Dirichlet(alpha), `min_examples` for
-    everybody first (Li et al. 2022).
+    """Quantity skew: shuffled rows in amounts drawn from Dirichlet(alpha), `min_examples` for each
+    device first (Li et al. 2022).
     """
     _check_enough(examples, devices, min_examples)
     rng = np.random.default_rng([seed, PARTITION_STREAM])
@@ -110,7 +110,7 @@ def _top_up(piles: list[list[list[int]]], min_examples: int) -> None:
     while (sizes := counts.sum(axis=1)).min() < min_examples:
         poor = int(sizes.argmin())
         spare = sizes > min_examples
-        # Labels in the order of how much the poor device has of them; the first that somebody can
+        # Labels in the order of how much the poor device has of them; the first that a device can
         # spare.
         for label in np.argsort(-counts[poor], kind="stable"):
             donors = np.where(spare & (counts[:, label] > 0), sizes, -1)

@@ -84,7 +84,7 @@ def _partner(images: Path) -> Path:
     for candidate in (images.with_name(name), images.with_name(f"{name}.gz")):
         if candidate.is_file():
             return candidate
-    raise DelianError(f"{images} has no {name} beside it", _DOWNLOAD)
+    raise DelianError(f"{images} has no {name} next to it", _DOWNLOAD)
 
 
 def _idx(file: Path, dimensions: int) -> NDArray[np.uint8]:

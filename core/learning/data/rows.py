@@ -83,7 +83,7 @@ class Source(Protocol):
     """
 
     def version(self) -> int | None:
-        """Changes when the data does; cheap to ask. None: cannot be told, taken for changed."""
+        """Changes when the data does; cheap to ask. None: unknown, taken for changed."""
 
     def read(self, row: RowType) -> Rows | Leaves:
         """All of it, at most the `bytes_max` that the source was opened with."""

@@ -5,7 +5,7 @@ Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of De
 uniform in [-5, 5]. A device that never trains adapts to `shots` points, as the paper's tasks do;
 one that trains has more of its curve, and draws the points of a step from those.
 
-The paper's oracle is told A and phi: here they are two more features.
+The paper's oracle receives A and phi: here they are two more features.
 """
 
 from __future__ import annotations

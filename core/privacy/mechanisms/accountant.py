@@ -16,9 +16,9 @@ a round is chosen by what earlier ones showed, and at the end
     epsilon = min over alpha of  D(alpha) + log(1 - 1/alpha) - (log delta + log alpha) / (alpha - 1)
 
 (Canonne, Kamath and Steinke 2020, proposition 12). All rounds are charged to all devices. That the
-coordinator selects some at random makes nothing smaller here: it knows whom it selected, and so do
-the edges. `without_replacement` is the bound for whoever sees only the models and is told nothing
-of the selection.
+coordinator selects some at random makes nothing smaller here: it knows the selected devices, and so
+do the edges. `without_replacement` is the bound for a party that sees only the models and knows
+nothing of the selection.
 """
 
 from __future__ import annotations

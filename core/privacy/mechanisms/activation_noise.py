@@ -18,12 +18,12 @@ other moves k by no more than
 
 and one release has the Renyi divergence alpha Delta^2 / 2V of the Gaussian (`accountant`).
 
-What is promised, and to whom. The guarantee is *local* and *per example*, for rows that are made
-with given weights: whoever sees an example's rows go over the boundary (the edge, the cloud behind
-it), and knows the weights of the device's part, can tell little of which of two examples they are
-of. An example is released once a pass for each tensor that goes up, and its releases add up over
-steps, passes and rounds, also where weights above depend on earlier releases (adaptive composition;
-the clip bounds a row whatever the weights are).
+The guarantee is *local* and *per example*, for rows that are made with given weights: a party that
+sees an example's rows at the boundary (the edge, the cloud behind it), and knows the weights of the
+device's part, can hardly distinguish which of two examples they are of. An example is released once
+a pass for each tensor that goes up, and its releases add up over steps, passes and rounds, also
+where weights above depend on earlier releases (adaptive composition; the clip bounds a row whatever
+the weights are).
 
 A part that learns moves by its examples themselves, not by what was released of them, and each row
 that goes up later, of whatever example, is made with what they have left in it. So for all that
@@ -32,7 +32,7 @@ clip lets any row move: `device.serving.split_trainer` charges a budget for all 
 simulator (`simulations.runs.split_federation`) a budget counts an example's own rows alone, and
 says so.
 
-Who uses it: `device.serving.split_trainer`, over links, and `simulations.runs.split_federation`.
+Used by `device.serving.split_trainer`, over links, and `simulations.runs.split_federation`.
 Requests for inference (`device.serving.split_model`) do not.
 
 What is not. It holds if a row depends on no other row of its batch: no batch normalisation in the

@@ -1,6 +1,6 @@
 """A clip that follows a quantile of the updates' lengths, found out under the same noise.
 
-The clip that serves best is about the median length, which nobody may know and which changes as the
+The clip that serves best is about the median length, which must stay private and changes as the
 model learns. Each device adds one more coordinate to its update: plus half an `indicator`'s size
 where its update was within the clip, minus half where it was cut. The mean of these coordinates, of
 the same noised sum as the updates, says what share b of the devices was within, and the next

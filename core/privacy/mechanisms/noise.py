@@ -31,7 +31,8 @@ less (Poisson's summation formula). Here d is at least 60: a factor of 1 +- 2^-1
 
 Uniform bits are the key stream of AES-256-CTR from counter 0, 64 a number, each used once. A key
 must be used for one vector only. Looking up a table takes time that depends on the number that is
-drawn, so who can time a device's memory accesses learns something of its noise: no defence here.
+drawn, so a party that can time a device's memory accesses learns something of its noise: there is
+no defence here.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def discrete_gaussian(variance: float) -> Distribution:
 
 
 def _table(kind: Literal["skellam", "gaussian"], variance: float) -> Table:
-    from . import noise_tables  # with `decimal`: who only checks a plan has no use for it
+    from . import noise_tables  # with `decimal`: code that only checks a plan does not need it
 
     made = noise_tables.skellam if kind == "skellam" else noise_tables.gaussian
     return Table(variance, *made(variance))

@@ -1,10 +1,10 @@
 """Noise in a run: how much a promise takes, what a device checks and adds, what a round costs.
 
 Each of n devices adds a Skellam vector of variance v to its elements before they are masked, and
-the sum carries n*v: nobody need be trusted with the exact sum. Noise of devices that work with the
-coordinator counts for nothing, since they can tell it: of n survivors, with a share g of at most N
-devices corrupt, n - gN count. Or the coordinator adds one discrete Gaussian vector to the sum, and
-is trusted to do so and to forget the sum (`central`).
+the sum carries n*v: no party needs to be trusted with the exact sum. Noise of devices that collude
+with the coordinator counts for nothing, since they can reveal it: of n survivors, with a share g of
+at most N devices corrupt, n - gN count. Or the coordinator adds one discrete Gaussian vector to the
+sum, and is trusted to do so and to forget the sum (`central`).
 
 What one device can change is bounded by what it checks itself, on the finished elements and not
 in a program that others wrote (`guard`): its weight is 1, and the length of k = floor(v + u) is at
@@ -74,7 +74,7 @@ def guard(vector: Vector, plan: RingPlan) -> None:
         raise RingError(f"{vector.shape} elements, where the plan says {plan.length}")
     if int(vector[-1]) != int(plan.weight_scale):
         raise RingError(
-            "an update's weight is not 1, and would tell something of the data",
+            "an update's weight is not 1, and would reveal something of the data",
             "build the bundle with weight_max=1 for a run with noise",
         )
     square = 0.0

@@ -25,7 +25,7 @@ from .noise import GAUSSIAN_VARIANCE_MAX, VARIANCE_MAX, VARIANCE_MIN
 BITS = 32
 #: A leaf longer than such a share of an update is a part of its own.
 _PARTS = 4
-#: Fewer would not tell a clipped update from its rounding.
+#: With fewer a clipped update would be lost in its rounding.
 BITS_MIN = 8
 CLIP_MIN = 1e-12
 CLIP_MAX = 1e12
@@ -291,7 +291,7 @@ def encode(delta: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
     It is clipped, rotated where the plan says so, and rounded.
 
     delta: f32[D]. weight: f32[] in (0, 1]. key: u32[2], used for nothing else. A delta that is not
-    finite gives elements without meaning: who calls checks it.
+    finite gives elements without meaning: the caller checks it.
     """
     factor = shrink((delta,), plan.clip)
     turned = rotation.rotate(delta, plan.dimension) if plan.rotated else delta
@@ -408,7 +408,7 @@ def add_packed(total: Vector, content: bytes | memoryview, plan: RingPlan) -> No
 def summed(total: Vector | None, content: Content, plan: RingPlan) -> Vector:
     """A running sum, None before the first, with a vector more as it travels (see `packed`).
 
-    Of 32 bits the first is looked at and not copied: nobody may change it, and the second makes a
+    Of 32 bits the first is viewed and not copied: it must not be changed, and the second makes a
     new array. Raises PackingError.
     """
     if plan.bits != BITS:
@@ -502,7 +502,7 @@ def decode(total: Vector, plan: RingPlan, round_key: bytes = b"") -> tuple[Float
     the others that much larger: the mean is unbiased over keys.
 
     Raises RingError when there is no weight in it, or when the mean is longer than any honest
-    devices can make it: the ring wrapped, masks remained, or somebody lied.
+    devices can make it: the ring wrapped, masks remained, or an update was invalid.
     """
     if total.shape != (plan.length,):
         raise RingError(f"a sum of {total.shape} elements, where the plan says {plan.length}")

@@ -4,7 +4,7 @@ A device that chose so many of an update's coordinates (`top_k` of `learn.aggreg
 their places, in increasing order, each in as many bits as the last place needs, then their elements
 and the weight as any others (`packing`): of 100,000 coordinates 1 % are 17 + 32 bits each, a
 sixty-fifth of the whole. Edges add them to a sum that has all coordinates. Of coordinates that
-rounding has made zero places travel too, so that the length tells nothing.
+rounding has made zero places travel too, so that the length reveals nothing.
 """
 
 from __future__ import annotations

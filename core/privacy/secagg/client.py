@@ -7,8 +7,8 @@ Each step checks what the coordinator says against what the device works out its
 repetition gets the same answer; something else in its place is equivocation and ends the session,
 as does everything that does not hold: the phase is then `failed` and the secrets are gone. So a
 device signs one set of survivors for an attempt, and gives one share of a neighbour's two secrets.
-Two faults leave the session as it is, because they may be nobody's: a message of another attempt
-(reason `foreign`) and one that comes before its time (reason `order`).
+Two faults leave the session as it is, because they may have harmless causes: a message of another
+attempt (reason `foreign`) and one that comes before its time (reason `order`).
 
 All keys follow from one secret in the state, which the caller derives its master secret from
 further (`kdf.ratchet`) when the session has begun; nothing else is drawn. The caller makes the
@@ -82,7 +82,7 @@ class Phase(StrEnum):
 
 @dataclass(slots=True)
 class ClientState:
-    """What a device remembers of a session, as plain data."""
+    """A device's state of a session, as plain data."""
 
     device: int
     phase: Phase = Phase.NEW
@@ -92,7 +92,7 @@ class ClientState:
     bundle: KeyBundle | None = None
     """With `shares`, `consent`, `unmask`: what it has said."""
     cohort: Cohort | None = None
-    """With `delivery`: what it was told."""
+    """With `delivery`: what it received."""
     shares: SealedShares | None = None
     delivery: Delivery | None = None
     masked: bytes = b""
@@ -102,7 +102,7 @@ class ClientState:
     consent: Consent | None = None
     unmask: UnmaskShares | None = field(default=None, repr=False)
     heard: dict[str, bytes] = field(default_factory=dict)
-    """SHA-256 of what it was told, by kind."""
+    """SHA-256 of what it received, by kind."""
     reason: str = ""
     """Why it has failed."""
     log: LogHead = field(default_factory=LogHead)
@@ -200,7 +200,7 @@ class ClientSession:
     # ------------------------------------------------------------ shares
 
     def take_cohort(self, cohort: Cohort) -> SealedShares:
-        """Checks who takes part, and seals shares of its own secrets for its neighbours.
+        """Checks the members, and seals shares of its own secrets for its neighbours.
 
         A Cohort without leaves says that the session goes on without this device, which may happen
         until its update can be in the sum (reason `excluded`).
@@ -220,7 +220,7 @@ class ClientSession:
     def _leave(self, cohort: Cohort) -> NoReturn:
         self._check_addressed(cohort)
         if self.state.phase in (Phase.CONSENTED, Phase.ENDED, Phase.FAILED):
-            raise SecureError("order", f"nobody is left out while {self.state.phase}")
+            raise SecureError("order", f"no member is excluded while {self.state.phase}")
         with self._ending():
             raise SecureError("excluded", "the session goes on without this device")
 
@@ -350,7 +350,7 @@ class ClientSession:
     # ------------------------------------------------------------ survivors and unmasking
 
     def take_survivors(self, survivors: Survivors) -> Consent:
-        """Signs the set of those who are in the sum, the only one that it ever signs."""
+        """Signs the set of members in the sum, the only one that it ever signs."""
         with self._hearing(survivors, Phase.MASKED) as heard:
             if not heard:
                 self._check_survivors(survivors.members)
@@ -434,7 +434,7 @@ class ClientSession:
 
     @contextmanager
     def _hearing(self, message: Named, phase: Phase) -> Iterator[bool]:
-        """What every message goes through; gives whether it was heard before."""
+        """What every message goes through; gives whether it was received before."""
         state = self.state
         self._check_addressed(message)
         assert isinstance(message, Message)

@@ -20,7 +20,7 @@ from .transcript import DIGEST_BYTES, Session
 SECRET_BYTES: Final = 32
 #: A share of each of a member's two secrets, sealed.
 SEALED_BYTES: Final = 2 * SECRET_BYTES + kdf.TAG_BYTES
-#: A KeyBundle's fields and their tags; the rest of it would be nothing that anybody reads.
+#: A KeyBundle's fields and their tags; the rest of it would not be read.
 _BUNDLE_BYTES_MAX: Final = CERTIFICATE_BYTES_MAX + SIGNATURE_BYTES_MAX + 2 * kdf.KEY_BYTES + 64
 _DIMENSION_MAX: Final = 2**28  # core.protocol.ports.DIMENSION_MAX
 _BITS_MIN: Final = 8  # core.privacy.mechanisms.ring.BITS_MIN
@@ -64,7 +64,7 @@ def check_plan(session: Session) -> None:
     """Raises SecureError where a task's numbers are none that a session can have."""
     shares = (session.corrupt, session.dropout)
     if session.suite not in SUITES:
-        raise SecureError("plan", f"suite {session.suite} is not spoken here")
+        raise SecureError("plan", f"suite {session.suite} is not supported")
     if not COHORT_MIN <= session.cohort_min <= MEMBERS_MAX:
         raise SecureError(
             "plan", f"a sum of {session.cohort_min} devices; from {COHORT_MIN} to {MEMBERS_MAX} go"
@@ -93,7 +93,7 @@ def sign_towards(owner: int, other: int) -> int:
 class Layout:
     """A cohort as its members' leaves and numbers determine it.
 
-    Digest, parameters, and who masks with whom.
+    Digest, parameters, and the pairs that share masks.
 
     members: how many.
     devices: the number of each, in order of index, strictly increasing.

@@ -1,9 +1,9 @@
-"""Who masks with whom: a Harary graph over the cohort in a random order.
+"""The pairs that share masks: a Harary graph over the cohort in a random order.
 
 The members stand on a ring in an order drawn from a seed that hashes all their keys; each is a
 neighbour of those at distance 1 to k/2 on either side (Bell et al. 2020, section 3.3: for a random
-order, such a graph does as well as a random regular one). Everybody computes it from what everybody
-has, so nobody can be told other neighbours than the rest.
+order, such a graph does as well as a random regular one). Each member computes it from what all
+have, so no member can be given other neighbours than the rest.
 """
 
 from __future__ import annotations

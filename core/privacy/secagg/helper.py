@@ -1,19 +1,21 @@
-"""Helper mode: a device speaks once, and edges of other operators hold what unmasks.
+"""Helper mode: a device sends one message, and edges of other operators hold what unmasks.
 
-Beside the sessions of `client` and `server`, for sums whose members cannot wait for each other. The
-device adds to its update one mask for each of m helpers and seals each mask's seed for its helper:
+In addition to the sessions of `client` and `server`: for sums whose members cannot wait for each
+other. The device adds to its update one mask for each of m helpers and seals each mask's seed for
+its helper:
 
     y = x + PRG(seed_1) + ... + PRG(seed_m)        one vector up, and m seals of 80 bytes
 
-The coordinator adds up the vectors of whom it likes and shows each helper the seeds of those, a
+The coordinator adds up the vectors of devices that it chooses and shows each helper their seeds, a
 batch; the helper answers with the sum of their masks, and what is left is the sum of the updates
 (additive sharing with compressed shares, as in Prio3: Davis et al., VDAF draft, section 7;
-Corrigan-Gibbs and Boneh 2017, "Prio", NSDI). Dropouts cost nothing: who is not in a batch is not in
-its sum. A batch may be of several tasks: of whoever has answered, from whatever model.
+Corrigan-Gibbs and Boneh 2017, "Prio", NSDI). Dropouts cost nothing: a device that is not in a batch
+is not in its sum. A batch may be of several tasks: of all devices that have answered, from whatever
+model.
 
 The coordinator learns sums of disjoint batches of `cohort_min` devices and more, and nothing else,
-as long as one helper is honest and does not work with it, nor with whoever carries the uploads. For
-that an honest helper
+as long as one helper is honest and does not work with it, nor with the node that carries the
+uploads. For that an honest helper
 
 - opens a seed in one batch and never in another: two sums that overlap would give their difference
   away. Which seeds it has opened is in its state (`Ledger`), and durable before an answer leaves;
@@ -21,7 +23,7 @@ that an honest helper
   else the coordinator could fill a batch up with devices of its own;
 - adds up no batch with a device that is revoked, or whose certificate is not proved to be in the
   certificate log, where its federation's terms require the log (`logged`): else the authority could
-  fill it up. Who is revoked and the accepted head are in the `Ledger`, which changes by recorded
+  fill it up. The revoked nodes and the accepted head are in the `Ledger`, which changes by recorded
   events alone, so a journal that is handled again has the same answers.
 
 Nothing is promised of the sum being right: a helper or a device that lies makes noise.
@@ -75,19 +77,19 @@ SEALED_BYTES: Final = SECRET_BYTES + hpke.OVERHEAD_BYTES
 SEEDS_BYTES_MAX: Final = (
     CERTIFICATE_BYTES_MAX + HELPERS_MAX * (SEALED_BYTES + SIGNATURE_BYTES_MAX + 16) + 32
 )
-#: What a helper remembers: seeds that it has opened, and batches, of one run; and runs. What is
-#: older is refused.
+#: A helper's state: seeds that it has opened, and batches, of one run; and runs. What is older is
+#: refused.
 OPENED_MAX: Final = 200_000
 BATCHES_MAX: Final = 1_000
 RUNS_MAX: Final = 64
-#: Revoked devices that a helper remembers. Those of a request are told just before it.
+#: Revoked devices that a helper stores. Those of a request arrive just before it.
 DENIED_MAX: Final = 65_536
 _NO_RULES: Final = LogRules()
 
 
 @dataclass(frozen=True)
 class Helpers:
-    """A session and who helps in it: all must name the same. Raises SecureError."""
+    """A session and its helpers: all must name the same. Raises SecureError."""
 
     session: Session
     edges: tuple[int, ...]
@@ -161,7 +163,7 @@ def are_seeds(seeds: MaskSeeds, count: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Whom a device's owner lets help, whatever a plan says."""
+    """The helpers that a device's owner allows, whatever a plan says."""
 
     edges: Mapping[int, bytes] = field(default_factory=dict)
     """Number -> the X25519 key that it must have.
@@ -179,11 +181,11 @@ class Trust:
         if len(plan.helpers) < self.least:
             raise SecureError("helpers", f"{len(plan.helpers)} helpers, of {self.least} at least")
         if all(card.edge == home for card in plan.helpers):
-            raise SecureError("helpers", "who carries the update would hold what unmasks it")
+            raise SecureError("helpers", "the edge that carries the update would unmask it")
         for card in plan.helpers:
             pinned = self.edges.get(card.edge)
             if pinned is None or pinned not in (b"", card.key):
-                raise SecureError("helpers", f"edge {card.edge} is nobody that may help")
+                raise SecureError("helpers", f"edge {card.edge} may not help")
             said = signed_key(card.edge, card.key)
             if not identity.verify_edge(card.edge, card.certificate, said, card.signature):
                 raise SecureError("helpers", f"edge {card.edge} has not signed its key")
@@ -252,7 +254,7 @@ class Ledger:
     log: LogHead = field(default_factory=LogHead)
     """The newest head of the certificate log that it has accepted."""
     denied: dict[int, bool] = field(default_factory=dict)
-    """Devices that are revoked, the last DENIED_MAX that it was told of."""
+    """Devices that are revoked, the last DENIED_MAX that it received."""
 
     def deny(self, device: int) -> None:
         """Notes that a device is revoked."""
@@ -421,7 +423,7 @@ def _read(request: HelpRequest) -> _Batch:
     for part in request.parts:
         helpers, devices = Helpers.of(part.task), part.devices
         if part.task.run != request.run or not devices:
-            raise SecureError("batch", "a part of another run, or of nobody")
+            raise SecureError("batch", "a part of another run, or of no device")
         if not is_increasing([one.device for one in devices]):
             raise SecureError("batch", "devices that are not in order")
         if not all(are_seeds(one, 1) for one in devices):

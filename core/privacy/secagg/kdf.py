@@ -1,7 +1,7 @@
 """Keys from secrets: HKDF-SHA256, X25519, the key stream of AES-256-CTR, and sealed shares.
 
 All algorithms are OpenSSL's, by way of `cryptography` and `hmac`. Secrets are raw bytes, so that a
-state can be kept in a journal and gives the same messages again. Which key is made for what is told
+state can be kept in a journal and gives the same messages again. The purpose of each key is set
 apart by the ASCII domain that begins every HKDF info.
 
 `cryptography` is imported where it is used: every state machine knows this module, and a process
@@ -151,8 +151,8 @@ def is_usable(public: bytes) -> bool:
 def agree(secret: bytes, peers: Sequence[bytes]) -> list[bytes]:
     """The X25519 secret that is shared with each of some public keys.
 
-    Raises SecureError for a key that is not 32 bytes, or that gives the same secret to everybody
-    (a point of small order).
+    Raises SecureError for a key that is not 32 bytes, or that gives the same secret to all (a point
+    of small order).
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 

@@ -1,4 +1,4 @@
-"""Who signs: the seam between the protocol and the certificates of a federation.
+"""Signatures: the seam between the protocol and the certificates of a federation.
 
 The coordinator signs its tasks. Every member signs its keys, and what it knows of the survivors,
 with the key of its certificate: ECDSA on P-256 with SHA-256 and RFC 6979's nonces, so that a
@@ -35,7 +35,7 @@ _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
 class Identity(Protocol):
-    """Signs for one device, and tells whether others' signatures are theirs."""
+    """Signs for one device, and verifies others' signatures."""
 
     @property
     def certificate(self) -> bytes:
@@ -109,13 +109,13 @@ def _algorithm() -> ec.ECDSA:
 
 
 class SimulatedIdentity:
-    """The identity of a simulated node: everybody's key follows from the federation's seed.
+    """The identity of a simulated node: each key follows from the federation's seed.
 
-    So it proves nothing to anybody who has the seed, and there are no certificates. All devices of
+    So it proves nothing to a party that has the seed, and there are no certificates. All devices of
     a simulation are one process, and in a session of a thousand each signature is verified by some
     hundred and forty of them, and each shared secret is worked out by both ends, twice by some.
-    What one has found is remembered for the others; it follows from the keys and the message, so
-    a session says what it would say anyway.
+    What one has found is remembered for the others; it follows from the keys and the message, so a
+    session says what it would say anyway.
     """
 
     certificate = b""

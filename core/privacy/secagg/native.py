@@ -63,7 +63,7 @@ def library() -> Library | None:
 
 
 def loaded() -> Library | None:
-    """The kernels if `library` has already found them: for callers who cannot wait."""
+    """The kernels if `library` has already found them: for callers that cannot wait."""
     return _ready[0] if _ready else None
 
 

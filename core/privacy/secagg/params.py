@@ -1,19 +1,19 @@
 """How many neighbours a member has, and how many of them give its secrets back.
 
-For n members of whom at most floor(g n) work with the coordinator and at most floor(d n) fall
-silent, the smallest even degree k is taken for which (Bell et al. 2020, ePrint 2020/704, section 3:
+For n members of which at most floor(g n) collude with the coordinator and at most floor(d n) drop
+out, the smallest even degree k is taken for which (Bell et al. 2020, ePrint 2020/704, section 3:
 graphs that are "good" with high probability; the conditions of `graph_parameter_finder.cc` in
 Google's federated-compute for its semi-malicious server):
 
-    connected     the graph of honest members who stay is connected, but for 2^-81. A Harary graph
+    connected     the graph of honest members that stay is connected, but for 2^-81. A Harary graph
                   falls apart only where two gaps of k/2 places in a row are bad, so
                   P <= n (n-k-1)/2 * prod_{i<k} (b-i)/(n-i),  b = floor(g n) + floor(d n)
     corrupt       t1: a member has more than t1 corrupt neighbours with probability <= 2^-81 / n
-    staying       t2: a member has fewer than t2 neighbours who stay with probability < 2^-20 / n
+    staying       t2: a member has fewer than t2 neighbours that stay with probability < 2^-20 / n
     threshold     t = floor((t1 + k) / 2) + 1, accepted when t <= t2
 
 Both neighbour counts are hypergeometric. Where c <= t1 neighbours of a member are corrupt, a
-coordinator who tells devices different survivors gets at most (k - c) + 2c = k + c shares of its
+coordinator that sends devices different survivors gets at most (k - c) + 2c = k + c shares of its
 two secrets, and 2t > k + c: never t of both (Bonawitz et al. 2017, section 6.2, for the complete
 graph). That is our reading of the papers; it was not reviewed by a cryptographer.
 
@@ -22,7 +22,7 @@ for which no such graph is found. Nothing there is left to chance, more members 
 the plan says, and so few masks cost little. (The search alone would give a cohort of nine two
 neighbours each, and no sum when one of the nine leaves.)
 
-Everybody in a session computes this, and has to find the same: probabilities are compared as exact
+Each party of a session computes this, and has to find the same: probabilities are compared as exact
 fractions of integers, so no library's logarithm has a say.
 """
 
@@ -65,7 +65,7 @@ class Graph:
 def parameters(
     members: int, corrupt: float, dropout: float, security: int = SECURITY_BITS
 ) -> Graph:
-    """The graph for `members` of whom a share `corrupt` is not honest and a share `dropout` leaves.
+    """The graph for `members`, a share `corrupt` of them dishonest; a share `dropout` leaves.
 
     security: bits; all members of a session have the default.
 

@@ -1,4 +1,4 @@
-"""A member's secret from the shares that its neighbours gave, some of whom may lie.
+"""A member's secret from the shares that its neighbours gave, some of which may be wrong.
 
 A mask key can be compared with its public half. A self-mask seed has none: there, a wrong share
 shows only where shares are to spare, as it does not lie on one polynomial with the others. Two to
@@ -16,8 +16,8 @@ from typing import Final
 from . import kdf, shamir
 from .secure_errors import SecureError
 
-#: Shares beyond the threshold that are looked at: one to see that there is a liar, one more to see
-#: who it is.
+#: Shares beyond the threshold that are looked at: one to see that a share is wrong, one more to see
+#: which.
 _SPARE: Final = 2
 
 

@@ -3,11 +3,11 @@
     new --begin--> keys --close_keys--> shares --close_shares--> masks --survivors--> unmasking
         --enough shares--> is_ready: keys() are what to add to the sum
 
-The caller sets the deadlines: `close_keys` and `close_shares` go on with those who have answered,
-`survivors` with those who are in the sums. A message that is malformed, not signed by whom it
-names, of another step or another session is counted in `refused` and otherwise ignored: a forger
-must not be able to shut anybody out. Each message costs O(k), k the degree of the graph. Vectors
-never come here; what the masks are is worked out once, at the end.
+The caller sets the deadlines: `close_keys` and `close_shares` continue with the members that have
+answered, `survivors` with those in the sums. A message that is malformed, not signed by the device
+that it names, of another step or another session is counted in `refused` and otherwise ignored: a
+forger must not be able to exclude a member. Each message costs O(k), k the degree of the graph.
+Vectors never come here; what the masks are is worked out once, at the end.
 
 The session ends without a sum (SecureError, reason `few`) when too few devices are left for the
 plan, or when a member's neighbours are too few to give its secret. Source: Bell et al. 2020
@@ -75,7 +75,7 @@ class Phase(StrEnum):
 
 @dataclass(slots=True)
 class ServerState:
-    """What the coordinator remembers of a session, as plain data."""
+    """The coordinator's state of a session, as plain data."""
 
     phase: Phase = Phase.NEW
     session: Session | None = None
@@ -89,7 +89,7 @@ class ServerState:
     """Their leaves."""
     shares: dict[int, SealedShares] = field(default_factory=dict)
     sharers: bytes = b""
-    """With `survivors`: bitmaps over the members; those who sent shares, those in the sum."""
+    """With `survivors`: bitmaps over the members; those that sent shares, those in the sum."""
     survivors: bytes = b""
     consents: dict[int, bytes] = field(default_factory=dict)
     """Signatures by index, in order of arrival."""
@@ -111,7 +111,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Told(Mapping[int, M]):
-    """What devices are told at the end of a step, by device, in increasing order.
+    """The messages to devices at the end of a step, by device, in increasing order.
 
     Each message is made when it is read: those of a thousand devices are many MiB.
     """
@@ -260,7 +260,7 @@ class ServerSession:
         return True
 
     def close_shares(self) -> Told[Delivery]:
-        """Goes on with those who have sent shares: what each is told, by device.
+        """Continues with the members that have sent shares: the message to each, by device.
 
         Raises SecureError when they are too few, or too few of one member's neighbours. On a ring
         there is no going on without that member: the next on the ring would then have too few, and
@@ -296,7 +296,7 @@ class ServerSession:
     # ------------------------------------------------------------ survivors
 
     def survivors(self, devices: Iterable[int]) -> Told[Survivors]:
-        """The sums are in, and these devices' updates are in them: what each is told, by device.
+        """The sums are complete with these devices' updates: the message to each, by device.
 
         Raises SecureError when masks would remain in the sum.
         """
@@ -363,7 +363,7 @@ class ServerSession:
         return {state.members[i]: self._request(i) for i in sorted(ready)}
 
     def _request(self, index: int) -> UnmaskRequest:
-        """With the first neighbours who have consented: always the same ones."""
+        """With the first neighbours that have consented: always the same ones."""
         state, place = self.state, self._layout
         near = set(place.neighbours(index))
         first: list[int] = []
@@ -589,7 +589,7 @@ def _place(ordered: Sequence[int], device: int) -> int | None:
 def _words(devices: Sequence[int]) -> str:
     """Some devices by number, for people."""
     if not devices:
-        return "nobody"
+        return "no device"
     named = ", ".join(map(str, devices[:_NAMED_MAX]))
     more = len(devices) - _NAMED_MAX
     return f"device{'s' * (len(devices) > 1)} {named}" + (f" and {more} more" if more > 0 else "")

@@ -3,8 +3,8 @@
 An authority and witnesses whose keys follow from the seed, and a log that has all devices unless a
 test says otherwise.
 
-So it proves nothing to anybody who has the seed. Trees, proofs, and what devices check are the real
-ones; there are no certificates, so an entry names a device and the seed. All devices of a
+So it proves nothing to a party that has the seed. Trees, proofs, and what devices check are the
+real ones; there are no certificates, so an entry names a device and the seed. All devices of a
 simulation are one process: what one has verified is remembered for the others.
 """
 

@@ -1,4 +1,4 @@
-"""Everything that is hashed or signed, as bytes that anybody can make again.
+"""Everything that is hashed or signed, as bytes that any party can make again.
 
 No protobuf encoding is ever hashed: fields are little-endian integers of fixed width and IEEE f64,
 every field of varying length stands behind its u32 length, and every string begins with an ASCII
@@ -7,7 +7,7 @@ table.
 
 The binding is the digest of all that the members of a cohort must agree on. Every mask and every
 seal depends on it: of devices that hold different models, plans or rosters, nothing cancels, and a
-coordinator who tells them different things learns noise (against Pasquini, Francati, Ateniese 2022,
+coordinator that sends them different ones learns noise (against Pasquini, Francati, Ateniese 2022,
 "Eluding secure aggregation in federated learning via model inconsistency", CCS).
 """
 
@@ -87,7 +87,7 @@ def signed_task(task: Task) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What an attempt's task says of its session: everything but who takes part."""
+    """What an attempt's task says of its session: everything but the members."""
 
     #: Fields of sessions that earlier versions stored.
     FORMER: ClassVar = frozenset(

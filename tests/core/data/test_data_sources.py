@@ -84,9 +84,7 @@ def test_the_query_fraction_is_kept_as_closely_as_whole_examples_allow(digits):
 
 
 def test_labels_beyond_the_model_s_classes_are_refused_with_the_row(digits):
-    with pytest.raises(
-        DelianError, match=r"label 9 \(row 9\), and the model tells 9 classes apart"
-    ):
+    with pytest.raises(DelianError, match=r"label 9 \(row 9\), and the model has 9 classes"):
         data.federate(digits, **DEAL, classes=9)
 
 

@@ -74,7 +74,7 @@ def test_idx_files_that_are_not_whole(tmp_path, images):
     with pytest.raises(DelianError, match="no IDX images"):
         idx(tmp_path)
     write_idx(file, x)
-    with pytest.raises(DelianError, match="no a-labels-idx1-ubyte beside it"):
+    with pytest.raises(DelianError, match="no a-labels-idx1-ubyte next to it"):
         idx(tmp_path)
     write_idx(labels, y[:-1])
     with pytest.raises(DelianError, match=r"12 images and .* 11 labels"):

@@ -359,7 +359,7 @@ def test_what_does_not_fit_is_said_with_both_sides():
         fit(some_rows(4), samples(8, 5))
     with pytest.raises(MisfitError, match="float32, and the bundle takes u8"):
         fit(some_rows(4), samples(8, 4, dtype="u8"))
-    with pytest.raises(MisfitError, match=r"row 2 has a label.*tells 2 apart"):
+    with pytest.raises(MisfitError, match=r"row 2 has a label.*has 2 labels"):
         fit(some_rows(4), samples(8, 4), classes=2)
     broken = some_rows(4)
     broken.x[3, 1] = np.inf

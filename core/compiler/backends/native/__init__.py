@@ -8,5 +8,5 @@
     artifact        an object with its facts, read before it is opened; `targets` are machines
     program         loads and calls it
 
-The C of a program lies beside its shared object, `program.report.library`, to be read.
+The C of a program is next to its shared object, `program.report.library`, to be read.
 """

@@ -397,7 +397,7 @@ class FunctionWriter:
 
     def _loop(self, loop: Loop) -> None:
         self.groups += 1
-        first = [call.op for call in (loop.beside, loop.product) if call is not None]
+        first = [call.op for call in (loop.fused, loop.product) if call is not None]
         self._comment([*first, *loop.ops, *loop.reductions])
         for r in loop.reductions:
             if is_scalar(r.result):
@@ -437,13 +437,13 @@ class FunctionWriter:
     def _product_loop(self, call: Call, writer: LoopWriter, place: Mapping[Value, str]) -> None:
         """A product whose tiles a loop takes as they are computed."""
         p = product(call.op, *(self.schedule.views[v] for v in call.operands))
-        beside = writer.loop.beside
+        fused = writer.loop.fused
         scaled = None if call in self.packed else self._descent(writer.loop, place)
-        if scaled is not None and beside is not None:
-            self.lines.append(both_gradients(self, call, beside, *scaled))
+        if scaled is not None and fused is not None:
+            self.lines.append(both_gradients(self, call, fused, *scaled))
             return
-        if beside is not None:
-            self.lines += KERNELS["dot"](self, beside)
+        if fused is not None:
+            self.lines += KERNELS["dot"](self, fused)
         if scaled is not None:
             self.lines.append(product_added(self, call, p, *scaled))
             return

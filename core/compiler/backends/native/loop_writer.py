@@ -216,7 +216,7 @@ class LoopWriter:
         if cut.chunks < 2:
             return None
         begin, end = "lo", "hi"
-        if depth == 1 and size % _LANES_MAX == 0:  # told so, a compiler writes whole vectors only
+        if depth == 1 and size % _LANES_MAX == 0:  # the hint for whole vectors
             begin, end = (f"({name} & -{math.gcd(size, _ALIGNED)})" for name in (begin, end))
         body[start] = f"for (int64_t i0 = {begin}; i0 < {end}; i0++) {{"
         return cut

@@ -49,7 +49,7 @@ class Report:
         arena_bytes: working memory of one call.
         tensor_bytes: what its tensors would take if none shared memory.
         groups: fused loops. calls: other steps.
-        library: the shared object; in the cache the C beside it has the suffix .c.
+        library: the shared object; in the cache the C next to it has the suffix .c.
     """
 
     arena_bytes: int
@@ -268,7 +268,7 @@ def compile_native(
     except DelianError:
         if path.exists():
             raise
-        # Somebody cleared the cache between the two.
+        # The cache was cleared between the two.
         programs = load_object(functions, *compiled_object(functions, toolchain, strict))
     if threads is not None:
         for program in programs.values():

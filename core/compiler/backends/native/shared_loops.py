@@ -10,8 +10,8 @@ calls it:
                                                     #define loop_7(...) same_2(__VA_ARGS__, 3456)
 
 Small sizes of innermost loops stay: they decide how these are unrolled, unless all of it is so
-short that nobody waits for it. So does what is the same in all of them, and numbers that are the
-same in each are one parameter.
+short that it costs nothing. So does what is the same in all of them, and numbers that are the same
+in each are one parameter.
 
 Where there are very many, GCC makes less of an effort: vectors as ever, but less of what it does
 besides, which takes it a fifth of its time and made no such program faster.

@@ -24,7 +24,7 @@ THREADS_MAX = 64
 
 
 def wanted() -> int:
-    """The threads that a program uses unless it is told: $DELIAN_THREADS, or 1.
+    """The threads that a program uses by default: $DELIAN_THREADS, or 1.
 
     Raises DelianError.
     """

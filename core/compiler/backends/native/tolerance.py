@@ -7,7 +7,7 @@ with (Higham 2002, "Accuracy and stability of numerical algorithms", section 4.2
 whose errors go either way, so that a product's of n terms grow with the root of n; where all terms
 are equal they grow with n, and 4,225 of them were 125 units off. Convolutions that go by tiles
 (`winograd`) are held to as many units of the largest such sum in the result: where one pixel is
-much larger than those beside it, so are their errors, and where it is infinite or no number, so are
+much larger than its neighbours, so are their errors, and where it is infinite or no number, so are
 they, up to five pixels away.
 
 Primitives that are not named are exact, or rounded once. f64 is within 2 units of libm's. Integers,

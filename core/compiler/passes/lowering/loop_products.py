@@ -186,7 +186,7 @@ class _Loop:
         return value
 
     def _cleared(self, c: int, carry: Value, update: Op) -> bool:
-        """Whether each trip reads one row of a carry and clears it, and nobody looks afterwards."""
+        """Whether each trip reads one row of a carry and clears it for good."""
         if update.name != "dynamic_update" or update.operands[1] not in self.zeros:
             return False
         at = update.operands[2:]

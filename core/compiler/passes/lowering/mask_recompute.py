@@ -1,9 +1,9 @@
 """Comparisons and differences made again where they are read, instead of stored in between.
 
 Reverse mode reads, far from where it was made, which elements a clamp took and which tied for a
-maximum. A mask of bytes beside floats costs memory, and keeps a compiler from filling vectors with
-floats. What it was made from is stored in any case, so it is compared again, in the loop that asks.
-A clamp says from its result what it did, which is what the next layer reads:
+maximum. A mask of bytes in addition to floats costs memory, and keeps a compiler from filling
+vectors with floats. What it was made from is stored in any case, so it is compared again, in the
+loop that asks. A clamp says from its result what it did, which is what the next layer reads:
 
     %2 = le(%1, 0)                         %2 = le(%1, 0)
     %3 = select(%2, 0, %1)                 %3 = select(%2, 0, %1)
@@ -53,11 +53,11 @@ class _Masks:
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        # Who ties for a maximum is asked after all have been seen.
+        # Ties for a maximum are found after all have been seen.
         self.readers = Readers(block, late=frozenset(["eq"]))
-        #: A mask: the operation that makes it anew, and its operands.
+        #: A mask: the operation that makes it again, and its operands.
         self.sources: dict[Value, tuple[str, tuple[Value, Value]]] = {}
-        #: A mask: who reads it where it was made.
+        #: A mask: the operations that read it where it was made.
         self.near: dict[Value, set[Op]] = {}
 
     def again(self) -> Block:

@@ -21,7 +21,7 @@ SIZE_MIN = 1024
 #: The most places of a window, and operations of all of them together: a loop has so many.
 PLACES_MAX = 9
 OPS_MAX = 76
-#: Operations of each place to find the maximum and who ties.
+#: Operations of each place to find the maximum and the ties.
 _TIE_OPS = 7
 #: What costs so little that windows compute it even if something else needs it, too.
 _CHEAP = frozenset(
@@ -74,7 +74,7 @@ class Pool:
         ties: the comparisons of all elements with their window's maximum.
         rectified: what the image was cut out of, if that is max(x, 0), and the mask of x <= 0.
         factors: values that the gradient is multiplied by before it is summed.
-        late: whether who ties matters only where the maximum is positive: then windows are of what
+        late: whether ties matter only where the maximum is positive: then windows are of what
             is not yet rectified, and their maximum is.
     """
 
@@ -110,8 +110,8 @@ class Routed:
 
     Attributes:
         pool: the pool. given: what each window gets, before it goes to those that tie.
-        tie: the comparison that says who. clamped: whether the pool's rectifier has been passed.
-        pad: the operation that put back what no window had, if any.
+        tie: the comparison that finds the ties. clamped: whether the pool's rectifier has been
+        passed. pad: the operation that put back what no window had, if any.
     """
 
     pool: Pool
@@ -141,7 +141,7 @@ class Pools:
             pool.late = pool.rectified is not None and self._is_late(pool)
 
     def _find(self, op: Op) -> None:
-        """Enters a maximum if its gradient asks who tied for it."""
+        """Enters a maximum if its gradient needs the ties for it."""
         x, axes = op.operands[0], op.attrs["axes"]
         kept = tuple(a for a in range(x.tensor.rank) if a not in axes)
         shape = tuple(x.shape[a] * (x.shape[a + 1] if a + 1 in axes else 1) for a in kept)
@@ -258,7 +258,7 @@ class Pools:
         return (routed, factor) if whole and split <= set(op.attrs["axes"]) else None
 
     def _is_late(self, pool: Pool) -> bool:
-        """Whether all that asks who ties ends in the rectifier's mask."""
+        """Whether all readers of ties end in the rectifier's mask."""
         of = self.readers.of
         given = {r.given for r in self.routed.values() if r.pool is pool and r.clamped}
         spread = [u for v in given for u in of(v)]
@@ -310,7 +310,7 @@ class Pools:
         )
 
     def counted(self, op: Op) -> Pool | None:
-        """The pool of which a sum counts who ties."""
+        """The pool whose ties a sum counts."""
         made = self.readers.made.get(op.operands[0]) if op.name == "reduce_sum" else None
         if made is None or made.name != "convert" or made.result.dtype is not DType.F32:
             return None

@@ -1,4 +1,4 @@
-"""Who makes and who reads the values of one block, and which of them memory holds in any case."""
+"""Which operations make and read the values of a block, and which values memory holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Readers:
     """The makers and readers of a block's values.
 
     `late`: elementwise operations that read a value in another loop than the one that makes it,
-    where they read it beside one that is spread out.
+    where they read it together with one that is spread out.
     """
 
     def __init__(self, block: Block, late: frozenset[str] = frozenset()) -> None:

@@ -92,7 +92,7 @@ class Places:
 
 
 def uses_of(block: Block) -> dict[Value, list[tuple[Op | None, int]]]:
-    """Who reads each value: (operation, which operand), or (None, which result)."""
+    """The readers of each value: (operation, which operand), or (None, which result)."""
     found: dict[Value, list[tuple[Op | None, int]]] = {}
     for op in block.ops:
         for i, v in enumerate(op.operands):

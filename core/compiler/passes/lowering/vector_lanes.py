@@ -3,8 +3,8 @@
 A group of a few channels is such an axis: what is the same for a group is read along [groups,
 channels of a group], with nothing to be done at once along the second, and a sum over space and
 over a group's channels ends every few numbers. So what is the same for a group is written out once
-for each channel, where it is small beside what reads it; and sums run over space first, channels
-side by side, and then over the channels of a group.
+for each channel, where it is small relative to what reads it; and sums run over space first,
+channels side by side, and then over the channels of a group.
 
     %1: f32[8, 48, 48, 6, 8] = broadcast(%0: f32[8, 6]) {dims=[0, 3]}
     %3: f32[8, 6] = reduce_sum(%2) {axes=[1, 2, 4]}

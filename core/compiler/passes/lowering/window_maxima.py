@@ -3,7 +3,7 @@
 A pool's gradient goes to the elements that tie for the maximum. To say which they are, all elements
 had to be stored, compared and counted later, each a sweep over an image. But a window of few
 elements is computed whole, as one elementwise operation for each of its places on views of what is
-stored before; and who ties is one integer a window: a bit for each place, and above them how many.
+stored before; and the ties are one integer a window: a bit for each place, and above them how many.
 
     %2 = mul(%0, %1)                       places of %0 and %1, mul of each: %20, %21, ...
     %3 = reshape(%2)                       %4 = max(%20, max(%21, ...))
@@ -14,9 +14,9 @@ stored before; and who ties is one integer a window: a bit for each place, and a
 A rectifier before the pool is passed where the maximum is positive, so its mask is one of windows,
 too. Sums of the gradient, or of it times another value, are sums over windows of what comes back to
 each, times how many tied, or times the sum of the other value over those. So the image before the
-pool is not stored, if nobody else wants it, and its gradient is computed where it is used.
+pool is not stored, if it is not read elsewhere, and its gradient is computed where it is used.
 
-The maxima, and who ties, are the same for any numbers; sums of finite ones round in another way.
+The maxima, and the ties, are the same for any numbers; sums of finite ones round in another way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ...ir import Block, Builder, DType, Function, Op, TensorType, Value
 from ..dce import dce
 from .pool_windows import Part, Pool, Pools, Routed, is_crop, is_pool
 
-#: Above the bits of who ties stands their number.
+#: Above the bits of the ties stands their number.
 _COUNT_SHIFT = 16
 
 
@@ -49,7 +49,7 @@ class _Writer:
     def __init__(self, block: Block) -> None:
         self.block = block
         self.found = Pools(block)
-        #: What was made for a pool: bits, how many tie, who ties, sums of factors.
+        #: What was made for a pool: bits, how many tie, which tie, sums of factors.
         self.bits: dict[Pool, Value] = {}
         self.counts: dict[Pool, Value] = {}
         self.early: dict[Pool, Value] = {}
@@ -102,7 +102,7 @@ class _Writer:
         places = list(pool.places)
         image = pool.image
         if pool.late:
-            assert pool.rectified is not None, "who is late is rectified"
+            assert pool.rectified is not None, "a late pool is rectified"
             image = self.found.readers.made[pool.rectified[1]].operands[0]
         elements = [
             self._element(b, image, self._in_whole(pool, image, p), mapping, cache) for p in places
@@ -127,7 +127,7 @@ class _Writer:
             self.sums[pool, factor] = total
         if not pool.late:
             return most
-        below = b("le", most, zero)  # where nothing comes back, nobody ties
+        below = b("le", most, zero)  # where nothing comes back, there are no ties
         self.bits[pool] = b("select", below, none, self.bits[pool])
         return b("select", below, zero, most)
 
@@ -170,7 +170,7 @@ class _Writer:
         )
 
     def _tie(self, b: Builder, tie: Value) -> Value:
-        """Who ties, from the bits of each window."""
+        """The ties, from the bits of each window."""
         pool = self.found.by_tie[tie]
         type_ = TensorType(DType.I32, tie.shape)
         axes = pool.op.attrs["axes"]
@@ -196,7 +196,7 @@ class _Writer:
             zero = b.full(most.tensor, 0.0)
             if routed.clamped and not pool.late:
                 live = b("lt", zero, most)
-            else:  # nobody ties for what is no number
+            else:  # there are no ties for NaN
                 live = b("ne", self.bits[pool], b.full(self.bits[pool].tensor, 0))
             self.given[key] = b("select", live, mapping[routed.given], zero)
         return self.given[key]

@@ -25,7 +25,7 @@ class Loop:
         stores: (stored value, the value that it is a copy of: itself where the loop computes it).
         product: a `dot` or a convolution whose result, which nothing else reads, this loop takes as
             it is computed, tile by tile or by some rows of pixels; it is never stored.
-        beside: with a product that goes into a matrix where it lies, another `dot` by that very
+        fused: with a product that goes into a matrix where it lies, another `dot` by that very
             matrix, turned: the gradients of a dense layer by its weights and by its input, in one
             pass over the weights. Its result is stored, and is that of the weights as they were.
         blank: it has memory for what it stores, and nothing to do: all of it is written elsewhere.
@@ -37,7 +37,7 @@ class Loop:
     loads: dict[Value, None] = field(default_factory=dict)
     stores: list[tuple[Value, Value]] = field(default_factory=list)
     product: Call | None = None
-    beside: Call | None = None
+    fused: Call | None = None
     blank: bool = False
 
     @property
@@ -130,7 +130,7 @@ def operands_of(step: Loop | Call) -> Iterator[Value]:
     if isinstance(step, Call):
         yield from step.operands
         return
-    for call in (step.product, step.beside):
+    for call in (step.product, step.fused):
         yield from () if call is None else call.operands
     made = None if step.product is None else step.product.op.result
     yield from (v for v in step.loads if v is not made)

@@ -51,10 +51,10 @@ def may_follow(loop: Loop, op: Op) -> bool:
     """Whether a loop should follow a convolution row by row.
 
     Tiles leave the first cache as they are, and pixels would go to memory and back between. Other
-    kernels write one row after the other, which costs nothing beside multiply-adds, while a loop by
-    itself reads and writes as fast as it computes: there it pays only not to store what the loop
-    makes less of, such as what is pooled. Tiles become pixels where tiles of the image have been:
-    these must have been as many.
+    kernels write one row after the other, which costs nothing relative to multiply-adds, while a
+    loop by itself reads and writes as fast as it computes: there it pays only not to store what the
+    loop makes less of, such as what is pooled. Tiles become pixels where tiles of the image have
+    been: these must have been as many.
     """
     if op.name != "conv" or op.result.dtype is not DType.F32:
         return False

@@ -273,10 +273,10 @@ class Units:
         return any(p in t.direct and self.units[u].deps >> i & 1 for i, t in self.units.items())
 
     def _join(self, u: int, p: int) -> None:
-        """Moves the call of unit p beside the product of unit u."""
+        """Moves the call of unit p next to the product of unit u."""
         unit, other = self.units[u], self.units.pop(p)
         assert isinstance(unit.step, Loop) and isinstance(other.step, Call), "a loop and a product"
-        unit.step.beside = other.step
+        unit.step.fused = other.step
         unit.position = min(unit.position, other.position)
         unit.direct -= {p}
         self.unit_of[other.step.op.result] = u
@@ -325,7 +325,7 @@ class Units:
         step = self.units[p].step
         if isinstance(step, Call):
             return step.op.name in ("dot", "concat")
-        return step.beside is None or step.beside.op.result is not value
+        return step.fused is None or step.fused.op.result is not value
 
     def ordered(self, results: Sequence[Value]) -> list[Loop | Call]:
         """The steps so that each follows what it depends on, and else in program order.

@@ -2,8 +2,8 @@
 
 Operations of one element each that run over the same elements are grouped into one nest of loops,
 and the reductions of what they compute end in the same nest: a value used only within its group is
-never stored. Everything that only says where elements lie (`views.VIEWS`, iota) costs nothing: who
-reads, reads through a view.
+never stored. Everything that only says where elements lie (`views.VIEWS`, iota) costs nothing: it
+is read through a view.
 
     %2 = broadcast(%1)          loop [10, 200]: %3 = mul(%0, view of %1)
     %3 = mul(%0, %2)      =>                    %4 = exp(%3), stored

@@ -283,12 +283,12 @@ class _Planner:
                 self._read(schedule, v)
                 read_by_product.add(schedule.views[v].base)
             self._scratch(schedule, product)
-        if loop.beside is not None:  # its matrix, the second, is read row by row before it changes
-            for v in loop.beside.operands:
+        if loop.fused is not None:  # its matrix, the second, is read row by row before it changes
+            for v in loop.fused.operands:
                 self._read(schedule, v)
-            read_by_product.add(schedule.views[loop.beside.operands[0]].base)
-            self._scratch(schedule, loop.beside)
-            self._write(loop.beside.op.result)
+            read_by_product.add(schedule.views[loop.fused.operands[0]].base)
+            self._scratch(schedule, loop.fused)
+            self._write(loop.fused.op.result)
         for value in (*(copy for copy, _ in loop.stores), *(r.result for r in loop.reductions)):
             self._write(value)
         views = {schedule.views[v].base: None for v in loop.loads}

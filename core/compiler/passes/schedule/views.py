@@ -2,8 +2,8 @@
 
 A view names a base (a tensor stored contiguously, or an iota, which needs no storing) and says that
 element [i, j, ...] is number offset + i * strides[0] + j * strides[1] + ... of it. Reshapes,
-broadcasts, transposes, slices and reversals give views and cost nothing; who needs the elements in
-a row copies them.
+broadcasts, transposes, slices and reversals give views and cost nothing; a reader that needs the
+elements in a row copies them.
 
 The iteration space of fused loops is a set of cuts. The cuts of a shape are the products of its
 trailing sizes, so [4, 6] has the cuts {1, 6, 24}; two shapes of the same elements fit in one nest

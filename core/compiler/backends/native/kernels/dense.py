@@ -19,7 +19,7 @@ ROWS, POINTERS, EDGE = 12, 8, 6
 LANES, PANEL = 16, 32
 CHUNKS = 16
 _PAGE, _CACHE, _OUTER, _STRIPE = 1024, 1 << 18, 1 << 16, 2 * ROWS
-#: What a compiler may be told to take other numbers for, by name.
+#: Constants that a compile may override, by name.
 CHOICES = {
     **{"DL_FEW": 3, "DL_THIN": 8192, "DL_SHORT": 64, "DL_TURNED": 32, "DL_STRIPED": 1 << 18},
     "DL_PARALLEL_WORK": 1 << 18,

@@ -1,4 +1,4 @@
-"""Steps of descent, `W -= rate * x'y`, alone or beside the gradient by the layer's input.
+"""Steps of descent, `W -= rate * x'y`, alone or with the gradient by the layer's input.
 
 Where a batch has few rows, tiles of `descent.h` that are written for their number do both, and a
 program has those that it needs. They are for processors of 16 lanes: the header knows where there
@@ -34,21 +34,21 @@ def product_added(w: FunctionWriter, call: Call, p: Product, to: str, scale: str
     return f"dl_gemm_step_f32({tile}, {arguments}, {to}, {scale}, {room});"
 
 
-def both_gradients(w: FunctionWriter, call: Call, beside: Call, to: str, scale: str) -> str:
+def both_gradients(w: FunctionWriter, call: Call, fused: Call, to: str, scale: str) -> str:
     """A product by a matrix turned, then another, times a number, added to this matrix."""
-    p, q = (product(c.op, *(w.schedule.views[v] for v in c.operands)) for c in (beside, call))
+    p, q = (product(c.op, *(w.schedule.views[v] for v in c.operands)) for c in (fused, call))
     w.unit.need("descent")
     left, a, b = (
         at(w.base_pointer(v), str(w.schedule.views[v].offset))
-        for v in (beside.operands[0], *call.operands)
+        for v in (fused.operands[0], *call.operands)
     )
     same = (left, p.am, p.ak, p.m) == (b, q.bk, q.bn, q.k)
     both = _tile(w, "BOTH", p.m, p.k) if same else "0"
     step = _tile(w, "STEP", q.k, q.n) if both == "0" else "0"
     return (
         f"dl_gemm_both_f32({both}, {step}, {p.m}, {p.n}, {p.k}, {left}, {p.am}, {p.ak}, {to},"
-        f" {w.pointer(beside.op.result)}, {q.k}, {a}, {q.am}, {q.ak}, {b}, {q.bk}, {q.bn}, {scale},"
-        f" {w.scratch(beside, 'float')}, {w.scratch(call, 'float')});"
+        f" {w.pointer(fused.op.result)}, {q.k}, {a}, {q.am}, {q.ak}, {b}, {q.bk}, {q.bn}, {scale},"
+        f" {w.scratch(fused, 'float')}, {w.scratch(call, 'float')});"
     )
 
 

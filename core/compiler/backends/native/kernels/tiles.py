@@ -4,7 +4,7 @@ Tiles are functions of their own for every number of rows, and take a compiler a
 for a small network, while what has fixed sizes uses a few of them. Here those are found, and the
 others are not compiled: were one missed, rows would go one by one (`gemm.h`, `dense.h`), with the
 same numbers. That counts for tiles of twelve rows and sixteen lanes, which are the most; with fewer
-all are compiled, and so they are where a compiler is told other sizes than the headers'.
+all are compiled, and so they are where a compiler is given other sizes than the headers'.
 """
 
 from __future__ import annotations

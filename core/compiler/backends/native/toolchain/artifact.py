@@ -9,8 +9,8 @@ Loading an object that was built for another machine can kill the process, and s
 so the end of the file is read first, and only an object that is whole and fits is opened. The cache
 keeps its programs in such files; `delian build` writes them for other machines.
 
-The hash finds damage. It says nothing of who made the file: an artifact is code, and whoever hands
-it to a device must be trusted as the device's software is.
+The hash finds damage. It does not authenticate the file: an artifact is code, and the party that
+sends it to a device must be trusted as the device's software is.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def read(path: Path) -> Facts:
     Raises ArtifactError for one that is missing, damaged, or no artifact.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for who writes it
+        if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for its writer
             raise ArtifactError(f"{path}: cannot be read: it is no file", _REBUILD)
         return parse(read_at_most(path, BYTES_MAX), str(path))
     except OSError as error:

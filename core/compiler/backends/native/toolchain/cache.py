@@ -122,7 +122,7 @@ def stored_object(key: str) -> Path | None:
 
 def shared_object(key: str, toolchain: Toolchain, source: Source) -> tuple[Path, Facts]:
     """The object with this key, built from the C that `source` gives unless it is there, and its
-    facts. The C file is kept beside it, to be read.
+    facts. The C file is kept next to it, to be read.
 
     Raises DelianError when the compiler refuses it, or nothing can be written anywhere.
     """
@@ -193,7 +193,7 @@ def temporary() -> Path:
 @functools.cache
 def _say_once(where: str, why: str) -> None:
     print(
-        f"delian: compiled programs cannot be kept in {where} ({why}): they are built anew for"
+        f"delian: compiled programs cannot be kept in {where} ({why}): they are built again for"
         " each process; set DELIAN_CACHE to a folder that can be written",
         file=sys.stderr,
     )

@@ -1,11 +1,12 @@
-"""What a C compiler says of itself, kept beside the programs that it has compiled.
+"""A C compiler's version and target, stored with the programs that it has compiled.
 
 Where those are there already, to ask the compiler would be the only process that a start takes. So
-its answer is kept together with what tells its file from any other: place, device, inode, size, and
-both times. An update, or a symlink that leads elsewhere, changes one of them, and it is asked anew.
+its answer is kept together with what identifies its file: place, device, inode, size, and both
+times. An update, or a symlink that leads elsewhere, changes one of them, and it is asked again.
 
 A file that starts another compiler says nothing of that one: scripts, ccache and its like, and
-what macOS has in the place of compilers are asked each time. So is who is given more than options.
+what macOS has in the place of compilers are asked each time. So is a compiler that is given more
+than options.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def said_by(
 
 
 def _stamp(command: Sequence[str], file: str) -> list[Any] | None:
-    """What tells the compiler's file from others; None where it does not tell who answers."""
+    """What identifies the compiler's file; None where the file does not identify the compiler."""
     only_options = all(word.startswith("-") for word in command[1:])
     if not sys.platform.startswith("linux") or not only_options:
         return None

@@ -3,7 +3,7 @@
 A target is named as compilers name it, MACHINE-linux-LIBRARY: `aarch64-linux-musl`. A shared object
 asks nothing of the C library by name, so one that says musl runs where glibc is too, and the other
 way round; what must be equal is the kind of processor, and its features are at least those that the
-compiler was told of. x86_64 has its four levels as machines of their own: `x86_64_v3-linux-gnu`.
+compiler was given. x86_64 has its four levels as machines of their own: `x86_64_v3-linux-gnu`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Target:
     machine: str
     """As `platform.machine()` says there."""
     zig: str
-    """With `cpu`: what `zig cc` is told."""
+    """With `cpu`: target of `zig cc`."""
     cpu: str
     cross: tuple[str, ...] = ()
     """What a cross compiler of GCC is called."""
     gcc_flags: tuple[str, ...] = ()
-    """What that one is told."""
+    """The CPU for it."""
 
     @property
     def is_native(self) -> bool:

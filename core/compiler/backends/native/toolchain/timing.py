@@ -116,7 +116,7 @@ def _step(step: Loop | Call, seconds: float, runs: int) -> StepTime:
         ops = [step.op]
         shape = next((r.shape for r in step.op.results if hasattr(r.type, "shape")), ())
     else:
-        products = [call.op for call in (step.beside, step.product) if call is not None]
+        products = [call.op for call in (step.fused, step.product) if call is not None]
         ops = [*products, *step.ops, *step.reductions]
         shape = step.extents
     places = dict.fromkeys(line_of(op.locs) for op in ops if op.locs)

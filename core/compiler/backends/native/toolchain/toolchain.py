@@ -165,12 +165,12 @@ class Toolchain:
     def _run_all(self, orders: list[list[str]], scratch: Path) -> list[str]:
         """What compilers say that run side by side.
 
-        None goes on where one refuses, or where who waits for them is interrupted.
+        None continues where one refuses, or where the caller is interrupted.
         """
         import subprocess
 
         env = dict(os.environ)
-        if self.is_zig:  # libraries that it builds are kept beside ours, the rest goes with scratch
+        if self.is_zig:  # its libraries are kept next to ours, the rest goes with scratch
             env.setdefault("ZIG_GLOBAL_CACHE_DIR", str(_zig_folder(scratch)))
             env["ZIG_LOCAL_CACHE_DIR"] = str(scratch / "zig")
         running: list[subprocess.Popen[str]] = []
@@ -217,7 +217,7 @@ class Toolchain:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ends a compiler that nobody waits for, with what it has started.
+    """Ends a compiler that is no longer needed, with what it has started.
 
     It removes what it has begun to write, unless it takes too long for that.
     """
@@ -361,7 +361,7 @@ def _search(wanted: str, ask: Callable[[tuple[str, ...]], str | None]) -> Toolch
 def _describe(
     command: tuple[str, ...], ask: Callable[[tuple[str, ...]], str | None]
 ) -> Toolchain | None:
-    """Asks a compiler who it is; None when it does not answer."""
+    """Asks a compiler for its version; None when it does not answer."""
     if "ziglang" in command:
         # Asking would start a 150 MB program: its package's version says as much.
         said = version = f"ziglang {_distribution_version('ziglang')}"

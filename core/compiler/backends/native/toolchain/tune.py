@@ -3,9 +3,9 @@
 Coordinate descent: one choice after the other takes the values that it can have, first of every
 choice the most promising one. Each variant is compiled, checked against the untuned program and
 timed in turns with the best so far; what is faster by more than noise stays, and the next ones go
-on from there. What the preprocessor cannot tell from a program that was timed is not compiled. It
-ends when no change helps or the time is over. Each step forward is kept at once, so that an
-interruption loses none.
+on from there. A variant that preprocesses to a program already timed is not compiled. It ends when
+no change helps or the time is over. Each step forward is kept at once, so that an interruption
+loses none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Variant:
 
 def tune(function: Function, toolchain: Toolchain, seconds: float, say: Say) -> Tuning:
     """Tunes a function within some seconds, from what an earlier search found, and keeps what it
-    finds. say: is told each step.
+    finds. say: called with each step.
 
     Raises DelianError when the untuned program does not compile, and OSError when nothing can be
     kept.

@@ -1,4 +1,4 @@
-"""What was found to be fastest here: flags for a program, beside the cache.
+"""What was found to be fastest here: flags for a program, stored next to the cache.
 
 `tune` measures a program compiled with other sizes of tiles and panels, lanes and compiler flags,
 on this machine, and keeps the best for the program's content hash, this compiler, processor and
