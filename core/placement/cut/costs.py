@@ -252,7 +252,7 @@ def ops_of(step: Loop | Call) -> list[Op]:
     """What a step computes; nothing in a copy."""
     if isinstance(step, Call):
         return [step.op]
-    calls = [c.op for c in (step.beside, step.product) if c is not None]
+    calls = [c.op for c in (step.fused, step.product) if c is not None]
     return [*calls, *step.ops, *step.reductions]
 
 
@@ -297,7 +297,7 @@ def _trips(call: Call, plan: Schedule) -> float:
 
 def _works(step: Loop | Call, plan: Schedule) -> Iterator[Work]:
     if isinstance(step, Loop):
-        for call in (step.beside, step.product):
+        for call in (step.fused, step.product):
             if call is not None:
                 yield _call_work(call, plan)
         yield _loop_work(step, plan)

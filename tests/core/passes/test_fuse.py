@@ -19,7 +19,7 @@ def shown(planned: Schedule) -> list[str]:
             continue
         names = " ".join(op.name for op in (*step.ops, *step.reductions)) or "copy"
         before = "dot > " if step.product is not None else ""
-        before = f"dot beside {before}" if step.beside is not None else before
+        before = f"dot beside {before}" if step.fused is not None else before
         lines.append(f"{before}[{names}] stores {len(step.stores)}")
     return lines
 
