@@ -415,8 +415,9 @@ def _check_rollback(message: PlanMessage, built: Bundle) -> None:
 def _keep_to_terms(
     message: PlanMessage, settings: Sequence[str], terms: FederationTerms | None
 ) -> bool:
-    """Raises the floors of a masked plan to the federation's terms, and sets the fields that the
-    user gives; the coordinator checks the result. Whether devices want the bundle signed. Raises
+    """Raises a masked plan's floors to the federation's terms and sets the user's fields.
+
+    The coordinator checks the result. Returns whether devices require a signed bundle. Raises
     DelianError.
     """
     if terms is not None and message.HasField("secure"):

@@ -250,8 +250,9 @@ def _enrolment_of(settings: Config, folder: Path) -> str:
 def _ask_server(
     settings: Config, asked: tuple[Tier, int, int, str], approval: bytes, authority: bool
 ) -> tuple[str, int]:
-    """A token from a running coordinator or, where one is configured and `authority`, from the
-    authority; and its end in Unix time.
+    """A token from a running coordinator or from the authority, and its end in Unix time.
+
+    The authority makes it if one is configured and `authority` is true.
     """
     from ...core.wire import link_pb2, operator_pb2
     from .coordinator_commands import connected, connected_authority

@@ -139,8 +139,10 @@ def plan(
     high: Annotated[str, typer.Option("--to", help="The greatest.")] = "10Gbit/s",
     as_json: AsJson = False,
 ) -> None:
-    """Write the best cut for every bandwidth of the device's link, as devices, edges and the cloud
-    load it. The link's latency, and the other link, are as given.
+    """Write the best cut for every bandwidth of the device's link.
+
+    Devices, edges and the cloud load the plan. The latency of that link, and the other link, are as
+    given.
     """
     from ...core.placement.cut.link_model import LinkProfile, parse_bandwidth
     from ...core.placement.cut.planning import plan_of

@@ -37,11 +37,10 @@ def simulate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a cut model on devices, edges and a cloud whose links change over time, with the machines
-    of real nodes, and write a report: the cut over time, its switches, and latencies against those
-    of devices alone and of everything above.
+    """Simulate a cut model on devices, edges and a cloud whose links change over time.
 
-    Without options: MobileNetV2 on six devices on 3G, 4G and Wi-Fi, for three minutes.
+    The machines are those of real nodes. The report has the cut over time, its switches, and
+    latencies compared with those of devices alone and of the cloud alone.
     """
     from ...simulations.placement.cut_page import page
     from ...simulations.placement.cut_report import run_scenario

@@ -59,8 +59,9 @@ def cost_of(function: Function) -> Cost:
 
 
 def fallbacks(block: Block) -> list[Op]:
-    """The products, convolutions and attention that native code computes in plain loops, for their
-    numbers are neither f32 nor halves.
+    """The products, convolutions and attention that native code computes in plain loops.
+
+    Their numbers are neither f32 nor halves.
     """
     made = [op for op in block.walk() if op.name in KERNELS]
     types = [(op, op.results[0].dtype) for op in made]

@@ -35,8 +35,10 @@ SIZE_DEFAULT = 64
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One device's part: the tree of its data, its key u32[2], and the client state that it starts
-    from, f32[kept_size]; None: it has none yet.
+    """One device's part of a cohort.
+
+    The tree of its data, its key u32[2], and the client state that it starts from, f32[kept_size];
+    None: it has none yet.
     """
 
     data: Any
@@ -153,11 +155,9 @@ class _Call:
 
 
 class GatheringRuntime(Runtime):
-    """A runtime whose client updates, asked for by many threads at once, run as cohorts on one back
-    end; its other programs, small ones, on another.
+    """A runtime that runs client updates of many threads as cohorts on one back end.
 
-    The first thread that comes leads: it waits until no other thread has come for `GATHER_S`, takes
-    the updates that begin from its state, at most `size`, and runs them for all.
+    Its other programs, which are small, run on another one.
     """
 
     def __init__(

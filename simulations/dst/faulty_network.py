@@ -93,8 +93,9 @@ class Network:
             world.after(delay, other.receive, host.node, message)
 
     def send_blob(self, host: Host, to: Node, digest: bytes, content: bytes) -> None:
-        """Sends a blob with its content, or, where the transport does so, puts it into the other's
-        store and names it.
+        """Sends a blob with its content, or puts it into the receiver's store and names it.
+
+        The transport decides which.
         """
         blob = Blob(digest=digest, size=len(content), content=content)
         other = self.world.hosts.get(to)

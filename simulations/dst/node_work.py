@@ -1,7 +1,7 @@
-"""What nodes compute: updates of small whole numbers, another of each device and attempt, so that a
-sum of them can be checked to the last bit, and models that say of what they were made.
+"""The computations of nodes: updates of small whole numbers, and models.
 
-`examples` and `loss` of an outcome are marked: an auditor looks for them in all that devices send.
+Each device and attempt has another update, so that a sum can be checked to the last bit. A model
+records what it was made of.
 """
 
 from __future__ import annotations

@@ -60,8 +60,9 @@ class Dormant:
         return begins
 
     def open(self, begins_ns: int) -> tuple[list[int], list[int]]:
-        """The sleepers of the slot that begins, in the order in which they wake, and when to `open`
-        next: when the slots begin of the era that does.
+        """The sleepers of the next slot, in the order in which they wake, and when to `open` next.
+
+        That is when the slots of the next era begin.
         """
         more = self._cut(begins_ns) if begins_ns in self._eras else []
         waiting = self._slots.pop(begins_ns, None)

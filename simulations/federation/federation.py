@@ -277,9 +277,7 @@ class Federation:
         return host
 
     def _lull(self, host: Host, wakes_ns: int) -> None:
-        """Lets a device that is to come back later sleep until then, where nothing but its counters
-        would be lost.
-        """
+        """Suspends a device that comes back later, if only its counters would be lost."""
         machine, profile = host.machine, host.profile
         assert profile is not None
         if (
@@ -315,9 +313,7 @@ class Federation:
         return self.schedule.at(time, (action, arguments))
 
     def _dispatch(self, host: Host, event: Event) -> None:
-        """Hands an event to a machine and carries the effects out, and those of what they cause at
-        once.
-        """
+        """Passes an event to a machine and carries out its effects, and the events they cause."""
         now, pending, handled = self.schedule.now, self._pending, self._handled
         while True:
             self.trace.add(now, host.node, event)

@@ -1,9 +1,4 @@
-"""A fleet: how fast each device computes, how it is connected, when it is there and how often it
-vanishes.
-
-A device's traits are drawn from its class by streams that its number names, so a fleet that grows
-keeps its devices.
-"""
+"""A fleet: the devices' computing speed, connection, availability and dropout rate."""
 
 from __future__ import annotations
 

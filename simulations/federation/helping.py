@@ -1,5 +1,6 @@
-"""Simulated edges, those that help (`core.privacy.secagg.helper`) with a key that follows from the
-seed; and what takes masks off a sum.
+"""Simulated helper edges, and the removal of masks from a sum.
+
+Each helper's key (`core.privacy.secagg.helper`) follows from the seed.
 """
 
 from __future__ import annotations

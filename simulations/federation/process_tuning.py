@@ -70,9 +70,10 @@ _before: tuple[tuple[int, int, int], float]
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Inside, Python's collector leaves what was there before alone and looks seldom, and threads
-    that train need not wait long for their turn. Afterwards all is as it was, once the last of
-    several who are inside at once, or one within another, has left.
+    """Reduces the work of Python's garbage collector, and the wait for a turn, while training.
+
+    The collector leaves existing objects alone and runs seldom. The settings are restored when the
+    last of several callers, at once or nested, has left.
     """
     global _inside, _before
     with _entering:

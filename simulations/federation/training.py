@@ -57,8 +57,9 @@ class Training(Protocol):
 
     @property
     def pure(self) -> bool:
-        """Whether an update is a function of what `submit` is given, and of nothing that an earlier
-        one of its device left.
+        """Whether an update depends only on the arguments of `submit`.
+
+        It must not depend on what an earlier update of its device left.
         """
 
     @property
@@ -83,8 +84,9 @@ class Training(Protocol):
     def server_update(
         self, weights: Floats, memory: bytes, mean: Floats, weight: float
     ) -> tuple[Floats, bytes]:
-        """The next weights f32[D] and the server optimiser's memory, from the mean update f32[D]
-        and the weight behind it. memory: empty before the first, or where there is none.
+        """The next weights f32[D] and server state, from the mean update f32[D] and its weight.
+
+        memory: empty before the first, or where there is none.
         """
 
 

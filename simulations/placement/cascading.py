@@ -74,8 +74,10 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Between the models: the link, how rows are written on it ("f32", "f16", "i8"), and how much
-    slower the device is than this machine.
+    """The conditions between the models.
+
+    The link, how rows are written on it ("f32", "f16", "i8"), and how much slower the device is
+    than this machine.
     """
 
     link: LinkProfile

@@ -44,8 +44,9 @@ def check_cuts(
     say: Callable[[str], None],
     backend: Backend = "native",
 ) -> list[dict[str, Any]]:
-    """For each of these cuts, the largest difference from the whole program, and the whole's
-    largest value. Raises DelianError.
+    """The largest difference of each cut from the whole program, and the whole's largest value.
+
+    Raises DelianError.
     """
     whole = compile_function(model.function, backend)
     types = model.function.param_types[len(model.leaves) :]

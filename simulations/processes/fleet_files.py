@@ -106,8 +106,10 @@ class FleetFiles:
     # ------------------------------------------------ identities
 
     def make_identities(self) -> None:
-        """The CA with the federation's terms, a certificate for every node, the operator and the
-        broker, and the operator's key that signs runs: what `delian ca init` and `ca issue` make.
+        """Makes the CA, with the federation's terms, and all identities.
+
+        A certificate for every node, the operator and the broker, and the operator's key that signs
+        runs: what `delian ca init` and `ca issue` make.
         """
         authority = Authority.create(self.folder / "ca", FEDERATION)
         # The floors of sums are the plan's: a fleet of processes is small.

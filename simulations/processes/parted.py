@@ -162,8 +162,9 @@ def make_bundle(seed: int = 7) -> Bundle:
 
 
 def slowed(case: Case, alone_s: float = ALONE_S) -> Case:
-    """The case with a device that takes `alone_s` seconds for the whole program, by what it takes
-    on this machine now.
+    """The case with a device that takes `alone_s` seconds for the whole program.
+
+    Scaled from its time on this machine now.
     """
     return replace(case, slowdown=max(1.0, alone_s / usual_s(Model.of(make_bundle(case.seed)))))
 
@@ -185,8 +186,10 @@ def usual_s(model: Model, runs: int = 15, pause_s: float = 0.03) -> float:
 
 
 def make_plan(bundle: Bundle, case: Case) -> PlacementPlan:
-    """The plan by what the whole program takes on this machine, shared out among the operations
-    by what each takes alone, and `slowdown` times that on the device.
+    """The plan, from the time of the whole program on this machine.
+
+    It is shared among the operations by what each takes alone; the device takes `slowdown` times as
+    long.
     """
     model = Model.of(bundle)
     each = measured_seconds(model.function, seconds=0.3)

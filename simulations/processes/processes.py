@@ -374,8 +374,10 @@ class _Processes:
 def _record(
     facts: Mapping[str, Any], wall_s: float, moved: Mapping[str, int], judged: Mapping[str, Any]
 ) -> RoundRecord:
-    """A round as its coordinator reports it. It does not know which missing devices dropped out and
-    which are late. moved: what travelled since the round before.
+    """A round as its coordinator reports it.
+
+    It does not know which missing devices dropped out and which are late. moved: bytes sent since
+    the round before.
     """
     refused = sum(n for reason, n in facts["refused"].items() if reason not in LATE_REASONS)
     missing = facts["selected"] - facts["reported"] - refused

@@ -246,8 +246,10 @@ def _scatter(
 
 
 def gain_histogram(gains: Sequence[float], width: float, measure: Measure = ACCURACY) -> str:
-    """How many devices gained how much, in bins of ten points, or of about a tenth of the range of
-    errors; bins below zero are in the hue of harm.
+    """How many devices gained how much.
+
+    In bins of ten points, or of about a tenth of the range of errors; bins below zero are in the
+    hue of harm.
     """
     unit = _bin(gains) if measure.error else 0.1
     gains = [gain * (1 / unit) for gain in gains]

@@ -63,8 +63,10 @@ class Entry:
         return found
 
     def reached(self, target: float) -> dict[int, tuple[int, float]]:
-        """The first round whose personal accuracy is at least the target, or its error at most,
-        and the bytes that devices had sent until then, of each seed that got there.
+        """The first round at the target, and the bytes that devices had sent until then.
+
+        Of each seed that reached it: a personal accuracy of at least the target, or an error of at
+        most.
         """
         found, gain = {}, self.measure.gain
         for seed, result in self.results.items():
@@ -189,8 +191,9 @@ def table(compared: Mapping[str, Any]) -> list[list[str]]:
 
 
 def steps_table(compared: Mapping[str, Any]) -> list[list[str]]:
-    """Accuracy after so many local steps, of all devices and of those that never trained, its head
-    first; empty where no scenario asked for it.
+    """Accuracy by the number of local steps, of all devices and of those that never trained.
+
+    Its head is the first line; empty where no scenario asked for it.
     """
     rows, plain = compared["scenarios"], _error(compared)
     counts = sorted({n for row in rows if row["steps"] for n in row["steps"]["steps"]})

@@ -31,8 +31,9 @@ RECORDED = 16
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Updates f32[D] with their weights in (0, 1], the weights f32[D] that they began from, and the
-    bundle that made them.
+    """Recorded updates f32[D] with their weights in (0, 1].
+
+    Also the weights f32[D] that they began from, and the bundle that made them.
     """
 
     updates: tuple[tuple[Floats, float], ...]

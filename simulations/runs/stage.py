@@ -402,8 +402,9 @@ def judgements(
 
 
 def _computed_by(backend: Backend) -> dict[str, str]:
-    """The back end that ran, which is not the one asked for where there is no compiler, or where
-    one debugs.
+    """The back end that ran.
+
+    It is not the requested one where there is no compiler, or while debugging.
     """
     if debugging.on:
         return {"backend": "plain Python"}

@@ -87,8 +87,9 @@ def candidates(axes: Sequence[Axis]) -> list[Candidate]:
 
 
 def budgets(rounds: int, count: int, eta: int) -> list[int]:
-    """The rungs' rounds: the last is all, each before it an eta-th, as many as candidates can be
-    halved; without halving (eta 1) one rung.
+    """The rungs' rounds: the last has all, each before it an eta-th.
+
+    As many rungs as candidates can be halved; without halving (eta 1) one rung.
     """
     if eta == 1:
         return [rounds]

@@ -428,7 +428,7 @@ def test_an_edge_without_a_way_up_says_so_at_once(tmp_path):
 def test_who_is_not_answered_waits_so_long_and_forgets_it(tmp_path):
     async def scenario(world):
         world.wires.change = lambda sender, to, message: None
-        with pytest.raises(IdentityError, match="nobody has answered"):
+        with pytest.raises(IdentityError, match="was not answered"):
             await world.renew(world.material(), timeout_s=0.05)
         assert not world.devices[DEVICE]._asked
         world.says(EDGE, DEVICE, RenewalAnswer(result=_result(DEVICE)))

@@ -319,7 +319,7 @@ def test_a_server_without_tls_and_one_that_is_not_there_are_told_apart(tmp_path)
         text = world.token()
         plain = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0)
         port = plain.sockets[0].getsockname()[1]
-        with pytest.raises(IdentityError, match=r"does not speak TLS|cannot reach"):
+        with pytest.raises(IdentityError, match=r"does not support TLS|cannot reach"):
             await world.join("one", text, address=f"127.0.0.1:{port}")
         plain.close()
         await plain.wait_closed()

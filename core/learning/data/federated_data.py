@@ -173,8 +173,9 @@ VALUE_BINS = 10
 def value_table(
     values: Sequence[NDArray[Any]],
 ) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
-    """The names of `VALUE_BINS` equal ranges over all devices' numbers, and how many of each device
-    lie in each.
+    """The names of `VALUE_BINS` equal ranges over all devices' numbers.
+
+    And how many numbers of each device are in each range.
     """
     low = min(float(v.min()) for v in values)
     high = max(float(v.max()) for v in values)
@@ -206,14 +207,9 @@ def make_tables(
     shuffle: bool = True,
     judges: NDArray[np.bool_] | None = None,
 ) -> tuple[DeviceData, ...]:
-    """Cut each device's rows (`parts`, indices into `x` and `y`) into a support and a query set and
-    pad them.
+    """Cut each device's rows into a support and a query set and pad them.
 
-    Each set gets at least one example; `query_fraction` is one for all devices or one for each.
-    With `shuffle` the rows are drawn at random; without, the query set is the end of the device's
-    rows (for text, where neighbours in time must not fall on both sides). judges: the
-    data's own split, [n], in place of all that. Raises DelianError naming the device that has too
-    few examples.
+    parts: each device's rows, as indices into `x` and `y`.
     """
     for name, rows in zip(names, parts, strict=True):
         if len(rows) == 0:

@@ -26,14 +26,7 @@ def iid(examples: int, devices: int, seed: int) -> Parts:
 def dirichlet(
     labels: NDArray[np.int32], devices: int, alpha: float, seed: int, min_examples: int = 2
 ) -> Parts:
-    """Label skew: each label's examples are split among the devices in proportions drawn from
-    Dirichlet(alpha).
-
-    Small alpha: a device sees few labels, and amounts differ widely; alpha of 100 is nearly even. A
-    device left with fewer than `min_examples` takes more of the label that it holds most of, from
-    the devices with the most examples, so that its skew stays. (Yurochkin et al. 2019; Li et al.
-    2022, "Federated learning on non-IID data silos".)
-    """
+    """Label skew: devices' proportions of each label are drawn from Dirichlet(alpha)."""
     _check_enough(len(labels), devices, min_examples)
     rng = np.random.default_rng([seed, PARTITION_STREAM])
     classes = int(labels.max()) + 1
@@ -54,9 +47,10 @@ def dirichlet(
 def shards(
     labels: NDArray[np.int32], devices: int, labels_each: int, seed: int, min_examples: int = 2
 ) -> Parts:
-    """Pathological label skew: rows sorted by label are cut into devices x `labels_each` shards of
-    one size, and each device draws so many (McMahan et al. 2017, section 3). A shard may hold the
-    end of one label and the start of the next.
+    """Pathological label skew (McMahan et al. 2017, section 3).
+
+    Rows sorted by label are cut into devices x `labels_each` shards of one size, and each device
+    draws so many. A shard may hold the end of one label and the start of the next.
     """
     pieces = devices * labels_each
     _check_enough(len(labels), devices, max(min_examples, labels_each))
@@ -70,8 +64,9 @@ def shards(
 
 
 def quantity(examples: int, devices: int, alpha: float, seed: int, min_examples: int = 2) -> Parts:
-    """Quantity skew: shuffled rows in amounts drawn from Dirichlet(alpha), `min_examples` for each
-    device first (Li et al. 2022).
+    """Quantity skew: shuffled rows in amounts drawn from Dirichlet(alpha) (Li et al. 2022).
+
+    Each device gets `min_examples` first.
     """
     _check_enough(examples, devices, min_examples)
     rng = np.random.default_rng([seed, PARTITION_STREAM])

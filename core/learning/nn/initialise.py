@@ -36,11 +36,9 @@ def normal(key: Tensor, shape: Sequence[int], deviation: float = 1.0) -> Tensor:
 
 
 def truncated_normal(key: Tensor, shape: Sequence[int], deviation: float = 1.0) -> Tensor:
-    """f32 of `shape`, normal with mean zero, kept within twice `deviation` (so that its own
-    standard deviation is 0.88 of it).
+    """f32 of `shape`, normal with mean zero, kept within twice `deviation`.
 
-    By inversion: a uniform number between the distribution function's values at both bounds, whose
-    quantile Newton's method finds.
+    Its own standard deviation is 0.88 of that.
     """
     # Phi(-2) and Phi(2) - Phi(-2).
     low = 0.5 * (1.0 + math.erf(-math.sqrt(2.0)))
@@ -87,11 +85,10 @@ def lecun_normal(key: Tensor, shape: Sequence[int], inputs: int, outputs: int) -
 
 
 def orthogonal(key: Tensor, shape: Sequence[int], inputs: int, outputs: int) -> Tensor:
-    """f32 of `shape`, read as a matrix [shape[:-1], shape[-1]] whose rows or columns, whichever are
-    fewer, are orthonormal (Saxe et al. 2014).
+    """f32 of `shape` with orthonormal rows or columns (Saxe et al. 2014).
 
-    A matrix of normal numbers is orthogonalised by Gram and Schmidt's method, each vector twice,
-    which keeps f32 orthogonal to rounding (Giraud et al. 2005).
+    It is read as a matrix [shape[:-1], shape[-1]]; whichever of rows and columns are fewer are
+    orthonormal.
     """
     columns = shape[-1]
     rows = math.prod(shape[:-1])

@@ -35,12 +35,9 @@ VARIANCE_FLOOR = 1e-5
 
 @module
 class BatchNorm:
-    """Batch normalisation (Ioffe and Szegedy 2015) by the statistics of the batch itself, in
-    training and after.
+    """Batch normalisation by the statistics of the batch itself, in training and after.
 
-    Meta-learning normalises so (Finn et al. 2017): a task brings its own statistics and nothing is
-    carried between devices. Rows of weight zero, which only fill up a last partial batch, count for
-    nothing.
+    Ioffe and Szegedy 2015.
     """
 
     scale: Tensor  # f32[channels]

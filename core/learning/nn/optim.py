@@ -101,8 +101,9 @@ def _by_rate(rate: Rate) -> Optimizer:
 
 
 def clip_by_global_norm(limit: float) -> Optimizer:
-    """Everything scaled down so that the 2-norm of all leaves together is at most `limit` (Pascanu
-    et al. 2013, algorithm 1).
+    """Scales everything down to a 2-norm of all leaves together of at most `limit`.
+
+    Pascanu et al. 2013, algorithm 1.
     """
 
     def clipped(values: Any, params: Any) -> Any:
@@ -131,11 +132,9 @@ def weight_decay(rate: float, mask: Any = None) -> Optimizer:
 
 
 def add_noise(key: Tensor, deviation: float, decay: float = 0.55) -> Optimizer:
-    """Adds normal noise whose variance is deviation^2 / (1 + t)^decay at step t (Neelakantan et al.
-    2015, equation 1). The state is t.
+    """Adds normal noise whose variance is deviation^2 / (1 + t)^decay at step t.
 
-    The noise follows from t and the key, u32[2]: devices that are to differ need keys that do, and
-    a device whose state starts again draws a new one. It is no privacy.
+    Neelakantan et al. 2015, equation 1. The state is t.
     """
 
     def update(gradient: Any, steps: Any, params: Any) -> tuple[Any, Any]:
@@ -153,8 +152,9 @@ def add_noise(key: Tensor, deviation: float, decay: float = 0.55) -> Optimizer:
 
 
 def momentum(beta: float = 0.9, nesterov: bool = False) -> Optimizer:
-    """v <- beta v + g, and gives v (Polyak 1964), or g + beta v (Nesterov 1983, as Sutskever et al.
-    2013 write it).
+    """v <- beta v + g, and gives v (Polyak 1964), or g + beta v with `nesterov`.
+
+    Nesterov 1983, as Sutskever et al. 2013 write it.
     """
 
     def update(gradient: Any, state: Any, params: Any) -> tuple[Any, Any]:
@@ -189,8 +189,9 @@ def _adam_square(gradient: Any, state: AdamState, beta2: float) -> Any:
 
 
 def scale_by_adam(beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Optimizer:
-    """The gradient's running mean over the root of its running square, both without their bias
-    towards zero (Kingma and Ba 2015, algorithm 1).
+    """The gradient's running mean over the root of its running square.
+
+    Both without their bias towards zero (Kingma and Ba 2015, algorithm 1).
     """
 
     def update(gradient: Any, state: AdamState, params: Any) -> tuple[Any, AdamState]:
@@ -207,8 +208,9 @@ def _without_bias(mean: Any, square: Any, correct1: Any, correct2: Any, epsilon:
 
 
 def scale_by_yogi(beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-3) -> Optimizer:
-    """As Adam, but the running square moves by at most (1 - beta2) g^2 a step, towards g^2 (Zaheer
-    et al. 2018, algorithm 2).
+    """As Adam, but the running square moves by at most (1 - beta2) g^2 a step, towards g^2.
+
+    Zaheer et al. 2018, algorithm 2.
     """
 
     def update(gradient: Any, state: AdamState, params: Any) -> tuple[Any, AdamState]:
@@ -233,8 +235,9 @@ def scale_by_rms(decay: float = 0.9, epsilon: float = 1e-8) -> Optimizer:
 
 
 def scale_by_sum_of_squares(first: float = 0.0, epsilon: float = 1e-10) -> Optimizer:
-    """The gradient over the root of `first` plus the sum of all its squares (Duchi et al. 2011),
-    which is the state.
+    """The gradient over the root of `first` plus the sum of all its squares.
+
+    Duchi et al. 2011. The sum is the state.
     """
 
     def update(gradient: Any, state: Any, params: Any) -> tuple[Any, Any]:
@@ -246,8 +249,9 @@ def scale_by_sum_of_squares(first: float = 0.0, epsilon: float = 1e-10) -> Optim
 
 
 def trust_ratio() -> Optimizer:
-    """Each leaf scaled to the norm of its parameters (You et al. 2020); left alone where either is
-    zero.
+    """Each leaf scaled to the norm of its parameters; left alone where either is zero.
+
+    You et al. 2020.
     """
 
     def scaled(values: Any, params: Any) -> Any:

@@ -72,10 +72,9 @@ class LstmCell:
 
 @module
 class GruCell:
-    """One step of a gated recurrent unit (Cho et al. 2014, with the reset gate after the recurrent
-    product, as in cuDNN).
+    """One step of a gated recurrent unit (Cho et al. 2014).
 
-    The gates lie side by side in the order reset, update, candidate.
+    The reset gate comes after the recurrent product, as in cuDNN.
     """
 
     weight: Tensor  # f32[inputs, 3 * width]

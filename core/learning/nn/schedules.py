@@ -39,8 +39,9 @@ def step_decay(rate: float, boundaries: Sequence[int], factor: float = 0.1) -> S
 
 
 def cosine(rate: float, steps: int, least: float = 0.0) -> Schedule:
-    """Half a cosine from `rate` to `least` in `steps` steps, then `least` (Loshchilov and Hutter
-    2017, equation 5).
+    """Half a cosine from `rate` to `least` in `steps` steps, then `least`.
+
+    Loshchilov and Hutter 2017, equation 5.
     """
 
     def schedule(step: Tensor) -> Tensor:
@@ -67,8 +68,9 @@ def warm_up(steps: int, then: Schedule) -> Schedule:
 def one_cycle(
     rate: float, steps: int, rise: float = 0.3, start: float = 25.0, end: float = 1e4
 ) -> Schedule:
-    """Half a cosine up from rate / start in the share `rise` of the steps, then one down to
-    rate / (start * end) (Smith and Topin 2018).
+    """Half a cosine up, then one down (Smith and Topin 2018).
+
+    Up from rate / start in the share `rise` of the steps, then down to rate / (start * end).
     """
     if not 0.0 < rise < 1.0:
         raise ValueError(f"one_cycle: the rise is between 0 and 1, not {rise}")

@@ -85,10 +85,9 @@ class NormalisedMlp:
 
 @module
 class FedAvgCnn:
-    """The CNN of McMahan et al. 2017, section 3: two 5x5 convolutions (32, 64), each pooled 2x2,
-    and 512 units.
+    """The CNN of McMahan et al. 2017, section 3.
 
-    For 28x28 images and ten classes it has 1,663,370 parameters.
+    Two 5x5 convolutions (32, 64), each pooled 2x2, and 512 units.
     """
 
     first: Conv
@@ -119,8 +118,9 @@ class FedAvgCnn:
 
 @module
 class ConvBlock:
-    """3x3 convolution, batch normalisation, relu, and where the convolution has no stride 2x2 max
-    pooling.
+    """3x3 convolution, batch normalisation, relu, and 2x2 max pooling.
+
+    Without the pooling where the convolution has a stride.
     """
 
     conv: Conv
@@ -168,8 +168,9 @@ class OmniglotNet:
 
 @module
 class CharLstm:
-    """Next character: embedding, two LSTM layers, a linear head (McMahan et al. 2017, section 3;
-    LEAF).
+    """Next character: embedding, two LSTM layers, a linear head.
+
+    McMahan et al. 2017, section 3; LEAF.
     """
 
     embedding: Embedding
@@ -202,8 +203,9 @@ class CharLstm:
 
 
 def lenet(key: Tensor, shape: tuple[int, int, int], classes: int) -> Sequential:
-    """LeNet-5 (LeCun et al. 1998), with tanh throughout and means for pooling, for images of this
-    shape (height, width, channels). 28x28x1 and ten classes: 61,706 parameters.
+    """LeNet-5 (LeCun et al. 1998), with tanh throughout and means for pooling.
+
+    For images of this shape (height, width, channels). 28x28x1 and ten classes: 61,706 parameters.
     """
     height, width, channels = shape
     flat = (height // 2 - 4) // 2 * ((width // 2 - 4) // 2) * 16
@@ -300,8 +302,9 @@ def mobilenet_v2(
     width: float = 0.35,
     norm: str = "group",
 ) -> Sequential:
-    """MobileNetV2 (Sandler et al. 2018), as wide as `width`, for images that five halvings leave
-    something of, such as 96x96x3.
+    """MobileNetV2 (Sandler et al. 2018), with `width` as its width multiplier.
+
+    For images that five halvings leave something of, such as 96x96x3.
     """
     relu6 = Function(ops.relu6)
     keys = random.split(key, 3 * sum(stage[2] for stage in _MOBILE_STAGES) + 3)
@@ -424,8 +427,10 @@ def transformer(
     heads: int = 4,
     causal: bool = True,
 ) -> Transformer:
-    """A transformer of `depth` blocks (Vaswani et al. 2017): causal, for the next symbol, or an
-    encoder with `outputs` numbers a position (None: as many as symbols).
+    """A transformer of `depth` blocks (Vaswani et al. 2017).
+
+    Causal, for the next symbol, or an encoder with `outputs` numbers a position (None: as many as
+    symbols).
     """
     keys = random.split(key, depth + 2)
     blocks = tuple(

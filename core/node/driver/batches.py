@@ -7,11 +7,11 @@ in virtual time: what a seed judges is what a daemon runs.
 
 State is what the journal's events make it, so nothing that the outside may build upon happens
 before the events that led to it are durable. After a crash the machine is its last snapshot and the
-events since, whose effects are thrown away, and then it is told `Started` with what its store
+events since, whose effects are thrown away, and then it receives `Started` with what its store
 holds: it sends, sets and runs again what it still needs.
 
 What needs not be journaled. An event may be left out when handling it changed nothing that a later
-event could tell: the machine says so (`changed` is false: every row of its table that it went
+event could reveal: the machine says so (`changed` is false: every row of its table that it went
 through was `ignore` and kept the phase, and reading an event changes no state), and nothing but
 Records came of it, or the message that came was only handed on (`passed_on`). Refused messages
 (ProtocolError) leave the state as it was by contract.
@@ -130,7 +130,7 @@ class Batches:
     """One life of a node: recovery, then batch after batch.
 
     make: gives the machine of a snapshot; of None, a new node's.
-    refused: is told of each event that the machine refuses.
+    refused: called with each event that the machine refuses.
     traces: knows which trace an event belongs to; None: effects carry what came with the event.
 
     Each method that gives steps is a generator. Its caller carries a step out, whole, before it
@@ -198,7 +198,7 @@ class Batches:
         self.counters["replayed"] += 1
 
     def start(self, stored: tuple[bytes, ...], unix_ns: int) -> None:
-        """Tells the machine, before all that waits, that it has started.
+        """Sends the machine `Started`, before all that waits.
 
         stored: digests of what its store holds. unix_ns: the time as it is set, 0 where it is not
         known.
@@ -260,7 +260,7 @@ class Batches:
         event, machine = item.event, self.machine
         assert machine is not None
         now = self.clock.now()
-        # Before it is handled: nobody promises that an array is not changed in place.
+        # Before it is handled: an array might be changed in place.
         if isinstance(event, Received) and event.digest:
             entry, tail = encode_head(event, now), Tail(event.encoded, event.digest)
         else:

@@ -18,14 +18,14 @@ SETTLED_NS = 600 * 1_000_000_000
 
 
 def _ticks() -> int:
-    """Ns since some moment; goes on while the computer sleeps, where the system can tell."""
+    """Ns since some moment; goes on while the computer sleeps, where the system supports it."""
     if sys.platform == "linux":
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     return time.monotonic_ns()
 
 
 class WallClock:
-    """Unix time when it was made, counted on from there by a clock that nobody sets."""
+    """Unix time when it was made, counted on from there by a monotonic clock."""
 
     def __init__(self) -> None:
         self._offset = time.time_ns() - _ticks()

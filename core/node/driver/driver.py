@@ -155,9 +155,10 @@ class Driver:
             await self._end()
 
     async def close(self) -> None:
-        """Finishes the batch at hand, checkpoints, stops programs and timers, and closes the
-        journal. What waits in the inbox is dropped: nobody was told that it had arrived. May be
-        called twice, but not by the machine's own effects.
+        """Finishes the current batch, checkpoints, stops programs and timers, closes the journal.
+
+        What waits in the inbox is dropped: its arrival was not acknowledged. May be called twice,
+        but not by the machine's own effects.
         """
         self._closing = True
         self._inbox.wake()

@@ -1,8 +1,8 @@
 """What a node does to the outside: carries out the effects of its machine, in order.
 
 Messages go to the switch and facts to `on_record`; timers, blobs and programs answer with events in
-the node's own inbox, which takes them however full it is. What the machine believes to have in the
-store is pinned there until it says `DropBlob`, or until the node ends.
+the node's own inbox, which takes them however full it is. What the machine counts on in the store
+is pinned there until it says `DropBlob`, or until the node ends.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Effects:
             await waiting
 
     def hold(self, digests: Iterable[bytes]) -> None:
-        """Pins what the machine is told that it has."""
+        """Pins what the machine counts on."""
         for digest in digests:
             self._pin(digest)
 
@@ -150,8 +150,8 @@ class Effects:
             timer.at = max(timer.at, now) + missed
         left_s = (timer.at - now) / 1e9
         if left_s > 0:
-            # The loop's clock may stand still while the computer sleeps, and ours is told in ns: so
-            # it is looked at again.
+            # The loop's clock may stand still while the computer sleeps, and ours counts ns: so it
+            # is read again.
             wait_s = min(left_s, _TIMER_MAX_S)
             timer.due = now + int(wait_s * 1e9)
             timer.handle = self._loop.call_later(wait_s, self._arm, name, timer)
@@ -198,7 +198,8 @@ class Effects:
     async def _has(self, digest: bytes) -> bool:
         """Whether a blob is in the store, whole.
 
-        Where it is not, the machine, which counts on it, is told: it asks for it again, or says so.
+        Where it is not, the machine, which counts on it, is notified: it requests it again, or
+        reports it.
         """
         try:
             here = await self._blobs.size(digest) is not None

@@ -15,8 +15,8 @@ class ProgramRunner(Protocol):
 
         What the bundle, the data or the machine are to blame for is a ProgramStopped with its
         reason; the blobs of a NewModel are durable in the node's store when this returns. An
-        exception is a fault of the runner's own: the driver logs it and tells the machine
-        PROGRAM_FAILED. Several may run at once; `program.ticket` tells them apart. The task that
+        exception is a fault of the runner's own: the driver logs it and sends the machine
+        PROGRAM_FAILED. Several may run at once; `program.ticket` identifies them. The task that
         awaits this may be cancelled: then what was started is stopped before it ends.
         """
 

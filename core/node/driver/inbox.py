@@ -1,4 +1,4 @@
-"""What waits for a node to handle it, and who waits for room."""
+"""Events that wait for a node, and the tasks that wait for room."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Inbox:
             self._filled.clear()
             self._press()
             self._pressed.clear()
-        # At half, so that those who wait are not woken for one place each time.
+        # At half, so that waiting tasks are not woken for one place each time.
         if 2 * len(self._items) <= self._events_max and 2 * self._bytes <= self._bytes_max:
             self._room.set()
         return item
@@ -91,7 +91,7 @@ class Inbox:
         await self._room.wait()
 
     def wake(self) -> None:
-        """Lets everybody who waits go on: the node is ending."""
+        """Wakes all waiting tasks: the node is ending."""
         self._filled.set()
         self._press()
         self._room.set()

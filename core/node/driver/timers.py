@@ -47,7 +47,7 @@ class Timers:
         return timer
 
     def cancel(self, name: str) -> Timer | None:
-        """The setting that stood, for the caller to disarm; None: none did."""
+        """The setting that stood, for the caller to disarm; None if there is none."""
         return self._timers.pop(name, None)
 
     def stands(self, name: str, timer: Timer) -> bool:

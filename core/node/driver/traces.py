@@ -7,12 +7,12 @@ A trace is an attempt: one task, from the coordinator's selection to the end, th
     device                      └─ task ── fetch, client_update (or evaluate), upload
 
 Its id is a hash of run, round, attempt and the moment at which the coordinator opened it; a node's
-span in it is a hash of trace and node. So whoever is killed and started again goes on in the same
-trace. It travels as W3C's traceparent with each message that names the attempt
-(https://www.w3.org/TR/trace-context), whether anybody records spans or not: logs name it too.
+span in it is a hash of trace and node. So a process that is killed and started again continues the
+same trace. It travels as W3C's traceparent with each message that names the attempt
+(https://www.w3.org/TR/trace-context), whether spans are recorded or not: logs name it too.
 
-What a node hears of a trace it believes of the tier above alone, since only that gives it work; a
-message from below belongs to the attempt that it names, whatever its traceparent says.
+A node accepts a trace from the tier above alone, since only that gives it work; a message from
+below belongs to the attempt that it names, whatever its traceparent says.
 
 `Spans` records them, where there is something that does: OpenTelemetry is known to the command line
 alone.
@@ -53,7 +53,7 @@ from ..storage.codec import MESSAGE_FIELDS
 
 log = logging.getLogger("delian.node")
 
-#: Attempts that a node remembers, and spans that have not ended; the oldest are forgotten.
+#: Attempts that a node stores, and spans that have not ended; the oldest are forgotten.
 ATTEMPTS_MAX = 1_024
 SPANS_MAX = 1_024
 
@@ -92,7 +92,7 @@ class At(NamedTuple):
     attempt: int
 
     def shown(self) -> dict[str, int]:
-        """For people, to whom a run is its number."""
+        """For display, where a run is its number."""
         return {**self._asdict(), "run": number_of(self.run)}
 
 
@@ -101,7 +101,7 @@ class Opened(NamedTuple):
 
     ns: int
     until: Literal["round", "evaluation", "closed"]
-    """The kind of the Record that ends it; "closed": its end is when edges are told."""
+    """The kind of the Record that ends it; "closed": its end is when edges receive it."""
 
 
 class Spans(Protocol):
@@ -271,7 +271,7 @@ class Traces:
             return traceparent
         at = attempt_of(message)
         if at is None:
-            return ""  # who checks in after a task does not go on with it
+            return ""  # a check-in after a task does not continue it
         part = self._parts.get(at) or self._begin(at)
         if part is None:
             return ""

@@ -1,1 +1,1 @@
-"""Who a node is, who says so, and what it may do."""
+"""Identities of nodes: certificates, the authorities that issue them, and permissions."""

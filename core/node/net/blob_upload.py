@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ...wire.blob_pb2 import BlobRef
 from ...wire.operator_pb2 import PutPart
 
-#: Of one message, well below what gRPC takes in one where nobody says.
+#: Of one message, well below what gRPC takes in one by default.
 PART_BYTES = 2**19
 
 

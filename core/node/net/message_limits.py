@@ -59,7 +59,7 @@ TRANSFERS_MAX = 4_096
 SPOOL_BYTES_PER_PEER = 64 * MIB
 SPOOL_BYTES_MAX = 1_024 * MIB
 #: How long a transfer that makes no headway is kept for resumption, and for how long when there is
-#: no room for somebody else's.
+#: no room for another node's.
 TRANSFER_IDLE_S = 120.0
 TRANSFER_STALLED_S = 10.0
 #: Digests that a node has asked one peer for and that are therefore taken when they are offered.
@@ -91,7 +91,7 @@ class Faults:
 class Buckets:
     """How much of something each holder may have: `burst` at once, and `per_s` from then on.
 
-    Remembers the `holders_max` that came last; one that is forgotten begins with a full bucket.
+    Stores the `holders_max` that came last; one that is forgotten begins with a full bucket.
     """
 
     def __init__(self, burst: int, per_s: float, holders_max: int = 10_000) -> None:
@@ -112,8 +112,8 @@ class Buckets:
 class Pace:
     """How fast one peer is read where nothing may be lost.
 
-    `burst` messages at once, and `per_s` a second from then on. Who is read no faster cannot send
-    faster: flow control holds it back.
+    `burst` messages at once, and `per_s` a second from then on. A sender that is read no faster
+    cannot send faster: flow control holds it back.
     """
 
     def __init__(self, burst: int = RATE_BURST, per_s: float = RATE_PER_S) -> None:

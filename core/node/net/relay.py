@@ -1,4 +1,4 @@
-"""Errands: what a node asks the coordinator through its links, for want of another way.
+"""Relayed requests: what a node asks the coordinator through its links, when it has no other way.
 
     device                    edge                        coordinator
       |  -- RenewalAsk ------>  |  -- RenewalAsk ---------->  |   cloud/service/relay_service.py
@@ -7,7 +7,7 @@
       |  <-- DeniedPage ------  |  <-- DeniedPage ----------  |
 
 They travel in envelopes, over gRPC and MQTT alike, and are no transfers. No state machine sees them
-and no journal keeps them: who gets no answer in time asks again later.
+and no journal keeps them: a node without an answer asks again later.
 
 An edge passes renewals on for its devices, one device's for that device alone, and answers to the
 device that they name; it reads neither. What makes that safe is in
@@ -46,7 +46,7 @@ DEVICE_BURST, DEVICE_PER_S = 4, 1 / 30
 #: And of all its devices; a coordinator takes as much of an edge.
 EDGE_BURST, EDGE_PER_S = 512, 32.0
 
-#: The home that is connected now, by the name under which it is spoken to; None: there is none.
+#: The home that is connected now, by its name in messages; None: there is none.
 Home = Callable[[], Node | None]
 
 
@@ -101,7 +101,7 @@ class Errands:
             async with asyncio.timeout(timeout_s):
                 answer = await waits
         except TimeoutError:
-            raise IdentityError("nobody has answered the renewal") from None
+            raise IdentityError("the renewal was not answered") from None
         finally:
             del self._asked[name]
         return await asyncio.to_thread(reply_of, answer, ask, material)

@@ -58,7 +58,7 @@ Limit = Callable[[Node], int]
 
 
 def default_limit(sender: Node) -> int:
-    """Takes nothing large from anybody."""
+    """Takes nothing large."""
     return MESSAGE_BYTES_DEFAULT
 
 
@@ -99,7 +99,7 @@ class Switch:
         self._errands: dict[type[Message], Errand] = {}
         self._copies: dict[tuple[Node, bytes], asyncio.Task[None]] = {}
 
-    # ------------------------------------------------ who is there
+    # ------------------------------------------------ nodes
 
     def attach(
         self,
@@ -130,7 +130,7 @@ class Switch:
             self._links.remove(link)
 
     def on_errand(self, kind: type[Message], take: Errand) -> None:
-        """Who takes the errands of a kind, for all nodes of this process."""
+        """The handler of a kind of relayed requests, for all nodes of this process."""
         assert kind not in self._errands, f"{kind.__name__} is taken care of already"
         self._errands[kind] = take
 
@@ -203,7 +203,7 @@ class Switch:
         return True
 
     def errand(self, sender: Node, to: Node, message: Message) -> bool:
-        """Hands over an errand, as `deliver` does a message of machines. False: nobody takes it."""
+        """Delivers a relayed request. False: it has no receiver."""
         take = self._errands.get(type(message))
         if take is None or to not in self._ports:
             self.faults.count("errand to nobody", sender, to=str(to))
@@ -263,7 +263,7 @@ class Switch:
         self.deliver_blob(source.node, target.node, digest, size)
 
     async def close(self) -> None:
-        """Ends what is under way within the process. Links are closed by those who made them."""
+        """Ends what is under way within the process. Links are closed by their makers."""
         copies = list(self._copies.values())
         for task in copies:
             task.cancel()

@@ -127,7 +127,9 @@ class Spool:
         # Grow with what comes: an offer alone takes no memory.
         self._pieces: list[bytearray | memoryview] = []
         self.touched = now  # the last headway
-        self.writer: object | None = None  # who adds to it now; a later one takes its place
+        self.writer: object | None = (
+            None  # the writer that adds to it now; a later one takes its place
+        )
         self._hash = hashlib.sha256()
 
     def write(self, part: Piece, now: float) -> None:
@@ -209,7 +211,7 @@ class Intake:
     ) -> tuple[Node, Spool]:
         """Whose unfinished one makes room.
 
-        The peer's own that nobody writes, for its sender may have given it up; else anybody's that
+        The peer's own that is not being written, for its sender may have given it up; else any that
         stands still. Raises Refused.
         """
         idle = [(peer, s) for s in mine.values() if s.writer is None]
@@ -243,7 +245,7 @@ class Intake:
         del mine[spool.id]
         if not mine:
             del self._peers[peer]
-        spool.writer = None  # who still writes finds out
+        spool.writer = None  # its writer finds out
         self._count -= 1
         self.bytes_held -= spool.size
 

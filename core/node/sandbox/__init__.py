@@ -1,4 +1,4 @@
-"""Processes that run what somebody else wrote: submitted programs, and the C that they become.
+"""Processes that run foreign code: submitted programs, and the C that they become.
 
 A verified program names no file and no socket, but it may run for ever, take all memory, or meet a
 bug of a kernel that was compiled for it. So it runs in a process of its own:

@@ -1,7 +1,7 @@
 """Compiled programs without a compiler: what a process loads that must not start one.
 
 The objects were made by another process (`compiler`). One that is in the cache, and whose compiler
-is known, is found without asking anybody; else the agent says where it lies.
+is known, is found without a request; else the agent says where it lies.
 """
 
 from __future__ import annotations

@@ -1,13 +1,6 @@
-"""The compiling process: `python -m delian.core.node.sandbox.compiler`, started by
-`compiling.compiled`.
+"""The compiling process, `python -m delian.core.node.sandbox.compiler`.
 
-It reads a bundle, which is hostile until it is verified, writes C, and has the C compiler make an
-object of it in the cache of workers. It runs none of its programs. From before it opens the bundle
-it can write nothing but that cache, opens no socket, and changes no permissions.
-
-    job       {"ticket", "bundle"?: path, "programs": [names], "artifacts": [paths]} + the bundle,
-              where there is no path
-    answer    {"ticket", "done": true, "object": path, or null where there is no C compiler}
+`compiling.compiled` starts it.
 """
 
 from __future__ import annotations

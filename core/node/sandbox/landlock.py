@@ -44,9 +44,11 @@ def restrict(
     run: Iterable[str] = (),
     devices: Iterable[str] = (),
 ) -> None:
-    """This thread, and all that it starts, may from now on read what is beneath `read`, read and
-    change what is beneath `write`, read and run what is beneath `run`, read and write the devices.
-    What is not there is left out. Raises OSError.
+    """Confines this thread, and all that it starts, to these files and devices.
+
+    From now on it may read what is beneath `read`, read and change what is beneath `write`, read
+    and run what is beneath `run`, and read and write the devices. Missing paths are left out.
+    Raises OSError.
     """
     here = abi()
     handled = _handled(here)

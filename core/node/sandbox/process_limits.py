@@ -1,6 +1,6 @@
-"""What a worker process may take, and how the operating system is told.
+"""The limits of a worker process, and how the operating system enforces them.
 
-A compiled program is data that was verified, but no verifier can tell how long it runs; so the
+A compiled program is data that was verified, but no verifier can determine how long it runs; so the
 process that runs it has limits that it cannot lift: memory, processor time, open files, no core
 dumps. It ends with the agent that started it, runs when nothing else wants to, and is what the
 kernel kills first when the machine is out of memory.
@@ -43,8 +43,8 @@ class WorkerLimits:
         files: open files.
         nice: added to the niceness.
         sandbox: whether a kernel without landlock or seccomp runs programs at all.
-        operations_max: arithmetic operations of one call of a program, as far as they can be told
-            from it.
+        operations_max: arithmetic operations of one call of a program, as far as they can be
+        derived from it.
     """
 
     memory_mib: int = 2048
@@ -80,7 +80,7 @@ class WorkerLimits:
 def die_with(parent: int) -> None:
     """This process is killed when `parent`, which started it, ends.
 
-    Where the system cannot do that the end of its input tells it.
+    Where the system cannot do that the end of its input stops it.
     """
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -120,7 +120,7 @@ class Limits:
         _lower(resource.RLIMIT_AS, most, hard=most)
 
     def of_job(self, memory_mib: int = 0, cpu_s: int = 0) -> None:
-        """What the next job was allowed by whoever signed its bundle.
+        """What the signer of its bundle allows the next job.
 
         Zero, or more than the owner gives: what the owner gives.
         """
@@ -134,8 +134,10 @@ class Limits:
         self._seconds()
 
     def running(self) -> None:
-        """Nothing may be started any more (the superuser alone can, where the kernel lacks seccomp:
-        the system does not hold it to that limit).
+        """Forbids starting processes from now on.
+
+        The superuser alone can, where the kernel lacks seccomp: the system does not hold it to that
+        limit.
         """
         _lower(resource.RLIMIT_AS, self._base + self._memory_mib * _MIB)
         _lower(resource.RLIMIT_NPROC, 0, hard=0)

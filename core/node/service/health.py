@@ -1,11 +1,11 @@
-"""A small HTTP server for those who look after a process: is it alive, is it ready, its numbers.
+"""A small HTTP server for operators of a process: is it alive, is it ready, its numbers.
 
     /healthz   200 while the process runs
     /readyz    200 when it can do its work, else 503 with the reason
     /metrics   its page of metrics, in the text format of Prometheus
 
-HTTP/1.1, GET alone, one request a connection, all of it bounded in size, number and time. It asks
-nobody who he is, so it listens on loopback unless told otherwise.
+HTTP/1.1, GET alone, one request a connection, all of it bounded in size, number and time. It does
+not authenticate callers, so it listens on loopback by default.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class HealthServer:
                     writer.write(_response(*self._answer(head)))
                     await writer.drain()
         except (TimeoutError, ConnectionError, EOFError, asyncio.LimitOverrunError):
-            pass  # whoever it was has gone, or speaks no HTTP
+            pass  # the client has gone, or sends no HTTP
         finally:
             self._open -= 1
             writer.close()

@@ -1,6 +1,6 @@
 """What every daemon does around its nodes.
 
-Knows who it is and where it may go, runs tasks until it is told to stop, and ends them in order.
+Its identity and addresses, tasks that run until it is stopped, and their end in order.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ ADDRESS_SPACE_BYTES_MIN = 2 << 30
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who a daemon is."""
+    """A daemon's identity."""
 
     node: Node
     federation: str
     identity: IdentityFolder | None = None
-    """None: it has no certificate, and speaks on loopback only."""
+    """None: it has no certificate, and connects on loopback only."""
     homes: tuple[HomeAddress, ...] = ()
 
 
 def who_is(
     tier: Tier, identity: Path | None, *, insecure: bool, number: int | None, federation: str = ""
 ) -> Who:
-    """Reads the identity of a node, or believes its configuration where it is insecure. Blocks.
+    """Reads the identity of a node, or takes its configuration where it is insecure. Blocks.
 
     Raises DelianError when the identity is missing or of another tier, or when both or neither are
     given.
@@ -61,12 +61,12 @@ def who_is(
             raise DelianError(
                 f"an insecure {tier.value} has a number and no identity",
                 f"give --number N with --insecure, or leave --insecure out and join: a {tier.value}"
-                " with an identity speaks TLS",
+                " with an identity uses TLS",
             )
         return Who(Node(tier, number), federation or INSECURE)
     if identity is None:
         raise DelianError(
-            f"this {tier.value} does not know who it is",
+            f"this {tier.value} has no identity",
             "name the folder that `delian join` wrote with --identity; on one machine, for a try, "
             "--insecure --number N does without",
         )
@@ -83,7 +83,7 @@ def who_is(
 
 
 def notify_ready() -> None:
-    """Tells systemd that the daemon serves (sd_notify(3)); does nothing anywhere else."""
+    """Notifies systemd that the daemon serves (sd_notify(3)); does nothing anywhere else."""
     where = os.environ.get("NOTIFY_SOCKET", "")
     if not where.startswith(("/", "@")):
         return
@@ -100,7 +100,7 @@ class Tasks:
         self._tasks: dict[asyncio.Task[Any], str] = {}
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Runs it beside the others. One that ends in good order just ends."""
+        """Runs it with the others. One that ends in good order just ends."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks[task] = name
         return task
@@ -172,9 +172,11 @@ async def run_daemon(
     stop: asyncio.Event | None,
     ready: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Runs a daemon until `stop` is set, SIGTERM or SIGINT comes, or one of its tasks fails, and
-    raises what that raised. make: gives the daemon; called on a thread, for it may read files.
-    folder: where the daemon keeps its state. ready: told its facts once, when it has started.
+    """Runs a daemon until `stop` is set, a signal comes (SIGTERM, SIGINT), or a task fails.
+
+    Raises what a failed task raised. make: gives the daemon; called on a thread, because it may
+    read files. folder: where the daemon keeps its state. ready: called once with its facts, when it
+    has started.
     """
     check_address_space()
     stop = stop or asyncio.Event()

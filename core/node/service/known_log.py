@@ -20,8 +20,9 @@ log = logging.getLogger("delian.identity")
 
 
 class LogSink:
-    """Heads of the certificate log that come with the deny list
-    (`core.node.identity.enrolment.kept_deny_list.LogSink`): the machine verifies them.
+    """The receiver of certificate-log heads that come with the deny list.
+
+    See `core.node.identity.enrolment.kept_deny_list.LogSink`. The machine verifies them.
     """
 
     def __init__(self, size: Callable[[], int], offer: Callable[[LogUpdate], None]) -> None:

@@ -4,8 +4,8 @@ glibc gives a block of a MiB back to the system when it is freed, or soon after,
 the next one. The system must clear them first and put them in one by one, and that costs several
 times what the copy does for which the block was made.
 
-Python's collector looks through all that there is, again and again, for cycles that nobody can
-reach. A coordinator makes few of them, and has much to look through: thousands of streams.
+Python's collector looks through all that there is, again and again, for unreachable cycles. A
+coordinator makes few of them, and has much to look through: thousands of streams.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8
 MMAP_BYTES = 32 * 2**20
 #: So much may be free at the end of the heap before it is given back.
 TRIM_BYTES = 256 * 2**20
-#: So much more than it needs the heap takes at a time. Pages that nobody touches are no memory.
+#: So much more than it needs the heap takes at a time. Pages that are not touched are no memory.
 PAD_BYTES = 16 * 2**20
 #: Heaps for threads: few, so that what one has freed is there for the others.
 ARENAS = 2

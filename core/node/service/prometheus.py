@@ -3,7 +3,7 @@
     delian_node_events_total{node,kind}                       what drivers count
     delian_inbox_events{node}                                 what waits for a node
     delian_refusals_total{where,kind}                         what was not taken, by link or service
-    delian_peers{link,tier}                                   who is connected
+    delian_peers{link,tier}                                   connected nodes
     delian_link_messages_total{link,peer,direction,kind}      see net/traffic.py
     delian_link_bytes_total{link,peer,direction,kind}
 

@@ -2,10 +2,10 @@
 
 What devices and edges have in common.
 
-A home offers gRPC, MQTT or both; a node speaks one of them with it, gRPC where it may choose. The
+A home offers gRPC, MQTT or both; a node uses one of them with it, gRPC where it may choose. The
 coordinator is asked for a new certificate, and by edges for the deny list, over its gRPC where it
-can be reached, and else through the home (`core/node/net/relay.py`). After a
-renewal the links reconnect with the new certificate.
+can be reached, and else through the home (`core/node/net/relay.py`). After a renewal the links
+reconnect with the new certificate.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def trust_all(peer: PeerIdentity) -> str | None:
 class Hubs:
     """Where nodes below come in: gRPC at `listen`, MQTT over `broker`, either or both.
 
-    policy: who may make which call (`identity.roles.Guard`). servicers: what else the gRPC port
-    serves. Raises DelianError for an address that an insecure node may not use.
+    policy: which role may make which call (`identity.roles.Guard`). servicers: what else the gRPC
+    port serves. Raises DelianError for an address that an insecure node may not use.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class Hubs:
     def redial(self) -> None:
         """Shows the certificate of now: it was renewed.
 
-        gRPC does so at each handshake by itself. A home on MQTT is believed no longer than the
-        certificate lasts with which it was published.
+        gRPC does so at each handshake by itself. A home on MQTT is valid no longer than the
+        certificate with which it was published.
         """
         if self.mqtt is not None:
             self.mqtt.redial()
@@ -150,7 +150,7 @@ class Hubs:
             sources.peers["mqtt"] = lambda: over_mqtt.peers
 
     async def close(self) -> None:
-        """Says goodbye to everybody. May be called twice."""
+        """Sends goodbye to all. May be called twice."""
         for hub in (self.grpc, self.mqtt):
             if hub is not None:
                 await hub.close()
@@ -164,10 +164,10 @@ def _mqtt_identity(who: Who, distrust: Distrust, authority: Path | None) -> Mqtt
 
 
 class Uplinks:
-    """The ways up of one node of this process; to those who ask it, one Link (`net.switch`).
+    """The ways up of one node of this process; to its callers, one Link (`net.switch`).
 
     homes: where the node may go, each once; one that does not offer the transport is left out.
-    on_connected: told of a home whenever there is a connection to it anew. on_renewed: told when
+    on_connected: called with a home whenever there is a new connection to it. on_renewed: called when
     there is a new certificate. denied: the deny list that is known here; None: none is kept.
     distrust: why a home's certificate is not trusted, or None. `errands`: None without an identity.
     Raises DelianError when no home is left, or an insecure node's is not on this machine.
@@ -194,7 +194,7 @@ class Uplinks:
         self._homes = (*grpc_homes, *mqtt_homes)
         if not grpc_homes and not mqtt_homes:
             raise DelianError(
-                f"no home of {who.node} speaks {transport}", "choose another transport or home"
+                f"no home of {who.node} offers {transport}", "choose another transport or home"
             )
         self.grpc: GrpcUplink | None = None
         self.mqtt: MqttUplink | None = None
@@ -250,7 +250,7 @@ class Uplinks:
     def start(self, *, add: bool = True) -> None:
         """Adds the links to the switch; they dial with the first message.
 
-        add: False: whoever made this is the link, and the first homes are dialled now.
+        add: False: the owner of this is the link, and the first homes are dialled now.
         """
         self.review()
         for link in (self.grpc, self.mqtt):
@@ -267,7 +267,7 @@ class Uplinks:
         return next((u.home for u in (self.grpc, self.mqtt) if u is not None and u.home), None)
 
     def _spoken_to(self) -> Node | None:
-        """The same by the name under which it is spoken to: over MQTT edge 0 is the coordinator."""
+        """The same by its name in messages: over MQTT edge 0 is the coordinator."""
         from ..net.mqtt.topics import host_of
 
         home = self.home
@@ -318,8 +318,8 @@ class Uplinks:
     async def _renew(self, request: bytes) -> EnrolReply:
         """By the coordinator's gRPC, and where that fails through the home.
 
-        The other way round for a node that is to speak MQTT. A refusal is final: TLS says that it
-        is the coordinator's, or a signature that it is the authority's.
+        The other way round for a node that is to use MQTT. A refusal is final: TLS says that it is
+        the coordinator's, or a signature that it is the authority's.
         """
         identity, errands = self._who.identity, self.errands
         assert identity is not None and errands is not None
@@ -349,7 +349,7 @@ class Uplinks:
     def _renewed(self, identity: PeerIdentity) -> None:
         """The links show the new certificate at once.
 
-        The other end believes the old one no longer than it lasts.
+        The other end accepts the old one no longer than it lasts.
         """
         for link in (self.grpc, self.mqtt):
             if link is not None:
@@ -367,7 +367,7 @@ class Uplinks:
 def _chosen(
     homes: Sequence[HomeAddress], transport: Transport
 ) -> tuple[dict[Node, str], dict[Node, str]]:
-    """Which home is spoken to over gRPC, and which over MQTT."""
+    """Which home is used over gRPC, and which over MQTT."""
     over_grpc: dict[Node, str] = {}
     over_mqtt: dict[Node, str] = {}
     for home in homes:

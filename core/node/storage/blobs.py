@@ -4,8 +4,8 @@
     FOLDER/partial/DIGEST   what has come so far of one that is on its way; survives restarts
 
 A partial is not synced until it is whole: after a power failure it may hold rubbish, which the hash
-finds, and the transfer begins anew. A whole blob is hashed again when a process asks for it for the
-first time, and when its file was changed since: one that is damaged is set aside
+finds, and the transfer begins again. A whole blob is hashed again when a process asks for it for
+the first time, and when its file was changed since: one that is damaged is set aside
 (`whole/DIGEST.damaged`) and is not in the store any more, so that it is fetched again. Files are
 read and written on threads; the index is the event loop's own.
 """
@@ -127,7 +127,7 @@ class BlobStore(Protocol):
     def pin(self, digest: bytes) -> None:
         """Keeps a blob, here or still to come, from being dropped or evicted; counted.
 
-        A driver pins what its machine believes to have, so nodes of one process may share a store.
+        A driver pins what its machine counts on, so nodes of one process may share a store.
         """
 
     def unpin(self, digest: bytes) -> None:
@@ -139,8 +139,8 @@ class FolderBlobs:
 
     Raises FolderInUse (of `disk`) while another has it, in this process or another.
 
-    bytes_max: cap on whole blobs and partials together. To make room, partials that nobody writes
-    go first, then blobs that are not pinned, the least recently used first.
+    bytes_max: cap on whole blobs and partials together. To make room, partials that are not being
+    written go first, then blobs that are not pinned, the least recently used first.
     """
 
     def __init__(self, folder: Path, bytes_max: int) -> None:
@@ -149,7 +149,7 @@ class FolderBlobs:
         self._lock_file = FolderLock(folder)
         self._whole, self._partial = folder / "whole", folder / "partial"
         self._sizes: OrderedDict[bytes, int] = OrderedDict()  # the least recently used first
-        self._stale: OrderedDict[bytes, int] = OrderedDict()  # partials that nobody writes
+        self._stale: OrderedDict[bytes, int] = OrderedDict()  # partials that are not being written
         self._writers: dict[bytes, FolderPartial] = {}
         self._pins: dict[bytes, int] = {}
         self._sound: dict[bytes, _Stamp] = {}  # files that hash to their names, as they were then
@@ -423,7 +423,7 @@ class FolderPartial:
 
     def _check(self) -> None:
         if self._ended:
-            raise BlobError(f"blob {self.digest.hex()[:16]} is written by somebody else, or done")
+            raise BlobError(f"blob {self.digest.hex()[:16]} has another writer, or is done")
 
     def _write(self, content: bytes) -> None:
         assert self._fd is not None and self._hasher is not None
@@ -456,7 +456,7 @@ class FolderPartial:
 _WRITE = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
-#: What tells a file that was written to from the one before: bytes, inode, mtime in ns.
+#: What shows that a file was written to: bytes, inode, mtime in ns.
 _Stamp = tuple[int, int, int]
 
 
@@ -504,7 +504,7 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # nobody is left to be told
+            task.exception()  # no caller is left to report to
         raise
 
 
@@ -518,7 +518,7 @@ async def in_thread(work: Callable[[], T]) -> T:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         await asyncio.wait([future])
-        future.exception()  # nobody is left to be told
+        future.exception()  # no caller is left to report to
         raise
     except OSError as fault:
         if is_full(fault):

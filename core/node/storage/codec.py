@@ -80,7 +80,7 @@ MESSAGE_FIELDS: Mapping[type[Message], str] = {
     helper_pb2.HelpSum: "help_sum",
 }
 
-#: What a node asks the coordinator through its links, beside its machine
+#: What a node asks the coordinator through its links, outside its machine
 #: (`core/node/net/relay.py`).
 ERRAND_FIELDS: Mapping[type[Message], str] = {
     link_pb2.RenewalAsk: "renewal_ask",
@@ -157,8 +157,8 @@ def envelope_bytes(sender: Node, to: Node, message: Message, traceparent: str = 
 def read_envelope(content: Content) -> tuple[Envelope, memoryview | None]:
     """An envelope decoded.
 
-    Of an Upload that was encoded as protobuf does it the vector is not copied: it is given beside
-    an envelope that lacks it. Raises DecodeError.
+    Of an Upload that was encoded as protobuf does it the vector is not copied: it is returned next
+    to an envelope that lacks it. Raises DecodeError.
     """
     parts = _cut(memoryview(content))
     if parts is None:

@@ -121,8 +121,9 @@ class FolderDisk:
 
 
 def write_all(fd: int, parts: Sequence[Content]) -> None:
-    """Writes buffers one after the other, large ones without a copy, however little the system
-    takes at a time. Raises OSError.
+    """Writes buffers one after the other, however little the system takes at a time.
+
+    Large ones are not copied. Raises OSError.
     """
     if _IS_WINDOWS:
         left = memoryview(b"".join(parts))
@@ -202,7 +203,7 @@ class FolderLock:
             _lock(self._fd)
         except OSError as fault:
             held = ""
-            with contextlib.suppress(OSError):  # Windows lets nobody else read it
+            with contextlib.suppress(OSError):  # Windows lets no other user read it
                 held = os.read(self._fd, 64).decode("ascii", "replace").strip()
             os.close(self._fd)
             self._fd = -1

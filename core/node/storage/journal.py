@@ -1,9 +1,6 @@
-"""A node's journal: a snapshot of its machine and the events since, durable before anything is done
-about them.
+"""A node's journal: a snapshot of its machine and the events since.
 
-`Journal` is what a driver needs. `FileJournal` keeps it in a folder (devices, edges): the logic and
-the bytes are `segments.py`'s, the system calls `disk.py`'s; here is the one thread on which they
-run, so that no fsync holds up the event loop.
+Events are durable before their effects are carried out.
 """
 
 from __future__ import annotations
@@ -145,5 +142,5 @@ class FileJournal:
         if self._closed:
             raise JournalError("the journal is closed")
         future = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        # Who awaits may be cancelled; what is being written is not.
+        # A waiting task may be cancelled; what is being written is not.
         return await asyncio.shield(future)

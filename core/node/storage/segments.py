@@ -65,7 +65,7 @@ class JournalError(DelianError):
     """The journal is damaged, cannot be written, or was closed.
 
     After a failed `append` or `checkpoint` it takes nothing more: whether the bytes are on the disk
-    is not known until it is opened anew.
+    is not known until it is opened again.
     """
 
 
@@ -81,7 +81,7 @@ class _Record:
 class Segments:
     """The journal in a folder. Not for two threads at once.
 
-    salt: gives random bytes, which nobody can guess who may send entries.
+    salt: gives random bytes, which a sender of entries cannot guess.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ class Segments:
 def _damaged(name: str, offset: int, what: str) -> JournalError:
     return JournalError(
         f"the journal is damaged in {name} at byte {offset}: {what}",
-        "nothing was changed; restore the folder from a backup, or enrol the node anew",
+        "nothing was changed; restore the folder from a backup, or enrol the node again",
     )
 
 

@@ -79,9 +79,11 @@ class FederationLog:
         return verify_head(self._world.seed, update.checkpoint, LogRules()).size
 
     def proof(self, update: LogUpdate, devices: Sequence[int]) -> LogProof:
-        """What proves that these devices are in the log, as a coordinator makes it that says of
-        those that are not that they are where others are. An update of a forked log, which another
-        party shows and this one does not have, gets a proof from the true log.
+        """The proof that these devices are in the log.
+
+        A hostile coordinator makes it: devices that are not in the log are claimed to be at other
+        devices' places. An update of a forked log, which another party shows and this one does not
+        have, gets a proof from the true log.
         """
         size = min(self.size_of(update), self.copy.tree().size)
         leaves = [leaf_of(device, self._world.seed) for device in devices]

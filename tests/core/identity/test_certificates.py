@@ -87,13 +87,13 @@ def test_an_operator_is_no_node():
     [
         ({"uris": []}, "names 0 holders"),
         ({"uris": ["delian://farm/device/5", "delian://farm/cloud/0"]}, "names 2 holders"),
-        ({"uris": ["https://farm/device/5"]}, "names nobody"),
-        ({"uris": ["delian://farm/device/05"]}, "names nobody"),
-        ({"uris": ["delian://farm/device/5/"]}, "names nobody"),
-        ({"uris": ["delian://farm/device/5\n"]}, "names nobody"),
-        ({"uris": ["delian://farm/device/-5"]}, "names nobody"),
-        ({"uris": ["delian://farm/nobody/5"]}, "names nobody"),
-        ({"uris": ["delian://FARM/device/5"]}, "names nobody"),
+        ({"uris": ["https://farm/device/5"]}, "names no node"),
+        ({"uris": ["delian://farm/device/05"]}, "names no node"),
+        ({"uris": ["delian://farm/device/5/"]}, "names no node"),
+        ({"uris": ["delian://farm/device/5\n"]}, "names no node"),
+        ({"uris": ["delian://farm/device/-5"]}, "names no node"),
+        ({"uris": ["delian://farm/nobody/5"]}, "names no node"),
+        ({"uris": ["delian://FARM/device/5"]}, "names no node"),
         ({"uris": ["delian://farm/device/9999999999999999999"]}, "too large"),
         ({"common": "cloud-0"}, "common name"),
         ({"ca": True}, "CA's"),
@@ -258,7 +258,7 @@ def test_a_call_over_an_older_or_unknown_tls_is_refused(material):
     with pytest.raises(IdentityError, match=r"not TLS 1\.3"):
         c.identity_of_context({"ssl_tls_version": [b"TLSv1.2"], **shown})
     for context in (shown, {"transport_security_type": [b"ssl"]}):
-        with pytest.raises(IdentityError, match="does not tell the TLS version"):
+        with pytest.raises(IdentityError, match="does not report the TLS version"):
             c.identity_of_context(context)
     assert c.identity_of_context({"ssl_tls_version": [b"TLSv1.3"], **shown}).number == 5
     assert c.identity_of_context({"transport_security_type": [b"insecure"]}) is None

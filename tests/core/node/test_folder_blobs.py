@@ -132,7 +132,7 @@ def test_a_second_writer_takes_over(tmp_path):
         await old.write(data[:100])
         new = await store.begin(name(data), 300)
         assert new.offset == 100
-        with pytest.raises(BlobError, match="somebody else"):
+        with pytest.raises(BlobError, match="another writer"):
             await old.write(data[100:200])
         await old.abort(keep=False)  # what it wrote is the new one's now
         await new.write(data[100:])

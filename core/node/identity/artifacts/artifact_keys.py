@@ -1,4 +1,4 @@
-"""The folders of those who sign artifacts, and what a device remembers of what was signed.
+"""The folders of the signers of artifacts, and a device's record of what was signed.
 
 ROOT/root.pem    the root key, mode 0600: keep this folder off every network
 ROOT/root.pub    its public half: for devices
@@ -40,7 +40,7 @@ from . import manifest as m
 DAY_S = 24 * 3600
 KEYS_VALID_S = 365 * DAY_S
 MANIFEST_VALID_S = 90 * DAY_S
-#: Lines that a device remembers; only a holder of an online key can fill them.
+#: Lines that a device stores; only a holder of an online key can fill them.
 LINES_MAX = 1024
 _SUM_BYTES = 9  # of the line with the sum
 SEEN_BYTES_MAX = 1 << 20
@@ -242,7 +242,7 @@ class Seen:
     lines: dict[str, tuple[int, bytes]] = field(default_factory=dict)
 
     def take(self, found: m.Verified) -> bool:
-        """Remembers it; whether there was something new in it.
+        """Stores it; whether there was something new in it.
 
         Raises ArtifactError, and changes nothing, for what is older than what was seen, or another
         one of the same number.

@@ -1,7 +1,7 @@
 """Signed artifacts: which bundles a device may read, compile and run.
 
-Devices turn bundles into native code, so who hands them out must not be able to make them up. Two
-roles, as in The Update Framework (TUF 1.0, section 2.1; Samuel et al. 2010, CCS):
+Devices turn bundles into native code, so the party that distributes them must not be able to forge
+them. Two roles, as in The Update Framework (TUF 1.0, section 2.1; Samuel et al. 2010, CCS):
 
     root     an Ed25519 key that is kept off every network; it signs the list of online keys
     online   an Ed25519 key where runs are submitted; it signs a manifest for each bundle
@@ -174,7 +174,7 @@ def verify_keys(signed: SignedArtifact, root: Ed25519PublicKey, now_s: float) ->
 
 
 def keys_of(signed: SignedArtifact) -> OnlineKeys:
-    """The list as it is carried, whoever signed it. Raises ArtifactError."""
+    """The list as it is carried, whatever key signed it. Raises ArtifactError."""
     keys = _decoded(OnlineKeys, signed.keys, "list of online keys")
     _check_keys(keys)
     return keys
@@ -262,7 +262,7 @@ def _is_strong(noise: float, task: Task) -> bool:
     """Whether a task's noise hides about what it would with the largest clip.
 
     Elements are rounded at random, and the smaller a round's clip is, the larger the rounding is
-    beside it.
+    relative to it.
     """
     try:
         plan = RingPlan.of(task.ring)

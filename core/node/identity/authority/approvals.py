@@ -3,7 +3,7 @@
 An admin's certificate alone must not enrol a majority of sybils. So the coordinator makes a token
 for many only with an approval: a statement of what is asked for, signed offline by another admin.
 
-    admin-1$ delian token --uses 500 --request wanted.json    names what is wanted and who wants it
+    admin-1$ delian token --uses 500 --request wanted.json    names the request and its maker
     admin-2$ delian approve wanted.json                       shows it, adds a signature
     admin-1$ delian token --approval wanted.json              the coordinator checks it, once
 
@@ -79,7 +79,7 @@ class Wanted:
 
     federation: str
     requester: str
-    """Common name of the admin or owner who asks."""
+    """Common name of the admin or owner that asks."""
     tier: str
     uses: int
     valid_s: int
@@ -177,7 +177,8 @@ class Approval:
             raise IdentityError(f"the request is for the federation {self.wanted.federation}")
         if own.common_name == self.wanted.requester:
             raise IdentityError(
-                "who asks for a token cannot approve it", "have another admin approve the request"
+                "the operator that requests a token cannot approve it",
+                "have another admin approve the request",
             )
         if now_s >= self.wanted.expires:
             raise IdentityError("the request has expired", "ask again: delian token --request FILE")
@@ -220,7 +221,7 @@ class Approval:
         if wanted.requester != requester.common_name:
             raise IdentityError(f"the approval is for {wanted.requester}")
         if approver.common_name == requester.common_name:
-            raise IdentityError("who asks for a token cannot approve it")
+            raise IdentityError("the operator that requests a token cannot approve it")
         if now_s >= wanted.expires or wanted.expires > now_s + LIFE_S + DAY_S:
             raise IdentityError("the approval has expired", "ask again")
         return approver

@@ -1,4 +1,4 @@
-"""A certificate authority: a key that signs who is who.
+"""A certificate authority: it signs the certificates of nodes.
 
 The root authority of a federation, or an issuing authority under it (`delegation`).
 
@@ -7,7 +7,7 @@ A folder holds
     ca.key, ca.pem  key and CA certificate; `authority_folder` has these and the rest of their kind
     issued.jsonl    one line a certificate that was given out
     numbers.jsonl   the last number of each role (`revoked.Numbers`)
-    tokens.jsonl    who may still join (`tokens.TokenBook`)
+    tokens.jsonl    tokens that can still be used (`tokens.TokenBook`)
 
 and at the root, which has these for all authorities of the federation,
 
@@ -22,8 +22,7 @@ and to revoke names. While the root is away it issues nothing.
 A certificate is written down before it is given out, a revocation before it is answered, both under
 one lock: nothing is issued to a name that is revoked, whichever way it was asked for, and what was
 issued to it before is void by its name. Certificates that begin an hour before they are made have
-one clock, the CA's. The list is signed again every hour (`deny_list`), so that nodes can tell its
-age.
+one clock, the CA's. The list is signed again every hour (`deny_list`), so that nodes know its age.
 """
 
 from __future__ import annotations
@@ -166,10 +165,10 @@ class Authority(AuthorityBook):
     ) -> Issued:
         """A certificate for the key of a request (PKCS #10, PEM), whose sender must have signed it.
 
-        addresses: where a server is reached, beside the DNS name that is its identity. site: of a
-        node or an owner; an issuing authority's holders are of its own. Raises Revoked when the
-        name was revoked, TooMany when it has CERTIFICATES_MAX certificates that have not ended,
-        Away, and IdentityError.
+        addresses: where a server is reached, in addition to the DNS name that is its identity.
+        site: of a node or an owner; an issuing authority's holders are of its own. Raises Revoked
+        when the name was revoked, TooMany when it has CERTIFICATES_MAX certificates that have not
+        ended, Away, and IdentityError.
         """
         now = time.time() if now_s is None else now_s
         names: list[x509.GeneralName] = []
@@ -241,7 +240,7 @@ class Authority(AuthorityBook):
     ) -> bytes:
         """A certificate for a server that is no node, as an MQTT broker.
 
-        It names addresses and nobody, so `identity_of` refuses it. PEM, with the CA's after it.
+        It names addresses and no node, so `identity_of` refuses it. PEM, with the CA's after it.
         """
         now = time.time() if now_s is None else now_s
         names = address_names(addresses, self.issuing)
@@ -259,8 +258,9 @@ class Authority(AuthorityBook):
         return self._chain(certificate)
 
     def visitor(self) -> TlsMaterial:
-        """Key and certificate by which an issuing authority shows itself to the root before the
-        root has logged anything of it. The certificate is in no log and no server's.
+        """Key and certificate with which an issuing authority first connects to the root.
+
+        The root has logged nothing of it yet. The certificate is in no log and no server's.
         """
         key, now = new_key(), time.time()
         names = [x509.UniformResourceIdentifier(self._uri(Role.AUTHORITY, self.number))]
@@ -342,8 +342,9 @@ class Authority(AuthorityBook):
         return certificate.public_bytes(serialization.Encoding.PEM) + self.pem
 
     def _delegated(self) -> set[int]:
-        """The issuing authorities that the log knows of, also where the folder was restored from an
-        older copy since. Reads all of the log.
+        """The issuing authorities in the log.
+
+        Also where the folder was restored from an older copy since. Reads all of the log.
         """
         found: set[int] = set()
         first = 0
@@ -359,9 +360,10 @@ class Authority(AuthorityBook):
             return self._delegations.all()
 
     def append(self, content: bytes, *, now_s: float | None = None) -> int:
-        """Adds a certificate of an issuing authority to the log, before that authority gives it
-        out; durable on return. Gives its index; repeated, it changes nothing. content: a chain in
-        DER. Raises Revoked, TooMany, and IdentityError unless the authority may issue it now.
+        """Adds a certificate of an issuing authority to the log, before that authority sends it.
+
+        Durable on return. Gives its index; repeated, it changes nothing. content: a chain in DER.
+        Raises Revoked, TooMany, and IdentityError unless the authority may issue it now.
         """
         now = time.time() if now_s is None else now_s
         chain = read_chain(content)

@@ -1,6 +1,6 @@
-"""What an authority's folder remembers.
+"""The records in an authority's folder.
 
-What it has issued and to whom, the last numbers, and at the root the certificate log, the
+What it has issued to which holder, the last numbers, and at the root the certificate log, the
 revocations and the delegations of the whole federation.
 
 Everything is decided and written under one lock. At an issuing authority the root, its `Superior`,
@@ -111,8 +111,9 @@ class AuthorityBook:
         return self._ca.key.sign(message, ec.ECDSA(hashes.SHA256()))
 
     def check_log(self) -> None:
-        """Raises LogError where the certificate log, if it is here, lacks entries that this folder
-        has written: call it before certificates or heads are given out.
+        """Raises LogError where the certificate log lacks entries that this folder has written.
+
+        Call it before certificates or heads are sent. A folder without a log passes.
         """
         if self.issuing is None:
             with self.lock.held():
@@ -191,15 +192,16 @@ class AuthorityBook:
             self._numbers.give(role, number, self._delegations.reserved())
 
     def note_number(self, role: Role, number: int) -> None:
-        """Remembers that a number is in use, whoever gave it out; durable on return."""
+        """Records that a number is in use, whatever authority assigned it; durable on return."""
         with self.lock.held():
             self._refresh()
             self._numbers.note(role, number)
 
     def restored(self, *, now_s: float | None = None) -> dict[str, int]:
-        """What must be done when this folder and the registry of nodes were both restored from an
-        older copy: leaves out the numbers that were given out since, and raises the deny list's
-        version above those that nodes have seen. Gives the last number of each role.
+        """Repairs this folder after it and the registry of nodes were restored from older copies.
+
+        Leaves out the numbers that were assigned since, and raises the deny list's version above
+        those that nodes have seen. Gives the last number of each role.
         """
         now = time.time() if now_s is None else now_s
         with self.lock.held():
@@ -261,9 +263,9 @@ class AuthorityBook:
         return self._numbers.first <= number <= self._numbers.last(role)
 
     def denied(self) -> DenyList:
-        """The newest list, whoever changed it.
+        """The newest list, whatever process changed it.
 
-        As quick as looking at a file's date while nobody does, so that a server can ask at each
+        As quick as looking at a file's date while it is unchanged, so that a server can ask at each
         call.
         """
         if self._superior is not None:
@@ -314,8 +316,9 @@ class AuthorityBook:
         self._ends.clear()
 
     def _compact(self, now_s: float) -> None:
-        """Rewrites the files without what has ended, when that is at least half, and brings a
-        folder of before up to date.
+        """Rewrites the files without what has ended, when that is at least half.
+
+        Also brings a folder of an earlier version up to date.
         """
         self._refresh()
         self._revoked.migrate(BACKDATE_S, now_s)

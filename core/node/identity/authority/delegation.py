@@ -7,8 +7,8 @@ after comparing the root's fingerprint.
     root           Authority.delegate(request, site, domains) -> chain    (ca.pem, root.pem)
     organisation   accept_authority(folder, chain, fingerprint)
 
-The root remembers in `authorities.jsonl` which number has which site and how many numbers of nodes
-it may give out: all of them fit the deny list.
+The root records in `authorities.jsonl` which number has which site and how many numbers of nodes it
+may give out: all of them fit the deny list.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Delegation:
     site: str
     """Of all its holders."""
     domains: tuple[str, ...]
-    """Below which it names hosts, beside its own."""
+    """Below which it names hosts, in addition to its own."""
     nodes: int
     """Numbers that it may give out to each role."""
     not_after: int
@@ -147,9 +147,10 @@ class Delegations:
 def request_authority(
     folder: Path, federation: str, site: str, token: KeyPlace | None = None
 ) -> bytes:
-    """Makes the key of an issuing authority, and gives the request for its certificate (PKCS #10,
-    PEM), which is in `request.pem` too. A folder that has a key gives a request for that. token:
-    where the key is made; None: in the folder. Raises IdentityError.
+    """Makes the key of an issuing authority, and the request for its certificate.
+
+    PKCS #10, PEM; it is in `request.pem` too. A folder that has a key gives a request for that.
+    token: where the key is made; None: in the folder. Raises IdentityError.
     """
     wanted = {"federation": check_federation(federation), "site": check_site(site), "request": True}
     private_folder(folder)

@@ -4,13 +4,13 @@ A revocation names a holder and a time: certificates of `device-5` that begin be
 devices, edges and people T is the end of time: a revoked name never comes back, and its owner
 joins again under a new number. The coordinator has one name, `cloud-0`, so there T is a moment of
 the CA's clock, and the next certificate begins at T or later. One entry voids every certificate of
-its name, renewals that nobody wrote down included, and the list has at most one entry for each name
-that was ever given out: 17 bytes each, so 1.7 MB for 100,000 revoked nodes and 71 MB for NODES_MAX.
-The name of an issuing authority, as `authority-3`, voids every certificate that this authority has
-issued, whichever name it has: a holder's number says who issues its certificates.
+its name, unrecorded renewals included, and the list has at most one entry for each name that was
+ever given out: 17 bytes each, so 1.7 MB for 100,000 revoked nodes and 71 MB for NODES_MAX. The name
+of an issuing authority, as `authority-3`, voids every certificate that this authority has issued,
+whichever name it has: a holder's number shows which authority issues its certificates.
 
-The signed list stands on its own: whoever passes it on (coordinator, edge, broker) can withhold it
-and nothing else. Its parts:
+The signed list stands on its own: a party that passes it on (coordinator, edge, broker) can
+withhold it and nothing else. Its parts:
 
     head      "delian/deny-list/v1" 0, length (1) and name of the federation, version (8),
               issued (8, Unix s), entries (4), SHA-256 of the entries (32)
@@ -18,9 +18,9 @@ and nothing else. Its parts:
     entries   role (1), number (8), before (8, Unix s); in order of role and number, each name once
 
 Integers are unsigned, big-endian. `version` grows with each change, so a list is refused when a
-newer one was seen; `issued` grows each time that the CA signs the list again, so that a node can
-tell how old its list is when nothing changes. The head is small and verified first: nobody can make
-a node allocate more than the CA signed. This module reads no clock and no random source.
+newer one was seen; `issued` grows each time that the CA signs the list again, so that a node knows
+how old its list is when nothing changes. The head is small and verified first: no peer can make a
+node allocate more than the CA signed. This module reads no clock and no random source.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class DenyListError(IdentityError):
 
 @dataclass(frozen=True, slots=True)
 class DenyList:
-    """Who is trusted no more."""
+    """The revoked nodes."""
 
     version: int = 0
     names: Mapping[Name, int] = field(default_factory=dict)

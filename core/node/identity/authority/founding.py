@@ -91,9 +91,10 @@ def public_of(path: Path) -> bytes:
 
 
 def add_online_key(folder: Path, federation: str, name: str, root: Path) -> bool:
-    """Makes an online key in `folder`, where there is none, and lets the root key sign it under a
-    name, beside those that it signed before. False: the root key is not in `root`, and its holder
-    has to sign. Raises IdentityError.
+    """Makes an online key in `folder`, where there is none, and signs it with the root key.
+
+    The root key signs it under a name, in addition to those that it signed before. False: the root
+    key is not in `root`, and its holder has to sign. Raises IdentityError.
     """
     there = (folder / "key.pem").exists()
     online = OnlineFolder(folder) if there else OnlineFolder.create(folder)

@@ -76,7 +76,7 @@ class KeptNumbers:
         self._known: SignedNumbers | None = None
 
     def newest(self) -> SignedNumbers | None:
-        """None: none was kept yet. Blocks. Raises IdentityError."""
+        """None: not stored yet. Blocks. Raises IdentityError."""
         if self._known is None and self._path.exists():
             self._known = parse_numbers(read_file(self._path, BYTES_MAX))
         return self._known

@@ -180,7 +180,7 @@ class Numbers:
         return NODES_MAX - reserved - used
 
     def note(self, role: Role, number: int) -> None:
-        """Remembers a number that is in use; durable on return."""
+        """Records a number that is in use; durable on return."""
         if number > self.last(role):
             entry = {"role": role.value, "number": number}
             self._ledger.append(entry)

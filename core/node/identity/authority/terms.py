@@ -2,11 +2,11 @@
 
 A device gets them with its certificate: the floors of masked sums and the root key that signs the
 lists of online keys (`manifest`). The token pins the CA's key, so the terms are as trusted as the
-certificate, whoever passes them on. The CA signs them when they change (`delian ca init`,
+certificate, whatever node passes them on. The CA signs them when they change (`delian ca init`,
 `delian ca terms`); the coordinator hands out the signed bytes and cannot change them.
 
 Newer terms that come with a renewal replace the device's when they are not looser: the same root
-key, and no lower floor. Looser ones wait beside them until the owner accepts them (`Change`). The
+key, and no lower floor. Looser ones wait next to them until the owner accepts them (`Change`). The
 owner's own settings go before the terms in both directions.
 
 The bytes that are signed are laid down in proto/enrolment.proto. Nothing here reads a clock.
@@ -93,7 +93,7 @@ def made(
     log_required: whether neighbours' certificates must be in the certificate log.
     witnesses: Ed25519 public keys, 32 bytes each.
     quorum: of so many witnesses a head of the log needs cosignatures.
-    epsilon, delta: what all updates of a device may tell over all runs; epsilon 0: no cap.
+    epsilon, delta: privacy budget of a device over all runs; epsilon 0: no cap.
 
     Raises TermsError.
     """
@@ -181,8 +181,10 @@ def verify(
 
 
 def is_looser(now: FederationTerms, before: FederationTerms) -> bool:
-    """Whether terms ask for less than others, or trust another root key, or need the word of fewer
-    witnesses that were named before, or let updates tell more.
+    """Whether terms are weaker than others.
+
+    They require less, or trust another root key, or need signatures of fewer witnesses that were
+    named before, or allow a larger privacy budget.
     """
     replaced = bool(before.artifact_root) and now.artifact_root != before.artifact_root
     # A head that these terms accept may have been signed by all witnesses that are new.
@@ -206,7 +208,7 @@ def check_run(
     if terms.epsilon and not noised:
         raise TermsError(
             f"the federation's terms cap epsilon at {terms.epsilon:g}, and no noise of the devices"
-            " bounds what this run's updates tell",
+            " bounds what this run's updates disclose",
             "plan distributed noise: docs/privacy.md",
         )
     if not masked:
@@ -244,8 +246,8 @@ def take(
 ) -> Change:
     """Takes the terms that came with a certificate into a node's folder; durable on return.
 
-    owned: it is a device, where looser ones are kept beside those that count, for its owner. Raises
-    TermsError and changes nothing for terms that do not hold.
+    owned: it is a device, where looser ones are stored next to those in force, for its owner.
+    Raises TermsError and changes nothing for terms that do not hold.
     """
     now = verify(content, authority, federation)
     before = held(folder, authority, federation)

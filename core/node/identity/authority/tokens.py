@@ -5,16 +5,16 @@ Its text is all that `delian join` needs:
     delian1.BASE64URL( version, role, id[8], secret[32], root's public key[33],
                        issuing authority's public key[33], federation, address, check[4] )
 
-The root's public key pins the federation: the node trusts nobody whom that key has not signed, so
-it never has to trust a server because it was the first to answer. The key of an issuing authority
-is there where one lets the node in (version 2, else 1): the server's certificate is signed by it,
-and it by the root. The id names the token in the book;
-the secret is 256 random bits, of which the book keeps SHA-256 alone (a slow hash is for passwords
-that people choose). The check catches a text that was cut or mistyped.
+The root's public key pins the federation: the node trusts no certificate that this key has not
+signed, so it never has to trust a server because it was the first to answer. The key of an issuing
+authority is there where one lets the node in (version 2, else 1): the server's certificate is
+signed by it, and it by the root. The id names the token in the book; the secret is 256 random bits,
+of which the book keeps SHA-256 alone (a slow hash is for passwords that people choose). The check
+catches a text that was cut or mistyped.
 
 A token is used by a key. When the reply to a node is lost, the node asks again with the same token
 and the same key and is given the same number: a token of one use is not spent on a lost packet,
-and whoever reads it on the way cannot use it a second time, for want of the key.
+and an eavesdropper cannot use it a second time without the key.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ _ROLES = (
     Role.DEVICE,
     Role.EDGE,
     Role.CLOUD,
-)  # who may join by a token, in the order of the role's byte
+)  # the roles that may join by a token, in the order of the role's byte
 _ID, _SECRET, _KEY, _CHECK = 8, 32, 33, 4
 _HEAD = 2 + _ID + _SECRET + _KEY
 _PORT = re.compile("[0-9]{1,5}")
 
 
 class TokenError(IdentityError):
-    """A token that lets nobody in. The message is for the operator's log; to the peer, say less."""
+    """A token that is not valid. The message is for the operator's log; to the peer, say less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class TokenBook:
     """The tokens that are good, in a CA's folder. Several processes may have it open."""
 
     def __init__(self, folder: Path, lock: FolderLock | None = None) -> None:
-        """lock: the folder's, where somebody has it already (`Authority.lock`)."""
+        """lock: the folder's, where the caller holds it already (`Authority.lock`)."""
         private_folder(folder)
         self.lock = lock or FolderLock(folder)
         self._ledger = Ledger(folder / "tokens.jsonl")
@@ -285,7 +285,7 @@ class TokenBook:
         with self.lock.held():
             self._refresh()
             known = self._known.get(token.id)
-            # Compared even where there is none, so that time does not tell which ids exist.
+            # Compared even where there is none, so that time does not reveal which ids exist.
             same = hmac.compare_digest(shown, known.hash if known else bytes(len(shown)))
             if known is None or not same:
                 raise TokenError("there is no such token")
@@ -302,7 +302,7 @@ class TokenBook:
             return Admission(token.id, known.addresses, None, known.site)
 
     def bind(self, id: bytes, key: bytes, number: int) -> None:
-        """Remembers which number the key was given; durable on return."""
+        """Records which number the key was given; durable on return."""
         if not 0 <= number <= NUMBER_MAX:
             raise IdentityError(f"{number} is no node's number")
         mark = hashlib.sha256(key).hexdigest()
@@ -314,7 +314,7 @@ class TokenBook:
                 known.keys[mark] = number
 
     def open_tokens(self, now_s: float | None = None) -> list[dict[str, object]]:
-        """The tokens that still let somebody in: id, role, expires, site, uses left. No secrets."""
+        """The tokens that can still be used: id, role, expires, site, uses left. No secrets."""
         now = time.time() if now_s is None else now_s
         with self.lock.held():
             self._refresh()

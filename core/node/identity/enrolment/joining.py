@@ -10,8 +10,8 @@ The token names the coordinator's address and the CA's public key. The node
 4. checks the reply: the root's key is the token's, the certificate is for the node's own key and of
    the same authority, and the root has signed the federation's terms (`terms`).
 
-So nobody is trusted for having answered. Nothing that an attacker on the way can do gives him the
-token, or makes the node part of another federation.
+So no server is trusted for having answered. Nothing that an attacker on the way can do gives him
+the token, or makes the node part of another federation.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def check_server(shown: x509.Certificate, token: Token) -> PeerIdentity:
     except InvalidSignature:
         raise IdentityError(
             "the server that answered is not of the federation that the token is for",
-            "check the address; somebody may be listening in between",
+            "check the address; the connection may be intercepted",
         ) from None
     check_time(shown)
     identity = identity_of(shown)
@@ -140,7 +140,7 @@ def check_server(shown: x509.Certificate, token: Token) -> PeerIdentity:
 
 
 def machine_labels() -> dict[str, str]:
-    """What a node calls itself when nobody says otherwise: host, system, ABI."""
+    """A node's default name: host, system, ABI."""
     return {
         "host": escaped(platform.node()[:40]),
         "system": platform.system(),
@@ -150,9 +150,10 @@ def machine_labels() -> dict[str, str]:
 
 
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels, if there are at most LABELS_MAX and each is one printable line of at most
-    LABEL_BYTES_MAX bytes. `grpc` and `mqtt` become other nodes' home address, so they must be
-    addresses. `site` is for the token to say. Raises IdentityError.
+    """The labels, if there are at most LABELS_MAX of at most LABEL_BYTES_MAX bytes.
+
+    Each is one printable line. `grpc` and `mqtt` become other nodes' home address, so they must be
+    addresses. `site` is set by the token. Raises IdentityError.
     """
     if len(labels) > LABELS_MAX:
         raise IdentityError(f"{len(labels)} labels; at most {LABELS_MAX}")
@@ -189,7 +190,7 @@ async def shown_certificate(address: str, timeout_s: float) -> x509.Certificate:
         )
     except ssl.SSLError as error:
         raise IdentityError(
-            f"{address} does not speak TLS 1.3: {error.reason}",
+            f"{address} does not support TLS 1.3: {error.reason}",
             "is this the authority's enrolment port?",
         ) from None
     except (OSError, TimeoutError) as error:

@@ -1,11 +1,11 @@
 """The deny list as a node that has no CA keeps it.
 
-Fetched a page at a time from whoever has it, verified, and stored before it counts. With the first
-page the coordinator sends the newest head of the certificate log.
+Fetched a page at a time from any node that has it, verified, and stored before it counts. With the
+first page the coordinator sends the newest head of the certificate log.
 
-A node refuses a list that is older than the one that it has, also after a restart. What it cannot
-refuse is silence: whoever passes lists on can withhold the newest. `DenyList.issued_s` says how old
-the list is, and devices take no masked task with one that is too old (`DevicePolicy`).
+A node refuses a list that is older than the one that it has, also after a restart. It cannot detect
+silence: a node that passes lists on can withhold the newest. `DenyList.issued_s` says how old the
+list is, and devices take no masked task with one that is too old (`DevicePolicy`).
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class KnownDenied:
     ) -> None:
         """Reads what was stored.
 
-        Raises IdentityError when it is damaged: without the list a node would trust those whom it
-        must not. changed: called from another thread with each list that is newer, or signed later.
+        Raises IdentityError when it is damaged: without the list a node would trust revoked nodes.
+        changed: called from another thread with each list that is newer, or signed later.
         log: takes the heads of the certificate log that come with it.
         """
         at = identity if isinstance(identity, DeniedFile) else _file_of(identity)

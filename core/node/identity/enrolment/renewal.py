@@ -5,7 +5,7 @@ client; two thirds is what ACME clients do). With 30 days that leaves ten days o
 whose coordinator is away. The moment is spread over a tenth of the life, so that a fleet that
 joined in one afternoon does not renew in one. After a failure the pauses double, up to an hour.
 
-A refusal is not a failure of the network: a revoked node is told so, logs it and asks no more.
+A refusal is not a failure of the network: a revoked node receives it, logs it and stops asking.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class RenewalPolicy:
 class Renewer:
     """Keeps the identity in a folder alive.
 
-    renew: makes the call (`renew_call`). renewed: told of each new certificate, so that links dial
-    anew with it. chance: spreads nodes over time.
+    renew: makes the call (`renew_call`). renewed: called with each new certificate, so that links
+    reconnect with it. chance: spreads nodes over time.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Renewer:
         self._now.set()
 
     def again(self) -> None:
-        """Try at once if the last try failed: there is a connection anew."""
+        """Try at once if the last try failed: there is a connection again."""
         if self.failures:
             self._now.set()
 

@@ -1,29 +1,7 @@
-"""Renewals: what a node signs, what the authority signs, and how each checks the other, over
-any carrier (proto/link.proto, RenewalAsk). Every renewal is one of these, over gRPC too: the
+"""Renewals: what a node signs, what the authority signs, and how each checks the other.
+
+Over any carrier (proto/link.proto, RenewalAsk). Every renewal is one of these, over gRPC too: the
 coordinator has no CA key and passes them on.
-
-    claim   = the node, a PKCS #10 request for its new key, the certificate that it has now
-    ask     = claim, signed by the present certificate's key over "delian renewal claim v1" || claim
-    result  = the node, SHA-256 of the claim, and a reply or a refusal
-    answer  = result, signed by the authority's certificate's key over
-              "delian renewal result v1" || result
-
-The present key's signature binds the new key to the node: a carrier of the ask (an edge, a
-broker, the coordinator) has that key neither for this node nor for another, so it can have no
-certificate made in anybody's name, nor put a key of its own in the place of the node's. The request
-is signed by the new key (RFC 2986), so no party gets a certificate for a key that it lacks.
-
-The answer names the claim that it answers, so that an old one is not taken for it, and it is signed
-because of what a certificate does not protect: where the node goes next (`EnrolReply.homes`), when
-it renews again, and a refusal, which ends the node. An answer without a signature decides nothing.
-
-Said again, by the node or by somebody who kept it, an ask brings the same answer and no other
-certificate as long as the authority remembers (`cloud/authority/issuing.py`), and at worst a few
-more certificates for the same name and key: they are of use to the node alone, and revoked with the
-others.
-
-The authority is the one that issues the node's certificates: the root's, or an issuing authority.
-Keys are P-256 with SHA-256 (FIPS 186-5), certificates travel as `chain` has them.
 """
 
 from __future__ import annotations
@@ -71,7 +49,7 @@ class Asked:
 
     node: Node
     identity: PeerIdentity
-    """Whom the present certificate names, and it is the node that the claim names."""
+    """The node of the present certificate, which is the node that the claim names."""
     request: bytes
     certificate: bytes
     """A chain in DER."""
@@ -105,7 +83,7 @@ def hash_of(ask: RenewalAsk) -> bytes:
 
 
 def claimed(ask: RenewalAsk) -> Node:
-    """For whom an ask says that it is; nothing is proved.
+    """The node that an ask claims to be from; nothing is proved.
 
     Raises IdentityError where it is too large or malformed.
     """
@@ -113,8 +91,10 @@ def claimed(ask: RenewalAsk) -> Node:
 
 
 def read_ask(ask: RenewalAsk, authority: x509.Certificate) -> Asked:
-    """Who asks, when the claim is signed by the key of a certificate below `authority`, the root,
-    for the node that it names. Raises IdentityError.
+    """The node that asks, if its key signed the claim.
+
+    The key is that of a certificate below `authority`, the root, for the node that the claim names.
+    Raises IdentityError.
     """
     node, claim = _claim(ask)
     chain = read_chain(claim.certificate)
@@ -165,7 +145,7 @@ def make_answer(
 
 
 def not_now(ask: RenewalAsk, node: Node, why: str) -> RenewalAnswer:
-    """What anybody on the way may say: it decides nothing."""
+    """Unauthenticated text from any node on the way: it decides nothing."""
     result = RenewalResult(
         node=address(node), claim_hash=hash_of(ask), refusal=why[:REASON_CHARACTERS_MAX]
     )
@@ -173,7 +153,7 @@ def not_now(ask: RenewalAsk, node: Node, why: str) -> RenewalAnswer:
 
 
 def result_of(answer: RenewalAnswer) -> tuple[Node, RenewalResult]:
-    """For whom an answer is, and what it says; nothing is proved.
+    """The node that an answer is for, and its content; nothing is proved.
 
     Raises IdentityError where it is too large or malformed.
     """

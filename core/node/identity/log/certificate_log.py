@@ -146,7 +146,7 @@ class CertificateLog:
         return kept
 
     def kept(self) -> Checkpoint | None:
-        """The newest head that was published with cosignatures; None: none was yet.
+        """The newest head that was published with cosignatures; None: not logged yet.
 
         Raises IdentityError.
         """

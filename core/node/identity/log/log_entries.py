@@ -17,7 +17,7 @@ they signed, so two groups of devices cannot be shown two logs.
     signature    ECDSA with P-256 and SHA-256 (FIPS 186-5), DER, of the head, by the CA's key
     cosignature  Ed25519 (RFC 8032) of "delian/log-witness/v1" 0 and the head, by a witness's key
 
-Integers are unsigned, big-endian. Anyone who has a certificate can compute its entry. This module
+Integers are unsigned, big-endian. Any holder of a certificate can compute its entry. This module
 reads no clock and does no input or output. Source: RFC 9162 (certificate transparency).
 """
 
@@ -266,7 +266,7 @@ def read_head(content: bytes) -> LogHead:
 
 
 def check_update(known: LogHead | None, update: LogUpdate, head: LogHead) -> None:
-    """Whether an update's head, which was verified, continues the known head; None: none is known.
+    """Whether an update's head, which was verified, continues the known head; None: unknown.
 
     Raises LogRollback for a smaller log, LogFork when it does not continue the known one, and
     LogError when the proof starts at another size.

@@ -1,4 +1,4 @@
-"""Who a peer is: keys, certificate requests, certificates, and the TLS settings made of them.
+"""Identities of peers: keys, certificate requests, certificates, and the TLS settings made of them.
 
 A certificate of Delian names its holder by one URI in its subject alternative names (RFC 5280,
 4.2.1.6):
@@ -16,10 +16,9 @@ authority names holders whose number has k in its upper bits, of its own site, a
 decides about others (`ISSUED`): `identity_of` refuses the rest, whatever else the certificate says.
 
 Nodes that others dial (edges, the cloud) are servers too. Their certificates carry the addresses
-that they are reached at, and one DNS name that is made of the identity, `node_name`. Who dials
-knows which node it wants and asks TLS for that name (`channel_options`), not for the address: an
-edge cannot pass for another, wherever it answers, and an address may be a port that a router
-forwards.
+that they are reached at, and one DNS name that is made of the identity, `node_name`. A client knows
+which node it wants and asks TLS for that name (`channel_options`), not for the address: an edge
+cannot pass for another, wherever it answers, and an address may be a port that a router forwards.
 
 Keys are P-256 with SHA-256 (FIPS 186-5), made on the node and never sent. TLS is version 1.3 in
 `tls_contexts`. gRPC has no setting for it in Python (grpc/grpc issue 37305).
@@ -57,7 +56,9 @@ if TYPE_CHECKING:
 CERTIFICATE_BYTES_MAX = 16 * 1024  # one certificate or chain, PEM or DER
 REQUEST_BYTES_MAX = 8 * 1024  # a PKCS #10 request, PEM (proto/enrolment.proto)
 KEY_BYTES_MAX = 4 * 1024
-ADDRESSES_MAX = 16  # names and addresses that a server's certificate may carry beside its own
+ADDRESSES_MAX = (
+    16  # names and addresses that a server's certificate may carry in addition to its own
+)
 NUMBER_MAX = 2**63 - 1
 #: The lower bits of a holder's number count the holders of one authority; the upper bits are that
 #: authority's number. The root's are 0.
@@ -98,13 +99,13 @@ class Role(StrEnum):
     DEVICE = "device"
     EDGE = "edge"
     CLOUD = "cloud"
-    #: A person who reads runs, nodes, models' facts and the record.
+    #: A person that reads runs, nodes, models' facts and the record.
     VIEWER = "viewer"
-    #: A viewer who also starts and controls runs.
+    #: A viewer that also starts and controls runs.
     RUNNER = "runner"
-    #: A viewer who also decides about the nodes of one site, and lets nodes in there.
+    #: A viewer that also decides about the nodes of one site, and enrols nodes there.
     OWNER = "owner"
-    #: A runner who also decides about nodes, tokens and aliases of models.
+    #: A runner that also decides about nodes, tokens and aliases of models.
     ADMIN = "admin"
     #: An admin with a certificate from before there were roles. It is renewed as it is; no new one
     #: is issued.
@@ -129,7 +130,7 @@ ISSUED = frozenset({*OF_SITES, Role.AUTHORITY})
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:
-    """Whom a certificate names."""
+    """The holder that a certificate names."""
 
     federation: str
     tier: Role
@@ -146,7 +147,7 @@ class PeerIdentity:
 
     @property
     def node(self) -> Node | None:
-        """The node that speaks with this certificate. Operators and the authority are none."""
+        """The node of this certificate. Operators and the authority are none."""
         return Node(Tier(self.tier.value), self.number) if self.tier in NODES else None
 
     @property
@@ -322,9 +323,10 @@ def load_certificate(pem_or_der: bytes) -> x509.Certificate:
 
 
 def identity_of(pem_or_der: bytes | x509.Certificate) -> PeerIdentity:
-    """Whom a certificate names. It does not check who signed it, nor the time: TLS has done so.
+    """The holder that a certificate names. It checks neither the signature nor the time: TLS has
+    done so.
 
-    Raises IdentityError when it is malformed, names nobody or more than one, is a CA's, or its
+    Raises IdentityError when it is malformed, names no holder or more than one, is a CA's, or its
     common name is another than its URI's.
     """
     certificate = (
@@ -350,7 +352,7 @@ def _identity(certificate: x509.Certificate) -> PeerIdentity:
         raise IdentityError(f"the certificate names {len(uris)} holders, not one")
     parts = _URI.fullmatch(uris[0])
     if parts is None or not _FEDERATION.fullmatch(parts[1]):
-        raise IdentityError(f"the certificate's URI {uris[0][:100]!r} names nobody")
+        raise IdentityError(f"the certificate's URI {uris[0][:100]!r} names no node")
     role, number = Role(parts[2]), int(parts[3])
     if number > NUMBER_MAX:
         raise IdentityError("the certificate's number is too large")
@@ -358,7 +360,7 @@ def _identity(certificate: x509.Certificate) -> PeerIdentity:
     if authority_of(role, number) != authority or (authority and role not in ISSUED):
         raise IdentityError(
             f"{role.value}-{number} is no holder that authority {authority} may name",
-            "an issuing authority that does this is misused: tell the operator of the root",
+            "an issuing authority that does this is misused: inform the operator of the root",
         )
     site = _site(certificate, role, issuer_site)
     common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -443,7 +445,7 @@ def check_time(certificate: x509.Certificate, now_s: float | None = None) -> Non
 
 @dataclass(frozen=True, slots=True)
 class TlsMaterial:
-    """What a node shows and whom it trusts, PEM."""
+    """What a node shows and the CAs that it trusts, PEM."""
 
     key: bytes = field(repr=False)
     certificate: bytes
@@ -452,7 +454,7 @@ class TlsMaterial:
     """The root's."""
 
     def identity(self) -> PeerIdentity:
-        """Who shows it; raises IdentityError."""
+        """The holder; raises IdentityError."""
         return identity_of(self.certificate)
 
 
@@ -529,7 +531,7 @@ def server_credentials(
 
 
 def channel_credentials(material: TlsMaterial) -> grpc.ChannelCredentials:
-    """gRPC's settings of a client that shows its certificate. After a renewal, dial anew."""
+    """gRPC's settings of a client that shows its certificate. After a renewal, reconnect."""
     _name_suites()
     import grpc
 
@@ -567,10 +569,10 @@ def _target_options(name: str) -> Sequence[tuple[str, str]]:
 
 
 def identity_of_context(context: Mapping[str, Iterable[bytes]]) -> PeerIdentity | None:
-    """Who is at the other end of a gRPC call, of its `auth_context()`.
+    """The peer of a gRPC call, of its `auth_context()`.
 
     None: no certificate, as on a server without TLS. Raises IdentityError when the certificate
-    names nobody, or the connection is not known to be of TLS 1.3.
+    names no node, or the connection is not known to be of TLS 1.3.
     """
     check_tls(context)
     shown = next(iter(context.get("x509_pem_cert", ())), None)
@@ -587,7 +589,7 @@ def check_tls(context: Mapping[str, Iterable[bytes]]) -> None:
         return
     if version is None:
         raise IdentityError(
-            "this gRPC does not tell the TLS version of a connection",
+            "this gRPC does not report the TLS version of a connection",
             "install grpcio 1.85 or newer",
         )
     raise IdentityError(f"the connection is {version!r}, not TLS 1.3")

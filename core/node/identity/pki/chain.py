@@ -58,7 +58,7 @@ class Chain:
         return min(one.not_valid_after_utc.timestamp() for one in self._all())
 
     def check_issued(self, root: x509.Certificate) -> PeerIdentity:
-        """Whom it names, when each certificate is signed by the next, up to `root`.
+        """The holder that it names, if each certificate is signed by the next, up to `root`.
 
         The time is not checked. Raises IdentityError.
         """
@@ -79,8 +79,10 @@ class Chain:
             check_time(one, now_s)
 
     def verify(self, root: x509.Certificate, now_s: float | None = None) -> PeerIdentity:
-        """Whom it names, when the root's signature is at its end and it is valid at `now_s` (Unix
-        time; None: now). Whether the name is denied is for `DenyList`. Raises IdentityError.
+        """The holder that it names, if the root's signature is at its end and it is valid.
+
+        now_s: Unix time; None: now. Whether the name is denied is for `DenyList`. Raises
+        IdentityError.
         """
         identity = self.check_issued(root)
         self.check_time(now_s)

@@ -1,10 +1,10 @@
 """The CA's key in a hardware token, over PKCS #11 (OASIS, version 2.40).
 
-The token makes the key and never gives it out: whoever copies the CA's folder, or runs the machine
-for an hour, cannot sign later. Instead of `ca.key` the folder holds `ca.token`, which says where
-the key is: the module (a shared library of the token's vendor), the token's label, the key's label,
-and the file that has the PIN. `TokenKey` stands for the private key wherever `cryptography` takes
-one to sign with ECDSA.
+The token makes the key and never gives it out: an attacker that copies the CA's folder, or controls
+the machine for an hour, cannot sign later. Instead of `ca.key` the folder holds `ca.token`, which
+says where the key is: the module (a shared library of the token's vendor), the token's label, the
+key's label, and the file that has the PIN. `TokenKey` stands for the private key wherever
+`cryptography` takes one to sign with ECDSA.
 
 A token that was removed, or a session that it ended, is opened again once at the next signature.
 Needs the extra `delian[hsm]` (python-pkcs11).

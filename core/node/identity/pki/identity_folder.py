@@ -3,16 +3,16 @@
     live -> g1                 which generation counts
     g1/key.pem                 the private key, mode 0600
     g1/cert.pem                the certificate, then the CA's
-    g1/ca.pem                  whom the node trusts
-    g1/node.json               who it is, when to renew, where to connect
+    g1/ca.pem                  the CA that the node trusts
+    g1/node.json               its name, when to renew, where to connect
     pending.pem                the key of an enrolment or renewal that is not over
     denied.list                the deny list as this node knows it (`kept_deny_list.KnownDenied`)
     terms                      what the federation asks of its runs, signed by the CA (`terms`)
     terms.offered              looser terms, which wait for the owner
 
 Key and certificate belong together, so they change together: a renewal writes a new generation and
-then renames one link. Who reads resolves the link once. The generation before stays until the next
-renewal, for those who are reading it.
+then renames one link. A reader resolves the link once. The generation before stays until the next
+renewal, for readers.
 
 The pending key is stored before it is sent for signing. When the answer is lost, the same key asks
 again, and the coordinator sees that it is the same node.
@@ -81,8 +81,10 @@ class HomeAddress:
 
 
 def check_addresses(grpc: str, mqtt: str) -> None:
-    """Raises IdentityError unless a home's addresses are "host:port" and "mqtts://host:port" (or
-    "mqtt://"), or empty. gRPC takes other texts for other schemes ("unix:", "dns:").
+    """Raises IdentityError unless a home's addresses are "host:port" and "mqtts://host:port".
+
+    "mqtt://" is allowed too, and an empty address. gRPC takes other texts for other schemes
+    ("unix:", "dns:").
     """
     if grpc:
         split_address(grpc)
@@ -98,7 +100,7 @@ def check_addresses(grpc: str, mqtt: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the coordinator told the node about itself.
+    """What the coordinator sent the node about itself.
 
     Unix times, in seconds. Renewals go to the home that is the cloud.
     """
@@ -112,7 +114,7 @@ class NodeFacts:
 
 
 class IdentityFolder:
-    """Where a node keeps who it is."""
+    """The folder of a node's identity."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -145,7 +147,7 @@ class IdentityFolder:
         return made
 
     def identity(self) -> PeerIdentity:
-        """Who the node is; raises IdentityError."""
+        """The node's name; raises IdentityError."""
         return identity_of(self.material().certificate)
 
     def facts(self) -> NodeFacts:
@@ -215,9 +217,10 @@ class IdentityFolder:
     def take_terms(
         self, content: bytes, authority: bytes, federation: str, owned: bool = True
     ) -> None:
-        """Takes signed terms; on a device (`owned`), looser ones than those held wait for the
-        owner. authority: the CA's certificate, PEM. Raises IdentityError, and changes nothing, for
-        terms that do not hold.
+        """Takes signed terms; on a device (`owned`), looser ones wait for the owner.
+
+        Looser: than those held. authority: the CA's certificate, PEM. Raises IdentityError, and
+        changes nothing, for terms that do not hold.
         """
         private_folder(self.folder)
         change = terms.take(self.folder, content, _key_of(authority), federation, owned)
@@ -299,7 +302,7 @@ def check_reply(
     reply: enrolment_pb2.EnrolReply,
     authority: ec.EllipticCurvePublicKey | None = None,
 ) -> PeerIdentity:
-    """Whom the coordinator's reply makes of us; raises IdentityError when it does not hold.
+    """The name that the coordinator's reply gives us; raises IdentityError when it does not hold.
 
     authority: the root's key where it is known beforehand, from a token.
     """

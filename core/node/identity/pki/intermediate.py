@@ -39,7 +39,7 @@ from .certificates import (
 )
 from .root_certificate import BACKDATE_S, key_usage
 
-#: Domains beside its own that the root may grant to an issuing authority.
+#: Domains in addition to its own that the root may grant to an issuing authority.
 DOMAINS_MAX: Final = 4
 #: The certificate in DER. It travels with each node's certificate in masked rounds, where both have
 #: 2 KiB. The longest names take 955 of this and 970 of an edge's certificate; with names of ten
@@ -158,8 +158,10 @@ def _checked(domains: Iterable[str]) -> list[str]:
 
 
 def read_issuing(certificate: x509.Certificate, root: x509.Certificate) -> IssuingFacts:
-    """What an issuing authority's certificate says, when `root` has signed it and it has all that
-    `issuing_certificate` gives it. The time is not checked. Raises IdentityError.
+    """The content of an issuing authority's certificate.
+
+    `root` must have signed it, and it must have all that `issuing_certificate` gives it. The time
+    is not checked. Raises IdentityError.
     """
     check_issued(certificate, root)
     facts = facts_of(certificate)

@@ -1,14 +1,14 @@
 """Small durable files: what the CA has issued, denied and handed out, and a node's identity.
 
 A `Ledger` is a file of JSON objects, one a line, that only grows. An entry counts once its newline
-is on the disk, so a crash in the middle of a write leaves a last line that nobody counts; the next
+is on the disk, so a crash in the middle of a write leaves a last line that does not count; the next
 writer removes it. Behind each object stands the CRC-32 of all objects up to it, so that a changed
 or missing line is found; files of before had none. `LEDGER.mark` says which file has how many bytes
 (`core.common.log_mark`), so that a cut is not taken for a crash. Several processes may share a
-ledger (the coordinator, and `delian token` beside it): each holds the folder's lock while it reads
-what the others have added, decides, and adds. A ledger is rewritten without what has expired when
-somebody opens it, with a random name as its first line; the others notice by that line that the
-file is another one and read it from its beginning.
+ledger (the coordinator, and `delian token`): each holds the folder's lock while it reads what the
+others have added, decides, and adds. A ledger is rewritten without what has expired when it is
+opened, with a random name as its first line; the others notice by that line that the file is
+another one and read it from its beginning.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Ledger:
             pass
         raise IdentityError(
             f"{self.path} is damaged at byte {self._offset}",
-            "restore it from a backup; what it says decides who is trusted",
+            "restore it from a backup; its content decides which nodes are trusted",
         )
 
     def _body(self, line: bytes) -> bytes:

@@ -1,4 +1,5 @@
-"""Identities that are made beside the CA, without a token: who can read its key needs none.
+"""Identities that are made on the CA's machine, without a token: a process that can read its key
+needs none.
 
 The coordinator's where it has the CA's folder, and the authority's, which are made at the start
 and renewed as the process runs; an operator's; and a broker's, which names addresses and no node.
@@ -42,8 +43,10 @@ def coordinator_identity(
     *,
     now_s: float | None = None,
 ) -> tuple[IdentityFolder, bool]:
-    """The coordinator's identity, made or renewed where it is absent, due, of another CA, or
-    without one of `addresses`. Also gives whether it is new. Raises IdentityError.
+    """The coordinator's identity, and whether it is new.
+
+    It is made or renewed where it is absent, due, of another CA, or without one of `addresses`.
+    Raises IdentityError.
     """
     return _server_identity(authority, folder, Role.CLOUD, addresses, now_s)
 

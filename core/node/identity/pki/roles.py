@@ -1,4 +1,4 @@
-"""Who may do what.
+"""Roles and their permissions.
 
 This file owns the answer, for calls, topics and messages; what it does not allow is refused.
 
@@ -8,12 +8,12 @@ This file owns the answer, for calls, topics and messages; what it does not allo
   and a test holds every topic of the transport against it.
 - `MESSAGES`: which messages a tier may send to which. The machines check the same, and more: what a
   peer may say *now*. This table keeps the rest from ever reaching them.
-- `PASSES_ON`: for whom a node may bring the renewal of a certificate to the next one.
+- `PASSES_ON`: the nodes for which a node may bring the renewal of a certificate to the next one.
 
 `Guard` applies the first table to a peer, after the questions that come before it: is the peer of
 this federation, is its certificate still good, is it on the deny list. TLS asks some of them when a
-connection is made; a connection may live for months, so the guard asks them at each call, and who
-serves long streams asks it again while they last (`Guard.refusal`).
+connection is made; a connection may live for months, so the guard asks them at each call, and
+servers of long streams ask it again while they last (`Guard.refusal`).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _COORDINATOR = frozenset({CLOUD})
 #: Issuing authorities, at the root authority (`may_ask_authority`).
 _ISSUERS = frozenset({Role.AUTHORITY})
 
-#: Who serves: a tier, or `Role.AUTHORITY`.
+#: The server: a tier, or `Role.AUTHORITY`.
 Here: TypeAlias = Tier | Role
 
-#: (who serves, the call) -> the roles that may make it.
+#: (server, call) -> the roles that may make it.
 CALLS: Mapping[tuple[Here, str], frozenset[Role]] = {
     # An edge serves devices, and nothing else.
     (Tier.EDGE, _LINK + "Connect"): _DEVICES,
@@ -81,7 +81,7 @@ CALLS: Mapping[tuple[Here, str], frozenset[Role]] = {
     (Tier.CLOUD, _OPERATOR + "CreateToken"): _OWNERS,
     (Tier.CLOUD, _OPERATOR + "Promote"): ADMINS,
     (Tier.CLOUD, _OPERATOR + "Rollback"): ADMINS,
-    # The authority. On a port of its own, where nobody shows a certificate: the token decides.
+    # The authority. On a port of its own, where callers show no certificate: the token decides.
     (Role.AUTHORITY, _ENROLMENT + "Enrol"): _ANYBODY,
     # The coordinator brings the nodes' renewals, and its own.
     (Role.AUTHORITY, _IDENTITY + "Renew"): _COORDINATOR,
@@ -123,9 +123,10 @@ def may_call(role: Role, here: Here, call: str) -> bool:
 
 
 def may_ask_authority(peer: PeerIdentity, authority: int) -> bool:
-    """Whether a holder may use the service `Authority` of the authority of that number (the root:
-    0): the coordinator that of each, operators that of the authority that issued their
-    certificates, issuing authorities the root's.
+    """Whether a holder may use the service `Authority` of the authority of that number.
+
+    0: the root. The coordinator may use that of each, operators that of the authority that issued
+    their certificates, issuing authorities the root's.
     """
     if peer.tier is Role.AUTHORITY:
         return authority == 0 and peer.number > 0
@@ -154,7 +155,7 @@ _UPWARDS = ("birth", "death", "envelope", "part")
 
 #: core/node/net/mqtt/topics.py says what the topics are. {lower}/{name}/{up|down}/{kind}/{upper}
 TOPICS: tuple[TopicRule, ...] = (
-    # A device speaks below its own name, and learns where its upper nodes are.
+    # A device publishes below its own name, and reads where its upper nodes are.
     *(TopicRule(DEVICE, f"device/{{me}}/up/{kind}/+", publish=True) for kind in _UPWARDS),
     TopicRule(DEVICE, "device/{me}/down/+/+", read=True),
     TopicRule(DEVICE, "edge/+/up/home", read=True),

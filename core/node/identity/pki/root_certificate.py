@@ -66,7 +66,7 @@ def key_usage(signs: bool = False) -> x509.KeyUsage:
 def extended_usage(role: Role) -> x509.ExtendedKeyUsage:
     """What a certificate of a role is good for.
 
-    Everybody dials, edges, the cloud and the authority serve too.
+    All nodes dial; edges, the cloud and the authority serve too.
     """
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
     if role in (Role.EDGE, Role.CLOUD, Role.AUTHORITY):

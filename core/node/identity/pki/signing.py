@@ -76,7 +76,7 @@ class CertificateIdentity:
 
         clock: Unix time in seconds. denied: gives the newest deny list, where the node has one.
         margin_s: how long a peer's certificate must still be valid: a coordinator asks for more
-        than the devices that it sends it to, whose clocks differ and who come later. Raises
+        than the devices that it sends it to, whose clocks differ and which check later. Raises
         IdentityError when the material is malformed.
         """
         self._key = load_key(material.key)
@@ -95,8 +95,9 @@ class CertificateIdentity:
         return sign(self._key, message)
 
     def verify(self, device: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
-        """Whether the certificate (DER) is that device's, of this federation, valid now and not
-        denied, and the signature of the message was made with its key.
+        """Whether the certificate (DER) is valid for that device and its key signed the message.
+
+        The certificate must be of this federation, valid now and not denied.
         """
         return self._verify((Role.DEVICE, device), certificate, message, signature)
 
@@ -155,7 +156,7 @@ class CertificateIdentity:
         return is_signed(known.key, message, signature)
 
     def _known(self, der: bytes) -> _Verified:
-        """Reads and remembers a certificate.
+        """Reads and caches a certificate.
 
         Raises IdentityError unless it is a node's of this federation, signed by its CA.
         """

@@ -11,8 +11,8 @@ from .certificates import IdentityError, TlsFiles
 def client_context(files: TlsFiles, authority: Path | None = None) -> ssl.SSLContext:
     """For aiomqtt: TLS 1.3, the node's certificate, host name checked.
 
-    authority: PEM of whom to trust, where the broker's certificate is not from the federation's CA.
-    Raises IdentityError.
+    authority: PEM of the CA to trust, where the broker's certificate is not from the federation's
+    CA. Raises IdentityError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return _context(context, files, authority)

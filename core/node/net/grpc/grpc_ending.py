@@ -1,9 +1,9 @@
 """How a call ended, as its peer said it.
 
 A peer may end a call while this side writes. grpc.aio then overwrites the status that has come by
-an INTERNAL of its own (https://github.com/grpc/grpc/issues/36066, open with grpcio 1.85): whoever
-was refused would take it for a broken connection. The first status that a call has is the peer's,
-or else comes before the peer's, which overwrites it in turn.
+an INTERNAL of its own (https://github.com/grpc/grpc/issues/36066, open with grpcio 1.85): a refused
+caller would take it for a broken connection. The first status that a call has is the peer's, or
+else comes before the peer's, which overwrites it in turn.
 """
 
 from __future__ import annotations

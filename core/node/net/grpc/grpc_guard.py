@@ -1,8 +1,9 @@
-"""Who calls, and whether the call is answered: the door of every gRPC service of this process.
+"""Authentication and authorisation of callers: for every gRPC service of this process.
 
-With TLS the caller is whom its certificate names. Without, which is for one machine alone, it is
-who it says it is, in the metadata `delian-node` ("device-7"). The policy (`identity.roles.Guard`)
-is asked at each call; what it does not allow ends before the service sees it.
+With TLS the caller is the node that its certificate names. Without, which is for one machine alone,
+it is the node that it names itself, in the metadata `delian-node` ("device-7"). The policy
+(`identity.roles.Guard`) is asked at each call; what it does not allow ends before the service sees
+it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Policy(Protocol):
 
 
 def claim(who: Node | str) -> tuple[tuple[str, str], ...]:
-    """Metadata by which a caller without a certificate says who it is.
+    """Metadata with which a caller without a certificate names itself.
 
     An operator has no node: "operator-0".
     """
@@ -59,10 +60,10 @@ def claim(who: Node | str) -> tuple[tuple[str, str], ...]:
 
 
 def claimed(name: str, federation: str) -> PeerIdentity:
-    """Who that is. Raises IdentityError."""
+    """The node of that name. Raises IdentityError."""
     parts = _CLAIM.fullmatch(name)
     if parts is None or int(parts[2]) > NUMBER_MAX:
-        raise IdentityError(f"{name[:40]!r} names nobody")
+        raise IdentityError(f"{name[:40]!r} names no node")
     return PeerIdentity(federation, Role(parts[1]), int(parts[2]), 0, _NEVER, name)
 
 
@@ -73,7 +74,7 @@ _identity_of = lru_cache(1024)(identity_of)
 class Door:
     """Reads callers' identities and asks the policy.
 
-    federation: of callers that only claim who they are. Without TLS alone; None: with TLS.
+    federation: of callers without certificates. Without TLS alone; None: with TLS.
     """
 
     def __init__(self, policy: Policy, faults: Faults, federation: str | None) -> None:
@@ -87,7 +88,7 @@ class Door:
         return self._federation is None
 
     def identify(self, context: grpc.aio.ServicerContext) -> PeerIdentity | None:
-        """Who calls; None: it does not say. Raises IdentityError."""
+        """The caller; None: it does not say. Raises IdentityError."""
         if self._federation is None:
             shown: Mapping[str, Sequence[bytes]] = context.auth_context()
             pem = next(iter(shown.get("x509_pem_cert", ())), None)
@@ -99,7 +100,7 @@ class Door:
         return None
 
     def claimed(self, node: Node) -> PeerIdentity:
-        """A node that says who it is in its first message, where that is enough."""
+        """A node that names itself in its first message, where that is enough."""
         assert self._federation is not None
         return claimed(f"{node.tier.value}-{node.number}", self._federation)
 
@@ -107,7 +108,7 @@ class Door:
         return self._policy.refusal(peer, call)
 
     async def admit(self, context: grpc.aio.ServicerContext, call: str) -> PeerIdentity | None:
-        """Who calls, when it may; otherwise the call ends here, counted."""
+        """The caller, if it may call; otherwise the call ends here, counted."""
         if self.connections is not None:
             self.connections.called(context.peer())
         try:
@@ -141,8 +142,8 @@ class Door:
 class Connections:
     """The connections of a server with TLS, and which of them ever made a call.
 
-    gRPC refuses a handshake by itself (another CA, an expired certificate, no TLS at all) and tells
-    nobody; all that it does is ask for the server's certificate at each connection. So those that
+    gRPC refuses a handshake by itself (another CA, an expired certificate, no TLS at all) without a
+    report; all that it does is ask for the server's certificate at each connection. So those that
     never call are counted, whatever the reason, and gRPC's own log has it. Called by gRPC's threads
     for the certificate, else on the loop's.
     """
@@ -167,7 +168,7 @@ class Connections:
                 self._open.popitem(last=False)
 
     def left(self, address: str) -> None:
-        """The node there is gone; the address may be somebody else's next time."""
+        """The node there is gone; the address may be another node's next time."""
         self._open.pop(address, None)
 
     def review(self) -> int:
@@ -182,9 +183,9 @@ class Connections:
 
 
 class UnknownCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Counts calls that no service of this server has, by who makes them.
+    """Counts calls that no service of this server has, by caller.
 
-    An operator's at an edge, a later version's. gRPC answers the same by itself, and tells nobody.
+    An operator's at an edge, a later version's. gRPC answers the same by itself, without a report.
     """
 
     def __init__(self, door: Door, faults: Faults) -> None:
@@ -201,4 +202,4 @@ class UnknownCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 def name_of(peer: PeerIdentity | None) -> str:
     """A peer's name for logs."""
-    return "somebody without a certificate" if peer is None else peer.common_name
+    return "a peer without a certificate" if peer is None else peer.common_name

@@ -1,6 +1,6 @@
 """An uplink's time at one home.
 
-It dials, speaks, and when the connection breaks dials again, with pauses that grow and differ from
+It dials, sends, and when the connection breaks dials again, with pauses that grow and differ from
 node to node. What waits to be said then goes first.
 """
 
@@ -47,7 +47,7 @@ PAUSE_S = 0.5
 PAUSE_S_MAX = 60.0
 #: After a refusal (identity, rights) it begins at this: trying again helps little.
 PAUSE_REFUSED_S = 15.0
-#: A connection that lasted so long was a good one: the pauses begin anew.
+#: A connection that lasted so long was a good one: the pauses begin again.
 GOOD_S = 30.0
 #: How long the old line stays when the node goes to another home.
 LEAVE_S = 2.0
@@ -76,7 +76,7 @@ class Line:
         self._pace = Pace() if uplink.node.tier is Tier.DEVICE else None
         self._goodbye: Goodbye | None = None
         self._closing = False
-        self._wished = asyncio.Event()  # to dial anew, or to end
+        self._wished = asyncio.Event()  # to reconnect, or to end
         self._drained = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -101,15 +101,15 @@ class Line:
         """Seconds until the line dials again."""
         goodbye, self._goodbye = self._goodbye, None
         if goodbye is not None and goodbye.retry_ms:
-            # Later than asked rather than sooner, and not everybody at once.
+            # Later than asked rather than sooner, and not all at once.
             return min(goodbye.retry_ms, RETRY_MS_MAX) / 1000 * self._up.rng.uniform(1.0, 1.5)
         pause: float = min(PAUSE_S * 2.0 ** min(tries - 1, 20), PAUSE_S_MAX)
         return max(pause, PAUSE_REFUSED_S if refused else 0.0) * self._up.rng.uniform(0.5, 1.0)
 
     async def _visit(self) -> bool:
-        """Dials, and speaks until the connection ends. Whether the home refuses this node."""
+        """Dials, and sends until the connection ends. Whether the home refuses this node."""
         channel = self._dial()
-        call = channel.stream_stream(CONNECT)()  # its first envelope says who speaks
+        call = channel.stream_stream(CONNECT)()  # its first envelope names the sender
         ending = Ending(call)
         work: list[asyncio.Task[Any]] = []
         try:

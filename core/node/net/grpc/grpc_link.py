@@ -1,6 +1,6 @@
 """`GrpcUplink`: a node's way up over gRPC, to one home at a time.
 
-The home is whoever is spoken to: the first message to another one dials there, and the old line
+The home is the node that is sent to: the first message to another one dials there, and the old line
 ends a moment later. `grpc_line.py` is the time at one home.
 
 Up, a large message is offered; the home answers Want and gets it by Push. Down, what the home
@@ -35,8 +35,8 @@ class GrpcUplink:
     """The way up of one node of this process; a Link.
 
     homes: node -> "host:port". credentials: None: without TLS, to loopback only. federation: whose
-    names the homes' certificates carry. on_connected: called with the home whenever there is a
-    connection anew.
+    names the homes' certificates carry. on_connected: called with the home whenever there is a new
+    connection.
 
         uplink = GrpcUplink(switch, node, {Node(Tier.EDGE, 1): "edge:7443"}, credentials, "farm")
         switch.add_link(uplink)
@@ -86,7 +86,7 @@ class GrpcUplink:
             self._go(next(iter(self._homes)))
 
     def redial(self) -> None:
-        """Dials anew, with the credentials of now: the certificate was renewed."""
+        """Reconnects, with the current credentials: the certificate was renewed."""
         if self._line is not None:
             self._line.redial()
 
@@ -111,7 +111,7 @@ class GrpcUplink:
     def reaches(self, to: Node) -> bool:
         """False for a home whose line is down: it is being dialled again.
 
-        Another home is dialled when it is spoken to.
+        Another home is dialled when it is sent to.
         """
         if to not in self._homes or self._closed:
             return False

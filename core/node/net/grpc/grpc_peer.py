@@ -1,5 +1,6 @@
-"""One node at the other end of a hub's stream, as the hub sees it, and the names and times that
-both ends of a link share.
+"""One node at the other end of a hub's stream, as the hub sees it.
+
+Also the names and times that both ends of a link share.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Registrar:
 
 
 def open_to_all(server: grpc.aio.Server, count: Count) -> Registrar:
-    """For servers that anybody may call: enrolment, a witness."""
+    """For servers that any peer may call: enrolment, a witness."""
 
     async def admit(_: grpc.aio.ServicerContext) -> None:
         return None

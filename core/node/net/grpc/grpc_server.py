@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("delian.net.grpc")
 
-#: A stream that has not said who it is by then is ended.
+#: A stream that has not named its node by then is ended.
 FIRST_S = 20.0
 #: A connection that has not agreed on TLS by then is closed.
 HANDSHAKE_MS = 20_000
@@ -76,7 +76,7 @@ class GrpcHub:
     (then connections that TLS refuses are not counted); None: no TLS, on loopback only. policy:
     `identity.roles.Guard`. servicers: see `grpc_guard.Servicer`; their calls pass the same policy.
     federation: of callers without certificates. calls_per_connection: more than the default only
-    for what speaks for many nodes.
+    for a process with many nodes.
 
         hub = GrpcHub(switch, "127.0.0.1:0", None, Guard(INSECURE, Tier.EDGE))
         port = await hub.start()
@@ -174,7 +174,7 @@ class GrpcHub:
         return int(port)
 
     async def close(self, reason: str = "shutting down", retry_ms: int = 0) -> None:
-        """Says Goodbye to everybody, and ends. May be called twice."""
+        """Sends Goodbye to all, and ends. May be called twice."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -201,7 +201,7 @@ class GrpcHub:
             peer.end(reason, retry_ms)
 
     def review(self) -> None:
-        """Sends away whom the policy does not allow any more: call it when somebody was revoked."""
+        """Disconnects nodes that the policy no longer allows: call it when a node was revoked."""
         for peer in list(self._peers.values()):
             reason = self._door.refusal(peer.identity, CONNECT)
             if reason is not None:
@@ -322,7 +322,7 @@ class GrpcHub:
 
     async def _enter(self, context: Any, task: asyncio.Task[Any]) -> Peer:
         """The peer of a new stream, once its first envelope has come. Ends the call otherwise."""
-        # Where there are certificates, whoever may not connect is not even listened to.
+        # Where there are certificates, nothing is read from a node that may not connect.
         identity = await self._door.admit(context, CONNECT) if self._door.secure else None
         try:
             async with asyncio.timeout(FIRST_S):

@@ -39,7 +39,7 @@ Deliver = Callable[
 
 
 class Serving:
-    """All transfers of one hub. Who calls `push` and `pull` knows which node it is.
+    """All transfers of one hub. The caller of `push` and `pull` knows which node it is.
 
     say: sends a node an encoded envelope. deliver: hands a checked one to its receiver.
     """
@@ -62,7 +62,7 @@ class Serving:
         self._switch, self._say, self._deliver = switch, say, deliver
 
     def expire(self, now: float) -> None:
-        """Forgets what has stood still for too long, and parts that nobody pulls now."""
+        """Forgets what has stood still for too long, and parts that are not pulled now."""
         if not self._pulling:
             self._parts.clear()
         for peer in self.intake.expire(now):
@@ -178,7 +178,8 @@ class Serving:
             # What it does not take is still on its way: a status would have to wait behind it.
             raise asyncio.CancelledError from None
         except CALL_ENDED as error:
-            # The node is gone; there is nobody to be told, and gRPC logs what it does not know.
+            # The node is gone; there is no caller to report to, and gRPC logs what it does not
+            # know.
             self.faults.counts["broken off"] += 1
             raise asyncio.CancelledError from error
         except (DelianError, OSError) as error:
@@ -202,7 +203,7 @@ class Serving:
 def _let_go(spool: Spool | None, writer: object) -> None:
     """The call that adds to a spool ends; another may go on.
 
-    Before the caller hears of the end, for it may come back at once.
+    Before the caller receives the end, for it may come back at once.
     """
     if spool is not None and spool.writer is writer:
         spool.writer = None

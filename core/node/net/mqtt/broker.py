@@ -2,9 +2,9 @@
 
 Either runs as a child process in a private folder that holds its configuration, its copies of the
 TLS files and its state; when it is closed, process and folder are gone, and so they are when this
-process is killed: a watchdog holds a pipe to it. Without TLS it listens on loopback only and takes
-anybody. With TLS it takes only certificates of the federation, knows a client by its certificate's
-common name, and keeps to an ACL file (`core/node/net/mqtt/broker_acl.py`).
+process is killed: a watchdog holds a pipe to it. Without TLS it listens on loopback only and
+accepts any client. With TLS it takes only certificates of the federation, knows a client by its
+certificate's common name, and keeps to an ACL file (`core/node/net/mqtt/broker_acl.py`).
 
 mosquitto that is started by root gives its rights up before it reads its TLS files: so everything
 in the folder is given to the user that it becomes.
@@ -57,9 +57,9 @@ _CONNECT = b"\x10\x0d\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x00"
 #: mosquitto finds that a rule for all clients alike is none for each.
 _EXPECTED = "Warning: ACL pattern"
 
-#: Waits for the end of its input, which comes at the latest with the end of whoever writes to it,
-#: however that ends; then ends process $1 and removes folder $2. Linux could signal the broker by
-#: itself (PR_SET_PDEATHSIG), but forgets to when mosquitto gives up root's rights.
+#: Waits for the end of its input, which comes at the latest with the end of the writer, however
+#: that ends; then ends process $1 and removes folder $2. Linux could signal the broker by itself
+#: (PR_SET_PDEATHSIG), but forgets to when mosquitto gives up root's rights.
 _WATCHDOG = """
 read -r _
 kill "$1" 2>/dev/null
@@ -127,7 +127,7 @@ def choose(kind: str) -> str:
 def mosquitto_config(settings: BrokerSettings, folder: Path, port: int, user: str | None) -> str:
     """mosquitto.conf for a folder that holds acl, key.pem, cert.pem and ca.pem as the settings ask.
 
-    user: whom it becomes when root starts it.
+    user: the user it runs as when root starts it.
     """
     lines = [
         f"listener {port} {settings.host}",
@@ -193,9 +193,9 @@ def free_port(host: str) -> int:
 
 
 def _user(folder: Path) -> pwd.struct_passwd | None:
-    """Whom mosquitto becomes; None when it stays who starts it.
+    """The user that mosquitto runs as; None when it stays the one that starts it.
 
-    It stays root where nobody else can get to the folder.
+    It stays root where no other user can open the folder.
     """
     if os.geteuid() != 0:
         return None
@@ -302,7 +302,7 @@ class Broker:
         return [path, "-c", str(config)], environment
 
     async def _taken(self) -> None:
-        """Somebody else's broker on the port would look like ours."""
+        """Another broker on the port would look like ours."""
         try:
             _, writer = await asyncio.open_connection(self.settings.host, self.port)
         except OSError:
@@ -356,8 +356,7 @@ class Broker:
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         """What the broker says, a line at a time.
 
-        mosquitto is told to say only what is wrong (whom it turned away, for one): that is counted,
-        and logged once.
+        mosquitto logs only errors (rejected clients, for one): these are counted, and logged once.
         """
         assert process.stderr is not None
         while line := await process.stderr.readline():

@@ -1,17 +1,6 @@
-"""The brokers' access lists, made from the one table of who may say what where
-(`core/node/identity/pki/roles.py`). What the table does not allow is denied.
+"""The brokers' access lists, made from the table of permissions.
 
-A broker that authenticates by certificate has the common name as the user name: `device-5`.
-
-mosquitto knows no roles. A `pattern` line holds for every user, with `%u` for the name: so devices,
-the many, are patterns. Edges and the coordinator, the few, are listed by name beforehand: a name is
-of no use to who has no certificate for it. A device's patterns hold for an edge as well: below
-`device/edge-3`, where nobody listens (a topic whose parts contradict each other is refused), and
-for reading homes, which are no secret.
-
-EMQX tells roles apart by the name, so its list needs no names. It also lets clients have no message
-retained but homes (`{retain, false}`, from EMQX 5.1.1 on). mosquitto 2 has no such rule: there only
-`memory_limit` bounds what a client has retained (`core/node/net/mqtt/broker.py`).
+The table is in `core/node/identity/pki/roles.py`. What it does not allow is denied.
 """
 
 from __future__ import annotations

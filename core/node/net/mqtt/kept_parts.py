@@ -45,13 +45,13 @@ class KeptParts:
             reading = asyncio.get_running_loop().create_task(read_part(out, offset))
             self._reading[key] = reading
             reading.add_done_callback(lambda done: self._keep(key, done))
-        # One who is cut off leaves it to the others.
+        # One that is cut off leaves it to the others.
         return await asyncio.shield(reading)
 
     def _keep(self, key: tuple[bytes, int], done: asyncio.Task[bytes]) -> None:
         del self._reading[key]
         if done.cancelled() or done.exception() is not None:
-            return  # whoever waits is told
+            return  # waiting tasks are notified
         part = done.result()
         self._kept[key] = part
         self._bytes += len(part)

@@ -8,17 +8,18 @@ waits a random time that doubles up to half a minute.
 What MQTT 5 gives is used where it helps, and nothing breaks without it:
 
 - session expiry: the broker keeps subscriptions and messages for a client that is away for less
-  than `SESSION_S`. The client's id is drawn anew with each process, so nobody can push a node out
-  by taking its id, and what was meant for an earlier life of a node is not delivered to the next;
-- message expiry: what nobody fetched in time is worth nothing;
+  than `SESSION_S`. The client's id is drawn at random by each process, so no client can push a node
+  out by taking its id, and what was meant for an earlier life of a node is not delivered to the
+  next;
+- message expiry: what was not fetched in time is worth nothing;
 - receive maximum and maximum packet size: limits that the broker keeps for us;
 - subscription options: no echo of one's own messages, and no retained ones with a filter that has a
   wildcard;
 - user properties: the contract's version and the trace context, for tools on the way. The receiver
-  believes only what is inside the sealed message.
+accepts only what is inside the sealed message.
 
-Response topic and correlation data are not used: the answer's topic follows from the name of who
-asked, and messages name what they answer.
+Response topic and correlation data are not used: the answer's topic follows from the name of the
+requester, and messages name what they answer.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ class Connection:
             raise DelianError(
                 f"the broker at {address.host}:{address.port} is "
                 f"{'reached by TLS' if address.tls else 'reached without TLS'}, this node "
-                f"{'has no certificate' if tls is None else 'speaks TLS only'}",
+                f"{'has no certificate' if tls is None else 'accepts TLS only'}",
                 "join the federation first; --insecure is for mqtt:// on loopback",
             )
         if tls is None and not is_loopback(address.host):
@@ -182,7 +183,7 @@ class Connection:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def redial(self) -> None:
-        """Connects anew, with the TLS settings of now."""
+        """Reconnects, with the current TLS settings."""
         self._redial.set()
 
     async def close(self, *farewell: Publication) -> None:
@@ -263,7 +264,7 @@ class Connection:
                 await asyncio.gather(reader, return_exceptions=True)
 
     async def _until_told(self) -> None:
-        """Until it is to end, or to begin anew."""
+        """Until it is to end, or to reconnect."""
         waits = [asyncio.ensure_future(e.wait()) for e in (self._closing, self._redial)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -328,7 +329,7 @@ class Connection:
     async def _leave(self, client: aiomqtt.Client) -> None:
         for message in self._farewell:
             await self._publish(client, message)
-        for text in self._filters:  # or the broker goes on to collect messages for nobody
+        for text in self._filters:  # or the broker continues to collect messages for no reader
             await client.unsubscribe(text, timeout=BROKER_TIMEOUT_S)
 
     def _up(self, client: aiomqtt.Client) -> None:

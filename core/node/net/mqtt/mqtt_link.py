@@ -9,10 +9,10 @@ How two nodes come together (`core/node/net/mqtt/seal.py` says why it is safe):
                    <----------------- up/envelope, empty: "so have I"
     down/envelope, empty ------------------->  all that waits is sent
 
-The uplink carries the burden: it repeats its birth until it is answered, is born anew when a home
-says that it has started again, when it was away for some time, when keys are worn, and when it has
-spoken and heard nothing for a while, since the home may have forgotten it. The hub only answers. An
-uplink has one home at a time, the one that was spoken to last.
+The uplink carries the burden: it repeats its birth until it is answered, sends a new birth when a
+home has started again, when it was away for some time, when keys are worn, and when it has sent and
+received nothing for a while, since the home may have dropped its state. The hub only answers. An
+uplink has one home at a time, the one that was sent to last.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ __all__ = ["MqttHub", "MqttIdentity", "MqttUplink"]
 
 log = logging.getLogger("delian.net.mqtt")
 
-#: Nodes that a hub speaks with. Beyond them the one not heard for longest is forgotten; it comes
-#: back when it has something to say.
+#: Nodes of a hub. Beyond them the one that was silent for longest is dropped; it comes back when it
+#: has something to say.
 PEERS_MAX = 20_000
 #: Births of one node that a hub reads, and deaths: so many at once, and one every so many seconds.
 #: To read one costs about 0.5 ms, a certificate and two signatures, whatever it says.
 BIRTHS_BURST = 10
 BIRTH_EVERY_S = 3.0
 #: Births of all nodes together that are not here: so many at once, and so many a second, a quarter
-#: of a core. Names in topics are free for whoever a broker without an access list lets publish.
+#: of a core. Without an access list a client may publish under any name.
 NEWCOMERS_BURST = 4_000
 NEWCOMERS_PER_S = 500.0
 #: Nodes whose births and deaths are counted apart; beyond them the oldest count is forgotten.
@@ -69,11 +69,11 @@ NODES_COUNTED = PEERS_MAX
 #: For the answer to a birth, at first; it doubles up to the longest.
 WELCOME_S = 2.0
 WELCOME_S_MAX = 60.0
-#: After a home has started anew its nodes come back within so many seconds, each at its own time.
+#: After a home has started again its nodes come back within so many seconds, each at its own time.
 CROWD_S = 2.0
-#: An uplink that has spoken and heard nothing for so long is born anew.
+#: An uplink that has sent and received nothing for so long sends a new birth.
 SILENCE_S = 30.0
-#: An uplink that has heard nothing for so long asks whether it is still known.
+#: An uplink that has received nothing for so long asks whether it is still known.
 KEEP_S = 600.0
 #: A home without a way to it for so long is not reached: messages for it are not even kept.
 BROKEN_S = 5.0
@@ -97,7 +97,7 @@ class MqttHub(Side):
         on_peer: Callable[[Node, bool], None] | None = None,
         intake: Intake | None = None,
     ) -> None:
-        """broker: its URL. on_peer: told when a node has come or gone. Raises DelianError."""
+        """broker: its URL. on_peer: called when a node has come or gone. Raises DelianError."""
         me = host_of(identity.node)
         super().__init__(
             switch,
@@ -127,7 +127,7 @@ class MqttHub(Side):
         self.connection.start()
 
     def redial(self) -> None:
-        """Connects to the broker anew, with the certificate of now."""
+        """Reconnects to the broker, with the current certificate."""
         self.connection.redial()
 
     async def close(self) -> None:
@@ -184,7 +184,7 @@ class MqttHub(Side):
     def changed(self, connected: bool) -> None:
         if not connected:
             return
-        # Anew each time: a will may have taken its place, or the broker may have lost it.
+        # Each time: a will may have taken its place, or the broker may have lost it.
         self._home.publish()
         for below in self._peers.values():
             below.peer.kick()
@@ -310,7 +310,7 @@ class _Visit(Side):
         self._birth: tuple[bytes, Ephemeral] | None = None  # that waits for its answer
         self._channel_at = self._away_at = 0.0
         self._wake = asyncio.Event()
-        self._crowd = False  # the home has started anew: many come now
+        self._crowd = False  # the home has started again: many come now
         self._tender: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -375,7 +375,7 @@ class _Visit(Side):
             self.peer.take(topic, text, payload)
 
     def _take_home(self, payload: bytes) -> None:
-        if not payload:  # somebody has removed it; the home will put it back
+        if not payload:  # it was removed; the home will put it back
             return
         self.limit(Kind.HOME)
         seen = self.credentials.read(payload)
@@ -476,9 +476,9 @@ class _Visit(Side):
 class MqttUplink:
     """The way up: `identity.node` is a device or an edge.
 
-    homes: where its upper nodes are, node -> URL of the broker. The home is whoever is spoken to;
-    when that changes, the uplink says goodbye to the one and goes to the other. on_connected: told
-    of a home whenever there is a way to it anew.
+    homes: where its upper nodes are, node -> URL of the broker. The home is the node sent to;
+    when that changes, the uplink says goodbye to the one and goes to the other. on_connected:
+    called with a home whenever there is a new way to it.
     """
 
     def __init__(
@@ -520,7 +520,7 @@ class MqttUplink:
             self._go(next(iter(self._homes)))
 
     def redial(self) -> None:
-        """Connects to the broker anew with the certificate of now, and shows it to the home."""
+        """Reconnects to the broker with the current certificate, and shows it to the home."""
         if self._visit is not None:
             self._visit.redial()
 
@@ -545,7 +545,7 @@ class MqttUplink:
     def reaches(self, to: Node) -> bool:
         """False for a home to which there has been no way for some time.
 
-        Another home is gone to when it is spoken to.
+        Another home is used when it is sent to.
         """
         if to not in self._homes or self._closed:
             return False

@@ -67,7 +67,7 @@ class Sending:
         return self.part_bytes > 0 and self.offset == self.size
 
     def forget_sent(self) -> None:
-        """Nothing of what is under way will arrive: the peer has started anew."""
+        """Nothing of what is under way will arrive: the peer has started again."""
         self._sent.clear()
         self._told = None
 

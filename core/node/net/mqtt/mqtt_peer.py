@@ -54,7 +54,7 @@ from .topics import Direction, Kind, Topic, hosts
 
 log = logging.getLogger("delian.net.mqtt")
 
-#: What nobody fetched by then is worth nothing: machines have repeated it.
+#: What was not fetched by then is worth nothing: machines have repeated it.
 MESSAGE_EXPIRY_S = 120
 #: Publications of one peer that the broker has not acknowledged.
 SLOTS = 8
@@ -68,7 +68,7 @@ class Office:
 
     federation: str
     me: Node
-    """The name under which this process speaks."""
+    """The name under which this process publishes."""
     sends: Direction
     """The direction of what it says."""
     switch: Switch
@@ -115,7 +115,7 @@ class _Item:
 
 
 class Peer:
-    """See the module. other: the name under which the other process speaks."""
+    """See the module. other: the name under which the other process publishes."""
 
     def __init__(self, office: Office, other: Node, confirmed: Callable[[Peer], None]) -> None:
         self.office = office
@@ -361,7 +361,7 @@ class Peer:
             self.switch.deliver(sender, to, message_of(envelope), envelope.traceparent, size)
 
     def _addressed(self, envelope: Envelope) -> tuple[Node, Node, str | None]:
-        """From whom, to whom, and what. Raises ProtocolError where that may not be."""
+        """Sender, receiver and content. Raises ProtocolError where that may not be."""
         what = envelope.WhichOneof("message")
         sender, to = node_of(envelope.sender), node_of(envelope.to)
         if not hosts(self.other, sender):
@@ -409,4 +409,4 @@ class Below:
         self.peer = peer
         self.birth = b""
         self.welcome = b""
-        self.here = False  # as it was last told
+        self.here = False  # as it was last sent

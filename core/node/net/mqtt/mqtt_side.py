@@ -1,6 +1,6 @@
 """What both ends of an MQTT link have.
 
-Who it is, a connection, and a place where everything that comes is read, and counted when it is
+Its name, a connection, and a place where everything that comes is read, and counted when it is
 refused.
 """
 
@@ -30,7 +30,7 @@ PUT_BACK_EVERY_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class MqttIdentity:
-    """Who speaks."""
+    """The sender."""
 
     federation: str
     node: Node
@@ -42,7 +42,7 @@ class MqttIdentity:
     distrust: Callable[[PeerIdentity], str | None] = lambda peer: None
     """Why a peer is not trusted any more, else None (`roles.Guard.distrust`)."""
     broker_authority: Path | None = None
-    """Whom to trust for the broker's certificate, where that is not the federation's CA."""
+    """The CA of the broker's certificate, where that is not the federation's CA."""
 
     def credentials(self) -> Credentials:
         return Credentials(self.federation, host_of(self.node), self._material())
@@ -52,7 +52,7 @@ class MqttIdentity:
         return None if files is None else lambda: files().read()
 
     def connection(self, broker: BrokerAddress, role: str, link: Side) -> Connection:
-        """A connection of its own under a name that nobody can guess."""
+        """A connection of its own under a name that cannot be guessed."""
         files = self.files
         return Connection(
             broker,
@@ -70,7 +70,7 @@ class OwnHome:
     """A hub's retained message that says where it serves, and that stays in its place.
 
     Another takes its place when the will of an earlier life of the hub comes some seconds after
-    this life began, or when somebody removes it. Without a home no node would come.
+    this life began, or when it is removed. Without a home no node would come.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class OwnHome:
 
 
 class Side:
-    """What a hub is, and an uplink's visit to a home. filters: what it hears."""
+    """What a hub is, and an uplink's visit to a home. filters: what it receives."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Side:
     def publish(
         self, topic: str, payload: bytes, *, retain: bool = False, expiry_s: int = 0
     ) -> None:
-        """Once; who needs an answer repeats it."""
+        """Once; a node that needs an answer repeats it."""
         message = Publication(topic, payload, retain, expiry_s)
         self.office.spawn(self._publish(message))
 

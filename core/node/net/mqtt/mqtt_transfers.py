@@ -42,11 +42,11 @@ OFFER_S = 10.0
 #: How long to wait for parts before saying again what is here; it doubles.
 STALL_S = 3.0
 PATIENCE_S_MAX = 60.0
-#: A transfer that has just arrived is not taken again when it is offered again: the sender has not
-#: heard of it yet. After this time the offer means that a node repeats itself.
+#: A transfer that has just arrived is not taken again when it is offered again: the sender does not
+#: know it yet. After this time the offer means that a node repeats itself.
 DONE_S = 15.0
 DONE_MAX = 64
-_PARTS_AT_ONCE = 8  # taken before the sender is told of it
+_PARTS_AT_ONCE = 8  # taken before the sender is notified
 
 Read = Callable[[int, int], Awaitable[bytes]]
 
@@ -302,13 +302,13 @@ class Transfers:
         return self._intake.offer(self._peer.other, offer, port.limit(sender), now)
 
     def take_part(self, part: Part) -> None:
-        """A part has come. Raises ProtocolError for one that nobody waits for."""
+        """A part has come. Raises ProtocolError for one that is not expected."""
         coming = self._incoming.get(part.id)
         if coming is None:
             if part.id in self._done:  # sent twice
                 self.parts_again += 1
                 return
-            raise ProtocolError("a part of a transfer that nobody waits for")
+            raise ProtocolError("a part of an unexpected transfer")
         if not part.content:
             raise ProtocolError("a part without content")
         if coming.parts.full():

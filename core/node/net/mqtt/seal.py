@@ -1,12 +1,12 @@
-"""Sealed messages over a broker that nobody trusts.
+"""Sealed messages over an untrusted broker.
 
 A broker sees topics, sizes and times. What it must not do is read, change, invent, repeat or
 reorder: so two nodes agree on keys that it does not have, and every message carries proof.
 
-**Agreement.** Whoever serves others says so in a *home*, which is retained and names its session. A
-node that comes answers by a *birth*, and the home answers that by a *welcome*. Both carry a fresh
-X25519 key (RFC 7748) and, as all presences (proto/mqtt.proto), the node's certificate and a
-signature by the certificate's key. From these two
+**Agreement.** A node that serves others publishes a *home*, which is retained and names its
+session. A node that comes answers by a *birth*, and the home answers that by a *welcome*. Both
+carry a fresh X25519 key (RFC 7748) and, as all presences (proto/mqtt.proto), the node's certificate
+and a signature by the certificate's key. From these two
 
     secret = X25519(own private key, other's public key)
     salt   = SHA-256(length of birth (8 bytes, big-endian) || birth || welcome)
@@ -15,8 +15,8 @@ signature by the certificate's key. From these two
 (RFC 5869), 72 bytes: the channel's name (8), the key upwards (32), the key downwards (32). Both
 presences are in the salt, so the keys are bound to both names, both sessions and the federation.
 Neither side can be made to use keys twice: the birth names the home's session, the welcome the very
-birth, and each brings a key of its own that is forgotten when the channel stands. Who repeats an
-old presence does not get the keys: a channel is used only once a message has been opened with it
+birth, and each brings a key of its own that is forgotten when the channel stands. A replayed
+presence does not give the keys: a channel is used only once a message has been opened with it
 ("confirmed"), and until then the one before it goes on.
 
 **Messages.** A frame is
@@ -30,7 +30,7 @@ kind. The receiver keeps a window of the newest counters (as RFC 4303, 3.4.3): w
 older than the window, is refused.
 
 **Without certificates** (loopback only) frames are the same and the body is plain: sessions and
-repetitions are told apart, and nothing is proven.
+repetitions are distinguished, and nothing is proven.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ VERSION = 1
 #: Largest presence that is read; a certificate of Delian has some 700 bytes.
 PRESENCE_BYTES_MAX = 8 * 1024
 CERTIFICATE_BYTES_MAX = 4 * 1024
-#: Counters that a receiver remembers. More than can be under way between two nodes.
+#: Counters that a receiver stores. More than can be under way between two nodes.
 WINDOW = 1024
 #: Messages in one direction after which new keys are made. AES-GCM would bear far more.
 MESSAGES_MAX = 2**32
@@ -202,8 +202,9 @@ class Credentials:
         return SignedPresence(presence=encoded, signature=signature).SerializeToString()
 
     def read(self, payload: bytes, now_s: float | None = None) -> Seen:
-        """Checks somebody's presence: form, federation, certificate (at Unix time `now_s`; None:
-        now), signature. Raises SealError.
+        """Checks a node's presence: form, federation, certificate and signature.
+
+        The certificate is checked at Unix time `now_s` (None: now). Raises SealError.
         """
         if len(payload) > PRESENCE_BYTES_MAX:
             raise SealError("malformed")
@@ -338,7 +339,7 @@ def channel_named(frame: bytes) -> bytes:
 
 
 def agree(birth: bytes, welcome: bytes, mine: Ephemeral, *, lower: bool, sealed: bool) -> Channel:
-    """The channel between who was born and who welcomed it.
+    """The channel between the node that sent its birth and its home.
 
     birth, welcome: both presences as they were encoded, checked before. lower: whether this side is
     the one that was born. Raises SealError.

@@ -1,4 +1,4 @@
-"""MQTT topics: who may say what where, in the topic's name itself.
+"""MQTT topics: the permissions are in the topic's name itself.
 
     delian/v1/{federation}/{tier}/{node}/up/home                what serves others says where it is
     delian/v1/{federation}/{tier}/{node}/up/{kind}/{upper}      from a node to its upper node
@@ -56,7 +56,7 @@ KINDS: dict[Direction, frozenset[Kind]] = {
     Direction.DOWN: frozenset({Kind.WELCOME, Kind.ENVELOPE, Kind.PART}),
 }
 
-#: Whom a node may have above it.
+#: The tiers that a node may have above it.
 UPPER_TIERS: dict[Tier, frozenset[Tier]] = {
     Tier.DEVICE: frozenset({Tier.EDGE, Tier.CLOUD}),
     Tier.EDGE: frozenset({Tier.CLOUD}),
@@ -87,23 +87,23 @@ def name_of(node: Node) -> str:
 
 
 def node_named(name: str) -> Node:
-    """The node of a common name. Raises ProtocolError where it names none that speaks MQTT."""
+    """The node of a common name. Raises ProtocolError where it names none that uses MQTT."""
     parts = _NAME.fullmatch(name)
     if parts is None or int(parts[2]) > NUMBER_MAX:
         raise ProtocolError(f"{name[:80]!r} names no node")
     node = Node(Tier(parts[1]), int(parts[2]))
     if host_of(node) != node or (node.tier is Tier.CLOUD and node != CLOUD):
-        raise ProtocolError(f"{name!r} speaks under no name of its own")
+        raise ProtocolError(f"{name!r} publishes under no name of its own")
     return node
 
 
 def host_of(node: Node) -> Node:
-    """The node under whose name `node` speaks: the cloud for edge 0, else itself."""
+    """The node under whose name `node` publishes: the cloud for edge 0, else itself."""
     return CLOUD if node == Node(Tier.EDGE, 0) else node
 
 
 def hosts(name: Node, node: Node) -> bool:
-    """Whether the process that speaks as `name` may speak for `node`."""
+    """Whether the process that publishes as `name` may do so for `node`."""
     return host_of(node) == name
 
 
@@ -138,7 +138,7 @@ def _fault(topic: Topic) -> str | None:
     if (topic.upper is None) != (topic.kind is Kind.HOME):
         return "a home has no upper node, everything else has one"
     if topic.kind is Kind.HOME:
-        return f"a {topic.node.tier} serves nobody" if topic.node.tier is Tier.DEVICE else None
+        return f"a {topic.node.tier} serves no node" if topic.node.tier is Tier.DEVICE else None
     assert topic.upper is not None
     if topic.upper.tier not in UPPER_TIERS[topic.node.tier]:
         return f"a {topic.upper.tier} is not above a {topic.node.tier}"
