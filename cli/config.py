@@ -1,4 +1,4 @@
-"""Configuration in four layers; the later ones win:
+"""Configuration in four layers; the later ones win.
 
     defaults    what is written in `cli/settings.py`
     file        delian.toml in the working folder, or --config FILE, or the file in $DELIAN_CONFIG

@@ -53,14 +53,17 @@ class Finding:
 
 
 def ok(name: str, text: str) -> Finding:
+    """A finding without a problem."""
     return Finding(name, State.OK, text)
 
 
 def warning(name: str, text: str, todo: str) -> Finding:
+    """A finding that should be changed. todo: what to do."""
     return Finding(name, State.WARNING, text, todo)
 
 
 def wrong(name: str, text: str, todo: str) -> Finding:
+    """A finding that must be changed. todo: what to do."""
     return Finding(name, State.WRONG, text, todo)
 
 
@@ -427,10 +430,12 @@ def check_masks(device: DeviceConfig) -> Finding:
 
 
 def any_wrong(findings: list[Finding]) -> bool:
+    """Whether a finding must be changed."""
     return any(f.state is State.WRONG for f in findings)
 
 
 def as_json(findings: list[Finding]) -> dict[str, Any]:
+    """The findings as JSON values; `ok` where none must be changed."""
     return {"ok": not any_wrong(findings), "findings": [f.to_json() for f in findings]}
 
 

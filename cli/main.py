@@ -141,9 +141,9 @@ app.command("doctor")(doctor.doctor)
 
 
 @app.callback(invoke_without_command=True)
-def delian(
+def delian(  # noqa: D103
     version: bool = typer.Option(False, "--version", help="Print the version and exit."),
-) -> None:
+) -> None:  # the help is that of `app`
     if version:
         from importlib.metadata import version as installed
 

@@ -172,7 +172,7 @@ def connected(
 
 
 def authority_target(config: Path | None, authority: str | None) -> str:
-    """ "host:port" of the authority, as the option or the configuration names it.
+    """The authority's "host:port", as the option or the configuration names it.
 
     Empty: the coordinator has no separate authority.
     """

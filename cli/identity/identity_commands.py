@@ -436,6 +436,7 @@ def seconds_of(text: str) -> int:
 
 
 def settings_of(file: Path | None, flags: dict[str, Any]) -> Config:
+    """The configuration of a file and flags. Raises DelianError."""
     from ..config import load
 
     return load(file, flags).config
@@ -504,4 +505,5 @@ def _facts(authority: Any) -> dict[str, Any]:
 
 
 def day(unix_s: int) -> str:
+    """The date of a Unix time, in local time."""
     return time.strftime("%Y-%m-%d", time.localtime(unix_s))

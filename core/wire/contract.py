@@ -1,5 +1,4 @@
-"""What of the wire contract must not change, as lines of text: for comparing one version with
-another.
+"""What of the wire contract must not change, as lines of text, to compare versions.
 
 Peers of different versions understand each other as long as a field keeps its number, its type and
 its place, and a number that was given up is never given again (Protocol Buffers, "Updating A
@@ -78,8 +77,10 @@ def _service(service: ServiceDescriptor) -> Iterator[str]:
 
 
 def breaks(old: Iterable[str], new: Iterable[str]) -> list[str]:
-    """What of `old` is not in `new` any more, each as a sentence. Additions break nothing, nor does
-    a new name of a field: the wire has its number. A name of `old` under another number does.
+    """What of `old` is not in `new` any more, each as a sentence.
+
+    Additions break nothing, nor does a new name of a field: the wire has its number. A name of
+    `old` under another number does.
     """
     old, new = list(old), list(new)
     before, now = {_name(line) for line in old}, {_place(line): line for line in new}

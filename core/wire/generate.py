@@ -24,9 +24,7 @@ PROTO = WIRE.parent.parent / "proto"
 
 
 def protoc(arguments: list[str]) -> None:
-    """Runs the protobuf compiler on every file of `proto/`; raises RuntimeError when it refuses
-    one.
-    """
+    """Runs the protobuf compiler on every file of `proto/`; raises RuntimeError if it fails."""
     from grpc_tools import protoc as compiler  # type: ignore[import-untyped]
 
     # The tools' own folder holds google/protobuf/*.proto.
@@ -69,6 +67,7 @@ def stale() -> list[str]:
 
 
 def main() -> int:
+    """Generates the modules, or compares them with the contract."""
     parser = argparse.ArgumentParser(prog="python -m delian.core.wire.generate")
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 on a difference"

@@ -12,6 +12,7 @@ from .seed_report import Asked, main, main_large
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
+    """The command's arguments."""
     parser = argparse.ArgumentParser(prog="python -m delian.simulations.dst")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many seeds")
     parser.add_argument("--first", type=int, default=0, help="the first of them")

@@ -30,20 +30,24 @@ def document(name: str, body: str) -> str:
 
 
 def escaped(value: object) -> str:
+    """The value's text with HTML's characters escaped."""
     return html.escape(str(value))
 
 
 def section(heading: str, lead: str, *parts: str) -> str:
+    """A section of the page: heading, lead and parts, without the empty ones."""
     inner = "\n".join(p for p in parts if p)
     return f"<section>\n<h2>{escaped(heading)}</h2>\n<p>{lead}</p>\n{inner}\n</section>\n"
 
 
 def figure(drawn: str, caption: str = "") -> str:
+    """A drawing with its caption."""
     below = f"<figcaption>{caption}</figcaption>" if caption else ""
     return f"<figure>{drawn}{below}</figure>"
 
 
 def legend(entries: Iterable[tuple[str, str]], where: str = "") -> str:
+    """The keys of a drawing: (name, hue's class) for each."""
     keys = (f'<span class="key {hue}"><i></i>{escaped(name)}</span>' for hue, name in entries)
     return f'<div class="legend {where}">{"".join(keys)}</div>'
 

@@ -194,9 +194,9 @@ def to_json(report: Mapping[str, Any]) -> str:
 
 
 def printable(text: str) -> str:
-    """Text that UTF-8 can be made of.
+    r"""Text that UTF-8 can be made of.
 
-    The bytes of a file's name that were none, and other lone surrogates, as \\udcff. (JSON reads
+    The bytes of a file's name that were none, and other lone surrogates, as \udcff. (JSON reads
     that as what it was.)
     """
     return text.encode(errors="backslashreplace").decode()

@@ -289,6 +289,7 @@ def _comparison_table(runs: Sequence[Report]) -> str:
 
 
 def percent1(share: float | None) -> str:
+    """A share as a percentage with one decimal; a dash for None."""
     return "–" if share is None else f"{100 * share:.1f}%"
 
 

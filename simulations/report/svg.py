@@ -29,6 +29,7 @@ def element(tag: str, content: str = "", **attributes: str | float) -> str:
 
 
 def text(x: float, y: float, words: str, **attributes: str | float) -> str:
+    """A text element at x, y."""
     return element("text", html.escape(words), x=x, y=y, **attributes)
 
 
@@ -135,6 +136,7 @@ class Frame:
 
 
 def percent(value: float) -> str:
+    """A share as a whole percentage."""
     return f"{100 * value:.0f}%"
 
 
@@ -144,6 +146,7 @@ def points(value: float) -> str:
 
 
 def whole(value: float) -> str:
+    """A whole number with separators."""
     return f"{value:,.0f}"
 
 

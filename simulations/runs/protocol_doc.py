@@ -158,6 +158,7 @@ def _actor(node: Node) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Writes the page to the file that is named."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print("usage: python -m delian.simulations.runs.protocol_doc FILE", file=sys.stderr)
         return 2

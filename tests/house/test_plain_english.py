@@ -48,6 +48,10 @@ CLEAN: tuple[str, ...] = (
     "core/learning/disclosure",
     "core/learning/export",
     "core/learning/nn",
+    "core/node/driver",
+    "core/node/sandbox",
+    "core/node/service",
+    "core/node/storage",
     "core/privacy",
     "device/agent",
     "device/serving",
@@ -57,7 +61,18 @@ CLEAN: tuple[str, ...] = (
     "simulations/resume",
     "simulations/runs",
 )
-PAGES: tuple[str, ...] = ("CHANGELOG.md", "docs/derivatives.md", "docs/decisions/README.md")
+PAGES: tuple[str, ...] = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "docs/architecture.md",
+    "docs/backends.md",
+    "docs/decisions/README.md",
+    "docs/derivatives.md",
+    "docs/errors.md",
+    "docs/report.md",
+)
 
 
 def dialect(text: str) -> list[str]:

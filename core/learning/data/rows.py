@@ -123,6 +123,7 @@ class DataSettings:
 
 
 def file_version(path: Path) -> int | None:
+    """A number that changes when the file does; None: it cannot be read."""
     try:
         facts = path.stat()
     except OSError:
@@ -136,6 +137,7 @@ def number_of(text: str) -> int:
 
 
 def check_size(what: str, found: int, bytes_max: int) -> None:
+    """Raises DelianError where data takes more than `bytes_max`."""
     if found > bytes_max:
         raise DelianError(
             f"{what} takes {found} bytes, and the data of this device may take {bytes_max}",
@@ -144,6 +146,7 @@ def check_size(what: str, found: int, bytes_max: int) -> None:
 
 
 def require(path: Path) -> None:
+    """Raises NoDataError where the path is missing."""
     try:
         require_file(path, "put it there, or name another with --data")
     except DelianError as error:

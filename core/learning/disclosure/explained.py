@@ -1,5 +1,4 @@
-"""What a bundle can disclose, as facts: its programs, what goes in and out, and what depends on
-what.
+"""What a bundle can disclose, as facts: its programs, inputs and outputs, and dependences.
 
 Everything here follows from the bundle's manifest and programs. What follows from a run's plan
 (masks, the size of a cohort, noise that was signed) is not in a bundle.

@@ -190,9 +190,7 @@ class CharLstm:
         )
 
     def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Integers [N, T] -> logits f32[N, T, symbols], the t-th for the symbol that follows x[:,
-        t].
-        """
+        """Integers [N, T] -> logits f32[N, T, symbols], the t-th for x's symbol t + 1."""
         outputs = self.embedding(np.transpose(x))
         for cell in self.cells:
             outputs = run(cell, outputs, None, False)

@@ -30,6 +30,7 @@ _ABANDONED_S = 3600.0
 
 
 def main() -> int:
+    """Runs the compiling process."""
     return serve(_begin, bundles.BYTES_MAX)
 
 

@@ -31,15 +31,23 @@ class FrameError(DelianError):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
+    """A message between an agent and its worker."""
+
     head: Mapping[str, Any]
+    """Its fields, JSON."""
     body: bytearray
+    """The bytes that follow."""
 
 
 class Readable(Protocol):
+    """A stream to read from."""
+
     def read(self, size: int, /) -> bytes: ...
 
 
 class Writable(Protocol):
+    """A stream to write to."""
+
     def write(self, content: bytes | memoryview, /) -> int: ...
 
     def flush(self) -> None: ...

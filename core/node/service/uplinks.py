@@ -167,10 +167,11 @@ class Uplinks:
     """The ways up of one node of this process; to its callers, one Link (`net.switch`).
 
     homes: where the node may go, each once; one that does not offer the transport is left out.
-    on_connected: called with a home whenever there is a new connection to it. on_renewed: called when
-    there is a new certificate. denied: the deny list that is known here; None: none is kept.
-    distrust: why a home's certificate is not trusted, or None. `errands`: None without an identity.
-    Raises DelianError when no home is left, or an insecure node's is not on this machine.
+    on_connected: called with a home whenever there is a new connection to it.
+    on_renewed: called when there is a new certificate. denied: the deny list that is known here;
+    None: not kept. distrust: why a home's certificate is not trusted, or None. `errands`: None
+    without an identity. Raises DelianError when no home is left, or an insecure node's is not on
+    this machine.
     """
 
     def __init__(

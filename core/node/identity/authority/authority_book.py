@@ -347,4 +347,5 @@ def _returns(role: Role, number: int) -> bool:
 
 
 def was_revoked(name: str) -> Revoked:
+    """The error for a node that was revoked."""
     return Revoked(f"{name} was revoked", "join again with a new token: it gets a new number")

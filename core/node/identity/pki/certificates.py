@@ -323,8 +323,7 @@ def load_certificate(pem_or_der: bytes) -> x509.Certificate:
 
 
 def identity_of(pem_or_der: bytes | x509.Certificate) -> PeerIdentity:
-    """The holder that a certificate names. It checks neither the signature nor the time: TLS has
-    done so.
+    """The holder that a certificate names. Neither signature nor time is checked: TLS has done so.
 
     Raises IdentityError when it is malformed, names no holder or more than one, is a CA's, or its
     common name is another than its URI's.

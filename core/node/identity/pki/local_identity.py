@@ -1,5 +1,6 @@
-"""Identities that are made on the CA's machine, without a token: a process that can read its key
-needs none.
+"""Identities that are made on the CA's machine, without a token.
+
+A process that can read the CA's key needs none.
 
 The coordinator's where it has the CA's folder, and the authority's, which are made at the start
 and renewed as the process runs; an operator's; and a broker's, which names addresses and no node.

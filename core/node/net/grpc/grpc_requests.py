@@ -73,8 +73,9 @@ def admitted(handler: grpc.RpcMethodHandler, admit: Admit, count: Count) -> Any:
 
 
 class Registrar:
-    """Stands in for a server where generated code adds the handlers of a servicer, and gives the
-    server `wrapped(call, handler)` for each.
+    """Stands in for a server where generated code adds the handlers of a servicer.
+
+    It gives the server `wrapped(call, handler)` for each.
     """
 
     def __init__(
@@ -83,8 +84,9 @@ class Registrar:
         self._server, self._wrapped = server, wrapped
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        """Does nothing: generated code adds each of its methods by `add_registered_method_handlers`
-        too, and only there are their names known.
+        """Does nothing: each method is also added by `add_registered_method_handlers`.
+
+        Only there are the methods' names known.
         """
 
     def add_registered_method_handlers(
