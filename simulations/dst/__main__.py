@@ -19,7 +19,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=None, help="this one only")
     parser.add_argument("--devices", type=int, default=DEVICES)
     parser.add_argument("--edges", type=int, default=EDGES, help="the coordinator's own is one")
-    parser.add_argument("--hostile", action="store_true", help="somebody plots in each seed")
+    parser.add_argument("--hostile", action="store_true", help="an attack in each seed")
     parser.add_argument("--resume", type=Path, default=None, help="the report's file, in parts")
     parser.add_argument("--large", action="store_true", help="100,000 devices, without faults")
     parser.add_argument("--json", action="store_true", help="one JSON object at the end")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Between nodes of one process.
 _NEAR_NS = 1_000
-#: Messages that a broker delivers again when it starts anew.
+#: Messages that a broker delivers again when it restarts.
 _KEPT_BY_BROKERS = 64
 #: A broker is away for so long.
 _BROKER_DOWN_S = 2.0
@@ -132,7 +132,7 @@ class Network:
         if self.world.faulty and dice.chance(weather.loss + weather.corruption):
             self.world.counts["transfers broken"] += 1
             return
-        # It may have to go again to make room for others, before anybody has pinned it.
+        # It may have to go again to make room for others, before it is pinned.
         if not (self.world.faulty and dice.chance(weather.no_room)):
             other.blobs[blob.digest] = blob.content
         other.receive(sender, Blob(digest=blob.digest, size=blob.size))

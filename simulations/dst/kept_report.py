@@ -1,8 +1,8 @@
 """A report of seeds in a file, so that thousands of them can be run in parts.
 
-The file is JSON. It is written after every few seeds and at the end, beside its place and then
-moved there, so a run that is killed loses a few seeds. What it holds is of whichever versions of
-the program have run the seeds; remove it where all are to be run by one.
+The file is JSON. It is written after every few seeds and at the end, as a temporary file and then
+moved to its place, so a run that is killed loses a few seeds. What it holds is of whichever
+versions of the program have run the seeds; remove it where all are to be run by one.
 """
 
 from __future__ import annotations

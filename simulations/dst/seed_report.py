@@ -129,8 +129,8 @@ def plots_of(report: Report) -> dict[str, dict[str, Any]]:
     """What came of each plot, in seeds.
 
     How many drew it, in how many it was carried out, in how many devices found it out for each
-    reason, in how many it was harmless without that, and in how many a sum told single updates,
-    which noise alone would bound.
+    reason, in how many it was harmless without that, and in how many a sum disclosed single
+    updates, which noise alone would bound.
     """
     plots: dict[str, dict[str, Any]] = {}
     for name, count in sorted(report.counts.items()):
@@ -147,7 +147,7 @@ def plots_of(report: Report) -> dict[str, dict[str, Any]]:
 
 
 def table(report: Report) -> str:
-    """The plots for the terminal; empty where nobody plotted."""
+    """The plots for the terminal; empty where there was no attack."""
     plots = plots_of(report)
     if not plots:
         return ""

@@ -6,7 +6,7 @@ over the daemons' own journal (`Segments`).
 A batch is durable after a drawn time, in which further events wait. A node that may crash does so
 before its append, in the middle of it (at any operation of its disk), after it, or after any of the
 effects. Its disk loses what was not synced. A node that never crashes in a seed writes no journal:
-nobody could tell.
+it would never be read.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Host:
         self.programs: dict[int, int] = {}
         self.blobs: dict[bytes, bytes] = {}
         self.disk = MemoryDisk()
-        self.answered_ns = -1  # when it was last told something
+        self.answered_ns = -1  # when it last received something
         self._limits = DriverLimits(
             batch_events_max=BATCH_EVENTS_MAX,
             inbox_events_max=world.weather.inbox,

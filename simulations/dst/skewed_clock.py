@@ -18,7 +18,7 @@ class NodeClock:
         self.offset_ns, self.drift_ppm = offset_ns, drift_ppm
 
     def now(self, true_ns: int) -> int:
-        """The computer's time, ns. Never falls while nobody sets the clock."""
+        """The computer's time, ns. Never falls while the clock is not set."""
         return true_ns + true_ns * self.drift_ppm // _MILLION + self.offset_ns
 
     def when(self, local_ns: int) -> int:

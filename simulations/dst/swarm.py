@@ -21,7 +21,7 @@ HELPED_EVERY, HELPED_AT = 16, 8
 COHORT_LEAST = 4
 #: The share of seeds whose ring is narrower than 32 bits; and the fewest that hold a sum.
 NARROW, BITS_LEAST = 0.4, 24
-#: In every second of those somebody plots. Then a cohort has so many at least, a sum so many, and
+#: Every second of those has an attacker. Then a cohort has so many at least, a sum so many, and
 #: this share of them may be conspirators.
 PLOT_EVERY, PLOT_AT = 8, 4
 PLOT_COHORT, PLOT_SUM, PLOT_CORRUPT = 7, 6, 0.34
@@ -31,7 +31,7 @@ PLOT_DEVICES = (2 * PLOT_COHORT, 2 * PLOT_COHORT + 2)
 #: they plot then.
 TOGETHER = (0, 0, 0, 1, 1, 2)
 CALM, CALM_S = 0.85, 60.0
-#: The synchronous run, and the buffered one that some seeds have beside it.
+#: The synchronous run, and the buffered one that some seeds have in addition.
 ROUNDS_RUN, BUFFERED_RUN = 1, 2
 
 
@@ -52,7 +52,7 @@ class Order:
 
     at_s: float
     who: Node
-    """The node that is told."""
+    """The node that receives it."""
     what: str
 
 
@@ -175,7 +175,7 @@ class Shape:
 
 
 def draw(seed: int, devices: int, edges: int, hostile: bool = False) -> tuple[Shape, Weather]:
-    """What the seed is about. hostile: somebody plots in each seed; else in one of PLOT_EVERY."""
+    """What the seed is about. hostile: each seed has an attacker; else in one of PLOT_EVERY."""
     dice = Dice(seed, "swarm")
     plots = devices >= 2 * PLOT_COHORT and (
         hostile or (seed % PLOT_EVERY == PLOT_AT and seed % 10 > 0)
@@ -198,7 +198,7 @@ def draw(seed: int, devices: int, edges: int, hostile: bool = False) -> tuple[Sh
 
 
 def _hostile(dice: Dice, faults: Dice, shape: Shape) -> tuple[Shape, Weather]:
-    """A seed in which somebody plots, by `draws`; most of these have no other faults."""
+    """A seed with an attacker, by `draws`; most of these have no other faults."""
     shape = plotted(dice, shape)
     first = _scheme(dice, shape)
     others = {first.plot: first}
@@ -214,7 +214,7 @@ def _hostile(dice: Dice, faults: Dice, shape: Shape) -> tuple[Shape, Weather]:
         if dice.chance(0.7):
             shape = replace(shape, buffer=0, concurrency=0, evaluate_every=0, patience=0)
         return shape, Weather(heal_s=CALM_S, scheme=first, together=together)
-    # Liars would be corrupt devices beside those that are counted.
+    # Faulty devices would be corrupt ones in addition to those that are counted.
     weather = replace(_weather(faults, shape), liars=frozenset())
     return shape, replace(weather, scheme=first, together=together)
 

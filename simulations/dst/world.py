@@ -1,4 +1,4 @@
-"""A federation that meets a seed's weather: its nodes, virtual time, and who orders what.
+"""A federation that meets a seed's weather: its nodes, virtual time, and operators' orders.
 
 One heap of (time, tie, number, what): two things at one moment come in a drawn order. The
 coordinator's process hosts the cloud's machine and edge 0; every other node is a process of its
@@ -55,14 +55,14 @@ from .oracles.edge_book import OracleFailure
 from .simulated_node import Host, Process
 from .swarm import BUFFERED_RUN, DIMENSION, ROUNDS_RUN, Order, Shape, Weather
 
-#: Nobody's clock may show a time before the beginning.
+#: No clock may show a time before the beginning.
 _BEGINNING_NS = 1_000_000 * SECOND
 #: An order that was not accepted is given again.
 _ORDER_AGAIN_NS = 3 * SECOND
 #: From the healing to the end of all runs, at most; and from then until all is at rest.
 PROGRESS_NS = 1_200 * SECOND
 SETTLE_NS = 90 * SECOND
-#: A node that is up and answers is heard of so often, with all its repetitions.
+#: A node that is up and answers is seen so often, with all its repetitions.
 _SILENCE_NS = 60 * SECOND
 #: Events that are shown before a failure; and of which nothing but an endless loop needs more.
 LAST_EVENTS = 400
@@ -219,7 +219,7 @@ class World:
         return Coordinator(state, Credulous(own) if plots else own, policy, self.log.copy)
 
     def plotter_at(self, node: Node) -> Cabal | None:
-        """Those who stand between a node and the network."""
+        """The attackers between a node and the network."""
         return self.plotter if self.plotter is not None and self.plotter.stands_at(node) else None
 
     def _identity(self, device: int) -> SimulatedIdentity | None:
@@ -338,7 +338,7 @@ class World:
         host.disk.bytes_max = None
 
     def set_clock(self, host: Host) -> None:
-        """A node starts; somebody may have set its clock."""
+        """A node starts; its clock may have been set."""
         if host.life > 1 and self.faulty and self.dice.chance(self.weather.clock_set):
             host.clock.offset_ns = _BEGINNING_NS + self._offset_ns()
 
@@ -389,7 +389,7 @@ class World:
         self.order(CLOUD, RunOrder(run=BUFFERED_RUN, submit=self._submitted(BUFFERED_RUN)))
 
     def order(self, who: Node, order: Any) -> None:
-        """Gives an order until it is durable there, as an operator does who gets no answer.
+        """Gives an order until it is durable there, as an operator without an answer does.
 
         One after the other.
         """
@@ -554,7 +554,7 @@ class World:
                 self.check(same, "journal", f"{host.node}: its journal gives another state")
 
     def _look_at_rest(self) -> None:
-        """Long after all runs are over: nothing is held for them, and all who can be heard are."""
+        """Long after all runs: nothing is held for them, and all reachable nodes are seen."""
         views = self.hosts[CLOUD].machine.state.edges
         cloud_now = self.hosts[CLOUD].now
         for host in self.hosts.values():

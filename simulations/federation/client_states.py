@@ -24,7 +24,7 @@ from ...device.agent.client_state_file import DIGEST_BYTES, Kept, digest_of, rec
 #: Of a device that has put nothing down; otherwise its place, counted from 1.
 _NOTHING = 0
 _PLACES = 2
-_HINT = "the run cannot go on: begin it anew, into another folder"
+_HINT = "the run cannot go on: start it again, into another folder"
 
 
 class ClientStates:

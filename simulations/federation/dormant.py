@@ -1,9 +1,9 @@
 """Devices that sleep: of a population, most that there are at any time.
 
-A device that no round has ever taken, and that was told to come back later, is known by its number,
+A device that no round has ever taken, and that was sent away for a while, is known by its number,
 by when it wakes and by four counters: all else follows from the plan and the seed, and it is made
-again when it wakes or when somebody sends it something. So is a device that has not yet come up for
-the first time. Forty bytes hold one, where a machine with its state takes five thousand.
+again when it wakes or when a message for it comes. So is a device that has not yet come up for the
+first time. Forty bytes hold one, where a machine with its state takes five thousand.
 
 Sleepers wait in eras of virtual time, which are cut into slots when they begin, and are handed out
 when their slot begins: what is scheduled does not grow with them.
@@ -21,7 +21,7 @@ from ...core.common.aligned_arrays import distinct
 from ...core.protocol.ports import MS, SECOND
 from ...device.protocol.device_state import DeviceState, Phase
 
-#: Who is to come back sooner than this is left awake.
+#: A device that comes back sooner than this is left awake.
 REST_MIN_NS = 5 * SECOND
 #: Sleepers that wake within so much time are woken together.
 SLOT_NS = 250 * MS
@@ -45,7 +45,7 @@ class Dormant:
         self._begun = -ERA_NS  # the newest era that has begun
 
     def lay(self, device: int, wakes_ns: int) -> int | None:
-        """Has a sleeper wait until `wakes_ns`; gives when to `open`, where nobody knows yet."""
+        """Has a sleeper wait until `wakes_ns`; gives when to `open`, where that is unknown."""
         self.asleep[device] = True
         self._wakes[device] = wakes_ns
         begins = wakes_ns - wakes_ns % ERA_NS
@@ -80,9 +80,9 @@ class Dormant:
         return [slot_ns for slot_ns in begins if slot_ns != era_ns]
 
     def _due(self, waiting: array[int], begins_ns: int, length_ns: int) -> Numbers:
-        """Those who sleep until a stretch of time, in the order in which they wake.
+        """The devices that sleep until a stretch of time, in the order in which they wake.
 
-        Whoever was woken before its time, and lay down again, waits elsewhere too, or twice.
+        A device that was woken before its time, and sleeps again, waits elsewhere too, or twice.
         """
         devices = distinct(np.frombuffer(waiting, np.uint32))
         since = self._wakes[devices] - begins_ns
@@ -109,12 +109,12 @@ class Dormant:
         self._counters[state.device] = state.sequence, state.draws, *sent
 
     def is_up(self, device: int) -> bool:
-        """Whether a sleeper has been up before: it rests, and may be spoken to."""
+        """Whether a sleeper has been up before: it sleeps, and may receive messages."""
         return bool(self._met[device])
 
 
 def may_sleep(state: DeviceState) -> bool:
-    """Whether all that a device remembers are its counters and what it was born with."""
+    """Whether a device's state is only its counters and its initial state."""
     return (
         state.phase is Phase.IDLE
         and state.ticket == 0

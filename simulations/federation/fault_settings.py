@@ -1,4 +1,4 @@
-"""What goes wrong in a federation beside links and devices, which have their own chances of it."""
+"""What goes wrong in a federation, in addition to the failures of links and devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """An edge loses all that it knows at `at_s` and starts anew at `back_s`."""
+    """An edge loses all that it knows at `at_s` and restarts at `back_s`."""
 
     edge: int
     at_s: float

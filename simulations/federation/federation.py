@@ -89,8 +89,8 @@ class Federation:
     """One run of a plan. `run` once; `stop` from anywhere, a signal handler too.
 
     observer: called with (virtual ns, host, event) before each event is handled. beside: whether
-    vectors go beside their messages, uncopied; False: in them, as between daemons. history: of what
-    was computed, for a run to be resumed by.
+    vectors are passed next to their messages, uncopied; False: in them, as between daemons.
+    history: of what was computed, for a run to be resumed by.
     """
 
     def __init__(

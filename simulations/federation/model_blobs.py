@@ -20,8 +20,8 @@ from .trace import share
 class Models:
     """What blobs there are.
 
-    sizes: of messages that carry them, by digest. arrays: nodes' weights by name, as long as
-    somebody has them.
+    sizes: of messages that carry them, by digest. arrays: nodes' weights by name, as long as a node
+    has them.
     """
 
     def __init__(self, dimension: int) -> None:
@@ -44,7 +44,7 @@ class Models:
         return self._stored(name, weights)
 
     def named(self, name: bytes, weights: Floats | None) -> Stored:
-        """Weights whose name is known. None: nobody will look at them, and they may be any."""
+        """Weights whose name is known. None: they are not read, and may be any."""
         there = self.arrays.get(name)
         if there is None:
             there = np.empty(self._dimension, np.float32) if weights is None else weights

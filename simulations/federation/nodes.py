@@ -115,7 +115,7 @@ class Devices:
 def coordinator_of(plan: FederationPlan, seed: int) -> Coordinator:
     """The coordinator of a plan.
 
-    With masks it signs tasks, can tell whose keys are whose, and proves that all devices'
+    With masks it signs tasks, can verify the owners of keys, and proves that all devices'
     certificates are in the log.
     """
     if plan.secure is None:

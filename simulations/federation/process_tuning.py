@@ -1,8 +1,8 @@
-"""The process's own housekeeping, told what a federation is like.
+"""The process's memory and collector, tuned for a federation.
 
 A federation makes and frees vectors as large as the model all the time. glibc gives such blocks
-back to the kernel and takes them anew, and every page of them faults again: with a small model that
-costs a third of the simulator's own time. And it makes messages and effects by the hundred
+back to the kernel and allocates them again, and every page of them faults again: with a small model
+that costs a third of the simulator's own time. And it makes messages and effects by the hundred
 thousand, none of which is part of a cycle: looking for cycles among all that a process has imported
 takes a tenth.
 """
@@ -63,7 +63,7 @@ def _told(*options: tuple[int, int]) -> bool:
     return all(mallopt(name, value) for name, value in options)
 
 
-#: What is as it was once nobody is inside `undisturbed` any more: simulations may run side by side.
+#: What is restored once all callers have left `undisturbed`: simulations may run side by side.
 _inside, _entering = 0, threading.Lock()
 _before: tuple[tuple[int, int, int], float]
 

@@ -20,7 +20,7 @@ HOPS = (DEVICE_UP, DEVICE_DOWN, EDGE_UP, EDGE_DOWN)
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One attempt at a round, as the simulator sees it, who sees everything."""
+    """One attempt at a round, as the simulator sees it, which sees everything."""
 
     round: int
     attempt: int
@@ -29,7 +29,7 @@ class RoundRecord:
 
     Each of the `selected` devices is in exactly one of `reported` (in the sum), `refused` (answered
     that there is no update: not finite, out of memory), `dropped` (vanished), `late` (was there,
-    and not in time) and `spare` (the round had enough without it and told it to stop).
+    and not in time) and `spare` (the round had enough without it and stopped it).
     """
     selected: tuple[int, ...]
     reported: tuple[int, ...]
@@ -94,7 +94,7 @@ class Result:
     failed: str
     """Why the coordinator gave up; empty when it did not."""
     counts: Mapping[str, int]
-    """What machines recorded beside rounds (ignored and late messages, rejections by reason)."""
+    """What machines recorded outside rounds (ignored and late messages, rejections by reason)."""
     early: str = ""
     """Why it ended before its last round without failing."""
     evaluations: tuple[Evaluation, ...] = ()
@@ -137,7 +137,8 @@ class Tally:
         missing = [d for d in selected if d not in there and d not in refused]
         dropped = [d for d in missing if d in self.vanished and d not in failures]
         others = sorted(set(missing).difference(dropped))
-        # After the target was met nobody was waited for, but one that gave up by itself was late.
+        # After the target was met no device was waited for, but one that gave up by itself was
+        # late.
         spare = [d for d in others if fields["target_met"] and d not in failures]
         outcomes = [self.outcomes[d] for d in reported]
         examples = sum(n for n, _ in outcomes)

@@ -24,7 +24,7 @@ from ...core.wire.round_pb2 import Task
 SUITE = 1
 #: What the session counts on: devices that work together against the others, and that fall silent.
 CORRUPT, DROPOUT = 0.1, 0.3
-#: Devices in a sum: fewer would be told about one another.
+#: Devices in a sum: fewer would learn about one another.
 COHORT_MIN = 3
 
 
@@ -35,11 +35,11 @@ def secure_sum(
     number: int,
     silent: Collection[int] = (),
 ) -> Vector:
-    """The sum of the vectors of those who are not silent, u32[L]; what each sent was masked.
+    """The sum of the vectors of the devices that are not silent, u32[L]; what each sent was masked.
 
-    vectors: by device, u32[plan.length]. number: of the round: masks are bound to it. silent: who
-    has given keys and shares, and whose update never comes. Raises SecureError where the sum cannot
-    be unmasked, as with fewer than three devices.
+    vectors: by device, u32[plan.length]. number: of the round: masks are bound to it. silent:
+    devices that have given keys and shares, and whose update never comes. Raises SecureError where
+    the sum cannot be unmasked, as with fewer than three devices.
     """
     task = Task(run=1, round=number, attempt=1, time_ms=1, rng_key=bytes(8))
     task.weights.digest = number.to_bytes(32, "big")

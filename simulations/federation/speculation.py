@@ -24,7 +24,7 @@ from .training import Jobs, Name, Training
 
 
 def name_of(device: int, program: RunProgram) -> Name | None:
-    """What an update is told from others by; None: it is not one that is foreseen."""
+    """The cache key of an update; None: it is not one that is foreseen."""
     if program.program != "client_update":
         return None
     return device, program.blobs[1], program.arguments[0].tobytes()
@@ -39,7 +39,7 @@ class Foresight:
         self._training, self._jobs = training, jobs
 
     def look(self, message: EdgeTask, store: Mapping[bytes, Stored]) -> None:
-        """Begins what there is room for. store: of who sends the task, and has its weights."""
+        """Begins what there is room for. store: of the node that sends the task."""
         task, jobs = message.task, self._jobs
         if not self._training.pure or task.purpose != TRAIN or not jobs.has_room_early:
             return

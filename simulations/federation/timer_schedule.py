@@ -1,6 +1,6 @@
 """The timers of many nodes on one schedule.
 
-A timer that is set anew or called off stays scheduled and does nothing when its time comes. Most
+A timer that is set again or called off stays scheduled and does nothing when its time comes. Most
 timers of a federation end so, some of them set for a day ahead: when they are most of what is
 scheduled, they are swept out.
 """
@@ -21,7 +21,7 @@ Action: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 class Timers:
-    """Timers by name in `Host.timers`. fire: told (host, name) when one's time has come."""
+    """Timers by name in `Host.timers`. fire: called with (host, name) when one's time has come."""
 
     __slots__ = ("_called_off", "_fire", "_fired", "_schedule")
 

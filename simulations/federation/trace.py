@@ -9,7 +9,7 @@ fortieth of SHA-256). What is computed from them, the edges' sums and the new we
 the weights' name is in the next task.
 
 A bundle's name is its SHA-256, as in a fleet. Weights have one of many such sums (`weights_name`):
-no device of a simulation doubts what it is sent, and nobody can train while SHA-256 of a whole
+no device of a simulation doubts what it is sent, and no thread can train while SHA-256 of a whole
 model is made.
 """
 
@@ -165,8 +165,8 @@ def weights_name(weights: Floats) -> bytes:
 def share(weights: Floats, named: MutableMapping[bytes, Floats]) -> tuple[bytes, Floats]:
     """A name for weights, and the array that has it in `named`.
 
-    These, or equal ones that were there. Where other ones are there, which no sum told apart,
-    theirs is the SHA-256.
+    These, or equal ones that were there. Where other ones are there with equal sums, theirs is the
+    SHA-256.
     """
     name = weights_name(weights)
     there = named.setdefault(name, weights)

@@ -20,8 +20,8 @@ from weakref import ref
 from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.protocol.ports import Floats, Outcome, Vector
 
-#: Bytes of updates that are in flight beside the one that each thread runs: ready to follow, or
-#: done and not yet needed. One such update there is always.
+#: Bytes of updates that are in flight in addition to the one that each thread runs: ready to
+#: follow, or done and not yet needed. One such update there is always.
 AHEAD_BYTES = 4 * 2**20
 #: And no more than so many, however short they are.
 AHEAD_MAX = 4
@@ -91,14 +91,14 @@ class Training(Protocol):
 
 
 def ahead_of(update_bytes: int) -> int:
-    """How many updates of a size are in flight beside the one that each thread runs."""
+    """How many updates of a size are in flight in addition to the one that each thread runs."""
     return min(max(AHEAD_BYTES // update_bytes, 1), AHEAD_MAX)
 
 
 def are_helped(threads: int, update_bytes: int) -> bool:
-    """Whether who handles events is one of the threads that train, and trains while it waits.
+    """Whether the event-loop thread also executes training jobs while it waits.
 
-    As a thread beside them it makes one more than there are cores, and all wait for one another.
+    As an additional thread it makes one more than there are cores, and all wait for one another.
     But while it trains it begins no update: each of the others has one that is ready to follow.
     """
     return 2 <= threads <= ahead_of(update_bytes)

@@ -34,7 +34,7 @@ class Pending(Generic[T]):
         try:
             if work is not None:
                 self._value = work()
-        except BaseException as fault:  # whoever asks for the result is told
+        except BaseException as fault:  # the reader of the result gets the error
             self._fault = fault
         finally:
             self._done.release()
@@ -59,7 +59,7 @@ class Pending(Generic[T]):
 
 
 class Postponed(Generic[T]):
-    """A result that is made when it is asked for, by who asks."""
+    """A result that is made when it is requested, by the requester."""
 
     __slots__ = ("_work",)
 
@@ -94,8 +94,8 @@ class NoWorkers:
 class Workers:
     """`threads` threads. A context: leaving it waits for all that was submitted.
 
-    helped: one of them is who submits and asks for results. It does the work that waits until its
-    own is done.
+    helped: one of them is the thread that submits and requests results. It does the work that waits
+    until its own is done.
     """
 
     def __init__(self, threads: int, name: str, helped: bool = False) -> None:
@@ -139,7 +139,7 @@ class Workers:
             pending = self._queue.get_nowait()
         except Empty:
             return False
-        assert pending is not None  # nobody asks for results when it is over
+        assert pending is not None  # no results are requested when it is over
         fault = pending.run()
         if fault is not None and not isinstance(fault, Exception):
             raise fault

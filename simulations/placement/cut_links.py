@@ -25,7 +25,7 @@ Action = Callable[[], None]
 #: A chunk takes about so long on the link, within limits.
 CHUNK_S = 0.02
 CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 1024, 64 * 1024
-#: What a message takes on the wire beside its tensors.
+#: What a message takes on the wire in addition to its tensors.
 HEAD_BYTES = 96
 
 
@@ -50,8 +50,8 @@ class _Message:
 class Direction:
     """One way of a link.
 
-    acknowledged: told (bytes so far, at) when the sender hears of it; None: the other side does not
-    say.
+    acknowledged: called with (bytes so far, at) when the sender receives it; None: the other side
+    does not say.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The page of a run of partitioned execution.
 
-Latencies against the two simple ways, the cut over time beside its link, the cuts themselves.
+Latencies against the two simple ways, the cut over time with its link, the cuts themselves.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _tiles(report: Report) -> str:
         (ms(together["p50_ms"]), "median latency", f"a device alone: {ms(alone['p50_ms'])}"),
         (ms(together["p99_ms"]), "99th percentile", f"a device alone: {ms(alone['p99_ms'])}"),
         (whole(lost), "without an answer", f"of {together['requests']:,} requests"),
-        (whole(fell), "by a fallback", f"{arm['hedged']} begun beside a request"),
+        (whole(fell), "by a fallback", f"{arm['hedged']} begun while a request ran"),
         (whole(arm["switches"]), "switches of the cut", "over all devices"),
     ]
     inner = "".join(

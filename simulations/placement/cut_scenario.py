@@ -50,7 +50,7 @@ class CutTable(Table):
     cloud_ms: float = Field(default=0.0, ge=0.0, le=1e7)
     """Its part in the cloud."""
     up_bytes: int = Field(default=0, ge=0, le=1 << 30)
-    """What a request sends to the edge; 0: nobody is asked."""
+    """What a request sends to the edge; 0: no request is sent."""
     down_bytes: int = Field(default=0, ge=0, le=1 << 30)
     """And what comes back."""
     cloud_up_bytes: int = Field(default=0, ge=0, le=1 << 30)
@@ -79,7 +79,7 @@ class DevicesTable(Table):
     count: int = Field(default=3, ge=1, le=10_000)
     """How many."""
     whole_ms: float | None = Field(default=None, gt=0.0, le=1e7)
-    """The whole program on the device; absent: that of the cut that asks nobody."""
+    """The whole program on the device; absent: that of the cut without requests."""
     smaller_ms: float | None = Field(default=None, gt=0.0, le=1e7)
     """A smaller program, for answers that would be late otherwise; absent: there is none."""
     every_ms: float = Field(default=500.0, gt=0.0, le=1e8)
@@ -332,7 +332,7 @@ def whole_s(scenario: CutScenario, tables: list[CutTable]) -> float:
     alone = [t.device_ms for t in tables if not t.up_bytes]
     if not alone:
         raise DelianError(
-            "no cut asks nobody, so nothing says how long a device takes alone",
+            "every cut sends requests, so the time of a device alone is unknown",
             "set devices.whole_ms",
         )
     return min(alone) / 1e3

@@ -134,7 +134,7 @@ class Switch:
     before: bytes
     after: bytes
     up: float
-    """The bandwidth that it believed, bytes/s."""
+    """The bandwidth that it estimated, bytes/s."""
 
 
 class World:
@@ -147,7 +147,7 @@ class World:
         self.served: list[Served] = []
         self.switches: list[Switch] = []
         self.hedged = 0
-        #: (device, ns, believed bytes a second up) whenever a request is made.
+        #: (device, ns, estimated bytes a second up) whenever a request is made.
         self.believed: list[tuple[int, int, float]] = []
         self._hash = hashlib.sha256(b"delian cut world v1")
         tiers = max((len(c.legs) for c in setup.courses), default=0)
@@ -412,7 +412,7 @@ class ServerNode(Node):
         return upper.link(self.world.schedule.now) if upper is not None and upper.present else None
 
     def crash(self) -> None:
-        """The node is away, and remembers nothing."""
+        """The node is away, and has lost its state."""
         if not self.alive:
             return
         self.alive = False

@@ -78,9 +78,11 @@ class ProtoNet(Maml):
         return query._replace(weight=query.weight * present[query.y].astype(np.float32))
 
     def metrics(self, task: Task, model: Any, batch: Batch) -> Metrics:
-        """Metrics on a query batch, where rows of a class without prototype have the mean loss of
-        the others: they weigh nothing in the loss, which would be that of `ABSENT`, and are errors
-        in the accuracy, as in that of any other algorithm.
+        """Metrics on a query batch.
+
+        Rows of a class without prototype have the mean loss of the others: they weigh nothing in
+        the loss, which would be that of `ABSENT`, and are errors in the accuracy, as in that of any
+        other algorithm.
         """
         present = (head_of(model, 2)[1] != ABSENT).astype(np.float32)
         of_all = task.metrics(model, batch)

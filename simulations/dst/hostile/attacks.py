@@ -1,14 +1,14 @@
 """Plots: what a coordinator or an edge that is not to be trusted does with what it sends.
 
-The node's own machine goes on as ever; the plotter stands between it and the network, as whoever
-runs the node could. It reads all that comes and goes, and changes what leaves for devices in the
-first few sessions that it sees, in one way: so each seed shows what one behaviour leads to, and
+The node's own machine goes on as ever; the plotter stands between it and the network, as the
+operator of the node could. It reads all that comes and goes, and changes what leaves for devices in
+the first few sessions that it sees, in one way: so each seed shows what one behaviour leads to, and
 that honest devices go on when it is over. It has the keys of some devices too (`conspirators`), no
 more than the plan bears.
 
-A coordinator that plots believes every signature (`Credulous`): what ends a session must be what
-honest devices check. Whatever it does, an honest device gives shares for one set of survivors, one
-share a neighbour, and no update without masks: that is the auditor's to see.
+A hostile coordinator accepts every signature (`Credulous`): what ends a session must be what honest
+devices check. Whatever it does, an honest device gives shares for one set of survivors, one share a
+neighbour, and no update without masks: that is the auditor's to see.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Plot(StrEnum):
     OTHER_MODEL = "another model for some"
     OTHER_PLAN = "another plan for some"
     OTHER_KEY = "another round key for some"
-    UNSIGNED_KEYS = "keys that nobody has signed"
+    UNSIGNED_KEYS = "keys without a signature"
     FOREIGN_KEYS = "a conspirator's keys under another device's number"
     OLD_KEYS = "keys of an earlier attempt"
     TWO_SEATS = "a conspirator's certificate in two places"
@@ -91,7 +91,7 @@ class Plot(StrEnum):
     BUNDLE_UNPUBLISHED = "a signed bundle that is not in the record"
 
 
-#: What an operator does who has the CA's key too.
+#: Attacks of an operator that has the CA's key too.
 LOGGED = frozenset(plot for plot in Plot if plot.name in log_attacks.WAYS)
 #: What the author of a bundle does (`bundles`).
 BUNDLES: Final = frozenset(plot for plot in Plot if plot.name.startswith("BUNDLE_"))
@@ -99,7 +99,7 @@ BUNDLES: Final = frozenset(plot for plot in Plot if plot.name.startswith("BUNDLE
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Who plots what."""
+    """The attackers and their attacks."""
 
     plot: Plot
     where: Node = CLOUD
@@ -110,7 +110,7 @@ class Scheme:
 
 
 class Credulous:
-    """An identity that believes every signature."""
+    """An identity that accepts every signature."""
 
     def __init__(self, own: SimulatedIdentity) -> None:
         self.certificate = own.certificate
@@ -138,7 +138,7 @@ class Talk:
     consents: dict[bytes, dict[int, bytes]] = field(default_factory=dict)
     """By set, then index."""
     told: dict[int, bytes] = field(default_factory=dict)
-    """Which set a device was told."""
+    """The set that a device received."""
     heard: dict[int, Node] = field(default_factory=dict)
     """From where."""
 
@@ -220,7 +220,7 @@ class Plotter:
         return [changed]
 
     def _replayed(self, device: int, said: list[Any]) -> list[Any]:
-        """With what this device was told in earlier attempts."""
+        """With what this device received in earlier attempts."""
         if self._scheme.plot is not Plot.REPLAY or not self._world.faulty:
             return said
         before = self._before.setdefault(device, [])
@@ -279,7 +279,7 @@ class Plotter:
         bundles: list[KeyBundle],
         numbers: tuple[int, ...] | None = None,
     ) -> Cohort:
-        """The cohort that these bundles make, in order, as the receiver is told.
+        """The cohort that these bundles make, in order, as the receiver gets it.
 
         As it is where that cannot be. numbers: the members' as it states them; None: those of the
         bundles. Of devices that are in the log it has the proof.
@@ -316,7 +316,7 @@ class Plotter:
         return [log_attacks.WAYS[self._scheme.plot.name](self, log, talk, message)]
 
     def _members(self, talk: Talk, message: Cohort) -> list[KeyBundle]:
-        """The bundles of the whole cohort, by what the receiver is told: of a complete graph."""
+        """The bundles of the whole cohort, by what the receiver gets: of a complete graph."""
         own = talk.bundles.get(message.device)
         rest = {int(i): b for i, b in zip(message.indices, message.neighbours, strict=True)}
         if own is None or len(rest) + 1 != len(message.leaves) // transcript.DIGEST_BYTES:
@@ -432,7 +432,7 @@ class Plotter:
         return changed
 
     def _survivors_two_survivors(self, talk: Talk, message: Survivors) -> list[Any]:
-        """Half of the devices hear that the victim has dropped out."""
+        """Half of the devices receive that the victim has dropped out."""
         said = self._without(talk, message) if message.device % 2 else message
         talk.told[message.device] = said.members
         self._sign_as_conspirators(talk, message.device, said.members)
@@ -468,9 +468,10 @@ class Plotter:
         return [forged]
 
     def _add_consent(self, host: Host, talk: Talk, message: Consent) -> None:
-        """Gathers who has signed which set.
+        """Gathers the signers of each set.
 
-        Whoever was told the other one is asked for its shares as soon as enough have signed that.
+        Devices that received the other one are asked for their shares as soon as enough have signed
+        that.
         """
         members = talk.told.get(message.device)
         if members is None:

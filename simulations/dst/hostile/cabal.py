@@ -48,16 +48,18 @@ class Cabal:
             (BundlePlotter if scheme.plot in BUNDLES else Plotter)(world, scheme)
             for scheme in schemes
         ]
-        # Messages that a device can see to be bad, and who has changed them.
+        # Messages that a device can see to be bad, and the party that changed them.
         self._marks: dict[bytes, frozenset[Plot]] = {}
         self._good: set[bytes] = set()  # what was changed: another party may undo it
         self.reasons: Counter[tuple[Plot, str]] = Counter()
-        self.exposed: set[Plot] = set()  # by which a sum has told less than its devices' updates
+        self.exposed: set[Plot] = (
+            set()
+        )  # by which a sum has disclosed less than its devices' updates
         self.found = 0  # changed messages that devices have found out
 
     @property
     def plotted(self) -> set[Name]:
-        """The attempts that somebody has meddled with."""
+        """The attempts that an attacker has changed."""
         return set().union(*(plotter.plotted for plotter in self._plotters))
 
     def meddled(self, name: Name) -> bool:

@@ -1,6 +1,6 @@
-"""What the author of a bundle does who works with the coordinator.
+"""Attacks of a bundle's author that colludes with the coordinator.
 
-A bundle that is to tell one device's data, or that is not what was signed.
+A bundle that is to disclose one device's data, or that is not what was signed.
 
 Devices of a world with plots have the federation's root key and pass each program through the
 daemons' own checks (`device.agent.artifact_gate.checked`, then `core.learning.bundle.parse` and
@@ -69,7 +69,7 @@ REFUSED: Final[dict[Plot, str]] = {
     Plot.BUNDLE_LESS_NOISE: "noise",
     Plot.BUNDLE_LOW_FLOOR: "masks",
 }
-#: Found by readers of the record; and by nobody.
+#: Found by readers of the record; and by no key.
 RECORD: Final = "record"
 EXPOSED: Final = "noise alone"
 #: What a row holds that a hostile program looks for.
@@ -126,7 +126,7 @@ class Signer:
                 return self.signed(task, line="floor", cohort_min=task.secure.cohort_min + 1)
             case Plot.BUNDLE_REPLACED | Plot.BUNDLE_LARGE_CLIP:
                 return task.manifest
-        return self.signed(task, line=plot.name)  # by an author whom the root trusts
+        return self.signed(task, line=plot.name)  # by an author that the root trusts
 
     def seen(self, plan: PlanMessage) -> Seen:
         """What devices have taken in earlier runs."""
@@ -211,7 +211,7 @@ PROGRAMS: Final[dict[Plot, Callable[..., Any]]] = {
 
 @cache
 def content_of(plot: Plot) -> bytes:
-    """The bundle that a plot has devices run, as an author makes it who leaves all checks out."""
+    """The bundle that a plot has devices run, made by an author without any checks."""
     from ....core.compiler.frontend import trace
     from ....core.compiler.ir import DType, TensorType
 

@@ -1,4 +1,4 @@
-"""What an operator does who runs the coordinator and has the CA's key: it seats sybils.
+"""Attacks of an operator that runs the coordinator and has the CA's key: sybils.
 
 A sybil is a device that does not exist, with a certificate that the CA's key has signed and keys
 that the operator has. In a cohort of a device and sybils, the sum minus the sybils' updates is the
@@ -81,7 +81,7 @@ def _rolled_back_log(plotter: Plotter, log: FederationLog, talk: Talk, told: Coh
 def _forked_log(plotter: Plotter, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
     """Another log, with the sybils where the receiver knows others.
 
-    All witnesses have signed it: the receiver alone can tell.
+    All witnesses have signed it: only the receiver can detect it.
     """
     made = _alone(plotter, talk, told)
     if made is None:
@@ -94,8 +94,8 @@ def _forked_log(plotter: Plotter, log: FederationLog, talk: Talk, told: Cohort) 
 def _unwitnessed_log(plotter: Plotter, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
     """The log that the receiver knows, with the sybils after it.
 
-    It is shown to this device alone, so the witnesses, one of whom works with the operator, do not
-    sign it.
+    It is shown to this device alone, so the witnesses, one of which colludes with the operator, do
+    not sign it.
     """
     made = _alone(plotter, talk, told)
     if made is None:

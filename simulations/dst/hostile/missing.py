@@ -125,7 +125,7 @@ CHECKS: Final = (
 
 
 def world_of(*plots: tuple[Plot, Node], sessions: int = 2) -> World:
-    """A small masked federation without other faults, and those who plot in it."""
+    """A small masked federation without other faults, and the attackers in it."""
     shape = replace(
         plotted(Dice(7, "plots"), draw(0, 12, 2)[0]),
         secure=True,

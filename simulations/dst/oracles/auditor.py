@@ -5,11 +5,11 @@ The auditor sees what a node has made durable and what it has sent, and keeps it
 sum       The sum behind every model and every evaluation is, to the last bit, that of the devices
           which are named, each once; the step that the server update is given follows from it.
 once      No update is in two models.
-lost      A device that was told COUNTED is in its edge's sums, unless that edge lost its disk. What
+lost      A device that received COUNTED is in its edge's sums, unless that edge lost its disk. What
           the coordinator has acknowledged to an edge, it uses: all of it, and nothing else.
 order     An order that was accepted survives: a run that was submitted is known, one that was
-          cancelled ends, one that is paused selects nobody, ordered weights are the next model.
-roster    The coordinator's view of an edge is the newest that it was told.
+          cancelled ends, one that is paused selects no device, ordered weights are the next model.
+roster    The coordinator's view of an edge is the newest that it received.
 attempt   Attempts are numbered upwards, ask no more devices than the plan says, and are not asked
           for again once they are closed. A sum is asked for early only when there is enough. A run
           gives up after as many failed attempts in a row as its plan says, no more and no fewer.
@@ -118,7 +118,7 @@ class Auditor:
         if not holds:
             raise OracleFailure(oracle, what)
 
-    # ------------------------------------------------ what hosts tell
+    # ------------------------------------------------ events of hosts
 
     def handled(self, host: Host, event: Event, effects: list[Effect]) -> None:
         """An event was handled; nothing of it is durable yet."""
@@ -233,7 +233,7 @@ class Auditor:
             self.fail("sum", f"{name}: the sum is not that of {sorted(devices)}")
 
     def _twisted(self, name: Name) -> bool:
-        """Whether a liar has said something in a session, or under masks; or somebody plots."""
+        """Whether an attacker is there, or has sent something in a session or under masks."""
         plotter = self.world.plotter
         plots = plotter is not None and plotter.meddled(name)
         return plots or any(at[0] == name for at in self._lies)
@@ -312,7 +312,7 @@ class Auditor:
             self._check_asked(name)
 
     def _check_views(self, host: Host, handled: list[tuple[Event, list[Effect]]]) -> None:
-        """The coordinator sees of each edge the newest that it has heard."""
+        """The coordinator sees of each edge the newest that it has received."""
         for event, _ in handled:
             if isinstance(event, Received) and isinstance(event.message, EdgeHello):
                 hello = event.message
@@ -479,7 +479,7 @@ class Auditor:
             return
         step = self._made.get(fields["model"])
         if step is None:
-            self.fail("sum", f"{name} has a model that nobody made")
+            self.fail("sum", f"{name} has a model of unknown origin")
             return
         self.check(fields["parent"] == run.weights, "sum", f"{name} has another parent")
         self.check(fields["round"] == run.models + 1, "once", f"{name} after {run.models} models")
@@ -495,8 +495,8 @@ class Auditor:
         why = fields["why"]
         few = " cohorts gave a sum" in why
         if not why.startswith(_HONEST) and why not in self._whys and not (few or is_honest(why)):
-            # Sums that cannot be decoded: only those who lie can make some. The record has the
-            # newest attempt's name; a batch of a buffered run is of several.
+            # Sums that cannot be decoded: only attackers can make some. The record has the newest
+            # attempt's name; a batch of a buffered run is of several.
             newest = (fields["run"], fields["round"], fields["attempt"])
             reported = set(fields["reported"])
             spoilt = bool(self.world.weather.liars & reported) or any(
@@ -578,7 +578,7 @@ class Auditor:
         content = message.SerializeToString()
         secret = _varint(EXAMPLES + host.node.number)
         found = secret in content or any(loss in content for loss in _LOSS_BYTES)
-        self.check(not found, "private", f"{host.node} tells its examples or its loss")
+        self.check(not found, "private", f"{host.node} discloses its examples or its loss")
 
 
 def _varint(number: int) -> bytes:

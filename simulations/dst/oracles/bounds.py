@@ -1,6 +1,6 @@
 """What must hold in a machine's state at any time.
 
-Every list has an end, and what is told twice agrees.
+Every list has an end, and what is stored twice agrees.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the auditor knows of edges: whom they told that an update is counted, and their sums.
+"""What the auditor knows of edges: the devices whose updates they acknowledged, and their sums.
 
 An edge that loses its disk begins another life (a higher incarnation), which answers for nothing
 that was before.
@@ -31,7 +31,7 @@ class EdgeBook:
     """All edges of a world. Raises OracleFailure."""
 
     def __init__(self) -> None:
-        self._counted: dict[Life, set[int]] = defaultdict(set)  # devices that were told so
+        self._counted: dict[Life, set[int]] = defaultdict(set)  # devices that received so
         self._sums: dict[Life, dict[int, tuple[int, ...]]] = defaultdict(dict)  # by part
         self._final: set[Life] = set()
         self._acked: dict[Life, set[int]] = defaultdict(set)  # parts that the cloud has
@@ -39,7 +39,7 @@ class EdgeBook:
         self._touched: set[Life] = set()
 
     def said_counted(self, edge: int, incarnation: int, message: UploadAck) -> None:
-        """An edge tells a device that its update is in the sum."""
+        """An edge acknowledges a device's update: it is in the sum."""
         life = (edge, incarnation, called(message))
         self._counted[life].add(message.device)
         if life in self._final:
@@ -59,7 +59,7 @@ class EdgeBook:
             self._check_counted(life)
 
     def told(self, edge: int, incarnation: int, message: Any) -> None:
-        """The cloud has told an edge something that ends a sum or an attempt."""
+        """The cloud has sent an edge what ends a sum or an attempt."""
         if isinstance(message, EdgeSumAck):
             life = (edge, incarnation, called(message))
             self._acked[life].add(message.part)
@@ -73,7 +73,7 @@ class EdgeBook:
                     self._closed.add((edge, incarnation, life[2]))
 
     def check_held(self, state: EdgeState) -> None:
-        """Whether an edge still holds what is not acknowledged, of what it was told about last."""
+        """Whether an edge still holds what is not acknowledged, of what it received last."""
         for life in self._touched - self._closed:
             one = state.collections.get(".".join(map(str, life[2])))
             held = set(one.outgoing) if one is not None else set()

@@ -68,8 +68,8 @@ LATER: Final[dict[Plot, frozenset[str]]] = {
     Plot.BOTH_SHARES: frozenset(("equivocation",)),
     Plot.WITHHELD_DENY_LIST: frozenset((DENY_LIST,)),
 }
-#: For which reasons devices may refuse what another party has changed beside these: a list without
-#: one member may be below the floor.
+#: For which reasons devices may refuse what another party has changed in addition to these: a list
+#: without one member may be below the floor.
 BESIDE: Final[dict[Plot, frozenset[str]]] = {
     Plot.SECOND_ROSTER: frozenset(("small",)),
     Plot.TWO_ROSTERS: frozenset(("small",)),

@@ -60,7 +60,7 @@ class HelperBook:
     def sums(self, run: RunState, settled: bool) -> tuple[list[Weighed], list[float]]:
         """The sums behind a step, each with what its updates count.
 
-        settled: nobody may have lied, so batches must be what their devices meant; else what is
+        settled: no party is hostile, so batches must be what their devices meant; else what is
         wrong is in a batch's first piece.
         """
         sums: list[Weighed] = []

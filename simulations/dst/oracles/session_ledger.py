@@ -1,8 +1,8 @@
 """What is kept of sessions of secure aggregation.
 
-Which keys were used for what, who signed which survivors, which share of whose secret has left a
-device, and that no update leaves without masks. Members of one session have one binding: what is
-kept of survivors and shares is kept by it, for a coordinator may tell devices of different
+Which keys were used for what, which device signed which survivors, which share of which secret has
+left a device, and that no update leaves without masks. Members of one session have one binding:
+what is kept of survivors and shares is kept by it, for a coordinator may send devices different
 sessions.
 
 A device decides when it handles a message, and what it says leaves later, or never: so what a
