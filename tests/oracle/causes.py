@@ -46,7 +46,14 @@ class _Watch(ast.NodeTransformer):
 
 
 class _Disturb(ast.NodeTransformer):
-    """Operands, which are only read, and results of operators."""
+    """Operands, which are only read, and results of operators and calls: functions round too.
+
+    A call may give an array that others hold, so of its results single numbers alone are changed.
+    """
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        return _called(node, "_watched_number")
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
@@ -70,16 +77,17 @@ class _Disturb(ast.NodeTransformer):
         return node
 
 
-def _called(node: ast.expr) -> ast.expr:
-    return ast.copy_location(ast.Call(ast.Name("_watched", ast.Load()), [node], []), node)
+def _called(node: ast.expr, name: str = "_watched") -> ast.expr:
+    return ast.copy_location(ast.Call(ast.Name(name, ast.Load()), [node], []), node)
 
 
 #: Errors in the last bits of floats, by their size.
 _ERRORS = {2: 2.0**-11, 4: 2.0**-23, 8: 2.0**-51}
 
 
-def jumps(text: str) -> bool:
-    """Whether what Python itself gives is another thing when floats are changed in their last bits.
+def jumps(text: str) -> set[str]:
+    """In what ways Python's own results differ when floats are changed in their last bits: "value",
+    "shape", "class", "structure".
 
     Every operation that gives a float with a fraction is disturbed, and the signs of zeros are
     drawn. A number that is a multiple of 1/64 is left: those that programs start from are exact in
@@ -88,6 +96,7 @@ def jumps(text: str) -> bool:
     from .judge import difference
 
     base = _run(text, ast.NodeTransformer(), {})
+    ways = set()
     for seed in range(3):
         rng = random.Random(seed)
 
@@ -104,10 +113,14 @@ def jumps(text: str) -> bool:
                 return value
             return type(value)(value * (1 + rng.choice((-1, 1)) * _ERRORS[dtype.itemsize]))
 
-        said = difference(_run(text, _Disturb(), {"_watched": disturbed}), base)
+        def number(value: Any, disturbed: Any = disturbed) -> Any:
+            return value if isinstance(value, np.ndarray) else disturbed(value)
+
+        watch = {"_watched": disturbed, "_watched_number": number}
+        said = difference(_run(text, _Disturb(), watch), base)
         if said and not said.startswith("sign"):
-            return True
-    return False
+            ways.add(said.split()[0])
+    return ways
 
 
 def _run(text: str, transformer: ast.NodeTransformer, more: dict[str, Any]) -> list[Any]:

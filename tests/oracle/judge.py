@@ -31,11 +31,14 @@ STATED = (WIDER, UNCHECKED, OVERFLOW, ZERO, ROUNDING)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """mark: one of the words above; code: of a refusal; words: what differs, and where."""
+    """mark: one of the words above; code: of a refusal; words: what differs, and where; way: in
+    what results differ, as one word.
+    """
 
     mark: str
     words: str = ""
     code: str = ""
+    way: str = ""
 
 
 class World:
@@ -129,7 +132,8 @@ def _call(python: World, other: World, compiled: Any, k: int, make: Any) -> Verd
             mild = Verdict(next(m for m in _MILD if said.startswith(m)), said)
         elif said:
             shown = f"{backend_words(a)}\n  Python:   {backend_words(b)}"
-            return Verdict(DIFFERS, f"call {k}: {said} of {what}\n  compiled: {shown}")
+            words = f"call {k}: {said} of {what}\n  compiled: {shown}"
+            return Verdict(DIFFERS, words, way=said.split()[0])
     return mild
 
 
@@ -248,7 +252,7 @@ def _explained(text: str, found: Verdict) -> Verdict:
 
     if causes.overflows(text):
         return Verdict(OVERFLOW, found.words)
-    if causes.jumps(text):
+    if (found.way or "structure") in causes.jumps(text):  # An error ends the program early.
         return Verdict(ROUNDING, found.words)
     return found
 

@@ -7,9 +7,12 @@ is in Python follows from what its operands are (`Tensor.kind`).
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..ir import DType
+import numpy as np
+
+from ..ir import DType, Value
 from ..traced import BOOL, FLOAT, INT, SCALAR
 from .flow import raises
 from .numpy import arithmetic
@@ -46,23 +49,65 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
             a = _base(s, a, b)
         if op in ("<<", ">>") and type(b) is int and b < 0:
             raise s.error("DL113", f"`{op}` fails: ValueError: negative shift count")
-        made = Tensor(arithmetic.BINARY[op](s, a, b).value, True)
+        one, other = arithmetic.of_one_class(a), arithmetic.of_one_class(b)
+        made = Tensor(arithmetic.BINARY[op](s, one, other).value, True)
         if op == "**" and made.dtype.is_float:
             raises.ask(s, raises.gone(s, made, a, b), operator.pow, a, b)
         elif op in _FAILING:
             check(s, op, a, b)
         floats = made.kind == FLOAT and op != "/" and FLOAT not in (kind_of(a), kind_of(b))
         return Tensor(made.value, kind=INT | FLOAT) if floats and (x | y) != INT else made
-    for value, kind, other in ((a, x, b), (b, y, a)):
-        several = kind in (INT | FLOAT, BOOL | FLOAT, BOOL | INT | FLOAT)
-        if several and not arithmetic.dtype_of(s, other)[0].is_float:
-            text = (
-                f"{describe(value)} is in Python an int or a float, as the program takes its path,"
-            )
-            text += f" and {describe(other)} takes another type with each"
-            raise s.error("DL108", text, "make it a float on each path: float(x), 1.0")
-    made = arithmetic.BINARY[op](s, a, b)
-    return _either(Tensor(made.value), bool(x & _PYTHON and y & _PYTHON))
+    if not (x & _PYTHON and y & _PYTHON):
+        return Tensor(arithmetic.BINARY[op](s, a, b).value)
+    if op == "**" and not (type(b) is int and b >= 0) and _is_int(s, a) and _is_int(s, b):
+        raise arithmetic.depends(s, a if x > SCALAR else b)  # 2 ** -1 is a float, or an error.
+    found = {
+        _result(s, op, one, other)
+        for one in arithmetic.alternatives(s, a)
+        for other in arithmetic.alternatives(s, b)
+    }
+    made = arithmetic.BINARY[op](s, arithmetic.of_one_class(a), arithmetic.of_one_class(b))
+    return _either(s, made.value, found, a if x > SCALAR else b)
+
+
+def _is_int(s: Specialiser, value: Any) -> bool:
+    """Whether it may be an int of Python's own."""
+    return any(weak and not dtype.is_float for dtype, weak in arithmetic.alternatives(s, value))
+
+
+def _result(
+    s: Specialiser, op: str, a: tuple[DType, bool], b: tuple[DType, bool]
+) -> tuple[DType, bool]:
+    """The type of an operator's result, and whether it is a number of Python's own."""
+    dtype, weak = arithmetic.promoted(s, (a, b))
+    if op == "/":
+        dtype = arithmetic.quotient_kind(dtype)
+    elif weak and dtype is DType.BOOL and op not in _BITS:
+        dtype = DType.I64
+    return dtype, weak
+
+
+def _either(s: Specialiser, made: Value, found: set[tuple[DType, bool]], by: Any) -> Tensor:
+    """A result that is of one class or another, `found`, as `by` is.
+
+    Raises ProgramError DL108 where these have no type in common, as where paths meet.
+    """
+    dtypes = {dtype for dtype, weak in found if not weak}
+    pythons = [dtype for dtype, weak in found if weak]
+    fit = all(_fits(dtype, made.dtype) for dtype in pythons)
+    if dtypes != {made.dtype} or not fit:
+        raise arithmetic.depends(s, by)
+    kind = SCALAR
+    for dtype in pythons:
+        kind |= BOOL if dtype is DType.BOOL else FLOAT if dtype.is_float else INT
+    return Tensor(made, kind=kind)
+
+
+def _fits(python: DType, dtype: DType) -> bool:
+    """Whether a number of Python's own can be held as this type, where paths meet."""
+    if DType.BOOL in (python, dtype):
+        return python is dtype
+    return dtype.is_float or not python.is_float
 
 
 def check(s: Specialiser, op: str, a: Any, b: Any) -> None:
@@ -91,14 +136,6 @@ _FAILING = {
 }
 
 
-def _either(made: Tensor, python: bool) -> Tensor:
-    """A result that is a number of Python's own where the operands are (`python`: both may be)."""
-    if made.shape or not python:
-        return made
-    kind = {DType.BOOL: BOOL}.get(made.dtype, FLOAT if made.dtype.is_float else INT)
-    return Tensor(made.value, kind=made.kind | kind)
-
-
 def _base(s: Specialiser, a: Any, b: Any) -> Any:
     """The base of a power: a whole number to a power below zero is a float in Python."""
     whole = all(arithmetic.dtype_of(s, v)[0].is_int for v in (a, b))
@@ -116,12 +153,22 @@ def _base(s: Specialiser, a: Any, b: Any) -> Any:
 
 
 def unary(s: Specialiser, op: str, a: Tensor) -> Tensor:
+    return _of_one(s, arithmetic.UNARY[op], a)
+
+
+def _of_one(s: Specialiser, compute: Callable[[Specialiser, Any], Tensor], a: Tensor) -> Tensor:
+    """An operator on one number, whose result has its type; a bool of Python's becomes an int."""
     if a.weak:
-        a = _whole(s, a)
-        made = arithmetic.UNARY[op](s, a)
-        return Tensor(made.value, kind=a.kind)
-    made = arithmetic.UNARY[op](s, a)
-    return _either(Tensor(made.value), bool(a.kind & _PYTHON))
+        whole = _whole(s, a)
+        return Tensor(compute(s, arithmetic.of_one_class(whole)).value, kind=whole.kind)
+    made = compute(s, arithmetic.of_one_class(a))
+    if not a.kind & _PYTHON:
+        return Tensor(made.value)
+    found = {
+        (DType.I64 if weak and dtype is DType.BOOL else dtype, weak)
+        for dtype, weak in arithmetic.alternatives(s, a)
+    }
+    return _either(s, made.value, found, a)
 
 
 def compare(s: Specialiser, op: str, a: Any, b: Any) -> Tensor:
@@ -129,13 +176,16 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Tensor:
     x, y = kind_of(a), kind_of(b)
     if x < SCALAR and y < SCALAR:
         return Tensor(made.value, True)
-    return _either(made, bool(x & _PYTHON and y & _PYTHON))
+    may_be = BOOL if x & _PYTHON and y & _PYTHON and not made.shape else 0
+    return Tensor(made.value, kind=SCALAR | may_be)
 
 
 def absolute(s: Specialiser, a: Tensor) -> Tensor:
-    """`abs` of a number of Python's own."""
-    whole = _whole(s, a)
-    return Tensor(arithmetic.elementwise(s, "abs", whole).value, kind=whole.kind)
+    """`abs`."""
+    if a.kind & _PYTHON:
+        return _of_one(s, lambda s, x: arithmetic.elementwise(s, "abs", x), a)
+    made: Tensor = s.call(np.absolute, a)
+    return made
 
 
 def rounded(s: Specialiser, a: Tensor, digits: Any) -> Tensor:
@@ -172,7 +222,8 @@ def extreme(s: Specialiser, greatest: bool, values: list[Any]) -> Any:
         if not joins.join_leaf(s, value, result)[0]:  # As where a branch leaves one or the other.
             text = f"the result is {describe(value)} or {describe(result)}"
             raise s.error("DL108", text, "convert one of them: np.float64(x), x.astype(dtype)")
-        made = arithmetic.select(s, better, value, result)
+        pair = arithmetic.of_one_class(value), arithmetic.of_one_class(result)
+        made = arithmetic.select(s, better, *pair)
         result = made if made.shape else Tensor(made.value, kind=kind)
     return result
 

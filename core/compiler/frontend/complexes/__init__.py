@@ -121,9 +121,13 @@ def is_operand(value: Any) -> bool:
 def common(s: Specialiser, values: Sequence[Any]) -> DType:
     """The type of the parts of what some numbers promote to, one of which is complex."""
     parts = [v.re if type(v) is Complex else v.real if is_complex(v) else v for v in values]
-    dtype, _ = arithmetic.result_dtype(s, parts)
+    dtype, _ = arithmetic.result_dtype(s, parts, _part_kind)
     if dtype is DType.BF16:
         raise s.error("DL116", "bf16 has no complex type", "convert it: x.astype(np.float32)")
+    return _part_kind(dtype)
+
+
+def _part_kind(dtype: DType) -> DType:
     return DType.F32 if dtype is DType.F16 else dtype if dtype.is_float else DType.F64
 
 

@@ -86,6 +86,7 @@ class Carries:
                 self.late.append(name)
         for name, past in self.past.items():  # When each of them knows what it shares.
             self.before[name] = past.plain
+        self.surely = surely
         if surely:
             self.runs_surely()
         else:
@@ -134,6 +135,7 @@ class Carries:
         What the name holds before does not matter then, and is zeros; the same goes for hidden
         names, which a flag guards.
         """
+        self.surely = True
         self.names += [n for n in self.late if n not in self.names]
 
     def first(self, name: str, value: Any, path: Path) -> Any:
@@ -225,6 +227,14 @@ class Carries:
         if type(leaf) is Functions:
             return Choice(Tensor(value), leaf.functions)
         return columns.joined(place, value, leaf.kind, may_be[place])
+
+    def last(self, leaf: Any, name: str, k: int) -> Any:
+        """A carried leaf after the loop: of a loop that runs surely, what a round leaves."""
+        end = self.ending[name][k] if self.surely and name in self.ending else None
+        if type(leaf) is not Slot or not is_number(end):
+            return leaf
+        left = joins.slot_of(self.s, end)
+        return left if left.type == leaf.type else leaf
 
     def join(self, scope: Scope, params: Sequence[Value]) -> bool:
         """Joins what the names were with what the body leaves; whether that changed nothing."""
@@ -438,7 +448,7 @@ class Carries:
             if name not in self.leaves:
                 continue
             values = [
-                self.holding(v, next(supply), (name, k), may_be, columns)
+                self.holding(self.last(v, name, k), next(supply), (name, k), may_be, columns)
                 if type(v) in _CARRIED
                 else v
                 for k, v in enumerate(self.leaves[name])

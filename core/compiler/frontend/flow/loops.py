@@ -347,7 +347,6 @@ class _While(Carries):
     ) -> None:
         super().__init__(s, frame, node, carried, surely)
         self.carried = carried
-        self.surely = surely
         self.test = test
         self.body = body
         self.known = False

@@ -7,7 +7,7 @@ nothing else; `Tensor.weak` carries that through the program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from ...complex_numbers import Complex, is_complex
 from ...ir import DType, Value
-from ...traced import ARRAY, has_own_operators
+from ...traced import ARRAY, BOOL, FLOAT, INT, SCALAR, has_own_operators
 from ..values import NUMBERS, Tensor, describe
 
 if TYPE_CHECKING:
@@ -76,12 +76,70 @@ def numpy_dtype(s: Specialiser, dtype: Any) -> DType:
         ) from None
 
 
-def result_dtype(s: Specialiser, values: Sequence[Any]) -> tuple[DType, bool]:
-    """The element type that these promote to, and whether it is weak."""
+#: Kinds of one class, or of two that are alike.
+_ONE_CLASS = frozenset((BOOL, INT, FLOAT, SCALAR, ARRAY, SCALAR | ARRAY))
+
+
+def alternatives(s: Specialiser, value: Any) -> list[tuple[DType, bool]]:
+    """The element type, and whether it is weak, of each class that a number may have in Python, as
+    the program takes its path.
+    """
+    if type(value) is not Tensor or value.kind in _ONE_CLASS:
+        return [dtype_of(s, value)]
+    found = [
+        (d, True) for bit, d in zip((BOOL, INT, FLOAT), _WEAK, strict=True) if value.kind & bit
+    ]
+    return [*found, (value.dtype, False)] if value.kind >= SCALAR else found
+
+
+def depends(s: Specialiser, value: Any) -> Exception:
+    """The error of an operation whose result's type depends on the class of this number."""
+    names = "` or `".join(c.__name__ for c in value.classes)
+    text = f"this number is in Python `{names}`, as the program takes its path, and the result's"
+    text += " type depends on which"
+    return s.error("DL108", text, f"convert it on each path: float(x), np.{value.dtype.numpy}(x)")
+
+
+def one_type(s: Specialiser, value: Any) -> Any:
+    """A number that becomes an array by itself: of the same type, whatever its class is."""
+    if len({dtype for dtype, _ in alternatives(s, value)}) > 1:
+        raise depends(s, value)
+    return value
+
+
+def of_one_class(value: Any) -> Any:
+    """A number of one class or another as one of the widest."""
+    if type(value) is not Tensor or value.kind in _ONE_CLASS:
+        return value
+    return Tensor(value.value, value.weak)
+
+
+def result_dtype(
+    s: Specialiser, values: Sequence[Any], then: Callable[[DType], DType] = lambda dtype: dtype
+) -> tuple[DType, bool]:
+    """The element type that these promote to, and whether it is weak. `then` makes the result's
+    type of it.
+
+    Raises ProgramError DL108 where the result's type depends on the path that the program takes:
+    one of the values is in Python of one class or another.
+    """
+    kinds = [dtype_of(s, value) for value in values]
+    found = promoted(s, kinds)
+    several = [v for v in values if type(v) is Tensor and v.kind not in _ONE_CLASS]
+    if several:
+        others = {k for v, k in zip(values, kinds, strict=True) if not any(v is w for w in several)}
+        sets = {frozenset(others)}
+        for value in several:
+            sets = {have | {kind} for have in sets for kind in alternatives(s, value)}
+        if any(then(promoted(s, x)[0]) is not then(found[0]) for x in sets):
+            raise depends(s, several[0])
+    return found
+
+
+def promoted(s: Specialiser, kinds: Iterable[tuple[DType, bool]]) -> tuple[DType, bool]:
     strong: DType | None = None
     weak = -1
-    for value in values:
-        dtype, is_weak = dtype_of(s, value)
+    for dtype, is_weak in kinds:
         if is_weak:
             weak = max(weak, _RANK.get(dtype, 2))
         else:
@@ -216,7 +274,7 @@ def floating(s: Specialiser, name: str, *values: Any) -> Tensor:
     """Likewise, integers becoming floats first, as in NumPy's `exp`: f64, but f16 where that holds
     all of them.
     """
-    dtype, weak = result_dtype(s, values)
+    dtype, weak = result_dtype(s, values, float_kind)
     dtype = float_kind(dtype)
     args, _ = operands(s, values, dtype)
     return Tensor(s.emit(name, *args), weak)
@@ -252,9 +310,13 @@ remainder = or_bool("mod", None, "divided")
 
 def divide(s: Specialiser, a: Any, b: Any) -> Tensor:
     """True division, of integers in f64."""
-    dtype, weak = result_dtype(s, (a, b))
-    args, _ = operands(s, (a, b), dtype if dtype.is_float else DType.F64)
+    dtype, weak = result_dtype(s, (a, b), quotient_kind)
+    args, _ = operands(s, (a, b), quotient_kind(dtype))
     return Tensor(s.emit("div", *args), weak)
+
+
+def quotient_kind(dtype: DType) -> DType:
+    return dtype if dtype.is_float else DType.F64
 
 
 def bitwise(name: str) -> Binary:
@@ -276,7 +338,7 @@ def compare(name: str, swap: bool = False) -> Binary:
     def handler(s: Specialiser, a: Any, b: Any) -> Tensor:
         if swap:
             a, b = b, a
-        dtype, _ = result_dtype(s, (a, b))
+        dtype, _ = result_dtype(s, (a, b), lambda _: DType.BOOL)
         if dtype.is_int and not all(_fits(v, dtype) for v in (a, b)):
             dtype = DType.I64  # Comparing u8 with 300 is a question with an answer.
         args, _ = operands(s, (a, b), dtype)

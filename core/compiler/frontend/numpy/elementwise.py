@@ -238,6 +238,9 @@ def clip(
     max: Any = None,
 ) -> Any:
     low, high = a_min if a_min is not None else min, a_max if a_max is not None else max
+    if low is not None and high is not None:  # All three promote at once.
+        kind, _ = arithmetic.result_dtype(s, [array(s, v) for v in (a, low, high)])
+        a, low, high = (tensor(s, array(s, v), kind) for v in (a, low, high))
     out: Any = array(s, a) if low is None else arithmetic.maximum(s, array(s, a), array(s, low))
     return out if high is None else arithmetic.minimum(s, out, array(s, high))
 

@@ -224,7 +224,7 @@ def _nested(s: Specialiser, value: Any) -> Any:
         return operators.python(s, lambda: np.asarray(value), "`np.array`")
     if isinstance(value, tuple | list):
         return stack(s, [_nested(s, v) for v in value])
-    return arithmetic.strong(value)
+    return arithmetic.strong(arithmetic.one_type(s, value))
 
 
 # Shapes

@@ -178,7 +178,7 @@ def _absolute(s: Specialiser, x: Any) -> Any:
         return s.call(types.MethodType(method, x))
     if type(x) is not Tensor:
         return operators.python(s, lambda: abs(x), "`abs`")
-    return pynumbers.absolute(s, x) if x.weak else s.call(np.absolute, x)
+    return pynumbers.absolute(s, x)
 
 
 def _round(s: Specialiser, number: Any, ndigits: Any = None) -> Any:

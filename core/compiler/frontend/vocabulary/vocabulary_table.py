@@ -86,6 +86,10 @@ class Row:
             return complex_rows.call(s, self, f, args, kwargs)
         if self.name.startswith(_OF_ARRAYS):
             args = as_arrays(s, self.handler, args)
+            if not (isinstance(f, np.ufunc) or f in _PROMOTING or kwargs.get("dtype") is not None):
+                for value in (*args, *kwargs.values()):
+                    if type(value) is Tensor:
+                        arithmetic.one_type(s, value)
         if isinstance(f, np.ufunc):
             args, kwargs = self.of_type(s, args, kwargs)
             args = _in_loop_type(s, self, args)
@@ -113,6 +117,8 @@ class Row:
         return converted, {k: v for k, v in kwargs.items() if k != "dtype"}
 
 
+#: Functions that are no ufuncs, whose result's type follows from several numbers.
+_PROMOTING = (np.where, np.clip, np.result_type)
 #: Functions that take lists and tuples for arrays; to those of Python a list is a list.
 _OF_ARRAYS = ("np.", "ops.", "nn.")
 #: What NumPy calls the parameters that take one array: lists and tuples are arrays there.
