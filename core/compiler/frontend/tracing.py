@@ -20,6 +20,7 @@ from .containers import list_packing
 from .flow import unroll_limits
 from .flow.raises import Faults, Raised
 from .flow.unroll_limits import TooLong
+from .hir import tail_calls
 from .memory import stores
 from .memory.stores import Memory
 from .numpy import arithmetic
@@ -290,21 +291,20 @@ def _as_program_errors(s: Specialiser) -> Iterator[None]:
 
 
 _recursion_lock = Lock()
-_recursion: list[int] = []
 
 
 @contextmanager
 def _deep_recursion() -> Iterator[None]:
     """Raises Python's limit while any thread traces."""
     with _recursion_lock:
-        if not _recursion:
-            _recursion.append(sys.getrecursionlimit())
-            sys.setrecursionlimit(max(_recursion[0], _RECURSION))
-        _recursion.append(0)
+        if not tail_calls.recursion_limits:
+            tail_calls.recursion_limits.append(sys.getrecursionlimit())
+            sys.setrecursionlimit(max(tail_calls.recursion_limits[0], _RECURSION))
+        tail_calls.recursion_limits.append(0)
     try:
         yield
     finally:
         with _recursion_lock:
-            _recursion.pop()
-            if len(_recursion) == 1:
-                sys.setrecursionlimit(_recursion.pop())
+            tail_calls.recursion_limits.pop()
+            if len(tail_calls.recursion_limits) == 1:
+                sys.setrecursionlimit(tail_calls.recursion_limits.pop())

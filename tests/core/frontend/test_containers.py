@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import delian as dl
 import numpy as np
@@ -247,3 +247,29 @@ def test_random_programs(seed: int):
             dl.tree.flatten(got)[0], dl.tree.flatten(space["f"](2.0, 3))[0], err_msg=text
         )
     assert kept > 10
+
+
+class _Pair(NamedTuple):
+    first: Any
+    second: Any = 1
+
+    def __abs__(self) -> Any:
+        return abs(self.second)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: _Pair(1.0, x) == y,
+        lambda x, y: _Pair(1.0, x) == x,
+        lambda x, y: np.float64(2) > _Pair(x, 2),
+        lambda x, y: _Pair(x, 2) + np.float64(2),
+        lambda x, y: _Pair(x) * np.array([1.0, 2.0]),
+        lambda x, y: abs(_Pair(1, x)),
+    ],
+)
+def test_a_named_tuple_beside_a_scalar_of_numpy_is_an_array(function: Callable[..., Any]) -> None:
+    given = (-2.5, np.float64(1.0))
+    got, want = dl.compile(function, backend="reference")(*given), function(*given)
+    assert type(got) is type(want)
+    np.testing.assert_array_equal(got, want)

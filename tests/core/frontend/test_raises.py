@@ -4,6 +4,7 @@ has the programs themselves).
 
 from __future__ import annotations
 
+import sys
 import traceback
 from typing import Any
 
@@ -241,3 +242,15 @@ def test_checks_through_derivatives_and_lanes() -> None:
         bad = next(n for n in np.ravel(i) if not -3 <= n < 3)
         with pytest.raises(IndexError, match=f"index {bad} is out of bounds"):
             dl.compile(g, backend="reference")(x, i)
+
+
+def _down(a: Any, n: Any) -> Any:
+    return a if n <= 0 else _down(a + 1, n - 1)
+
+
+def test_a_recursion_that_python_cuts_off_raises_its_error() -> None:
+    compiled = dl.compile(_down, backend="reference")
+    assert compiled(1.0, 500.5) == _down(1.0, 500.5)
+    for rounds in (float("nan"), sys.getrecursionlimit() + 1.0):
+        with pytest.raises(RecursionError, match="maximum recursion depth exceeded"):
+            compiled(1.0, rounds)

@@ -11,6 +11,7 @@ running program knows (`calls`).
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 from ....common.errors import Loc
@@ -25,8 +26,31 @@ def as_loop(block: hir.Block, name: str, parameters: hir.Parameters, end: Loc) -
     body = rewriting.block(block)
     if not rewriting.found:
         return None
-    round_ = (*body, hir.Escape(end, "return", None))
-    return (hir.While(end, hir.Constant(end, True), round_, None),)
+    round_ = (*_counted(end), *body, hir.Escape(end, "return", None))
+    start = hir.Assign(end, (hir.Name(end, _CALLS),), hir.Constant(end, 0))
+    return (start, hir.While(end, hir.Constant(end, True), round_, None))
+
+
+#: Python's own limit, while the compiler has set a higher one for itself.
+recursion_limits: list[int] = []
+#: Counts the calls.
+_CALLS = "$calls"
+
+
+def _counted(loc: Loc) -> hir.Block:
+    """A call: so many of them as Python never has on its stack are its error, else a recursion that
+    ends in Python could be a loop without an end.
+    """
+    count = hir.Name(loc, _CALLS)
+    words = hir.Constant(loc, "maximum recursion depth exceeded")
+    error = hir.Call(loc, hir.Constant(loc, RecursionError), (words,), ())
+    limit = hir.Constant(loc, next(iter(recursion_limits), sys.getrecursionlimit()))
+    many = hir.Compare(loc, (">=",), (count, limit))
+    more = hir.Binary(loc, "+", count, hir.Constant(loc, 1))
+    return (
+        hir.If(loc, many, (hir.Raise(loc, error),), ()),
+        hir.Assign(loc, (count,), more),
+    )
 
 
 class _Rewriting:
