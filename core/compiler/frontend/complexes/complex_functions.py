@@ -120,7 +120,7 @@ def _array(s: Specialiser, row: Row, f: Any, object: Any, *args: Any, **kwargs: 
     if asked is not None and not complexes.is_type(asked):
         raise s.error("DL116", f"a complex number does not become one of {describe(asked)}")
     value = array(s, object, None if asked is None else complexes.part_type(s, asked))
-    made = [row(s, f, [v], kwargs) for v in (value.re, value.im)]
+    made = [row(s, f, [arithmetic.of_one_class(v)], kwargs) for v in (value.re, value.im)]
     return Complex(*made)
 
 
