@@ -2,7 +2,7 @@
 
     python tests/judges/jax_table.py [BASIC] [SMOOTH]
 
-Needs JAX. Each differentiable case of `tests/core/frontend/vocabulary_cases.py`, `BASIC` (the
+Needs JAX. Each differentiable case of `tests/support/vocabulary_cases.py`, `BASIC` (the
 primitives) and `SMOOTH` (all else), is run with `jax.numpy` in NumPy's place. Along a line through
 its operands the result is a function of one number t: its derivatives at 0 by `dl.grad` of
 `dl.grad` of `dl.grad` on the reference back end, against JAX's nested forward mode. They agree when
@@ -28,7 +28,7 @@ import numpy as np
 
 TOLERANCE = 1e-9
 ORDERS = ("value", "first", "second", "third")
-_CASES = Path(__file__).parents[1] / "core" / "frontend" / "vocabulary_cases.py"
+_CASES = Path(__file__).parents[1] / "support" / "vocabulary_cases.py"
 
 
 def table() -> types.ModuleType:

@@ -1,0 +1,243 @@
+"""NumPy's vocabulary beyond the basics: values, types and shapes are NumPy's, on both back ends,
+and gradients are those of finite differences.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import delian as dl
+import numpy as np
+import pytest
+from delian.core.common.errors import ProgramError
+from delian.core.compiler import tree
+from delian.core.compiler.frontend import trace
+from support import vocabulary_cases as cases
+
+SMOOTH: Sequence[Any] = cases.SMOOTH
+FLOATS: Sequence[Any] = [*cases.SMOOTH, *cases.FLAT]
+WHOLE: Sequence[Any] = cases.WHOLE
+Everything = Callable[[dict[str, Any]], list[Any]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DELIAN_CACHE", str(tmp_path_factory.mktemp("delian-cache")))
+        yield
+
+
+def names_of(f: Any) -> list[str]:
+    return list(inspect.signature(f).parameters)
+
+
+def together(functions: Sequence[Any]) -> Everything:
+    """One function that gives what all of them give, so that they are compiled as one program."""
+    named = [(f, tuple(names_of(f))) for f in functions]
+
+    def everything(operands: dict[str, Any]) -> list[Any]:
+        return [f(*[operands[n] for n in names]) for f, names in named]
+
+    return everything
+
+
+def assert_alike(got: Any, want: Any, f: Any, tolerance: float) -> None:
+    """Leaf by leaf: its class in Python, its element type, its shape, its values."""
+    left, right = tree.flatten(got)[0], tree.flatten(want)[0]
+    message = inspect.getsource(f)
+    assert len(left) == len(right), message
+    for x, y in zip(left, right, strict=True):
+        assert type(x) is type(y), message
+        assert np.shape(x) == np.shape(y), message
+        assert np.asarray(x).dtype == np.asarray(y).dtype, message
+        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance, err_msg=message)
+
+
+def sums_in_u64(f: Any, operands: dict[str, Any]) -> bool:
+    """Whether a function is refused because NumPy would sum in a type that a program has not."""
+    try:
+        trace(together([f]), operands)
+    except ProgramError as e:
+        assert "in u64" in e.message, inspect.getsource(f)
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("functions", "dtype", "tolerance", "backends"),
+    [
+        (FLOATS, np.float64, 1e-10, ("reference", "native")),
+        (FLOATS, np.float32, 1e-4, ("reference",)),
+        (FLOATS[::8], np.float32, 1e-4, ("native",)),
+        (WHOLE, np.int64, 1e-12, ("reference", "native")),
+        # What differs natively by the type of integers is tried by the primitives' own tests.
+        (WHOLE, np.int32, 1e-12, ("reference",)),
+        (WHOLE, np.uint8, 2e-3, ("reference",)),
+    ],
+    ids=["f64", "f32", "f32-native", "i64", "i32", "u8"],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_values_types_and_shapes_are_numpys(
+    functions: Sequence[Any], dtype: Any, tolerance: float, backends: Sequence[Any]
+) -> None:
+    operands = cases.arrays(dtype)
+    if dtype is np.uint8:
+        functions = [f for f in functions if not sums_in_u64(f, operands)]
+        assert len(functions) > len(WHOLE) // 2
+    want = together(functions)(operands)
+    for backend in backends:
+        got = dl.compile(together(functions), backend=backend)(operands)
+        for f, x, y in zip(functions, got, want, strict=True):
+            assert_alike(x, y, f, tolerance)
+
+
+def scalar(f: Any, values: Sequence[Any]) -> Any:
+    """A number that depends on every element of what f gives."""
+    y = np.ravel(f(*values))
+    return np.sum(y * np.cos(np.arange(np.size(y))))
+
+
+@pytest.fixture(scope="module")
+def gradients() -> list[Any]:
+    named = [(f, tuple(names_of(f))) for f in SMOOTH]
+
+    def all_slopes(operands: dict[str, Any]) -> list[Any]:
+        return [
+            dl.grad(lambda values, f=f: scalar(f, values))(tuple([operands[n] for n in names]))
+            for f, names in named
+        ]
+
+    made: list[Any] = dl.compile(all_slopes, backend="native")(cases.arrays(np.float64))
+    return made
+
+
+def direction(name: str, like: Any) -> Any:
+    v = np.random.default_rng(3).normal(size=like.shape)
+    return v + v.T if name == "a" else v  # "a" is symmetric, and stays so.
+
+
+@pytest.mark.parametrize("k", range(len(SMOOTH)))
+@pytest.mark.filterwarnings("ignore")
+def test_gradients_are_those_of_finite_differences(k: int, gradients: list[Any]) -> None:
+    f, operands, step = SMOOTH[k], cases.arrays(np.float64), 1e-6
+    at = [operands[n] for n in names_of(f)]
+    along = [direction(n, x) for n, x in zip(names_of(f), at, strict=True)]
+    ends = [scalar(f, [x + s * step * v for x, v in zip(at, along, strict=True)]) for s in (1, -1)]
+    slope = sum(
+        float(np.sum(np.where(np.isnan(x), 0, g * v)))
+        for g, v, x in zip(gradients[k], along, at, strict=True)
+    )
+    assert slope == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-6, abs=2e-6), (
+        inspect.getsource(f)
+    )
+
+
+def test_functions_of_arrays_that_are_known_are_run_by_numpy_while_compiling() -> None:
+    v = np.array([3.0, 1.0, 2.0])
+
+    def f(x: Any) -> Any:
+        return x + np.convolve(v, v)[2] + np.interp(1.5, np.sort(v), v) + np.linalg.det(np.eye(2))
+
+    assert "dot" not in str(trace(f, v).function)
+
+
+@pytest.mark.parametrize(
+    ("f", "words"),
+    [
+        (lambda x: np.add(x, 1, out=x), "`out` would change an array"),
+        (lambda x: np.exp(x, where=x > 0), "`where` leaves elements unset"),
+        (lambda x: x.sum(axis=0, out=x), "`out` would change an array"),
+        (lambda x: np.mean(x, where=x > 0), "np.where(mask, np.add(a, b), other)"),
+        (lambda x: np.intersect1d(x, x), "use np.sort and compare neighbours"),
+        (lambda x: np.fft.fft(x[x > 0]), "which the data decide"),
+        (lambda x: np.putmask(x, x > 0, 1), "use np.where(mask, new, old)"),
+        (lambda x: np.add.at(x, [0], 1), "np.bincount(places, values, minlength=n)"),
+        (lambda x: np.linalg.eig(x), "of symmetric matrices use np.linalg.eigh"),
+        (lambda x: np.linalg.norm(x, 2), "needs singular values"),
+        (lambda x: np.pad(x, 1, mode="maximum"), "np.pad knows the modes constant, empty, edge"),
+        (lambda x: np.quantile(x, 0.5, method="inverted_cdf"), "knows the methods linear"),
+        (lambda x: np.bincount(x.astype(int)[0]), "np.bincount(x, minlength=n)"),
+        (lambda x: np.linalg.solve(x, x), "takes square matrices"),
+        (lambda x: np.einsum("ij,jk", x, x), "`j` has two sizes, 4 and 3"),
+        (lambda x: np.einsum("i...j.", x), "does not name the axes"),
+        (lambda x: x[np.array([0, 5])], "index 5 is out of range"),
+        (lambda x: np.take(x, [0, -4], axis=0), "index -4 is out of range"),
+        (lambda x: x[np.array([True, False])], "a mask of shape [2] does not fit"),
+        (lambda x: x[..., np.array([True, False])], "does not fit f64[3,4] at axis 1"),
+        (lambda x: np.cross(x[:, :1], x), "vectors of 2 or 3 elements"),
+        (lambda x: np.roll(x, 1, axis=2), "axis 2 is out of range"),
+        (lambda x: np.quantile(x, 0.5, axis=5), "axis 5 is out of range for rank 2"),
+        (lambda x: x.astype(int) ** -1, "by a negative number"),
+    ],
+)
+def test_what_a_program_cannot_do_is_refused_with_a_hint(f: Any, words: str, refusal: Any) -> None:
+    text = refusal(f, np.ones((3, 4)))
+    assert words in text
+    # The error is at the user's call, not in the definition of NumPy's function.
+    assert "definitions" not in text and "at test_vocabulary.py" in text
+
+
+def test_functions_stay_smooth_where_their_operands_tie() -> None:
+    def curvature(f: Any) -> Any:
+        return dl.compile(dl.grad(lambda x: dl.grad(f)(x)))(0.5)
+
+    assert curvature(lambda x: np.logaddexp(x, 0.5)) == pytest.approx(0.25)
+    assert curvature(lambda x: np.hypot(x, 0.5)) == pytest.approx(0.25 / 0.5**1.5)
+    at_zero = dl.compile(dl.grad(lambda x: np.arcsinh(x) + np.fmod(x, 2.0)))(0.0)
+    assert at_zero == 2.0
+
+
+def test_numbers_outside_are_not_counted() -> None:
+    counted = dl.compile(lambda x: np.bincount(x, minlength=3))(np.array([-1, 0, 2, 2, 7]))
+    assert counted.tolist() == [1, 0, 2]
+
+
+def test_a_matrix_without_a_solution_gives_nan() -> None:
+    def f(a: Any) -> Any:
+        return np.linalg.solve(a, a), np.linalg.cholesky(a), np.linalg.slogdet(a)
+
+    solved, factor, (sign, size) = dl.compile(f)(np.array([[1.0, 1.0], [1.0, 1.0]]))
+    assert np.isnan(solved).all() and np.isnan(factor[1, 1]) and sign == 0 and size == -np.inf
+
+
+def test_a_singular_matrix_of_three_rows_has_a_determinant_with_a_slope() -> None:
+    a = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]])
+    slope = dl.compile(dl.grad(lambda a: np.linalg.det(a)))(a)
+    np.testing.assert_allclose(slope[0], [4.0, 4.0, -4.0], atol=1e-12)
+
+
+@pytest.mark.skipif(not hasattr(np, "matvec"), reason="the page names functions of NumPy 2.2")
+def test_the_page_is_that_of_the_rows() -> None:
+    from delian.core.compiler.frontend.vocabulary import vocabulary_numpy, vocabulary_page
+
+    path = Path(__file__).parents[3] / "docs" / "vocabulary.md"
+    written = path.read_text(encoding="utf-8").partition(vocabulary_page.END)[0]
+    command = (
+        "python -m delian.core.compiler.frontend.vocabulary.vocabulary_page docs/vocabulary.md"
+    )
+    assert written == vocabulary_page.page(), f"run: {command}"
+    assert set(vocabulary_numpy.NOTES) <= {row.name for row in vocabulary_numpy.rows()}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_case_runs_over_a_batch() -> None:
+    functions = [*FLOATS, *cases.BASIC]
+    operands = cases.arrays(np.float64)
+    pairs = {k: np.stack([x, x * 1.1 if k in "as" else x[::-1]]) for k, x in operands.items()}
+
+    everything = together(functions)
+
+    def one_by_one(pairs: dict[str, Any]) -> list[Any]:
+        return [everything({k: x[n] for k, x in pairs.items()}) for n in (0, 1)]
+
+    def side_by_side(pairs: dict[str, Any]) -> Any:
+        return dl.vmap(everything)(pairs)
+
+    got = dl.compile(side_by_side, backend="reference")(pairs)
+    want = dl.compile(one_by_one, backend="reference")(pairs)
+    for f, both, first, second in zip(functions, got, *want, strict=True):
+        lanes = zip(tree.leaves(first), tree.leaves(second), strict=True)
+        assert_alike(tree.leaves(both), [np.stack(pair) for pair in lanes], f, 1e-9)

@@ -1,0 +1,88 @@
+"""Random whole programs give what CPython with NumPy gives, or are refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from oracle.campaign import ENDLESS, Tally, run, tally
+from oracle.judge import DIFFERS, EQUAL, judge
+from oracle.planted import PLANTED, PROGRAMS_MAX, found_after, plant
+from oracle.program import program
+from oracle.shrink import as_file, shrunk
+from oracle.writer import TABLE
+
+#: Programs of the default suite, and of the slow tests, where each K-th runs natively too.
+USUAL, SLOW, NATIVE_EVERY = 400, 1600, 100
+
+
+def check(total: Tally) -> None:
+    said = "\n".join(f"== {f['number']}: {f['words']}\n{f['text']}" for f in total.failures)
+    assert not total.marks[DIFFERS], said
+    assert not total.marks[ENDLESS], total.endless
+    assert total.marks[EQUAL] > 0.6 * total.programs, total.marks
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path))
+
+
+def test_random_programs_are_cpythons() -> None:
+    check(tally(0, USUAL))
+
+
+@pytest.mark.slow
+def test_more_random_programs_are_cpythons() -> None:
+    total = tally(USUAL, SLOW, NATIVE_EVERY)
+    check(total)
+    names = {c.name for table in TABLE.values() for c in table}
+    used = {name for number in range(USUAL) for name in program(number).used}
+    assert names <= used.union(total.constructs), "constructs that no program has"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(fault, monkeypatch.setattr)
+    assert found_after() is not None, f"{PROGRAMS_MAX} programs and no difference"
+
+
+def test_a_program_follows_from_its_number() -> None:
+    assert program(7).text == program(7).text != program(8).text
+
+
+def test_a_program_that_differs_is_made_small_and_is_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plant("bool + bool is a bool", monkeypatch.setattr)
+    text = "\n".join(
+        [
+            "import delian as dl",
+            "def f(x, flag):",
+            "    y = [x, x * 2]",
+            "    for k in range(2):",
+            "        y.append(flag + flag)",
+            "    return y",
+            "CALLS = [lambda: (1.5, True), lambda: (2.5, False)]",
+            "def between():",
+            "    pass",
+        ]
+    )
+    least = shrunk(text)
+    assert judge(least).mark == DIFFERS
+    assert "for" not in least and "flag + flag" in least
+    path = tmp_path / "least.py"
+    path.write_text(as_file(least))
+    shown = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("Python") and "compiled" in shown.stdout
+
+
+def test_a_run_goes_on_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "oracle.json"
+    run(range(0, 20), resume=file)
+    parts = run(range(0, 40), resume=file)
+    whole = tally(0, 40)
+    assert (parts.programs, parts.marks, parts.constructs) == (40, whole.marks, whole.constructs)

@@ -1,0 +1,1 @@
+"""Functions with arguments, compiled and run as Python by the tests of the language."""

@@ -1,0 +1,1 @@
+"""Hostile peers, played against real daemons."""
