@@ -31,13 +31,13 @@ generated:
 house *arguments:
     pytest -q tests/house {{arguments}}
 
-# pytest with these arguments; by default all but the slow tests
+# pytest with these arguments; by default the tests of the README
 test *arguments="-n 2":
     pytest {{arguments}}
 
-# real daemons and brokers, crashes, long simulations; a failure is run once more, alone
-slow *folders:
-    .ci/slow {{folders}}
+# real daemons, brokers and processes, and slow tests; a failure is run once more, alone
+system *folders:
+    .ci/system {{folders}}
 
 # every decoder of outside bytes, for so many seconds each
 fuzz seconds="3":

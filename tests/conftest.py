@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-from support.guard import pytest_pyfunc_call, pytest_runtest_protocol  # noqa: F401
+from support.guard import pytest_itemcollected, pytest_pyfunc_call, pytest_runtest_protocol  # noqa: F401
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 # An example may take as long as a busy machine takes for it: what is tested is what comes of it.

@@ -24,6 +24,10 @@ _SERVING = ("server", "insecure_channel", "secure_channel")
 _seen: list[str] | None = None
 
 
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parents[1]).parts[0]
+
+
 def _did(what: str) -> None:
     if _seen is not None:
         _seen.append(what)
@@ -90,12 +94,17 @@ sys.addaudithook(_audit)
 _watch_clock()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if _folder(item) == "system":
+        item.add_marker("system")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     global _seen
-    folders = item.path.relative_to(Path(__file__).parents[1]).parts
     _watch_grpc()
-    _seen = None if folders[0] in FREE else []
+    _seen = None if _folder(item) in FREE else []
     try:
         return (yield)
     finally:

@@ -23,30 +23,10 @@ from delian.core.protocol.ports import (
 )
 from delian.core.wire.admission_pb2 import Accept, CheckIn
 
+from support.virtual_time import run as run
+
 EDGE = Node(Tier.EDGE, 1)
 START_NS = 1_700_000_000 * 10**9
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer when nothing else is to be done."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        super().__init__()
-
-    def time(self) -> float:
-        return self.seconds
-
-    def _run_once(self) -> None:
-        if not self._ready and self._scheduled:
-            self.seconds = max(self.seconds, self._scheduled[0]._when)
-        super()._run_once()
-
-
-def run(main):
-    """Runs a coroutine in virtual time; it must not need threads."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main)
 
 
 class LoopClock:

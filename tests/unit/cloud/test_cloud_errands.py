@@ -38,6 +38,7 @@ from delian.core.wire.link_pb2 import (
     RenewalClaim,
     RenewalResult,
 )
+from support.virtual_time import run as run_virtually
 
 DEVICE, OTHER = Node(Tier.DEVICE, 5), Node(Tier.DEVICE, 6)
 EDGE, EDGE_0 = Node(Tier.EDGE, 3), Node(Tier.EDGE, 0)
@@ -137,7 +138,7 @@ def within(folder, scenario, **options):
         finally:
             await world.coordinator.close()
 
-    return asyncio.run(run())
+    return run_virtually(run())
 
 
 def issued(world):

@@ -18,6 +18,7 @@ from delian.device.agent.conditions import (
     read_unmetered,
     write_consent,
 )
+from support.virtual_time import run as run_virtually
 
 ROUTES = (
     "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
@@ -160,7 +161,7 @@ def test_only_changes_are_told(machine, tmp_path):
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
 
-    asyncio.run(asyncio.wait_for(scene(), 120))
+    run_virtually(scene())
     assert [c.eligibility.consented for c in told] == [False, True]
 
 

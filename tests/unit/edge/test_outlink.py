@@ -11,6 +11,7 @@ from delian.core.wire.round_pb2 import EdgeProgress, EdgeSum
 from delian.edge.service import outlink as module
 from delian.edge.service.outbox import Outbox
 from delian.edge.service.outlink import OutboxLink
+from support.virtual_time import run as run_virtually
 
 EDGE = Node(Tier.EDGE, 3)
 
@@ -46,7 +47,7 @@ def scene(tmp_path, play) -> tuple[Up, OutboxLink]:
         await link.close()
         return link
 
-    return up, asyncio.run(asyncio.wait_for(run(), 120))
+    return up, run_virtually(run())
 
 
 async def until(true) -> None:
@@ -125,7 +126,7 @@ def test_what_is_about_to_be_written_down_when_the_end_comes_is_sent_by_the_next
         link.connected()
         await until(lambda: up.sent)
 
-    asyncio.run(asyncio.wait_for(first(), 120))
+    run_virtually(first())
     up, _ = scene(tmp_path, second)
     assert up.sent == [sums(7)]
 

@@ -12,6 +12,7 @@ from delian.core.node.identity.pki.certificates import IdentityError, Role, TlsM
 from delian.core.node.identity.pki.identity_folder import IdentityFolder, NodeFacts
 from delian.core.protocol.random_streams import Streams
 from delian.core.wire import enrolment_pb2, link_pb2
+from support.virtual_time import run as run_virtually
 
 FACTS = NodeFacts("farm", "device", 5, renew_at=1000, not_after=2000)
 
@@ -79,7 +80,7 @@ def test_a_certificate_that_is_due_is_renewed_and_the_links_are_told(node, autho
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(run())
+    run_virtually(run())
     assert told == [node.identity()] and node.identity().serial != before.serial
     assert node.facts().renew_at > time.time()
 
@@ -96,7 +97,7 @@ def test_a_coordinator_that_is_away_is_asked_again(node, authority):
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(run())
+    run_virtually(run())
     assert coordinator.calls == 4
 
 
@@ -104,7 +105,7 @@ def test_a_refusal_ends_it_and_the_certificate_stays(node, authority):
     coordinator, before = Coordinator(authority, node), node.identity()
     coordinator.faults = [RenewalRefused("revoked")]
     with pytest.raises(RenewalRefused, match="revoked"):
-        asyncio.run(renewer(node, coordinator, lambda _: None).run())
+        run_virtually(renewer(node, coordinator, lambda _: None).run())
     assert node.identity() == before
 
 
@@ -112,7 +113,7 @@ def test_who_comes_too_late_is_told_to_join_again(node, authority):
     coordinator = Coordinator(authority, node)
     late = node.facts().not_after + 1
     with pytest.raises(RenewalRefused, match="has ended\n  hint: join again"):
-        asyncio.run(renewer(node, coordinator, lambda _: None, clock=lambda: late).once())
+        run_virtually(renewer(node, coordinator, lambda _: None, clock=lambda: late).once())
     assert coordinator.calls == 0
 
 
@@ -133,7 +134,7 @@ def test_a_wrong_answer_is_a_failure_that_is_tried_again(node, authority, tmp_pa
 
     before = node.identity()
     ours = renewer(node, foreign, lambda _: None)
-    assert asyncio.run(ours.once()) is False
+    assert run_virtually(ours.once()) is False
     assert ours.failures == 1 and node.identity() == before
 
 
@@ -152,7 +153,7 @@ def test_a_nudge_renews_before_the_time(node, authority):
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(run())
+    run_virtually(run())
     assert node.identity().serial != issued.identity.serial
 
 
@@ -178,5 +179,5 @@ def test_a_connection_anew_ends_the_pause_after_a_failure_and_nothing_else(node,
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(asyncio.wait_for(run(), 120))
+    run_virtually(run())
     assert coordinator.calls == 2

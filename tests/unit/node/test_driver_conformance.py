@@ -27,6 +27,7 @@ from delian.simulations.federation.stub import StubTraining
 from delian.simulations.scenario.federation_plan import FederationPlan
 from google.protobuf.message import Message
 from support import node_bench as _bench
+from support.virtual_time import run as run_virtually
 
 RING = RingPlan(clip=1.0, clients_max=64, dimension=20)
 
@@ -152,7 +153,7 @@ def test_the_simulator_s_trace_gives_the_same_effects_under_the_driver(
     chosen = [trace for trace in traces if trace.machine.node.tier is tier]
     assert chosen and max(len(trace.entries) for trace in chosen) > 30
     for trace in chosen:
-        effects, driver, disk = asyncio.run(drive(trace, monkeypatch, limits))
+        effects, driver, disk = run_virtually(drive(trace, monkeypatch, limits))
         assert effects == [effect for several in trace.effects for effect in several]
         assert driver.machine.snapshot() == trace.machine.snapshot()
         # And what the driver has journaled gives the same state a third time.

@@ -174,7 +174,7 @@ def test_a_stored_blob_is_checked_against_its_digest(sent, intact):
             assert running.events[1] == BlobStored(sent.digest, intact)
             assert await running.blobs.digests() == ((sent.digest,) if intact else ())
 
-    asyncio.run(main())
+    _bench.run(main())
 
 
 def test_what_a_link_has_put_into_the_store_is_there():

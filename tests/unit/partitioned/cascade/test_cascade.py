@@ -29,6 +29,7 @@ from delian.core.placement.cascade.machine import (
 )
 from delian.core.protocol.machine import Backoff
 from delian.core.protocol.ports import MS
+from support.virtual_time import run as run_virtually
 
 EASY = np.array([[9.0, 0.0]], np.float32)
 HARD = np.array([[0.1, 0.0]], np.float32)
@@ -276,7 +277,7 @@ def ask(driver, *inputs, deadline=10**12):
     async def all_of_them():
         return await asyncio.gather(*(driver.ask(x, deadline) for x in inputs))
 
-    return asyncio.run(all_of_them())
+    return run_virtually(all_of_them())
 
 
 def plan(chosen=THRESHOLD, mode=FIRST, **more):
@@ -352,7 +353,7 @@ def test_a_request_that_is_given_up_is_forgotten():
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(give_up())
+    run_virtually(give_up())
     assert not driver.machine.state.requests
     assert driver.machine.state.counts["forgotten"] == 1
 

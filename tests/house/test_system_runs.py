@@ -1,4 +1,4 @@
-"""`.ci/slow`: what fails is tried once more, and its report says so."""
+"""`.ci/system`: what fails is tried once more, and its report says so."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ GOOD = "@pytest.mark.slow\ndef test_good():\n    pass\n"
 
 
 @pytest.fixture
-def slow_run(checkout: Path, tmp_path: Path):
+def system_run(checkout: Path, tmp_path: Path):
     """Runs the script over tests with that text."""
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow: x\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: x\n    system: x\n")
 
     def run(*tests: str) -> tuple[int, str]:
         text = "import pathlib\nimport pytest\n" + "\n".join([GOOD, *tests])
         (tmp_path / "test_it.py").write_text(text)
         kept = {n: v for n, v in os.environ.items() if not n.startswith("PYTEST_")}
         done = subprocess.run(
-            [checkout / ".ci" / "slow"],
+            [checkout / ".ci" / "system", "."],
             cwd=tmp_path,
             env={**kept, "BIN": str(Path(sys.executable).parent)},
             stdout=subprocess.PIPE,
@@ -46,24 +46,24 @@ def slow_run(checkout: Path, tmp_path: Path):
     return run
 
 
-def test_a_test_that_passes_alone_is_reported_as_flaky_with_its_failure(slow_run):
-    status, said = slow_run(FLAKY.format(name="once"))
+def test_a_test_that_passes_alone_is_reported_as_flaky_with_its_failure(system_run):
+    status, said = system_run(FLAKY.format(name="once"))
     assert status == 0, said
     assert "the first failure of once" in said
     assert "1 FLAKY, of at most 5" in said and "FLAKY test_it.py::test_once" in said
 
 
-def test_a_test_that_fails_again_fails_the_run(slow_run):
-    status, said = slow_run(FLAKY.format(name="once"), WRONG)
+def test_a_test_that_fails_again_fails_the_run(system_run):
+    status, said = system_run(FLAKY.format(name="once"), WRONG)
     assert status == 1 and "FLAKY" not in said
 
 
-def test_more_failures_than_five_fail_the_run(slow_run):
-    status, said = slow_run(*(FLAKY.format(name=f"once_{n}") for n in range(6)))
+def test_more_failures_than_five_fail_the_run(system_run):
+    status, said = system_run(*(FLAKY.format(name=f"once_{n}") for n in range(6)))
     assert status == 1 and "6 failures are too many" in said and "FLAKY" not in said
 
 
-def test_a_file_that_cannot_be_imported_fails_the_run(slow_run):
-    status, said = slow_run("import nothing_of_this_name")
+def test_a_file_that_cannot_be_imported_fails_the_run(system_run):
+    status, said = system_run("import nothing_of_this_name")
     # Under xdist, pytest answers with 1 or 2; a second try finds the same.
     assert status != 0 and "FLAKY" not in said
