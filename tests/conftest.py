@@ -24,6 +24,12 @@ settings.register_profile("delian", derandomize=True, **ANY_SPEED)
 settings.load_profile("delian")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Compiled programs of tests have a cache beside the user's, which is kept between runs."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    os.environ.setdefault("DELIAN_CACHE", str(caches / "delian-tests"))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `-n`, each worker gets tests that follow one another, and steals from others when it has

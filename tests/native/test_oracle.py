@@ -25,11 +25,6 @@ def check(total: Tally) -> None:
     assert total.marks[EQUAL] > 0.6 * total.programs, total.marks
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DELIAN_CACHE", str(tmp_path))
-
-
 def test_random_programs_are_cpythons() -> None:
     check(tally(0, USUAL))
 

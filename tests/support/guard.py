@@ -16,6 +16,11 @@ from typing import Any
 
 import pytest
 
+try:
+    import grpc.aio as grpc_aio
+except ImportError:  # tests that need it are skipped
+    grpc_aio = None
+
 FREE = ("system", "house")
 _COMPILERS = {"cc", "c++", "gcc", "g++", "clang", "zig"}
 _SERVING = ("server", "insecure_channel", "secure_channel")
@@ -79,19 +84,17 @@ def _watch_grpc() -> None:
             _did(f"{name}()")
             return call(*arguments, **more)
 
-        made.guarded = True  # type: ignore[attr-defined]
         return made
 
-    for place in ("grpc", "grpc.aio"):
-        module = sys.modules.get(place)
-        for name in _SERVING if module else ():
-            call = getattr(module, name)
-            if not hasattr(call, "guarded"):
-                setattr(module, name, guarded(f"{place}.{name}", call))
+    for place in ("grpc", "grpc.aio") if grpc_aio else ():
+        module = sys.modules[place]
+        for name in _SERVING:
+            setattr(module, name, guarded(f"{place}.{name}", getattr(module, name)))
 
 
 sys.addaudithook(_audit)
 _watch_clock()
+_watch_grpc()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -103,7 +106,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     global _seen
-    _watch_grpc()
     _seen = None if _folder(item) in FREE else []
     try:
         return (yield)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,6 @@ cases = _module("complex_cases")
 fourier = _module("fourier_cases")
 SAME = {"arithmetic": cases.SAME, "fourier": fourier.SAME}
 REFUSED = [*cases.REFUSED, *fourier.REFUSED]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DELIAN_CACHE", str(tmp_path_factory.mktemp("delian-cache")))
-        yield
 
 
 def named(f: Any) -> list[str]:

@@ -8,7 +8,7 @@ import copy
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -37,13 +37,6 @@ refused = _module("in_place_refused")
 
 X = np.array([3.0, 1.0, 2.0, 0.5])
 EQUAL = [f for f in vars(functions).values() if type(f) is FunctionType]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DELIAN_CACHE", str(tmp_path_factory.mktemp("delian-cache")))
-        yield
 
 
 def argument(f: Callable[..., Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import delian as dl
@@ -15,13 +15,6 @@ from delian.core.compiler import tree
 from .ragged_cases import FUNCTIONS, REFUSED, SAME, VALUES
 
 CASES = [*SAME, *FUNCTIONS]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DELIAN_CACHE", str(tmp_path_factory.mktemp("delian-cache")))
-        yield
 
 
 def arguments(f: Callable[..., Any]) -> list[Any]:

@@ -4,20 +4,13 @@ derivatives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import delian as dl
 import numpy as np
 import pytest
 from delian.core.common.errors import DelianError
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DELIAN_CACHE", str(tmp_path_factory.mktemp("delian-cache")))
-        yield
 
 
 def matrix(rows: int, columns: int, seed: int = 0) -> Any:

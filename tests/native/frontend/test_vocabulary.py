@@ -5,7 +5,7 @@ and gradients are those of finite differences.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,6 @@ SMOOTH: Sequence[Any] = cases.SMOOTH
 FLOATS: Sequence[Any] = [*cases.SMOOTH, *cases.FLAT]
 WHOLE: Sequence[Any] = cases.WHOLE
 Everything = Callable[[dict[str, Any]], list[Any]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DELIAN_CACHE", str(tmp_path_factory.mktemp("delian-cache")))
-        yield
 
 
 def names_of(f: Any) -> list[str]:

@@ -4,7 +4,7 @@ are those of finite differences, on both back ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import delian as dl
@@ -159,13 +159,11 @@ class Native:
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Native]]:
+def together() -> Callable[..., Native]:
     if find() is None:
         pytest.skip("no C compiler here")
     made: dict[bool, Native] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DELIAN_CACHE", str(tmp_path_factory.mktemp("delian-cache")))
-        yield lambda quick, programs: made.setdefault(quick, Native(programs))
+    return lambda quick, programs: made.setdefault(quick, Native(programs))
 
 
 def test_native_agrees(quick_program: Any, quick_programs: list[Any], together: Any) -> None:

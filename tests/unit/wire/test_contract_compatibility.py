@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from delian.core.wire import contract
 
-COMMITTED = Path(__file__).resolve().parents[1] / "golden" / "contract.txt"
+COMMITTED = Path(__file__).resolve().parents[2] / "golden" / "contract.txt"
 
 
 def test_the_contract_only_grew_since_it_was_committed():
