@@ -15,7 +15,7 @@ from oracle.shrink import as_file, shrunk
 from oracle.writer import TABLE
 
 #: Programs of the default suite, and of the slow tests, where each K-th runs natively too.
-USUAL, SLOW, NATIVE_EVERY = 400, 1600, 100
+USUAL, SLOW, NATIVE_EVERY = 200, 1800, 100
 
 
 def check(total: Tally) -> None:
@@ -77,7 +77,7 @@ def test_a_program_that_differs_is_made_small_and_is_a_file(
 
 def test_a_run_goes_on_from_its_file(tmp_path: Path) -> None:
     file = tmp_path / "oracle.json"
-    run(range(0, 20), resume=file)
-    parts = run(range(0, 40), resume=file)
-    whole = tally(0, 40)
-    assert (parts.programs, parts.marks, parts.constructs) == (40, whole.marks, whole.constructs)
+    run(range(0, 10), resume=file)
+    parts = run(range(0, 20), resume=file)
+    whole = tally(0, 20)
+    assert (parts.programs, parts.marks, parts.constructs) == (20, whole.marks, whole.constructs)
