@@ -62,7 +62,8 @@ def _watch_clock() -> None:
     sleep, select = time.sleep, selectors.DefaultSelector.select
 
     def guarded_sleep(seconds: float) -> None:
-        if seconds > 0:
+        # subprocess polls for the end of a compiler.
+        if seconds > 0 and sys._getframe(1).f_globals.get("__name__") != "subprocess":
             _did(f"time.sleep({seconds})")
         sleep(seconds)
 

@@ -8,6 +8,7 @@ that sleeps.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 
 import grpc
@@ -16,4 +17,9 @@ import grpc
 @functools.cache
 def hold() -> None:
     """Before the first channel or server of a daemon is made."""
+    # grpc.aio asks for this thread's event loop; asyncio.run leaves none behind.
+    try:
+        asyncio.get_event_loop_policy().get_event_loop()
+    except RuntimeError:
+        asyncio.set_event_loop(asyncio.new_event_loop())
     grpc.aio.init_grpc_aio()
