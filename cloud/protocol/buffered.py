@@ -1,6 +1,6 @@
 """A buffered-asynchronous run: FedBuff (Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba:
 "Federated learning with buffered asynchronous aggregation", AISTATS 2022, Algorithm 1), over sums
-instead of single updates. Everything that decides what such a run does next lives in this file.
+instead of single updates. The actions of such a run; `buffered_machine` has its table.
 
 In the paper's letters: the server is at model w_t; M devices (`concurrency`) are at work, each from
 the model that was the newest when it began; an update Delta_i of a device that began at w_(t - tau)
@@ -41,199 +41,131 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...core.privacy.mechanisms import ring
-from ...core.privacy.secagg import messages
-from ...core.protocol.machine import index
+from ...core.protocol.machine import Part
 from ...core.protocol.ports import (
     CancelProgram,
     NewModel,
-    Outcome,
-    ProgramFinished,
-    ProgramStopped,
-    Received,
-    Started,
-    TimerFired,
 )
-from ...core.wire.helper_pb2 import OTHER_HEAD, HelpSum
-from ...core.wire.operator_pb2 import RunOrder
+from ...core.wire.helper_pb2 import HelpSum
 from ...core.wire.round_pb2 import EdgeProgress, EdgeSum
 from ..service.refusal_texts import explained
-from ..service.update_failures import why_stopped
 from . import staleness
-from .buffered_table import (
+from .buffered_triggers import (
     AGGREGATING,
     COLLECTING,
     EVALUATING,
-    OUT,
-    PAUSED,
-    TABLE,
     Trigger,
 )
-from .coordinator_state import Attempt
-from .helpers import TIMER, HelpedMachine
-from .roster import Offer
-from .run import EdgeRestarted
-from .waves import can_flush, heard
-
-#: Open waves of a run. An edge keeps a running sum for each.
-WAVES_MAX = 16
-#: A wave begins at once when this share of the devices at work is free and ready.
-WAVE_SHARE = 8
-
+from .coordinator_state import Attempt, RunState
+from .helpers import Helpers
+from .run import Run
+from .waves import Waves, can_flush, heard
 
 _T = Trigger
 
 
-class BufferedMachine(HelpedMachine):
-    """A run without rounds; `RunState.round` is t + 1, the model that is being made."""
+class Buffered(Part[RunState]):
+    """The actions of a run without rounds; `RunState.round` is t + 1, the next model."""
 
-    rows = index(TABLE)
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.state, run.out)
+        self.run = run
+        self.plan = run.plan
+        self.sessions = run.sessions
+        self.waves = Waves(run)
+        self.helpers = Helpers(run)
 
-    # ------------------------------------------------ what the coordinator asks
+    # ------------------------------------------------ waves
 
-    def wanted(self) -> int:
-        state = self.state
-        if state.pausing or state.phase not in (COLLECTING, EVALUATING):
-            return 0
-        if state.evaluates:
-            return self.plan.evaluation_selected
-        if state.phase is EVALUATING or len(state.open) >= WAVES_MAX or self.missing_helper():
-            return 0
-        return self._places()
+    def begin(self, _: object) -> None:
+        self.waves.begin()
 
-    def takes(self, offer: Offer) -> bool:
-        return self._count(offer) > 0
-
-    def owes(self, edge: int) -> bool:
-        return any(a.owes(edge) for a in self.state.open)
-
-    def _places(self) -> int:
-        """Devices that can begin now."""
-        working = sum(a.working() for a in self.state.open if not a.evaluates)
-        return max(0, self.plan.concurrency - working)
-
-    def _count(self, offer: Offer) -> int:
-        """How many of the offered devices to take."""
-        state, plan = self.state, self.plan
-        if state.evaluates:
-            count = min(plan.evaluation_selected, offer.devices)
-            if count < plan.evaluation_selected:
-                count = min(count, max(offer.part, plan.evaluation_min))
-            least = plan.evaluation_min if state.rested else plan.evaluation_selected
+    def restart(self, _: object) -> None:
+        self.waves.restart()
+        if self.state.phase is AGGREGATING:
+            self._aggregate()
         else:
-            count = min(self._places(), offer.devices, offer.part)
-            share = -(-plan.concurrency // WAVE_SHARE)
-            least = 1 if state.rested else share
-            if not self.helped:
-                least = max(least, plan.cohort_min)
-        return count if count >= least and not (state.cooling and not state.rested) else 0
+            self.waves.patience()
+        self.waves.wait_for_judges()
 
-    # ------------------------------------------------ reading events
+    def look(self, _: object) -> None:
+        self.state.rested = True
 
-    def read(self, event: Any) -> tuple[Trigger, Any]:
-        match event:
-            case Received(sender, message):
-                if type(message) in messages.UP:
-                    return self._read_session(sender.number, message)
-                return self._read_message(message)
-            case TimerFired(name):
-                return self._read_timer(name)
-            case ProgramFinished(ticket, outcome):
-                for wave in self.state.open:
-                    if wave.session is not None and wave.session.ticket == ticket:
-                        return _T.OPENED, (wave, outcome)
-                if self.state.phase is not AGGREGATING or ticket != self.state.ticket:
-                    return _T.STALE, None
-                return self._read_outcome(outcome)
-            case Offer():
-                judges = self.state.evaluates
-                return (_T.JUDGES if judges else _T.OFFER), self._count(event)
-            case EdgeRestarted(edge):
-                return _T.EDGE_LOST, edge
-            case RunOrder():
-                return self._read_order(event)
-            case Started():
-                return _T.STARTED, None
-        raise AssertionError(f"no event of a run: {event}")
+    def starve(self, _: object) -> None:
+        why = self.helpers.missing_helper()
+        self.waves.patience()
+        if why:
+            self.fall_short(why)
+        elif self.state.open or not self.run.context.busy_elsewhere():
+            self.fall_short("no updates come")
 
-    def _read_message(self, message: Any) -> tuple[Trigger, Any]:
-        if type(message) is HelpSum:
-            return self._read_help(message)
-        wave = self._wave(message.round, message.attempt)
-        if type(message) is EdgeProgress:
-            if wave is None or not wave.owes(message.edge):
-                return _T.STALE, message
-            ahead = message.part - wave.shares[message.edge].part
-            return (_T.PROGRESS if ahead in (0, 1) else _T.STALE), message
-        assert type(message) is EdgeSum
-        share = None if wave is None else wave.shares.get(message.edge)
-        if wave is None or share is None or share.over or message.part < share.part:
-            return _T.SUM_AGAIN, message
-        if message.part > share.part:
-            # It overtook the part before it: it is not acknowledged, so it comes again.
-            return _T.STALE, message
-        good = self.sums.is_good(wave, message) and self._has_seeds(wave, message)
-        return (_T.SUM if good else _T.BAD_SUM), message
+    def open_wave(self, count: int) -> None:
+        self.waves.open(count)
 
-    def _read_help(self, message: HelpSum) -> tuple[Trigger, Any]:
-        if self.state.phase is not AGGREGATING or self._batch_of(message) is None:
-            return _T.STALE, message
-        if message.refusal == OTHER_HEAD:
-            known = self.state.help_logs.get(message.edge, 0)
-            return (_T.STALE if message.log_size == known else _T.HELP_AGAIN), message
-        why = self.refusal(message)
-        return (_T.NOT_UNMASKED, (message, why)) if why else (_T.UNMASKED, message)
+    def ask_again(self, wave: Attempt) -> None:
+        self.waves.ask_again(wave)
 
-    def _read_session(self, edge: int, message: Any) -> tuple[Trigger, Any]:
-        wave = self._wave(message.round, message.attempt)
-        if wave is None or wave.session is None or self.state.phase not in OUT:
-            return _T.SESSION_OVER, (edge, message)
-        return _T.SESSION, (wave, edge, message)
+    def flush(self, _: object) -> None:
+        self.waves.flush()
 
-    def _read_timer(self, name: str) -> tuple[Trigger, Any]:
-        """A timer may fire once after it was cancelled, so each is good in its own phases only."""
-        state, (kind, *numbers) = self.state, name.split("/")
-        if kind in ("wave", "repeat", "session") and len(numbers) == 2:
-            wave = self._wave(int(numbers[0]), int(numbers[1]))
-            if wave is None:
-                return _T.STALE, None
-            if kind == "repeat":
-                return _T.SILENT, wave
-            if kind == "session":
-                return (_T.STALE if wave.session is None else _T.STEP_OVER), wave
-            return (_T.WAVE_OVER if self.now >= wave.ends_ns else _T.STALE), wave
-        if name == TIMER and state.phase is AGGREGATING and state.opening:
-            if self.now < state.help_ends_ns:
-                return _T.HELP_DUE, None
-            return _T.HELP_OVER, f"edge {self._owing_helpers()[0]} does not unmask"
-        out = state.phase in OUT and not state.pausing
-        if name == "rest" and out and self.now >= state.rest_ends_ns:
-            return _T.REST_OVER, None
-        if name == "wait" and state.phase is COLLECTING and self.now >= state.wait_ends_ns:
-            return _T.WAIT_OVER, None
-        if name == "judges" and state.evaluates and state.phase in OUT:
-            return _T.JUDGES_LATE, "too few devices are ready"
-        return _T.STALE, None
+    def note(self, message: EdgeProgress) -> None:
+        self.waves.note(message)
+        self._look()
 
-    def _read_outcome(self, outcome: Outcome | NewModel | ProgramStopped) -> tuple[Trigger, Any]:
-        if not isinstance(outcome, NewModel):
-            return _T.UPDATE_STOPPED, why_stopped(outcome)
-        if self.state.round < self.plan.rounds:
-            return _T.UPDATED, outcome
-        return (_T.LAST_TO_JUDGE if self.plan.evaluation.every else _T.LAST_UPDATED), outcome
+    def add(self, message: EdgeSum) -> None:
+        self.waves.add(message)
+        self._look()
 
-    def _read_order(self, order: RunOrder) -> tuple[Trigger, Any]:
-        state = self.state
-        if order.HasField("weights"):
-            return _T.WEIGHTS, order.weights
-        if order.HasField("cancel"):
-            return _T.CANCEL, "cancelled"
-        paused = state.pausing or state.phase is PAUSED
-        if order.HasField("pause"):
-            return (_T.STALE if paused else _T.PAUSE), None
-        if not paused:
-            return _T.STALE, None
-        last = state.phase is PAUSED and state.round > self.plan.rounds
-        return (_T.RESUME_JUDGING if last else _T.RESUME), None
+    def refuse(self, message: EdgeSum) -> None:
+        self.waves.refuse(message)
+        self._look()
+
+    def ack(self, message: EdgeSum) -> None:
+        self.run.sums.ack(message)
+
+    def lose(self, edge: int) -> None:
+        self.waves.lose(edge)
+        self._look()
+
+    def end_wave(self, wave: Attempt) -> None:
+        self.waves.end(wave)
+        self._look()
+
+    def attend(self, subject: tuple[Attempt, int, Any]) -> None:
+        self.waves.attend(*subject)
+        self._look()
+
+    def turn_away(self, subject: tuple[int, Any]) -> None:
+        self.run.turn_away(*subject)
+
+    def step(self, wave: Attempt) -> None:
+        self.waves.step(wave)
+        self._look()
+
+    def use_sum(self, subject: tuple[Attempt, Any]) -> None:
+        self.waves.use_sum(*subject)
+        self._look()
+
+    # ------------------------------------------------ helpers
+
+    def ask_helpers(self, _: object) -> None:
+        self.helpers.ask()
+
+    def prove_again(self, message: HelpSum) -> None:
+        self.helpers.prove_again(message)
+
+    def unmask(self, message: HelpSum) -> None:
+        self.helpers.unmask(message)
+        if not self.helpers.owing():
+            self._aggregate()
+
+    def note_refusal(self, subject: tuple[HelpSum, str]) -> None:
+        message, why = subject
+        self.helpers.note_refusal(message)
+        self.fall_short(why)
+
+    def end_help(self, why: str) -> None:
+        self.fall_short(self.helpers.unproved() or why)
 
     # ------------------------------------------------ what follows
 
@@ -242,16 +174,16 @@ class BufferedMachine(HelpedMachine):
         state, plan = self.state, self.plan
         for wave in list(state.open):
             if wave.session is not None and not any(wave.owing()):
-                self._unmask(wave)
+                self.waves.unmask(wave)
             if wave.session is None and not any(wave.owing()):
-                self._close(wave)
+                self.waves.close(wave)
                 if wave.evaluates:
-                    self._score(wave)
-                    if self._is_enough():
+                    self.run.score(wave)
+                    if self.run.is_enough():
                         self.post(_T.LAST_JUDGED)
                         return
             elif not wave.flushed and heard(wave) >= self._target(wave):
-                self._flush_whole(wave)
+                self.waves.flush_whole(wave)
         if state.phase is COLLECTING:
             self._drop_stale()
             here = sum(len(w.usable) for w in self._training())
@@ -282,13 +214,15 @@ class BufferedMachine(HelpedMachine):
 
     def _can_be_read(self) -> bool:
         """Whether a sum of what is here may be read: with helpers, one of enough devices."""
-        return not self.helped or bool(self._groups(w for w in self._training() if w.usable))
+        return not self.run.helped or bool(
+            self.helpers.groups(w for w in self._training() if w.usable)
+        )
 
     def _drop_stale(self) -> None:
         state = self.state
         for wave in self._training():
             old = state.round - wave.round > self.plan.round.staleness_max
-            if wave.usable and (old or self._is_outdated(wave)):
+            if wave.usable and (old or self.helpers.is_outdated(wave)):
                 self.record("stale", round=wave.round, attempt=wave.attempt, count=len(wave.unused))
                 state.stale.extend(wave.unused)
                 staleness.drop(wave)
@@ -300,40 +234,42 @@ class BufferedMachine(HelpedMachine):
         """Takes all that is here for the next model; with helpers, all that may be read."""
         state = self.state
         usable = [w for w in self._training() if w.usable]
-        groups = self._groups(usable) if self.helped else [usable]
+        groups = self.helpers.groups(usable) if self.run.helped else [usable]
         taken = [[staleness.take(w) for w in group] for group in groups]
         state.batch = [piece for pieces in taken for piece in pieces]
-        state.opening = [self._batch(pieces) for pieces in taken] if self.helped else []
+        state.opening = (
+            [self.helpers.new_batch(pieces) for pieces in taken] if self.run.helped else []
+        )
         state.parked = [w for w in state.parked if w.unused]
         self.cancel_timer("wait")
         self._aggregate()
 
     def _aggregate(self) -> None:
         state = self.state
-        if self._owing_helpers():
-            self._ask_helpers()
+        if self.helpers.owing():
+            self.helpers.begin()
             return
         try:
             if state.opening:
-                step, state.weight = staleness.step_of(self._opened_sums(), self.plan.ring)
+                step, state.weight = staleness.step_of(self.helpers.sums_opened(), self.plan.ring)
             else:
                 step, state.weight = staleness.delta(state.batch, state.round, self.plan.ring)
         except ring.RingError as fault:
             self.post(_T.UPDATE_STOPPED, fault.message)
             return
-        self._run_program("server_update", (step, state.weight))
+        self.run.run_program("server_update", (step, state.weight))
 
     def next_model(self, model: NewModel) -> None:
         state = self.state
         self._take(model)
         if state.ordered is not None:
             self._use_ordered()
-        if self._is_due(state.round - 1):
+        if self.run.is_due(state.round - 1):
             if any(w.evaluates for w in state.open):
-                self._skip("the one before it is not over")
+                self.run.skip("the one before it is not over")
             else:
                 self._judge_next()
-        self._patience()
+        self.waves.patience()
         self.post(_T.AGAIN)
 
     def see(self, _: object) -> None:
@@ -350,14 +286,14 @@ class BufferedMachine(HelpedMachine):
 
     def _judge_next(self) -> None:
         self.state.evaluates = True
-        self._rest()
-        self._wait_for_judges()
+        self.waves.rest()
+        self.waves.wait_for_judges()
 
     def _take(self, model: NewModel) -> None:
         state = self.state
         self._record_round("", model)
         state.batch, state.opening = [], []
-        self._replace_model(model.weights, model.memory)
+        self.run.replace_model(model.weights, model.memory)
         state.round += 1
         state.attempt = 0
         state.failed = state.spoilt = 0
@@ -367,7 +303,7 @@ class BufferedMachine(HelpedMachine):
         state = self.state
         why = explained(why, state.failures.values())
         self._record_round(why, None)
-        self._forget_batches()
+        self.helpers.forget()
         state.batch = []
         state.stopped_by = why
         # Updates that come end a famine; that no model can be made of them, only a model does.
@@ -378,7 +314,7 @@ class BufferedMachine(HelpedMachine):
         if max(state.failed, state.spoilt) >= self.plan.round.attempts_max:
             self.post(_T.GIVE_UP)
         elif state.phase is AGGREGATING:
-            self._patience()
+            self.waves.patience()
             self.post(_T.AGAIN)
 
     def _record_round(self, why: str, model: NewModel | None) -> None:
@@ -391,7 +327,7 @@ class BufferedMachine(HelpedMachine):
         for piece in state.batch:
             ages[state.round - piece.round] += len(piece.unused)
         others = set(state.resolved).union(state.stale).difference(reported)
-        self._record_attempt(
+        self.run.record_attempt(
             why,
             model,
             selected=sorted(others.union(reported)),
@@ -406,9 +342,9 @@ class BufferedMachine(HelpedMachine):
     # ------------------------------------------------ ending
 
     def skip(self, why: str) -> None:
-        self._skip(why)
+        self.run.skip(why)
         self.state.evaluates = False
-        if self._is_enough():
+        if self.run.is_enough():
             self.post(_T.LAST_JUDGED)
 
     def give_up(self, _: object) -> None:
@@ -425,7 +361,7 @@ class BufferedMachine(HelpedMachine):
         if state.phase is AGGREGATING:
             self.emit(CancelProgram(state.ticket))
         self._end_waves("the run is over")
-        self._forget_batches()
+        self.helpers.forget()
         state.batch = []
 
     def _end_waves(self, why: str) -> None:
@@ -435,10 +371,10 @@ class BufferedMachine(HelpedMachine):
             if wave.session is not None:
                 if wave.session.ticket:
                     self.emit(CancelProgram(wave.session.ticket))
-                self._fail(wave, why)
-            self._close(wave)
+                self.waves.fail(wave, why)
+            self.waves.close(wave)
             if wave.evaluates:
-                self._skip(why)
+                self.run.skip(why)
         state.parked = []
         self._cancel_timers()
 
@@ -458,7 +394,7 @@ class BufferedMachine(HelpedMachine):
 
     def go_on(self, _: object) -> None:
         self.state.pausing, self.state.stopped_by = False, ""
-        self._set_out()
+        self.waves.set_out()
 
     def take_weights(self, weights: Any) -> None:
         self.state.ordered = weights
@@ -475,10 +411,10 @@ class BufferedMachine(HelpedMachine):
         state = self.state
         assert state.ordered is not None
         self._end_waves("other weights are ordered")
-        self._replace_model(state.ordered, None)
+        self.run.replace_model(state.ordered, None)
         state.ordered = None
         state.worse = 0
         digest = state.weights.digest
         self.record("model_ordered", run=self.plan.run, round=state.round, model=digest)
         if not state.pausing:
-            self._set_out()
+            self.waves.set_out()

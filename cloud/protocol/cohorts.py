@@ -18,83 +18,43 @@ not for it to say: no device takes part in fewer than `cohort_min` of its own ow
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...core.learning.aggregate import robust
 from ...core.privacy.mechanisms import ring
-from ...core.privacy.secagg import messages
 from ...core.privacy.secagg.limits import MEMBERS_MAX
 from ...core.privacy.secagg.server import Phase as SessionPhase
+from ...core.protocol.machine import Part
 from ...core.protocol.ports import (
     CancelProgram,
     Floats,
-    ProgramFinished,
-    Received,
-    TimerFired,
     Vector,
 )
 from ...core.wire.round_pb2 import EdgeProgress, EdgeSum
-from .coordinator_state import Attempt
-from .rounds import RoundsMachine, Trigger
-from .rounds_table import COLLECTING
-from .run import digest_of
+from .coordinator_state import Attempt, RunState
+from .rounds_triggers import Trigger
+from .run import Run, digest_of
+from .run_context import ring_of
 
 _T = Trigger
 
 
-class CohortsMachine(RoundsMachine):
-    """A run in rounds of several cohorts."""
+class Cohorts(Part[RunState]):
+    """The cohorts of a round, while devices train."""
 
-    heeds_fetches = False  # of which cohort?
+    def __init__(self, run: Run, fall_short: Callable[[str], None]) -> None:
+        super().__init__(run.state, run.out)
+        self.run = run
+        self.plan = run.plan
+        self.sums = run.sums
+        self.sessions = run.sessions
+        self.fall_short = fall_short
 
-    def owes(self, edge: int) -> bool:
-        if self.state.phase is not COLLECTING:
-            return super().owes(edge)
-        return any(cohort.owes(edge) for cohort in self.state.open)
-
-    # ------------------------------------------------ reading events
-
-    def read(self, event: Any) -> tuple[Trigger, Any]:
-        if self.state.phase is not COLLECTING:
-            return super().read(event)
-        match event:
-            case TimerFired(name) if name.startswith("session/"):
-                cohort = next((c for c in self._sessions() if name == _timer(c)), None)
-                return (_T.STALE if cohort is None else _T.STEP_OVER), cohort
-            case ProgramFinished(ticket, outcome):
-                cohort = next((c for c in self._sessions() if c.book.ticket == ticket), None)
-                return (_T.STALE if cohort is None else _T.OPENED), (cohort, outcome)
-            case Received(_, message) if type(message) not in messages.UP:
-                return self._read_report(message)
-        return super().read(event)
-
-    def _read_report(self, message: Any) -> tuple[Trigger, Any]:
-        cohort = self._cohort(message)
-        is_owed = cohort is not None and cohort.owes(message.edge)
-        if isinstance(message, EdgeProgress):
-            return (_T.PROGRESS if is_owed and not message.part else _T.STALE), message
-        assert isinstance(message, EdgeSum)
-        if not is_owed:
-            return _T.SUM_AGAIN, message
-        whole = not message.part and not message.more
-        good = whole and self.sums.is_good(self._of(message), message)
-        return (_T.SUM if good else _T.BAD_SUM), message
-
-    def _has_session(self, message: Any) -> bool:
-        if self.state.phase is not COLLECTING:
-            return super()._has_session(message)
-        cohort = self._cohort(message)
-        return cohort is not None and cohort.session is not None
-
-    def _cohort(self, message: Any) -> Attempt | None:
+    def of(self, message: Any) -> Attempt:
         """The cohort that a message names."""
         at = (message.round, message.attempt)
-        return next((c for c in self.state.open if (c.round, c.attempt) == at), None)
-
-    def _of(self, message: Any) -> Attempt:
-        cohort = self._cohort(message)
-        assert cohort is not None
-        return cohort
+        return next(c for c in self.state.open if (c.round, c.attempt) == at)
 
     def _sessions(self) -> list[Attempt]:
         """The cohorts that are not over."""
@@ -104,19 +64,12 @@ class CohortsMachine(RoundsMachine):
 
     def select(self, count: int) -> None:
         state = self.state
-        if state.evaluates:
-            super().select(count)
-            return
-        state.opened_ns = self.now
         # As many as all fit into cohorts that may be read: 1,500 are no two of 800, nor one.
         count = min(count, count // self.plan.cohort_min * MEMBERS_MAX)
-        parts = self._dealt(self._choose(count, state.attempt), self._parts(count))
+        parts = self._dealt(self.run.choose(count, state.attempt), self._parts(count))
         for number, chosen in enumerate(parts):
             state.attempt += number > 0
-            self._open_with(chosen, False)
-        for name in ("rest", "wait"):
-            self.cancel_timer(name)
-        self._set_out()
+            self.run.open_with(chosen, False)
 
     def _parts(self, count: int) -> int:
         """Cohorts that so many devices make: as many as are planned, each large enough to be read,
@@ -131,8 +84,8 @@ class CohortsMachine(RoundsMachine):
         names = (self.plan.run, state.round, state.attempt)
         line = [
             (device, edge)
-            for edge in self.rng.sample(edges, len(edges), "cohort edges", *names)
-            for device in self.rng.sample(
+            for edge in self.run.rng.sample(edges, len(edges), "cohort edges", *names)
+            for device in self.run.rng.sample(
                 chosen[edge], len(chosen[edge]), "cohort devices", *names, edge
             )
         ]
@@ -145,66 +98,48 @@ class CohortsMachine(RoundsMachine):
             found.append(by_edge)
         return found
 
-    def resume(self, _: object) -> None:
-        if self.state.evaluates:
-            super().resume(None)
-            return
+    def resume(self) -> None:
         for cohort in self._sessions():
             if cohort.book.ticket:
                 self._open_or_fail(cohort)
             else:
                 self.sessions.resume(cohort)
-        self._set_out()
+        self.set_out()
         self._look()
 
-    def _set_out(self) -> None:
+    def set_out(self) -> None:
         first = self.state.open[0]
         self.set_timer("round", first.ends_ns)
         first.tries = 0
-        self.ask_again(None)
+        self.ask_again()
 
-    def ask_again(self, _: object) -> None:
-        if self.state.evaluates:
-            super().ask_again(None)
-            return
+    def ask_again(self) -> None:
         cohorts = self.state.open
         for cohort in cohorts:
             for edge, share in cohort.owing():
                 if not share.alive:
-                    self._send_task(cohort, edge)
+                    self.run.send_task(cohort, edge)
                 elif cohort.flushed:
-                    self._send_flush(cohort, edge, go_on=False)
+                    self.run.send_flush(cohort, edge, go_on=False)
         if any(any(cohort.owing()) for cohort in cohorts):
             cohorts[0].tries += 1
-            self.set_timer("repeat", self.now + self.backoff.pause(cohorts[0].tries))
+            self.set_timer("repeat", self.now + self.run.context.backoff.pause(cohorts[0].tries))
 
     def note(self, message: EdgeProgress) -> None:
-        if self.state.evaluates:
-            super().note(message)
-            return
-        self._of(message).hear(message.edge, message.counted)
+        self.of(message).hear(message.edge, message.counted)
         self._look()
 
     def add(self, message: EdgeSum) -> None:
-        if self.state.evaluates:
-            super().add(message)
-            return
-        self.sums.add(self._of(message), message)
-        self._free(self._of(message), message.edge)
+        self.sums.add(self.of(message), message)
+        self._free(self.of(message), message.edge)
         self._look()
 
     def refuse(self, message: EdgeSum) -> None:
-        if self.state.evaluates:
-            super().refuse(message)
-            return
-        self.sums.refuse(self._of(message), message)
-        self._free(self._of(message), message.edge)
+        self.sums.refuse(self.of(message), message)
+        self._free(self.of(message), message.edge)
         self._look()
 
     def lose(self, edge: int) -> None:
-        if self.state.evaluates:
-            super().lose(edge)
-            return
         self.record("edge_lost", edge=edge)
         for cohort in self.state.open:
             if cohort.owes(edge):
@@ -213,9 +148,9 @@ class CohortsMachine(RoundsMachine):
         self._look()
 
     def _free(self, cohort: Attempt, edge: int) -> None:
-        self.roster.release(self.plan.run, edge, cohort.shares[edge].devices)
+        self.run.roster.release(self.plan.run, edge, cohort.shares[edge].devices)
 
-    def judge(self, _: object) -> None:
+    def judge(self) -> None:
         """The round's time is over: of each cohort what is there is taken."""
         for cohort in self.state.open:
             for edge, _share in list(cohort.owing()):
@@ -235,7 +170,7 @@ class CohortsMachine(RoundsMachine):
             elif not cohort.flushed and self._is_met(cohort):
                 cohort.flushed = True
                 for edge, _share in cohort.owing():
-                    self._send_flush(cohort, edge, go_on=False)
+                    self.run.send_flush(cohort, edge, go_on=False)
         if not self._sessions():
             self._decide()
 
@@ -249,7 +184,7 @@ class CohortsMachine(RoundsMachine):
     def _unmask(self, cohort: Attempt) -> None:
         """All sums of a cohort are in."""
         few = len(cohort.reported()) < self.plan.cohort_min
-        why = "too few devices reported" if few else self._ask_survivors(cohort)
+        why = "too few devices reported" if few else self.run.ask_survivors(cohort)
         if why:
             self._fail(cohort, why)
         else:
@@ -257,8 +192,8 @@ class CohortsMachine(RoundsMachine):
 
     def _leave(self, cohort: Attempt) -> None:
         """Its devices may work for others, and its edges forget it; the weights may be needed."""
-        self._release(cohort)
-        self._send_closed(cohort, False)
+        self.run.release(cohort)
+        self.run.send_closed(cohort, False)
 
     def _fail(self, cohort: Attempt, why: str) -> None:
         """Nothing comes of a cohort."""
@@ -280,7 +215,7 @@ class CohortsMachine(RoundsMachine):
         reported = sum(len(cohort.unused) for cohort in opened)
         if len(opened) >= plan.cohorts_min and reported >= plan.reports_min:
             for cohort in opened:
-                self._send_closed(cohort, True)
+                self.run.send_closed(cohort, True)
             self.post(_T.CLOSE)
             return
         reasons = [cohort.why for cohort in cohorts if cohort.why]
@@ -289,94 +224,72 @@ class CohortsMachine(RoundsMachine):
 
     # ------------------------------------------------ masks
 
-    def attend(self, subject: tuple[int, Any]) -> None:
-        if self.state.phase is not COLLECTING:
-            super().attend(subject)
-            return
-        cohort = self._of(subject[1])
-        end = self._attend(cohort, *subject)
+    def attend(self, edge: int, message: Any) -> None:
+        cohort = self.of(message)
+        end = self.run.attend(cohort, edge, message)
         if end is True:
             self._open_or_fail(cohort)
         elif end:
             self._fail(cohort, end)
         self._look()
 
-    def step(self, cohort: object) -> None:
-        if not isinstance(cohort, Attempt):
-            super().step(cohort)
-            return
-        why = self._step(cohort)
+    def step(self, cohort: Attempt) -> None:
+        why = self.run.step(cohort)
         if why:
             self._fail(cohort, why)
         self._look()
 
-    def use_sum(self, subject: Any) -> None:
-        if self.state.phase is not COLLECTING:
-            super().use_sum(subject)
-            return
-        cohort, outcome = subject
-        why = self._opened(cohort, outcome)
+    def use_sum(self, cohort: Attempt, outcome: Any) -> None:
+        why = self.run.opened(cohort, outcome)
         if why:
             self._fail(cohort, why)
         self._look()
 
     def _open_or_fail(self, cohort: Attempt) -> None:
-        why = self._open_sum(cohort)
+        why = self.run.open_sum(cohort)
         if why:
             self._fail(cohort, why)
 
     # ------------------------------------------------ the next model
 
-    def _made(self) -> tuple[Floats | robust.Combination, float]:
+    def made(self) -> tuple[Floats | robust.Combination, float]:
         """The mean of all cohorts' devices, or the plan's rule over the cohorts' means."""
         plan = self.plan
         if plan.by_rule:
             opened = self._with_sums()
-            totals = [self._total(cohort) for cohort in opened]
+            totals = [self.run.total(cohort) for cohort in opened]
             sizes = [len(cohort.unused) for cohort in opened]
             return robust.Combination.of(
                 totals, plan.ring, plan.aggregation, plan.round.hostile, sizes
             )
         any_one = self._with_sums()[0]
-        return ring.decode(self._everything(), self._ring(any_one), self._key_bytes(any_one))
+        return ring.decode(
+            self.total(), ring_of(self.plan, self.state, any_one), self.run.key_bytes(any_one)
+        )
 
-    def _everything(self) -> Vector:
+    def total(self) -> Vector:
         """The sum over all cohorts' devices."""
         opened = self._with_sums()
-        total = ring.zeros(self._ring(opened[0]))
+        total = ring.zeros(ring_of(self.plan, self.state, opened[0]))
         for cohort in opened:
-            ring.add(total, self._total(cohort))
+            ring.add(total, self.run.total(cohort))
         return total
 
     def _with_sums(self) -> list[Attempt]:
         """Of cohorts that are all over, those that gave a sum."""
         return [cohort for cohort in self.state.open if not cohort.why]
 
-    def _opened_digest(self) -> bytes:
-        if self.plan.by_rule or not self.names_sums:
+    def sum_digest(self) -> bytes:
+        if self.plan.by_rule or not self.run.context.names_sums:
             return b""
-        return digest_of(ring.settled(self._everything(), self.plan.ring))
-
-    def _summed(self) -> Vector:
-        return self._everything()
+        return digest_of(ring.settled(self.total(), self.plan.ring))
 
     # ------------------------------------------------ orders
 
-    def cancel(self, _: object) -> None:
-        state = self.state
-        if state.phase is not COLLECTING:
-            super().cancel(None)
-            return
-        state.stopped_by = "cancelled"
+    def cancel(self) -> None:
         for cohort in self._sessions():
             if cohort.book.ticket:
                 self.emit(CancelProgram(cohort.book.ticket))
             self._fail(cohort, "cancelled")
         for name in ("round", "repeat"):
             self.cancel_timer(name)
-        state.open.clear()
-        self.hold(None)
-
-
-def _timer(cohort: Attempt) -> str:
-    return f"session/{cohort.round}/{cohort.attempt}"

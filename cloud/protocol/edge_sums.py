@@ -24,14 +24,14 @@ edge: of a masked one nothing, and of others only that the mean is none that hon
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from ...core.protocol.ports import Content, Received
-from ...core.wire.round_pb2 import EdgeSum
-from .coordinator_state import Attempt
-
-if TYPE_CHECKING:
-    from .run import RunMachine
+from ...core.protocol.machine import Output, Part
+from ...core.protocol.ports import Node, Tier
+from ...core.wire.round_pb2 import EdgeSum, EdgeSumAck
+from .coordinator_state import Attempt, RunState
+from .run_context import ring_of
+from .run_plan import RunPlan
+from .secure_rounds import Sessions
 
 #: Devices that one run keeps out, and that it doubts: those that spoilt a sum last. Each sum has
 #: cost an edge's part of an attempt, and whoever is forgotten is known again by the next one.
@@ -41,47 +41,56 @@ BARRED_MAX = 1_000
 REFUSALS_MAX = 3
 
 
-class Sums:
+class Sums(Part[RunState]):
     """The sums of one run's attempts."""
 
-    def __init__(self, machine: RunMachine) -> None:
-        self._machine = machine
+    def __init__(self, state: RunState, out: Output, plan: RunPlan, sessions: Sessions) -> None:
+        super().__init__(state, out)
+        self.plan = plan
+        self.sessions = sessions
 
     def is_good(self, attempt: Attempt, message: EdgeSum) -> bool:
         """Whether a sum is what its edge may send, and can be opened."""
         if not self._fits(attempt, message) or self._is_early(attempt, message):
             return False
-        return not self._machine.sessions.strangers(attempt, message.devices)
+        return not self.sessions.strangers(attempt, message.devices)
 
     def add(self, attempt: Attempt, message: EdgeSum) -> None:
         """Takes in a sum that is good."""
-        machine = self._machine
-        attempt.add(message, self.content(message), machine._ring(attempt))
-        machine.state.refused.pop(message.edge, None)
-        machine.ack(message)
+        attempt.add(message, self.out.content(message.sum), ring_of(self.plan, self.state, attempt))
+        self.state.refused.pop(message.edge, None)
+        self.ack(message)
 
     def refuse(self, attempt: Attempt, message: EdgeSum) -> None:
         """Goes on without a sum that is not good."""
-        machine, edge = self._machine, message.edge
+        edge = message.edge
         strangers, early = [], False
         if self._fits(attempt, message):
-            strangers = machine.sessions.strangers(attempt, message.devices)
+            strangers = self.sessions.strangers(attempt, message.devices)
             early = self._is_early(attempt, message)
-        machine.record("refused_sum", edge=edge, strangers=strangers)
+        self.record("refused_sum", edge=edge, strangers=strangers)
         self.doubt(strangers, edge)
         if not strangers and not early:
-            refused = machine.state.refused
+            refused = self.state.refused
             refused[edge] = refused.get(edge, 0) + 1
             if refused[edge] == REFUSALS_MAX:
-                machine.record("edge_set_aside", run=machine.plan.run, edge=edge)
+                self.record("edge_set_aside", run=self.plan.run, edge=edge)
         attempt.lose(edge)
-        machine.ack(message)
+        self.ack(message)
+
+    def ack(self, message: EdgeSum) -> None:
+        self.send(
+            Node(Tier.EDGE, message.edge),
+            EdgeSumAck(
+                run=message.run, round=message.round, attempt=message.attempt, part=message.part
+            ),
+        )
 
     def doubt(self, devices: list[int], edge: int) -> None:
         """These spoilt a sum as this edge says, and are not selected there any more; nor anywhere,
         if another edge has said so before.
         """
-        state = self._machine.state
+        state = self.state
         self.bar([d for d in devices if state.doubted.get(d, edge) != edge])
         for device in devices:
             state.doubted.pop(device, None)
@@ -91,16 +100,16 @@ class Sums:
 
     def bar(self, devices: list[int]) -> None:
         """These have spoilt a sum, and are selected no more where there are others."""
-        machine, state = self._machine, self._machine.state
+        state = self.state
         if devices:
-            machine.record("barred", run=machine.plan.run, devices=devices)
+            self.record("barred", run=self.plan.run, devices=devices)
             newest = dict.fromkeys(sorted(devices))
             others = [d for d in state.barred if d not in newest]
             state.barred = [*others, *newest][-BARRED_MAX:]
 
     def believed(self, ready: Mapping[int, int]) -> list[int]:
         """Of devices by their edges, those that may be selected, in increasing order."""
-        state = self._machine.state
+        state = self.state
         barred, doubted = set(state.barred), state.doubted
         aside = {edge for edge, sums in state.refused.items() if sums >= REFUSALS_MAX}
         return sorted(
@@ -110,15 +119,9 @@ class Sums:
         )
 
     def _fits(self, attempt: Attempt, message: EdgeSum) -> bool:
-        ring = self._machine._ring(attempt)
-        return attempt.fits(message, self.content(message), ring)
+        ring = ring_of(self.plan, self.state, attempt)
+        return attempt.fits(message, self.out.content(message.sum), ring)
 
     def _is_early(self, attempt: Attempt, message: EdgeSum) -> bool:
         """Whether updates are in a sum that nobody can have masked yet."""
-        return len(message.devices) > 0 and self._machine.sessions.is_early(attempt)
-
-    def content(self, message: EdgeSum) -> Content:
-        """What the EdgeSum at hand brings, in itself or beside it."""
-        event = self._machine.out.event
-        beside = event.vector if isinstance(event, Received) else None
-        return message.sum if beside is None else beside
+        return len(message.devices) > 0 and self.sessions.is_early(attempt)

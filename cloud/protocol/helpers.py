@@ -36,6 +36,7 @@ from ...core.privacy.secagg.helper import are_seeds, leaves_of
 from ...core.privacy.secagg.limits import BATCH_MAX
 from ...core.privacy.secagg.logged import INDEX_BYTES, prove
 from ...core.privacy.secagg.secure_errors import SecureError
+from ...core.protocol.machine import Part
 from ...core.protocol.ports import Node, Tier, Vector
 from ...core.wire.helper_pb2 import (
     HELP_GIVEN,
@@ -46,52 +47,44 @@ from ...core.wire.helper_pb2 import (
     HelpSum,
 )
 from ...core.wire.round_pb2 import EdgeSum, Task
-from ...core.wire.secure_pb2 import HelperKey, MaskSeeds
+from ...core.wire.secure_pb2 import MaskSeeds
 from . import staleness
-from .coordinator_state import Attempt, Batch
-from .waves import WaveMachine
+from .coordinator_state import Attempt, Batch, RunState
+from .run import Run
 
 #: The name of the timer that asks helpers again.
 TIMER = "help"
 
 
-class HelpedMachine(WaveMachine):
-    """What `BufferedMachine` does where helpers unmask."""
+class Helpers(Part[RunState]):
+    """What a buffered run does where helpers unmask its updates."""
 
-    # ------------------------------------------------ who helps
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.state, run.out)
+        self.run = run
+        self.plan = run.plan
+        self.sums = run.sums
+        self.context = run.context
 
-    @property
-    def helped(self) -> bool:
-        """Whether helpers unmask the run's updates."""
-        return self.plan.secure is not None and len(self.plan.secure.helpers) > 0
-
-    def _helpers(self, evaluates: bool) -> list[HelperKey]:
-        """An evaluation waits for all its devices anyway: it has a session."""
-        return self._published() if self.helped and not evaluates else []
-
-    def _published(self) -> list[HelperKey]:
-        """The helpers' keys, in the plan's order: of those that have published one."""
-        assert self.plan.secure is not None
-        views = (self.roster.edges.get(card.edge) for card in self.plan.secure.helpers)
-        return [view.helper for view in views if view is not None and view.helper is not None]
+    # ------------------------------------------------ which edges help
 
     def missing_helper(self) -> str:
         """Why no wave can begin, or nothing."""
-        if not self.helped:
+        if not self.run.helped:
             return ""
         assert self.plan.secure is not None
-        known = {card.edge for card in self._published()}
+        known = {card.edge for card in self.run.published()}
         for card in self.plan.secure.helpers:
             if card.edge not in known:
                 return f"edge {card.edge} has not said that it helps"
         return ""
 
-    def _is_outdated(self, wave: Attempt) -> bool:
+    def is_outdated(self, wave: Attempt) -> bool:
         """Whether nobody could open what its devices have sealed."""
-        newest = {card.edge: card.key for card in self._published()} if wave.helpers else {}
+        newest = {card.edge: card.key for card in self.run.published()} if wave.helpers else {}
         return any(newest.get(card.edge, card.key) != card.key for card in wave.helpers)
 
-    def _has_seeds(self, wave: Attempt, message: EdgeSum) -> bool:
+    def has_seeds(self, wave: Attempt, message: EdgeSum) -> bool:
         """Whether the seeds are there of whoever is in a sum, and nobody else's."""
         if not wave.helpers:
             return not message.seeds
@@ -99,21 +92,13 @@ class HelpedMachine(WaveMachine):
             are_seeds(one, len(wave.helpers)) for one in message.seeds
         )
 
-    def starve(self, subject: object) -> None:
-        why = self.missing_helper()
-        if not why:
-            super().starve(subject)
-            return
-        self._patience()
-        self.fall_short(why)
-
     # ------------------------------------------------ asking
 
-    def _groups(self, waves: Iterable[Attempt]) -> list[list[Attempt]]:
+    def groups(self, waves: Iterable[Attempt]) -> list[list[Attempt]]:
         room = min(self.plan.ring.clients_max, BATCH_MAX)
         return grouped(waves, self.plan.cohort_min, room)
 
-    def _batch(self, pieces: Sequence[Attempt]) -> Batch:
+    def new_batch(self, pieces: Sequence[Attempt]) -> Batch:
         """What is to be unmasked together, and what each helper is shown of it."""
         state = self.state
         state.batches += 1
@@ -126,7 +111,7 @@ class HelpedMachine(WaveMachine):
         cards = pieces[0].helpers
         requests = {
             card.edge: HelpRequest(
-                run=self.name_of(pieces[0]),
+                run=self.run.name_of(pieces[0]),
                 batch=state.batches,
                 parts=[self._part(piece, place) for piece in pieces],
             )
@@ -136,7 +121,7 @@ class HelpedMachine(WaveMachine):
 
     def _part(self, piece: Attempt, place: int) -> HelpPart:
         said = Task()
-        said.CopyFrom(self.task_of(piece))
+        said.CopyFrom(self.run.task_of(piece))
         for name in ("certificate", "signature"):  # what the seals depend on is all else
             said.ClearField(name)
         devices = [
@@ -145,27 +130,27 @@ class HelpedMachine(WaveMachine):
         ]
         return HelpPart(task=said, devices=devices)
 
-    def _ask_helpers(self) -> None:
+    def begin(self) -> None:
         """Begins to have the batches unmasked."""
         self.state.help_ends_ns = self.now + self.plan.timeout_ns
         self.state.help_tries = 0
-        self.ask_helpers(None)
+        self.ask()
 
-    def ask_helpers(self, _: object) -> None:
+    def ask(self) -> None:
         state = self.state
         for batch in state.opening:
             for edge, request in batch.requests.items():
                 self._show(edge, request)
         state.help_tries += 1
         size = self.plan.ring.wire_bytes * len(state.opening)
-        pause = self.backoff.pause(state.help_tries, size)
+        pause = self.context.backoff.pause(state.help_tries, size)
         self.set_timer(TIMER, min(self.now + pause, max(self.now, state.help_ends_ns)))
 
     def _show(self, edge: int, request: HelpRequest) -> None:
         """Shows a helper a batch, unless it cannot be proved yet: then when the helpers are asked
         again, by a newer head.
         """
-        log = self.log
+        log = self.context.log
         if log is not None:
             leaves = [leaf for _, leaf in self._leaves(request)]
             places = [at for leaf in leaves if (at := log.place(leaf)) is not None]
@@ -184,31 +169,31 @@ class HelpedMachine(WaveMachine):
 
     def _leaves(self, request: HelpRequest) -> list[tuple[int, bytes]]:
         """Device and leaf of each certificate of a batch."""
-        assert self.identity is not None
-        return leaves_of(request, self.identity)
+        assert self.context.identity is not None
+        return leaves_of(request, self.context.identity)
 
     def prove_again(self, message: HelpSum) -> None:
         """Shows a batch again, with a proof from the head that the helper has."""
-        batch = self._batch_of(message)
+        batch = self.batch_of(message)
         assert batch is not None
         self.state.help_logs[message.edge] = message.log_size
         self._show(message.edge, batch.requests[message.edge])
 
-    def end_help(self, why: str) -> None:
-        """Gives the updates up, and bars the devices that could not be proved."""
-        log = self.log
+    def unproved(self) -> str:
+        """Bars the devices that could not be proved; returns that there are some, or nothing."""
+        log = self.context.log
         if log is not None:
             shown = [r for batch in self.state.opening for r in batch.requests.values()]
             pairs = {pair for request in shown for pair in self._leaves(request)}
             missing = sorted({device for device, leaf in pairs if log.place(leaf) is None})
             self.sums.bar(missing)
             if missing:
-                why = f"{len(missing)} devices are not in the certificate log"
-        self.fall_short(why)
+                return f"{len(missing)} devices are not in the certificate log"
+        return ""
 
     # ------------------------------------------------ hearing
 
-    def _batch_of(self, message: HelpSum) -> Batch | None:
+    def batch_of(self, message: HelpSum) -> Batch | None:
         """The batch that an answer is awaited for."""
         for batch in self.state.opening:
             asked = batch.requests.get(message.edge)
@@ -218,17 +203,16 @@ class HelpedMachine(WaveMachine):
 
     def unmask(self, message: HelpSum) -> None:
         """Takes a helper's masks out of a batch."""
-        batch = self._batch_of(message)
+        batch = self.batch_of(message)
         assert batch is not None
         masks = ring.unpacked(message.sum, self.plan.ring)
         np.subtract(batch.total, masks, out=batch.total)
         del batch.requests[message.edge]
         self.state.help_logs[message.edge] = message.log_size
-        if not self._owing_helpers():
+        if not self.owing():
             self.cancel_timer(TIMER)
-            self._aggregate()
 
-    def _owing_helpers(self) -> list[int]:
+    def owing(self) -> list[int]:
         return sorted({edge for batch in self.state.opening for edge in batch.requests})
 
     def refusal(self, message: HelpSum) -> str:
@@ -239,24 +223,22 @@ class HelpedMachine(WaveMachine):
         reason = HelpRefusal.Name(message.refusal if known else MALFORMED)
         return f"edge {message.edge} does not unmask: {reason.lower().replace('_', ' ')}"
 
-    def note_refusal(self, subject: tuple[HelpSum, str]) -> None:
-        """Bars whose seeds are bad, as whoever spoils a sum, and gives the updates up."""
-        message, why = subject
-        batch = self._batch_of(message)
+    def note_refusal(self, message: HelpSum) -> None:
+        """Bars the devices whose seeds are bad, as those that spoil a sum."""
+        batch = self.batch_of(message)
         assert batch is not None
         shown = {d.device for part in batch.requests[message.edge].parts for d in part.devices}
         bad = sorted(shown.intersection(message.bad))
         self.sums.bar(bad)
-        self.fall_short(why)
 
-    def _forget_batches(self) -> None:
+    def forget(self) -> None:
         if self.state.opening:
             self.state.opening = []
             self.cancel_timer(TIMER)
 
-    def _opened_sums(self) -> list[tuple[float, Vector]]:
+    def sums_opened(self) -> list[tuple[float, Vector]]:
         """What the batches have come to: each with what it counts."""
-        assert not self._owing_helpers()
+        assert not self.owing()
         return [(batch.factor, batch.total) for batch in self.state.opening]
 
 

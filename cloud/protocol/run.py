@@ -1,5 +1,4 @@
-"""What the machines of both kinds of run share: tasks, sums and acknowledgements, evaluation, early
-stopping, and how a run ends.
+"""What both kinds of run do: tasks, sums, evaluation, early stopping, and how a run ends.
 
 A run's machine sees what the coordinator passes on to it: its own messages, timers (their names
 without the run's prefix), programs, its operator's orders, and offers of devices. It reaches the
@@ -9,33 +8,26 @@ pool of devices through the `Roster` alone.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 from ...core.learning import metrics
 from ...core.learning.aggregate import robust
 from ...core.privacy.mechanisms import noise_mechanism, ring
 from ...core.privacy.mechanisms.accountant import BudgetError
-from ...core.privacy.secagg.logged import ServedLog
-from ...core.privacy.secagg.member_identity import Identity
 from ...core.privacy.secagg.secure_errors import SecureError
 from ...core.privacy.secagg.signed_task import sign
 from ...core.privacy.task_limits import with_left
-from ...core.protocol.machine import ActingMachine, Backoff
+from ...core.protocol.machine import Output, Part
 from ...core.protocol.ports import (
-    CLOUD,
     MS,
     SECOND,
     DropBlob,
-    Effect,
     Floats,
     NewModel,
     Node,
     Outcome,
     ProgramStopped,
-    Record,
-    Rng,
     RunProgram,
     Tier,
     Vector,
@@ -44,8 +36,6 @@ from ...core.wire.blob_pb2 import BlobRef
 from ...core.wire.round_pb2 import (
     EVALUATE,
     TRAIN,
-    EdgeSum,
-    EdgeSumAck,
     EdgeTask,
     Flush,
     RoundClosed,
@@ -55,8 +45,7 @@ from ...core.wire.secure_pb2 import HelperKey, SecurePlan
 from ..service.refusal_texts import explained
 from .coordinator_state import Attempt, EndedRun, Phase, RunState, Share
 from .edge_sums import Sums
-from .roster import Offer, Roster
-from .run_plan import RunPlan
+from .run_context import RunContext, ring_now, ring_of
 from .secure_rounds import Sessions, turned_away
 
 TICKETS = 2**32  # of one run; a ticket is the run's number and a count
@@ -87,53 +76,20 @@ def prefix(run: int) -> str:
     return f"run/{run}/"
 
 
-class RunMachine(ActingMachine[RunState]):
-    """One run. Subclasses give `rows`, `read`, `wanted`, `takes`, `owes` and their actions.
+class Run(Part[RunState]):
+    """What a run of either kind does."""
 
-    heeds_fetches: whether a FetchBlob is a sign of life. It does not say for which attempt: where
-    there may be several, it is none. names_sums: as in the coordinator's policy.
-    """
-
-    heeds_fetches: ClassVar[bool] = False
-    names_sums: bool = True
-
-    def __init__(
-        self,
-        state: RunState,
-        plan: RunPlan,
-        roster: Roster,
-        rng: Rng,
-        identity: Identity | None,
-        backoff: Backoff,
-        busy_elsewhere: Callable[[], int],
-    ) -> None:
-        super().__init__(state, prefix(plan.run))
-        self.node = CLOUD
-        self.plan = plan
-        self.roster = roster
-        self.rng = rng
-        self.log: ServedLog | None = None  # what proves devices to each other
-        self.denied = 0  # version of the deny list that it goes by
-        self.identity = identity  # signs tasks, and verifies whose keys are whose
-        self.sessions = Sessions(self)
-        self.sums = Sums(self)
-        self.backoff = backoff
-        self.busy_elsewhere = busy_elsewhere  # devices that work for other runs
+    def __init__(self, state: RunState, out: Output, context: RunContext) -> None:
+        super().__init__(state, out)
+        self.context = context
+        self.plan = context.plan
+        self.roster = context.roster
+        self.rng = context.rng
+        self.sessions = Sessions(state, out, context)
+        self.sums = Sums(state, out, context.plan, self.sessions)
         self.took = 0  # devices taken while the last event was handled
 
     # ------------------------------------------------ what the coordinator asks
-
-    def wanted(self) -> int:
-        """Devices that the run waits for now; zero: none."""
-        raise AssertionError("each kind of run knows its own needs")
-
-    def takes(self, offer: Offer) -> bool:
-        """Whether the offer is of use: it then follows as an event."""
-        raise AssertionError("each kind of run knows its own needs")
-
-    def owes(self, edge: int) -> bool:
-        """Whether the edge has a task of this run, and its sum is not in."""
-        raise AssertionError("each kind of run knows its own attempts")
 
     def working(self) -> int:
         """Devices that have a task of this run, and have not answered."""
@@ -160,30 +116,26 @@ class RunMachine(ActingMachine[RunState]):
         state = self.state
         return EndedRun(state.phase, state.round - 1, state.weights, state.stopped_by)
 
-    def handle(self, event: Any, now: int) -> list[Effect]:
-        """As every machine's; a change of phase is recorded."""
-        self.took = 0
-        before = self.state.phase
-        effects = super().handle(event, now)
-        state = self.state
-        if state.phase is not before:
-            facts: dict[str, Any] = {"run": state.run, "phase": state.phase.value}
-            facts["why"] = state.stopped_by
-            if self.plan.promise is not None:
-                # A run may end between a sum that is paid for and its round's record.
-                facts["privacy"] = (state.budget or self.plan.promise.budget()).facts()
-            effects.append(Record("phase", facts))
-        return effects
+    def phase_facts(self) -> dict[str, Any]:
+        """The facts of a change of phase. A run may end between a sum that is paid for and its
+        round's record.
+        """
+        state, promise = self.state, self.plan.promise
+        facts: dict[str, Any] = {"run": state.run, "phase": state.phase.value}
+        facts["why"] = state.stopped_by
+        if promise is not None:
+            facts["privacy"] = (state.budget or promise.budget()).facts()
+        return facts
 
     # ------------------------------------------------ names that are the run's own
 
-    def _next_ticket(self) -> int:
+    def next_ticket(self) -> int:
         self.state.tickets += 1
         return self.state.run * TICKETS + self.state.tickets % TICKETS
 
-    def _run_program(self, program: str, arguments: tuple[Any, ...]) -> None:
+    def run_program(self, program: str, arguments: tuple[Any, ...]) -> None:
         state = self.state
-        state.ticket = self._next_ticket()
+        state.ticket = self.next_ticket()
         blobs = [self.plan.bundle.digest, state.weights.digest]
         if state.memory is not None:
             blobs.append(state.memory.digest)
@@ -191,7 +143,7 @@ class RunMachine(ActingMachine[RunState]):
 
     # ------------------------------------------------ tasks and sums
 
-    def _choose(self, count: int, attempt: int) -> dict[int, list[int]]:
+    def choose(self, count: int, attempt: int) -> dict[int, list[int]]:
         """So many of the ready devices, uniformly; takes them and gives them by edge."""
         ready = self.roster.ready(self.now)
         sure, rest = [], self.sums.believed(ready)
@@ -207,11 +159,11 @@ class RunMachine(ActingMachine[RunState]):
         self.took = count
         return by_edge
 
-    def _open(self, count: int, evaluates: bool) -> Attempt:
+    def open(self, count: int, evaluates: bool) -> Attempt:
         """A new attempt, with its devices; nothing is sent yet."""
-        return self._open_with(self._choose(count, self.state.attempt), evaluates)
+        return self.open_with(self.choose(count, self.state.attempt), evaluates)
 
-    def _open_with(self, chosen: dict[int, list[int]], evaluates: bool) -> Attempt:
+    def open_with(self, chosen: dict[int, list[int]], evaluates: bool) -> Attempt:
         """A new attempt with these devices, by edge."""
         state = self.state
         attempt = Attempt(
@@ -223,7 +175,8 @@ class RunMachine(ActingMachine[RunState]):
             ends_ns=self.now + self.plan.timeout_ns,
             shares={e: Share(d) for e, d in chosen.items()},
             apart=self.plan.apart and not evaluates,
-            helpers=self._helpers(evaluates),
+            # An evaluation waits for all its devices anyway: it has a session.
+            helpers=self.published() if self.helped and not evaluates else [],
             name=state.name,
         )
         state.open.append(attempt)
@@ -232,9 +185,16 @@ class RunMachine(ActingMachine[RunState]):
             self.sessions.begin(attempt, self.task_of(attempt))
         return attempt
 
-    def _helpers(self, evaluates: bool) -> list[HelperKey]:
-        """Who unmasks a new attempt's updates in place of a session."""
-        return []
+    @property
+    def helped(self) -> bool:
+        """Whether helpers unmask the run's updates."""
+        return self.plan.secure is not None and len(self.plan.secure.helpers) > 0
+
+    def published(self) -> list[HelperKey]:
+        """The helpers' keys, in the plan's order: of those that have published one."""
+        assert self.plan.secure is not None
+        views = (self.roster.edges.get(card.edge) for card in self.plan.secure.helpers)
+        return [view.helper for view in views if view is not None and view.helper is not None]
 
     def _secure(self, attempt: Attempt) -> SecurePlan | None:
         """How an attempt's updates are masked: as the plan says, with the keys of the helpers, the
@@ -243,26 +203,12 @@ class RunMachine(ActingMachine[RunState]):
         plan, promise = self.plan.secure, self.plan.promise
         if plan is None:
             return None
-        secure = SecurePlan(helpers=attempt.helpers, denied_version=self.denied)
+        secure = SecurePlan(helpers=attempt.helpers, denied_version=self.context.denied)
         secure.suite, secure.cohort_min = plan.suite, plan.cohort_min
         secure.corrupt, secure.dropout = plan.corrupt, plan.dropout
         if promise is not None and not promise.central and not attempt.evaluates:
             secure.noise_survivors = promise.survivors
         return secure
-
-    def _ring(self, attempt: Attempt) -> ring.RingPlan:
-        if attempt.evaluates:
-            return self.plan.metrics
-        return self._ring_now()
-
-    def _ring_now(self) -> ring.RingPlan:
-        """The plan's ring, with the clip of the round at hand."""
-        plan, clip = self.plan, self.state.clip
-        if not plan.privacy.clip_quantile:
-            return plan.ring
-        if clip is None:
-            clip = self.state.clip = plan.first_clip(plan.privacy.clip_quantile)
-        return replace(plan.ring, within=clip.clip)
 
     def _key(self, attempt: Attempt) -> int:
         """A round's key is that of all its attempts; all evaluations have the same, so that they
@@ -270,9 +216,12 @@ class RunMachine(ActingMachine[RunState]):
         """
         if attempt.evaluates:
             return self.rng.word("evaluation key", self.plan.run)
+        if self.plan.buffered:
+            # A device may be in two waves of one model; its updates are not to be the same.
+            return self.rng.word("wave key", self.plan.run, attempt.round, attempt.attempt)
         return self.rng.word("round key", self.plan.run, attempt.round)
 
-    def _key_bytes(self, attempt: Attempt) -> bytes:
+    def key_bytes(self, attempt: Attempt) -> bytes:
         return self._key(attempt).to_bytes(8, "little")
 
     def name_of(self, attempt: Attempt) -> int:
@@ -292,8 +241,8 @@ class RunMachine(ActingMachine[RunState]):
         """The task of an attempt: made, and signed where the coordinator has an identity, once."""
         if attempt.task is None:
             attempt.task = self._make_task(attempt)
-            if self.identity is not None:
-                sign(attempt.task, self.identity, -(-attempt.ends_ns // SECOND))
+            if self.context.identity is not None:
+                sign(attempt.task, self.context.identity, -(-attempt.ends_ns // SECOND))
         return attempt.task
 
     def _make_task(self, attempt: Attempt) -> Task:
@@ -305,15 +254,15 @@ class RunMachine(ActingMachine[RunState]):
             attempt=attempt.attempt,
             bundle=plan.bundle,
             weights=attempt.weights,
-            ring=self._ring(attempt).message(),
+            ring=ring_of(self.plan, self.state, attempt).message(),
             time_ms=max(0, whole_ms),
-            rng_key=self._key_bytes(attempt),
+            rng_key=self.key_bytes(attempt),
             purpose=EVALUATE if attempt.evaluates else TRAIN,
             secure=self._secure(attempt),
             manifest=plan.manifest,
         )
 
-    def _send_task(self, attempt: Attempt, edge: int) -> None:
+    def send_task(self, attempt: Attempt, edge: int) -> None:
         left_ms = max(0, (attempt.ends_ns - self.now) // MS)
         message = EdgeTask(
             task=with_left(self.task_of(attempt), left_ms - self.plan.margin_ns // MS),
@@ -324,7 +273,7 @@ class RunMachine(ActingMachine[RunState]):
         )
         self.send(Node(Tier.EDGE, edge), message)
 
-    def _send_flush(self, attempt: Attempt, edge: int, go_on: bool) -> None:
+    def send_flush(self, attempt: Attempt, edge: int, go_on: bool) -> None:
         share = attempt.shares[edge]
         flush = Flush(
             run=self.name_of(attempt),
@@ -335,19 +284,11 @@ class RunMachine(ActingMachine[RunState]):
         )
         self.send(Node(Tier.EDGE, edge), flush)
 
-    def ack(self, message: EdgeSum) -> None:
-        self.send(
-            Node(Tier.EDGE, message.edge),
-            EdgeSumAck(
-                run=message.run, round=message.round, attempt=message.attempt, part=message.part
-            ),
-        )
-
-    def _release(self, attempt: Attempt) -> None:
+    def release(self, attempt: Attempt) -> None:
         for edge, share in attempt.shares.items():
             self.roster.release(self.plan.run, edge, share.devices)
 
-    def _send_closed(self, attempt: Attempt, succeeded: bool) -> None:
+    def send_closed(self, attempt: Attempt, succeeded: bool) -> None:
         for edge in attempt.shares:
             self.send(
                 Node(Tier.EDGE, edge),
@@ -361,7 +302,7 @@ class RunMachine(ActingMachine[RunState]):
 
     # ------------------------------------------------ masks
 
-    def _attend(self, attempt: Attempt, edge: int, message: Any) -> str | bool:
+    def attend(self, attempt: Attempt, edge: int, message: Any) -> str | bool:
         """Takes a message of an attempt's session. True: the sum can be opened; words: why the
         session cannot go on.
         """
@@ -371,7 +312,7 @@ class RunMachine(ActingMachine[RunState]):
             self.sums.bar(self.sessions.spoilers(attempt))
             return fault.message
 
-    def _step(self, attempt: Attempt) -> str:
+    def step(self, attempt: Attempt) -> str:
         """Goes on with a session whose step's time is over; gives why it cannot, or nothing."""
         try:
             self.sessions.step(attempt)
@@ -380,7 +321,7 @@ class RunMachine(ActingMachine[RunState]):
             return fault.message
         return ""
 
-    def _ask_survivors(self, attempt: Attempt) -> str:
+    def ask_survivors(self, attempt: Attempt) -> str:
         """Begins to take the masks out of a whole sum; gives why it cannot be, or nothing."""
         for edge, share in attempt.shares.items():  # of sums from before these were looked at
             self.sums.doubt(self.sessions.strangers(attempt, share.reported), edge)
@@ -390,17 +331,17 @@ class RunMachine(ActingMachine[RunState]):
             return fault.message
         return ""
 
-    def _open_sum(self, attempt: Attempt) -> str:
+    def open_sum(self, attempt: Attempt) -> str:
         """Has the masks taken out; gives why they cannot be, or nothing."""
         try:
             arguments = self.sessions.program(attempt)
         except SecureError as fault:
             return fault.message
-        attempt.book.ticket = self._next_ticket()
+        attempt.book.ticket = self.next_ticket()
         self.emit(RunProgram(attempt.book.ticket, "unmask", (), arguments))
         return ""
 
-    def _opened(self, attempt: Attempt, outcome: Outcome | NewModel | ProgramStopped) -> str:
+    def opened(self, attempt: Attempt, outcome: Outcome | NewModel | ProgramStopped) -> str:
         """Keeps a sum without masks; gives why there is none, or nothing."""
         if not isinstance(outcome, Outcome) or outcome.vector is None:
             return "the masks could not be taken out of the sum"
@@ -408,23 +349,24 @@ class RunMachine(ActingMachine[RunState]):
         self.sessions.end(attempt)
         return ""
 
-    def turn_away(self, subject: tuple[int, Any]) -> None:
-        edge, message = subject
+    def turn_away(self, edge: int, message: Any) -> None:
         self.send(Node(Tier.EDGE, edge), turned_away(message))
 
     # ------------------------------------------------ what is promised
 
-    def _cannot_pay(self) -> str:
+    def cannot_pay(self) -> str:
         """Why one more sum would break the promise, or nothing: asked before devices do anything
         for it.
         """
         promise = self.plan.promise
         if promise is None:
             return ""
-        cost = noise_mechanism.release(self._ring_now(), promise.survivors, promise.corrupt)
+        cost = noise_mechanism.release(
+            ring_now(self.plan, self.state), promise.survivors, promise.corrupt
+        )
         return (self.state.budget or promise.budget()).refusal(cost, noise_mechanism.FAILURE)
 
-    def _pay(self, attempt: Attempt) -> str:
+    def pay(self, attempt: Attempt) -> str:
         """Pays for a sum out of the run's budget, before its devices give what opens it; gives why
         that cannot be, or nothing. More devices than were counted on make it cheaper.
         """
@@ -434,54 +376,56 @@ class RunMachine(ActingMachine[RunState]):
         if state.budget is None:
             state.budget = promise.budget()
         try:
-            cost = noise_mechanism.release(self._ring_now(), len(attempt.unused), promise.corrupt)
+            cost = noise_mechanism.release(
+                ring_now(self.plan, self.state), len(attempt.unused), promise.corrupt
+            )
             state.budget.spend(cost, noise_mechanism.FAILURE)
         except (BudgetError, ring.RingError) as fault:
             return fault.message
         return ""
 
-    def _total(self, attempt: Attempt) -> Vector:
+    def total(self, attempt: Attempt) -> Vector:
         assert attempt.total is not None and attempt.session is None
         return attempt.total
 
-    def _combined(self, attempt: Attempt) -> tuple[Floats | robust.Combination, float]:
+    def combined(self, attempt: Attempt) -> tuple[Floats | robust.Combination, float]:
         """The round's update, or the plan's rule and what it is to be used on, and the weights in
         it. Raises RingError, RobustError.
         """
         plan = self.plan
         if not attempt.apart:
-            made = self._ring(attempt)
-            return ring.decode(self._total(attempt), made, self._key_bytes(attempt))
+            made = ring_of(self.plan, self.state, attempt)
+            return ring.decode(self.total(attempt), made, self.key_bytes(attempt))
         vectors = [attempt.updates[device] for device in sorted(attempt.updates)]
         return robust.Combination.of(vectors, plan.ring, plan.aggregation, plan.round.hostile)
 
-    def _sum_digest(self, attempt: Attempt | None) -> bytes:
+    def sum_digest(self, attempt: Attempt | None) -> bytes:
         """SHA-256 of an opened sum, little-endian u32, for the record; empty where nobody wants it,
         and where there is none, for updates came one by one or in several sums.
         """
-        if not self.names_sums or attempt is None:
+        if not self.context.names_sums or attempt is None:
             return b""
         if attempt.total is None or attempt.session is not None:
             return b""
-        return digest_of(ring.settled(attempt.total, self._ring(attempt)))
+        return digest_of(ring.settled(attempt.total, ring_of(self.plan, self.state, attempt)))
 
     # ------------------------------------------------ models
 
-    def _replace_model(self, weights: BlobRef, memory: BlobRef | None) -> None:
+    def replace_model(self, weights: BlobRef, memory: BlobRef | None) -> None:
         """Takes a new model; what no attempt works on any more may go."""
         state = self.state
         old, old_memory = state.weights, state.memory
         state.weights, state.memory = weights, memory
-        self._drop(old.digest)
+        self.drop(old.digest)
         if old_memory is not None:
-            self._drop(old_memory.digest)
+            self.drop(old_memory.digest)
 
-    def _drop(self, digest: bytes) -> None:
+    def drop(self, digest: bytes) -> None:
         """The coordinator lets it go where no other run needs it."""
         if not self.needs(digest):
             self.emit(DropBlob(digest))
 
-    def _record_attempt(self, why: str, model: NewModel | None, **facts: Any) -> None:
+    def record_attempt(self, why: str, model: NewModel | None, **facts: Any) -> None:
         """The facts of an attempt at a model. `refused`: devices that answered by a Failure; the
         others of `selected` neither reported nor answered. `model`, `parent`: what was made, and of
         what. `privacy`: of a run with a promise, what all sums so far come to. `clip`: the round's,
@@ -509,22 +453,22 @@ class RunMachine(ActingMachine[RunState]):
 
     # ------------------------------------------------ evaluation
 
-    def _is_due(self, made: int) -> bool:
+    def is_due(self, made: int) -> bool:
         """Whether model number `made` is evaluated: every so many, and the last."""
         every = self.plan.evaluation.every
         return every > 0 and (made % every == 0 or made >= self.plan.rounds)
 
-    def _score(self, attempt: Attempt) -> None:
+    def score(self, attempt: Attempt) -> None:
         """Reads the metrics of an evaluation that is over, or says why there are none."""
         devices = attempt.reported()
         if len(devices) < self.plan.evaluation_min:
-            self._skip(explained("too few devices reported", attempt.failures.values()))
+            self.skip(explained("too few devices reported", attempt.failures.values()))
             return
         try:
             names = self.plan.own_metrics
-            found = metrics.decode(self._total(attempt), self.plan.metrics, names)
+            found = metrics.decode(self.total(attempt), self.plan.metrics, names)
         except ring.RingError as fault:
-            self._skip(fault.message)
+            self.skip(fault.message)
             return
         self.record(
             "evaluation",
@@ -533,11 +477,11 @@ class RunMachine(ActingMachine[RunState]):
             model=attempt.weights.digest,
             metrics=found,
             devices=len(devices),
-            sum=self._sum_digest(attempt),
+            sum=self.sum_digest(attempt),
         )
         self._compare(found["personalised_loss"], found["personalised_accuracy"], attempt)
 
-    def _skip(self, why: str) -> None:
+    def skip(self, why: str) -> None:
         self.record("evaluation_skipped", run=self.plan.run, round=self.state.round - 1, why=why)
 
     def _compare(self, loss: float, accuracy: float, attempt: Attempt) -> None:
@@ -557,7 +501,7 @@ class RunMachine(ActingMachine[RunState]):
                 state.best_weights, state.best_accuracy = attempt.weights, accuracy
                 state.best_round = attempt.round - 1
                 if back is not None:
-                    self._drop(back.digest)
+                    self.drop(back.digest)
             return
         state.worse += 1
         assert best is not None
@@ -582,7 +526,7 @@ class RunMachine(ActingMachine[RunState]):
         if state.ordered is None:  # an operator's word counts for more
             state.ordered = back
 
-    def _is_enough(self) -> bool:
+    def is_enough(self) -> bool:
         """Whether the run ends here: all models are made, or they get no better."""
         state, plan = self.state, self.plan
         if state.round > plan.rounds:

@@ -18,7 +18,7 @@ Messages go to a device through the edge from which it was last heard.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -26,13 +26,12 @@ from ...core.privacy.secagg import transcript
 from ...core.privacy.secagg.cohort import layout
 from ...core.privacy.secagg.secure_errors import SecureError
 from ...core.privacy.secagg.server import Phase, ServerSession
+from ...core.protocol.machine import Output, Part
 from ...core.protocol.ports import SECOND, Node, Tier
 from ...core.wire.round_pb2 import RoundClosed, Task
 from ...core.wire.secure_pb2 import Cohort, Consent, KeyBundle, SealedShares, UnmaskShares
-from .coordinator_state import Attempt, SessionBook
-
-if TYPE_CHECKING:
-    from .run import RunMachine
+from .coordinator_state import Attempt, RunState, SessionBook
+from .run_context import RunContext, ring_of
 
 #: Parts of a round's time: what keys and shares may take at most, and unmasking after the sums.
 KEYS_PART, SHARES_PART, UNMASK_PART = 4, 4, 2
@@ -45,16 +44,18 @@ GRACE_NS = 2 * SECOND
 PUSH_BYTES, PUSH_EVERY_NS = 2**20, SECOND // 20
 
 
-class Sessions:
+class Sessions(Part[RunState]):
     """The sessions of one run's attempts."""
 
-    def __init__(self, machine: RunMachine) -> None:
-        self._machine = machine
+    def __init__(self, state: RunState, out: Output, context: RunContext) -> None:
+        super().__init__(state, out)
+        self.context = context
+        self.plan = context.plan
 
     def _of(self, attempt: Attempt) -> ServerSession:
-        identity = self._machine.identity
+        identity = self.context.identity
         assert identity is not None, "a coordinator without one refuses the plan"
-        return ServerSession(attempt.book.server, identity, self._machine.log)
+        return ServerSession(attempt.book.server, identity, self.context.log)
 
     # ------------------------------------------------ steps
 
@@ -132,11 +133,11 @@ class Sessions:
             self._close(attempt)
             return True
         asked = len(book.server.asked if phase is Phase.KEYS else book.server.members)
-        plan = self._machine.plan.secure
+        plan = self.plan.secure
         assert plan is not None
         if missing <= plan.dropout * asked:
             began = book.ended_ns[-1] if book.ended_ns else attempt.opened_ns
-            now = self._machine.now
+            now = self.now
             ends = now + max(GRACE_NS, now - began)
             if ends < book.step_ends_ns:
                 book.step_ends_ns = ends
@@ -153,22 +154,22 @@ class Sessions:
             self._push_rest(attempt)
         if book.server.phase is Phase.MASKS or book.ticket or book.untold:
             return
-        if book.server.phase is Phase.UNMASKING and self._machine.now < book.step_ends_ns:
+        if book.server.phase is Phase.UNMASKING and self.now < book.step_ends_ns:
             self._push_again(attempt)
-        elif self._machine.now >= book.step_ends_ns:
+        elif self.now >= book.step_ends_ns:
             self._close(attempt)
 
     def _close(self, attempt: Attempt) -> None:
         session, book = self._of(attempt), attempt.book
         if book.server.phase is Phase.UNMASKING:
             raise SecureError("few", session.explain())
-        book.ended_ns.append(self._machine.now)
+        book.ended_ns.append(self.now)
         asked = len(book.server.members or book.server.asked)
         if book.server.phase is Phase.KEYS:
             told = list(session.close_keys())
             self._wait(attempt, SHARES_PART)
         else:
-            self._machine.cancel_timer(_timer(attempt))
+            self.cancel_timer(timer_of(attempt))
             told = list(session.close_shares())
         self._push(attempt, told)
         self._note(attempt, asked, len(told))
@@ -203,10 +204,10 @@ class Sessions:
         session, book = self._of(attempt), attempt.book
         if book.server.phase is not Phase.MASKS:
             raise SecureError("few", session.explain())
-        book.ended_ns.append(self._machine.now)
+        book.ended_ns.append(self.now)
         told = session.survivors(attempt.unused)
         book.tries = 0
-        book.step_ends_ns = self._machine.now + self._machine.plan.timeout_ns // UNMASK_PART
+        book.step_ends_ns = self.now + self.plan.timeout_ns // UNMASK_PART
         self._repeat(attempt)
         self._push(attempt, list(told))
         self._note(attempt, _count(book.server.sharers), len(told))
@@ -215,11 +216,11 @@ class Sessions:
         """What `unmask` is run with: the sum, keys of masks, their suite and, where the sum gets
         noise, its ring plan. Raises SecureError when what devices gave does not fit.
         """
-        plan = self._machine.plan
+        plan = self.plan
         assert plan.secure is not None and attempt.total is not None
         keys = self._of(attempt).keys()
-        self._machine.cancel_timer(_timer(attempt))
-        ring = self._machine._ring(attempt)
+        self.cancel_timer(timer_of(attempt))
+        ring = ring_of(self.plan, self.state, attempt)
         noised = (ring,) if ring.central else ()
         return attempt.total, keys, plan.secure.suite, *noised
 
@@ -236,15 +237,15 @@ class Sessions:
                 if session.has_part(device):
                     over = _closed(server.session, device)
                     self._send(self._edge_of(attempt, device), over)
-        self._machine.cancel_timer(_timer(attempt))
+        self.cancel_timer(timer_of(attempt))
         self._record(attempt, why)
         attempt.session = None
 
     def _note(self, attempt: Attempt, asked: int, devices: int) -> None:
         """For whoever watches: the step that begins, with how many, and how many were silent."""
-        self._machine.record(
+        self.record(
             "session_step",
-            run=self._machine.plan.run,
+            run=self.plan.run,
             round=attempt.round,
             attempt=attempt.attempt,
             phase=attempt.book.server.phase.value,
@@ -253,13 +254,13 @@ class Sessions:
         )
 
     def _record(self, attempt: Attempt, why: str) -> None:
-        book, now = attempt.book, self._machine.now
+        book, now = attempt.book, self.now
         server = book.server
         times = [attempt.opened_ns, *book.ended_ns, now]
         steps = zip(("keys", "shares", "masks", "unmask"), times, times[1:], strict=False)
-        self._machine.record(
+        self.record(
             "session",
-            run=self._machine.plan.run,
+            run=self.plan.run,
             round=attempt.round,
             attempt=attempt.attempt,
             why=why,
@@ -311,7 +312,7 @@ class Sessions:
                 self._send(self._edge_of(attempt, device), message)
         attempt.book.untold = list(devices[told:])
         if attempt.book.untold:
-            self._set_timer(attempt, self._machine.now + PUSH_EVERY_NS)
+            self._set_timer(attempt, self.now + PUSH_EVERY_NS)
 
     def _push_rest(self, attempt: Attempt) -> None:
         book = attempt.book
@@ -330,8 +331,8 @@ class Sessions:
     def _repeat(self, attempt: Attempt) -> None:
         book = attempt.book
         book.tries += 1
-        pause = self._machine.backoff.pause(book.tries)
-        self._set_timer(attempt, min(self._machine.now + pause, book.step_ends_ns))
+        pause = self.context.backoff.pause(book.tries)
+        self._set_timer(attempt, min(self.now + pause, book.step_ends_ns))
 
     def _edge_of(self, attempt: Attempt, device: int) -> int:
         """Where the device was last heard, else the edge that tasked it."""
@@ -341,7 +342,7 @@ class Sessions:
         return next(e for e, share in attempt.shares.items() if device in share.devices)
 
     def _send(self, edge: int, message: Message) -> None:
-        self._machine.send(Node(Tier.EDGE, edge), message)
+        self.send(Node(Tier.EDGE, edge), message)
 
     def _dismiss(self, attempt: Attempt, edge: int, message: Any) -> None:
         """Tells a device that the session goes on without it."""
@@ -356,12 +357,12 @@ class Sessions:
     # ------------------------------------------------ time
 
     def _wait(self, attempt: Attempt, part: int) -> None:
-        ends = self._machine.now + self._machine.plan.timeout_ns // part
+        ends = self.now + self.plan.timeout_ns // part
         attempt.book.step_ends_ns = ends
         self._set_timer(attempt, ends)
 
     def _set_timer(self, attempt: Attempt, at: int) -> None:
-        self._machine.set_timer(_timer(attempt), at)
+        self.set_timer(timer_of(attempt), at)
 
 
 def turned_away(message: Any) -> RoundClosed:
@@ -369,7 +370,8 @@ def turned_away(message: Any) -> RoundClosed:
     return _closed(message, message.device)
 
 
-def _timer(attempt: Attempt) -> str:
+def timer_of(attempt: Attempt) -> str:
+    """The name of the timer of an attempt's session."""
     return f"session/{attempt.round}/{attempt.attempt}"
 
 

@@ -1,4 +1,4 @@
-"""Waves of a buffered run: how one begins, what is heard of it, and how it ends. `buffered` decides
+"""Waves of a buffered run: how one begins, what comes of it, and how it ends. `buffered` decides
 when, and what is made of its updates.
 
 A wave whose updates are masked is taken whole: its sum is of no use before the masks are out, which
@@ -11,42 +11,41 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.privacy.secagg.server import Phase as SessionPhase
+from ...core.protocol.machine import Part
 from ...core.wire.round_pb2 import EdgeProgress, EdgeSum
-from .buffered_table import AGGREGATING, COLLECTING
-from .coordinator_state import Attempt, Share
-from .run import RunMachine
+from .buffered_triggers import COLLECTING
+from .coordinator_state import Attempt, RunState, Share
+from .run import Run
 
 
-class WaveMachine(RunMachine):
-    """What `BufferedMachine` does with a wave."""
+class Waves(Part[RunState]):
+    """The waves of a buffered run."""
 
-    def _wave(self, round: int, attempt: int) -> Attempt | None:
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.state, run.out)
+        self.run = run
+        self.plan = run.plan
+        self.sums = run.sums
+        self.sessions = run.sessions
+
+    def at(self, round: int, attempt: int) -> Attempt | None:
+        """The open wave of a name."""
         for wave in self.state.open:
             if (wave.round, wave.attempt) == (round, attempt):
                 return wave
         return None
 
-    def _look(self) -> None:
-        raise AssertionError("BufferedMachine decides what follows")
-
-    def _aggregate(self) -> None:
-        raise AssertionError("BufferedMachine makes models")
-
-    def fall_short(self, why: str) -> None:
-        raise AssertionError("BufferedMachine counts failures")
-
     # ------------------------------------------------ beginning, and time
 
-    def begin(self, _: object) -> None:
+    def begin(self) -> None:
         state = self.state
         state.attempt = 0  # waves of this model
         state.opened_ns = self.now
-        self._rest()
-        self._patience()
+        self.rest()
+        self.patience()
 
-    def restart(self, _: object) -> None:
-        state = self.state
-        for wave in state.open:
+    def restart(self) -> None:
+        for wave in self.state.open:
             self.set_timer(f"wave/{name_of(wave)}", wave.ends_ns)
             wave.tries = 0
             self.ask_again(wave)
@@ -54,23 +53,18 @@ class WaveMachine(RunMachine):
                 self._open_or_fail(wave)
             else:
                 self.sessions.resume(wave)
-        self._rest()
-        if state.phase is AGGREGATING:
-            self._aggregate()
-        else:
-            self._patience()
-        self._wait_for_judges()
+        self.rest()
 
-    def _set_out(self) -> None:
-        self._rest()
-        self._patience()
-        self._wait_for_judges()
+    def set_out(self) -> None:
+        self.rest()
+        self.patience()
+        self.wait_for_judges()
 
-    def _wait_for_judges(self) -> None:
+    def wait_for_judges(self) -> None:
         if self.state.evaluates:
             self.set_timer("judges", self.now + self.plan.wait_ns)
 
-    def _rest(self, at_least_ns: int = 0) -> None:
+    def rest(self, at_least_ns: int = 0) -> None:
         """A pause in which devices gather; a longer one also holds up who would be enough."""
         state, pause = self.state, max(self.plan.rest_ns, at_least_ns)
         state.cooling, state.rested = at_least_ns > 0, pause == 0
@@ -78,87 +72,68 @@ class WaveMachine(RunMachine):
         if pause:
             self.set_timer("rest", state.rest_ends_ns)
 
-    def _patience(self) -> None:
+    def patience(self) -> None:
         """From now on an update must come within so long."""
         self.state.wait_ends_ns = self.now + self.plan.wait_ns + self.plan.timeout_ns
         self.set_timer("wait", self.state.wait_ends_ns)
 
-    def look(self, _: object) -> None:
-        self.state.rested = True
-
-    def starve(self, _: object) -> None:
-        self._patience()
-        if self.state.open or not self.busy_elsewhere():
-            self.fall_short("no updates come")
-
     # ------------------------------------------------ waves
 
-    def open_wave(self, count: int) -> None:
+    def open(self, count: int) -> None:
         state = self.state
         state.attempt += 1
-        wave = self._open(count, state.evaluates)
+        wave = self.run.open(count, state.evaluates)
         state.evaluates = False
         if wave.evaluates:
             self.cancel_timer("judges")
         self.set_timer(f"wave/{name_of(wave)}", wave.ends_ns)
         self.ask_again(wave)
-        self._rest()
-
-    def _key(self, attempt: Attempt) -> int:
-        if attempt.evaluates:
-            return super()._key(attempt)
-        # A device may be in two waves of one model; its updates are not to be the same.
-        return self.rng.word("wave key", self.plan.run, attempt.round, attempt.attempt)
+        self.rest()
 
     def ask_again(self, wave: Attempt) -> None:
         """Tasks the edges that gave no sign of life, and repeats what others were asked for."""
         asked = False
         for edge, share in wave.owing():
             if not share.alive:
-                self._send_task(wave, edge)
+                self.run.send_task(wave, edge)
                 asked = True
             elif share.flushed:
-                self._send_flush(wave, edge, go_on=not _is_whole(wave))
+                self.run.send_flush(wave, edge, go_on=not _is_whole(wave))
                 asked = True
         if asked:
             wave.tries += 1
-            pause = self.backoff.pause(wave.tries)
+            pause = self.run.context.backoff.pause(wave.tries)
             self.set_timer(f"repeat/{name_of(wave)}", self.now + pause)
 
     def note(self, message: EdgeProgress) -> None:
-        wave = self._of(message)
+        wave = self.of(message)
         later = message.part != wave.shares[message.edge].part
         wave.hear(message.edge, message.counted, later)
-        self._look()
 
     def add(self, message: EdgeSum) -> None:
-        state, wave = self.state, self._of(message)
+        state, wave = self.state, self.of(message)
         self.sums.add(wave, message)
         answered = [*message.devices, *(f.device for f in message.failures)]
-        self.roster.release(self.plan.run, message.edge, answered)
+        self.run.roster.release(self.plan.run, message.edge, answered)
         if message.count and not _is_whole(wave):
             state.failed = 0
-            self._patience()
-        self._look()
+            self.patience()
 
     def refuse(self, message: EdgeSum) -> None:
-        self.sums.refuse(self._of(message), message)
-        self._look()
+        self.sums.refuse(self.of(message), message)
 
     def lose(self, edge: int) -> None:
         self.record("edge_lost", edge=edge)
         for wave in self.state.open:
             if wave.owes(edge):
                 wave.lose(edge)
-        self._look()
 
-    def end_wave(self, wave: Attempt) -> None:
+    def end(self, wave: Attempt) -> None:
         for edge, _share in list(wave.owing()):
             self.record("unanswered", edge=edge)
             wave.lose(edge)
-        self._look()
 
-    def flush(self, _: object) -> None:
+    def flush(self) -> None:
         for wave in self.state.open:
             fresh = [] if _is_whole(wave) else [s for _, s in wave.owing() if can_flush(s)]
             for share in fresh:
@@ -166,7 +141,7 @@ class WaveMachine(RunMachine):
             if fresh:
                 self._ask(wave)
 
-    def _flush_whole(self, wave: Attempt) -> None:
+    def flush_whole(self, wave: Attempt) -> None:
         """Asks for the sums as they are, and for no others."""
         wave.flushed = True
         for _, share in wave.owing():
@@ -177,54 +152,49 @@ class WaveMachine(RunMachine):
         wave.tries = 0
         self.ask_again(wave)
 
-    def _of(self, message: Any) -> Attempt:
-        wave = self._wave(message.round, message.attempt)
+    def of(self, message: Any) -> Attempt:
+        wave = self.at(message.round, message.attempt)
         assert wave is not None
         return wave
 
     # ------------------------------------------------ masks
 
-    def attend(self, subject: tuple[Attempt, int, Any]) -> None:
-        wave, edge, message = subject
-        end = self._attend(wave, edge, message)
+    def attend(self, wave: Attempt, edge: int, message: Any) -> None:
+        end = self.run.attend(wave, edge, message)
         if end is True:
             self._open_or_fail(wave)
         elif end:
-            self._fail(wave, end)
-        self._look()
+            self.fail(wave, end)
 
     def step(self, wave: Attempt) -> None:
-        why = self._step(wave)
+        why = self.run.step(wave)
         if why:
-            self._fail(wave, why)
-        self._look()
+            self.fail(wave, why)
 
-    def use_sum(self, subject: tuple[Attempt, Any]) -> None:
-        wave, outcome = subject
-        why = self._opened(wave, outcome)
+    def use_sum(self, wave: Attempt, outcome: Any) -> None:
+        why = self.run.opened(wave, outcome)
         if why:
-            self._fail(wave, why)
+            self.fail(wave, why)
         elif not wave.evaluates:
             self.state.failed = 0
-            self._patience()
-        self._look()
+            self.patience()
 
-    def _unmask(self, wave: Attempt) -> None:
+    def unmask(self, wave: Attempt) -> None:
         """All sums of a masked wave are in."""
         if wave.book.server.phase is SessionPhase.UNMASKING:
             return
         least = self.plan.evaluation_min if wave.evaluates else self.plan.cohort_min
         few = len(wave.unused) < least
-        why = "too few devices reported" if few else self._ask_survivors(wave)
+        why = "too few devices reported" if few else self.run.ask_survivors(wave)
         if why:
-            self._fail(wave, why)
+            self.fail(wave, why)
 
     def _open_or_fail(self, wave: Attempt) -> None:
-        why = self._open_sum(wave)
+        why = self.run.open_sum(wave)
         if why:
-            self._fail(wave, why)
+            self.fail(wave, why)
 
-    def _fail(self, wave: Attempt, why: str) -> None:
+    def fail(self, wave: Attempt, why: str) -> None:
         """Nothing comes of a wave."""
         self.sessions.end(wave, why)
         for edge, share in wave.shares.items():
@@ -234,7 +204,7 @@ class WaveMachine(RunMachine):
 
     # ------------------------------------------------ the end of a wave
 
-    def _close(self, wave: Attempt) -> None:
+    def close(self, wave: Attempt) -> None:
         """A wave is over: its edges may forget it, and its model's weights if nothing else needs
         them. The updates that it gave stay.
         """
@@ -242,10 +212,10 @@ class WaveMachine(RunMachine):
         state.open.remove(wave)
         for kind in ("wave", "repeat"):
             self.cancel_timer(f"{kind}/{name_of(wave)}")
-        self._release(wave)
+        self.run.release(wave)
         # Of the newest model more waves may begin: the edges keep its weights.
-        self._send_closed(wave, succeeded=wave.round < state.round)
-        self._drop(wave.weights.digest)
+        self.run.send_closed(wave, succeeded=wave.round < state.round)
+        self.run.drop(wave.weights.digest)
         if wave.evaluates:
             return
         there = set(wave.reported())
@@ -255,7 +225,7 @@ class WaveMachine(RunMachine):
             state.parked.append(wave)
         if not there and state.phase is COLLECTING:
             # Whatever was wrong, it is not to be tried again at once.
-            self._rest(self.backoff.first_ns)
+            self.rest(self.run.context.backoff.first_ns)
 
 
 def name_of(wave: Attempt) -> str:

@@ -46,7 +46,7 @@ from ..authority.authorities import Authorities, learn_nodes
 from ..authority.hosted import HostedAuthority
 from ..authority.port import AuthorityPort
 from ..protocol.coordinator_state import CoordinatorState
-from ..protocol.machine import restore
+from ..protocol.machine import Coordinator, restore
 from ..store import records
 from ..store.database import Database
 from ..store.database_journal import DatabaseJournal
@@ -58,7 +58,7 @@ from .identity_service import IdentityService
 from .log_orders import follow
 from .objects import NodeBlobs, ObjectBlobs, ObjectPacks, connect, is_url
 from .operator import OperatorService
-from .operator_orders import Desk, Orders
+from .operator_orders import Orders
 from .registry import Registry
 from .relay_service import IdentityErrands
 from .telemetry import Telemetry
@@ -417,14 +417,14 @@ class CloudDaemon:
 
     # ------------------------------------------------ nodes
 
-    def _make_desk(self, snapshot: bytes | None) -> Desk:
+    def _make_desk(self, snapshot: bytes | None) -> Coordinator:
         state = CoordinatorState() if snapshot is None else restore(snapshot)
         log_file = None if self.trust is None else self.trust.log.file
-        desk = Desk(state, policy=self.settings.policy, log=log_file)
-        desk.identity = self._identity_of(desk)
+        desk = Coordinator(state, policy=self.settings.policy, log=log_file, records_orders=True)
+        desk.runs.identity = self._identity_of(desk)
         return desk
 
-    def _identity_of(self, desk: Desk) -> CertificateIdentity | None:
+    def _identity_of(self, desk: Coordinator) -> CertificateIdentity | None:
         """Signs tasks with the newest certificate.
 
         By the machine's own time, and no list that changes: a journal that is handled again takes
@@ -528,7 +528,7 @@ class CloudDaemon:
     def _renewed(self) -> None:
         """Uses the new certificate: gRPC by itself, tasks are signed with it, MQTT reconnects."""
         desk: Any = self.cloud.machine
-        desk.identity = self._identity_of(desk)
+        desk.runs.identity = self._identity_of(desk)
         if self.mqtt is not None:
             self.mqtt.redial()
 

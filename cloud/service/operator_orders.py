@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ...core.protocol.ports import Event, Ordered, Record
 from ...core.wire.journal_pb2 import DrainEdge
 from ...core.wire.operator_pb2 import RunOrder
-from ..protocol.machine import Coordinator
+from ..protocol.machine import order_key
 
 #: How long an order may wait for the machine and its journal.
 ORDER_S = 30.0
@@ -31,27 +31,6 @@ class CloudNode(Node0, Protocol):
     def now(self) -> int: ...
 
 
-class Desk(Coordinator):
-    """The coordinator's machine, with a record of each order that it has handled.
-
-    `Orders` learns from it that an order is durable.
-    """
-
-    def handle(self, event: Event, now: int) -> list[Any]:
-        effects = super().handle(event, now)
-        if isinstance(event, Ordered) and isinstance(event.order, RunOrder | DrainEdge):
-            about, kind = _key(event.order)
-            effects.append(Record("ordered", {"about": about, "order": kind}))
-        return effects
-
-
-def _key(order: RunOrder | DrainEdge) -> tuple[str, str]:
-    """What an order is about, and what it wants."""
-    if isinstance(order, DrainEdge):
-        return f"edge {order.edge}", "drain" if order.draining else "serve"
-    return f"run {order.run}", order.WhichOneof("order") or ""
-
-
 class Orders:
     """Gives orders to the coordinator's machine and waits until they are durable."""
 
@@ -67,7 +46,7 @@ class Orders:
         """
         cloud = self._cloud()
         cloud.machine.check(order)
-        key = _key(order)
+        key = order_key(order)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append(done)
         try:

@@ -59,7 +59,7 @@ class Row:
 
     phases: tuple[StrEnum, ...]
     trigger: StrEnum
-    action: Action | str | None
+    action: Action | None
     next: StrEnum | None
     why: str
 
@@ -68,8 +68,6 @@ class Row:
         """The action in words."""
         if self.action is IGNORE:
             return "ignore"
-        if isinstance(self.action, str):
-            return self.action.replace("_", " ")
         name: str = self.action.__name__
         return name.replace("_", " ")
 
@@ -77,7 +75,7 @@ class Row:
 def row(
     phases: StrEnum | Iterable[StrEnum],
     trigger: StrEnum,
-    action: Action | str | None,
+    action: Action | None,
     next: StrEnum | None,
     why: str,
 ) -> Row:
@@ -243,6 +241,9 @@ class Machine(ABC, Generic[S]):
         outcome, None). Changes nothing.
         """
 
+    def settle(self) -> None:
+        """What follows each event. Most machines do nothing more."""
+
     def handle(self, event: Event, now: int) -> list[Effect]:
         """What to do about an event at `now` ns. Raises ProtocolError, the state unchanged, when a
         peer is at fault.
@@ -264,33 +265,21 @@ class Machine(ABC, Generic[S]):
                 raise ProtocolError(f"{self.node}: {trigger} is not allowed while {state.phase}")
             out.posted = None
             action, phase = r.action, r.next
-            if isinstance(action, str):
-                if getattr(self.actions, action)(subject) is not False:
-                    out.changed = True
-            elif action is not IGNORE:
-                if action(self.actions, subject) is not False:
-                    out.changed = True
-            else:
-                if phase is not None and phase != state.phase:
-                    out.changed = True
+            if action is IGNORE:
+                out.changed |= phase is not None and phase != state.phase
                 out.ignore(trigger)
+            elif action(self.actions, subject) is not False:
+                out.changed = True
             if phase is not None:
                 state.phase = phase
             next_step = out.posted
+        self.settle()
         if type(event) is Received:
             message = event.message
             out.passed_on = any(type(e) is Send and e.message is message for e in effects)
         # A machine at rest holds on to nothing but its state: messages are large.
         out.effects, out.event, out.posted = [], None, None
         return effects
-
-
-class ActingMachine(Part[S], Machine[S]):
-    """A machine whose actions are its own methods; rows hold their names."""
-
-    def __init__(self, state: S, timers: str = "") -> None:
-        Part.__init__(self, state, Output(timers))
-        Machine.__init__(self, state, self.out, self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -463,7 +463,9 @@ class Federation:
         old = host.machine
         assert isinstance(old, Coordinator)
         self._go_down(host)
-        host.machine = Coordinator(restore_cloud(old.snapshot()), old.identity, old.policy, old.log)
+        host.machine = Coordinator(
+            restore_cloud(old.snapshot()), old.runs.identity, old.policy, old.runs.log
+        )
         self._come_up(number, host)
 
     # ------------------------------------------------ effects

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from ...cloud.protocol import buffered_table as buffered
+from ...cloud.protocol import buffered_machine as buffered
 from ...cloud.protocol import machine as coordinator
-from ...cloud.protocol import rounds
+from ...cloud.protocol import rounds_machine as rounds
 from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.protocol.machine import Row
 from ...core.protocol.ports import Event, Node, ProgramFinished, Received, Tier

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import delian.cloud.protocol.buffered as buffered
+import delian.cloud.protocol.buffered_machine as buffered
 import delian.cloud.protocol.machine as cloud
 import delian.cloud.protocol.rounds as rounds
+import delian.cloud.protocol.rounds_machine as rounds_machine
 import delian.cloud.protocol.staleness as staleness
 import delian.device.protocol.machine as device
 import delian.edge.protocol.collection as collection
@@ -270,7 +271,7 @@ def test_a_machine_may_be_stored_and_read_again_at_any_moment(seed):
         old = host.machine
         if host.node.tier is Tier.CLOUD:
             state = cloud.restore(old.snapshot())
-            host.machine = cloud.Coordinator(state, old.identity, old.policy, old.log)
+            host.machine = cloud.Coordinator(state, old.runs.identity, old.policy, old.runs.log)
         elif host.node.tier is Tier.EDGE:
             host.machine = edge.EdgeMachine(edge.restore(old.snapshot()), old.policy)
         else:
@@ -308,7 +309,7 @@ def test_every_row_of_every_table_is_taken(monkeypatch):
         edge.EdgeMachine,
         collection.Collection,
         cloud.Coordinator,
-        rounds.RoundsMachine,
+        rounds_machine.RoundsMachine,
         buffered.BufferedMachine,
     )
     for machine in machines:
@@ -388,14 +389,14 @@ def adds_again(monkeypatch):
     def again(self, message):
         for attempt in self.state.open:
             if message.count and attempt.total is not None:
-                attempt.total = attempt.total + np.frombuffer(self.sums.content(message), "<u4")
+                attempt.total = attempt.total + np.frombuffer(self.out.content(message.sum), "<u4")
 
-    monkeypatch.setattr(rounds.RoundsMachine, "ack", again)
+    replace_action(monkeypatch, rounds_machine.RoundsMachine, rounds.Rounds, "ack", again)
 
 
 def forgets_to_clear(monkeypatch):
     """A coordinator that carries the sum of a failed attempt into the next."""
-    try_again, select = rounds.RoundsMachine.try_again, rounds.RoundsMachine.select
+    try_again, select = rounds.Rounds.try_again, rounds.Rounds.select
     kept = {}
 
     def keep(self, subject):
@@ -408,8 +409,10 @@ def forgets_to_clear(monkeypatch):
         if not self.state.open[0].evaluates:
             self.state.open[0].total = kept.pop(self.plan.run, None)
 
-    monkeypatch.setattr(rounds.RoundsMachine, "try_again", keep)
-    monkeypatch.setattr(rounds.RoundsMachine, "select", select_and_keep)
+    replace_action(monkeypatch, rounds_machine.RoundsMachine, rounds.Rounds, "try_again", keep)
+    replace_action(
+        monkeypatch, rounds_machine.RoundsMachine, rounds.Rounds, "select", select_and_keep
+    )
 
 
 def trusts_lost_edges(monkeypatch):
@@ -422,7 +425,7 @@ def trusts_lost_edges(monkeypatch):
         attempt.unused += attempt.shares[number].devices
         self._after_report(number)
 
-    monkeypatch.setattr(rounds.RoundsMachine, "lose", lose)
+    replace_action(monkeypatch, rounds_machine.RoundsMachine, rounds.Rounds, "lose", lose)
 
 
 def counts_failures(monkeypatch):
@@ -443,7 +446,7 @@ def asks_for_a_part_twice(monkeypatch):
 
     def read_again(self, message):
         trigger, subject = read(self, message)
-        wave = self._wave(message.round, message.attempt)
+        wave = self.buffered.waves.at(message.round, message.attempt)
         if trigger is buffered.Trigger.SUM_AGAIN and wave is not None and message.count:
             share = wave.shares[message.edge]
             share.reported = [d for d in share.reported if d not in message.devices]

@@ -63,7 +63,7 @@ def run(made, seed=1, observer=None):
 def steps(monkeypatch):
     """What each model was made of: [(age, devices)], the step, and what FedBuff would have made."""
     found = []
-    aggregate = buffered.BufferedMachine._aggregate
+    aggregate = buffered.Buffered._aggregate
 
     def spy(self):
         before = len(self.out.effects)
@@ -73,7 +73,7 @@ def steps(monkeypatch):
                 ages = [(self.state.round - p.round, len(p.unused)) for p in self.state.batch]
                 found.append((ages, [b.factor for b in self.state.opening], *effect.arguments))
 
-    monkeypatch.setattr(buffered.BufferedMachine, "_aggregate", spy)
+    monkeypatch.setattr(buffered.Buffered, "_aggregate", spy)
     return found
 
 
@@ -175,7 +175,7 @@ def test_without_helpers_nothing_is_done():
     """A plan that names an edge that is nobody: no wave begins, and the run says why."""
     named = plan(**secure(1), attempts_max=2)
     made = Federation(named, StubTraining(RING), 1)
-    made.hosts[Node(Tier.EDGE, 3)].machine.helper = None
+    made.hosts[Node(Tier.EDGE, 3)].machine.edge.mask_helper.helper = None
     result = made.run()
     assert result.failed == "edge 3 has not said that it helps" and result.updates == 0
 

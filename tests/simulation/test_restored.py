@@ -97,7 +97,8 @@ class Restored(Federation):
         host, (snapshot, store) = self.hosts[CLOUD], self.copy
         self._go_down(host)
         old = host.machine
-        host.machine = Coordinator(restore(snapshot), old.identity, old.policy, old.log)
+        known = old.runs.identity, old.policy, old.runs.log
+        host.machine = Coordinator(restore(snapshot), *known)
         host.machine.out.carries_beside = self._beside
         host.store = dict(store)
         self._come_up(number, host)

@@ -36,7 +36,7 @@ import numpy as np
 
 from ...common.errors import DelianError
 from ...compiler.ir import Array
-from ...protocol.machine import Backoff, index, row
+from ...protocol.machine import IGNORE, Backoff, index, row
 from ...protocol.ports import MS, SECOND
 from .hard_examples import Filter, hard
 
@@ -241,7 +241,7 @@ class Cascade:
         if trigger is None:
             return self._effects
         r = _ROWS[one.phase, trigger]
-        assert callable(r.action)
+        assert r.action is not IGNORE
         r.action(self, event.request, one, event)
         if r.next is not None:
             one.phase = Phase(r.next)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ....cloud.protocol.buffered import WAVES_MAX
+from ....cloud.protocol.buffered_machine import WAVES_MAX
 from ....cloud.protocol.coordinator_state import RUNS_ACTIVE_MAX, RUNS_ENDED_MAX, CoordinatorState
 from ....core.protocol.ports import Tier
 from ....device.protocol.device_state import BUNDLES_KEPT as DEVICE_BUNDLES

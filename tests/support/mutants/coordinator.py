@@ -6,14 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from delian.cloud.protocol import buffered, rounds, staleness
-from delian.cloud.protocol.buffered import BufferedMachine
+from delian.cloud.protocol import buffered_machine, rounds_machine, staleness
+from delian.cloud.protocol.buffered import Buffered
+from delian.cloud.protocol.buffered_machine import BufferedMachine
 from delian.cloud.protocol.coordinator_state import Attempt, Phase
 from delian.cloud.protocol.roster import Roster
-from delian.cloud.protocol.rounds import RoundsMachine
+from delian.cloud.protocol.rounds import Rounds
+from delian.cloud.protocol.rounds_machine import RoundsMachine
+from delian.cloud.protocol.run import Run
 from delian.core.protocol.ports import Started
 
-from .planting import Patch, mutant
+from .planting import Patch, mutant, replace_action
 
 
 @mutant("sum", seed=39)
@@ -24,8 +27,8 @@ def adds_a_sum_twice(patch: Patch) -> None:
 
     def read_again(self: Any, message: Any) -> Any:
         trigger, subject = read(self, message)
-        if trigger is rounds.Trigger.SUM_AGAIN and self._is_open(message) and message.count:
-            self._at_hand().total += np.frombuffer(message.sum, "<u4")
+        if trigger is rounds_machine.Trigger.SUM_AGAIN and self._open(message) and message.count:
+            self.rounds.at_hand.total += np.frombuffer(message.sum, "<u4")
         return trigger, subject
 
     patch.setattr(RoundsMachine, "_read_message", read_again)
@@ -34,7 +37,7 @@ def adds_a_sum_twice(patch: Patch) -> None:
 @mutant("sum", "lost", "bounds", seed=1)
 def carries_over_a_failed_sum(patch: Patch) -> None:
     """A coordinator carries the sum of a failed attempt into the next."""
-    try_again, select = RoundsMachine.try_again, RoundsMachine.select
+    try_again, select = Rounds.try_again, Rounds.select
     kept: dict[int, Any] = {}
 
     def keep(self: Any, subject: object) -> None:
@@ -47,8 +50,8 @@ def carries_over_a_failed_sum(patch: Patch) -> None:
         if not self.state.open[0].evaluates:
             self.state.open[0].total = kept.pop(self.plan.run, None)
 
-    patch.setattr(RoundsMachine, "try_again", keep)
-    patch.setattr(RoundsMachine, "select", select_and_keep)
+    replace_action(patch, RoundsMachine, Rounds, "try_again", keep)
+    replace_action(patch, RoundsMachine, Rounds, "select", select_and_keep)
 
 
 @mutant("sum", "lost", "bounds", seed=8)
@@ -62,7 +65,7 @@ def trusts_lost_edges(patch: Patch) -> None:
         attempt.unused += attempt.shares[number].devices
         self._after_report(number)
 
-    patch.setattr(RoundsMachine, "lose", lose)
+    replace_action(patch, RoundsMachine, Rounds, "lose", lose)
 
 
 @mutant("refused", "sum", "once", seed=19)
@@ -71,10 +74,10 @@ def ignores_the_part(patch: Patch) -> None:
     read = BufferedMachine._read_message
 
     def read_any(self: Any, message: Any) -> Any:
-        is_sum = isinstance(message, buffered.EdgeSum)
-        wave = self._wave(message.round, message.attempt) if is_sum else None
+        is_sum = isinstance(message, buffered_machine.EdgeSum)
+        wave = self.buffered.waves.at(message.round, message.attempt) if is_sum else None
         share = None if wave is None else wave.shares.get(getattr(message, "edge", -1))
-        if share is not None and not share.over and isinstance(message, buffered.EdgeSum):
+        if share is not None and not share.over and isinstance(message, buffered_machine.EdgeSum):
             message.part = share.part
         return read(self, message)
 
@@ -88,13 +91,13 @@ def takes_a_part_again(patch: Patch) -> None:
 
     def read_again(self: Any, message: Any) -> Any:
         trigger, subject = read(self, message)
-        if trigger is not buffered.Trigger.SUM_AGAIN:
+        if trigger is not buffered_machine.Trigger.SUM_AGAIN:
             return trigger, subject
-        wave = self._wave(message.round, message.attempt)
+        wave = self.buffered.waves.at(message.round, message.attempt)
         if wave is not None and message.count:
             share = wave.shares[message.edge]
             share.reported = [d for d in share.reported if d not in message.devices]
-            return buffered.Trigger.SUM, subject
+            return buffered_machine.Trigger.SUM, subject
         return trigger, subject
 
     patch.setattr(BufferedMachine, "_read_message", read_again)
@@ -124,14 +127,14 @@ def weighs_ages_off_by_one(patch: Patch) -> None:
 @mutant("sum", seed=6)
 def keeps_stale_updates(patch: Patch) -> None:
     """Updates are dropped one model too late."""
-    drop = BufferedMachine._drop_stale
+    drop = Buffered._drop_stale
 
     def drop_later(self: Any) -> None:
         plan, self.plan = self.plan, replace(self.plan, staleness_max=self.plan.staleness_max + 1)
         drop(self)
         self.plan = plan
 
-    patch.setattr(BufferedMachine, "_drop_stale", drop_later)
+    patch.setattr(Buffered, "_drop_stale", drop_later)
 
 
 @mutant("attempt", seed=1)
@@ -139,12 +142,12 @@ def adds_up_progress(patch: Patch) -> None:
     """A coordinator adds what an edge has counted to what it had said before."""
 
     def note(self: Any, message: Any) -> None:
-        share = self._at_hand().shares[message.edge]
+        share = self.at_hand.shares[message.edge]
         share.alive = True
         share.counted += message.counted
         self._post_if_met()
 
-    patch.setattr(RoundsMachine, "note", note)
+    replace_action(patch, RoundsMachine, Rounds, "note", note)
 
 
 @mutant("attempt", "sum", seed=4)
@@ -155,33 +158,33 @@ def does_not_raise_the_attempt(patch: Patch) -> None:
         self.state.open.clear()
         self.wait(None)
 
-    patch.setattr(RoundsMachine, "try_again", try_again)
+    replace_action(patch, RoundsMachine, Rounds, "try_again", try_again)
 
 
 @mutant("attempt", seed=62)
 def counts_failures_for_ever(patch: Patch) -> None:
     """A model does not end a row of failed attempts."""
-    take = RoundsMachine._take
+    take = Rounds._take
 
     def remember(self: Any, model: Any) -> None:
         failed = self.state.failed
         take(self, model)
         self.state.failed = failed
 
-    patch.setattr(RoundsMachine, "_take", remember)
+    patch.setattr(Rounds, "_take", remember)
 
 
 @mutant("attempt", seed=4)
 def tries_once_more(patch: Patch) -> None:
     """A run gives up one failed attempt too late."""
-    fall_short = RoundsMachine.fall_short
+    fall_short = Rounds.fall_short
 
     def too_late(self: Any, why: str) -> None:
         plan, self.plan = self.plan, replace(self.plan, attempts_max=self.plan.attempts_max + 1)
         fall_short(self, why)
         self.plan = plan
 
-    patch.setattr(RoundsMachine, "fall_short", too_late)
+    replace_action(patch, RoundsMachine, Rounds, "fall_short", too_late)
 
 
 @mutant("attempt", seed=0)
@@ -200,9 +203,11 @@ def takes_all_that_is_offered(patch: Patch) -> None:
 def applies_an_evaluation(patch: Patch) -> None:
     """The sum of an evaluation's metrics goes to the server update."""
     rows = dict(RoundsMachine.rows)
-    for trigger in (rounds.Trigger.ALL_IN, rounds.Trigger.TIME_OVER):
+    for trigger in (rounds_machine.Trigger.ALL_IN, rounds_machine.Trigger.TIME_OVER):
         rows[Phase.EVALUATING, trigger] = rows[Phase.COLLECTING, trigger]
-    rows[Phase.EVALUATING, rounds.Trigger.CLOSE] = rows[Phase.COLLECTING, rounds.Trigger.CLOSE]
+    rows[Phase.EVALUATING, rounds_machine.Trigger.CLOSE] = rows[
+        Phase.COLLECTING, rounds_machine.Trigger.CLOSE
+    ]
     patch.setattr(RoundsMachine, "rows", rows)
 
 
@@ -220,32 +225,32 @@ def ignores_incarnations(patch: Patch) -> None:
 @mutant("lost", seed=93)
 def forgets_failures_on_restart(patch: Patch) -> None:
     """A coordinator that starts again has forgotten who had failed."""
-    resume = RoundsMachine.resume
+    resume = Rounds.resume
 
     def forget(self: Any, subject: object) -> None:
-        self._at_hand().failures = {}
+        self.at_hand.failures = {}
         resume(self, subject)
 
-    patch.setattr(RoundsMachine, "resume", forget)
+    replace_action(patch, RoundsMachine, Rounds, "resume", forget)
 
 
 @mutant("progress", seed=0)
 def waits_for_ever_after_restart(patch: Patch) -> None:
     """A coordinator that starts again sets no timer for the end of its pause."""
-    wait = RoundsMachine.wait
+    wait = Rounds.wait
 
     def no_timers(self: Any, subject: object) -> None:
         wait(self, subject)
         if isinstance(self.out.event, Started):
             self.out.effects.clear()
 
-    patch.setattr(RoundsMachine, "wait", no_timers)
+    replace_action(patch, RoundsMachine, Rounds, "wait", no_timers)
 
 
 @mutant("order", seed=3)
 def forgets_a_pause(patch: Patch) -> None:
     """A pause that is ordered while devices train is not remembered."""
-    patch.setattr(RoundsMachine, "pause_after", lambda self, _: None)
+    replace_action(patch, RoundsMachine, Rounds, "pause_after", lambda self, _: None)
 
 
 @mutant("order", "progress", seed=1)
@@ -257,10 +262,10 @@ def forgets_ordered_weights(patch: Patch) -> None:
             self.state.ordered = weights
             self._use_ordered()
 
-    patch.setattr(RoundsMachine, "take_weights", take)
+    replace_action(patch, RoundsMachine, Rounds, "take_weights", take)
 
 
 @mutant("blob", seed=1)
 def drops_weights_too_early(patch: Patch) -> None:
     """The coordinator drops a model as soon as there is a newer one."""
-    patch.setattr(BufferedMachine, "needs", lambda self, digest: False)
+    patch.setattr(Run, "needs", lambda self, digest: False)

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from delian.cloud.protocol import helpers, staleness
-from delian.cloud.protocol.rounds import RoundsMachine
-from delian.cloud.protocol.run import RunMachine
+from delian.cloud.protocol.run import Run
 from delian.core.privacy.secagg import client, helper, kdf, server
 from delian.core.privacy.secagg.client import ClientSession
 from delian.core.privacy.secagg.client import Phase as ClientPhase
@@ -88,7 +87,7 @@ def needs_one_share_less(patch: Patch) -> None:
 @mutant("sum", seed=0)
 def reads_the_sum_with_its_masks(patch: Patch) -> None:
     """A coordinator takes the masked sum for the sum."""
-    opened = RoundsMachine._opened
+    opened = Run.opened
 
     def masked(self: Any, attempt: Any, outcome: Any) -> str:
         total = attempt.total
@@ -96,7 +95,7 @@ def reads_the_sum_with_its_masks(patch: Patch) -> None:
         attempt.total = total
         return why
 
-    patch.setattr(RunMachine, "_opened", masked)
+    patch.setattr(Run, "opened", masked)
 
 
 @mutant("sum", "lost", "machine", "progress", seed=0)
@@ -113,13 +112,13 @@ def unmasks_for_others(patch: Patch) -> None:
 @mutant("sum", seed=8)
 def shows_every_batch_by_one_number(patch: Patch) -> None:
     """A coordinator does not count the batches that it shows to helpers."""
-    make = helpers.HelpedMachine._batch
+    make = helpers.Helpers.new_batch
 
     def first_again(self: Any, pieces: Any) -> Any:
         self.state.batches = 0
         return make(self, pieces)
 
-    patch.setattr(helpers.HelpedMachine, "_batch", first_again)
+    patch.setattr(helpers.Helpers, "new_batch", first_again)
 
 
 @mutant("sum", "progress", seed=8)
@@ -132,14 +131,14 @@ def has_single_devices_unmasked(patch: Patch) -> None:
 @mutant("sum", seed=24)
 def leaves_the_second_helper_s_masks_in(patch: Patch) -> None:
     """A coordinator makes a model when the first helper has answered."""
-    unmask = helpers.HelpedMachine.unmask
+    unmask = helpers.Helpers.unmask
 
     def content_with_one(self: Any, message: Any) -> None:
         for batch in self.state.opening:
             batch.requests = {e: r for e, r in batch.requests.items() if e == message.edge}
         unmask(self, message)
 
-    patch.setattr(helpers.HelpedMachine, "unmask", content_with_one)
+    patch.setattr(helpers.Helpers, "unmask", content_with_one)
 
 
 @mutant("sum", seed=8)

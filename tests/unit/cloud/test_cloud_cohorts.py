@@ -6,7 +6,6 @@ import hashlib
 
 import numpy as np
 import pytest
-from delian.cloud.protocol.cohorts import CohortsMachine
 from delian.cloud.protocol.coordinator_state import Phase
 from delian.cloud.protocol.run_plan import PlanError, RunPlan
 from delian.core.privacy.mechanisms import ring
@@ -158,8 +157,8 @@ class TestCutting:
     def test_a_round_of_one_cohort_is_as_ever(self):
         bench = Bench(cohorts=1)
         bench.collecting()
-        machine = bench.machine._machines[1]
-        assert len(bench.cohorts) == 1 and not isinstance(machine, CohortsMachine)
+        machine = bench.machine.runs.machines[1]
+        assert len(bench.cohorts) == 1 and machine.rounds.cohorts is None
 
 
 class TestARound:

@@ -58,7 +58,7 @@ class Bench(_bench.Bench):
     def __init__(self, *arguments, **changes):
         settings = {**WAVES, "secure": secure(), "attempts_max": 3, **changes}
         super().__init__(*arguments, **settings)
-        self.identity = self.machine.identity = SimulatedIdentity(0, SEED)
+        self.identity = self.machine.runs.identity = SimulatedIdentity(0, SEED)
         self.helpers = {edge: helper(edge) for edge in HELPERS}
         self.ledgers = {edge: Ledger() for edge in HELPERS}
         self.tasks = {}
@@ -238,7 +238,7 @@ class LoggedBench(Bench):
 
     def __init__(self, *arguments, size=24, devices=range(40), **changes):
         super().__init__(*arguments, **changes)
-        self.log = self.machine.log = SimulatedLog(SEED, devices)
+        self.log = self.machine.runs.log = SimulatedLog(SEED, devices)
         self.size, self.refusals = size, []
 
     def started(self):

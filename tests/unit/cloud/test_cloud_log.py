@@ -26,7 +26,7 @@ class Bench(_bench.SecureBench):
 
     def __init__(self, *arguments, heads=(), **changes):
         super().__init__(*arguments, **changes)
-        self.machine.log = LOG
+        self.machine.runs.log = LOG
         self.heads, self.cohorts = heads, {}
 
     def waiting(self, **changes):
@@ -86,7 +86,7 @@ def test_a_smaller_head_and_the_same_head_change_nothing():
 
 def test_a_coordinator_without_a_copy_ignores_heads():
     bench = Bench().started()
-    bench.machine.log = None
+    bench.machine.runs.log = None
     assert bench.knows(32).ignored() and bench.machine.state.log is None
 
 

@@ -123,7 +123,7 @@ class Masked(_secure.SecureBench):
 
     @property
     def judge(self):
-        return self.machine._machine(self.state).sums
+        return self.machine.runs.machine_of(self.state).run.sums
 
     def with_early(self):
         """Device 11, alone at its edge with one that fails, uploads before anybody can mask."""

@@ -7,10 +7,10 @@ import runpy
 from pathlib import Path
 
 import pytest
-from delian.cloud.protocol import buffered_table, machine, rounds
-from delian.cloud.protocol.buffered import BufferedMachine
+from delian.cloud.protocol import buffered_machine, machine, rounds_machine
+from delian.cloud.protocol.buffered_machine import BufferedMachine
 from delian.cloud.protocol.machine import Coordinator
-from delian.cloud.protocol.rounds import RoundsMachine
+from delian.cloud.protocol.rounds_machine import RoundsMachine
 from support.run_bench import Spy
 
 HERE = Path(__file__).parent
@@ -47,8 +47,13 @@ def run_all(*files):
     ("owner", "table", "files", "rows"),
     [
         (Coordinator, machine.TABLE, ("machine", "secure", "log"), 14),
-        (RoundsMachine, rounds.TABLE, ("rounds", "evaluation", "orders", "machine", "secure"), 47),
-        (BufferedMachine, buffered_table.TABLE, ("buffered", "secure", "helpers"), 41),
+        (
+            RoundsMachine,
+            rounds_machine.TABLE,
+            ("rounds", "evaluation", "orders", "machine", "secure"),
+            47,
+        ),
+        (BufferedMachine, buffered_machine.TABLE, ("buffered", "secure", "helpers"), 41),
     ],
 )
 def test_every_row_is_taken(owner, table, files, rows, monkeypatch):

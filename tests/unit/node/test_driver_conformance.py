@@ -74,12 +74,18 @@ class Trace:
                 state = restore_device(snapshot)
                 facts, eligibility = state.facts, state.eligibility
                 return DeviceMachine(
-                    state, (), old.rng, facts, eligibility, old.policy, identity=old.identity
+                    state,
+                    (),
+                    old.device.rng,
+                    facts,
+                    eligibility,
+                    old.owner.policy,
+                    identity=old.owner.identity,
                 )
             case EdgeMachine():
                 return EdgeMachine(restore_edge(snapshot), old.policy)
             case Coordinator():
-                return Coordinator(restore_cloud(snapshot), old.identity, old.policy)
+                return Coordinator(restore_cloud(snapshot), old.runs.identity, old.policy)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,7 @@ class OwnHome:
         self.publish()
 
 
-class Side:
+class Side(ABC):
     """What a hub is, and an uplink's visit to a home. filters: what it receives."""
 
     def __init__(
@@ -133,17 +134,17 @@ class Side:
             distrust=identity.distrust,
         )
 
+    @abstractmethod
     def will(self) -> Publication:
         """What the broker says when this process is gone."""
-        raise AssertionError("each side has its own")
 
+    @abstractmethod
     def changed(self, connected: bool) -> None:
         """The connection is there, or is not."""
-        raise AssertionError("each side has its own")
 
+    @abstractmethod
     def take(self, topic: Topic, text: str, payload: bytes, retained: bool) -> None:
         """What has come for this side. Raises ProtocolError."""
-        raise AssertionError("each side has its own")
 
     def limit(self, kind: Kind) -> None:
         """Counts a word of a home before it is verified.

@@ -233,7 +233,6 @@ class Desk:
         if r.next is not None:
             request.phase = Phase(r.next)
         if r.action is not IGNORE:
-            assert callable(r.action)
             r.action(self, request)
 
     def ask(self, request: Request) -> None:
