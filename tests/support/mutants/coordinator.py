@@ -130,7 +130,8 @@ def keeps_stale_updates(patch: Patch) -> None:
     drop = Buffered._drop_stale
 
     def drop_later(self: Any) -> None:
-        plan, self.plan = self.plan, replace(self.plan, staleness_max=self.plan.staleness_max + 1)
+        plan, age = self.plan, self.plan.round.staleness_max + 1
+        self.plan = replace(plan, round=replace(plan.round, staleness_max=age))
         drop(self)
         self.plan = plan
 
@@ -180,7 +181,8 @@ def tries_once_more(patch: Patch) -> None:
     fall_short = Rounds.fall_short
 
     def too_late(self: Any, why: str) -> None:
-        plan, self.plan = self.plan, replace(self.plan, attempts_max=self.plan.attempts_max + 1)
+        plan, most = self.plan, self.plan.round.attempts_max + 1
+        self.plan = replace(plan, round=replace(plan.round, attempts_max=most))
         fall_short(self, why)
         self.plan = plan
 

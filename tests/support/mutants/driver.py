@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from delian.cloud.protocol.machine import Coordinator
+from delian.cloud.protocol.runs import Runs
 from delian.core.node.driver.batches import Append, Batches, CarryOut
 from delian.core.node.driver.timers import Timers
 from delian.core.node.storage.memory_storage import MemoryDisk
 from delian.simulations.dst.simulated_node import Host
 
-from .planting import Patch, mutant
+from .planting import Patch, mutant, replace_action
 
 
 @mutant("lost", "sum", "order", "attempt", "again", "machine", "once", seed=26)
@@ -77,13 +78,14 @@ def does_not_sync(patch: Patch) -> None:
 @mutant("journal", "lost", "order", "attempt", "machine", seed=5)
 def journals_too_little(patch: Patch) -> None:
     """A coordinator says of every event of a run that it changed nothing."""
-    pass_on = Coordinator.pass_on
+    pass_on = Runs.pass_on
 
-    def unchanged(self: Any, subject: Any) -> None:
+    def unchanged(self: Any, subject: Any) -> bool:
         pass_on(self, subject)
-        self.changed = False
+        self.out.changed = False
+        return False
 
-    patch.setattr(Coordinator, "pass_on", unchanged)
+    replace_action(patch, Coordinator, Runs, "pass_on", unchanged)
 
 
 @mutant("blob", seed=31)
