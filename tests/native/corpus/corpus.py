@@ -1,8 +1,8 @@
 """Fetches, chooses and judges the corpus.
 
-    python tests/corpus/corpus.py fetch FOLDER [--mirrors MIRRORS]
-    python tests/corpus/corpus.py choose FOLDER
-    python tests/corpus/corpus.py judge FOLDER [--only TEXT] [--native] [--gradients]
+    python tests/native/corpus/corpus.py fetch FOLDER [--mirrors MIRRORS]
+    python tests/native/corpus/corpus.py choose FOLDER
+    python tests/native/corpus/corpus.py judge FOLDER [--only TEXT] [--native] [--gradients]
 
 `fetch` takes the files of each repository at its commit, from GitHub or from bare repositories
 `MIRRORS/owner+name/repo`. `choose` writes the manifest: what it takes is told in programs.py.

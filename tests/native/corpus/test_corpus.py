@@ -1,6 +1,6 @@
 """Public NumPy programs: compiled they give what CPython with NumPy gives, or they are refused.
 
-The programs are fetched, not part of this repository: `python tests/corpus/corpus.py fetch FOLDER`,
+The programs are fetched, not part of this repository: `python tests/native/corpus/corpus.py fetch FOLDER`,
 then DELIAN_CORPUS=FOLDER. docs/language.md has the counts of the last run of all of them.
 """
 
@@ -41,7 +41,7 @@ judge = _module("judge")
 def folder() -> Path:
     where = os.environ.get("DELIAN_CORPUS")
     if not where or not Path(where).is_dir():
-        pytest.skip("no corpus: run tests/corpus/corpus.py fetch FOLDER, set DELIAN_CORPUS=FOLDER")
+        pytest.skip("no corpus: run tests/native/corpus/corpus.py fetch FOLDER, set DELIAN_CORPUS=FOLDER")
     return Path(where).resolve()
 
 
