@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from oracle.campaign import ENDLESS, Tally, run, tally
-from oracle.judge import DIFFERS, EQUAL, judge
+from oracle.judge import DIFFERS, EQUAL
 from oracle.planted import PLANTED, PROGRAMS_MAX, found_after, plant
 from oracle.program import program
-from oracle.shrink import as_file, shrunk
 from oracle.writer import TABLE
 
 #: Programs of the default suite, and of the slow tests, where each K-th runs natively too.
@@ -47,32 +44,6 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_program_follows_from_its_number() -> None:
     assert program(7).text == program(7).text != program(8).text
-
-
-def test_a_program_that_differs_is_made_small_and_is_a_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    plant("bool + bool is a bool", monkeypatch.setattr)
-    text = "\n".join(
-        [
-            "import delian as dl",
-            "def f(x, flag):",
-            "    y = [x, x * 2]",
-            "    for k in range(2):",
-            "        y.append(flag + flag)",
-            "    return y",
-            "CALLS = [lambda: (1.5, True), lambda: (2.5, False)]",
-            "def between():",
-            "    pass",
-        ]
-    )
-    least = shrunk(text)
-    assert judge(least).mark == DIFFERS
-    assert "for" not in least and "flag + flag" in least
-    path = tmp_path / "least.py"
-    path.write_text(as_file(least))
-    shown = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True)
-    assert shown.stdout.startswith("Python") and "compiled" in shown.stdout
 
 
 def test_a_run_goes_on_from_its_file(tmp_path: Path) -> None:

@@ -255,7 +255,8 @@ def test_nothing_is_held_after_a_call() -> None:
         run._direct(X)
         run._direct(X.T, a)
     after = [sys.getrefcount(v) for v in watched]
-    assert max(abs(x - y) for x, y in zip(before, after, strict=True)) < 20
+    # A leak of one reference a call is 200; what other threads do with None is a few tens.
+    assert max(abs(x - y) for x, y in zip(before, after, strict=True)) < 150
 
 
 def test_many_threads_call_at_once() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from delian.core.compiler.backends.native.program import NativeProgram, compile_
 from delian.core.compiler.backends.native.tolerance import ACCUMULATED, ULPS
 from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
 from delian.core.compiler.ir import Block, Function
+from support import primitive_cases
 
 UNIT = {np.dtype(np.float32): 2.0**-23, np.dtype(np.float64): 2.0**-52}
 
@@ -24,7 +24,7 @@ def as_function(name: str, block: Block) -> Function:
 @pytest.fixture(scope="session")
 def programs(toolchain: Toolchain) -> Mapping[str, NativeProgram]:
     """All cases, compiled as one file."""
-    table = sys.modules["delian_primitive_cases"].TABLE
+    table = primitive_cases.TABLE
     functions = {str(case): as_function(case.name, case.block()) for case in table}
     assert len(functions) == len(table)
     return compile_native(functions, toolchain)

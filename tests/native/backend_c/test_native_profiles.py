@@ -16,13 +16,14 @@ from delian.core.compiler.ir import DType, Function, TensorType
 from delian.core.compiler.passes.number_profiles import in_profile
 from delian.core.compiler.passes.simplify import simplify
 from delian.core.compiler.verify import verify
+from support import primitive_cases
 
 
 @pytest.fixture(scope="module")
 def programs(toolchain: Any) -> dict[str, Any]:
     """All cases without f64, those on f32 among them, compiled as one file, strictly."""
     functions = {}
-    for case in sys.modules["delian_primitive_cases"].TABLE:
+    for case in primitive_cases.TABLE:
         if _holds_f64(case):
             continue
         block = case.block()

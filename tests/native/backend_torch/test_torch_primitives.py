@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from delian.core.compiler.backends import compile_function
 from delian.core.compiler.backends.native.tolerance import ACCUMULATED, ULPS
 from delian.core.compiler.ir import Builder, DType, Function, TensorType
 from delian.core.compiler.primitives import PRIMITIVES
+from support import primitive_cases
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -59,7 +59,7 @@ def check(case: Any, backend: str) -> None:
 @DEVICES
 def test_torch_gives_what_the_oracle_gives(backend: str, primitive_names: set[str]) -> None:
     wrong = []
-    for case in sys.modules["delian_primitive_cases"].TABLE:
+    for case in primitive_cases.TABLE:
         try:
             check(case, backend)
         except AssertionError as error:

@@ -1,7 +1,8 @@
 """Public NumPy programs: compiled they give what CPython with NumPy gives, or they are refused.
 
-The programs are fetched, not part of this repository: `python tests/native/corpus/corpus.py fetch FOLDER`,
-then DELIAN_CORPUS=FOLDER. docs/language.md has the counts of the last run of all of them.
+The programs are fetched, not part of this repository:
+`python tests/native/corpus/corpus.py fetch FOLDER`, then DELIAN_CORPUS=FOLDER. docs/language.md has
+the counts of the last run of all of them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ judge = _module("judge")
 def folder() -> Path:
     where = os.environ.get("DELIAN_CORPUS")
     if not where or not Path(where).is_dir():
-        pytest.skip("no corpus: run tests/native/corpus/corpus.py fetch FOLDER, set DELIAN_CORPUS=FOLDER")
+        pytest.skip(
+            "no corpus: run tests/native/corpus/corpus.py fetch FOLDER, set DELIAN_CORPUS=FOLDER"
+        )
     return Path(where).resolve()
 
 

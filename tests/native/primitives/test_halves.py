@@ -17,6 +17,7 @@ from delian.core.compiler.ir_codec import decode_function, encode_function
 from delian.core.compiler.parse import parse_function
 from delian.core.compiler.primitives.halves import MOVES
 from delian.core.compiler.text import print_function
+from support import primitive_cases
 
 HALVES = pytest.mark.parametrize("dtype", [DType.BF16, DType.F16], ids=["bf16", "f16"])
 
@@ -37,7 +38,7 @@ def cases() -> list[Any]:
     """Those that are one operation on f64 alone, which says no element type itself."""
     return [
         case
-        for case in sys.modules["delian_primitive_cases"].TABLE
+        for case in primitive_cases.TABLE
         if case.build is None
         and any(a.dtype == np.float64 for a in case.args)
         and "dtype" not in case.attrs
