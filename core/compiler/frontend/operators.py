@@ -186,7 +186,7 @@ def _listed(s: Specialiser, op: str, value: Any, other: Any) -> Any:
         raise s.error("DL108", text, "convert it on each path: np.float64(x), np.asarray(x)")
     if not numpys:
         return value
-    return s.array(value) if value else np.zeros(0)
+    return s.array(value) if len(value) else np.zeros(0)
 
 
 def unary(s: Specialiser, op: str, a: Any) -> Any:

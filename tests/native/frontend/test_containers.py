@@ -256,6 +256,9 @@ class _Pair(NamedTuple):
     def __abs__(self) -> Any:
         return abs(self.second)
 
+    def __bool__(self) -> bool:
+        return bool(self.second > 0)
+
 
 @pytest.mark.parametrize(
     "function",

@@ -230,7 +230,7 @@ def tensor(s: Specialiser, value: Any, dtype: DType | None = None) -> Tensor:
 
     NumPy's functions take nested sequences for arrays, and so does this.
     """
-    if isinstance(value, tuple | list) and value:
+    if isinstance(value, tuple | list) and len(value):
         value = s.array(value)
     if type(value) is Tensor and (dtype is None or value.dtype is dtype):
         return value if dtype is None or not value.weak else Tensor(value.value)
