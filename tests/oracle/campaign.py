@@ -23,7 +23,7 @@ from .shrink import shrunk
 
 #: Programs of one piece of work, and pieces of one process.
 CHUNK, _CHUNKS = 100, 20
-#: A program that takes longer is counted as endless.
+#: A program that takes more processor time is counted as endless.
 _SECONDS_MAX = 20
 ENDLESS = "endless"
 #: Tries to make a program small that differs.
@@ -95,13 +95,13 @@ def _limited() -> Iterator[None]:
     def stop(*_: Any) -> None:
         raise _Endless
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(_SECONDS_MAX)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, _SECONDS_MAX)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def tally(first: int, count: int, native_every: int = 0, small: bool = True) -> Tally:
