@@ -43,7 +43,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     wall_s, emit_s, compile_s, size, lines = [], [], [], 0, 0
     for _ in range(repeats):
         begun, start = time.perf_counter(), time.process_time()
-        text, _ = assembled({"step": traced.function}, tools)
+        text = assembled({"step": traced.function}, tools).text
         emit_s.append(time.process_time() - start)
         with tempfile.TemporaryDirectory() as scratch:
             source, output = Path(scratch) / "program.c", Path(scratch) / "program.so"

@@ -41,6 +41,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
+@pytest.fixture(scope="session", autouse=True)
+def verified_passes() -> None:
+    """The IR is verified after each pass of the compiler that changed it, in the whole suite."""
+    from delian.core.compiler.passes import pass_manager
+
+    pass_manager.VERIFY = True
+
+
 @pytest.fixture(scope="session")
 def checkout() -> Path:
     """The repository's root."""

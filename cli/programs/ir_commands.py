@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,39 +36,65 @@ Grad = Annotated[
 ]
 
 
-class Stage(StrEnum):
-    """What a program has been through."""
+TRACE, SIMPLIFY, FUSE = "trace", "simplify", "fuse"
+"""Stages that a program can be shown at besides those after a pass."""
 
-    trace = "trace"
-    simplify = "simplify"
-    fuse = "fuse"
+
+def _stage(name: str) -> str:
+    """The name of a stage. Raises DelianError for an unknown one."""
+    from ...core.compiler.passes.pipeline import PIPELINE
+
+    names = (TRACE, *(each.name for each in PIPELINE), FUSE)
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {near[0]}?" if near else "`delian ir passes` lists the stages"
+        raise DelianError(f"there is no stage {name!r}", hint)
+    return name
 
 
 After = Annotated[
-    Stage,
-    typer.Option("--after", help="trace: as it was read. fuse: loops, as native code has them."),
+    str,
+    typer.Option(
+        "--after",
+        metavar="STAGE",
+        help="trace: as the front end read it; a name that `delian ir passes` lists: after that"
+        " pass; fuse: the loops of native code.",
+    ),
 ]
 
 
 @app.command("show")
-def show(
-    program: Program, args: Args = None, grad: Grad = 0, after: After = Stage.simplify
-) -> None:
+def show(program: Program, args: Args = None, grad: Grad = 0, after: After = SIMPLIFY) -> None:
     """Show a program next to its source, with shapes, operations and bytes."""
     from . import listing
 
     function = _load(program, args or [], grad, after)
-    text = listing.fused(function) if after is Stage.fuse else listing.listing(function)
+    text = listing.fused(function) if after == FUSE else listing.listing(function)
     sys.stdout.write(text)
+
+
+@app.command("passes")
+def passes() -> None:
+    """List the compiler's passes in the order in which they run."""
+    from ...core.compiler.passes.pass_manager import INDEPENDENT
+    from ...core.compiler.passes.pipeline import PIPELINE
+
+    width = max(len(each.name) for each in PIPELINE)
+    for k, each in enumerate(PIPELINE):
+        if k == 0:
+            echo("for every back end:")
+        elif k == len(INDEPENDENT):
+            echo("for native code:")
+        echo(f"  {each.name:<{width}}  {each.text}")
 
 
 @app.command("c")
 def c(program: Program, args: Args = None, grad: Grad = 0) -> None:
     """Print the C that a program becomes."""
-    from ...core.compiler.backends.native.assemble import prepared
     from ...core.compiler.backends.native.emit import emit
+    from ...core.compiler.passes.pipeline import lowered
 
-    function = prepared(_load(program, args or [], grad, Stage.simplify))
+    function = lowered(_load(program, args or [], grad, SIMPLIFY))
     text, _ = emit({function.name: function})
     sys.stdout.write(text)
 
@@ -91,7 +117,7 @@ def time_(
     from ...core.compiler.backends.native.toolchain.timing import time_steps
     from ...core.compiler.ir import TensorType
 
-    function = _load(program, args or [], grad, Stage.simplify)
+    function = _load(program, args or [], grad, SIMPLIFY)
     rng = np.random.default_rng(0)
     arrays = []
     for t in function.param_types:
@@ -116,7 +142,7 @@ def diff(
     b: Program,
     args: Args = None,
     grad: Grad = 0,
-    after: After = Stage.simplify,
+    after: After = SIMPLIFY,
 ) -> None:
     """Show what two programs compute differently. Exit code 1: they differ.
 
@@ -131,13 +157,26 @@ def diff(
         raise typer.Exit(1)
 
 
-def _load(program: str, args: list[str], grad: int, after: Stage) -> Function:
+def _load(program: str, args: list[str], grad: int, after: str) -> Function:
+    """The program, after the passes up to a stage."""
+    from ...core.compiler.passes.pass_manager import INDEPENDENT, run
+    from ...core.compiler.passes.pipeline import NATIVE
+
+    shared = [each.name for each in INDEPENDENT]
+    before_simplify = _stage(after) in (TRACE, *shared[: shared.index(SIMPLIFY)])
+    function = _read(program, args, grad, simplified=not before_simplify)
+    if after in (TRACE, FUSE, *shared):
+        return function
+    return run(function, NATIVE, last=after)
+
+
+def _read(program: str, args: list[str], grad: int, *, simplified: bool) -> Function:
     path, _, name = program.rpartition(":")
     if not path:
         path, name = program, ""
     file = Path(path)
     if file.suffix == ".py":
-        return _traced(file, name, args, grad, after)
+        return _traced(file, name, args, grad, simplified)
     if args or grad:
         raise DelianError("--arg and --grad are for Python functions", _EXAMPLE)
     if not file.is_file():
@@ -162,7 +201,7 @@ def _load(program: str, args: list[str], grad: int, after: Stage) -> Function:
     return function
 
 
-def _traced(file: Path, name: str, args: list[str], grad: int, after: Stage) -> Function:
+def _traced(file: Path, name: str, args: list[str], grad: int, simplified: bool) -> Function:
     from ...core.common.user_code import load_function
     from ...core.compiler import api
     from ...core.compiler.frontend import trace
@@ -177,4 +216,4 @@ def _traced(file: Path, name: str, args: list[str], grad: int, after: Stage) -> 
         raise DelianError("an argument is a tensor", _EXAMPLE)
     for _ in range(grad):
         f = api.grad(f)
-    return trace(f, *types, name=name, simplified=after is not Stage.trace).function
+    return trace(f, *types, name=name, simplified=simplified).function

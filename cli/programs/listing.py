@@ -5,11 +5,11 @@
       %3: f32[8] = dot(%1, %0) {...}                                          48 FLOP    32 B
       %4: f32[8] = sub(%3, %2)                                                 8 FLOP    32 B
 
-A program can be listed as the front end read it (`trace`), as passes have left it (`simplify`), or
-as the loops and calls that the native back end writes (`fuse`). At its end stand the products and
-convolutions that native code leaves to plain loops, having no kernel for them. Two programs are
-compared under names that say what a value is computed of, so that one operation more does not
-rename the rest.
+A program can be listed as the front end read it (`trace`), after any pass (`delian ir passes`
+lists them), or as the loops and calls that the native back end writes (`fuse`). At its end stand
+the products and convolutions that native code leaves to plain loops, having no kernel for them.
+Two programs are compared under names that say what a value is computed of, so that one operation
+more does not rename the rest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from ...core.compiler.primitives import PRIMITIVES
 from ...core.compiler.primitives.control import block_cost
 from ...core.compiler.text import Printer
 
-STAGES = ("trace", "simplify", "fuse")
 #: Where figures stand, unless a line is longer.
 COLUMN = 88
 NAME_DIGITS = 5

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from delian.core.common.aligned_arrays import ALIGNMENT
 from delian.core.compiler.backends.native import call_runs
 from delian.core.compiler.backends.native import program as native
 from delian.core.compiler.backends.native.kernels import winograd
@@ -136,7 +137,7 @@ def _run(program: NativeProgram, args: Sequence[Array]) -> tuple[Array, ...]:
     own, thread = program.report.arena_bytes, native._thread
     thread.memory = np.full(own + 2 * _BESIDE, 255, np.uint8)
     start = thread.memory.ctypes.data + _BESIDE
-    thread.address = start + -start % native.ALIGNMENT
+    thread.address = start + -start % ALIGNMENT
     results = program(*(a.copy() for a in args))
     begin = thread.address - thread.memory.ctypes.data
     beside = (thread.memory[:begin], thread.memory[begin + own :])

@@ -13,12 +13,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from delian.core.common.aligned_arrays import ALIGNMENT
 from delian.core.compiler.backends.native import call_runs
 from delian.core.compiler.backends.native import emit as emitter
 from delian.core.compiler.backends.native.kernels import kernels, winograd
 from delian.core.compiler.backends.native.names import memory_type
-from delian.core.compiler.backends.native.native_lowering import lowered
 from delian.core.compiler.ir import Function, TensorType
+from delian.core.compiler.passes.pipeline import lowered
 from delian.core.compiler.passes.schedule import execution_order, memory_plan
 
 from .variants import Variant
@@ -89,7 +90,7 @@ def _lowering(spans: list[list[Span]], many: bool) -> Iterator[None]:
         for buffer in roots:
             buffer.place = memory_plan.Place("arena", at)
             taken.append((at, at + buffer.size))
-            at += -(-buffer.size // memory_plan.ALIGNMENT) * memory_plan.ALIGNMENT + GAP
+            at += -(-buffer.size // ALIGNMENT) * ALIGNMENT + GAP
         self.plan.arena_bytes = at
         for value, buffer in self.buffers.items():
             self.plan.places[value] = buffer.root().place

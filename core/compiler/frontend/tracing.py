@@ -149,15 +149,11 @@ def _traced(
             hint = "return its results instead of the function"
             raise s.error("DL119", "a function made inside a derivative is called outside it", hint)
     s.scope.params = tuple(params)
-    from ..passes.simplify import simplify
-    from ..transforms.custom import expand
+    from ..passes.pass_manager import INDEPENDENT, run
 
-    body = expand(s.scope.finish(results))
-    if simplified:
-        body = simplify(body)
     function = Function(
         name or name_of(f),
-        body,
+        s.scope.finish(results),
         tuple(param_names),
         (
             *(p or "result" for p in result_names),
@@ -165,6 +161,7 @@ def _traced(
             *(f"fault {k}" if k else "fault" for k in range(len(hidden))),
         ),
     )
+    function = run(function, INDEPENDENT, last="" if simplified else INDEPENDENT[0].name)
     outside = tuple(s.outside.values())
     seen = tuple(s.seen.values())
     return Traced(

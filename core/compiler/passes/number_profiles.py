@@ -24,7 +24,7 @@ from typing import Literal, TypeAlias
 
 from ...common.errors import DelianError
 from ..ir import Block, Builder, DType, Function, Op, TensorType, Type, Value
-from .lowering.attention_products import compose_attention
+from .lowering.attention_products import decompose_attention
 from .lowering.half_storage import widen_halves
 
 Profile: TypeAlias = Literal["fast", "reproducible", "exact"]
@@ -67,7 +67,7 @@ def in_profile(function: Function, profile: Profile) -> Function:
         for op in function.body.walk():
             _check_exact(function, op)
         return function
-    narrow = compose_attention(widen_halves(function))
+    narrow = decompose_attention(widen_halves(function))
     return narrow.with_body(_reproducible(narrow, narrow.body))
 
 

@@ -56,9 +56,8 @@ def build_for(
     strict = profile != "fast"
     functions = {n: in_profile(bundle.programs[n], profile) for n in chosen(bundle, programs)}
     digest = bundle.content_hash()
-    text, facts = assembled(
-        functions, tools, strict, embed=True, features=tools.features(), bundle=digest
-    )
+    made = assembled(functions, tools, strict, embed=True, features=tools.features(), bundle=digest)
+    facts, text = made.facts, made.text
     if static:
         title = f"{bundle.manifest.task}, {bundle.manifest.algorithm}, for {target.name}"
         text += standalone.command(bundle, facts.entries, title)

@@ -18,11 +18,11 @@ from importlib import resources
 
 from ...common.errors import DelianError
 from ...compiler.backends import native
-from ...compiler.backends.native.assemble import prepared
 from ...compiler.backends.native.emit import emit
 from ...compiler.backends.native.names import memory_type
 from ...compiler.ir import DType
 from ...compiler.passes.number_profiles import in_profile
+from ...compiler.passes.pipeline import lowered
 from ..bundle import Bundle
 from .artifact_build import Profile
 from .program_ports import Port, Ports, chosen, ports_of
@@ -86,7 +86,7 @@ def portable(
             f"`{name}` cannot begin the names of C functions", "small letters, digits, underscores"
         )
     names = chosen(bundle, programs)
-    functions = {n: prepared(in_profile(bundle.programs[n], profile)) for n in names}
+    functions = {n: lowered(in_profile(bundle.programs[n], profile)) for n in names}
     symbols = {n: f"dl_entry_{i}" for i, n in enumerate(names)}
     text, made = emit(
         {symbols[n]: f for n, f in functions.items()},

@@ -32,9 +32,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...common.errors import DelianError, Loc
-from ...compiler.backends.native.native_lowering import lowered
 from ...compiler.ir import Array, Block, DType, Function, ListType, Op, Value, unshared
 from ...compiler.passes.lowering.attention_products import NAMES as ATTENTION
+from ...compiler.passes.pipeline import lowered
 from ...compiler.passes.schedule.block_steps import (
     Call,
     Loop,

@@ -24,8 +24,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...compiler.backends.native.kernels.kernels import scratch_bytes
-from ...compiler.backends.native.native_lowering import lowered
 from ...compiler.ir import Function, Op, TensorType, unshared
+from ...compiler.passes.pipeline import lowered
 from ...compiler.passes.schedule import memory_plan as memory
 from ...compiler.passes.schedule.fuse import schedule
 from ...compiler.passes.schedule.views import VIEWS

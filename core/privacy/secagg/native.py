@@ -73,7 +73,7 @@ def _load() -> Library | None:
 
     from ...compiler.backends.native.toolchain import cache as store
     from ...compiler.backends.native.toolchain import toolchain
-    from ...compiler.backends.native.toolchain.artifact import Facts
+    from ...compiler.backends.native.toolchain.artifact import Assembled, Facts
 
     if sys.byteorder != "little":
         return None
@@ -84,7 +84,7 @@ def _load() -> Library | None:
     digest = hashlib.sha256(f"{compiler.identity}\0{source}".encode())
     target = compiler.target
     facts = Facts(target.name, target.machine, compiler.identity, compiler.flags, "", ())
-    path, _ = store.shared_object(digest.hexdigest(), compiler, lambda: (source, facts))
+    path, _ = store.shared_object(digest.hexdigest(), compiler, lambda: Assembled(source, facts))
     found = Library(str(path))
     if not _is_right(found):
         raise DelianError(f"{path} computes something else than it should")

@@ -9,10 +9,11 @@ import delian as dl
 import numpy as np
 import pytest
 from delian import ops
-from delian.core.compiler.backends.native import assemble, emit
+from delian.core.compiler.backends.native import emit
 from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
 from delian.core.compiler.ir import Array
 from delian.core.compiler.passes.number_profiles import in_profile
+from delian.core.compiler.passes.pipeline import lowered
 
 HEADS = 2
 
@@ -35,7 +36,7 @@ def gradient(*args: Array) -> Any:
 def test_memory_is_linear_in_the_length() -> None:
     arenas = []
     for length in (1024, 4096):
-        function = assemble.prepared(gradient(*tensors(length)))
+        function = lowered(gradient(*tensors(length)))
         arenas.append(emit.Unit().add("entry", function).arena_bytes)
     assert arenas[1] < 4.1 * arenas[0]
     assert arenas[1] < 4 * HEADS * 4096 * 4096 // 8  # an eighth of one tensor of scores

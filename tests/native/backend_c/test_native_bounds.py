@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from delian.core.common.aligned_arrays import ALIGNMENT
 from delian.core.compiler.backends.native import program as programs
 from delian.core.compiler.backends.native.kernels import winograd
 from delian.core.compiler.backends.native.program import compile_native
@@ -36,7 +37,7 @@ def spans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[list
         for buffer in roots:
             buffer.place = memory_plan.Place("arena", at)
             taken.append((at, at + buffer.size))
-            at += -(-buffer.size // memory_plan.ALIGNMENT) * memory_plan.ALIGNMENT + GAP
+            at += -(-buffer.size // ALIGNMENT) * ALIGNMENT + GAP
         self.plan.arena_bytes = at
         for value, buffer in self.buffers.items():
             self.plan.places[value] = buffer.root().place

@@ -72,7 +72,7 @@ def programs(
             patch.setattr(execution_order, "BESIDE_FEW_MIN", least)
             patch.setattr(execution_order, "TILES_MIN", 1)
             patch.setenv("DELIAN_CACHE", str(tmp_path_factory.mktemp("descent")))
-            text, _ = assembled(CASES, striped, False)
+            text = assembled(CASES, striped, False).text
             called = text.count(" dl_gemm_both_f32(")
             few = sum(
                 f.body.params[2].shape[0] <= execution_order.BESIDE_ROWS_MAX for f in CASES.values()

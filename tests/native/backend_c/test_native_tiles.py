@@ -126,7 +126,8 @@ def test_a_program_misses_no_tile_and_gives_the_bits_of_one_that_has_none(
     toolchain: Toolchain, tmp_path: Path
 ) -> None:
     functions = _programs()
-    text, facts = assembled(functions, toolchain)
+    made = assembled(functions, toolchain)
+    text, facts = made.text, made.facts
     calls = "both_f32(DL_", "both_f32(0, DL_", "step_f32(DL_", "add_f32(7", "packed(4", "f32("
     for call in calls:
         assert f"dl_gemm_{call}" in text
@@ -176,7 +177,7 @@ def test_products_whose_sizes_are_not_in_the_text_have_all_tiles() -> None:
 
 
 def test_other_sizes_than_the_headers_have_all_tiles(toolchain: Toolchain, tmp_path: Path) -> None:
-    text, _ = assembled({"network": _network()}, toolchain)
+    text = assembled({"network": _network()}, toolchain).text
     source = tmp_path / "network.c"
     source.write_text(text + "\nevery = DL_ROWS_EVEN;\n", encoding="utf-8")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from delian.core.compiler.backends.reference import run_block
 from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType, Value
-from delian.core.compiler.passes.lowering.single_term_sums import centred_sums
+from delian.core.compiler.passes.lowering.single_term_sums import fold_single_term_sums
 from delian.core.compiler.verify import verify
 
 SHAPE = (4, 32, 64)
@@ -37,7 +37,7 @@ def normalised_gradient(count: int = COUNT, late: bool = False, by: str = "div")
 def after(block: Block) -> Block:
     count = len(block.params)
     names = tuple(f"p{i}" for i in range(count)), tuple(f"r{i}" for i in range(len(block.results)))
-    made = centred_sums(Function("f", block, *names)).body
+    made = fold_single_term_sums(Function("f", block, *names)).body
     verify(made)
     return made
 

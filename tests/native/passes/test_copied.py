@@ -11,13 +11,13 @@ import delian as dl
 import numpy as np
 import pytest
 from delian.core.compiler import tree
-from delian.core.compiler.backends.native.native_lowering import lowered
 from delian.core.compiler.backends.reference import run_block
 from delian.core.compiler.frontend import trace
 from delian.core.compiler.ir import TensorType, unshared
-from delian.core.compiler.passes.lowering.element_selects import changes_chosen
-from delian.core.compiler.passes.lowering.loop_registers import numbers_carried
-from delian.core.compiler.passes.lowering.scalar_tensors import one_element_numbers
+from delian.core.compiler.passes.lowering.element_selects import convert_branches_to_selects
+from delian.core.compiler.passes.lowering.loop_registers import promote_elements_to_scalars
+from delian.core.compiler.passes.lowering.scalar_tensors import scalarize
+from delian.core.compiler.passes.pipeline import lowered
 from delian.core.compiler.passes.schedule.copied_tensors import Copied, copies
 from delian.core.compiler.passes.schedule.fuse import schedule
 from delian.core.compiler.passes.schedule.memory_plan import Place, plan
@@ -126,7 +126,7 @@ def changed_numbers(x: Any) -> Any:
 def test_branches_that_change_numbers_become_choices() -> None:
     function = trace(changed_numbers, TensorType.of(M)).function
     before = function.with_body(simplify(function.body))
-    after = changes_chosen(before)
+    after = convert_branches_to_selects(before)
     counts = [sum(op.name == "if" for op in f.body.walk()) for f in (before, after)]
     assert counts == [3, 1], "the second branch changes another number on each path"
     x = np.random.default_rng(0).uniform(0, 3, (12, 12))
@@ -142,7 +142,7 @@ def one_element(x: Any) -> Any:
 
 def test_tensors_of_one_element_are_numbers() -> None:
     function = trace(one_element, TensorType.of(np.ones(4))).function
-    after = one_element_numbers(function.with_body(simplify(function.body)))
+    after = scalarize(function.with_body(simplify(function.body)))
     computed = [op for op in after.body.walk() if op.name in ("mul", "add", "sqrt", "sub")]
     assert computed and all(op.result.shape == () for op in computed)
     x = np.arange(4.0) + 1
@@ -179,7 +179,7 @@ def test_lowered_programs_compute_the_same(f: Callable[..., Any]) -> None:
 def test_numbers_that_a_loop_changes_in_one_place_are_carried() -> None:
     function = trace(sums_in_place, TensorType.of(M)).function
     before = function.with_body(simplify(function.body))
-    after = numbers_carried(before)
+    after = promote_elements_to_scalars(before)
     loops = [op for op in after.body.walk() if op.name == "for"]
     carried = [[v.shape for v in op.results] for op in loops]
     assert carried == [[(12, 12), (12,)], [(12, 12), (12,)], [(), ()]]

@@ -11,9 +11,9 @@ from delian.core.compiler import tree
 from delian.core.compiler.backends.reference import run_block
 from delian.core.compiler.frontend import trace
 from delian.core.compiler.ir import Function, TensorType
-from delian.core.compiler.passes.lowering.element_selects import changes_chosen
-from delian.core.compiler.passes.lowering.loop_registers import numbers_carried
-from delian.core.compiler.passes.lowering.loop_splits import loops_cut
+from delian.core.compiler.passes.lowering.element_selects import convert_branches_to_selects
+from delian.core.compiler.passes.lowering.loop_registers import promote_elements_to_scalars
+from delian.core.compiler.passes.lowering.loop_splits import split_loops
 from delian.core.compiler.passes.simplify import simplify
 
 N = 20
@@ -121,8 +121,10 @@ def a_number_that_moves(x: Any) -> Any:
 
 def lowered(f: Callable[..., Any]) -> tuple[Function, Function]:
     function = trace(f, TensorType.of(np.ones((N, N)))).function
-    before = numbers_carried(changes_chosen(function.with_body(simplify(function.body))))
-    return before, loops_cut(before)
+    before = promote_elements_to_scalars(
+        convert_branches_to_selects(function.with_body(simplify(function.body)))
+    )
+    return before, split_loops(before)
 
 
 def loops(function: Function) -> int:

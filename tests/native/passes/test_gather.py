@@ -10,7 +10,7 @@ import pytest
 from delian import nn
 from delian.core.compiler.backends.reference import run_block
 from delian.core.compiler.ir import Block, Builder, DType, ListType, Op, TensorType, Value
-from delian.core.compiler.passes.lowering.loop_products import gather_products
+from delian.core.compiler.passes.lowering.loop_products import batch_loop_products
 from delian.core.compiler.passes.lowering.stacked_lists import lists_to_tensors
 from delian.core.compiler.passes.simplify import simplify
 from delian.core.compiler.transforms.vjp import vjp
@@ -25,7 +25,7 @@ LIST = ListType(TensorType(DType.F64, (2,)))
 
 
 def gathered(block: Block) -> Block:
-    after = simplify(gather_products(lists_to_tensors(simplify(block)), F64))
+    after = simplify(batch_loop_products(lists_to_tensors(simplify(block)), F64))
     verify(after)
     return after
 
@@ -186,7 +186,7 @@ def test_a_carry_may_become_what_needs_nothing() -> None:
 
     args = [RNG.normal(size=(6, 2, 3)), np.zeros((3, 3)), np.float64(0.5)]
     block = loop(6, args[:1], args[1:], body)
-    after = gather_products(block, F64)
+    after = batch_loop_products(block, F64)
     verify(after)
     for got, expected in zip(run_block(after, args), run_block(block, args), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-12)

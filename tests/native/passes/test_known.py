@@ -11,7 +11,7 @@ from delian.core.compiler import tree
 from delian.core.compiler.backends.reference import run_block
 from delian.core.compiler.frontend import trace
 from delian.core.compiler.ir import Function, TensorType
-from delian.core.compiler.passes.lowering.known_numbers import numbers_known
+from delian.core.compiler.passes.lowering.known_numbers import fold_known_ranges
 from delian.core.compiler.passes.simplify import simplify
 
 N = 12
@@ -118,7 +118,7 @@ NEEDED = [
 def programs(f: Callable[..., Any], raises: bool = True) -> tuple[Function, Function]:
     function = trace(f, TensorType.of(X), TensorType.of(np.array(3)), raises=raises).function
     before = function.with_body(simplify(function.body))
-    return before, numbers_known(before)
+    return before, fold_known_ranges(before)
 
 
 def raises(function: Function) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from delian.core.compiler.backends.reference import run_block
 from delian.core.compiler.ir import Builder, DType, Function, TensorType
-from delian.core.compiler.passes.lowering.vector_lanes import fill_lanes
+from delian.core.compiler.passes.lowering.vector_lanes import vectorize_short_axes
 from delian.core.compiler.verify import verify
 
 GROUPS = (2, 6, 5, 3, 4)
@@ -26,7 +26,7 @@ def group_norm(dtype: DType = DType.F32) -> Function:
 
 def test_groups_of_channels_keep_their_values() -> None:
     function = group_norm()
-    filled = fill_lanes(function)
+    filled = vectorize_short_axes(function)
     verify(filled.body)
     x = np.random.default_rng(0).standard_normal(GROUPS).astype(np.float32)
     (before,), (after,) = (run_block(f.body, [x]) for f in (function, filled))
@@ -34,19 +34,19 @@ def test_groups_of_channels_keep_their_values() -> None:
 
 
 def test_sums_run_over_space_first_and_over_a_groups_channels_then() -> None:
-    ops = fill_lanes(group_norm()).body.ops
+    ops = vectorize_short_axes(group_norm()).body.ops
     assert [op.attrs["axes"] for op in ops if op.name == "reduce_sum"] == [(1, 2), (2,)]
     assert [op.attrs["axes"] for op in ops if op.name == "reduce_max"] == [(1, 2), (2,)]
 
 
 def test_what_is_the_same_for_a_group_is_written_out_for_each_channel() -> None:
-    ops = fill_lanes(group_norm()).body.ops
+    ops = vectorize_short_axes(group_norm()).body.ops
     written = [op.result.shape for op in ops if op.name == "reshape" and len(op.result.shape) == 2]
     assert written == [(2, 12)] * 2
 
 
 def test_sums_in_f64_keep_their_order() -> None:
-    ops = fill_lanes(group_norm(DType.F64)).body.ops
+    ops = vectorize_short_axes(group_norm(DType.F64)).body.ops
     assert [op.attrs["axes"] for op in ops if op.name == "reduce_sum"] == [(1, 2, 4)]
 
 
@@ -62,4 +62,4 @@ def test_other_reductions_stay(shape: tuple[int, ...], axes: tuple[int, ...]) ->
     b = Builder([TensorType(DType.F32, shape)])
     block = b.finish([b("reduce_sum", b.params[0], axes=axes)])
     function = Function("sum", block, ("x",), ("y",))
-    assert fill_lanes(function) is function
+    assert vectorize_short_axes(function) is function

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from delian.core.compiler.backends.reference import run_block
 from delian.core.compiler.ir import Block, Builder, DType, Function, Op, TensorType, Value
-from delian.core.compiler.passes.lowering.mask_recompute import masks_again
+from delian.core.compiler.passes.lowering.mask_recompute import rematerialize_masks
 from delian.core.compiler.verify import verify
 
 SIZE = 40
@@ -39,7 +39,7 @@ def rectified(cap: float | None, low: float = 0.0, result: float | None = None) 
 def again(block: Block) -> Block:
     count = len(block.params)
     names = tuple(f"p{i}" for i in range(count)), tuple(f"r{i}" for i in range(len(block.results)))
-    after = masks_again(Function("f", block, *names)).body
+    after = rematerialize_masks(Function("f", block, *names)).body
     verify(after)
     return after
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from delian.core.compiler.backends.reference import run_block
 from delian.core.compiler.ir import Builder, DType, Function, TensorType
-from delian.core.compiler.passes.lowering.pointwise_convolutions import pixels_to_products
+from delian.core.compiler.passes.lowering.pointwise_convolutions import (
+    pointwise_convolutions_to_products,
+)
 from delian.core.compiler.verify import verify
 
 
@@ -30,7 +32,7 @@ def convolutions(side: int, stride: int, edge: int, images: int = 2) -> Function
 
 def test_a_convolution_of_single_pixels_and_its_gradients_are_products() -> None:
     function = convolutions(1, 1, 0)
-    after = pixels_to_products(function)
+    after = pointwise_convolutions_to_products(function)
     verify(after.body)
     assert [op.name for op in after.body.ops if op.name != "reshape"] == ["dot"] * 3
     rng = np.random.default_rng(0)
@@ -45,4 +47,4 @@ def test_a_convolution_of_single_pixels_and_its_gradients_are_products() -> None
 )
 def test_others_stay(side: int, stride: int, edge: int, images: int) -> None:
     function = convolutions(side, stride, edge, images)
-    assert pixels_to_products(function) is function
+    assert pointwise_convolutions_to_products(function) is function

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from delian.core.compiler.backends.native.emit import emit
-from delian.core.compiler.backends.native.native_lowering import lowered
 from delian.core.compiler.backends.reference import run_block
 from delian.core.compiler.frontend import trace
 from delian.core.compiler.ir import Block, Builder, DType, TensorType, Value
+from delian.core.compiler.passes.pipeline import lowered
 from delian.core.compiler.passes.simplify import simplify
 from delian.core.compiler.passes.value_ranges import intervals
 

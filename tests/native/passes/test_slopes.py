@@ -12,7 +12,7 @@ from delian import ops
 from delian.core.compiler.backends.native import emit
 from delian.core.compiler.backends.reference import run_block
 from delian.core.compiler.ir import Array, Block, Builder, DType, Function, TensorType, Value
-from delian.core.compiler.passes.lowering.elementwise_slopes import slopes_as_factors
+from delian.core.compiler.passes.lowering.elementwise_slopes import fuse_elementwise_derivatives
 from delian.core.compiler.passes.number_profiles import in_profile
 
 F32 = DType.F32
@@ -38,23 +38,23 @@ def numbers(function: Function, args: tuple[Array, ...]) -> list[Array]:
 @pytest.mark.parametrize("name", ["gelu", "silu"])
 def test_a_slope_is_computed_where_its_function_is(name: str) -> None:
     before = gradient(getattr(ops, name))
-    after = slopes_as_factors(before)
+    after = fuse_elementwise_derivatives(before)
     for a, b in zip(numbers(after, LAYER), numbers(before, LAYER), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     arenas = [emit.Unit().add("entry", f).arena_bytes for f in (before, after)]
     assert arenas[1] < arenas[0]
-    assert slopes_as_factors(after) is after
+    assert fuse_elementwise_derivatives(after) is after
 
 
 @pytest.mark.parametrize("activation", [np.tanh, ops.relu, ops.sigmoid])
 def test_what_is_kept_as_one_value_stays(activation: Callable[[Any], Any]) -> None:
     before = gradient(activation)
-    assert slopes_as_factors(before) is before
+    assert fuse_elementwise_derivatives(before) is before
 
 
 def test_the_reproducible_profile_rounds_as_it_did() -> None:
     function = in_profile(gradient(ops.gelu), "reproducible")
-    assert slopes_as_factors(function) is function
+    assert fuse_elementwise_derivatives(function) is function
 
 
 def test_what_comes_back_twice_is_no_factor() -> None:
@@ -64,7 +64,7 @@ def test_what_comes_back_twice_is_no_factor() -> None:
     g = b("dot", x, w, contract_a=(1,), contract_b=(0,), batch_a=(), batch_b=())
     square, other = b("mul", g, g), b("mul", g, b("exp", g))
     function = Function("f", b.finish([square, other]), ("x", "w"), ("a", "b"))
-    assert slopes_as_factors(function) is function
+    assert fuse_elementwise_derivatives(function) is function
 
 
 def linear_chain(seed: int, count: int = 9) -> Block:
@@ -96,7 +96,7 @@ def test_any_chain_gives_the_same_numbers() -> None:
     for seed in range(60):
         block = linear_chain(seed)
         before = Function("f", block, ("x", "y", "w"), ("total",))
-        after = slopes_as_factors(before)
+        after = fuse_elementwise_derivatives(before)
         changed += after is not before
         wide = [np.abs(r).max() for r in run_block(block, args)]
         for a, b, size in zip(
@@ -118,7 +118,7 @@ def test_a_slope_within_a_loop_is_found_there() -> None:
 
     small = tuple(0.1 * x for x in LAYER)  # many steps with large weights would magnify rounding
     before = dl.compile(step).trace(*small).function
-    after = slopes_as_factors(before)
+    after = fuse_elementwise_derivatives(before)
     assert after is not before
     for a, b in zip(numbers(after, small), numbers(before, small), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

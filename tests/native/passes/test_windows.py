@@ -10,8 +10,8 @@ import pytest
 from delian.core.compiler.backends import compile_function
 from delian.core.compiler.backends.reference import run_block
 from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType, Value
-from delian.core.compiler.passes.lowering.mask_recompute import masks_again
-from delian.core.compiler.passes.lowering.window_maxima import windows_written_out
+from delian.core.compiler.passes.lowering.mask_recompute import rematerialize_masks
+from delian.core.compiler.passes.lowering.window_maxima import expand_pool_windows
 from delian.core.compiler.passes.number_profiles import in_profile
 from delian.core.compiler.passes.schedule.block_steps import Loop
 from delian.core.compiler.passes.schedule.fuse import schedule
@@ -71,7 +71,7 @@ def function(block: Block) -> Function:
 
 
 def after(block: Block) -> Block:
-    made = windows_written_out(function(block)).body
+    made = expand_pool_windows(function(block)).body
     verify(made)
     return made
 
@@ -143,7 +143,7 @@ def test_who_ties_may_be_counted_in_f64(kind: str) -> None:
 
 
 def test_the_image_is_read_by_two_loops_and_never_stored() -> None:
-    made = masks_again(function(after(BLOCKS["clamped"]))).body
+    made = rematerialize_masks(function(after(BLOCKS["clamped"]))).body
     loops = [s for s in schedule(made).steps if isinstance(s, Loop)]
     large = BLOCKS["clamped"].params[0].tensor.size
     stored = [v for loop in loops for v, _ in loop.stores if v.tensor.size == large]

@@ -15,7 +15,12 @@ import pytest
 from delian.core.common.errors import DelianError
 from delian.core.compiler.backends import compile_module
 from delian.core.compiler.backends.native.toolchain import artifact, targets
-from delian.core.compiler.backends.native.toolchain.artifact import ArtifactError, Entry, Facts
+from delian.core.compiler.backends.native.toolchain.artifact import (
+    ArtifactError,
+    Entry,
+    Facts,
+    Layout,
+)
 from delian.core.compiler.backends.native.toolchain.targets import find_target
 from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
 from delian.core.compiler.ir import Array, DType, TensorType
@@ -42,7 +47,7 @@ FACTS = Facts(
     compiler="some",
     flags=("-O2",),
     emitter="e",
-    entries=(Entry("infer", "dl_entry_0", "hash", 64, 64, 1, 1, 0, ((0, 0),), True),),
+    entries=(Entry("infer", "dl_entry_0", "hash", 64, 64, 1, 1, (), ((0, 0),), True),),
     features=("asimd", "sve"),
 )
 HEADERS = Path(artifact.__file__).parents[1] / "c"
@@ -83,6 +88,40 @@ def test_facts_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = kept(tmp_path / "a.dlo", FACTS)
     assert artifact.read(path) == FACTS
     assert path.read_bytes().startswith(b"object")
+
+
+def test_constants_are_read_as_they_were_written(tmp_path: Path) -> None:
+    half = np.arange(70, dtype=np.float16)
+    arrays = (np.arange(6.0).reshape(2, 3), half, np.array([True, False]))
+    first, second = map(Layout.of, arrays[:2]), [Layout.of(arrays[2])]
+    entry = FACTS.entries[0]
+    entries = (
+        replace(entry, constants=tuple(first)),
+        replace(entry, name="none"),
+        replace(entry, name="last", constants=tuple(second)),
+    )
+    path = tmp_path / "a.dlo"
+    path.write_bytes(artifact.sealed(b"odd object", replace(FACTS, entries=entries), arrays))
+    facts = artifact.read(path)
+    assert facts.entries == entries
+    found = artifact.constants_of(path, facts)
+    assert [len(each) for each in found] == [2, 0, 1]
+    for a, b in zip((*found[0], *found[2]), arrays, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    kept(path, FACTS, b"")  # another file in its place
+    with pytest.raises(ArtifactError, match="its constants"):
+        artifact.constants_of(path, facts)
+
+
+@pytest.mark.parametrize(
+    "constants", [0, [{}], [{"dtype": "f99", "shape": [2]}], [{"dtype": "f32", "shape": [-2]}]]
+)
+def test_constants_that_make_no_sense_are_refused(tmp_path: Path, constants: object) -> None:
+    said = FACTS.to_json()
+    said["entries"][0]["constants"] = constants
+    with pytest.raises(ArtifactError, match="make no sense"):
+        artifact.facts_of(json.dumps(said).encode(), "x")
 
 
 def test_a_file_that_is_damaged_or_another_is_refused(tmp_path: Path) -> None:

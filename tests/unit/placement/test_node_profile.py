@@ -146,13 +146,14 @@ def test_a_program_is_measured_where_its_work_is():
     ],
 )
 def test_the_steps_of_models_are_those_that_the_back_end_times(name, placed_models):
-    from delian.core.compiler.backends.native import assemble, emit
+    from delian.core.compiler.backends.native import emit
+    from delian.core.compiler.passes.pipeline import lowered
     from delian.core.placement.cut.costs import ops_of, tagged
 
     for function in (placed_models.infer(name)[0], placed_models.step(name)[0].function):
         unit = emit.Unit()
         unit.times = []
-        unit.add("timed", assemble.prepared(tagged(function)))
+        unit.add("timed", lowered(tagged(function)))
         written = [tuple(op.name for op in ops_of(s)) or ("copy",) for s in unit.times]
         found = steps_of(function)
         assert [s.names for s in found if s.timed] == written

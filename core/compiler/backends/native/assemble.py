@@ -8,17 +8,11 @@ from contextlib import contextmanager
 
 from ...ir import Function
 from ...ir_codec import content_hash
-from ...passes.schedule import memory_plan
-from . import emit, program
-from .native_lowering import lowered
+from ...passes.pipeline import lowered
+from . import emit
 from .toolchain import cache
-from .toolchain.artifact import Entry, Facts
+from .toolchain.artifact import Assembled, Entry, Facts, Layout
 from .toolchain.toolchain import Toolchain
-
-
-def prepared(function: Function) -> Function:
-    """The function as it is emitted."""
-    return lowered(function)
 
 
 @contextmanager
@@ -44,23 +38,28 @@ def assembled(
     embed: bool = False,
     features: tuple[str, ...] = (),
     bundle: str = "",
-) -> tuple[str, Facts]:
-    """The C of some functions, entries dl_entry_0, dl_entry_1, ... in their order, and their facts.
+) -> Assembled:
+    """Some functions as C, with entries dl_entry_0, dl_entry_1, ... in their order.
 
     strict, embed: as in `emit`. features, bundle: as in `Facts`.
     """
-    assert memory_plan.ALIGNMENT == program.ALIGNMENT, "arenas begin where the plan says"
     symbols = {name: f"dl_entry_{i}" for i, name in enumerate(functions)}
     with _uncollected():
-        lowest = {symbols[name]: prepared(f) for name, f in functions.items()}
+        lowest = {symbols[name]: lowered(f) for name, f in functions.items()}
         text, made = emit.emit(lowest, strict, embed)
     entries = []
     for name, function in functions.items():
         p = made[symbols[name]]
         entries.append(
             Entry(
-                *(name, p.name, content_hash(function)),
-                *(p.arena_bytes, p.tensor_bytes, p.groups, p.calls, p.constants),
+                name=name,
+                symbol=p.name,
+                program=content_hash(function),
+                arena_bytes=p.arena_bytes,
+                tensor_bytes=p.tensor_bytes,
+                groups=p.groups,
+                calls=p.calls,
+                constants=tuple(map(Layout.of, p.constants)),
                 donated=p.donated,
                 lists=p.lists,
             )
@@ -77,4 +76,4 @@ def assembled(
         strict=strict,
         bundle=bundle,
     )
-    return text, facts
+    return Assembled(text, facts, tuple(c for p in made.values() for c in p.constants))

@@ -23,7 +23,7 @@ from ... import tree
 from ...ir import TensorType
 from ...traced import ARRAY, BOOL, FLOAT, INT, SCALAR, Static, Traced
 from .toolchain import cache
-from .toolchain.artifact import Facts
+from .toolchain.artifact import Assembled, Facts
 from .toolchain.toolchain import Toolchain, find
 
 if TYPE_CHECKING:
@@ -277,11 +277,12 @@ def _library() -> _Made | None:
     return _Made(library, _Method(b"call", address, _METH_FASTCALL, None), new)
 
 
-def _source(toolchain: Toolchain) -> tuple[str, Facts]:
+def _source(toolchain: Toolchain) -> Assembled:
     text = resources.files(__package__).joinpath("c", "direct.c").read_text(encoding="utf-8")
     target = toolchain.target
     version = cache.emitter_version()
-    return text, Facts(target.name, target.machine, toolchain.version, toolchain.flags, version, ())
+    facts = Facts(target.name, target.machine, toolchain.version, toolchain.flags, version, ())
+    return Assembled(text, facts)
 
 
 def _is_known_python() -> bool:

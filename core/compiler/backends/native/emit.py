@@ -4,7 +4,7 @@ Every IR function becomes an entry
 
     int NAME(void *const *params, void *const *results, char *arena, int64_t list_bytes_max)
 
-that gives 0, or 1 when lists outgrew their limit. Tensors lie where `passes.memory` put them;
+that gives 0, or 1 when lists outgrew their limit. Tensors lie where `memory_plan` puts them;
 rank-0 values and lists are local variables. The entry is a plain sequence of calls and control
 flow: each fused group is a function of its own (`loops`), and so is each kernel that the headers do
 not have (`kernels`), and two of the same text are one.
@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
-
-import numpy as np
 
 from ....common.errors import line_of
 from ...ir import Array, DType, Function, ListType, Op, Type, Value, unshared
@@ -79,7 +77,7 @@ class Program:
         arena_bytes: the size of the arena that the caller passes.
         tensor_bytes: what all stored tensors would take without sharing memory.
         groups: fused groups. calls: other steps.
-        constants: how many the caller passes after the parameters.
+        constants: what the caller passes after the parameters.
         donated: parameters, each with the result whose buffer it lies in. lists: whether it takes
         memory for lists.
     """
@@ -89,7 +87,7 @@ class Program:
     tensor_bytes: int
     groups: int
     calls: int
-    constants: int
+    constants: tuple[Array, ...]
     donated: tuple[tuple[int, int], ...]
     lists: bool
 
@@ -166,15 +164,6 @@ class Unit:
         entries = [entry_text(*both) for both in zip(self.entries, bodies, strict=True)]
         parts += in_parts(functions, [*runs.driver(), *entries])
         return "\n".join(parts)
-
-
-def constants_of(function: Function) -> list[Array]:
-    """The constants that the caller passes after the parameters, in order."""
-    return [
-        np.ascontiguousarray(op.attrs["value"])
-        for op in function.body.walk()
-        if op.name == "constant" and op.attrs["value"].size > INLINE_CONSTANT_MAX
-    ]
 
 
 class FunctionWriter:
@@ -267,8 +256,12 @@ class FunctionWriter:
     def program(self) -> Program:
         plan = self.plan
         return Program(
-            *(self.name, plan.arena_bytes, plan.tensor_bytes, self.groups, self.calls),
-            constants=len(self.passed),
+            name=self.name,
+            arena_bytes=plan.arena_bytes,
+            tensor_bytes=plan.tensor_bytes,
+            groups=self.groups,
+            calls=self.calls,
+            constants=tuple(self.all_constants[value] for value in self.passed),
             donated=tuple(self.donated.items()),
             lists=self.uses_lists,
         )

@@ -18,21 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....common.aligned_arrays import ALIGNMENT
 from ....common.errors import DelianError
 from ...ir import Array, Function, ListType, TensorType
 from ...ir_codec import content_hash
 from ..reference import check_arguments, check_out
 from . import thread_pool
 from .toolchain import artifact, cache, tuning
-from .toolchain.artifact import Entry, Facts
+from .toolchain.artifact import Assembled, Entry, Facts
 from .toolchain.toolchain import Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Where an arena begins, a multiple of `passes.memory.ALIGNMENT`. Written out, for that module
-#: would bring the compiler into a process that only runs what is compiled.
-ALIGNMENT = 64
 #: Memory that the lists of one call may take; $DELIAN_LIST_BYTES_MAX is another limit.
 LIST_BYTES_MAX = 4 << 30
 _NOT_LOADED = (
@@ -86,7 +84,14 @@ class NativeProgram:
     results are the same bit for bit.
     """
 
-    def __init__(self, function: Function, library: ctypes.CDLL, path: Path, entry: Entry) -> None:
+    def __init__(
+        self,
+        function: Function,
+        library: ctypes.CDLL,
+        path: Path,
+        entry: Entry,
+        constants: Sequence[Array] = (),
+    ) -> None:
         self.function = function
         self._library = library
         try:
@@ -96,8 +101,8 @@ class NativeProgram:
         self._entry.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64]
         self._entry.restype = ctypes.c_int
         self.report = Report(entry.arena_bytes, entry.tensor_bytes, entry.groups, entry.calls, path)
-        self._constants = _constants(function) if entry.constants else []
-        assert len(self._constants) == entry.constants, "the facts are those of the function"
+        self._constants = tuple(constants)
+        assert len(constants) == len(entry.constants), "the constants are the entry's"
         self._types = [_layout(t) for t in function.param_types]
         self.layouts = [_layout(t) for t in function.result_types]
         self._arguments = ctypes.c_void_p * (len(self._types) + len(self._constants))
@@ -241,13 +246,6 @@ def _address(array: Array) -> int:
     return int(array.ctypes.data)
 
 
-def _constants(function: Function) -> list[Array]:
-    """What the caller passes after the parameters, as the emitter counted it."""
-    from . import assemble, emit
-
-    return emit.constants_of(assemble.prepared(function))
-
-
 def compile_native(
     functions: Mapping[str, Function],
     toolchain: Toolchain,
@@ -286,7 +284,7 @@ def compiled_object(
     _refuse_lists(functions)
     toolchain, key = _keyed([content_hash(f) for f in functions.values()], toolchain, strict)
 
-    def source() -> tuple[str, Facts]:
+    def source() -> Assembled:
         from .assemble import assembled
 
         return assembled(functions, toolchain, strict)
@@ -312,8 +310,12 @@ def load_object(
 ) -> dict[str, NativeProgram]:
     """The programs of an object whose entries are those functions, in order."""
     library = _load(str(path))
-    programs = zip(functions.items(), facts.entries, strict=True)
-    return {name: NativeProgram(f, library, path, entry) for (name, f), entry in programs}
+    constants = artifact.constants_of(path, facts)
+    programs = zip(functions.items(), facts.entries, constants, strict=True)
+    return {
+        name: NativeProgram(function, library, path, entry, arrays)
+        for (name, function), entry, arrays in programs
+    }
 
 
 def _key_rows(hashes: Sequence[str], strict: bool) -> list[tuple[str, str]]:
@@ -344,11 +346,13 @@ def load_artifacts(
         if not here or facts.strict is not strict:
             continue
         artifact.check(facts, str(path))
+        constants = artifact.constants_of(path, facts)
         try:
             library = _load(str(path.absolute()))
             for name in here:
                 entry = entries[hashes[name]]
-                found[name] = NativeProgram(functions[name], library, path, entry)
+                mine = constants[facts.entries.index(entry)]
+                found[name] = NativeProgram(functions[name], library, path, entry, mine)
         except DelianError as error:
             todo = f"build {path} again, and keep it where files may be run (not noexec)"
             raise artifact.ArtifactError(error.message, todo) from None

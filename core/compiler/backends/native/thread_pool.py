@@ -16,7 +16,7 @@ import threading
 
 from ....common.errors import DelianError
 from .toolchain import cache
-from .toolchain.artifact import Facts
+from .toolchain.artifact import Assembled, Facts
 from .toolchain.toolchain import Toolchain, find
 
 #: As many as pool.c has room for, and the caller.
@@ -110,10 +110,11 @@ def _make() -> Pool | None:
         ) from error
 
 
-def _source(toolchain: Toolchain) -> tuple[str, Facts]:
+def _source(toolchain: Toolchain) -> Assembled:
     from importlib import resources
 
     text = resources.files(__package__).joinpath("c", "pool.c").read_text(encoding="utf-8")
     target = toolchain.target
     version = cache.emitter_version()
-    return text, Facts(target.name, target.machine, toolchain.version, toolchain.flags, version, ())
+    facts = Facts(target.name, target.machine, toolchain.version, toolchain.flags, version, ())
+    return Assembled(text, facts)

@@ -18,7 +18,7 @@ import torch
 
 from ....common.errors import DelianError
 from ...ir import Array, Function, ListType, TensorType
-from ...passes.lowering.attention_products import compose_attention
+from ...passes.lowering.attention_products import decompose_attention
 from ...passes.lowering.half_storage import widen_halves
 from ...transforms.custom import expanded
 from ..reference import check_arguments, check_out
@@ -44,7 +44,8 @@ class TorchProgram:
         self.function, self.options = function, options
         # On a CPU as the reference does it; a GPU has products of halves, summed in f32.
         whole = frozenset() if options.kind == "cpu" else frozenset(PRODUCTS)
-        self._run = lower(compose_attention(widen_halves(expanded(function), whole)).body, options)
+        narrow = decompose_attention(widen_halves(expanded(function), whole))
+        self._run = lower(narrow.body, options)
         self._one_at_a_time = options.graphs
         self._turn = threading.Lock()
 

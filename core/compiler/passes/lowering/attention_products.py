@@ -14,7 +14,7 @@ from ...primitives.attention import composed
 NAMES = frozenset(["attention", "attention_grad"])
 
 
-def compose_attention(function: Function, kept: DType | None = None) -> Function:
+def decompose_attention(function: Function, kept: DType | None = None) -> Function:
     """The function without attention as an operation, but for that on numbers of the type `kept`.
 
     The same one where that is so.

@@ -25,7 +25,7 @@ from ..value_ranges import are_inside, intervals, number_at
 COST_MAX = 12
 
 
-def changes_chosen(function: Function) -> Function:
+def convert_branches_to_selects(function: Function) -> Function:
     """The function with choices for such branches; the same one where there are none."""
     if not any(_may_choose(op) for op in function.body.walk()):
         return function

@@ -35,7 +35,7 @@ _VIEWS = frozenset(["reshape", "transpose"])
 _LINEAR = frozenset(["mul", "add", "sub", "neg"])
 
 
-def slopes_as_factors(function: Function) -> Function:
+def fuse_elementwise_derivatives(function: Function) -> Function:
     """The function with fewer values kept for derivatives; the same one where that is so."""
     body = _rewritten(function.body)
     return function if body is function.body else function.with_body(body)

@@ -19,7 +19,7 @@ _PRODUCTS = frozenset(
 )
 
 
-def empty_sums(function: Function) -> Function:
+def fold_empty_reductions(function: Function) -> Function:
     """The function with zeros for products and convolutions of which an operand has no elements.
 
     The same one where there are none.

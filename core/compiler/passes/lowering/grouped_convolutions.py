@@ -19,7 +19,7 @@ _DENSE = {
 _I64 = TensorType(DType.I64)
 
 
-def split_groups(function: Function) -> Function:
+def split_grouped_convolutions(function: Function) -> Function:
     """The function with dense and depthwise convolutions alone; the same one where that is so."""
     if all(_is_done(op) for op in function.body.walk()):
         return function

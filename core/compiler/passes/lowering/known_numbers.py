@@ -24,7 +24,7 @@ from ..value_ranges import intervals, known
 ROUNDS_MAX = 3
 
 
-def numbers_known(function: Function) -> Function:
+def fold_known_ranges(function: Function) -> Function:
     """The function with such constants, simplified; the same one where there are none."""
     for _ in range(ROUNDS_MAX):
         if not any(_compares(op) for op in function.body.walk() if op.regions):

@@ -35,7 +35,7 @@ GATHERED_BYTES_MAX = 64 * 2**20
 HELD_PER_SUM_MAX = 1
 
 
-def gather_products(block: Block, dtypes: frozenset[DType]) -> Block:
+def batch_loop_products(block: Block, dtypes: frozenset[DType]) -> Block:
     """The block with such products, of these element types, outside of loops.
 
     The same one where there is nothing to do.
@@ -43,7 +43,7 @@ def gather_products(block: Block, dtypes: frozenset[DType]) -> Block:
     ops: list[Op] = []
     for op in block.ops:
         if op.regions:
-            regions = tuple(gather_products(r, dtypes) for r in op.regions)
+            regions = tuple(batch_loop_products(r, dtypes) for r in op.regions)
             if any(a is not b for a, b in zip(regions, op.regions, strict=True)):
                 op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
         ops.append(op)

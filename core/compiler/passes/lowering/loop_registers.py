@@ -34,7 +34,7 @@ class _Place:
     update: Op
 
 
-def numbers_carried(function: Function) -> Function:
+def promote_elements_to_scalars(function: Function) -> Function:
     """The function with such numbers; the same one where there are none."""
     if not any(op.name == "for" and _updates(op) for op in function.body.walk()):
         return function

@@ -41,7 +41,7 @@ class _Cut:
     """The trip in which the loop changes it, by the loop's constants; None: it never does."""
 
 
-def loops_cut(function: Function) -> Function:
+def split_loops(function: Function) -> Function:
     """The function with such loops cut; the same one where there are none."""
     if not any(op.name == "for" and _is_inner(op) for op in function.body.walk()):
         return function

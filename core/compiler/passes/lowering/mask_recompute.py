@@ -26,7 +26,7 @@ SIZE_MIN = 1024
 SMALLER_MIN = 16
 
 
-def masks_again(function: Function) -> Function:
+def rematerialize_masks(function: Function) -> Function:
     """The function with comparisons and differences made where they are read.
 
     The same one where there are none.

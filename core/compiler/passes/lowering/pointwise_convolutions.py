@@ -18,7 +18,7 @@ _SUMMED = {
 }
 
 
-def pixels_to_products(function: Function) -> Function:
+def pointwise_convolutions_to_products(function: Function) -> Function:
     """The function without convolutions of single pixels; the same one where there are none."""
     if not any(_is_pointwise(op) for op in function.body.walk()):
         return function

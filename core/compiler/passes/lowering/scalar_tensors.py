@@ -11,7 +11,7 @@ from ...ir import Block, Builder, Function, Op, TensorType, Value
 from ..schedule.block_steps import is_elementwise
 
 
-def one_element_numbers(function: Function) -> Function:
+def scalarize(function: Function) -> Function:
     """The function with such arithmetic on numbers; the same one where there is none."""
     if not any(_is_one(op) for op in function.body.walk()):
         return function

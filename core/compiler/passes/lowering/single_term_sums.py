@@ -26,7 +26,7 @@ SIZE_MIN = 4096
 _TERMS_MAX = 8
 
 
-def centred_sums(function: Function) -> Function:
+def fold_single_term_sums(function: Function) -> Function:
     """The function without sums that follow from others; the same one where there are none."""
     if not any(_is_large_sum(op) for op in function.body.walk()):
         return function

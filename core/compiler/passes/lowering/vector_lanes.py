@@ -31,7 +31,7 @@ LARGER_MIN = 16
 _REDUCTIONS = frozenset(["reduce_sum", "reduce_max", "reduce_min"])
 
 
-def fill_lanes(function: Function) -> Function:
+def vectorize_short_axes(function: Function) -> Function:
     """The function with short innermost axes as parts of longer ones.
 
     The same one where there are none.

@@ -33,7 +33,7 @@ from .pool_windows import Part, Pool, Pools, Routed, is_crop, is_pool
 _COUNT_SHIFT = 16
 
 
-def windows_written_out(function: Function) -> Function:
+def expand_pool_windows(function: Function) -> Function:
     """The function with the windows of its pools written out where their gradient asks for them.
 
     The same one where there are none.

@@ -26,12 +26,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ....common.aligned_arrays import ALIGNMENT
 from ...ir import Function, Op, TensorType, Type, Value
 from .block_steps import UPDATES, Call, Loop, Schedule, operands_of
 from .views import View, contiguous_strides, is_whole, strides_in
 
-#: Tensors in the arena begin at a multiple of this: a cache line, and the widest vector.
-ALIGNMENT = 64
 #: A copy in a loop costs this many bits more than one outside: it happens in every round.
 _DEPTH_BITS = 6
 

@@ -1,6 +1,8 @@
 """A compiled object with what it says of itself: an artifact.
 
     the object       as the compiler wrote it (ELF or Mach-O)
+    constants        large arrays that its programs take after their parameters, row by row, those
+                     of one entry after the other; see `Layout`
     facts            JSON: for which machine, what programs, by what compiler; see `Facts`
     length, magic    u32 little-endian, 8 bytes
     SHA-256          of everything before it
@@ -17,24 +19,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .....common.errors import DelianError
 from .....common.files import read_at_most
+from ....ir import Array, DType
 from .targets import NATIVE, features_here, machine_here
 
 #: How an entry is called and what its facts mean. It grows when either changes.
 ABI = 1
-FORMAT = 1
+FORMAT = 2
 MAGIC = b"DELIAN\0\1"
 SUFFIX = ".dlo"
 #: An object of the largest model is below one MiB; constants can make it larger.
-BYTES_MAX = 256 << 20
+BYTES_MAX = 512 << 20
 FACTS_BYTES_MAX = 4 << 20
 _DIGEST_BYTES = 32
 _TAIL = struct.Struct("<I8s")
@@ -43,6 +51,23 @@ _REBUILD = "build it for this machine: delian build BUNDLE --target native"
 
 class ArtifactError(DelianError):
     """A file that is no whole artifact, or one for another machine or another Delian."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Type of a constant that lies in the artifact."""
+
+    dtype: str
+    """As `DType` names it."""
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, constant: Array) -> Layout:
+        return cls(DType.of(constant.dtype).value, constant.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * DType(self.dtype).numpy.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +85,8 @@ class Entry:
     tensor_bytes: int
     groups: int
     calls: int
-    constants: int = 0
-    """How many the caller passes after the parameters."""
+    constants: tuple[Layout, ...] = ()
+    """Those that the caller passes after the parameters; they lie in the artifact."""
     donated: tuple[tuple[int, int], ...] = ()
     """Parameters, each with the result that takes its memory."""
     lists: bool = False
@@ -121,16 +146,36 @@ def _entry(said: Mapping[str, Any]) -> Entry:
         tensor_bytes=int(said["tensor_bytes"]),
         groups=int(said["groups"]),
         calls=int(said["calls"]),
-        constants=int(said["constants"]),
+        constants=tuple(_layout(c) for c in said["constants"]),
         donated=tuple((int(i), int(j)) for i, j in said["donated"]),
         lists=bool(said["lists"]),
     )
 
 
-def sealed(content: bytes, facts: Facts) -> bytes:
-    """The file of an object."""
+def _layout(said: Mapping[str, Any]) -> Layout:
+    layout = Layout(DType(said["dtype"]).value, tuple(map(int, said["shape"])))
+    if any(size < 1 for size in layout.shape):
+        raise ValueError(f"a constant of shape {layout.shape}")
+    return layout
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """What an object is compiled from, and what is kept with it."""
+
+    text: str
+    """Its C source."""
+    facts: Facts
+    constants: tuple[Array, ...] = ()
+    """The arrays of all entries' `constants`, in order."""
+
+
+def sealed(content: bytes, facts: Facts, constants: Sequence[Array] = ()) -> bytes:
+    """The file of an object. constants: as in `Assembled`."""
+    assert tuple(map(Layout.of, constants)) == _layouts(facts), "the constants are those declared"
     said = json.dumps(facts.to_json(), sort_keys=True, separators=(",", ":")).encode()
-    body = content + said + _TAIL.pack(len(said), MAGIC)
+    body = b"".join([content, *(c.tobytes() for c in constants), said])
+    body += _TAIL.pack(len(said), MAGIC)
     return body + hashlib.sha256(body).digest()
 
 
@@ -158,6 +203,39 @@ def parse(content: bytes, where: str) -> Facts:
     if length > min(FACTS_BYTES_MAX, len(body) - _TAIL.size):
         raise ArtifactError(f"{where}: damaged: facts of {length} bytes", _REBUILD)
     return facts_of(body[len(body) - _TAIL.size - length : -_TAIL.size], where)
+
+
+def constants_of(path: Path, facts: Facts) -> list[list[Array]]:
+    """The constants of each entry of an artifact that was read with these facts.
+
+    Raises ArtifactError where the file is not that one any more.
+    """
+    size = sum(layout.nbytes for layout in _layouts(facts))
+    if not size:
+        return [[] for _ in facts.entries]
+    damaged = ArtifactError(f"{path}: its constants are not those of its facts", _REBUILD)
+    try:
+        with path.open("rb") as file:
+            file.seek(-_DIGEST_BYTES - _TAIL.size, os.SEEK_END)
+            end = file.tell()
+            length, magic = _TAIL.unpack(file.read(_TAIL.size))
+            if magic != MAGIC or length + size > end:
+                raise damaged
+            file.seek(end - length - size)
+            return [[_read(file, c) for c in entry.constants] for entry in facts.entries]
+    except (OSError, ValueError, struct.error) as error:
+        raise damaged from error
+
+
+def _layouts(facts: Facts) -> tuple[Layout, ...]:
+    return tuple(layout for entry in facts.entries for layout in entry.constants)
+
+
+def _read(file: BufferedReader, layout: Layout) -> Array:
+    array = np.empty(layout.shape, DType(layout.dtype).numpy)
+    if file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:
+        raise ValueError("the file ends within a constant")
+    return array
 
 
 def facts_of(text: bytes, where: str) -> Facts:

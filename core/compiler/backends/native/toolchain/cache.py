@@ -31,7 +31,7 @@ from pathlib import Path
 from .....common.errors import DelianError
 from .....common.files import make_private
 from . import artifact
-from .artifact import ArtifactError, Facts
+from .artifact import ArtifactError, Assembled, Facts
 from .toolchain import ANSWERS, NoSpaceError, Toolchain, cache_folder, own_folder
 
 #: What compiled programs may take together, unless $DELIAN_CACHE_BYTES_MAX says otherwise.
@@ -50,8 +50,8 @@ WORKERS = "workers"
 #: Write permission for the group and for others.
 _OTHERS_WRITE = 0o022
 
-#: Gives the C of some programs, and the facts of the object that it becomes.
-Source = Callable[[], tuple[str, Facts]]
+#: Gives the C of some programs, and what is kept with the object that it becomes.
+Source = Callable[[], Assembled]
 
 
 @functools.cache
@@ -60,6 +60,7 @@ def emitter_version() -> str:
     root = Path(__file__).parents[3]  # delian.core.compiler
     digest = hashlib.sha256(root.joinpath("ir.py").read_bytes())
     digest.update(root.joinpath("transforms", "custom.py").read_bytes())
+    digest.update(root.parent.joinpath("common", "aligned_arrays.py").read_bytes())
     for folder in ("backends/native", "passes", "primitives"):
         for file in sorted(root.joinpath(folder).rglob("*.*"), key=Path.as_posix):
             if file.name.endswith((".py", ".h", ".c")):
@@ -216,21 +217,21 @@ def _build(path: Path, toolchain: Toolchain, source: Source) -> Facts:
     """Builds in a folder of its own, then moves the file into place."""
     from tempfile import TemporaryDirectory  # with `random`: what is in the cache needs neither
 
-    text, facts = source()
+    made = source()
     with TemporaryDirectory(dir=path.parent, prefix=_SCRATCH) as scratch:
         c, output = Path(scratch) / "program.c", Path(scratch) / "program.so"
-        c.write_text(text, encoding="utf-8")
+        c.write_text(made.text, encoding="utf-8")
         toolchain.compile(c, output)
         whole = Path(scratch) / "program.dlo"
         # For this user alone, whatever the umask and the linker say.
-        made = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(made, "wb") as file:
-            file.write(artifact.sealed(output.read_bytes(), facts))
+        opened = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(opened, "wb") as file:
+            file.write(artifact.sealed(output.read_bytes(), made.facts, made.constants))
             file.flush()
             os.fsync(file.fileno())
         c.replace(path.with_suffix(".c"))
         whole.replace(path)
-    return facts
+    return made.facts
 
 
 # ---------------------------------------------------------------- its size

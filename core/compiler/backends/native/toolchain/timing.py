@@ -20,11 +20,12 @@ import numpy as np
 
 from .....common.errors import DelianError, line_of
 from ....ir import Array, Function, Op
+from ....passes.pipeline import lowered
 from ....passes.schedule.block_steps import Call, Loop
 from ....primitives import PRIMITIVES
-from .. import assemble, emit
+from .. import emit
 from ..program import NativeProgram, load_object
-from .artifact import Entry, Facts
+from .artifact import Entry, Facts, Layout, sealed
 from .toolchain import find
 
 _CLOCK = """
@@ -78,7 +79,7 @@ def time_steps(
     unit = emit.Unit()
     steps: list[Loop | Call] = []
     unit.times = steps
-    p = unit.add(symbol, assemble.prepared(function))
+    p = unit.add(symbol, lowered(function))
     count = max(len(steps), 1)
     unit.tables.insert(0, _CLOCK.format(n=count, clock=time.CLOCK_THREAD_CPUTIME_ID))
     with tempfile.TemporaryDirectory() as folder:
@@ -102,9 +103,11 @@ def time_steps(
 
 
 def _loaded(function: Function, p: emit.Program, path: Path) -> tuple[NativeProgram, ctypes.CDLL]:
-    counts = (p.arena_bytes, p.tensor_bytes, p.groups, p.calls, p.constants)
-    entry = Entry(function.name, p.name, "", *counts, donated=p.donated, lists=p.lists)
+    counts = (p.arena_bytes, p.tensor_bytes, p.groups, p.calls)
+    constants = tuple(map(Layout.of, p.constants))
+    entry = Entry(function.name, p.name, "", *counts, constants, p.donated, p.lists)
     facts = Facts("", "", "", (), "", (entry,))  # it was built here and now, for this process
+    path.write_bytes(sealed(path.read_bytes(), facts, p.constants))
     program = load_object({function.name: function}, path, facts)[function.name]
     program.threads = 1  # the clock is that of one
     return program, ctypes.CDLL(str(path))

@@ -135,7 +135,7 @@ class _Sameness:
 
     def __init__(self, function: Function, toolchain: Toolchain) -> None:
         self._toolchain = toolchain
-        self._text, _ = assembled({"tuned": function}, toolchain)
+        self._text = assembled({"tuned": function}, toolchain).text
         self._seen: set[tuple[str, ...]] = set()
         self.was_seen(())
 
