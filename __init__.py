@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .core.compiler.frontend import trace
     from .core.compiler.ir import Tensor
     from .core.compiler.precision import all_finite, loss_scale
-    from .core.compiler.tree import static
+    from .core.compiler.tree import static, static_field
     from .core.learning import nn
     from .core.learning.data import sources as data
     from .core.learning.quantise import quantise
@@ -62,7 +62,7 @@ __getattr__, __dir__ = lazily(
         "core.compiler.precision": "all_finite loss_scale",
         "core.compiler.random": "=random",
         "core.compiler.traced": "Static",
-        "core.compiler.tree": "=tree static",
+        "core.compiler.tree": "=tree static static_field",
         "core.learning.data.sources": "=data",
         "core.learning": "=learn",
         "core.learning.nn": "=nn",
@@ -99,6 +99,7 @@ __all__ = [
     "quantise",
     "random",
     "static",
+    "static_field",
     "trace",
     "tree",
     "value_and_grad",

@@ -17,9 +17,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import delian as dl
 import numpy as np
-from delian.core.learning import Classification, Samples, SampleSet, data
-from delian.core.learning.nn import Mlp, sgd
 from delian.core.placement.split_training.step_sides import Sharing
 from delian.core.privacy.mechanisms.activation_noise import noise_for
 from delian.simulations.runs.split_federation import SplitPlan, SplitRun
@@ -29,10 +28,10 @@ DEVICES, HIDDEN, BATCH, STEPS, DELTA = 20, (16, 256, 256, 16), 10, 10, 1e-5
 CLIPS = (2.0, 0.05)
 
 
-def devices(seed: int) -> list[SampleSet]:
+def devices(seed: int) -> list[dl.learn.SampleSet]:
     """Their digits: some to train on, some to judge by."""
-    dealt = data.federate(
-        data.digits(),
+    dealt = dl.learn.datasets.federate(
+        dl.learn.datasets.digits(),
         partition="dirichlet",
         devices=DEVICES,
         alpha=0.5,
@@ -42,14 +41,16 @@ def devices(seed: int) -> list[SampleSet]:
         seed=seed,
     )
     return [
-        SampleSet(d.x.astype(np.float32), d.y, np.array(d.support), np.array(d.query))
+        dl.learn.SampleSet(d.x.astype(np.float32), d.y, np.array(d.support), np.array(d.query))
         for d in dealt.devices
     ]
 
 
-def task(hidden: tuple[int, ...]) -> Classification:
-    return Classification(
-        "digits", lambda key: Mlp.init(key, 64, hidden, 10), Samples(BATCH, 1 / 16)
+def task(hidden: tuple[int, ...]) -> dl.learn.Classification:
+    return dl.learn.Classification(
+        "digits",
+        lambda key: dl.nn.Mlp.init(key, 64, hidden, 10),
+        dl.learn.Samples(BATCH, 1 / 16),
     )
 
 
@@ -77,7 +78,7 @@ def main() -> None:
         rounds=chosen.rounds,
         local_steps=STEPS,
         edges=2,
-        optimizer=sgd(0.2),
+        optimizer=dl.nn.sgd(0.2),
         seed=chosen.seed,
     )
     plans = {

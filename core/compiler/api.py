@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, dataclass_transform, overload
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from .backends import Backend, Executable, compile_function
 from .eager_vmap import loop_over_lanes
 from .ir import Function, TensorType
 from .traced import Kind, Static, Traced, Transform, flatten, has_own_operators, name_of
-from .tree import static, unflatten
+from .tree import static, static_field, unflatten
 
 if TYPE_CHECKING:
     from .passes.number_profiles import Profile
@@ -36,19 +36,22 @@ __all__ = [
     "grad",
     "jvp",
     "module",
-    "static",
+    "static_field",
     "value_and_grad",
     "vjp",
 ]
 
 _C = TypeVar("_C", bound=type)
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static,))
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static_field, static))
 def module(cls: _C) -> _C:
     """Makes a class a module: a frozen dataclass whose fields are arrays or modules, and so a tree.
 
-    A field made with `dl.static()` belongs to the structure: a size, a name, a function.
+    A field made with `dl.static_field()` belongs to the structure: a size, a name, a function.
     """
     return dataclass(frozen=True, eq=False)(cls)  # type: ignore[return-value]
 
@@ -90,7 +93,7 @@ VALUES_MAX = 64
 _DIRECT_FROM = 16
 
 
-class Compiled:
+class Compiled(Generic[P, R_co]):
     """A function that is compiled for each kind of argument that it is called with.
 
     Arrays and numbers are values of the program; every other leaf of the arguments, and
@@ -109,7 +112,7 @@ class Compiled:
 
     def __init__(
         self,
-        f: Callable[..., Any],
+        f: Callable[P, R_co],
         backend: Backend,
         donate: Sequence[int],
         profile: Profile = "fast",
@@ -133,16 +136,17 @@ class Compiled:
         """Binds to an instance, as a function in a class does."""
         return self if owner is None else MethodType(self, owner)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Runs it; raises ProgramError when it cannot be compiled for these arguments."""
         if self._direct is not None and not kwargs and not debugging.on:
             result = self._direct(*args)
             if result is not NotImplemented:
-                return result
-        args = _positional(self.__wrapped__, args, kwargs)
+                return result  # type: ignore[no-any-return]
+        values = _positional(self.__wrapped__, args, kwargs)
         if debugging.on and self._plainly:
-            return self.__wrapped__(*(a.value if isinstance(a, Static) else a for a in args))
-        leaves, structure = flatten(args)
+            plain = tuple(a.value if isinstance(a, Static) else a for a in values)
+            return self.__wrapped__(*plain)  # type: ignore[call-arg]
+        leaves, structure = flatten(values)
         entry = self._entry(leaves, structure)
         traced = entry.traced
         entry.calls += 1
@@ -151,10 +155,11 @@ class Compiled:
         self._direct = entry.direct
         passed = traced.passed(leaves)
         given = [np.asarray(v) for v in passed]
-        if not traced.changed:
-            return traced.as_python(traced.checked(entry.run(*given)))
-        targets = in_place.targets(traced, passed)
-        return traced.as_python(in_place.written(targets, traced.checked(entry.run(*given))))
+        targets = in_place.targets(traced, passed) if traced.changed else ()
+        results = traced.checked(entry.run(*given))
+        if traced.changed:
+            results = in_place.written(targets, results)
+        return traced.as_python(results)  # type: ignore[no-any-return]
 
     def trace(self, *args: Any) -> Traced:
         """The program for these arguments, or for arguments of these types."""
@@ -295,14 +300,14 @@ def _donated(traced: Traced, donate: Sequence[int]) -> frozenset[int]:
 
 @overload
 def compile(
-    f: Callable[..., Any],
+    f: Callable[P, R],
     *,
     backend: Backend = ...,
     donate: Sequence[int] = ...,
     profile: Profile = ...,
     threads: int | None = ...,
     checks: bool = ...,
-) -> Compiled: ...
+) -> Compiled[P, R]: ...
 @overload
 def compile(
     f: None = None,
@@ -312,16 +317,16 @@ def compile(
     profile: Profile = ...,
     threads: int | None = ...,
     checks: bool = ...,
-) -> Callable[[Callable[..., Any]], Compiled]: ...
+) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
 def compile(
-    f: Callable[..., Any] | None = None,
+    f: Callable[P, R] | None = None,
     *,
     backend: Backend = "native",
     donate: Sequence[int] = (),
     profile: Profile = "fast",
     threads: int | None = None,
     checks: bool = True,
-) -> Compiled | Callable[[Callable[..., Any]], Compiled]:
+) -> Compiled[P, R] | Callable[[Callable[P, R]], Compiled[P, R]]:
     """Compiles a function; also a decorator, with or without arguments.
 
     Args:
@@ -345,14 +350,14 @@ def compile(
 # Derivatives
 
 
-class _Program(Compiled):
+class _Program(Compiled[..., Any]):
     """One that plain Python cannot stand for."""
 
     _plainly = False
     _changes = False
 
 
-class _Value(Compiled):
+class _Value(Compiled[..., Any]):
     """The value of a function of which a derivative is wanted too."""
 
     _changes = False
@@ -437,7 +442,9 @@ def _push(f: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, 
     return jvp(f, primals, tangents)[1]
 
 
-def grad(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Any:
+def grad(
+    f: Callable[P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[P, Any]:
     """The gradient of a function whose result is one float.
 
     Args:
@@ -452,34 +459,34 @@ def grad(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: boo
 
 
 def value_and_grad(
-    f: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
-) -> Any:
+    f: Callable[P, R], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[P, tuple[R, Any]]:
     """Like `grad`, but gives (result of f, gradient)."""
     return Derivative("value_and_grad", f, argnums, has_aux)
 
 
-def jvp(f: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+def jvp(f: Callable[..., R], primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[R, R]:
     """(f(*primals), its derivative along `tangents`). Both are tuples of trees of floats, alike."""
-    return Derivative("jvp", f)(primals, tangents)
+    return Derivative("jvp", f)(primals, tangents)  # type: ignore[no-any-return]
 
 
-def vjp(f: Callable[..., Any], *primals: Any) -> Any:
+def vjp(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[[R], Any]]:
     """(f(*primals), pullback): the pullback takes a tree like the result to a tuple of trees like
     the primals.
     """
-    return Derivative("vjp", f)(*primals)
+    return Derivative("vjp", f)(*primals)  # type: ignore[no-any-return]
 
 
-def linearize(f: Callable[..., Any], *primals: Any) -> Any:
+def linearize(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., R]]:
     """(f(*primals), its linear approximation there).
 
     The latter takes tangents like the primals to the result's. Within a program, what does not
     depend on the tangents is computed once.
     """
-    return Derivative("linearize", f)(*primals)
+    return Derivative("linearize", f)(*primals)  # type: ignore[no-any-return]
 
 
-def jacfwd(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Any:
+def jacfwd(f: Callable[P, Any], argnums: int | tuple[int, ...] = 0) -> Callable[P, Any]:
     """The Jacobian by forward mode: best where the arguments are fewer numbers than the result.
 
     Returns:
@@ -490,12 +497,12 @@ def jacfwd(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Any:
     return Derivative("jacfwd", f, argnums)
 
 
-def jacrev(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Any:
+def jacrev(f: Callable[P, Any], argnums: int | tuple[int, ...] = 0) -> Callable[P, Any]:
     """Like `jacfwd`, by reverse mode: best where the result is fewer numbers than the arguments."""
     return Derivative("jacrev", f, argnums)
 
 
-def hessian(f: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Any:
+def hessian(f: Callable[P, Any], argnums: int | tuple[int, ...] = 0) -> Callable[P, Any]:
     """The second derivative of a function, jacfwd of jacrev.
 
     For a float[] and an array argument [*shape, *shape].
@@ -514,7 +521,7 @@ def hvp(f: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ..
     return Derivative("jvp", Derivative("grad", f, places))(primals, tangents)[1]
 
 
-def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Any:
+def vmap(f: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0) -> Callable[P, R]:
     """The function over many lanes at once: f of each row of its arguments, in one program.
 
     Branches become choices and loops run until all lanes are done; a lane that is out of a branch
@@ -533,7 +540,7 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Any:
     return Derivative("vmap", f, extra=(in_axes, out_axes))
 
 
-def checkpoint(f: Callable[..., Any], every: int | None = None) -> Any:
+def checkpoint(f: Callable[P, R], every: int | None = None) -> Callable[P, R]:
     """The function, of which a derivative saves the arguments alone.
 
     What is inside is run again when the reverse gets there.
@@ -546,8 +553,8 @@ def checkpoint(f: Callable[..., Any], every: int | None = None) -> Any:
 
 
 def custom_vjp(
-    f: Callable[..., Any], forward: Callable[..., Any], reverse: Callable[..., Any]
-) -> Any:
+    f: Callable[P, R], forward: Callable[..., Any], reverse: Callable[..., Any]
+) -> Callable[P, R]:
     """The function with a reverse rule of its own.
 
     Args:
@@ -563,7 +570,7 @@ def custom_vjp(
     return Derivative("custom_vjp", f, extra=(forward, reverse))
 
 
-def mixed_precision(f: Callable[..., Any], dtype: Any = np.float16) -> Any:
+def mixed_precision(f: Callable[P, R], dtype: Any = np.float16) -> Callable[P, R]:
     """The function with its products of matrices and convolutions in 16 bits, the rest in f32.
 
     Weights, results and gradients stay f32 where they were. With f16, gradients that are too small

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..common.errors import DelianError
 from . import tree
-from .api import module, static, value_and_grad
+from .api import module, static_field, value_and_grad
 from .ir import DType
 
 #: The scale at first: 2^15, so that a loss of one is within f16.
@@ -52,7 +52,7 @@ class LossScale:
 
     scale: Any
     good_steps: Any
-    growth_steps: int = static()
+    growth_steps: int = static_field()
 
     def value_and_grad(self, f: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
         """Like `dl.value_and_grad`, but of the scaled loss.

@@ -31,7 +31,7 @@ class Ragged:
 
     data: Any
     count: Any
-    axis: int = tree.static(default=0)
+    axis: int = tree.static_field(default=0)
 
     def __str__(self) -> str:
         type_ = getattr(self.data, "type", None)

@@ -12,7 +12,7 @@ import operator
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -63,7 +63,13 @@ class Transform:
         self.extra = extra
 
 
-class Static:
+if TYPE_CHECKING:
+    _AnyValue = Any  # to type checkers, `Static(3)` stands where the function takes an int
+else:
+    _AnyValue = object
+
+
+class Static(_AnyValue):  # type: ignore[misc]
     """An argument that the program is specialised for.
 
     A size, a flag, a name, a function, a model's structure.

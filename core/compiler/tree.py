@@ -2,13 +2,14 @@
 else) at the leaves.
 
 A program's arguments and results are such trees; the IR sees the leaves in order, each named by its
-path (`params.hidden.0.weight`). A dataclass field made with `static()` belongs to the structure,
-not to the leaves. `None` is a tree of no leaves.
+path (`params.hidden.0.weight`). A dataclass field made with `static_field()` belongs to the
+structure, not to the leaves. `None` is a tree of no leaves.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -18,12 +19,22 @@ T = TypeVar("T")
 _STATIC = {"delian.static": True}
 
 
-def static(**kwargs: Any) -> Any:
+def static_field(**kwargs: Any) -> Any:
     """A dataclass field that is part of the tree's structure: a size, a name, a function.
 
     It must be hashable.
     """
     return dataclasses.field(metadata=_STATIC, **kwargs)
+
+
+def static(**kwargs: Any) -> Any:
+    """The old name of `static_field`."""
+    warnings.warn(
+        "`dl.static` is now `dl.static_field`; the old name will go",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return static_field(**kwargs)
 
 
 def is_static(f: dataclasses.Field[Any]) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..common.lazy_exports import lazily
 
 if TYPE_CHECKING:
+    from . import data as datasets
     from .aggregate.chains import (
         Chain,
         chain,
@@ -44,6 +45,7 @@ _lazy, _lazy_names = lazily(
         "aggregate.chains": "Chain chain clip clipped_mean fedbuff geometric_median krum mask mean "
         "median moving_clip multi_krum noise quantise random_k rotate server top_k trimmed_mean",
         "aggregate.stage_order": "ChainError",
+        "data": "=datasets",
         "hyperparameters": "Bounds FromRun",
         "sampling": "Batch Episodes EpisodeTable Samples SampleSet",
         "task": "Classification Metrics Regression Task",
@@ -91,6 +93,7 @@ __all__ = [
     "chain",
     "clip",
     "clipped_mean",
+    "datasets",
     "evaluate",
     "fedbuff",
     "geometric_median",

@@ -282,9 +282,9 @@ class Looking:
     """Attention over the positions of a sequence, with heads and perhaps a mask."""
 
     inner: Any
-    heads: int = dl.static(default=1)
-    causal: bool = dl.static(default=False)
-    masked: int = dl.static(default=0)
+    heads: int = dl.static_field(default=1)
+    causal: bool = dl.static_field(default=False)
+    masked: int = dl.static_field(default=0)
 
     def __call__(self, x):  # type: ignore[no-untyped-def]
         n, t, d = x.shape

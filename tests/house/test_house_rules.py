@@ -279,3 +279,24 @@ def test_known_flaky_tests_are_five_at_most_with_a_date_and_a_reason():
     for line in known:
         assert re.fullmatch(r"(tests/\S+\.py)::\S+ \d{4}-\d\d-\d\d \S.*", line), line
         assert (ROOT / line.partition("::")[0]).is_file(), line
+
+
+#: Examples of what has no public name yet: a simulation from Python, training in parts.
+INSIDE = {"examples/own_algorithm.py": "simulations", "examples/split_training.py": ""}
+
+
+def test_examples_and_documents_use_public_names():
+    """`import delian as dl` is all that a user's program needs."""
+    texts = {within_house(path): path.read_text() for path in sources("examples")}
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        blocks = re.findall(r"^```python\n(.*?)^```", path.read_text(), re.M | re.S)
+        texts[within_house(path)] = "\n".join(blocks)
+    pattern = re.compile(r"^\s*(?:from|import) delian\.(\w+)", re.M)
+    found = {name: set(pattern.findall(text)) for name, text in texts.items()}
+    wrong = {
+        name: parts
+        for name, parts in found.items()
+        if parts and (name not in INSIDE or (INSIDE[name] and parts != {INSIDE[name]}))
+    }
+    assert not wrong
+    assert {name for name, parts in found.items() if parts} == set(INSIDE), "a name to take out"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ParamSpec, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_modules_are_frozen_trees():
     @api.module
     class Scale:
         factor: Any
-        name: str = api.static(default="s")
+        name: str = api.static_field(default="s")
 
         def __call__(self, x):
             return x * self.factor
@@ -289,3 +289,24 @@ def test_a_memory_map_is_an_array_like_any_other(tmp_path):
     mapped = np.memmap(tmp_path / "x", np.float64, "w+", shape=3)
     mapped[:] = (1.0, 2.0, 3.0)
     assert api.compile(lambda x: x * 2.0)(mapped).tolist() == [2.0, 4.0, 6.0]
+
+
+def test_the_old_name_of_static_field_warns():
+    import delian as dl
+
+    with pytest.warns(DeprecationWarning, match=r"dl\.static_field"):
+
+        @dl.module
+        class Scaled:
+            weight: Any
+            factor: int = dl.static(default=2)
+
+    assert dl.tree.flatten(Scaled(X))[1].paths() is not None
+    np.testing.assert_array_equal(api.compile(lambda m: m.weight * m.factor)(Scaled(X)), X * 2)
+
+
+def test_wrapped_functions_keep_their_parameters_for_type_checkers():
+    for verb in (api.grad, api.value_and_grad, api.jacfwd, api.jacrev, api.hessian, api.vmap):
+        hints = get_type_hints(verb)
+        given, made = (get_args(hints[name])[0] for name in ("f", "return"))
+        assert isinstance(given, ParamSpec) and given is made, verb

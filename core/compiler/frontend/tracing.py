@@ -224,7 +224,7 @@ def _type_of(leaf: Any, name: str) -> tuple[TensorType | None, int]:
 def _result(s: Specialiser, leaf: Any, path: str) -> Value:
     if not is_number(leaf):
         where = f"the result's `{path}`" if path else "the result"
-        hint = "return arrays and numbers; mark a module's other fields with dl.static()"
+        hint = "return arrays and numbers; mark a module's other fields with dl.static_field()"
         raise s.error("DL118", f"{where} is {describe(leaf)}, which is not an array", hint)
     return arithmetic.tensor(s, leaf).value
 

@@ -193,7 +193,8 @@ def _check_state(names: Sequence[str], types: Sequence[TensorType]) -> None:
         if found.dtype is not DType.F32:
             raise DelianError(
                 f"the model's `{name or 'array'}` is {found}, and a model is made of f32 arrays",
-                "make it with .astype(np.float32), or mark a field that is not learnt dl.static()",
+                "make it with .astype(np.float32), or mark a field that is not learnt"
+                " dl.static_field()",
             )
     count = sum(t.size for t in types)
     if not 0 < count <= DIMENSION_MAX:

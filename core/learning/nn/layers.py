@@ -14,7 +14,7 @@ from ...compiler import ops, random
 from ...compiler.api import module
 from ...compiler.ir import Tensor
 from ...compiler.ops.convolution import Padding, Sizes
-from ...compiler.tree import static
+from ...compiler.tree import static_field
 from .initialise import Weights, glorot_uniform
 from .norms import BatchNorm
 from .recurrent import LstmCell
@@ -46,10 +46,10 @@ class Conv:
 
     kernel: Tensor  # f32[space..., inputs / groups, outputs]
     bias: Tensor | None  # f32[outputs]
-    stride: Sizes = static(default=1)
-    padding: Padding = static(default="SAME")
-    dilation: Sizes = static(default=1)
-    groups: int = static(default=1)
+    stride: Sizes = static_field(default=1)
+    padding: Padding = static_field(default="SAME")
+    dilation: Sizes = static_field(default=1)
+    groups: int = static_field(default=1)
 
     @staticmethod
     def init(
@@ -95,11 +95,11 @@ class ConvTranspose:
 
     kernel: Tensor  # f32[space..., inputs, outputs / groups]
     bias: Tensor  # f32[outputs]
-    stride: Sizes = static(default=1)
-    padding: Padding = static(default="SAME")
-    dilation: Sizes = static(default=1)
-    groups: int = static(default=1)
-    output_padding: Sizes = static(default=0)
+    stride: Sizes = static_field(default=1)
+    padding: Padding = static_field(default="SAME")
+    dilation: Sizes = static_field(default=1)
+    groups: int = static_field(default=1)
+    output_padding: Sizes = static_field(default=0)
 
     @staticmethod
     def init(
@@ -139,9 +139,9 @@ class DepthwiseConv:
 
     kernel: Tensor  # f32[height, width, channels, multiplier]
     bias: Tensor | None  # f32[channels * multiplier]
-    stride: Sizes = static(default=1)
-    padding: Padding = static(default="SAME")
-    dilation: Sizes = static(default=1)
+    stride: Sizes = static_field(default=1)
+    padding: Padding = static_field(default="SAME")
+    dilation: Sizes = static_field(default=1)
 
     @staticmethod
     def init(
@@ -186,7 +186,7 @@ class Embedding:
 class Dropout:
     """Elements zero with probability `rate`, in training; without a key nothing happens."""
 
-    rate: float = static(default=0.5)
+    rate: float = static_field(default=0.5)
 
     def __call__(self, x: Tensor, key: Tensor | None = None) -> Tensor:
         """f32[...], u32[2] or None -> f32[...]."""
@@ -200,7 +200,7 @@ class Dropout:
 class Function:
     """Any function of one array, such as `delian.ops.relu`, as a layer."""
 
-    function: Any = static()
+    function: Any = static_field()
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.function(x)
@@ -219,9 +219,9 @@ class Flatten:
 class MaxPool:
     """`delian.ops.max_pool` as a layer."""
 
-    size: Sizes = static(default=2)
-    stride: Sizes | None = static(default=None)
-    padding: Padding = static(default="VALID")
+    size: Sizes = static_field(default=2)
+    stride: Sizes | None = static_field(default=None)
+    padding: Padding = static_field(default="VALID")
 
     def __call__(self, x: Tensor) -> Tensor:
         """[N, space..., C] -> [N, outputs..., C]."""
@@ -232,9 +232,9 @@ class MaxPool:
 class AvgPool:
     """`delian.ops.avg_pool` as a layer."""
 
-    size: Sizes = static(default=2)
-    stride: Sizes | None = static(default=None)
-    padding: Padding = static(default="VALID")
+    size: Sizes = static_field(default=2)
+    stride: Sizes | None = static_field(default=None)
+    padding: Padding = static_field(default="VALID")
 
     def __call__(self, x: Tensor) -> Tensor:
         """[N, space..., C] -> [N, outputs..., C]."""

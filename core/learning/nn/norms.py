@@ -26,7 +26,7 @@ import numpy as np
 from ...compiler.api import module
 from ...compiler.ir import Tensor
 from ...compiler.ops import stop_gradient
-from ...compiler.tree import static, within
+from ...compiler.tree import static_field, within
 
 #: Added to a variance before its square root, as in the batch normalisation paper's experiments;
 #: `floor` of a layer, where it is another's weights that are loaded.
@@ -73,7 +73,7 @@ class RunningBatchNorm:
 
     scale: Tensor  # f32[channels]
     shift: Tensor  # f32[channels]
-    momentum: float = static(default=0.9)
+    momentum: float = static_field(default=0.9)
 
     @staticmethod
     def init(channels: int, momentum: float = 0.9) -> RunningBatchNorm:
@@ -137,7 +137,7 @@ class LayerNorm:
 
     scale: Tensor  # f32[width]
     shift: Tensor  # f32[width]
-    floor: float = static(default=VARIANCE_FLOOR)
+    floor: float = static_field(default=VARIANCE_FLOOR)
 
     @staticmethod
     def init(width: int, floor: float = VARIANCE_FLOOR) -> LayerNorm:
@@ -155,7 +155,7 @@ class RmsNorm:
     """Each vector divided by its root mean square (Zhang and Sennrich 2019), then scaled."""
 
     scale: Tensor  # f32[width]
-    floor: float = static(default=VARIANCE_FLOOR)
+    floor: float = static_field(default=VARIANCE_FLOOR)
 
     @staticmethod
     def init(width: int, floor: float = VARIANCE_FLOOR) -> RmsNorm:
@@ -173,8 +173,8 @@ class GroupNorm:
 
     scale: Tensor  # f32[channels]
     shift: Tensor  # f32[channels]
-    groups: int = static(default=1)
-    floor: float = static(default=VARIANCE_FLOOR)
+    groups: int = static_field(default=1)
+    floor: float = static_field(default=VARIANCE_FLOOR)
 
     @staticmethod
     def init(channels: int, groups: int, floor: float = VARIANCE_FLOOR) -> GroupNorm:
@@ -200,7 +200,7 @@ class InstanceNorm:
 
     scale: Tensor  # f32[channels]
     shift: Tensor  # f32[channels]
-    floor: float = static(default=VARIANCE_FLOOR)
+    floor: float = static_field(default=VARIANCE_FLOOR)
 
     @staticmethod
     def init(channels: int, floor: float = VARIANCE_FLOOR) -> InstanceNorm:

@@ -12,7 +12,7 @@ import numpy as np
 from ...compiler import ops, random
 from ...compiler.api import module
 from ...compiler.ir import Tensor
-from ...compiler.tree import static
+from ...compiler.tree import static_field
 from .layers import Dense
 from .norms import LayerNorm
 
@@ -28,7 +28,7 @@ class MultiHeadAttention:
     key: Dense
     value: Dense
     output: Dense
-    heads: int = static(default=1)
+    heads: int = static_field(default=1)
 
     @staticmethod
     def init(key: Tensor, width: int, heads: int) -> MultiHeadAttention:
@@ -89,8 +89,8 @@ class TransformerBlock:
     up: Dense
     down: Dense
     last_norm: LayerNorm
-    causal: bool = static(default=False)
-    dropout: float = static(default=0.0)
+    causal: bool = static_field(default=False)
+    dropout: float = static_field(default=0.0)
 
     @staticmethod
     def init(

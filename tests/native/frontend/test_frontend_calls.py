@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from delian.core.compiler import tree
 from delian.core.compiler.api import compile as compile_
-from delian.core.compiler.api import module, static
+from delian.core.compiler.api import module, static_field
 from delian.core.compiler.frontend import trace
 from delian.core.compiler.traced import Static
 
@@ -148,7 +148,7 @@ def test_named_tuples(agree):
 @module
 class Layer:
     weight: Any
-    name: str = static(default="layer")
+    name: str = static_field(default="layer")
     scale: Any = 1.0
 
     def __call__(self, x):

@@ -223,7 +223,7 @@ def matched(x, n):
 class Dense:
     weight: Any
     bias: Any
-    activation: Any = dl.static(default=np.tanh)
+    activation: Any = dl.static_field(default=np.tanh)
 
     def __call__(self, x):
         return self.activation(x @ self.weight + self.bias)

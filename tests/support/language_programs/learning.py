@@ -75,7 +75,7 @@ class Adam:
     mean: Any
     square: Any
     step: Any
-    rate: float = dl.static(default=0.1)
+    rate: float = dl.static_field(default=0.1)
 
     def update(self, gradient):
         step = self.step + 1

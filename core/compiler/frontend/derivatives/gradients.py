@@ -193,7 +193,7 @@ def _differentiable(s: Specialiser, leaf: Any, name: str, places: Sequence[int])
     where = f"argument {places[int(first)]}" + (f", leaf `{rest}`," if rest else "")
     hint = "differentiate with respect to floats (argnums), or convert with .astype(np.float32)"
     if not is_number(leaf):
-        hint = "mark the field with dl.static(), so that it belongs to the structure"
+        hint = "mark the field with dl.static_field(), so that it belongs to the structure"
     raise s.error("DL117", f"no gradient with respect to {where} which is {describe(leaf)}", hint)
 
 
