@@ -235,7 +235,7 @@ def _learning_story(report: Report) -> str:
     chance = ""
     if ways := _ways(report):
         chance = (
-            f", which is chance: an episode numbers its {ways} classes again, so no model knows "
+            f", which is chance: an episode numbers its {ways} classes at random, so no model knows "
             "them before it has adapted"
         )
     show = _measure(report).show

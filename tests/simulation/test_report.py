@@ -192,7 +192,7 @@ def test_the_page_of_few_shot_tasks_says_that_the_shared_model_can_only_guess(re
     report = build_report(result)
     report["scenario"]["data"] = {"source": "omniglot", "ways": 5}
     told, _ = check_page(page(report))
-    assert "chance is 20.0%" in told and "numbers its 5 classes anew" in told
+    assert "chance is 20.0%" in told and "numbers its 5 classes at random" in told
 
 
 def in_real_time(result):

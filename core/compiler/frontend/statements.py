@@ -236,7 +236,7 @@ def _define(s: Specialiser, node: hir.Define, frame: Frame) -> None:
 
 
 def _assert(s: Specialiser, node: hir.Assert, frame: Frame) -> None:
-    if not (s.checks and __debug__):
+    if node.error is AssertionError and not (s.checks and __debug__):
         return
     test = s.eval(node.test, frame)
     s.at(node.test.loc)
@@ -249,10 +249,11 @@ def _assert(s: Specialiser, node: hir.Assert, frame: Frame) -> None:
         if not truth:
             text = "".join(f": {m if isinstance(m, str) else describe(m)}" for m in words())
             s.at(node.loc)
-            raise s.error("DL112", f"the assertion fails{text}")
+            what = "the assertion fails" if node.error is AssertionError else node.error.__name__
+            raise s.error("DL112", f"{what}{text}")
     elif s.faults is not None and not debugging.on:  # Plain Python has judged it there.
         s.at(node.loc)
-        raises.check(s, truth, lambda: Error(AssertionError, words(), {}))
+        raises.check(s, truth, lambda: Error(node.error, words(), {}))
 
 
 def _raise(s: Specialiser, node: hir.Raise, frame: Frame) -> None:

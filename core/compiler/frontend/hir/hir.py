@@ -320,9 +320,15 @@ class Define:
 
 @dataclass(frozen=True, slots=True)
 class Assert:
+    """`assert test, message`, and tests that the compiler adds, which raise another error.
+
+    A test on numbers of the running program is made only where a call from Python can raise.
+    """
+
     loc: Loc
     test: Expr
     message: Expr | None
+    error: type[Exception] = AssertionError
 
 
 @dataclass(frozen=True, slots=True)

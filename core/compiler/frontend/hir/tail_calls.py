@@ -43,12 +43,11 @@ def _counted(loc: Loc) -> hir.Block:
     """
     count = hir.Name(loc, _CALLS)
     words = hir.Constant(loc, "maximum recursion depth exceeded")
-    error = hir.Call(loc, hir.Constant(loc, RecursionError), (words,), ())
     limit = hir.Constant(loc, next(iter(recursion_limits), sys.getrecursionlimit()))
-    many = hir.Compare(loc, (">=",), (count, limit))
+    few = hir.Compare(loc, ("<",), (count, limit))
     more = hir.Binary(loc, "+", count, hir.Constant(loc, 1))
     return (
-        hir.If(loc, many, (hir.Raise(loc, error),), ()),
+        hir.Assert(loc, few, words, RecursionError),
         hir.Assign(loc, (count,), more),
     )
 
