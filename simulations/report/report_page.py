@@ -235,8 +235,8 @@ def _learning_story(report: Report) -> str:
     chance = ""
     if ways := _ways(report):
         chance = (
-            f", which is chance: an episode numbers its {ways} classes at random, so no model knows "
-            "them before it has adapted"
+            f", which is chance: an episode numbers its {ways} classes at random, so no model "
+            "knows them before it has adapted"
         )
     show = _measure(report).show
     shared = f'<b class="shared">{show(summary["global_accuracy"])}</b>'
