@@ -116,20 +116,20 @@ def trusts_packs(patch: Patch) -> None:
     patch.setattr(database_journal, "_fits", lambda *told: True)
 
 
-@found_by("cloud/test_store_damage.py::test_no_damage_of_the_log_gives_out_a_number_again")
+@found_by("unit/cloud/test_store_damage.py::test_no_damage_of_the_log_gives_out_a_number_again")
 def trusts_sqlite_to_have_all(patch: Patch) -> None:
     """A coordinator goes on with what SQLite makes of a damaged log: the mark is not read."""
     patch.setattr(commits.CommitCount, "lost", lambda self: 0)
 
 
-@found_by("core/identity/test_ledger.py::test_no_change_of_a_byte_and_no_cut_is_passed_over")
+@found_by("unit/identity/test_ledger.py::test_no_change_of_a_byte_and_no_cut_is_passed_over")
 def takes_a_shorter_ledger(patch: Patch) -> None:
     """A CA whose ledger was cut at the end of a line has no entries after it."""
     patch.setattr(ledger.Ledger, "_check_end", lambda self, first: None)
 
 
 @found_by(
-    "core/node/test_driver_effects.py::"
+    "unit/node/test_driver_effects.py::"
     "test_a_timer_whose_events_were_long_on_their_way_to_the_disk_waits_as_much_longer"
 )
 def counts_its_own_stall(patch: Patch) -> None:
