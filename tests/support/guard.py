@@ -43,8 +43,6 @@ def _compiles(command: Any) -> bool:
     texts = [os.fsdecode(word) for word in words]
     # Compilers are found under names with a machine's type and a version: x86_64-linux-gnu-gcc-12.
     name = Path(texts[0]).name
-    if any("torchinductor" in text for text in texts):  # torch.compile tries what it has compiled
-        return True
     return "ziglang" in texts or bool(_COMPILERS & {name, *name.split("-")})
 
 

@@ -1,6 +1,6 @@
 """Bugs that are planted one at a time, and what finds each: oracles of `delian dst`, or a test.
 
-    python tests/support/planted.py [--seeds 150] [--json]
+    cd tests; python -m support.planted [--seeds 150] [--json]
 
 One row a bug: its kind, where it was found, and how many seeds that took from seed 0 on. Exits 1
 when one is not found.

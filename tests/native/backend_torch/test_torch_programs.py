@@ -215,15 +215,6 @@ def test_a_loop_in_fixed_buffers_gives_what_the_reference_gives(
         rows = rows + 1
 
 
-@pytest.mark.slow
-def test_regions_through_the_compiler_give_what_the_reference_gives() -> None:
-    body = region([INDEX, ROW, ROW], lambda b, i, x, y: [b("mul", x, y), b("sub", y, x)])
-    b = Builder([INDEX, ROW, ROW])
-    outs = b.emit("for", [b.constant(0, I64), *b.params], {"consts": 0}, [body])
-    row = np.linspace(-1, 1, 5, dtype=np.float32)
-    agree(b.finish(outs), [np.int64(3), row, row + 1], "torch:cpu+compile")
-
-
 @pytest.mark.parametrize(
     ("backend", "words"),
     [
