@@ -109,7 +109,7 @@ async def one_round(port, bundle, submitted):
         plan.ring.clip, plan.ring.clients_max = manifest.clip, manifest.clients_max
         plan.ring.bits, plan.ring.dimension = 32, manifest.dimension
         plan.attempts_max, plan.timeout_ms, plan.margin_ms, plan.wait_ms = 3, 60_000, 5_000, 60_000
-        plan.evaluation.every, plan.evaluation_cohort = 1, 1
+        plan.evaluation_every, plan.evaluation_cohort = 1, 1
         plan.after_task.min_ms, plan.after_task.max_ms = 20, 100
         run = (await stub.Submit(SubmitRequest(plan=plan), metadata=who)).run
         submitted.set()
