@@ -48,7 +48,6 @@ from ...core.protocol.ports import (
 )
 from ...core.wire.helper_pb2 import HelpSum
 from ...core.wire.round_pb2 import EdgeProgress, EdgeSum
-from ..service.refusal_texts import explained
 from . import staleness
 from .buffered_triggers import (
     AGGREGATING,
@@ -58,6 +57,7 @@ from .buffered_triggers import (
 )
 from .coordinator_state import Attempt, RunState
 from .helpers import Helpers
+from .refusal_texts import explained
 from .run import Run
 from .waves import Waves, can_flush, heard
 

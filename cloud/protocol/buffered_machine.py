@@ -19,7 +19,6 @@ from ...core.protocol.ports import (
 from ...core.wire.helper_pb2 import OTHER_HEAD, HelpSum
 from ...core.wire.operator_pb2 import RunOrder
 from ...core.wire.round_pb2 import EdgeProgress, EdgeSum
-from ..service.update_failures import why_stopped
 from .buffered import Buffered
 from .buffered_triggers import (
     AGGREGATING,
@@ -39,6 +38,7 @@ from .helpers import TIMER
 from .roster import Offer
 from .run import EdgeRestarted, Run, prefix
 from .run_context import RunContext
+from .update_failures import why_stopped
 
 #: Open waves of a run. An edge keeps a running sum for each.
 WAVES_MAX = 16
@@ -51,7 +51,7 @@ TABLE = (
     row(NEW, _T.STARTED, Buffered.begin, COLLECTING, "with the first model"),
     row(OUT, _T.STARTED, Buffered.restart, None, "the state survived: ask the edges again"),
     row(PAUSED, _T.STARTED, IGNORE, None, "nothing is under way"),
-    row(OUT, _T.REST_OVER, Buffered.look, None, "take whoever is ready"),
+    row(OUT, _T.REST_OVER, Buffered.look, None, "take the devices that are ready"),
     row(COLLECTING, _T.WAIT_OVER, Buffered.starve, COLLECTING, "a failed attempt"),
     row(OUT, _T.JUDGES_LATE, Buffered.skip, None, "training goes on without it"),
     row(COLLECTING, _T.OFFER, Buffered.open_wave, COLLECTING, "uniformly; from the newest model"),
@@ -62,9 +62,9 @@ TABLE = (
     row(ON, _T.SUM_AGAIN, Buffered.ack, None, "it is of no more use to the edge"),
     row(OUT, _T.EDGE_LOST, Buffered.lose, None, "what it had is gone"),
     row(OUT, _T.SILENT, Buffered.ask_again, None, "task, request or answer was lost"),
-    row(OUT, _T.WAVE_OVER, Buffered.end_wave, None, "whoever is missing is late"),
+    row(OUT, _T.WAVE_OVER, Buffered.end_wave, None, "devices that have not answered are late"),
     row(OUT, _T.SESSION, Buffered.attend, None, "keep it, and say what comes next"),
-    row(ON, _T.SESSION_OVER, Buffered.turn_away, None, "nobody waits for the device"),
+    row(ON, _T.SESSION_OVER, Buffered.turn_away, None, "the device has no session"),
     row(OUT, _T.STEP_OVER, Buffered.step, None, "keys, shares, consents"),
     row(OUT, _T.OPENED, Buffered.use_sum, None, "as if there had been no masks"),
     row(AGGREGATING, _T.UNMASKED, Buffered.unmask, None, "take these masks out of the batch"),

@@ -285,7 +285,7 @@ class RunState:
     gave nothing; spoilt: of a buffered run, of which no model could be made. open: what is out; of
     a synchronous run at most one, or the cohorts of a round that is cut. evaluates: devices are
     wanted for an evaluation, not for training. rested, settling: the pause before selecting is
-    over; so is the time to wait for enough. cooling: nobody is selected before the pause is over.
+    over; so is the time to wait for enough. cooling: nothing is selected before the pause is over.
     tickets: given out; ticket: the server update's. ordered: weights that take the model's place at
     the next chance. pausing: no device is selected any more. best: the lowest personal loss of an
     evaluation, best_weights: of which model, where a plan may go back to it, best_round: its

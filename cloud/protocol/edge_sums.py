@@ -7,13 +7,13 @@ are three kinds:
   agree, or its elements are none of the ring. No device can make an honest edge send one, for an
   edge looks at what it adds up. After `REFUSALS_MAX` in a row the edge is set aside.
 - It would fit, but has the update of a device in it that has no part in the attempt's session, and
-  whose masks nobody can take out. The device may have uploaded out of turn, and the edge cannot
-  know; so it is the device that is doubted, and the edge has lost one attempt's sum. But nobody
+  whose masks cannot be removed. The device may have uploaded out of turn, and the edge cannot
+  know; so it is the device that is doubted, and the edge has lost one attempt's sum. But no device
   signs a sum for its devices, nor that they are at an edge: one may name devices of others as
   ready, and make such sums up. So a device is doubted at the edge that sent the sum, and barred
   wherever it is when that has come from two.
-- It would fit, and came before anybody could mask: its devices have uploaded out of turn, all that
-  its edge was given. It is lost, as if they had dropped out, and nobody is barred or set aside: a
+- It would fit, and came before any device could mask: its devices uploaded out of turn, all that
+  its edge was given. It is lost, as if they had dropped out, and no device or edge is set aside: a
   coordinator that was restored may have forgotten how far a session was.
 
 Whoever is barred, doubted or set aside is not selected again in this run where there are enough
@@ -34,7 +34,7 @@ from .run_plan import RunPlan
 from .secure_rounds import Sessions
 
 #: Devices that one run keeps out, and that it doubts: those that spoilt a sum last. Each sum has
-#: cost an edge's part of an attempt, and whoever is forgotten is known again by the next one.
+#: cost an edge's part of an attempt, and a forgotten device is known again by the next one.
 BARRED_MAX = 1_000
 #: Sums in a row that no honest edge makes: then the edge is set aside. A single one may be the end
 #: of something that its operator has mended since.
@@ -123,5 +123,5 @@ class Sums(Part[RunState]):
         return attempt.fits(message, self.out.content(message.sum), ring)
 
     def _is_early(self, attempt: Attempt, message: EdgeSum) -> bool:
-        """Whether updates are in a sum that nobody can have masked yet."""
+        """Whether updates are in a sum although no device can have masked yet."""
         return len(message.devices) > 0 and self.sessions.is_early(attempt)

@@ -80,12 +80,12 @@ class Helpers(Part[RunState]):
         return ""
 
     def is_outdated(self, wave: Attempt) -> bool:
-        """Whether nobody could open what its devices have sealed."""
+        """Whether no helper could open what its devices have sealed."""
         newest = {card.edge: card.key for card in self.run.published()} if wave.helpers else {}
         return any(newest.get(card.edge, card.key) != card.key for card in wave.helpers)
 
     def has_seeds(self, wave: Attempt, message: EdgeSum) -> bool:
-        """Whether the seeds are there of whoever is in a sum, and nobody else's."""
+        """Whether exactly the seeds of the devices in a sum are there."""
         if not wave.helpers:
             return not message.seeds
         return [one.device for one in message.seeds] == list(message.devices) and all(

@@ -15,8 +15,8 @@ own protocol is in `rounds` and `buffered`.
   privacy, which keep theirs: a coordinator that was restored has forgotten what they have paid
   since, and so no device may do their rounds again for it.
 - The pace is one for all runs. While some run selects devices, edges keep `ready_per_edge_max` of
-  them ready, and none otherwise. A device is asked for all that some run requires: whoever is
-  accepted can work for each of them. It comes back as soon as the run in the greatest hurry says.
+  them ready, and none otherwise. A device is asked for all that some run requires: an
+  accepted device can work for each of them. It comes back as soon as the most urgent run says.
 - An edge that an operator takes out of service (`Ordered(DrainEdge)`) is not selected from; it
   hears so by its Pace, and says by its hellos that it has heard. What it had begun goes on. By the
   Pace edges also hear that the deny list has changed; what is on it they ask for themselves.
@@ -94,7 +94,7 @@ TABLE = (
     row(SERVING, _T.FETCH, Runs.serve, None, "what an active run names"),
     row(SERVING, _T.OF_RUN, Runs.pass_on, None, "to the run's machine"),
     row(SERVING, _T.LATE_SUM, Runs.ack, None, "it is of no more use to the edge"),
-    row(SERVING, _T.LATE_SESSION, Runs.turn_away, None, "nobody waits for the device"),
+    row(SERVING, _T.LATE_SESSION, Runs.turn_away, None, "the device has no session"),
     row(SERVING, _T.SUBMIT, Runs.submit, None, "begin it"),
     row(SERVING, _T.ORDER, Runs.pass_on, None, "to the run's machine"),
     row(SERVING, _T.BAD_ORDER, Runs.refuse_order, None, "say why"),
@@ -177,7 +177,7 @@ class Coordinator(Machine[CoordinatorState]):
             if plan.secure is not None and self.runs.identity is None:
                 raise PlanError(
                     "secure",
-                    "without certificates nobody could tell whose keys are whose",
+                    "without certificates keys cannot be attributed to devices",
                     "start the coordinator without --insecure, or submit the run with --plain",
                 )
             return

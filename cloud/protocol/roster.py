@@ -42,7 +42,7 @@ class Offer:
 class Roster:
     """The devices behind the edges. Works on the coordinator's state.
 
-    draining: edges that are taken out of service: nobody is selected there.
+    draining: edges that are taken out of service: no device is selected there.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Roster:
         return (message.incarnation, message.sequence) > seen
 
     def keep(self, message: EdgeHello, now: int) -> bool:
-        """Takes in an edge's newest view; gives whether the edge has started anew."""
+        """Takes in an edge's newest view; returns whether the edge has restarted."""
         before = self.edges.get(message.edge)
         ready = list(message.ready)
         view = EdgeView(message.incarnation, message.sequence, now, ready)

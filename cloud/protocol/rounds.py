@@ -26,9 +26,9 @@ from ...core.protocol.ports import (
     Vector,
 )
 from ...core.wire.round_pb2 import EdgeProgress, EdgeSum
-from ..service.refusal_texts import explained
 from .cohorts import Cohorts
 from .coordinator_state import Attempt, RunState
+from .refusal_texts import explained
 from .rounds_triggers import (
     AGGREGATING,
     COLLECTING,
@@ -80,7 +80,7 @@ class Rounds(Part[RunState]):
             self.post(_T.GIVE_UP)
             return
         state.rested = state.settling = False
-        # In the first round nobody is on the way back.
+        # In the first round no device is on the way back.
         rest_ns = plan.rest_ns if (state.round, state.attempt) != (1, 1) else 0
         state.rest_ends_ns = self.now + rest_ns
         state.wait_ends_ns = self.now + plan.wait_ns

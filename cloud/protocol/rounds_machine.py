@@ -18,7 +18,6 @@ from ...core.protocol.ports import (
 )
 from ...core.wire.operator_pb2 import RunOrder
 from ...core.wire.round_pb2 import EdgeProgress, EdgeSum
-from ..service.update_failures import why_stopped
 from .coordinator_state import Attempt, RunState
 from .roster import Offer
 from .rounds import Rounds
@@ -44,6 +43,7 @@ from .rounds_triggers import (
 from .run import EdgeRestarted, Fetched, Run, prefix
 from .run_context import RunContext
 from .secure_rounds import timer_of
+from .update_failures import why_stopped
 
 _T = Trigger
 
@@ -85,7 +85,7 @@ TABLE = (
         "the shares survived: ask for more",
     ),
     row(IN_SESSION, _T.SESSION, Rounds.attend, None, "keep it, and say what comes next"),
-    row(ON, _T.SESSION_OVER, Rounds.turn_away, None, "nobody waits for the device"),
+    row(ON, _T.SESSION_OVER, Rounds.turn_away, None, "the device has no session"),
     row(IN_SESSION, _T.STEP_OVER, Rounds.step, None, "keys, shares, consents"),
     row(OUT, _T.UNMASK, Rounds.unmask, UNMASKING, "whose updates are in the sum?"),
     row(UNMASKING, _T.SHARES_IN, Rounds.open_sum, UNMASKING, "a program takes the masks out"),
@@ -103,7 +103,7 @@ TABLE = (
     row(EVALUATING, _T.TIME_OVER, Rounds.score, EVALUATING, "of those who reported"),
     row(JUDGING, _T.JUDGED, Rounds.train_on, WAITING, "the next round"),
     row(JUDGING, _T.LAST_JUDGED, Rounds.finish, DONE, "all are made, or none gets better"),
-    row(WAITING, _T.PAUSE, Rounds.pause, PAUSED, "select nobody"),
+    row(WAITING, _T.PAUSE, Rounds.pause, PAUSED, "select no device"),
     row(BUSY, _T.PAUSE, Rounds.pause_after, None, "what is under way ends first"),
     row(WAITING, _T.HOLD, Rounds.hold, PAUSED, "what was under way has ended"),
     row(PAUSED, _T.RESUME, Rounds.go_on, WAITING, "where it was"),

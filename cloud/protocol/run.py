@@ -42,9 +42,9 @@ from ...core.wire.round_pb2 import (
     Task,
 )
 from ...core.wire.secure_pb2 import HelperKey, SecurePlan
-from ..service.refusal_texts import explained
 from .coordinator_state import Attempt, EndedRun, Phase, RunState, Share
 from .edge_sums import Sums
+from .refusal_texts import explained
 from .run_context import RunContext, ring_now, ring_of
 from .secure_rounds import Sessions, turned_away
 
@@ -400,8 +400,10 @@ class Run(Part[RunState]):
         return robust.Combination.of(vectors, plan.ring, plan.aggregation, plan.round.hostile)
 
     def sum_digest(self, attempt: Attempt | None) -> bytes:
-        """SHA-256 of an opened sum, little-endian u32, for the record; empty where nobody wants it,
-        and where there is none, for updates came one by one or in several sums.
+        """SHA-256 of an opened sum, little-endian u32, for the record.
+
+        Empty where the plan does not ask for it, and where there is no such sum: updates came one
+        by one or in several sums.
         """
         if not self.context.names_sums or attempt is None:
             return b""

@@ -58,7 +58,7 @@ class RunPlan(Plan):
     helpers: tuple[int, ...] = ()
     """The edges that help, by their numbers; `privacy.helpers` is how many."""
     manifest: bytes = b""
-    """Lets devices run the bundle; empty: nobody signed it."""
+    """Lets devices run the bundle; empty: it is not signed."""
     own_metrics: tuple[str, ...] = ()
     """Names of the task's own metrics, which evaluations report too."""
     requirements: Requirements = field(default_factory=Requirements)

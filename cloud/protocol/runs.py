@@ -72,7 +72,7 @@ class Runs(Part[CoordinatorState]):
         return Roster(self.state.edges, self.policy.edge_silence_ns, self.state.draining)
 
     def machine_of(self, run: RunState) -> RunMachine:
-        """The run's machine; made anew when the state was read from a snapshot."""
+        """The run's machine; made again when the state was read from a snapshot."""
         known = self.machines.get(run.run)
         if known is not None and known.state is run and known.run.roster.edges is self.state.edges:
             context = known.run.context
@@ -82,7 +82,7 @@ class Runs(Part[CoordinatorState]):
         plan = RunPlan.from_message(run.run, run.plan, stored=True)
         if plan.secure is not None and self.identity is None:
             raise DelianError(
-                f"run {run.run} is under way with masks, and nobody can tell whose keys are whose",
+                f"run {run.run} is under way with masks, and keys cannot be attributed to devices",
                 "start the coordinator with its CA, without --insecure",
             )
         context = RunContext(
@@ -217,12 +217,12 @@ class Runs(Part[CoordinatorState]):
             self._tell(machine, Started())
 
     def keep_roster(self, message: EdgeHello) -> None:
-        anew = self.roster().keep(message, self.now)
+        restarted = self.roster().keep(message, self.now)
         if message.pace > self.state.paced:
             self.state.paced = message.pace + 1  # of a coordinator before this one
         if message.pace != self.state.paced:
             self._send_pace(message.edge)
-        if anew:
+        if restarted:
             for machine in self.active():
                 if machine.owes(message.edge):
                     self._tell(machine, EdgeRestarted(message.edge))

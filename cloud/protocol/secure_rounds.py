@@ -5,11 +5,11 @@
     masks    the devices train and mask; the round goes on as any other until the sums are in
     unmask   who is in the sums? They sign that, and give the shares that take the masks out
 
-Keys and shares go on while devices train, so they cost a round no time unless somebody is silent.
-A step waits for everybody, but when all but the plan's share of silent devices have answered, only
-as long again as that took; and at most for its part of the round. Who has not answered then is out:
-it hears so by a Cohort without leaves when it speaks again. After the sums are in nobody can be
-left out for being slow; silent devices are asked again until their time is over.
+Keys and shares go on while devices train, so they cost a round no time unless a device is silent.
+A step waits for all, but when all but the plan's share of silent devices have answered, only
+as long again as that took; and at most for its part of the round. A device that has not answered
+then is out: a Cohort without leaves answers its next message. After the sums are in, no device can
+be left out for being slow; silent devices are asked again until their time is over.
 
 `core.privacy.secagg.server` has the session itself, and says why it cannot go on (SecureError).
 Messages go to a device through the edge from which it was last heard.
@@ -120,7 +120,7 @@ class Sessions(Part[RunState]):
             strayed.append(device)
 
     def is_ready(self, attempt: Attempt) -> bool:
-        """Whether the sum can be opened, and nobody is doing that yet."""
+        """Whether the sum can be opened, and no program is doing that yet."""
         return self._of(attempt).is_ready and not attempt.book.ticket
 
     def _go_on(self, attempt: Attempt) -> bool:
@@ -175,13 +175,13 @@ class Sessions(Part[RunState]):
         self._note(attempt, asked, len(told))
 
     def is_early(self, attempt: Attempt) -> bool:
-        """Whether nobody can have masked an update yet."""
+        """Whether no device can have masked an update yet."""
         book = attempt.session
         return book is not None and book.server.phase in (Phase.NEW, Phase.KEYS, Phase.SHARES)
 
     def strangers(self, attempt: Attempt, devices: Iterable[int]) -> list[int]:
-        """Of devices whose updates are in a sum, those that have no part in the session: nobody can
-        take out what they have added.
+        """Of devices whose updates are in a sum, those that have no part in the session: what
+        they have added cannot be taken out.
         """
         if attempt.session is None or attempt.book.server.phase is not Phase.MASKS:
             return []
@@ -189,7 +189,7 @@ class Sessions(Part[RunState]):
         return sorted(d for d in devices if not session.has_part(d))
 
     def spoilers(self, attempt: Attempt) -> list[int]:
-        """Members whose shares open for nobody."""
+        """Members whose shares no other member can open."""
         if attempt.book.server.phase is not Phase.UNMASKING:
             return []
         homes = {d: edge for edge, share in attempt.shares.items() for d in share.devices}
@@ -225,7 +225,7 @@ class Sessions(Part[RunState]):
         return attempt.total, keys, plan.secure.suite, *noised
 
     def end(self, attempt: Attempt, why: str = "") -> None:
-        """Forgets the session, tells the devices that nobody waits for them, and records what
+        """Forgets the session, tells its devices that the session is over, and records what
         became of it. why: it has failed.
         """
         book = attempt.session
@@ -242,7 +242,7 @@ class Sessions(Part[RunState]):
         attempt.session = None
 
     def _note(self, attempt: Attempt, asked: int, devices: int) -> None:
-        """For whoever watches: the step that begins, with how many, and how many were silent."""
+        """Records the step that begins, with how many devices, and how many were silent."""
         self.record(
             "session_step",
             run=self.plan.run,
@@ -277,7 +277,7 @@ class Sessions(Part[RunState]):
 
     def target(self, attempt: Attempt, wanted: int) -> int:
         """Updates that are enough to let the other devices go. Whom it lets go is silent for its
-        neighbours, and so is whoever vanishes in the little time after that: a quarter of the
+        neighbours, and so is a device that vanishes in the little time after that: a quarter of the
         silence that the plan bears is kept for them.
         """
         book = attempt.session
@@ -285,7 +285,7 @@ class Sessions(Part[RunState]):
             return wanted
         server = book.server
         if server.session is None or server.phase is not Phase.MASKS:
-            return len(server.asked) + 1  # nobody can have masked yet
+            return len(server.asked) + 1  # no device can have masked yet
         place = layout(server.session, server.leaves, transcript.numbers(server.members))
         sharers = _count(server.sharers)
         if place.graph.complete:
@@ -349,10 +349,10 @@ class Sessions(Part[RunState]):
         if attempt.book.server.phase is Phase.UNMASKING:
             self._send(edge, _closed(message, message.device))
             return
-        nobody = Cohort(
+        no_cohort = Cohort(
             run=message.run, round=message.round, attempt=message.attempt, device=message.device
         )
-        self._send(edge, nobody)
+        self._send(edge, no_cohort)
 
     # ------------------------------------------------ time
 

@@ -9,7 +9,7 @@ and in the simulator. A driver owes it:
 - effects are carried out in order; events that came together may all be handled first;
 - state is durable before a message that depends on it leaves (a driver that restarts nodes stores
   `snapshot()`);
-- a timer that was cancelled or set anew may still fire once: machines must ignore it;
+- a timer that was cancelled or set again may still fire once: machines must ignore it;
 - messages may be lost, repeated and reordered, and come from whom `Received.sender` says.
 
 The messages are the protobuf messages of `core.wire`; there is no second form of them. A message
@@ -32,7 +32,7 @@ from ..wire import admission_pb2, blob_pb2, round_pb2
 
 Vector: TypeAlias = npt.NDArray[np.uint32]
 Floats: TypeAlias = npt.NDArray[np.float32]
-#: Bytes that nobody changes, or a part of such.
+#: Bytes that are not changed, or a part of such.
 Content: TypeAlias = bytes | memoryview
 
 PROTOCOL = 1  # CheckIn.protocol and EdgeHello.protocol: the version of the messages spoken here
@@ -248,7 +248,7 @@ class RunProgram:
     server_update: blobs (bundle, weights), or (bundle, weights, memory) where there is one,
         arguments (mean f32[D], sum of weights) -> NewModel
     unmask: no blobs, arguments (sum u32[L], [(32-byte key, +1 or -1), ...], suite), and the ring
-        plan where its noise is to be added as well, under a key that nobody else has -> Outcome,
+        plan where its noise is to be added as well, under a key that only this node has -> Outcome,
         whose vector is the sum with the masks of these keys added
     masks: no blobs, arguments ([(32-byte key, +1 or -1), ...], L, suite) -> Outcome, whose vector
         is the sum of these masks, u32[L]

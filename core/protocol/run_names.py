@@ -8,7 +8,7 @@ has a name, an unsigned integer of 64 bits,
     name  =  epoch * 2^32 + number
 
 with an epoch that is another one after each start of the coordinator: Unix time, s, of that start,
-and in any case more than the epoch before. To whoever reads it a name is a number like any other,
+and in any case more than the epoch before. To a reader a name is a number like any other,
 and another name another run. What was begun before a start keeps its name; attempts that are opened
 after it have the new one. In simulations epochs are zero, and a run's name is its number.
 """

@@ -10,7 +10,7 @@ task is never taken again.
 
 It speaks to one edge at a time, its home. When the home gives no answer to several check-ins, or
 sends it away for good, it goes to the next of its homes. While it works it stays with the home that
-tasked it: nobody else waits for the answer.
+tasked it: no other node waits for the answer.
 """
 
 from __future__ import annotations
@@ -144,11 +144,11 @@ TABLE = (
     row(UPLOADING, _T.IN_SUM, Device.stay, UNMASKING, "its shares will be asked for"),
     row(UNMASKING, _T.HEARD, Device.hear, UNMASKING, "its home is there"),
     row(BEFORE, _T.TIME_OVER, Device.give_up, IDLE, "say so once"),
-    row((UPLOADING, UNMASKING), _T.TIME_OVER, Device.abandon, IDLE, "nobody waits any more"),
+    row((UPLOADING, UNMASKING), _T.TIME_OVER, Device.abandon, IDLE, "the deadline has passed"),
     row(WORKING, _T.CLOSED, Device.stop, IDLE, "it was not needed, or too slow"),
     row(UNMASKING, _T.CLOSED, Device.part, IDLE, "the sum is known, or given up"),
     row(NOT_OFFERED, _T.CONDITIONS, Device.keep_conditions, None, "for the next check-in"),
-    row(OFFERED, _T.CONDITIONS, Device.tell_conditions, CHECKING_IN, "its home must judge anew"),
+    row(OFFERED, _T.CONDITIONS, Device.tell_conditions, CHECKING_IN, "its home must judge again"),
     row(WORKING, _T.CONSENT_LOST, Device.withdraw, IDLE, "stop at once, and say so once"),
     row(UNMASKING, _T.CONSENT_LOST, Device.withhold, IDLE, "its neighbours do without its shares"),
     row((*NOT_OFFERED, *OFFERED), _T.HOMES, Device.keep_homes, None, "for the next move"),

@@ -332,7 +332,7 @@ class Attempt(Part[CollectionState]):
             self.cancel_timer(name)
 
     def _let_go(self) -> None:
-        """Tells the devices that have not answered that nobody waits for them."""
+        """Tells the devices that have not answered that the task is over."""
         task = self.task
         over = RoundClosed(run=task.run, round=task.round, attempt=task.attempt)
         for device in self.state.waiting:
@@ -364,12 +364,18 @@ TABLE = (
     row(
         COLLECTING, _T.FLUSH_ON, Attempt.part, COLLECTING, "send what there is; wait for the others"
     ),
-    row(COLLECTING, _T.TIME_OVER, Attempt.report, REPORTING, "whoever is missing is late"),
+    row(
+        COLLECTING,
+        _T.TIME_OVER,
+        Attempt.report,
+        REPORTING,
+        "devices that have not answered are late",
+    ),
     row(_OPEN, _T.SUM_UNANSWERED, Attempt.send_sums, None, "sum or EdgeSumAck was lost"),
     row(_OPEN, _T.SUM_ACKED, Attempt.drop_sum, None, "the cloud has it"),
     row(REPORTING, _T.ALL_ACKED, Attempt.end, OVER, "remember who answered"),
     row(REPORTING, _T.EXPIRED, Attempt.expire, OVER, "it was kept long enough"),
-    row(_OPEN, _T.CLOSED, Attempt.close, OVER, "tell whoever still works on it"),
+    row(_OPEN, _T.CLOSED, Attempt.close, OVER, "notify the devices that still work on it"),
     row(_OPEN, _T.STALE, IGNORE, None, "count it"),
 )
 

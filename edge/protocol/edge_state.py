@@ -46,7 +46,7 @@ class Stage(StrEnum):
 
     NEW = "new"
     COLLECTING = "collecting"  # the task is out
-    REPORTING = "reporting"  # nobody is waited for, and a sum is not yet acknowledged
+    REPORTING = "reporting"  # no answer is waited for, and a sum is not yet acknowledged
     OVER = "over"
 
 

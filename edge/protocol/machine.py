@@ -101,7 +101,7 @@ TABLE = (
     row(ON, _T.CORRUPT, IGNORE, None, "the next repetition asks again"),
     row(ON, _T.FETCH_DUE, Edge.fetch_again, None, "request or blob was lost"),
     row(ON, _T.TASK, Edge.open, None, "a collection of its own, beside the others"),
-    row(ON, _T.NO_ROOM, Edge.turn_down, None, "an empty sum, so that nobody waits"),
+    row(ON, _T.NO_ROOM, Edge.turn_down, None, "an empty sum, so that the cloud does not wait"),
     row(ON, _T.REFUSED, Edge.refuse_task, None, "record why; devices would refuse it too"),
     row(ON, _T.ATTEMPT, Edge.pass_on, None, "its collection knows what to do"),
     row(ON, _T.ANSWER_AGAIN, Edge.ack_again, None, "the UploadAck was lost"),
@@ -116,7 +116,7 @@ TABLE = (
     row(SERVING, _T.DRAIN, Edge.drain, DRAINING, "send the pool away; what was begun goes on"),
     row(DRAINING, _T.OPEN_AGAIN, Edge.serve_again, SERVING, "take devices again"),
     row(DRAINING, _T.DRAIN_TOO, Edge.keep_order, None, "the cloud's pace says so too, or still"),
-    row(ON, _T.FORGET, Edge.forget, None, "nobody waits for it"),
+    row(ON, _T.FORGET, Edge.forget, None, "its answer is not waited for"),
     row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
 )
 
@@ -237,9 +237,9 @@ class EdgeMachine(Machine[EdgeState]):
         if kind is RoundClosed:
             return (_T.STALE if old else _T.CLOSED), message
         if collection is not None:
-            # A running sum that starts anew needs room beside the one that goes up.
-            anew = kind is Flush and message.go_on and collection.state.counted > 0
-            room = not anew or self.edge.has_room(sum_bytes(collection.task))
+            # A running sum that starts again needs room beside the one that goes up.
+            restarts = kind is Flush and message.go_on and collection.state.counted > 0
+            room = not restarts or self.edge.has_room(sum_bytes(collection.task))
             return (_T.ATTEMPT if room else _T.STALE), collection
         if kind is EdgeTask and known and self.state.closed[name].turned_down:
             return _T.NO_ROOM, message  # the empty sum was lost, or the task came twice

@@ -500,7 +500,7 @@ class TestPlans:
 
     def test_a_coordinator_without_certificates_refuses_masks(self):
         bench = _run.Bench(secure=SECURE).does(Started())
-        with pytest.raises(DelianError, match="whose keys are whose") as caught:
+        with pytest.raises(DelianError, match="keys cannot be attributed") as caught:
             bench.machine.check(RunOrder(run=1, submit=bench.plan))
         assert "--plain" in caught.value.hint
 

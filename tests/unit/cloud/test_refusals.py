@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delian.cloud.service.refusal_texts import REFUSALS, explained
+from delian.cloud.protocol.refusal_texts import REFUSALS, explained
 from delian.core.wire.round_pb2 import (
     BELOW_FLOOR,
     DEADLINE,
