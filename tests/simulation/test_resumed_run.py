@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,70 +20,27 @@ from delian.core.compiler.backends.native.toolchain import toolchain
 from delian.core.node.storage.disk import FolderInUse, FolderLock
 from delian.device.agent.client_state_file import Kept
 from delian.simulations.federation.client_states import ClientStates
-from delian.simulations.report.report import build_report
 from delian.simulations.resume import kept_run, resumable
 from delian.simulations.resume.history import _ROUND, _UPDATE, WHOLE_MAX, RunLog
 from delian.simulations.resume.resumable import Resumable, Saved
 from delian.simulations.runs.result import (
     Event,
     Phase,
-    Replayed,
     RoundFinished,
-    SimulationResult,
     UpdateFinished,
 )
 from delian.simulations.runs.simulate import simulate
 from delian.simulations.scenario import scenario_file
 from delian.simulations.scenario.datasets import load_data
-
-SMALL = [
-    "rounds=6",
-    "fleet.devices=12",
-    "fleet.edges=2",
-    "round.cohort=4",
-    "data.held_out_devices=3",
-    "evaluation.every=2",
-]
-
-
-class Killed(BaseException):
-    """In the place of a signal that nobody can catch."""
-
-
-@dataclass
-class Killer:
-    """Ends a run with the first update that is computed for a round. trained: how many were."""
-
-    round: int = 0
-    trained: int = 0
-    replayed: int = 0
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Replayed):
-            self.replayed = event.record.round
-        if isinstance(event, UpdateFinished) and not event.evaluating:
-            self.trained += 1
-            if self.round and event.round >= self.round:
-                raise Killed
-
-
-@pytest.fixture(autouse=True)
-def kept_after_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_run, "KEEP_S", 0.0)
-    monkeypatch.setattr(kept_run, "KEEP_SHARE", float("inf"))
-
-
-def run(algorithm: str, *settings: str, **options: Any) -> SimulationResult:
-    scenario = scenario_file.with_algorithm(scenario_file.load("digits"), algorithm)
-    scenario = scenario_file.override(scenario, [*SMALL, *settings])
-    return simulate(scenario, **{"threads": 2, **options})
-
-
-def bits_of(result: SimulationResult) -> tuple[Any, ...]:
-    report = build_report(result)
-    del report["host"]
-    assert result.bundle is not None
-    return result.trace_hash, result.bundle.to_bytes(), report
+from support.resumed_runs import (
+    PLAIN,
+    SMALL,
+    Killed,
+    Killer,
+    bits_of,
+    kept_after_every_round,  # noqa: F401
+    run,
+)
 
 
 def check(folder: Path, kills: list[int], algorithm: str, *settings: str) -> list[Killer]:
@@ -103,7 +59,6 @@ def check(folder: Path, kills: list[int], algorithm: str, *settings: str) -> lis
     return killers
 
 
-PLAIN = 'privacy.aggregation="plain"'
 SECURE = 'privacy.aggregation="secure"'
 NOISED = [SECURE, "privacy.noise=distributed", "privacy.epsilon=8", "privacy.clip_quantile=0.5"]
 BUFFERED = ["round.mode=buffered", "round.concurrency=8", "round.buffer=3", "rounds=12"]
@@ -187,47 +142,6 @@ def test_where_it_goes_on_is_told_by_the_rounds_number(tmp_path: Path) -> None:
     assert not all(record.applied for record in part.rounds)
     assert part.resumable == part.rounds[-1].round < len(part.rounds)
     assert bits_of(run("fedavg", *settings, resume=tmp_path)) == bits_of(run("fedavg", *settings))
-
-
-#: The tables of `SMALL` that are a run's plan, as version 0.1.0 first stored them.
-OLDER = {
-    "round": {
-        **{"devices": 4, "over_selection": 1.25, "deadline_s": 20.0, "min_reports": 2},
-        **{"mode": "synchronous", "rule": "weighted_mean", "hostile": 0.0},
-    },
-    "privacy": {
-        **{"clip": 10.0, "rotation": False, "clip_rate": 0.2, "aggregation": "plain"},
-        **{"corrupt": 0.2, "dropout": 0.1, "helpers": 0, "noise": "none", "delta": 1e-06},
-    },
-    "evaluation": {
-        **{"every": 2, "episodes": 5, "steps": [], "federated": False, "patience": 0},
-        **{"improvement_min": 0.0, "rollback_worse": 0.0, "rollback_accuracy": 0.0},
-    },
-}
-
-
-def store_tables(folder: Path, tables: dict[str, Any]) -> None:
-    """Changes tables of the scenario that a kept run was."""
-    kept = folder / resumable.KEPT
-    said = json.loads(kept.read_bytes()[:-32])
-    assert said["told"]["scenario"].keys() >= tables.keys()
-    said["told"]["scenario"] |= tables
-    body = json.dumps(said).encode()
-    kept.write_bytes(body + hashlib.sha256(body).digest())
-
-
-def test_kept_under_older_names_of_keys(tmp_path: Path) -> None:
-    whole = run("fedavg", PLAIN)
-    for settings in ({}, {"deadline_s": 21.0}, {"wait_ms": 1}):
-        with pytest.raises(Killed):
-            run("fedavg", PLAIN, on_event=Killer(4), resume=tmp_path / "run")
-        store_tables(tmp_path / "run", {**OLDER, "round": {**OLDER["round"], **settings}})
-        if settings:
-            with pytest.raises(DelianError, match=r"scenario\.round\.\w+_ms was \d+ and is \d+"):
-                run("fedavg", PLAIN, resume=tmp_path / "run")
-            shutil.rmtree(tmp_path / "run")
-            continue
-        assert bits_of(run("fedavg", PLAIN, resume=tmp_path / "run")) == bits_of(whole)
 
 
 def test_stopped_while_it_judges(tmp_path: Path) -> None:
