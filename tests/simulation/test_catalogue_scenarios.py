@@ -1,6 +1,4 @@
-"""Every algorithm of the catalogue in a scenario: masks change nothing, threads change nothing, and
-daemons keep a client state as simulated devices do.
-"""
+"""Every algorithm of the catalogue in a scenario: masks change nothing, threads change nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import pytest
 from delian.core.common.errors import DelianError
 from delian.core.learning.aggregate.stages import SERVERS
 from delian.core.learning.runtime import Runtime
-from delian.simulations.processes.processes import Shape, fitted, simulate_processes
 from delian.simulations.runs.simulate import simulate
 from delian.simulations.scenario import scenario_file
 
@@ -107,15 +104,3 @@ def test_what_a_device_remembers_makes_the_next_round_another():
     model = kept.bundle.weights[: sizes[0]]
     control = kept.bundle.weights[sizes[0] :]
     assert np.linalg.norm(control) > 1e-3 * np.linalg.norm(model)
-
-
-@pytest.mark.slow
-def test_daemons_keep_what_simulated_devices_keep():
-    asked = scenario_file.override(
-        scenario_file.with_algorithm(scenario_file.load("digits"), "scaffold"),
-        ["rounds=3", "evaluation.every=3"],
-    )
-    real = simulate_processes(asked, Shape(), threads=1)
-    virtual = simulate(fitted(asked, Shape()))
-    assert real.stopped_by is None
-    np.testing.assert_array_equal(real.bundle.weights, virtual.bundle.weights)

@@ -16,7 +16,6 @@ from delian.core.learning import ClientResult, FedAvg
 from delian.core.learning.aggregate import chains
 from delian.core.learning.aggregate.chains import Round, read
 from delian.core.protocol.random_streams import device_key
-from delian.simulations.processes.processes import Shape, fitted, simulate_processes
 from delian.simulations.runs.simulate import simulate
 from delian.simulations.runs.simulation_run import CompiledTraining
 from delian.simulations.scenario import scenario_file
@@ -223,13 +222,3 @@ def test_top_k_sends_so_much_less_and_learns():
     assert per_device[0] - per_device[1] == pytest.approx(saved, abs=8)
     assert sparse.personalised_accuracy > 0.5 and sparse.global_accuracy > 0.25
     assert len(runs[1].bundle.manifest.client_state) == 1
-
-
-@pytest.mark.slow
-def test_daemons_remember_what_they_did_not_send_as_simulated_devices_do():
-    text = "chain=top_k(0.1) | clip(4) | quantise(16) | mean"
-    asked = scenario_file.override(scenario_file.load("digits"), ["rounds=3", text])
-    real = simulate_processes(asked, Shape(), threads=1)
-    virtual = simulate(fitted(asked, Shape()))
-    assert real.stopped_by is None and real.chain == virtual.chain
-    np.testing.assert_array_equal(real.bundle.weights, virtual.bundle.weights)

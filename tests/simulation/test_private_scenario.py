@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from delian.core.common.errors import DelianError
-from delian.simulations.processes.processes import Shape, simulate_processes
 from delian.simulations.runs.simulate import simulate
 from delian.simulations.scenario import scenario_file
 
@@ -40,31 +39,6 @@ def test_a_scenario_with_noise_runs_through_the_whole_protocol(noise):
         models.append(result.bundle.weights)
     # More privacy, more noise.
     assert 0 < np.std(models[0]) < 0.2 * np.std(models[1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("central", [False, True])
-def test_daemons_make_noise_of_the_planned_size_with_keys_of_their_own(central):
-    settings = [
-        f'privacy.noise="{"central" if central else "distributed"}"',
-        "privacy.epsilon=10.0",
-        "privacy.cohort_min=4",
-        "privacy.corrupt=0.1",
-        "round.reports_min=4",
-        "rounds=2",
-        "evaluation.every=2",
-    ]
-    chosen = scenario_file.override(scenario_file.load("digits"), settings)
-    models = []
-    for _ in range(2):
-        result = simulate_processes(chosen, Shape(devices=6, edges=1), threads=1)
-        assert [r.applied for r in result.rounds] == [True, True] and not result.why
-        models.append(result.bundle.weights)
-    ring = result.bundle.manifest.ring
-    deviation = ring.clip * ring.noise * np.sqrt(1 if central else 6) / 6 * np.sqrt(2)
-    assert models[0].std() == pytest.approx(deviation, rel=0.1)
-    # The same scenario and seed, and other noise.
-    assert (models[0] - models[1]).std() == pytest.approx(deviation * np.sqrt(2), rel=0.1)
 
 
 def test_the_default_has_neither_noise_nor_masks():
