@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from types import CodeType
 from typing import Any
@@ -18,39 +18,42 @@ import delian as dl
 import numpy as np
 from delian.core.common.errors import DelianError, ProgramError
 
+from . import causes
 from .samples import quiet
 
 EQUAL, REFUSED, DIFFERS = "equal", "refused", "differs"
 #: Differences that docs/language.md states: a class after paths that meet; a value where an error
 #: of Python depends on the numbers; an int of more than 64 bits; the sign of a zero; a program
-#: whose Python result itself jumps with the last bits of its numbers, or with the sign of a zero.
+#: whose Python result itself differs so with the last bits of its numbers, or with the sign of a
+#: zero; equal elements in another order than NumPy's unstable `argsort` leaves them in.
 WIDER, UNCHECKED, OVERFLOW = "wider class", "unchecked error", "overflow"
-ZERO, ROUNDING = "sign of a zero", "rounding"
-STATED = (WIDER, UNCHECKED, OVERFLOW, ZERO, ROUNDING)
+ZERO, ROUNDING, TIES = "sign of a zero", "rounding", "ties of a sort"
+STATED = (WIDER, UNCHECKED, OVERFLOW, ZERO, ROUNDING, TIES)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """mark: one of the words above; code: of a refusal; words: what differs, and where; way: in
-    what results differ, as one word.
+    """mark: one of the words above; code: of a refusal; words: what differs, and where; call and
+    outcome: of the compiled program, where it differs (`causes`).
     """
 
     mark: str
     words: str = ""
     code: str = ""
-    way: str = ""
+    call: int = 0
+    outcome: Any = field(default=None, compare=False)
 
 
 class World:
     """A program's module of its own."""
 
     def __init__(self, code: CodeType) -> None:
-        self.names: dict[str, Any] = {"__name__": "program"}
+        self.names: dict[str, Any] = {"__name__": "program", "_stable": causes.stable_argsort}
         exec(code, self.names)
 
     def state(self) -> dict[str, Any]:
         """The values of the module."""
-        return {n: v for n, v in self.names.items() if n[0] == "W" and n[1:].isdigit()}
+        return causes.state(self.names)
 
 
 _files = count()
@@ -74,8 +77,27 @@ def compiled(text: str) -> Iterator[CodeType]:
 
 def judge(text: str, backend: str = "reference") -> Verdict:
     """What comes of a program."""
-    with quiet(), compiled(text) as code:
-        python, other = World(code), World(code)
+    with quiet():
+        found = _judged(text, text, backend)
+        if found.mark != DIFFERS or found.code:
+            return found
+        if (stable := causes.stable(text)) != text:
+            again = _judged(text, stable, backend)
+            if again.mark != DIFFERS:
+                return Verdict(TIES, found.words)
+            text, found = stable, again
+        if causes.overflows(text):
+            return Verdict(OVERFLOW, found.words)
+        if causes.rounds_so(text, found.call, found.outcome):
+            return Verdict(ROUNDING, found.words)
+        return found
+
+
+def _judged(text: str, in_python: str, backend: str) -> Verdict:
+    """The compiled program against another one that Python runs."""
+    with compiled(text) as code:
+        other = World(code)
+        python = World(compile(in_python, "<program>", "exec", dont_inherit=True))
         ours = dl.compile(other.names["f"], backend=backend)
         stated = Verdict(EQUAL)
         for k, make in enumerate(python.names["CALLS"]):
@@ -83,7 +105,7 @@ def judge(text: str, backend: str = "reference") -> Verdict:
             if found.mark in _MILD:
                 stated = found
             elif found.mark != EQUAL:
-                return _explained(text, found)
+                return found
             if not _changed(python) or not _changed(other):
                 break
         return stated
@@ -118,8 +140,9 @@ def _call(python: World, other: World, compiled: Any, k: int, make: Any) -> Verd
         return Verdict(REFUSED, e.message, "DelianError")
     except Exception as e:
         error = e
+    outcome = type(error).__name__ if error is not None else (got, tuple(mine), other.state())
     if raised is not None or error is not None:
-        return _of_errors(k, raised, error)
+        return _of_errors(k, raised, error, outcome)
     parts = (
         ("the result", got, want),
         ("the arguments", mine, theirs),
@@ -133,7 +156,7 @@ def _call(python: World, other: World, compiled: Any, k: int, make: Any) -> Verd
         elif said:
             shown = f"{backend_words(a)}\n  Python:   {backend_words(b)}"
             words = f"call {k}: {said} of {what}\n  compiled: {shown}"
-            return Verdict(DIFFERS, words, way=said.split()[0])
+            return Verdict(DIFFERS, words, call=k, outcome=outcome)
     return mild
 
 
@@ -155,15 +178,18 @@ _UNCHECKED_WORDS = (
 )
 
 
-def _of_errors(k: int, raised: Any, error: Any) -> Verdict:
+def _of_errors(k: int, raised: Any, error: Any, outcome: Any) -> Verdict:
     words = f"call {k}: compiled {_said(error)}, in Python {_said(raised)}"
     if raised is None or error is None:
         known = any(words in str(raised) for words in _UNCHECKED_WORDS)
-        return Verdict(UNCHECKED if error is None and known else DIFFERS, words)
+        mark = UNCHECKED if error is None and known else DIFFERS
+        return Verdict(mark, words, call=k, outcome=outcome)
     same = type(raised) is type(error) and str(raised) == str(error)
     if isinstance(raised, RecursionError) and isinstance(error, RecursionError):
         same = True  # The words name the operation at which the stack ended.
-    return Verdict(EQUAL if same else DIFFERS, "" if same else words)
+    if same:
+        return Verdict(EQUAL)
+    return Verdict(DIFFERS, words, call=k, outcome=outcome)
 
 
 def _said(error: Any) -> str:
@@ -232,31 +258,23 @@ _CLOSE = {2: 4e-3, 4: 1e-5, 8: 1e-9}
 _SMALL = {2: 1e-3, 4: 1e-6, 8: 1e-12}
 
 
+def is_near(got: Any, want: Any) -> Any:
+    """bool, of numbers of one shape: element by element, equal up to a few operations' rounding."""
+    a, b = np.asarray(got), np.asarray(want)
+    if a.dtype.kind != "f" or b.dtype.kind != "f":
+        return a == b
+    size = min(a.dtype.itemsize, b.dtype.itemsize)
+    return np.isclose(a, b, rtol=_CLOSE[size], atol=_SMALL[size], equal_nan=True)
+
+
 def _close(got: Any, want: Any) -> str:
     a, b = np.asarray(got), np.asarray(want)
     if a.dtype.kind != "f" or b.dtype.kind != "f":
         return "" if np.array_equal(a, b) else "value"
-    size = min(a.dtype.itemsize, b.dtype.itemsize)
-    if not np.allclose(a, b, rtol=_CLOSE[size], atol=_SMALL[size], equal_nan=True):
+    if not is_near(a, b).all():
         return "value"
     zero = (b == 0) & (a == 0)
     return "" if np.array_equal(np.signbit(a[zero]), np.signbit(b[zero])) else ZERO
-
-
-# -- differences that are no faults
-
-
-def _explained(text: str, found: Verdict) -> Verdict:
-    """A difference that the page of the language states gets its word."""
-    if found.mark != DIFFERS or found.code:
-        return found
-    from . import causes
-
-    if causes.overflows(text):
-        return Verdict(OVERFLOW, found.words)
-    if (found.way or "structure") in causes.jumps(text):  # An error ends the program early.
-        return Verdict(ROUNDING, found.words)
-    return found
 
 
 __all__ = ["DIFFERS", "EQUAL", "REFUSED", "STATED", "Verdict", "difference", "judge"]

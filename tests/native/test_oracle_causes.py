@@ -1,0 +1,79 @@
+"""What the oracle excuses: errors in the last bits and ties of a sort, and nothing beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from delian.core.compiler.backends import reference
+from oracle.judge import DIFFERS, EQUAL, ROUNDING, TIES, judge
+from oracle.planted import plant
+
+
+def program(body: str, *calls: str) -> str:
+    """A program's text."""
+    lines = ["import numpy as np", "def f(x):", *(f"    {line}" for line in body.split("\n"))]
+    made = "".join(f"    lambda: ({call},),\n" for call in calls)
+    return "\n".join([*lines, f"CALLS = [\n{made}]", "def between():", "    pass"]) + "\n"
+
+
+#: A float of f32, which rounds otherwise in compiled code; a float of Python is compared closely.
+SHAKY = "shaky = float(np.exp(np.float32(x.sum()) * np.float32(0.7)))"
+
+
+@pytest.mark.parametrize(
+    ("fault", "body"),
+    [
+        ("a view is a copy", "v = x[1:]\nv += 1\nreturn x, shaky"),
+        ("`max` is np.maximum", "return shaky, max(x[0], x[1] * np.nan)"),
+        ("`in` is by identity", "return x[0] in [x[0], shaky], shaky"),
+        ("an error is swallowed", "if x[0] > 0:\n    raise ValueError\nreturn shaky"),
+    ],
+)
+def test_rounding_in_one_place_hides_no_fault_in_another(
+    fault: str, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = program(f"{SHAKY}\n{body}", "np.array([1.0, 2.5, 3.0], np.float32)")
+    assert judge(text).mark in (EQUAL, ROUNDING)
+    plant(fault, monkeypatch.setattr)
+    assert judge(text).mark == DIFFERS
+
+
+@pytest.mark.parametrize(("error", "mark"), [(2.0**-23, ROUNDING), (2.0**-18, DIFFERS)])
+def test_an_error_is_as_large_as_rounding_makes_it(
+    error: float, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = reference.PRIMITIVES["exp"]
+
+    def inexact(*given: Any) -> Any:
+        made = row.reference(*given)
+        return [(x * (1 + error)).astype(x.dtype) for x in made]
+
+    rows = {**reference.PRIMITIVES, "exp": replace(row, reference=inexact)}
+    monkeypatch.setattr(reference, "PRIMITIVES", rows)
+    assert judge(program(f"{SHAKY}\nreturn shaky", "np.array([1.0, 2.5], np.float32)")).mark == mark
+
+
+#: NumPy's argsort leaves the three equal numbers in an order of its own on some processors.
+TIED = "np.array([-3.5, 14.0, 14.0, 14.0, 0.0])"
+
+
+def test_ties_of_a_sort_are_in_their_order() -> None:
+    for text in ("x.argsort()", "np.argsort(-x)[::-1]", "np.argsort(x, 0, 'heapsort')"):
+        assert judge(program(f"return {text}", TIED)).mark in (EQUAL, TIES)
+    assert judge(program("return np.argsort(x, kind='stable')", TIED)).mark == EQUAL
+
+
+@pytest.mark.parametrize("body", ["return x[::-1].argsort()", "return np.argsort(x), x[1] + 1"])
+def test_a_sort_excuses_nothing_but_its_ties(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sort that puts equal elements in the order of their places backwards is a fault."""
+    row = reference.PRIMITIVES["argsort"]
+
+    def backwards(*given: Any) -> Any:
+        made = row.reference(*given)
+        return [made[0][::-1]]
+
+    rows = {**reference.PRIMITIVES, "argsort": replace(row, reference=backwards)}
+    monkeypatch.setattr(reference, "PRIMITIVES", rows)
+    assert judge(program(body, TIED)).mark == DIFFERS
