@@ -8,7 +8,7 @@ Both print their port and end with their input; each line of the relay's is a sh
 bytes a second and seconds one way.
 
 The tier above is what an edge or a coordinator has (`PartsHost`), the device's side an
-`AskingDriver`, the link a TCP relay (`simulations/processes/shaped_link.py`). Only the machine that
+`AskingDriver`, the link a TCP relay (`support.processes.shaped_link`). Only the machine that
 chooses cuts is replaced (`Fixed`): it has no choice, no prediction and no fallback, so that a bad
 cut is measured to its end.
 """
@@ -28,6 +28,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+import tests_path  # noqa: F401
 from delian.core.compiler import random, tree
 from delian.core.compiler.backends import Executable
 from delian.core.compiler.frontend import trace
@@ -64,7 +65,7 @@ from delian.core.placement.subgraphs.parts_host import PartsHost
 from delian.core.placement.subgraphs.request_driver import Answered, AskingDriver
 from delian.core.placement.subgraphs.upstream_driver import Above
 from delian.core.protocol.ports import CLOUD, Node, Tier
-from delian.simulations.processes.shaped_link import Shape, ShapedLink
+from support.processes.shaped_link import Shape, ShapedLink
 
 DEVICE = Node(Tier.DEVICE, 1)
 SYMBOLS, LENGTH, TOKENS = 80, 80, 64

@@ -32,14 +32,15 @@ SLOWER_MOST = 1.25
 
 def child(devices: int, rounds: int) -> dict[str, Any]:
     """Runs one population, in this process."""
+    import tests_path  # noqa: F401
     from delian.core.privacy.mechanisms.ring import RingPlan
     from delian.core.protocol.ports import SECOND
     from delian.simulations.federation.attendance import COMING_UP_PER_S
     from delian.simulations.federation.federation import Federation
     from delian.simulations.federation.fleet import Fleet
-    from delian.simulations.federation.stub import StubTraining
     from delian.simulations.runs.host_facts import peak_rss_mib
     from delian.simulations.scenario.federation_plan import FederationPlan
+    from support.stub_training import StubTraining
 
     ring = RingPlan(clip=1.0, clients_max=2 * COHORT, dimension=DIMENSION)
     plan = FederationPlan.of(

@@ -32,9 +32,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from delian.simulations.processes.parted import ALONE_S, Case, Tiers, Told, slowed
-from delian.simulations.processes.shaped_link import Shape, ShapedLink, in_thread
+import tests_path  # noqa: F401
 from delian.simulations.runs.host_facts import cpu_name
+from support.processes.parted import ALONE_S, Case, Tiers, Told, slowed
+from support.processes.shaped_link import Shape, ShapedLink, in_thread
 
 REQUESTS, DOWN_AT, UP_AT = 1_000, 330, 660
 KILL_REQUESTS, KILL_AT, AGAIN_AT = 600, 200, 300

@@ -14,10 +14,9 @@ simulator and TigerBeetle's VOPR). A seed draws which faults there are and how s
     auditor    the oracles: what must hold, whatever happens
     edge_book  what it knows of edges
     bounds     what must hold in every machine's state
-    missing    checks that can be left out, for seeing that seeds need them
     check      runs seeds; `report` says what failed and how to see it again, `kept_report` keeps it
     large      100,000 devices, without faults
 
-    python -m delian.simulations.dst --seeds 500
-    python -m delian.simulations.dst --hostile --seeds 10000 --resume report.json
+    delian dst --seeds 500
+    delian dst --hostile --seeds 10000 --resume report.json
 """

@@ -5,6 +5,7 @@ The tests of this folder compare the files with what is generated now.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -25,10 +26,17 @@ def texts() -> dict[Path, str]:
     """What each file with generated parts is to hold."""
     from delian.core.learning import algorithm_registry, algorithms
     from delian.simulations.scenario.scenario_keys import markdown
+    from support.pages import nn_page, protocol_page, vocabulary_page
 
     (folder,) = algorithms.__path__
-    scenarios, catalogue = ROOT / "docs" / "scenarios.md", ROOT / "docs" / "algorithms.md"
+    docs = ROOT / "docs"
+    scenarios, catalogue = docs / "scenarios.md", docs / "algorithms.md"
+    vocabulary = docs / "vocabulary.md"
+    by_hand = vocabulary.read_text().partition(vocabulary_page.END)[2]
     return {
+        docs / "nn.md": nn_page.page(),
+        docs / "protocol.md": protocol_page.page(),
+        vocabulary: vocabulary_page.page() + vocabulary_page.END + by_hand,
         Path(folder, "__init__.pyi"): stub(),
         scenarios: _replaced(scenarios.read_text(), "### At the top\n", "", markdown() + "\n"),
         catalogue: _replaced(
@@ -48,5 +56,6 @@ def _replaced(text: str, start: str, end: str, part: str) -> str:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT / "tests"))
     for path, text in texts().items():
         path.write_text(text)

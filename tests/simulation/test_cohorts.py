@@ -17,10 +17,10 @@ from delian.core.wire.operator_pb2 import MEDIAN
 from delian.simulations.federation.fault_settings import Crash, Faults
 from delian.simulations.federation.federation import Federation
 from delian.simulations.federation.fleet import Fleet
-from delian.simulations.federation.stub import StubTraining
 from delian.simulations.runs.stage import Stage
 from delian.simulations.scenario.federation_plan import FederationPlan
 from delian.simulations.scenario.scenario_file import load, override
+from support.stub_training import StubTraining
 
 RING = RingPlan(clip=10.0, clients_max=64, dimension=20)
 SECURE = {"aggregation": "secure", "cohort_min": 5, "corrupt": 0.1, "dropout": 0.2}

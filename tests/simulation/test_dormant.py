@@ -11,8 +11,8 @@ from delian.simulations.federation.dormant import ERA_NS, SLOT_NS, Dormant, may_
 from delian.simulations.federation.federation import Federation
 from delian.simulations.federation.fleet import CLASSES, DeviceClass, Fleet
 from delian.simulations.federation.network import LINKS
-from delian.simulations.federation.stub import StubTraining
 from delian.simulations.scenario.federation_plan import FederationPlan
+from support.stub_training import StubTraining
 
 RING = RingPlan(clip=1.0, clients_max=64, dimension=20)
 

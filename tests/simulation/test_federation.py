@@ -15,11 +15,11 @@ from delian.simulations.federation.federation import Federation
 from delian.simulations.federation.fleet import DeviceClass, Fleet
 from delian.simulations.federation.network import LINKS, LinkProfile
 from delian.simulations.federation.round_records import HOPS
-from delian.simulations.federation.stub import StubTraining
 from delian.simulations.federation.timer_schedule import SWEPT_MIN
 from delian.simulations.federation.trace import checksum, share, weights_name
 from delian.simulations.federation.training import AHEAD_BYTES, AHEAD_MAX, Jobs, ahead_of
 from delian.simulations.scenario.federation_plan import FederationPlan
+from support.stub_training import StubTraining
 
 RING = RingPlan(clip=1.0, clients_max=64, dimension=100)
 

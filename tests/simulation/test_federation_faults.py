@@ -36,8 +36,8 @@ from delian.simulations.federation.fault_settings import Crash, Faults, Silence
 from delian.simulations.federation.federation import RUN, Federation
 from delian.simulations.federation.fleet import DeviceClass, Fleet
 from delian.simulations.federation.network import LinkProfile
-from delian.simulations.federation.stub import StubTraining
 from delian.simulations.scenario.federation_plan import FederationPlan
+from support.stub_training import StubTraining
 
 SEEDS = range(240)
 ROUNDS = 3

@@ -21,8 +21,8 @@ from delian.simulations.federation.fault_settings import Crash, Faults, Silence
 from delian.simulations.federation.federation import Federation
 from delian.simulations.federation.fleet import DeviceClass, Fleet
 from delian.simulations.federation.network import LINKS, LinkProfile
-from delian.simulations.federation.stub import StubTraining
 from delian.simulations.scenario.federation_plan import FederationPlan
+from support.stub_training import StubTraining
 
 RING = RingPlan(clip=1.0, clients_max=64, dimension=100)
 INSTANT = LinkProfile(latency_ms=0.0, up_mbps=1e9, down_mbps=1e9)

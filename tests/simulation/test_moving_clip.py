@@ -16,8 +16,8 @@ from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import GEOMETRIC_MEDIAN, Aggregation
 from delian.simulations.federation.federation import Federation
 from delian.simulations.federation.fleet import Fleet
-from delian.simulations.federation.stub import StubTraining
 from delian.simulations.scenario.federation_plan import FederationPlan
+from support.stub_training import StubTraining
 
 COHORT, QUANTILE = 20, 0.6
 PLAIN = RingPlan(clip=8.0, clients_max=COHORT, dimension=60)

@@ -8,8 +8,8 @@ from delian.core.privacy.mechanisms.ring import RingPlan
 from delian.core.protocol.ports import Outcome
 from delian.simulations.federation.federation import Federation
 from delian.simulations.federation.fleet import Fleet
-from delian.simulations.federation.stub import StubTraining
 from delian.simulations.scenario.federation_plan import FederationPlan
+from support.stub_training import StubTraining
 
 RING = RingPlan(clip=10.0, clients_max=64, dimension=20)
 MEAN, MEDIAN = "weighted_mean", "median"

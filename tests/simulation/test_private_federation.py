@@ -11,9 +11,9 @@ from delian.core.privacy.mechanisms.noise_mechanism import Promise
 from delian.core.privacy.mechanisms.ring import RingPlan
 from delian.simulations.federation.federation import Federation
 from delian.simulations.federation.fleet import Fleet
-from delian.simulations.federation.stub import StubTraining
 from delian.simulations.scenario.federation_plan import FederationPlan
 from delian.simulations.scenario.scenario_file import load, override
+from support.stub_training import StubTraining
 
 ROUNDS, COHORT = 3, 12
 PROMISE = Promise(epsilon=8.0, delta=1e-6, releases=ROUNDS, survivors=COHORT - 2)

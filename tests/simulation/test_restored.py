@@ -15,8 +15,8 @@ from delian.core.wire.round_pb2 import Upload
 from delian.simulations.federation.federation import RUN, Federation
 from delian.simulations.federation.fleet import DeviceClass, Fleet
 from delian.simulations.federation.network import LinkProfile
-from delian.simulations.federation.stub import StubTraining
 from delian.simulations.scenario.federation_plan import FederationPlan
+from support.stub_training import StubTraining
 
 RING = RingPlan(clip=1.0, clients_max=64, dimension=7)
 LINK = LinkProfile(latency_ms=30.0, up_mbps=1.0, down_mbps=5.0)

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 from delian.simulations.dst.check import Failure, check_seed
-from delian.simulations.dst.hostile.missing import CHECKS, found
 
 from support import mutants
+from support.mutants.missing import CHECKS, found
 
 _TESTS = Path(__file__).parents[1]
 #: Seeds within which an oracle finds each.

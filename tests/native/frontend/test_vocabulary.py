@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import delian as dl
@@ -200,19 +199,6 @@ def test_a_singular_matrix_of_three_rows_has_a_determinant_with_a_slope() -> Non
     a = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]])
     slope = dl.compile(dl.grad(lambda a: np.linalg.det(a)))(a)
     np.testing.assert_allclose(slope[0], [4.0, 4.0, -4.0], atol=1e-12)
-
-
-@pytest.mark.skipif(not hasattr(np, "matvec"), reason="the page names functions of NumPy 2.2")
-def test_the_page_is_that_of_the_rows() -> None:
-    from delian.core.compiler.frontend.vocabulary import vocabulary_numpy, vocabulary_page
-
-    path = Path(__file__).parents[3] / "docs" / "vocabulary.md"
-    written = path.read_text(encoding="utf-8").partition(vocabulary_page.END)[0]
-    command = (
-        "python -m delian.core.compiler.frontend.vocabulary.vocabulary_page docs/vocabulary.md"
-    )
-    assert written == vocabulary_page.page(), f"run: {command}"
-    assert set(vocabulary_numpy.NOTES) <= {row.name for row in vocabulary_numpy.rows()}
 
 
 @pytest.mark.filterwarnings("ignore")

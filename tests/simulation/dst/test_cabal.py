@@ -15,9 +15,9 @@ from delian.simulations.dst.hostile import hostile_bundles
 from delian.simulations.dst.hostile.attacks import BUNDLES, Plot
 from delian.simulations.dst.hostile.cabal import DONE, DRAWN, FOUND, HARMLESS, key
 from delian.simulations.dst.hostile.hostile_bundles import EXPOSED, RECORD, REFUSED, opened
-from delian.simulations.dst.hostile.missing import world_of
 from delian.simulations.dst.oracles.edge_book import OracleFailure
 from delian.simulations.dst.world import World
+from support.mutants.missing import world_of
 
 EDGE = Node(Tier.EDGE, 1)
 

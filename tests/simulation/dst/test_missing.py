@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from delian.simulations.dst.hostile.missing import CHECKS, SEEDS, found, without, world_of
 from delian.simulations.dst.oracles.edge_book import OracleFailure
+from support.mutants.missing import CHECKS, SEEDS, found, without, world_of
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.name)

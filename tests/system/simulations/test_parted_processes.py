@@ -9,7 +9,7 @@ from hashlib import sha256
 
 import pytest
 from delian.core.node.net.mqtt import broker as brokers
-from delian.simulations.processes.parted import Case, Tiers, slowed
+from support.processes.parted import Case, Tiers, slowed
 
 pytestmark = pytest.mark.slow
 BROKER = brokers.mosquitto_path() is not None

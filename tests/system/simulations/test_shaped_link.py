@@ -8,7 +8,7 @@ import math
 import time
 
 import pytest
-from delian.simulations.processes.shaped_link import Shape, ShapedLink, in_thread
+from support.processes.shaped_link import Shape, ShapedLink, in_thread
 
 
 @contextlib.asynccontextmanager

@@ -14,8 +14,8 @@ from delian.core.placement.cut.cut import DEVICE, EDGE
 from delian.core.placement.cut.owned_weights import cut_at
 from delian.core.placement.split_training.step_bundle import StepBundle
 from delian.core.placement.split_training.step_sides import Stepper
-from delian.simulations.processes.shaped_link import Shape
-from delian.simulations.processes.split_processes import SplitProcesses
+from support.processes.shaped_link import Shape
+from support.processes.split_processes import SplitProcesses
 
 pytestmark = pytest.mark.slow
 

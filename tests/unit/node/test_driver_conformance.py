@@ -23,10 +23,10 @@ from delian.edge.protocol.machine import restore as restore_edge
 from delian.simulations.federation.federation import Federation
 from delian.simulations.federation.fleet import Fleet
 from delian.simulations.federation.network import LINKS
-from delian.simulations.federation.stub import StubTraining
 from delian.simulations.scenario.federation_plan import FederationPlan
 from google.protobuf.message import Message
 from support import node_bench as _bench
+from support.stub_training import StubTraining
 from support.virtual_time import run as run_virtually
 
 RING = RingPlan(clip=1.0, clients_max=64, dimension=20)

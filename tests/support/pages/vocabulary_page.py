@@ -1,29 +1,25 @@
-"""Writes `docs/vocabulary.md` from the rows: which of NumPy's functions a program may call, with
-which arguments, and where it differs from NumPy.
+"""The tables of `docs/vocabulary.md`, from the rows of the vocabulary.
 
-    python -m delian.core.compiler.frontend.vocabulary.vocabulary_page docs/vocabulary.md
-
-The part of the page after the tables is kept as it is; a test keeps the part before equal to this.
+The page says which of NumPy's functions a program may call, with which arguments, and where it
+differs from NumPy. What follows `END` on the page is written by hand.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from ...ir import DType
-from . import vocabulary_math, vocabulary_numpy, vocabulary_table
-from .vocabulary_numpy import NOTES
+from delian.core.compiler.frontend.vocabulary import (
+    vocabulary_math,
+    vocabulary_numpy,
+    vocabulary_table,
+)
+from delian.core.compiler.frontend.vocabulary.vocabulary_numpy import NOTES
+from delian.core.compiler.ir import DType
 
 #: What stands between the generated part of the page and the rest.
-END = (
-    "<!-- Above: python -m delian.core.compiler.frontend.vocabulary.vocabulary_page"
-    " docs/vocabulary.md -->"
-)
+END = "<!-- Above: python tests/house/generated.py -->"
 
 _INTRODUCTION = """\
 # The vocabulary
@@ -36,13 +32,13 @@ made by NumPy itself, also of functions that are not here.
 
 What holds for all of them:
 
-- No array changes. `out=` and assignments to elements are refused, and so is `where=` of a
-  function: `np.where(mask, new, old)` chooses instead.
+- `out=` and assignments to elements change arrays as in NumPy
+  ([language.md](language.md#changes-in-place)). `where=` of a function is refused:
+  `np.where(mask, new, old)` chooses instead.
 - Shapes are known when a program is compiled, but for arrays whose length the data decide
   (`x[mask]`, `np.nonzero`, `np.unique`);
   [language.md](language.md#arrays-whose-length-the-data-decide) says what takes them.
-- An index that the program computes and that is out of range is moved to the nearest end; a known
-  one is refused.
+- An index that is out of range raises NumPy's error, when the program runs or when it is compiled.
 - Integers become f64 where a float is needed (NumPy takes f16 or f32 for those of 8 or 16 bits).
   Sums and products of unsigned integers are kept in i64, not u64.
 - Every sort is stable. A tie in `max`, `min` and their kind shares the slope equally.
@@ -106,14 +102,3 @@ def _rest() -> list[str]:
         "- Operators: all of Python's on arrays, `@` and `**` among them.",
         "",
     ]
-
-
-def main() -> int:
-    path = Path(sys.argv[1])
-    rest = path.read_text(encoding="utf-8").partition(END)[2] if path.exists() else "\n"
-    path.write_text(f"{page()}{END}{rest}", encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Checks that plots rely on, each of which can be left out: whether hostile seeds then fail.
 
-    python -m delian.simulations.dst.hostile.missing [--seeds 40]
+    python -m support.mutants.missing [--seeds 40]
 
 For each check the seeds are run, with nothing else changed, until one fails: a check that no seed
 needs is one that nothing shows to be there. For tests and for people; nothing else imports it.
@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from ....core.privacy.secagg.client import ClientSession
-from ....core.protocol.ports import CLOUD, Node, Tier
-from ....device.agent import artifact_gate
-from ....device.protocol import acceptance, releases
-from ....device.protocol.acceptance import Acceptance
-from ..check import Failure, check_seed
-from ..draws import Dice
-from ..swarm import Weather, conspirators, draw, plotted
-from ..world import World
-from . import hostile_bundles
-from .attacks import Plot, Scheme
+from delian.core.privacy.secagg.client import ClientSession
+from delian.core.protocol.ports import CLOUD, Node, Tier
+from delian.device.agent import artifact_gate
+from delian.device.protocol import acceptance, releases
+from delian.device.protocol.acceptance import Acceptance
+from delian.simulations.dst.check import Failure, check_seed
+from delian.simulations.dst.draws import Dice
+from delian.simulations.dst.hostile import hostile_bundles
+from delian.simulations.dst.hostile.attacks import Plot, Scheme
+from delian.simulations.dst.swarm import Weather, conspirators, draw, plotted
+from delian.simulations.dst.world import World
 
 #: Seeds within which each must show.
 SEEDS: Final = 150
@@ -165,7 +165,7 @@ def found(check: Check, seeds: range) -> Failure | None:
 
 def main() -> int:
     """Prints what each check that is left out leads to; 1 where one leads to nothing."""
-    parser = argparse.ArgumentParser(prog="python -m delian.simulations.dst.hostile.missing")
+    parser = argparse.ArgumentParser(prog="python -m support.mutants.missing")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many seeds each")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     asked = parser.parse_args()

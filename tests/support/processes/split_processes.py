@@ -9,7 +9,7 @@ An edge that owns the upper part, a device, and a link between them that is shap
 The processes are this module run with an order in a file. The edge says its port, and writes the
 round's weights down when its operator, which holds its standard input, writes "end".
 
-    python -m delian.simulations.processes.split_processes ORDER.json
+    python -m support.processes.split_processes ORDER.json
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,23 +26,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from delian.core.common.errors import DelianError
+from delian.core.compiler.ir import Array
+from delian.core.node.identity.pki.roles import Guard
+from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.loopback import INSECURE
+from delian.core.node.net.switch import Switch
+from delian.core.placement.cut.cut import Cut
+from delian.core.placement.split_training.step_bundle import StepBundle
+from delian.core.placement.split_training.step_sides import Sharing
+from delian.core.placement.split_training.training_requests import SplitLostError
+from delian.core.placement.split_training.training_service import TrainingHost
+from delian.core.placement.split_training.trainings import Trainings
+from delian.core.placement.subgraphs.frames.stream_service import SubgraphService
+from delian.core.protocol.ports import Tier
+from delian.device.serving.split_trainer import SplitTrainer
 
-from ...core.common.errors import DelianError
-from ...core.compiler.ir import Array
-from ...core.node.identity.pki.roles import Guard
-from ...core.node.net.grpc.grpc_server import GrpcHub
-from ...core.node.net.loopback import INSECURE
-from ...core.node.net.switch import Switch
-from ...core.placement.cut.cut import Cut
-from ...core.placement.split_training.step_bundle import StepBundle
-from ...core.placement.split_training.step_sides import Sharing
-from ...core.placement.split_training.training_requests import SplitLostError
-from ...core.placement.split_training.training_service import TrainingHost
-from ...core.placement.split_training.trainings import Trainings
-from ...core.placement.subgraphs.frames.stream_service import SubgraphService
-from ...core.protocol.ports import Tier
-from ...device.serving.split_trainer import SplitTrainer
-from .shaped_link import Shape, ShapedLink, in_thread
+from support.processes import python_path
+from support.processes.shaped_link import Shape, ShapedLink, in_thread
 
 #: For a process to start, and to end.
 START_S, END_S = 120.0, 120.0
@@ -147,13 +149,14 @@ class SplitProcesses:
                     sys.executable,
                     "-P",
                     "-m",
-                    "delian.simulations.processes.split_processes",
+                    "support.processes.split_processes",
                     str(file),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
+                env={**os.environ, "PYTHONPATH": python_path()},
             )
 
     def _line(self, process: subprocess.Popen[bytes]) -> str:

@@ -1,19 +1,14 @@
-"""Writes `docs/nn.md` from the code: what `delian.ops` and `delian.nn` have, by their docstrings.
-
-python -m delian.core.learning.nn.nn_document docs/nn.md
-"""
+"""`docs/nn.md` from the docstrings of `delian.ops` and `delian.nn`."""
 
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ...compiler import intrinsics, ops
-from ...compiler.ops import (
+from delian.core.compiler import intrinsics, ops
+from delian.core.compiler.ops import (
     activations,
     alignment,
     convolution,
@@ -24,8 +19,17 @@ from ...compiler.ops import (
     pooling,
     scaled_attention,
 )
-from .. import nn
-from . import initialise, layers, norms, optim, recurrent, schedules, transformers, zoo
+from delian.core.learning import nn
+from delian.core.learning.nn import (
+    initialise,
+    layers,
+    norms,
+    optim,
+    recurrent,
+    schedules,
+    transformers,
+    zoo,
+)
 
 #: Chapter -> the modules whose public names are in it.
 _OPS: tuple[tuple[str, tuple[ModuleType, ...]], ...] = (
@@ -51,7 +55,7 @@ _NN: tuple[tuple[str, ModuleType, str], ...] = (
 
 _HEAD = """# Layers, losses, optimisers
 
-Written by `python -m delian.core.learning.nn.nn_document docs/nn.md` from the docstrings, which say
+Written by `python tests/house/generated.py` from the docstrings, which say
 more: shapes, options, what is raised. A test keeps this page equal to them.
 
 Everything here runs as plain Python on NumPy arrays and compiles to the same numbers, with
@@ -172,7 +176,3 @@ def _table(title: str, rows: Sequence[tuple[str, str]]) -> str:
 def _paragraphs(module: ModuleType) -> str:
     """What follows the first line of a module's docstring."""
     return (inspect.getdoc(module) or "").partition("\n\n")[2] + "\n"
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page(), encoding="utf-8")

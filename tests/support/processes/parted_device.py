@@ -2,7 +2,7 @@
 
 Asks a split model, one request after the other, and writes down what became of each.
 
-    python -m delian.simulations.processes.parted_device ORDER.json
+    python tests/support/processes/parted_device.py ORDER.json
 
 The order names the bundle, the plan, the homes, how many requests, and where results go. It says
 "ready" when its cuts are open, then a line with the number of each tenth request, and reads nothing
@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from ...core.common.errors import DelianError
-from ...core.placement.subgraphs.request_driver import RefusedError
-from ...device.serving.split_model import SplitModel, SplitSettings
+from delian.core.common.errors import DelianError
+from delian.core.placement.subgraphs.request_driver import RefusedError
+from delian.device.serving.split_model import SplitModel, SplitSettings
 
 #: For the cuts to be opened; the first time the edge compiles them.
 OPEN_S = 300.0

@@ -1,41 +1,33 @@
-"""Writes `docs/protocol.md` from the machines themselves.
-
-Their tables, and one round as the simulator saw it.
-
-    python -m delian.simulations.runs.protocol_doc docs/protocol.md
-
-A test keeps the page equal to what this gives.
-"""
+"""`docs/protocol.md` from the machines: their tables, and one round as the simulator saw it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import Path
 
-from ...cloud.protocol import buffered_machine as buffered
-from ...cloud.protocol import machine as coordinator
-from ...cloud.protocol import rounds_machine as rounds
-from ...core.privacy.mechanisms.ring import RingPlan
-from ...core.protocol.machine import Row
-from ...core.protocol.ports import Event, Node, ProgramFinished, Received, Tier
-from ...device.protocol import machine as device
-from ...edge.protocol import collection
-from ...edge.protocol import machine as edge
-from ..federation.federation import Federation
-from ..federation.fleet import Fleet
-from ..federation.network import LinkProfile
-from ..federation.nodes import Host
-from ..federation.stub import StubTraining
-from ..scenario.federation_plan import FederationPlan
+from delian.cloud.protocol import buffered_machine as buffered
+from delian.cloud.protocol import machine as coordinator
+from delian.cloud.protocol import rounds_machine as rounds
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.protocol.machine import Row
+from delian.core.protocol.ports import Event, Node, ProgramFinished, Received, Tier
+from delian.device.protocol import machine as device
+from delian.edge.protocol import collection
+from delian.edge.protocol import machine as edge
+from delian.simulations.federation.federation import Federation
+from delian.simulations.federation.fleet import Fleet
+from delian.simulations.federation.network import LinkProfile
+from delian.simulations.federation.nodes import Host
+from delian.simulations.scenario.federation_plan import FederationPlan
+
+from support.stub_training import StubTraining
 
 INTRODUCTION = """\
 # The protocol
 
 Each tier is a state machine without I/O: `handle(event, now)` gives effects, and a driver carries
 them out, a daemon or the simulator. This page is made from the machines' own tables, by
-`python -m delian.simulations.runs.protocol_doc`; `proto/` describes the messages field by field.
+`python tests/house/generated.py`; `proto/` describes the messages field by field.
 
 - **Delivery** is at least once, in no order. A node that needs an answer sends again, with growing
   pauses; each request is answered. What has been counted is known by (run, round, attempt, device),
@@ -155,16 +147,3 @@ def sequence() -> str:
 
 def _actor(node: Node) -> str:
     return f"device{node.number}" if node.tier is Tier.DEVICE else node.tier.value
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Writes the page to the file that is named."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: python -m delian.simulations.runs.protocol_doc FILE", file=sys.stderr)
-        return 2
-    Path(arguments[0]).write_text(page())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -25,23 +25,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from delian.core.common.errors import DelianError
+from delian.core.compiler import ops as F
+from delian.core.compiler import random
+from delian.core.compiler.ir import DType, TensorType
+from delian.core.learning import Classification, FedAvg, Samples, SampleSet, nn
+from delian.core.learning.build.bundle_builder import build
+from delian.core.learning.bundle import Bundle
+from delian.core.placement.cut.link_model import LinkProfile
+from delian.core.placement.cut.measure import measured_seconds
+from delian.core.placement.cut.placement_plan import PlacementPlan
+from delian.core.placement.cut.planning import plan_of
+from delian.core.placement.cut.profile import NodeProfile
+from delian.core.placement.cut.program_costs import Options
+from delian.core.placement.subgraphs.part_programs import Model, Programs
+from delian.simulations.processes.launcher import READY_S, Child
 
-from ...core.common.errors import DelianError
-from ...core.compiler import ops as F
-from ...core.compiler import random
-from ...core.compiler.ir import DType, TensorType
-from ...core.learning import Classification, FedAvg, Samples, SampleSet, nn
-from ...core.learning.build.bundle_builder import build
-from ...core.learning.bundle import Bundle
-from ...core.placement.cut.link_model import LinkProfile
-from ...core.placement.cut.measure import measured_seconds
-from ...core.placement.cut.placement_plan import PlacementPlan
-from ...core.placement.cut.planning import plan_of
-from ...core.placement.cut.profile import NodeProfile
-from ...core.placement.cut.program_costs import Options
-from ...core.placement.subgraphs.part_programs import Model, Programs
-from .launcher import READY_S, Child
-from .shaped_link import Shape, ShapedLink, in_thread
+from support.processes.shaped_link import Shape, ShapedLink, in_thread
 
 SIDE, CHANNELS, CLASSES = 96, 3, 10
 #: Between edge and cloud: loopback, as it is.
@@ -330,8 +330,7 @@ class Tiers:
                 [
                     sys.executable,
                     "-P",
-                    "-m",
-                    "delian.simulations.processes.parted_device",
+                    str(Path(__file__).with_name("parted_device.py")),
                     str(file),
                 ],
                 stdin=subprocess.DEVNULL,

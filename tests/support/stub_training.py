@@ -12,11 +12,10 @@ from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
-
-from ...core.learning import metrics
-from ...core.learning.runtime import Score
-from ...core.privacy.mechanisms.ring import RingPlan
-from ...core.protocol.ports import Floats, Outcome, Vector
+from delian.core.learning import metrics
+from delian.core.learning.runtime import Score
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.core.protocol.ports import Floats, Outcome, Vector
 
 
 class StubTraining:
