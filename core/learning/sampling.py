@@ -217,6 +217,15 @@ class Episodes:
     queries: int
     per_pass: int
     scale: float = 1.0 / 255.0
+    training_ways: int = 0
+    """Characters of an episode that trains (Snell et al. 2017, section 3.1, have more of them than
+    of one that judges). 0: `ways`.
+    """
+
+    @property
+    def labels(self) -> int:
+        """The largest number of characters in an episode: what a model must tell apart."""
+        return max(self.ways, self.training_ways)
 
     def order(self, data: EpisodeTable, key: Tensor) -> Tensor:
         return key
@@ -224,16 +233,22 @@ class Episodes:
     def episodes(self, data: EpisodeTable) -> int:
         return self.per_pass
 
-    def drawn(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Tensor:
+    def drawn(self, data: EpisodeTable, order: Tensor, step: Tensor, ways: int) -> Tensor:
         """An episode's drawings, i64[ways, drawers]: a row a character, hands in random order."""
         keys = random.split(random.fold_in(order, step), 2)
         capacity, drawers = data.images.shape[0], data.images.shape[1]
-        characters = random.permutation(keys[0], data.characters, capacity)[: self.ways]
-        hands = np.argsort(random.bits(keys[1], (self.ways, drawers)), axis=-1)
+        characters = random.permutation(keys[0], data.characters, capacity)[:ways]
+        hands = np.argsort(random.bits(keys[1], (ways, drawers)), axis=-1)
         return characters[:, None] * drawers + hands
 
     def episode(self, data: EpisodeTable, order: Tensor, step: Tensor) -> tuple[Batch, Batch]:
-        drawing = self.drawn(data, order, step)
+        return self._split(data, self.drawn(data, order, step, self.training_ways or self.ways))
+
+    def judging(self, data: EpisodeTable, order: Tensor) -> tuple[Batch, Batch]:
+        """The one episode that this order stands for: (what to adapt on, what to judge by)."""
+        return self._split(data, self.drawn(data, order, 0, self.ways))
+
+    def _split(self, data: EpisodeTable, drawing: Tensor) -> tuple[Batch, Batch]:
         adapt = self.drawings(data, drawing[:, : self.shots])
         return adapt, self.drawings(data, drawing[:, self.shots : self.shots + self.queries])
 
@@ -280,14 +295,15 @@ class Episodes:
 
     def adaptation(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Batch:
         """The support set of the one episode that this order stands for."""
-        return self.episode(data, order, 0)[0]
+        return self.judging(data, order)[0]
 
     def pieces(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Batch:
         """`shots` drawings of each character of the one episode that this order stands for.
 
         The drawings to judge by are among them.
         """
-        drawing, each = self.drawn(data, order, 0), self.shots + self.queries
+        each = self.shots + self.queries
+        drawing = self.drawn(data, order, 0, self.training_ways or self.ways)
         column = (step * self.shots + np.arange(self.shots)) % each
         return self.drawings(data, drawing[:, column])
 
@@ -296,4 +312,4 @@ class Episodes:
 
     def query(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Batch:
         """The query set of the same episode."""
-        return self.episode(data, order, 0)[1]
+        return self.judging(data, order)[1]

@@ -191,10 +191,11 @@ def _check_counts(scenario: Scenario, loaded: data.FederatedData) -> None:
     if scenario.fleet.edges > devices:
         raise DelianError(f"{scenario.fleet.edges} edges for {devices} devices", hint)
     if isinstance(scenario.data, OmniglotData):
+        key = "training_ways" if scenario.data.training_ways else "ways"
+        ways = getattr(scenario.data, key)
         for name, device in zip(loaded.names, loaded.devices, strict=True):
-            if isinstance(device, data.EpisodeData) and device.chars < scenario.data.ways:
+            if isinstance(device, data.EpisodeData) and device.chars < ways:
                 raise DelianError(
-                    f"device `{name}` has {device.chars} characters, and an episode draws "
-                    f"{scenario.data.ways}",
-                    "lower data.ways",
+                    f"device `{name}` has {device.chars} characters, and an episode draws {ways}",
+                    f"lower data.{key}",
                 )

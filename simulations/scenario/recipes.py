@@ -56,10 +56,12 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Tas
     if isinstance(example, EpisodeTable):
         assert isinstance(scenario.data, data_settings.OmniglotData)
         few = scenario.data
-        source: Samples | Episodes = Episodes(few.ways, few.shots, few.queries, few.episodes)
+        episodes = Episodes(
+            few.ways, few.shots, few.queries, few.episodes, training_ways=few.training_ways
+        )
         shape: tuple[int, ...] = (few.ways * few.queries, *example.images.shape[2:], 1)
-        init = _init(scenario, shape[1:], few.ways)
-        return learning.Classification(scenario.name, init, source), TensorType(DType.F32, shape)
+        init = _init(scenario, shape[1:], episodes.labels)
+        return learning.Classification(scenario.name, init, episodes), TensorType(DType.F32, shape)
     share = getattr(scenario.algorithm, "adapt_share", Samples.adapt_share)
     scale = _scale(scenario, example.x)
     last: LastBatch = getattr(scenario.data, "last_batch", Samples.last_batch)

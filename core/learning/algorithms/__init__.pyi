@@ -14,6 +14,7 @@ from .fedsam import FedSam as FedSam
 from .fedsgd import FedSgd as FedSgd
 from .fomaml import Fomaml as Fomaml
 from .ifca import Ifca as Ifca
+from .imaml import IMaml as IMaml
 from .maml import Maml as Maml
 from .metasgd import MetaSgd as MetaSgd
 from .perfedavg import PerFedAvg as PerFedAvg

@@ -4,6 +4,7 @@ plain Python.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import delian as dl
@@ -144,6 +145,24 @@ def test_an_episode_draws_other_hands_to_judge_by() -> None:
         judged = judge.x[:, 0, 0, 0].astype(int)
         assert list(judged // 10) == list(np.repeat(characters, 2))
         assert not set(drawn) & set(judged)
+
+
+def test_an_episode_that_trains_may_have_more_characters_than_one_that_judges() -> None:
+    images = np.zeros((6, 4, 2, 2), np.uint8)
+    images[...] = (np.arange(6)[:, None] * 10 + np.arange(4))[:, :, None, None]
+    table, key = EpisodeTable(images, np.array(6)), dl.random.key(9)
+    more = Episodes(ways=3, shots=1, queries=2, per_pass=4, scale=1.0, training_ways=5)
+    adapt, judge = more.episode(table, key, 0)
+    assert list(adapt.y) == [0, 1, 2, 3, 4] and len(judge.y) == 10 and more.labels == 5
+    assert len(set(adapt.x[:, 0, 0, 0].astype(int) // 10)) == 5
+    assert more.pieces(table, key, 0).y.tolist() == [0, 1, 2, 3, 4]
+    alike = replace(more, training_ways=0)
+    for of_more, of_alike in (
+        (more.adaptation(table, key, 0), alike.episode(table, key, 0)[0]),
+        (more.query(table, key, 0), alike.episode(table, key, 0)[1]),
+    ):
+        assert of_more.y.tolist() == of_alike.y.tolist()
+        assert np.array_equal(of_more.x, of_alike.x)
 
 
 def test_pieces_go_round_one_episode_s_drawings_a_few_of_each_character_a_step() -> None:
