@@ -1,7 +1,7 @@
 """Profiles: how much of a program's arithmetic is the same everywhere.
 
-    fast           each back end computes as it does best; `native.tolerance` says how far a result
-                   may be from the exact one.
+    fast           each back end computes as it does best; `tests/support/tolerance.py` says how
+                   far a result may be from the exact one.
     reproducible   f32 and halves give the same bits on every tier: what back ends compute each in
                    its own way (functions, sums, products of matrices) is done in f64 and rounded
                    once, one operation on numbers at a time is rounded by IEEE 754 as it is.

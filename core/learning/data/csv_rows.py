@@ -11,16 +11,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from ...common.errors import DelianError
-from .rows import (
-    DataSettings,
-    NoDataError,
-    Rows,
-    RowType,
-    check_size,
-    class_number,
-    file_version,
-    require,
-)
+from . import rows
 
 #: Characters in one field of a CSV file, and columns in a row.
 FIELD_CHARS_MAX = 4096
@@ -41,15 +32,15 @@ class Columns(NamedTuple):
 class CsvSource:
     """A CSV file (RFC 4180, UTF-8), with or without a line of names: one example a line."""
 
-    def __init__(self, path: Path, settings: DataSettings) -> None:
+    def __init__(self, path: Path, settings: rows.DataSettings) -> None:
         self.path, self.settings = path, settings
 
     def version(self) -> int | None:
-        return file_version(self.path)
+        return rows.file_version(self.path)
 
-    def read(self, row: RowType) -> Rows:
-        require(self.path)
-        check_size(str(self.path), self.path.stat().st_size, self.settings.bytes_max)
+    def read(self, row: rows.RowType) -> rows.Rows:
+        rows.require(self.path)
+        rows.check_size(str(self.path), self.path.stat().st_size, self.settings.bytes_max)
         csv.field_size_limit(FIELD_CHARS_MAX)
         try:
             with self.path.open(encoding="utf-8", newline="") as stream:
@@ -57,11 +48,11 @@ class CsvSource:
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise DelianError(f"{self.path} cannot be read: {error}", "write it again") from None
 
-    def _rows(self, stream: TextIO, numbers: bool) -> Rows:
+    def _rows(self, stream: TextIO, numbers: bool) -> rows.Rows:
         lines = _numbered(csv.reader(stream))
         first = next(lines, None)
         if first is None:
-            raise NoDataError(f"{self.path} is empty", "it needs a line for each example")
+            raise rows.NoDataError(f"{self.path} is empty", "it needs a line for each example")
         number, fields = first
         if len(fields) > COLUMNS_MAX:
             raise DelianError(f"{self.path} has {len(fields)} columns; at most {COLUMNS_MAX}")
@@ -82,11 +73,11 @@ class CsvSource:
                 )
             self._add(x, y, split, number, fields, columns)
         if not y:
-            raise NoDataError(f"{self.path} holds names and no examples", "append examples")
+            raise rows.NoDataError(f"{self.path} holds names and no examples", "append examples")
         table = np.frombuffer(x, np.float32).reshape(len(y), len(columns.features))
         labels = np.frombuffer(y, np.float32 if numbers else np.int64)
         query = None if columns.split is None else np.frombuffer(split, np.uint8)
-        return Rows(table, labels if numbers else labels.astype(np.int32), query)
+        return rows.Rows(table, labels if numbers else labels.astype(np.int32), query)
 
     def _reads_as_data(self, fields: list[str]) -> bool:
         """Whether only the label is text, and is one of the classes."""
@@ -146,7 +137,7 @@ class CsvSource:
                 " numbers; choose columns with data.columns and data.label",
             ) from None
         if y.typecode == "q":
-            y.append(class_number(fields[columns.label], self.settings.classes, where))
+            y.append(rows.class_number(fields[columns.label], self.settings.classes, where))
         if columns.split is not None:
             mark = fields[columns.split].strip()
             if mark not in ("0", "1"):
@@ -156,7 +147,7 @@ class CsvSource:
                 )
             split.append(int(mark))
         if x.itemsize * len(x) > self.settings.bytes_max:
-            check_size(str(self.path), x.itemsize * len(x), self.settings.bytes_max)
+            rows.check_size(str(self.path), x.itemsize * len(x), self.settings.bytes_max)
 
 
 def _numbered(lines: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:

@@ -14,15 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from ...common.errors import DelianError
+from . import federated_data
 from .data_files import read_text
-from .federated_data import (
-    PARTITION_STREAM,
-    DataCard,
-    FederatedData,
-    hold_out,
-    label_table,
-    make_tables,
-)
 
 TEXT_BYTES_MAX = 256 << 20
 VOCABULARY_MAX = 256  # so that a character fits u8
@@ -40,7 +33,7 @@ def shakespeare(
     held_out_devices: int = 0,
     held_out_query_fraction: float | None = None,
     seed: int = 0,
-) -> FederatedData:
+) -> federated_data.FederatedData:
     """The roles with at least `min_characters`. x: u8 [capacity, steps]; y: i32 [capacity, steps].
 
     `held_out_query_fraction` is the share of its windows that a role judges by which never trains,
@@ -61,7 +54,7 @@ def shakespeare(
             "lower fleet.devices or data.min_characters; blocks start with `Role:` and end with "
             "a blank line",
         )
-    rng = np.random.default_rng([seed, PARTITION_STREAM])
+    rng = np.random.default_rng([seed, federated_data.PARTITION_STREAM])
     names = tuple(roles[i] for i in sorted(rng.choice(len(roles), wanted, replace=False)))
 
     vocabulary = vocabulary_of(parts)
@@ -77,21 +70,21 @@ def shakespeare(
         start += count
     x = np.concatenate(windows)
     y = np.concatenate(targets).astype(np.int32)
-    held_out = hold_out(len(names), held_out_devices, seed)
+    held_out = federated_data.hold_out(len(names), held_out_devices, seed)
     newcomers = query_fraction if held_out_query_fraction is None else held_out_query_fraction
     fractions = [newcomers if i in held_out else query_fraction for i in range(len(names))]
-    tables = make_tables(x, y, rows, names, fractions, seed, shuffle=False)
-    card = DataCard(
+    tables = federated_data.make_tables(x, y, rows, names, fractions, seed, shuffle=False)
+    card = federated_data.DataCard(
         path.name,
         f"a role a device, windows of {steps} characters",
         "windows",
         tuple(len(r) for r in rows),
         tuple(vocabulary),
-        label_table([y[r] for r in rows], len(vocabulary)),
+        federated_data.label_table([y[r] for r in rows], len(vocabulary)),
         left_out=len(parts) - len(roles),
         least=f"{least:,} characters",
     )
-    return FederatedData(tables, held_out, (steps,), len(vocabulary), names, card)
+    return federated_data.FederatedData(tables, held_out, (steps,), len(vocabulary), names, card)
 
 
 def speeches(text: str) -> dict[str, str]:

@@ -12,14 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .federated_data import (
-    DataCard,
-    DeviceData,
-    FederatedData,
-    check_memory,
-    hold_out,
-    value_table,
-)
+from . import federated_data
 
 AMPLITUDES = (0.1, 5.0)
 PHASES = (0.0, float(np.pi))
@@ -35,15 +28,15 @@ def sinusoids(
     held_out_devices: int = 0,
     oracle: bool = False,
     seed: int = 0,
-) -> FederatedData:
+) -> federated_data.FederatedData:
     """x: f32 [capacity, 1], or [capacity, 3] for an oracle; y: f32 [capacity].
 
     A device that trains has `support` points to learn from, one that never does `shots`; `query`
     points judge each.
     """
     capacity, features = max(support, shots) + query, 3 if oracle else 1
-    check_memory(devices, capacity, (features + 1) * np.dtype(np.float32).itemsize)
-    held_out = hold_out(devices, held_out_devices, seed)
+    federated_data.check_memory(devices, capacity, (features + 1) * np.dtype(np.float32).itemsize)
+    held_out = federated_data.hold_out(devices, held_out_devices, seed)
     rng = np.random.default_rng([seed, CURVE_STREAM])
     tables = []
     for number in range(devices):
@@ -55,10 +48,10 @@ def sinusoids(
         x[real, 0] = inputs[real]
         x[real, 1:] = (amplitude, phase) if oracle else ()
         y[real] = amplitude * np.sin(inputs[real] - phase)
-        tables.append(DeviceData(x, y, learnt, query))
+        tables.append(federated_data.DeviceData(x, y, learnt, query))
     values = [t.y[: t.examples] for t in tables]
-    names, counts = value_table(values)
-    card = DataCard(
+    names, counts = federated_data.value_table(values)
+    card = federated_data.DataCard(
         "sinusoids",
         f"one a device, {shots} points for those that never train",
         "points",
@@ -68,7 +61,9 @@ def sinusoids(
         numbers=True,
     )
     devices_names = tuple(f"sinusoid {i:0{len(str(devices - 1))}d}" for i in range(devices))
-    return FederatedData(tuple(tables), held_out, (features,), 1, devices_names, card)
+    return federated_data.FederatedData(
+        tuple(tables), held_out, (features,), 1, devices_names, card
+    )
 
 
 #: Apart from the streams of `federated`.

@@ -20,21 +20,7 @@ from typing import TypeAlias
 from ...common.errors import DelianError
 from ...compiler.ir import Array
 from ...protocol.ports import SECOND, Clock
-from .machine import (
-    AskAbove,
-    Asked,
-    Cascade,
-    CascadeError,
-    CascadePlan,
-    Effect,
-    Event,
-    LargeRan,
-    Late,
-    Mode,
-    Reply,
-    RunSmall,
-    SmallRan,
-)
+from . import machine
 
 Above: TypeAlias = Callable[[Array, int], Awaitable[Array]]
 Model: TypeAlias = Callable[[Array], Array]
@@ -49,27 +35,27 @@ class CascadeDriver:
 
     def __init__(
         self,
-        plan: CascadePlan,
+        plan: machine.CascadePlan,
         small: Model,
         above: Above,
         clock: Clock,
         router: Model | None = None,
     ) -> None:
-        if plan.mode is Mode.MINING_THEN_INFERENCE and plan.chosen.looks and router is None:
-            raise CascadeError(
+        if plan.mode is machine.Mode.MINING_THEN_INFERENCE and plan.chosen.looks and router is None:
+            raise machine.CascadeError(
                 f"{plan.chosen.name} reads an answer, and with {plan.mode} none is there before the"
                 " choice",
-                f"give a router, or choose {Mode.INFERENCE_THEN_MINING}",
+                f"give a router, or choose {machine.Mode.INFERENCE_THEN_MINING}",
             )
-        self.machine = Cascade(plan)
+        self.machine = machine.Cascade(plan)
         self._small, self._above, self._router, self._clock = small, above, router, clock
         self._next = 0
         self._inputs: dict[int, Array] = {}
-        self._replies: dict[int, asyncio.Future[Reply]] = {}
+        self._replies: dict[int, asyncio.Future[machine.Reply]] = {}
         # What runs for a request; the machine's answer ends it.
         self._tasks: dict[int, list[asyncio.Task[None]]] = {}
 
-    async def ask(self, x: Array, deadline: int) -> Reply:
+    async def ask(self, x: Array, deadline: int) -> machine.Reply:
         """The answer to x [B, ...], by `deadline` ns where that can be.
 
         Cancelling it cancels what runs for it above. Raises CascadeError where no model answered,
@@ -77,13 +63,13 @@ class CascadeDriver:
         """
         seen = None
         plan = self.machine.plan
-        if self._router is not None and plan.mode is Mode.MINING_THEN_INFERENCE:
+        if self._router is not None and plan.mode is machine.Mode.MINING_THEN_INFERENCE:
             seen = await asyncio.to_thread(self._router, x)
         number, self._next = self._next, self._next + len(x)
-        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[machine.Reply] = asyncio.get_running_loop().create_future()
         self._inputs[number], self._replies[number] = x, reply
         try:
-            self._tell(Asked(number, deadline, seen))
+            self._tell(machine.Asked(number, deadline, seen))
             found = await reply
         finally:
             del self._inputs[number], self._replies[number]
@@ -91,20 +77,22 @@ class CascadeDriver:
                 task.cancel()
             self.machine.forget(number)
         if found.answer is None:
-            raise CascadeError(found.why, "look for why in the logs of both tiers")
+            raise machine.CascadeError(found.why, "look for why in the logs of both tiers")
         return found
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: machine.Event) -> None:
         for effect in self.machine.handle(event, self._clock.now()):
             self._do(effect)
 
-    def _do(self, effect: Effect) -> None:
+    def _do(self, effect: machine.Effect) -> None:
         number = effect.request
-        if isinstance(effect, Reply):
+        if isinstance(effect, machine.Reply):
             if not self._replies[number].done():
                 self._replies[number].set_result(effect)
             return
-        work = self._run(number) if isinstance(effect, RunSmall) else self._up(number, effect)
+        work = (
+            self._run(number) if isinstance(effect, machine.RunSmall) else self._up(number, effect)
+        )
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(partial(self._ended, number))
         self._tasks.setdefault(number, []).append(task)
@@ -122,16 +110,16 @@ class CascadeDriver:
             answer = await asyncio.to_thread(self._small, self._inputs[number])
         except (DelianError, ArithmeticError, ValueError, MemoryError):
             answer = None
-        self._tell(SmallRan(number, answer))
+        self._tell(machine.SmallRan(number, answer))
 
-    async def _up(self, number: int, effect: AskAbove) -> None:
+    async def _up(self, number: int, effect: machine.AskAbove) -> None:
         left = (effect.until - self._clock.now()) / SECOND
         try:
             async with asyncio.timeout(max(0.0, left)):
                 answer = await self._above(self._inputs[number], effect.until)
         except TimeoutError:
-            self._tell(Late(number))
+            self._tell(machine.Late(number))
         except (DelianError, OSError):
-            self._tell(LargeRan(number, None))
+            self._tell(machine.LargeRan(number, None))
         else:
-            self._tell(LargeRan(number, answer))
+            self._tell(machine.LargeRan(number, answer))

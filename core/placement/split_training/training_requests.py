@@ -17,18 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...common.errors import DelianError
-from ...wire.subgraph_pb2 import (
-    SUBGRAPH_BUSY,
-    SUBGRAPH_DONE,
-    SUBGRAPH_LOST,
-    SUBGRAPH_UNKNOWN,
-    BoundaryTensor,
-    SubgraphClose,
-    SubgraphFailure,
-    SubgraphFrame,
-    SubgraphOpen,
-    SubgraphRequest,
-)
+from ...wire import subgraph_pb2 as pb
 from ..cut.program_split import Message
 from ..cut.wire_formats import Encoded, WireError
 from ..subgraphs.frames.stream import FrameStream, Key, StreamError, Whole
@@ -58,7 +47,7 @@ class _Waiting:
 
     turn: int
     phase: int
-    tensors: list[BoundaryTensor]
+    tensors: list[pb.BoundaryTensor]
     reply: Message
     answer: asyncio.Future[Values]
 
@@ -66,7 +55,7 @@ class _Waiting:
 class TrainingAsker:
     """One training; the owner of an `Upstream`. opening: without a session."""
 
-    def __init__(self, opening: SubgraphOpen) -> None:
+    def __init__(self, opening: pb.SubgraphOpen) -> None:
         self._opening = opening
         self._stream: FrameStream | None = None
         self._session = 0
@@ -111,7 +100,7 @@ class TrainingAsker:
     def finish(self) -> None:
         """Says that nothing more comes; an unfinished training is dropped above."""
         if self._stream is not None and self._open:
-            self._stream.say(SubgraphFrame(close=SubgraphClose(session=self._session)))
+            self._stream.say(pb.SubgraphFrame(close=pb.SubgraphClose(session=self._session)))
 
     # ------------------------------------------------ what the upstream says
 
@@ -131,15 +120,15 @@ class TrainingAsker:
             raise StreamError("oversized reply", f"{size} bytes")
         return True
 
-    def said(self, frame: SubgraphFrame) -> None:
+    def said(self, frame: pb.SubgraphFrame) -> None:
         if frame.WhichOneof("frame") != "opened" or frame.opened.session != self._session:
             raise StreamError("unknown frame")
         failure, reason = frame.opened.failure, frame.opened.reason[:REASON_CHARS_MAX]
-        self._busy = reason if failure == SUBGRAPH_BUSY else ""
-        if failure == SUBGRAPH_DONE:
+        self._busy = reason if failure == pb.SUBGRAPH_BUSY else ""
+        if failure == pb.SUBGRAPH_DONE:
             self._open = self._opening.training.again = True
             self._send()
-        elif failure == SUBGRAPH_BUSY and self._stream is not None:
+        elif failure == pb.SUBGRAPH_BUSY and self._stream is not None:
             asyncio.get_running_loop().call_later(AGAIN_S, self._begin, self._stream)
         else:
             self._lose(f"the training was refused above: {reason}", _hint(failure))
@@ -151,9 +140,9 @@ class TrainingAsker:
         said = reply_of(reply.content)
         if (said.session, said.sequence) != reply.key:
             raise StreamError("malformed", "a reply by another name")
-        if said.failure == SUBGRAPH_BUSY:
+        if said.failure == pb.SUBGRAPH_BUSY:
             asyncio.get_running_loop().call_later(AGAIN_S, self._send, waiting)
-        elif said.failure != SUBGRAPH_DONE:
+        elif said.failure != pb.SUBGRAPH_DONE:
             name = failure_of(said.failure).name.lower()
             self._lose(f"turn {waiting.turn} was refused above: {name}", _hint(said.failure))
         else:
@@ -175,7 +164,7 @@ class TrainingAsker:
         if stream is self._stream and not self._open and self._lost is None:
             self._session += 1
             self._opening.session = self._session
-            stream.say(SubgraphFrame(open=self._opening))
+            stream.say(pb.SubgraphFrame(open=self._opening))
 
     def _send(self, only: _Waiting | None = None) -> None:
         """Asks for the turn that waits. only: if it is this one still."""
@@ -184,7 +173,7 @@ class TrainingAsker:
             return
         if only not in (None, waiting):
             return
-        made = SubgraphRequest(
+        made = pb.SubgraphRequest(
             session=self._session,
             sequence=waiting.turn,
             inputs=waiting.tensors,
@@ -200,8 +189,8 @@ class TrainingAsker:
             waiting.answer.set_exception(self._lost)
 
 
-def _hint(failure: SubgraphFailure) -> str:
-    if failure in (SUBGRAPH_LOST, SUBGRAPH_UNKNOWN):
+def _hint(failure: pb.SubgraphFailure) -> str:
+    if failure in (pb.SUBGRAPH_LOST, pb.SUBGRAPH_UNKNOWN):
         return "train anew; nothing of an unfinished training counts in a mean of copies"
     return "the edge's operator knows which step, cut and sharing this round has"
 

@@ -23,21 +23,7 @@ from time import monotonic
 
 from ...common.errors import DelianError
 from ...compiler.ir import Array
-from ...wire.subgraph_pb2 import (
-    SUBGRAPH_BUSY,
-    SUBGRAPH_COPIES,
-    SUBGRAPH_DONE,
-    SUBGRAPH_FAILED,
-    SUBGRAPH_LOST,
-    SUBGRAPH_MISFIT,
-    SUBGRAPH_SEQUENTIAL,
-    SUBGRAPH_UNKNOWN,
-    SubgraphFailure,
-    SubgraphFrame,
-    SubgraphOpen,
-    SubgraphOpened,
-    SubgraphSharing,
-)
+from ...wire import subgraph_pb2 as pb
 from ..cut.wire_formats import WireError
 from ..subgraphs.frames.stream import Key, StreamError, Whole
 from ..subgraphs.frames.stream_service import Line
@@ -50,9 +36,9 @@ from .trainings import Ended, Refused, Training, Trainings
 log = logging.getLogger("delian.subgraphs")
 
 #: How each way of sharing is written.
-SHARINGS: Mapping[Sharing, SubgraphSharing] = {
-    Sharing.COPIES: SUBGRAPH_COPIES,
-    Sharing.SEQUENTIAL: SUBGRAPH_SEQUENTIAL,
+SHARINGS: Mapping[Sharing, pb.SubgraphSharing] = {
+    Sharing.COPIES: pb.SUBGRAPH_COPIES,
+    Sharing.SEQUENTIAL: pb.SUBGRAPH_SEQUENTIAL,
 }
 #: How often it is looked whether trainings are idle.
 EXPIRE_EVERY_S = 5.0
@@ -119,7 +105,7 @@ class TrainingHost:
         training = self._training(visit, key)
         if training is None or not self.trainings.takes(training, key[1]):
             over = training is not None and training.over
-            self._fail(visit, key, SUBGRAPH_LOST if over else SUBGRAPH_UNKNOWN)
+            self._fail(visit, key, pb.SUBGRAPH_LOST if over else pb.SUBGRAPH_UNKNOWN)
             return False
         if size > bytes_max(self.trainings.ports_of(key[1])[0].ports):
             raise StreamError("oversized request", f"{size} bytes")
@@ -129,11 +115,11 @@ class TrainingHost:
             or line.stream.held + size > HELD_BYTES_PER_PEER
             or line.stream.waiting > HELD_BYTES_PER_PEER
         ):
-            self._fail(visit, key, SUBGRAPH_BUSY)
+            self._fail(visit, key, pb.SUBGRAPH_BUSY)
             return False
         return True
 
-    def said(self, line: Line, frame: SubgraphFrame) -> None:
+    def said(self, line: Line, frame: pb.SubgraphFrame) -> None:
         visit, kind = self._visits[line.number], frame.WhichOneof("frame")
         if kind == "open":
             self._open(visit, frame.open)
@@ -150,7 +136,7 @@ class TrainingHost:
         visit, key = self._visits[line.number], request.key
         training = self._training(visit, key)
         if training is None or not self.trainings.takes(training, key[1]):
-            self._fail(visit, key, SUBGRAPH_UNKNOWN)
+            self._fail(visit, key, pb.SUBGRAPH_UNKNOWN)
             return
         message, _ = self.trainings.ports_of(key[1])
         try:
@@ -159,7 +145,7 @@ class TrainingHost:
                 raise StreamError("malformed", "a request by another name")
             tensors: Tensors = values_of(said.inputs, message.ports)
         except (StreamError, WireError):
-            self._fail(visit, key, SUBGRAPH_MISFIT)
+            self._fail(visit, key, pb.SUBGRAPH_MISFIT)
             raise StreamError("malformed", "a request that does not fit") from None
         if key[1] == training.turn:
             self.counts["repeated"] += 1
@@ -176,38 +162,38 @@ class TrainingHost:
 
     # ------------------------------------------------ openings
 
-    def _open(self, visit: _Visit, asked: SubgraphOpen) -> None:
+    def _open(self, visit: _Visit, asked: pb.SubgraphOpen) -> None:
         if not asked.session or asked.session == visit.number:
             raise StreamError("malformed opening")
         visit.number, visit.training, visit.waits = asked.session, None, None
         said, ours = asked.training, self.trainings
         if asked.bundle != self._digest or asked.program != PROGRAM:
-            self._tell(visit, SUBGRAPH_UNKNOWN, "this node has another step, or none")
+            self._tell(visit, pb.SUBGRAPH_UNKNOWN, "this node has another step, or none")
         elif asked.cut != self._cut or asked.tier != 1:
-            self._tell(visit, SUBGRAPH_MISFIT, "the step is cut in another way here")
+            self._tell(visit, pb.SUBGRAPH_MISFIT, "the step is cut in another way here")
         elif not asked.HasField("training") or said.sharing != SHARINGS[ours.sharing]:
-            self._tell(visit, SUBGRAPH_MISFIT, f"this node trains {ours.sharing.value}")
+            self._tell(visit, pb.SUBGRAPH_MISFIT, f"this node trains {ours.sharing.value}")
         else:
             try:
                 visit.training = ours.open(
                     visit.line.name, said.run, said.steps, said.examples, said.again, monotonic()
                 )
             except Refused as refused:
-                busy = SUBGRAPH_BUSY if refused.later else SUBGRAPH_MISFIT
-                self._tell(visit, SUBGRAPH_LOST if refused.over else busy, refused.message)
+                busy = pb.SUBGRAPH_BUSY if refused.later else pb.SUBGRAPH_MISFIT
+                self._tell(visit, pb.SUBGRAPH_LOST if refused.over else busy, refused.message)
                 return
             for other in self._visits.values():  # it goes on here, and nowhere else
                 if other is not visit and other.training is visit.training:
                     other.training, other.waits = None, None
-            self._tell(visit, SUBGRAPH_DONE, "")
+            self._tell(visit, pb.SUBGRAPH_DONE, "")
 
-    def _tell(self, visit: _Visit, failure: SubgraphFailure, reason: str) -> None:
-        if failure != SUBGRAPH_DONE:
-            self.counts[f"opening refused: {SubgraphFailure.Name(failure).lower()}"] += 1
-        opened = SubgraphOpened(
+    def _tell(self, visit: _Visit, failure: pb.SubgraphFailure, reason: str) -> None:
+        if failure != pb.SUBGRAPH_DONE:
+            self.counts[f"opening refused: {pb.SubgraphFailure.Name(failure).lower()}"] += 1
+        opened = pb.SubgraphOpened(
             session=visit.number, failure=failure, reason=reason[:REASON_CHARS_MAX]
         )
-        visit.line.say(SubgraphFrame(opened=opened))
+        visit.line.say(pb.SubgraphFrame(opened=opened))
 
     # ------------------------------------------------ turns
 
@@ -224,27 +210,27 @@ class TrainingHost:
             known = isinstance(error, DelianError | MemoryError)
             log.warning("%s: a turn of its training failed: %s", node, error, exc_info=not known)
             self.trainings.drop(node, training)
-            self._answer(training, SUBGRAPH_FAILED)
+            self._answer(training, pb.SUBGRAPH_FAILED)
             return
         finally:
             training.running = False
         counts = self.trainings.ran(training, reply, moved, monotonic())
-        self._answer(training, SUBGRAPH_DONE if counts else SUBGRAPH_LOST)
+        self._answer(training, pb.SUBGRAPH_DONE if counts else pb.SUBGRAPH_LOST)
 
-    def _answer(self, training: Training, failure: SubgraphFailure) -> None:
+    def _answer(self, training: Training, failure: pb.SubgraphFailure) -> None:
         """To who waits for it; nobody does where the stream broke."""
         for visit in self._visits.values():
             if visit.training is training and visit.waits is not None:
                 key, visit.waits = visit.waits, None
-                if failure == SUBGRAPH_DONE:
+                if failure == pb.SUBGRAPH_DONE:
                     self._reply(visit, key, training)
                 else:
                     self._fail(visit, key, failure)
 
     def _reply(self, visit: _Visit, key: Key, training: Training) -> None:
         tensors = tensors_of(training.reply, self.trainings.ports_of(key[1])[1].ports)
-        visit.line.reply(key, reply_bytes(*key, SUBGRAPH_DONE, tensors))
+        visit.line.reply(key, reply_bytes(*key, pb.SUBGRAPH_DONE, tensors))
 
-    def _fail(self, visit: _Visit, key: Key, failure: SubgraphFailure) -> None:
-        self.counts[SubgraphFailure.Name(failure).lower()] += 1
+    def _fail(self, visit: _Visit, key: Key, failure: pb.SubgraphFailure) -> None:
+        self.counts[pb.SubgraphFailure.Name(failure).lower()] += 1
         visit.line.reply(key, reply_bytes(*key, failure))

@@ -16,59 +16,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ...protocol.ports import Record
-from ...wire.subgraph_pb2 import (
-    SUBGRAPH_BUSY,
-    SUBGRAPH_DONE,
-    SUBGRAPH_FAILED,
-    SUBGRAPH_LATE,
-    SUBGRAPH_LOST,
-    SUBGRAPH_MISFIT,
-    SUBGRAPH_UNKNOWN,
-    SubgraphFailure,
-    SubgraphFrame,
-    SubgraphOpen,
-    SubgraphOpened,
-)
+from ...wire import subgraph_pb2 as pb
 from ..cut.cut import Cut, CutError
 from ..cut.wire_formats import WireError
+from . import request_limits as limits
 from .cut_preparation import Preparing, Wanted
 from .frames.stream import Key, StreamError, Whole
 from .frames.stream_client import Upstream
 from .frames.stream_service import Line
 from .machine_loop import Machine, Turning
-from .machines.part_ports import (
-    CancelRequest,
-    CancelRun,
-    CutClosed,
-    Drop,
-    Effect,
-    Failure,
-    OpenAsked,
-    OpenCut,
-    Opened,
-    PeerGone,
-    Prepare,
-    Probe,
-    Refuse,
-    Reply,
-    RequestCancelled,
-    RequestReceived,
-    Run,
-    SendRequest,
-    Unprepare,
-)
+from .machines import part_ports as ports
 from .part_programs import Model, Programs
 from .part_work import Held, Workers
 from .request_codec import bytes_max, link_message, reply_bytes, request_of, tensors_of, values_of
-from .request_limits import (
-    CUT_BYTES_MAX,
-    HELD_BYTES_MAX,
-    HELD_BYTES_PER_PEER,
-    REASON_CHARS_MAX,
-    REQUESTS_PER_PEER,
-    SESSIONS_PER_PEER,
-    TIME_S_MAX,
-)
 from .upstream_driver import Above
 
 log = logging.getLogger("delian.subgraphs")
@@ -143,13 +103,13 @@ class ServingDriver:
         peer = self._peers.pop(line.number, None)
         if peer is not None:
             self._held_bytes -= peer.held
-            self._turning.post(PeerGone(line.number))
+            self._turning.post(ports.PeerGone(line.number))
 
     def admit(self, line: Line, key: Key, size: int) -> bool:
         peer = self._peers[line.number]
         prepared = self._cuts.get(peer.sessions.get(key[0], b""))
         if prepared is None or key[0] not in peer.open:
-            self._fail(peer, key, SUBGRAPH_UNKNOWN)
+            self._fail(peer, key, pb.SUBGRAPH_UNKNOWN)
             return False
         if size > bytes_max(prepared.up):
             raise StreamError("oversized request", f"{size} bytes")
@@ -157,18 +117,18 @@ class ServingDriver:
             raise StreamError("repeated request")
         size += bytes_max(prepared.down)  # its reply
         if (
-            len(peer.came) >= REQUESTS_PER_PEER
-            or peer.held + line.stream.waiting + size > HELD_BYTES_PER_PEER
-            or self._held_bytes + size > HELD_BYTES_MAX
+            len(peer.came) >= limits.REQUESTS_PER_PEER
+            or peer.held + line.stream.waiting + size > limits.HELD_BYTES_PER_PEER
+            or self._held_bytes + size > limits.HELD_BYTES_MAX
         ):
-            self._fail(peer, key, SUBGRAPH_BUSY)
+            self._fail(peer, key, pb.SUBGRAPH_BUSY)
             return False
         peer.came[key] = (self._turning.now(), size)
         peer.held += size
         self._held_bytes += size
         return True
 
-    def said(self, line: Line, frame: SubgraphFrame) -> None:
+    def said(self, line: Line, frame: pb.SubgraphFrame) -> None:
         peer, kind = self._peers[line.number], frame.WhichOneof("frame")
         if kind == "open":
             self._open(peer, frame.open)
@@ -178,7 +138,7 @@ class ServingDriver:
             key = (frame.cancel.session, frame.cancel.sequence)
             line.stream.drop(key)
             self._let_go(peer, key)
-            self._turning.post(RequestCancelled(line.number, _number(key)))
+            self._turning.post(ports.RequestCancelled(line.number, _number(key)))
         else:
             raise StreamError("unknown frame")
 
@@ -187,7 +147,7 @@ class ServingDriver:
         cut = peer.sessions.get(key[0])
         prepared = None if cut is None else self._cuts.get(cut)
         if cut is None or prepared is None:
-            self._fail(peer, key, SUBGRAPH_UNKNOWN)
+            self._fail(peer, key, pb.SUBGRAPH_UNKNOWN)
             return
         try:
             said = request_of(request.content)
@@ -198,48 +158,48 @@ class ServingDriver:
                 raise StreamError("malformed", "a request of another bundle")
             values = values_of(said.inputs, prepared.up)
         except (StreamError, WireError):
-            self._fail(peer, key, SUBGRAPH_MISFIT)
+            self._fail(peer, key, pb.SUBGRAPH_MISFIT)
             raise StreamError("malformed", "a request that does not fit") from None
         ticket = next(self._tickets)
         self._held[ticket] = Held(model, values, cut=cut, key=key, peer=line.number)
-        seconds = min(said.time_ms / 1000 or TIME_S, TIME_S_MAX)
+        seconds = min(said.time_ms / 1000 or TIME_S, limits.TIME_S_MAX)
         deadline = peer.came[key][0] + int(seconds * 1e9)
-        self._turning.post(RequestReceived(ticket, line.number, _number(key), cut, deadline))
+        self._turning.post(ports.RequestReceived(ticket, line.number, _number(key), cut, deadline))
 
     # ------------------------------------------------ cuts
 
-    def _open(self, peer: _Peer, asked: SubgraphOpen) -> None:
+    def _open(self, peer: _Peer, asked: pb.SubgraphOpen) -> None:
         number = asked.session
         if not number or number in peer.open:
             raise StreamError("malformed opening")
         model = self._models.get((asked.bundle, asked.weights, asked.program))
         if model is None:
-            self._tell(peer, number, SUBGRAPH_UNKNOWN, "this node does not have the bundle")
+            self._tell(peer, number, pb.SUBGRAPH_UNKNOWN, "this node does not have the bundle")
             return
         try:
-            if len(asked.cut) > CUT_BYTES_MAX or asked.tier not in (1, 2):
+            if len(asked.cut) > limits.CUT_BYTES_MAX or asked.tier not in (1, 2):
                 raise CutError("a cut that is too long, or for no tier of this kind")
             cut = Cut.from_bytes(asked.cut)
         except CutError as error:
-            self._tell(peer, number, SUBGRAPH_MISFIT, error.message)
+            self._tell(peer, number, pb.SUBGRAPH_MISFIT, error.message)
             return
         name = name_of(model, asked.cut, asked.tier)
         if peer.sessions.get(number, name) != name:
             raise StreamError("malformed opening")
         if not self._has_room(peer, number, name):
-            self._tell(peer, number, SUBGRAPH_BUSY, _WHY[Failure.BUSY])
+            self._tell(peer, number, pb.SUBGRAPH_BUSY, _WHY[ports.Failure.BUSY])
             return
         peer.sessions[number] = name
         if name not in self._cuts:
             self.preparing.want(name, Wanted(model, cut, asked.tier, peer.line.name))
-        self._turning.post(OpenAsked(peer.line.number, name))
+        self._turning.post(ports.OpenAsked(peer.line.number, name))
         self.preparing.unwant(name)  # it is prepared already, or was refused
 
     def _has_room(self, peer: _Peer, number: int, name: bytes) -> bool:
         """Whether this node may have one more cut, and have it made ready."""
         node = peer.line.name
         own = sum(len(p.sessions) for p in self._peers.values() if p.line.name == node)
-        if number not in peer.sessions and own >= SESSIONS_PER_PEER:
+        if number not in peer.sessions and own >= limits.SESSIONS_PER_PEER:
             return False
         return self.preparing.may(name, node)
 
@@ -250,9 +210,9 @@ class ServingDriver:
         cut = peer.sessions.pop(session, None)
         peer.open.discard(session)
         if cut is not None and cut not in peer.sessions.values():
-            self._turning.post(CutClosed(peer.line.number, cut))
+            self._turning.post(ports.CutClosed(peer.line.number, cut))
 
-    def _opened(self, number: int, name: bytes, failure: Failure | None) -> None:
+    def _opened(self, number: int, name: bytes, failure: ports.Failure | None) -> None:
         peer = self._peers.get(number)
         if peer is None:
             return
@@ -261,16 +221,20 @@ class ServingDriver:
                 continue
             if failure is None:
                 peer.open.add(session)
-                self._tell(peer, session, SUBGRAPH_DONE)
+                self._tell(peer, session, pb.SUBGRAPH_DONE)
             else:
                 del peer.sessions[session]
                 self._tell(peer, session, _NUMBERS[failure], _WHY.get(failure, ""))
 
-    def _tell(self, peer: _Peer, session: int, failure: SubgraphFailure, reason: str = "") -> None:
-        if failure != SUBGRAPH_DONE:
-            self.counts[f"refused: {SubgraphFailure.Name(failure)}"] += 1
-        said = SubgraphOpened(session=session, failure=failure, reason=reason[:REASON_CHARS_MAX])
-        peer.line.say(SubgraphFrame(opened=said))
+    def _tell(
+        self, peer: _Peer, session: int, failure: pb.SubgraphFailure, reason: str = ""
+    ) -> None:
+        if failure != pb.SUBGRAPH_DONE:
+            self.counts[f"refused: {pb.SubgraphFailure.Name(failure)}"] += 1
+        said = pb.SubgraphOpened(
+            session=session, failure=failure, reason=reason[: limits.REASON_CHARS_MAX]
+        )
+        peer.line.say(pb.SubgraphFrame(opened=said))
 
     # ------------------------------------------------ replies
 
@@ -281,12 +245,12 @@ class ServingDriver:
             peer.held -= came[1]
             self._held_bytes -= came[1]
 
-    def _fail(self, peer: _Peer, key: Key, failure: SubgraphFailure) -> None:
+    def _fail(self, peer: _Peer, key: Key, failure: pb.SubgraphFailure) -> None:
         self._let_go(peer, key)
-        self.counts[f"failed: {SubgraphFailure.Name(failure)}"] += 1
+        self.counts[f"failed: {pb.SubgraphFailure.Name(failure)}"] += 1
         peer.line.reply(key, reply_bytes(*key, failure))
 
-    def _reply(self, effect: Reply) -> None:
+    def _reply(self, effect: ports.Reply) -> None:
         held = self._held.pop(effect.ticket)
         peer = self._peers.get(held.peer)
         if peer is None:
@@ -299,14 +263,14 @@ class ServingDriver:
                 tensors = tensors_of(held.have, self._cuts[held.cut].down)
             except KeyError:  # the cut has gone, or a part gave not all: a fault of this node
                 log.error("a reply lacks values")
-                self._fail(peer, held.key, SUBGRAPH_FAILED)
+                self._fail(peer, held.key, pb.SUBGRAPH_FAILED)
                 return
         self.answered += 1
         self._let_go(peer, held.key)
-        content = reply_bytes(*held.key, SUBGRAPH_DONE, tensors, effect.spent // 1000, above)
+        content = reply_bytes(*held.key, pb.SUBGRAPH_DONE, tensors, effect.spent // 1000, above)
         peer.line.reply(held.key, content)
 
-    def _refuse(self, ticket: int, failure: Failure) -> None:
+    def _refuse(self, ticket: int, failure: ports.Failure) -> None:
         held = self._held.pop(ticket)
         peer = self._peers.get(held.peer)
         if peer is not None:
@@ -320,47 +284,47 @@ class ServingDriver:
 
     # ------------------------------------------------ what the machine wants
 
-    def _carry(self, effect: Effect) -> None:
+    def _carry(self, effect: ports.Effect) -> None:
         match effect:
-            case Run():
+            case ports.Run():
                 self.preparing.widen(effect)
                 self._workers.run(effect)
-            case CancelRun(run):
+            case ports.CancelRun(run):
                 self._workers.cancel(run)
-            case OpenCut() | SendRequest() | CancelRequest() | Probe():
+            case ports.OpenCut() | ports.SendRequest() | ports.CancelRequest() | ports.Probe():
                 self.above.carry(effect)
-            case Prepare(cut):
+            case ports.Prepare(cut):
                 self.preparing.begin(cut)
-            case Unprepare(cut):
+            case ports.Unprepare(cut):
                 self.above.close(cut)
                 self.preparing.drop(cut)
-            case Opened(peer, cut, failure):
+            case ports.Opened(peer, cut, failure):
                 self._opened(peer, cut, failure)
-            case Reply():
+            case ports.Reply():
                 self._reply(effect)
-            case Refuse(ticket, failure):
+            case ports.Refuse(ticket, failure):
                 self._refuse(ticket, failure)
-            case Drop(ticket):
+            case ports.Drop(ticket):
                 self._drop(ticket)
             case _:
                 raise AssertionError(f"{type(effect).__name__} is an asker's effect")
 
 
 _WHY = {
-    Failure.MISFIT: "the cut does not fit the program",
-    Failure.BUSY: "too many cuts are open",
-    Failure.LOST: "the cut needs a node further up, which is not there",
-    Failure.FAILED: "a part does not compile",
+    ports.Failure.MISFIT: "the cut does not fit the program",
+    ports.Failure.BUSY: "too many cuts are open",
+    ports.Failure.LOST: "the cut needs a node further up, which is not there",
+    ports.Failure.FAILED: "a part does not compile",
 }
 
 
 _NUMBERS = {
-    Failure.UNKNOWN: SUBGRAPH_UNKNOWN,
-    Failure.MISFIT: SUBGRAPH_MISFIT,
-    Failure.BUSY: SUBGRAPH_BUSY,
-    Failure.LATE: SUBGRAPH_LATE,
-    Failure.LOST: SUBGRAPH_LOST,
-    Failure.FAILED: SUBGRAPH_FAILED,
+    ports.Failure.UNKNOWN: pb.SUBGRAPH_UNKNOWN,
+    ports.Failure.MISFIT: pb.SUBGRAPH_MISFIT,
+    ports.Failure.BUSY: pb.SUBGRAPH_BUSY,
+    ports.Failure.LATE: pb.SUBGRAPH_LATE,
+    ports.Failure.LOST: pb.SUBGRAPH_LOST,
+    ports.Failure.FAILED: pb.SUBGRAPH_FAILED,
 }
 
 

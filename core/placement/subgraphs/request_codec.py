@@ -13,13 +13,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from ...compiler.ir import Array
-from ...wire.subgraph_pb2 import (
-    BoundaryTensor,
-    SubgraphFailure,
-    SubgraphLink,
-    SubgraphReply,
-    SubgraphRequest,
-)
+from ...wire import subgraph_pb2 as pb
 from ..cut.program_split import Port
 from ..cut.wire_formats import Encoded, WireError, check, decode, encode
 from .frames.stream import StreamError
@@ -50,14 +44,14 @@ def array_of(values: Values, port: Port) -> Array:
     return array
 
 
-def tensors_of(values: Mapping[int, Any], ports: Sequence[Port]) -> list[BoundaryTensor]:
+def tensors_of(values: Mapping[int, Any], ports: Sequence[Port]) -> list[pb.BoundaryTensor]:
     """The values of ports as they travel."""
     made = []
     for port in ports:
         value = values[port.value]
         encoded = value if isinstance(value, Encoded) else encode(value, port.wire)
         made.append(
-            BoundaryTensor(
+            pb.BoundaryTensor(
                 index=port.value,
                 dtype=encoded.dtype,
                 shape=port.type.shape,
@@ -69,7 +63,7 @@ def tensors_of(values: Mapping[int, Any], ports: Sequence[Port]) -> list[Boundar
     return made
 
 
-def values_of(tensors: Sequence[BoundaryTensor], ports: Sequence[Port]) -> Values:
+def values_of(tensors: Sequence[pb.BoundaryTensor], ports: Sequence[Port]) -> Values:
     """What came, checked against the ports but not decoded.
 
     A run of several requests must not fail for one of them, nor this node be blamed for what it
@@ -88,10 +82,10 @@ def values_of(tensors: Sequence[BoundaryTensor], ports: Sequence[Port]) -> Value
 
 
 def request_bytes(
-    session: int, sequence: int, tensors: Sequence[BoundaryTensor], time_ms: int
+    session: int, sequence: int, tensors: Sequence[pb.BoundaryTensor], time_ms: int
 ) -> bytes:
     """A request; it is answered once."""
-    made = SubgraphRequest(session=session, sequence=sequence, inputs=tensors, time_ms=time_ms)
+    made = pb.SubgraphRequest(session=session, sequence=sequence, inputs=tensors, time_ms=time_ms)
     return made.SerializeToString()
 
 
@@ -157,11 +151,11 @@ def _varint(content: memoryview, at: int) -> tuple[int, int]:
     raise StreamError("malformed", "a number that does not end")
 
 
-def request_of(content: bytes | bytearray) -> SubgraphRequest:
+def request_of(content: bytes | bytearray) -> pb.SubgraphRequest:
     """Raises StreamError."""
     check_flat(content, _INPUTS)
     try:
-        return SubgraphRequest.FromString(bytes(content))
+        return pb.SubgraphRequest.FromString(bytes(content))
     except DecodeError:
         raise StreamError("malformed") from None
 
@@ -169,13 +163,13 @@ def request_of(content: bytes | bytearray) -> SubgraphRequest:
 def reply_bytes(
     session: int,
     sequence: int,
-    failure: SubgraphFailure,
-    tensors: Sequence[BoundaryTensor] = (),
+    failure: pb.SubgraphFailure,
+    tensors: Sequence[pb.BoundaryTensor] = (),
     held_us: int = 0,
-    above: SubgraphLink | None = None,
+    above: pb.SubgraphLink | None = None,
 ) -> bytes:
     """A reply."""
-    made = SubgraphReply(
+    made = pb.SubgraphReply(
         session=session,
         sequence=sequence,
         failure=failure,
@@ -186,27 +180,27 @@ def reply_bytes(
     return made.SerializeToString()
 
 
-def reply_of(content: bytes | bytearray) -> SubgraphReply:
+def reply_of(content: bytes | bytearray) -> pb.SubgraphReply:
     """Raises StreamError."""
     check_flat(content, _OUTPUTS)
     try:
-        return SubgraphReply.FromString(bytes(content))
+        return pb.SubgraphReply.FromString(bytes(content))
     except DecodeError:
         raise StreamError("malformed") from None
 
 
-def link_message(link: Link | None) -> SubgraphLink | None:
+def link_message(link: Link | None) -> pb.SubgraphLink | None:
     """A link as it is told; None: it is not."""
     if link is None:
         return None
-    return SubgraphLink(up=link.up, down=link.down, latency_s=link.latency_s)
+    return pb.SubgraphLink(up=link.up, down=link.down, latency_s=link.latency_s)
 
 
 def link_of(said: Any, field: str = "above") -> Link | None:
     """What a message says of the link above; None: nothing, or nothing that can be."""
     if not said.HasField(field):
         return None
-    link: SubgraphLink = getattr(said, field)
+    link: pb.SubgraphLink = getattr(said, field)
     if not (0 < link.up < 1e13 and 0 < link.down < 1e13 and 0 <= link.latency_s < 60):
         return None
     return Link(link.up, link.down, link.latency_s)

@@ -19,20 +19,7 @@ from ..cut.wire_formats import WireError
 from .frames.enveloped import EnvelopedUpstream
 from .frames.stream_client import Upstream
 from .machine_loop import Machine, Turning
-from .machines.part_ports import (
-    Answer,
-    CancelRequest,
-    CancelRun,
-    Effect,
-    Failure,
-    OpenCut,
-    Probe,
-    Refuse,
-    Requested,
-    Run,
-    SendRequest,
-    Work,
-)
+from .machines import part_ports as ports
 from .part_programs import Model, Prepared, Programs
 from .part_work import Held, Workers
 from .upstream_driver import Above
@@ -41,18 +28,18 @@ from .upstream_driver import Above
 class RefusedError(DelianError):
     """A request has no answer. failure: why."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: ports.Failure) -> None:
         super().__init__(_WORDS[failure])
         self.failure = failure
 
 
 _WORDS = {
-    Failure.UNKNOWN: "the tiers above do not know the model, and this device cannot run it alone",
-    Failure.MISFIT: "the request does not fit the model",
-    Failure.BUSY: "too many requests wait already",
-    Failure.LATE: "the answer would have come too late",
-    Failure.LOST: "nobody above answers, and this device cannot run the model alone",
-    Failure.FAILED: "the model could not be run",
+    ports.Failure.UNKNOWN: "no tier above knows the model, and this device cannot run it alone",
+    ports.Failure.MISFIT: "the request does not fit the model",
+    ports.Failure.BUSY: "too many requests wait already",
+    ports.Failure.LATE: "the answer would have come too late",
+    ports.Failure.LOST: "no tier above answers, and this device cannot run the model alone",
+    ports.Failure.FAILED: "the model could not be run",
 }
 
 
@@ -61,7 +48,7 @@ class Answered:
     """What a request gave."""
 
     results: tuple[Array, ...]
-    by: Work
+    by: ports.Work
     """What ran; PART: as the cut says."""
     fallback: bool
     """Whether that was not what the plan wanted."""
@@ -109,7 +96,7 @@ class AskingDriver:
         self._turning.close()
         for future, _ in self._waiting.values():
             if not future.done():
-                future.set_exception(RefusedError(Failure.LOST))
+                future.set_exception(RefusedError(ports.Failure.LOST))
         self._waiting.clear()
         await asyncio.to_thread(self._workers.close)
 
@@ -126,42 +113,42 @@ class AskingDriver:
         have = dict(zip(places, inputs, strict=True))
         self._held[ticket] = Held(self._model, dict(have), tuple(inputs))
         self._waiting[ticket] = (future, now)
-        self._turning.post(Requested(ticket, now + int(seconds * 1e9)))
+        self._turning.post(ports.Requested(ticket, now + int(seconds * 1e9)))
         return future
 
-    def _carry(self, effect: Effect) -> None:
+    def _carry(self, effect: ports.Effect) -> None:
         match effect:
-            case Run():
+            case ports.Run():
                 for ticket in effect.tickets:
                     if effect.cut:
                         self._held[ticket].cut = effect.cut
                 self._workers.run(effect)
-            case CancelRun(run):
+            case ports.CancelRun(run):
                 self._workers.cancel(run)
-            case OpenCut() | SendRequest() | CancelRequest() | Probe():
+            case ports.OpenCut() | ports.SendRequest() | ports.CancelRequest() | ports.Probe():
                 self.above.carry(effect)
-            case Answer(ticket, by, fallback):
+            case ports.Answer(ticket, by, fallback):
                 self._answer(ticket, by, fallback)
-            case Refuse(ticket, failure):
+            case ports.Refuse(ticket, failure):
                 self._refuse(ticket, failure)
             case _:
                 raise AssertionError(f"{type(effect).__name__} is a server's effect")
 
-    def _answer(self, ticket: int, by: Work, fallback: bool) -> None:
+    def _answer(self, ticket: int, by: ports.Work, fallback: bool) -> None:
         held = self._held.pop(ticket)
         future, began = self._waiting.pop(ticket)
         if future.done():
             return
-        prepared = self._cuts[held.cut] if by in (Work.PART, Work.REST) else None
+        prepared = self._cuts[held.cut] if by in (ports.Work.PART, ports.Work.REST) else None
         try:
             results = held.answer(prepared)
         except WireError:
-            future.set_exception(RefusedError(Failure.FAILED))
+            future.set_exception(RefusedError(ports.Failure.FAILED))
             return
         seconds = (self._turning.now() - began) / 1e9
         future.set_result(Answered(results, by, fallback, seconds))
 
-    def _refuse(self, ticket: int, failure: Failure) -> None:
+    def _refuse(self, ticket: int, failure: ports.Failure) -> None:
         self._held.pop(ticket, None)
         future, _ = self._waiting.pop(ticket)
         if not future.done():

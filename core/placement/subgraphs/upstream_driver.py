@@ -12,35 +12,11 @@ import contextlib
 from asyncio import Future
 from collections.abc import Callable, Mapping
 
-from ...wire.subgraph_pb2 import (
-    SUBGRAPH_DONE,
-    SubgraphCancel,
-    SubgraphClose,
-    SubgraphFrame,
-    SubgraphOpen,
-    SubgraphOpened,
-    SubgraphProbed,
-)
+from ...wire import subgraph_pb2 as pb
 from ..cut.program_split import Port
 from ..cut.wire_formats import WireError
 from .frames.stream import FrameStream, Key, StreamError, Whole
-from .machines.part_ports import (
-    CancelRequest,
-    CutOpened,
-    CutRefused,
-    Event,
-    Failure,
-    OpenCut,
-    Probe,
-    ProbeAnswered,
-    ReplyArriving,
-    ReplyFailed,
-    ReplyReceived,
-    SendRequest,
-    Taken,
-    UpperBack,
-    UpperGone,
-)
+from .machines import part_ports as ports
 from .part_programs import Prepared
 from .part_work import Held
 from .request_codec import bytes_max, link_of, reply_of, request_bytes, tensors_of, values_of
@@ -56,7 +32,7 @@ class Above:
         self,
         held: Mapping[int, Held],
         cuts: Mapping[bytes, Prepared],
-        post: Callable[[Event], None],
+        post: Callable[[ports.Event], None],
     ) -> None:
         self._held, self._cuts, self._post = held, cuts, post
         self._stream: FrameStream | None = None
@@ -66,16 +42,18 @@ class Above:
 
     # ------------------------------------------------ what the machine wants
 
-    def carry(self, effect: OpenCut | SendRequest | CancelRequest | Probe) -> None:
+    def carry(
+        self, effect: ports.OpenCut | ports.SendRequest | ports.CancelRequest | ports.Probe
+    ) -> None:
         """Carries an effect out that is for the tier above."""
         match effect:
-            case OpenCut(cut):
+            case ports.OpenCut(cut):
                 self.open(cut)
-            case SendRequest(ticket, cut, time):
+            case ports.SendRequest(ticket, cut, time):
                 self.request(ticket, cut, time)
-            case CancelRequest(ticket):
+            case ports.CancelRequest(ticket):
                 self.cancel(ticket)
-            case Probe(number, nbytes):
+            case ports.Probe(number, nbytes):
                 self.probe(number, nbytes)
 
     def open(self, cut: bytes) -> None:
@@ -86,7 +64,7 @@ class Above:
             session = self._sessions[cut] = len(self._cut_of) + 1
             self._cut_of[session] = cut
         model = prepared.model
-        opening = SubgraphOpen(
+        opening = pb.SubgraphOpen(
             session=session,
             bundle=model.bundle,
             weights=model.weights,
@@ -94,19 +72,19 @@ class Above:
             cut=prepared.cut.to_bytes(),
             tier=prepared.tier + 1,
         )
-        self._say(SubgraphFrame(open=opening))
+        self._say(pb.SubgraphFrame(open=opening))
 
     def close(self, cut: bytes) -> None:
         """No more requests of this cut."""
         session = self._sessions.pop(cut, None)
         if session is not None:
-            self._say(SubgraphFrame(close=SubgraphClose(session=session)))
+            self._say(pb.SubgraphFrame(close=pb.SubgraphClose(session=session)))
 
     def request(self, ticket: int, cut: bytes, time: int) -> None:
         """Sends a ticket's boundary up. time: ns for which the answer is of use."""
         stream, session = self._stream, self._sessions.get(cut)
         if stream is None or session is None:
-            self._post(ReplyFailed(ticket, Failure.LOST))
+            self._post(ports.ReplyFailed(ticket, ports.Failure.LOST))
             return
         held = self._held[ticket]
         tensors, held.tensors = held.tensors, None
@@ -118,7 +96,7 @@ class Above:
         try:
             stream.send(key, request_bytes(session, ticket, tensors, time_ms))
         except StreamError:
-            self._post(ReplyFailed(ticket, Failure.BUSY))
+            self._post(ports.ReplyFailed(ticket, ports.Failure.BUSY))
         else:
             self._asked[ticket] = key
 
@@ -128,7 +106,7 @@ class Above:
         if key is None or stream is None:
             return
         stream.drop(key)
-        self._say(SubgraphFrame(cancel=SubgraphCancel(session=key[0], sequence=key[1])))
+        self._say(pb.SubgraphFrame(cancel=pb.SubgraphCancel(session=key[0], sequence=key[1])))
 
     def probe(self, number: int, padding: int) -> None:
         """Answered with ProbeAnswered, or never."""
@@ -140,13 +118,13 @@ class Above:
         except StreamError:
             return  # too many are under way already
 
-        def answered(done: Future[SubgraphProbed]) -> None:
+        def answered(done: Future[pb.SubgraphProbed]) -> None:
             if not done.cancelled() and stream is self._stream:
-                self._post(ProbeAnswered(number, link_of(done.result())))
+                self._post(ports.ProbeAnswered(number, link_of(done.result())))
 
         future.add_done_callback(answered)
 
-    def _say(self, frame: SubgraphFrame) -> None:
+    def _say(self, frame: pb.SubgraphFrame) -> None:
         if self._stream is not None:
             with contextlib.suppress(StreamError):  # it takes nothing: it will be found dead
                 self._stream.say(frame)
@@ -155,14 +133,14 @@ class Above:
 
     def back(self, stream: FrameStream) -> None:
         self._stream = stream
-        self._post(UpperBack())
+        self._post(ports.UpperBack())
 
     def gone(self) -> None:
         self._stream = None
         self._sessions.clear()
         self._cut_of.clear()
         self._asked.clear()
-        self._post(UpperGone())
+        self._post(ports.UpperGone())
 
     def admit(self, key: Key, size: int) -> bool:
         if self._asked.get(key[1]) != key:
@@ -175,50 +153,50 @@ class Above:
         return self._cuts[self._cut_of[key[0]]].answer
 
     def taken(self, taken: int, waiting: int, at_us: int) -> None:
-        self._post(Taken(taken, waiting, at_us * 1000))
+        self._post(ports.Taken(taken, waiting, at_us * 1000))
 
     def arriving(self, key: Key, done: int, of: int) -> None:
         if self._asked.get(key[1]) == key:
-            self._post(ReplyArriving(key[1], done, of))
+            self._post(ports.ReplyArriving(key[1], done, of))
 
-    def said(self, frame: SubgraphFrame) -> None:
+    def said(self, frame: pb.SubgraphFrame) -> None:
         if frame.WhichOneof("frame") != "opened":
             raise StreamError("unknown frame")
         self._opened(frame.opened)
 
-    def _opened(self, opened: SubgraphOpened) -> None:
+    def _opened(self, opened: pb.SubgraphOpened) -> None:
         cut = self._cut_of.get(opened.session)
         if cut is None:
             raise StreamError("malformed", "it opens what was not asked for")
-        if opened.failure == SUBGRAPH_DONE:
-            self._post(CutOpened(cut))
+        if opened.failure == pb.SUBGRAPH_DONE:
+            self._post(ports.CutOpened(cut))
         else:
-            self._post(CutRefused(cut, failure_of(opened.failure)))
+            self._post(ports.CutRefused(cut, failure_of(opened.failure)))
 
     def replied(self, reply: Whole) -> None:
         key = reply.key
         if self._asked.get(key[1]) != key:
             return
-        ticket, ports = key[1], self._ports(key)
+        ticket, slots = key[1], self._ports(key)
         said = reply_of(reply.content)
         if (said.session, said.sequence) != key:
             raise StreamError("malformed", "a reply to another request")
         del self._asked[ticket]
-        if said.failure != SUBGRAPH_DONE:
-            self._post(ReplyFailed(ticket, failure_of(said.failure)))
+        if said.failure != pb.SUBGRAPH_DONE:
+            self._post(ports.ReplyFailed(ticket, failure_of(said.failure)))
             return
         try:
-            values = values_of(said.outputs, ports)
+            values = values_of(said.outputs, slots)
         except WireError:
-            self._post(ReplyFailed(ticket, Failure.FAILED))
+            self._post(ports.ReplyFailed(ticket, ports.Failure.FAILED))
             raise StreamError("malformed", "tensors that do not fit") from None
         self._held[ticket].have.update(values)
-        self._post(ReplyReceived(ticket, said.held_us * 1000, link_of(said)))
+        self._post(ports.ReplyReceived(ticket, said.held_us * 1000, link_of(said)))
 
 
-def failure_of(number: int) -> Failure:
+def failure_of(number: int) -> ports.Failure:
     """What the wire says; a number of a newer peer is a failure of its own."""
     try:
-        return Failure(number)
+        return ports.Failure(number)
     except ValueError:
-        return Failure.FAILED
+        return ports.Failure.FAILED

@@ -29,18 +29,8 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import Message
 
+from ...wire import secure_pb2 as pb
 from ...wire.round_pb2 import Task
-from ...wire.secure_pb2 import (
-    Cohort,
-    Consent,
-    Delivery,
-    KeyBundle,
-    SealedShare,
-    SealedShares,
-    Survivors,
-    UnmaskRequest,
-    UnmaskShares,
-)
 from . import kdf, masks, shamir, transcript
 from .cohort import (
     SEALED_BYTES,
@@ -89,18 +79,18 @@ class ClientState:
     session: Session | None = None
     secret: bytes = field(default=b"", repr=False)
     """All its keys follow from it; empty before and after."""
-    bundle: KeyBundle | None = None
+    bundle: pb.KeyBundle | None = None
     """With `shares`, `consent`, `unmask`: what it has said."""
-    cohort: Cohort | None = None
+    cohort: pb.Cohort | None = None
     """With `delivery`: what it received."""
-    shares: SealedShares | None = None
-    delivery: Delivery | None = None
+    shares: pb.SealedShares | None = None
+    delivery: pb.Delivery | None = None
     masked: bytes = b""
     """SHA-256 of its masked update."""
     members: bytes = b""
     """The bitmap of survivors that it has signed."""
-    consent: Consent | None = None
-    unmask: UnmaskShares | None = field(default=None, repr=False)
+    consent: pb.Consent | None = None
+    unmask: pb.UnmaskShares | None = field(default=None, repr=False)
     heard: dict[str, bytes] = field(default_factory=dict)
     """SHA-256 of what it received, by kind."""
     reason: str = ""
@@ -148,7 +138,7 @@ class ClientSession:
 
     # ------------------------------------------------------------ keys
 
-    def begin(self, task: Task, master: bytes) -> KeyBundle:
+    def begin(self, task: Task, master: bytes) -> pb.KeyBundle:
         """Makes the attempt's keys from a 32-byte master secret. Said again for the same task.
 
         Raises SecureError, the state unchanged, when the plan is not to be had with this device,
@@ -167,7 +157,7 @@ class ClientSession:
         sealing = kdf.public_key(kdf.sealing_secret(secret))
         mask = kdf.public_key(kdf.mask_secret(secret))
         signed = transcript.signed_bundle(session, state.device, sealing, mask)
-        bundle = KeyBundle(
+        bundle = pb.KeyBundle(
             **names(session, state.device),
             sealing_key=sealing,
             mask_key=mask,
@@ -199,7 +189,7 @@ class ClientSession:
 
     # ------------------------------------------------------------ shares
 
-    def take_cohort(self, cohort: Cohort) -> SealedShares:
+    def take_cohort(self, cohort: pb.Cohort) -> pb.SealedShares:
         """Checks the members, and seals shares of its own secrets for its neighbours.
 
         A Cohort without leaves says that the session goes on without this device, which may happen
@@ -217,14 +207,14 @@ class ClientSession:
         assert self.state.shares is not None
         return self.state.shares
 
-    def _leave(self, cohort: Cohort) -> NoReturn:
+    def _leave(self, cohort: pb.Cohort) -> NoReturn:
         self._check_addressed(cohort)
         if self.state.phase in (Phase.CONSENTED, Phase.ENDED, Phase.FAILED):
             raise SecureError("order", f"no member is excluded while {self.state.phase}")
         with self._ending():
             raise SecureError("excluded", "the session goes on without this device")
 
-    def _check_cohort(self, cohort: Cohort) -> None:
+    def _check_cohort(self, cohort: pb.Cohort) -> None:
         state, session = self.state, self._session
         place = layout(session, cohort.leaves, cohort.devices)
         if place.members < max(session.cohort_min, self._policy.cohort_min):
@@ -240,7 +230,7 @@ class ClientSession:
         for index, bundle in zip(near, cohort.neighbours, strict=True):
             self._check_neighbour(bundle, place.devices[index], place.leaves[index])
 
-    def _check_neighbour(self, bundle: KeyBundle, device: int, leaf: bytes) -> None:
+    def _check_neighbour(self, bundle: pb.KeyBundle, device: int, leaf: bytes) -> None:
         session = self._session
         if bundle.device != device:
             raise SecureError("roster", "a neighbour's number is not the one in the cohort")
@@ -254,7 +244,7 @@ class ClientSession:
         if not self._identity.verify(bundle.device, bundle.certificate, signed, bundle.signature):
             raise SecureError("signature", f"device {bundle.device} has not signed its keys")
 
-    def _check_log(self, cohort: Cohort) -> LogHead:
+    def _check_log(self, cohort: pb.Cohort) -> LogHead:
         """The head of the log under which all neighbours' certificates are proved to be in it."""
         rules, known, identity = self._policy.log, self.state.log, self._identity
         if not rules.required:
@@ -266,7 +256,7 @@ class ClientSession:
         check_leaves(cohort.log, leaves, head)
         return head
 
-    def _seal(self, cohort: Cohort) -> SealedShares:
+    def _seal(self, cohort: pb.Cohort) -> pb.SealedShares:
         place, secret = self._layout, self.state.secret
         near, threshold = place.neighbours(cohort.index), place.threshold
         each = shamir.randomness_bytes(SECRET_BYTES, threshold)
@@ -275,9 +265,9 @@ class ClientSession:
         keys = shamir.split(kdf.mask_secret(secret), len(near), threshold, random[each:])
         peers = [bundle.sealing_key for bundle in cohort.neighbours]
         shared = agree(self._identity, kdf.sealing_secret(secret), peers)
-        answer = SealedShares(**names(self._session, self.state.device))
+        answer = pb.SealedShares(**names(self._session, self.state.device))
         answer.shares.extend(
-            SealedShare(
+            pb.SealedShare(
                 index=index,
                 sealed=kdf.seal(common, place.binding, cohort.index, index, seed + key),
             )
@@ -285,7 +275,7 @@ class ClientSession:
         )
         return answer
 
-    def take_delivery(self, delivery: Delivery) -> None:
+    def take_delivery(self, delivery: pb.Delivery) -> None:
         """Takes which neighbours have sent shares: with these the device masks."""
         with self._hearing(delivery, Phase.SHARES) as heard:
             if heard:
@@ -349,14 +339,14 @@ class ClientSession:
 
     # ------------------------------------------------------------ survivors and unmasking
 
-    def take_survivors(self, survivors: Survivors) -> Consent:
+    def take_survivors(self, survivors: pb.Survivors) -> pb.Consent:
         """Signs the set of members in the sum, the only one that it ever signs."""
         with self._hearing(survivors, Phase.MASKED) as heard:
             if not heard:
                 self._check_survivors(survivors.members)
                 place, state = self._layout, self.state
                 signed = transcript.signed_consent(place.binding, state.device, survivors.members)
-                state.consent = Consent(
+                state.consent = pb.Consent(
                     signature=self._identity.sign(signed), **names(self._session, self.state.device)
                 )
                 state.members = survivors.members
@@ -380,7 +370,7 @@ class ClientSession:
                 "few", f"{len(near)} neighbours are in the sum, of {place.threshold} at least"
             )
 
-    def take_unmask(self, request: UnmaskRequest) -> UnmaskShares:
+    def take_unmask(self, request: pb.UnmaskRequest) -> pb.UnmaskShares:
         """Gives its share of each neighbour's self-mask seed or mask key, and erases its secrets.
 
         The mask key is for a neighbour that is not in the sum. It never gives both for one
@@ -394,7 +384,7 @@ class ClientSession:
         assert self.state.unmask is not None
         return self.state.unmask
 
-    def _check_consents(self, request: UnmaskRequest) -> None:
+    def _check_consents(self, request: pb.UnmaskRequest) -> None:
         place, members = self._layout, self.state.members
         alive = transcript.members(members, place.members)
         known = {i: b for i, b in self._neighbours() if i in alive}
@@ -413,14 +403,14 @@ class ClientSession:
                     "consent", f"device {bundle.device} has not signed these survivors"
                 )
 
-    def _open_shares(self) -> UnmaskShares:
+    def _open_shares(self) -> pb.UnmaskShares:
         place, own = self._layout, self._cohort.index
         assert self.state.delivery is not None
         alive = transcript.members(self.state.members, place.members)
         delivered = self._delivered()
         peers = [b.sealing_key for i, b in self._neighbours() if i in delivered]
         shared = agree(self._identity, kdf.sealing_secret(self.state.secret), peers)
-        answer = UnmaskShares(**names(self._session, self.state.device))
+        answer = pb.UnmaskShares(**names(self._session, self.state.device))
         for share, common in zip(self.state.delivery.shares, shared, strict=True):
             try:
                 plain = kdf.open_sealed(common, place.binding, share.index, own, share.sealed)
@@ -480,7 +470,7 @@ class ClientSession:
         return self.state.session
 
     @property
-    def _cohort(self) -> Cohort:
+    def _cohort(self) -> pb.Cohort:
         assert self.state.cohort is not None
         return self.state.cohort
 
@@ -488,7 +478,7 @@ class ClientSession:
     def _layout(self) -> Layout:
         return layout(self._session, self._cohort.leaves, self._cohort.devices)
 
-    def _neighbours(self) -> Iterator[tuple[int, KeyBundle]]:
+    def _neighbours(self) -> Iterator[tuple[int, pb.KeyBundle]]:
         """Index and keys of each neighbour, in increasing order."""
         return zip(self._cohort.indices, self._cohort.neighbours, strict=True)
 
@@ -498,11 +488,11 @@ class ClientSession:
         return {share.index: None for share in self.state.delivery.shares}
 
 
-def _without_log(cohort: Cohort) -> Cohort:
+def _without_log(cohort: pb.Cohort) -> pb.Cohort:
     """What a device keeps of a cohort: the proofs were verified, and may be as long as the rest."""
     if not cohort.HasField("log"):
         return cohort
-    kept = Cohort()
+    kept = pb.Cohort()
     kept.CopyFrom(cohort)
     kept.ClearField("log")
     return kept

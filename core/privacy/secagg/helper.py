@@ -47,17 +47,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ...wire.helper_pb2 import (
-    ASKED_BEFORE,
-    BAD_SEEDS,
-    HELP_GIVEN,
-    MALFORMED,
-    NOT_LOGGED,
-    OTHER_HEAD,
-    TOO_FEW,
-    HelpRefusal,
-    HelpRequest,
-)
+from ...wire import helper_pb2 as pb
 from ...wire.round_pb2 import Task
 from ...wire.secure_pb2 import HelperKey, MaskSeeds, SealedSeed, SecurePlan
 from ..mechanisms.ring import RingError, RingPlan
@@ -268,7 +258,7 @@ class Ledger:
 class Answer:
     """What a helper says to a request."""
 
-    refusal: HelpRefusal = HELP_GIVEN
+    refusal: pb.HelpRefusal = pb.HELP_GIVEN
     bad: tuple[int, ...] = ()
     keys: tuple[tuple[bytes, int], ...] = ()
     """Of the masks to be added up, 32 bytes and a sign each."""
@@ -311,7 +301,7 @@ class Helper:
         """Its key, as devices will want to see it."""
         return self._card
 
-    def answer(self, request: HelpRequest, ledger: Ledger) -> Answer:
+    def answer(self, request: pb.HelpRequest, ledger: Ledger) -> Answer:
         """Opens the seeds of a batch, once and for all; the same request has the same answer.
 
         What is refused as MALFORMED, TOO_FEW, NOT_LOGGED or OTHER_HEAD leaves what was opened as it
@@ -326,22 +316,22 @@ class Helper:
                 for part in batch.parts
             )
         except (SecureError, RingError, ValueError, IndexError):
-            return Answer(MALFORMED)
+            return Answer(pb.MALFORMED)
         if not fits:
-            return Answer(MALFORMED)
+            return Answer(pb.MALFORMED)
         least = max(self.least, *(part.session.cohort_min for part in batch.parts))
         if len({one.device for _, one in batch.seeds}) < least:
-            return Answer(TOO_FEW)
+            return Answer(pb.TOO_FEW)
         logged = self.rules.required
         if logged and request.HasField("log") and request.log.update.old_size != ledger.log.size:
-            return Answer(OTHER_HEAD)
+            return Answer(pb.OTHER_HEAD)
         try:
             if logged:
                 self._check_log(request, ledger)
         except SecureError as fault:
-            return Answer(NOT_LOGGED, fault=fault)
+            return Answer(pb.NOT_LOGGED, fault=fault)
         if not _note(ledger, request.run, request.batch, batch):
-            return Answer(ASKED_BEFORE)
+            return Answer(pb.ASKED_BEFORE)
         keys, bad = [], []
         for part, one in batch.seeds:
             try:
@@ -351,10 +341,10 @@ class Helper:
             except SecureError:
                 bad.append(one.device)
         if bad:
-            return Answer(BAD_SEEDS, tuple(sorted(set(bad))))
+            return Answer(pb.BAD_SEEDS, tuple(sorted(set(bad))))
         return Answer(keys=tuple(keys), suite=batch.parts[0].session.suite, ring=batch.ring)
 
-    def _check_log(self, request: HelpRequest, ledger: Ledger) -> None:
+    def _check_log(self, request: pb.HelpRequest, ledger: Ledger) -> None:
         """Accepts the head that a batch is proved under.
 
         Raises SecureError, with a reason of the log's, unless the certificates of all devices are
@@ -378,7 +368,7 @@ class Helper:
         return _mask_key(helpers, place, device, opened)
 
 
-def leaves_of(request: HelpRequest, verifier: Verifier) -> list[tuple[int, bytes]]:
+def leaves_of(request: pb.HelpRequest, verifier: Verifier) -> list[tuple[int, bytes]]:
     """Device and leaf of each certificate that the log must have for a request.
 
     Each leaf once, in the order of parts and devices. Certificates that are not the CA's have none.
@@ -411,7 +401,7 @@ class _Batch:
         return said.digest()
 
 
-def _read(request: HelpRequest) -> _Batch:
+def _read(request: pb.HelpRequest) -> _Batch:
     """Raises SecureError or RingError for parts that do not fit together."""
     count = sum(len(part.devices) for part in request.parts)
     names = [(part.task.round, part.task.attempt) for part in request.parts]

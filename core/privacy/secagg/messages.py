@@ -7,20 +7,11 @@ from __future__ import annotations
 
 from google.protobuf.message import Message
 
-from ...wire.secure_pb2 import (
-    Cohort,
-    Consent,
-    Delivery,
-    KeyBundle,
-    SealedShares,
-    Survivors,
-    UnmaskRequest,
-    UnmaskShares,
-)
+from ...wire import secure_pb2 as pb
 
 #: From devices to the coordinator, and back.
-UP: tuple[type[Message], ...] = (KeyBundle, SealedShares, Consent, UnmaskShares)
-DOWN: tuple[type[Message], ...] = (Cohort, Delivery, Survivors, UnmaskRequest)
+UP: tuple[type[Message], ...] = (pb.KeyBundle, pb.SealedShares, pb.Consent, pb.UnmaskShares)
+DOWN: tuple[type[Message], ...] = (pb.Cohort, pb.Delivery, pb.Survivors, pb.UnmaskRequest)
 
 #: The largest message down is a Cohort: 40 KiB of leaves and numbers, the bundles of 255 neighbours
 #: with certificates of 2 KiB, and their proofs of up to 200 KiB in a log of 2^32 certificates. The

@@ -25,32 +25,9 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
+from ...wire import secure_pb2 as pb
 from ...wire.round_pb2 import Task
-from ...wire.secure_pb2 import (
-    Cohort,
-    Consent,
-    Delivery,
-    KeyBundle,
-    SealedShares,
-    Signed,
-    Survivors,
-    UnmaskRequest,
-    UnmaskShares,
-)
-from . import kdf, transcript
-from .cohort import (
-    SEALED_BYTES,
-    SECRET_BYTES,
-    Layout,
-    Named,
-    check_plan,
-    is_increasing,
-    is_of,
-    is_well_formed,
-    layout,
-    names,
-    sign_towards,
-)
+from . import cohort, kdf, transcript
 from .limits import MEMBERS_MAX
 from .logged import INDEX_BYTES, LOG, LogHead, ServedLog, prove
 from .member_identity import Identity
@@ -81,13 +58,13 @@ class ServerState:
     session: Session | None = None
     asked: list[int] = field(default_factory=list)
     """Devices that have the task."""
-    bundles: dict[int, KeyBundle] = field(default_factory=dict)
+    bundles: dict[int, pb.KeyBundle] = field(default_factory=dict)
     """With `shares`: what they said, by device."""
     members: list[int] = field(default_factory=list)
     """Those in the cohort, in increasing order: a member's index is its place."""
     leaves: bytes = b""
     """Their leaves."""
-    shares: dict[int, SealedShares] = field(default_factory=dict)
+    shares: dict[int, pb.SealedShares] = field(default_factory=dict)
     sharers: bytes = b""
     """With `survivors`: bitmaps over the members; those that sent shares, those in the sum."""
     survivors: bytes = b""
@@ -95,7 +72,7 @@ class ServerState:
     """Signatures by index, in order of arrival."""
     consenting: list[int] = field(default_factory=list)
     """Of each member, how many neighbours have consented."""
-    unmasks: dict[int, UnmaskShares] = field(default_factory=dict, repr=False)
+    unmasks: dict[int, pb.UnmaskShares] = field(default_factory=dict, repr=False)
     """Answers by index."""
     owed: dict[int, int] = field(default_factory=dict)
     """Shares that are still missing of each member whose secret is needed."""
@@ -152,7 +129,7 @@ class ServerSession:
         Raises SecureError where the plan is none, or cannot be kept with so many devices.
         """
         session = Session.of(task)
-        check_plan(session)
+        cohort.check_plan(session)
         asked = sorted(set(devices))
         most = min(MEMBERS_MAX, session.clients_max)
         if not session.cohort_min <= len(asked) <= most:
@@ -166,7 +143,7 @@ class ServerSession:
 
     # ------------------------------------------------------------ keys
 
-    def add_bundle(self, bundle: KeyBundle) -> bool:
+    def add_bundle(self, bundle: pb.KeyBundle) -> bool:
         """Takes a device's keys; whether they count (also when they are said again)."""
         state = self.state
         before = state.bundles.get(bundle.device)
@@ -176,7 +153,7 @@ class ServerSession:
             return self._refuse(reason)
         if before is not None:
             return self._refuse("second")
-        if not is_well_formed(bundle) or not _is_usable(bundle):
+        if not cohort.is_well_formed(bundle) or not _is_usable(bundle):
             return self._refuse("malformed")
         signed = transcript.signed_bundle(
             self._session, bundle.device, bundle.sealing_key, bundle.mask_key
@@ -186,7 +163,7 @@ class ServerSession:
         state.bundles[bundle.device] = bundle
         return True
 
-    def close_keys(self) -> Told[Cohort]:
+    def close_keys(self) -> Told[pb.Cohort]:
         """Continues with the members that have given keys and whose certificates are in the log.
 
         Returns the message for each, by device. Raises SecureError when they are too few.
@@ -199,7 +176,7 @@ class ServerSession:
         self._require(len(members), "gave keys")
         leaves = b"".join(transcript.leaf(state.bundles[device]) for device in members)
         # Raises where there are no parameters for so many.
-        layout(self._session, leaves, transcript.numbers(members))
+        cohort.layout(self._session, leaves, transcript.numbers(members))
         state.members, state.leaves = members, leaves
         state.phase = Phase.SHARES
         return Told(members, lambda device: self._cohort(self._index(device)))
@@ -223,10 +200,10 @@ class ServerSession:
         state.log, state.places = log.head, b"".join(places)
         return members
 
-    def _cohort(self, index: int) -> Cohort:
+    def _cohort(self, index: int) -> pb.Cohort:
         state, near = self.state, self._layout.neighbours(index)
-        message = Cohort(
-            **names(self._session, state.members[index]),
+        message = pb.Cohort(
+            **cohort.names(self._session, state.members[index]),
             leaves=state.leaves,
             devices=transcript.numbers(state.members),
             index=index,
@@ -241,7 +218,7 @@ class ServerSession:
 
     # ------------------------------------------------------------ shares
 
-    def add_shares(self, shares: SealedShares) -> bool:
+    def add_shares(self, shares: pb.SealedShares) -> bool:
         """Takes a member's sealed shares; whether they count (also when they are said again)."""
         state = self.state
         before = state.shares.get(shares.device)
@@ -253,13 +230,13 @@ class ServerSession:
             return self._refuse("second")
         near = self._layout.neighbours(self._index(shares.device))
         if [share.index for share in shares.shares] != near or any(
-            len(share.sealed) != SEALED_BYTES for share in shares.shares
+            len(share.sealed) != cohort.SEALED_BYTES for share in shares.shares
         ):
             return self._refuse("malformed")
         state.shares[shares.device] = shares
         return True
 
-    def close_shares(self) -> Told[Delivery]:
+    def close_shares(self) -> Told[pb.Delivery]:
         """Continues with the members that have sent shares: the message to each, by device.
 
         Raises SecureError when they are too few, or too few of one member's neighbours. On a ring
@@ -283,9 +260,9 @@ class ServerSession:
         told = [state.members[index] for index in sorted(sharers)]
         return Told(told, lambda device: self._delivery(self._index(device)))
 
-    def _delivery(self, index: int) -> Delivery:
+    def _delivery(self, index: int) -> pb.Delivery:
         state, place = self.state, self._layout
-        message = Delivery(**names(self._session, state.members[index]))
+        message = pb.Delivery(**cohort.names(self._session, state.members[index]))
         for other in place.neighbours(index):
             if _has(state.sharers, other):
                 at = place.point(other, index) - 1
@@ -295,7 +272,7 @@ class ServerSession:
 
     # ------------------------------------------------------------ survivors
 
-    def survivors(self, devices: Iterable[int]) -> Told[Survivors]:
+    def survivors(self, devices: Iterable[int]) -> Told[pb.Survivors]:
         """The sums are complete with these devices' updates: the message to each, by device.
 
         Raises SecureError when masks would remain in the sum.
@@ -329,10 +306,10 @@ class ServerSession:
         state.phase = Phase.UNMASKING
         return Told(named, self._survivors)
 
-    def _survivors(self, device: int) -> Survivors:
-        return Survivors(**names(self._session, device), members=self.state.survivors)
+    def _survivors(self, device: int) -> pb.Survivors:
+        return pb.Survivors(**cohort.names(self._session, device), members=self.state.survivors)
 
-    def add_consent(self, consent: Consent) -> dict[int, UnmaskRequest]:
+    def add_consent(self, consent: pb.Consent) -> dict[int, pb.UnmaskRequest]:
         """Takes a survivor's signature.
 
         Returns the requests that can be sent now, by device: to those that have signed, as soon as
@@ -362,7 +339,7 @@ class ServerSession:
                 ready.append(other)
         return {state.members[i]: self._request(i) for i in sorted(ready)}
 
-    def _request(self, index: int) -> UnmaskRequest:
+    def _request(self, index: int) -> pb.UnmaskRequest:
         """With the first neighbours that have consented: always the same ones."""
         state, place = self.state, self._layout
         near = set(place.neighbours(index))
@@ -372,15 +349,15 @@ class ServerSession:
                 first.append(other)
                 if len(first) == place.threshold:
                     break
-        message = UnmaskRequest(**names(self._session, state.members[index]))
+        message = pb.UnmaskRequest(**cohort.names(self._session, state.members[index]))
         message.consents.extend(
-            Signed(index=other, signature=state.consents[other]) for other in sorted(first)
+            pb.Signed(index=other, signature=state.consents[other]) for other in sorted(first)
         )
         return message
 
     # ------------------------------------------------------------ unmasking
 
-    def add_unmask(self, unmask: UnmaskShares) -> bool:
+    def add_unmask(self, unmask: pb.UnmaskShares) -> bool:
         """Takes a survivor's shares; whether they count (also when they are said again)."""
         state, place = self.state, self._layout
         if reason := self._refusal(unmask, Phase.UNMASKING, state.members):
@@ -392,9 +369,9 @@ class ServerSession:
         owners = [share.index for share in unmask.shares]
         if (
             not _has(state.survivors, index)
-            or not is_increasing(owners)
+            or not cohort.is_increasing(owners)
             or not near.issuperset(owners)
-            or any(len(share.share) != SECRET_BYTES for share in unmask.shares)
+            or any(len(share.share) != cohort.SECRET_BYTES for share in unmask.shares)
         ):
             return self._refuse("malformed")
         state.unmasks[index] = unmask
@@ -433,7 +410,7 @@ class ServerSession:
             peers = [state.bundles[state.members[other]].mask_key for other in near]
             for other, shared in zip(near, kdf.agree(secret, peers), strict=True):
                 key = kdf.pair_mask_key(shared, place.binding, index, other)
-                found.append((key, -sign_towards(other, index)))
+                found.append((key, -cohort.sign_towards(other, index)))
         return found
 
     def _shares_by_owner(self) -> dict[int, dict[int, bytes]]:
@@ -540,10 +517,10 @@ class ServerSession:
                 "few", f"{count} devices {what}, of {least} at least; {self.explain()}"
             )
 
-    def _refusal(self, message: Named, phase: Phase, known: Sequence[int]) -> str:
+    def _refusal(self, message: cohort.Named, phase: Phase, known: Sequence[int]) -> str:
         """Why a message cannot be taken, or nothing."""
         state = self.state
-        if state.session is None or not is_of(message, state.session):
+        if state.session is None or not cohort.is_of(message, state.session):
             return "foreign"
         if state.phase is not phase:
             return "untimely"
@@ -568,11 +545,13 @@ class ServerSession:
         return self.state.session
 
     @property
-    def _layout(self) -> Layout:
-        return layout(self._session, self.state.leaves, transcript.numbers(self.state.members))
+    def _layout(self) -> cohort.Layout:
+        return cohort.layout(
+            self._session, self.state.leaves, transcript.numbers(self.state.members)
+        )
 
 
-def _is_usable(bundle: KeyBundle) -> bool:
+def _is_usable(bundle: pb.KeyBundle) -> bool:
     """Whether neighbours can agree on secrets with the bundle's keys."""
     return kdf.is_usable(bundle.sealing_key) and kdf.is_usable(bundle.mask_key)
 

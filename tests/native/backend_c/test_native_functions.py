@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from delian.core.compiler.backends.native.program import NativeProgram, compile_native
-from delian.core.compiler.backends.native.tolerance import ULPS
 from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
 from delian.core.compiler.backends.reference import run_block
 from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType
+from support.tolerance import ULPS
 
 COUNT = 50_000
 DOMAINS: dict[str, list[tuple[float, float]]] = {

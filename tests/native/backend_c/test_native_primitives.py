@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from delian.core.compiler.backends.native.program import NativeProgram, compile_native
-from delian.core.compiler.backends.native.tolerance import ACCUMULATED, ULPS
 from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
 from delian.core.compiler.ir import Block, Function
 from support import primitive_cases
+from support.tolerance import ACCUMULATED, ULPS
 
 UNIT = {np.dtype(np.float32): 2.0**-23, np.dtype(np.float64): 2.0**-52}
 

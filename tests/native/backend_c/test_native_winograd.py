@@ -11,10 +11,10 @@ import pytest
 from delian.core.compiler.backends.native.emit import emit
 from delian.core.compiler.backends.native.kernels import winograd
 from delian.core.compiler.backends.native.program import NativeProgram, compile_native
-from delian.core.compiler.backends.native.tolerance import ACCUMULATED
 from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain
 from delian.core.compiler.backends.reference import run_block
 from delian.core.compiler.ir import Block, Builder, DType, Function, TensorType
+from support.tolerance import ACCUMULATED
 
 Size = tuple[int, int]
 #: images, their size, channels in and out, the kernel's side, padding before and after.

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from delian.core.compiler.backends import compile_function
-from delian.core.compiler.backends.native.tolerance import ACCUMULATED, ULPS
 from delian.core.compiler.ir import Builder, DType, Function, TensorType
 from delian.core.compiler.primitives import PRIMITIVES
 from support import primitive_cases
+from support.tolerance import ACCUMULATED, ULPS
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 

@@ -25,25 +25,8 @@ from time import monotonic
 from google.protobuf.message import DecodeError
 
 from ....protocol.ports import ProtocolError
-from ....wire.subgraph_pb2 import (
-    SubgraphChunk,
-    SubgraphFrame,
-    SubgraphLink,
-    SubgraphProbe,
-    SubgraphProbed,
-    SubgraphTaken,
-)
-from ..request_limits import (
-    CHUNK_BYTES_MAX,
-    CHUNK_BYTES_MIN,
-    CHUNK_S,
-    CONTROL_MAX,
-    FRAME_BYTES_MAX,
-    MESSAGE_BYTES_MAX,
-    MESSAGE_S,
-    MESSAGES_MAX,
-    TAKEN_S,
-)
+from ....wire import subgraph_pb2 as pb
+from .. import request_limits as limits
 
 #: A message's name on a stream: its session, and its sequence there.
 Key = tuple[int, int]
@@ -85,7 +68,7 @@ class _Outgoing:
 class _Padding:
     """A probe, or a padded answer to one, that waits for its turn."""
 
-    frame: SubgraphFrame
+    frame: pb.SubgraphFrame
     size: int
 
 
@@ -126,7 +109,7 @@ class FrameStream:
         *,
         on_taken: Callable[[int, int, int], None] | None = None,
         on_arriving: Callable[[Key, int, int], None] | None = None,
-        chunk_max: int = CHUNK_BYTES_MAX,
+        chunk_max: int = limits.CHUNK_BYTES_MAX,
         window_max: int = WINDOW_BYTES_MAX,
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -147,15 +130,15 @@ class FrameStream:
         self._sample: tuple[int, float] = (0, 0.0)  # bytes, seconds
         self.rate: float | None = None  # bytes a second outwards, as it seems
         self._rtts: deque[tuple[float, float]] = deque()  # rising, within RTT_S
-        self._probes: dict[int, asyncio.Future[SubgraphProbed] | None] = {}  # the last piece's
+        self._probes: dict[int, asyncio.Future[pb.SubgraphProbed] | None] = {}  # the last piece's
         self._probe_number = 0
-        self.above: SubgraphLink | None = None  # told in answers to probes
+        self.above: pb.SubgraphLink | None = None  # told in answers to probes
 
     # ------------------------------------------------ outwards
 
-    def say(self, frame: SubgraphFrame) -> None:
+    def say(self, frame: pb.SubgraphFrame) -> None:
         """Sends a frame of control. Raises StreamError when too many wait already."""
-        if len(self._control) >= CONTROL_MAX:
+        if len(self._control) >= limits.CONTROL_MAX:
             raise StreamError("slow reader", "it does not take what is said to it")
         self._control.append(frame.SerializeToString())
         self._wake.set()
@@ -165,7 +148,7 @@ class FrameStream:
 
         Raises StreamError when too many wait already.
         """
-        if len(self._waiting) >= MESSAGES_MAX:
+        if len(self._waiting) >= limits.MESSAGES_MAX:
             raise StreamError("slow reader", "it does not take what is sent to it")
         self._waiting.append(_Outgoing(key, memoryview(content)))
         self._wake.set()
@@ -179,7 +162,7 @@ class FrameStream:
         if came is not None:
             self.held -= len(came.content)
 
-    def probe(self, padding: int, answer: int = 0) -> asyncio.Future[SubgraphProbed]:
+    def probe(self, padding: int, answer: int = 0) -> asyncio.Future[pb.SubgraphProbed]:
         """Sends so many bytes, behind what waits already, and is answered with so many.
 
         The result is there when all of them are. Raises StreamError where there are too many
@@ -189,13 +172,15 @@ class FrameStream:
             raise StreamError("slow reader", "it answers no probes")
         sizes = _pieces(padding, self._chunk_max)
         answers = _pieces(answer, self._chunk_max)
-        future: asyncio.Future[SubgraphProbed] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[pb.SubgraphProbed] = asyncio.get_running_loop().create_future()
         for n in range(max(len(sizes), len(answers))):
             size = sizes[n] if n < len(sizes) else 0
             back = answers[n] if n < len(answers) else 0
             self._probe_number += 1
-            made = SubgraphProbe(number=self._probe_number, padding=bytes(size), answer_bytes=back)
-            self._waiting.append(_Padding(SubgraphFrame(probe=made), size))
+            made = pb.SubgraphProbe(
+                number=self._probe_number, padding=bytes(size), answer_bytes=back
+            )
+            self._waiting.append(_Padding(pb.SubgraphFrame(probe=made), size))
             self._probes[made.number] = None
         self._probes[self._probe_number] = future
         self._wake.set()
@@ -217,9 +202,9 @@ class FrameStream:
         For a message that it has begun, or to take what was sent.
         """
         now = self._clock()
-        if self._marks and now - self._marks[0][1] > TAKEN_S:
+        if self._marks and now - self._marks[0][1] > limits.TAKEN_S:
             return True
-        return any(now - came.began > MESSAGE_S for came in self._incoming.values())
+        return any(now - came.began > limits.MESSAGE_S for came in self._incoming.values())
 
     async def run(self) -> None:
         """Writes, until it is cancelled or the transport fails."""
@@ -239,8 +224,8 @@ class FrameStream:
         else:
             length = self._chunk() if out.offset or len(out.content) < PAIR_BYTES else FIRST_BYTES
             piece = out.content[out.offset : out.offset + length]
-            frame = SubgraphFrame(
-                chunk=SubgraphChunk(
+            frame = pb.SubgraphFrame(
+                chunk=pb.SubgraphChunk(
                     session=out.key[0],
                     sequence=out.key[1],
                     size=len(out.content),
@@ -264,21 +249,21 @@ class FrameStream:
 
     def _chunk(self) -> int:
         if self.rate is None:
-            return 4 * CHUNK_BYTES_MIN
-        return int(min(max(self.rate * CHUNK_S, CHUNK_BYTES_MIN), self._chunk_max))
+            return 4 * limits.CHUNK_BYTES_MIN
+        return int(min(max(self.rate * limits.CHUNK_S, limits.CHUNK_BYTES_MIN), self._chunk_max))
 
     # ------------------------------------------------ inwards
 
-    def take(self, content: bytes) -> SubgraphFrame | Whole | None:
+    def take(self, content: bytes) -> pb.SubgraphFrame | Whole | None:
         """What a frame that has come is.
 
         One of control for this end's owner, a message that is whole, or nothing that concerns
         anybody. Raises StreamError.
         """
-        if len(content) > FRAME_BYTES_MAX:
+        if len(content) > limits.FRAME_BYTES_MAX:
             raise StreamError("oversized frame", f"{len(content)} bytes")
         try:
-            frame = SubgraphFrame.FromString(content)
+            frame = pb.SubgraphFrame.FromString(content)
         except DecodeError:
             raise StreamError("malformed") from None
         kind = frame.WhichOneof("frame")
@@ -300,10 +285,14 @@ class FrameStream:
             return frame
         return None
 
-    def _take_chunk(self, chunk: SubgraphChunk) -> Whole | None:
+    def _take_chunk(self, chunk: pb.SubgraphChunk) -> Whole | None:
         key, size = (chunk.session, chunk.sequence), chunk.size
         length = len(chunk.content)
-        if length > CHUNK_BYTES_MAX or not 0 < size <= MESSAGE_BYTES_MAX or not length:
+        if (
+            length > limits.CHUNK_BYTES_MAX
+            or not 0 < size <= limits.MESSAGE_BYTES_MAX
+            or not length
+        ):
             raise StreamError("malformed chunk", f"{length} of {size} bytes")
         came = self._incoming.get(key)
         if came is None:
@@ -328,15 +317,15 @@ class FrameStream:
 
     def _arrival(self, size: int) -> None:
         self._arrived += size
-        taken = SubgraphTaken(bytes=self._arrived, at_us=self._now_us())
-        self.say(SubgraphFrame(taken=taken))
+        taken = pb.SubgraphTaken(bytes=self._arrived, at_us=self._now_us())
+        self.say(pb.SubgraphFrame(taken=taken))
 
     def _now_us(self) -> int:
         return int((self._clock() - self._began) * 1e6)
 
     # ------------------------------------------------ measuring
 
-    def _take_taken(self, taken: SubgraphTaken) -> None:
+    def _take_taken(self, taken: pb.SubgraphTaken) -> None:
         if not self._taken <= taken.bytes <= self._sent:
             raise StreamError("malformed", "it takes what was not sent")
         now, came = self._clock(), taken.at_us / 1e6
@@ -376,12 +365,12 @@ class FrameStream:
         self.rate = 1 / (SAMPLE_SHARE / found + (1 - SAMPLE_SHARE) / before)
         self._sample = (0, 0.0)
 
-    def _answer_probe(self, probe: SubgraphProbe) -> None:
-        if max(len(probe.padding), probe.answer_bytes) > CHUNK_BYTES_MAX:
+    def _answer_probe(self, probe: pb.SubgraphProbe) -> None:
+        if max(len(probe.padding), probe.answer_bytes) > limits.CHUNK_BYTES_MAX:
             raise StreamError("malformed", "a probe with too much padding")
         padded = sum(isinstance(out, _Padding) for out in self._waiting) < PROBES_MAX
-        frame = SubgraphFrame(
-            probed=SubgraphProbed(
+        frame = pb.SubgraphFrame(
+            probed=pb.SubgraphProbed(
                 number=probe.number,
                 at_us=self._now_us(),
                 padding=bytes(probe.answer_bytes if padded else 0),
@@ -394,8 +383,8 @@ class FrameStream:
         else:
             self.say(frame)
 
-    def _take_probed(self, probed: SubgraphProbed) -> None:
-        if probed.number not in self._probes or len(probed.padding) > CHUNK_BYTES_MAX:
+    def _take_probed(self, probed: pb.SubgraphProbed) -> None:
+        if probed.number not in self._probes or len(probed.padding) > limits.CHUNK_BYTES_MAX:
             raise StreamError("malformed", "an answer to no probe")
         future = self._probes.pop(probed.number)
         if future is not None and not future.done():

@@ -23,13 +23,7 @@ from ....node.net.grpc.grpc_peer import CALL_ENDED
 from ....node.net.loopback import INSECURE
 from ....node.net.message_limits import Buckets, Faults
 from ....wire.subgraph_pb2 import SubgraphFrame
-from ..request_limits import (
-    FRAMES_BURST,
-    FRAMES_PER_S,
-    STREAMS_MAX,
-    STREAMS_PER_PEER,
-    VIOLATIONS_MAX,
-)
+from .. import request_limits as limits
 from .stream import FrameStream, Key, StreamError, Whole
 
 log = logging.getLogger("delian.subgraphs")
@@ -118,7 +112,7 @@ class SubgraphService:
         self._owner = owner
         self._door = Door(policy, self.faults, federation)
         self._numbers = numbers or itertools.count(1)
-        self._rate = Buckets(FRAMES_BURST, FRAMES_PER_S, STREAMS_MAX)
+        self._rate = Buckets(limits.FRAMES_BURST, limits.FRAMES_PER_S, limits.STREAMS_MAX)
 
     def add(self, server: Any) -> None:
         """Adds its handlers to a server."""
@@ -154,7 +148,7 @@ class SubgraphService:
         writer = asyncio.get_running_loop().create_task(line.stream.run())
         writer.add_done_callback(lambda done: _ended(done, line))
         own = [other for other in self.lines.values() if other.name == line.name]
-        if len(own) >= STREAMS_PER_PEER:
+        if len(own) >= limits.STREAMS_PER_PEER:
             own[0].end("replaced by a newer stream")
         self.lines[line.number] = line
         self._owner.came(line)
@@ -184,7 +178,7 @@ class SubgraphService:
         if peer is None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "say who you are")
             raise AssertionError("an aborted call goes no further")
-        if len(self.lines) >= STREAMS_MAX:
+        if len(self.lines) >= limits.STREAMS_MAX:
             self.faults.count("too many streams", name_of(peer))
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams")
         line = Line(next(self._numbers), name_of(peer), peer, task.cancel)
@@ -208,7 +202,7 @@ class SubgraphService:
         except StreamError as error:
             self.faults.count(error.kind, line.name)
             line.violations += 1
-            if line.violations > VIOLATIONS_MAX or error.kind == "slow reader":
+            if line.violations > limits.VIOLATIONS_MAX or error.kind == "slow reader":
                 line.end(error.kind)
 
 

@@ -17,29 +17,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ....protocol.ports import MS, SECOND, Record
+from . import part_ports as ports
 from .cut_choice import ChoiceSettings, Chooser, off_plan, predicted_s
-from .part_ports import (
-    Answer,
-    Course,
-    CutOpened,
-    CutRefused,
-    Effect,
-    Event,
-    Failure,
-    Link,
-    ProbeAnswered,
-    Refuse,
-    ReplyFailed,
-    Requested,
-    UpperBack,
-    UpperGone,
-)
 from .request_table import MARGIN, Local, Request
 from .tier import TierRunner
 from .upstream import Upper
 
 #: What may change which cuts there are to choose from; other events only change what they take.
-CHANGES = (CutOpened, CutRefused, ReplyFailed, UpperBack, UpperGone, ProbeAnswered)
+CHANGES = (
+    ports.CutOpened,
+    ports.CutRefused,
+    ports.ReplyFailed,
+    ports.UpperBack,
+    ports.UpperGone,
+    ports.ProbeAnswered,
+)
 CHOOSE_NS = 100 * MS
 
 
@@ -69,24 +61,24 @@ class Asker:
 
     def __init__(
         self,
-        courses: Sequence[Course],
+        courses: Sequence[ports.Course],
         local: Local,
-        nominal: Link,
-        beyond: tuple[Link, ...] = (),
+        nominal: ports.Link,
+        beyond: tuple[ports.Link, ...] = (),
         settings: AskerSettings | None = None,
     ) -> None:
         self._settings = settings or AskerSettings()
         if all(c.legs for c in courses):
-            courses = (*courses, Course(b"", None, None, (local.whole,), (), 0.0))
+            courses = (*courses, ports.Course(b"", None, None, (local.whole,), (), 0.0))
         self.upper = Upper(nominal, beyond)
         self._tier = TierRunner(self.upper, local, self._done, self._refused, late=True)
         self._chooser = Chooser(courses, self._settings.choice)
-        self._line: deque[Requested] = deque()
+        self._line: deque[ports.Requested] = deque()
         self._chosen_at = 0
         self.now = 0
 
     @property
-    def current(self) -> Course:
+    def current(self) -> ports.Course:
         """The cut that the next request gets."""
         return self._chooser.current
 
@@ -94,15 +86,15 @@ class Asker:
         """Requests that are not answered yet."""
         return len(self._tier.desk) + len(self._line)
 
-    def handle(self, event: Event, now: int) -> list[Effect]:
+    def handle(self, event: ports.Event, now: int) -> list[ports.Effect]:
         """What to do about an event at `now` ns."""
         assert now >= self.now, "time never falls"
         self.now = now
-        if isinstance(event, Requested):
+        if isinstance(event, ports.Requested):
             effects = self._take(event)
         else:
             effects = self._tier.hear(event, now)
-            if isinstance(event, UpperBack):
+            if isinstance(event, ports.UpperBack):
                 effects += self.upper.want(self._chooser.cuts(), now)
         effects += self._tier.desk.look(now)
         # A choice matters to requests that begin; between them it need not be the newest.
@@ -112,15 +104,15 @@ class Asker:
         effects += self._admit()
         return effects + self._tier.settle(now, self._next_at())
 
-    def _take(self, event: Requested) -> list[Effect]:
+    def _take(self, event: ports.Requested) -> list[ports.Effect]:
         """Puts a request into the line."""
         if len(self._line) >= self._settings.waiting:
-            return [Refuse(event.ticket, Failure.BUSY)]
+            return [ports.Refuse(event.ticket, ports.Failure.BUSY)]
         self._line.append(event)
         self.upper.use(self.now)
         return []
 
-    def _choose(self) -> list[Effect]:
+    def _choose(self) -> list[ports.Effect]:
         """Looks at the cut in use, which may have to change."""
         now, upper = self.now, self.upper
         self._chosen_at = now
@@ -130,11 +122,11 @@ class Asker:
         settings = self._settings.choice
         throughput = settings.throughput or len(self._line) > self._settings.under_way
 
-        def seconds(course: Course) -> float:
+        def seconds(course: ports.Course) -> float:
             here = bench.expected_s(course.seconds[0], now)
             return predicted_s(course, link, here, upper.above_s(course, now), throughput)
 
-        def cost(course: Course) -> float:
+        def cost(course: ports.Course) -> float:
             return off_plan(course, link) if settings.planned else seconds(course)
 
         switched = self._chooser.consider(lambda c: upper.usable(c.cut), cost, now)
@@ -150,13 +142,13 @@ class Asker:
         }
         return [Record("switched", fields)]
 
-    def _admit(self) -> list[Effect]:
+    def _admit(self) -> list[ports.Effect]:
         """Begins what waits in line, as far as there is room, and what has no time left to wait."""
         desk = self._tier.desk
-        effects: list[Effect] = []
+        effects: list[ports.Effect] = []
         if self._chooser.current.seconds[0] == math.inf:  # nobody to ask, and it cannot be run here
             while self._line and self._line[0].deadline < self.now:
-                effects.append(Refuse(self._line.popleft().ticket, Failure.LATE))
+                effects.append(ports.Refuse(self._line.popleft().ticket, ports.Failure.LATE))
             return effects
         while self._line and (len(desk) < self._settings.under_way or self._urgent(self._line[0])):
             event = self._line.popleft()
@@ -164,7 +156,7 @@ class Asker:
             effects += desk.begin(event.ticket, event.deadline, course, self.now)
         return effects
 
-    def _urgent(self, event: Requested) -> bool:
+    def _urgent(self, event: ports.Requested) -> bool:
         """Whether a request must begin now to be ready in time, and can be."""
         local = self._tier.desk.local_s(event.deadline, self.now)
         return self.now + local * SECOND <= event.deadline <= self.now + MARGIN * local * SECOND
@@ -181,9 +173,9 @@ class Asker:
     # ------------------------------------------------ what the desk says
 
     @staticmethod
-    def _done(request: Request) -> Effect:
-        return Answer(request.ticket, request.by, request.fallback)
+    def _done(request: Request) -> ports.Effect:
+        return ports.Answer(request.ticket, request.by, request.fallback)
 
     @staticmethod
-    def _refused(request: Request, failure: Failure) -> Effect:
-        return Refuse(request.ticket, failure)
+    def _refused(request: Request, failure: ports.Failure) -> ports.Effect:
+        return ports.Refuse(request.ticket, failure)

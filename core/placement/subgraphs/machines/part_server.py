@@ -18,27 +18,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from ....protocol.ports import SECOND
+from . import part_ports as ports
 from .cut_choice import predicted_s
-from .part_ports import (
-    Course,
-    CutClosed,
-    Drop,
-    Effect,
-    Event,
-    Failure,
-    Link,
-    OpenAsked,
-    Opened,
-    PeerGone,
-    Prepare,
-    Prepared,
-    Refuse,
-    Reply,
-    RequestCancelled,
-    RequestReceived,
-    Unprepare,
-    Unprepared,
-)
 from .request_table import Local, Request
 from .run_queue import Bench
 from .tier import TierRunner
@@ -88,7 +69,7 @@ class _Peer:
 class _Cut:
     """A cut."""
 
-    course: Course | None = None
+    course: ports.Course | None = None
     """None until it is prepared."""
     asked: set[int] = field(default_factory=set)
     """Who waits to hear that it is open."""
@@ -102,7 +83,9 @@ class Server:
     none.
     """
 
-    def __init__(self, settings: ServerSettings | None = None, upper: Link | None = None) -> None:
+    def __init__(
+        self, settings: ServerSettings | None = None, upper: ports.Link | None = None
+    ) -> None:
         self._settings = s = settings or ServerSettings()
         self.upper = Upper(upper) if upper is not None else None
         bench = Bench(s.lanes, s.wait_ns, s.workers)
@@ -118,26 +101,26 @@ class Server:
         """Requests that are not answered yet."""
         return len(self._tier.desk)
 
-    def handle(self, event: Event, now: int) -> list[Effect]:
+    def handle(self, event: ports.Event, now: int) -> list[ports.Effect]:
         """What to do about an event at `now` ns."""
         assert now >= self.now, "time never falls"
         self.now = now
         if self.upper is not None:
             self.upper.use(now)  # askers choose by how it is; and an edge has no battery
         match event:
-            case OpenAsked(peer, cut):
+            case ports.OpenAsked(peer, cut):
                 effects = self._open(peer, cut)
-            case CutClosed(peer, cut):
+            case ports.CutClosed(peer, cut):
                 effects = self._close(peer, cut)
-            case Prepared(course):
+            case ports.Prepared(course):
                 effects = self._prepared(course)
-            case Unprepared(cut, failure):
+            case ports.Unprepared(cut, failure):
                 effects = self._unprepared(cut, failure)
-            case RequestReceived():
+            case ports.RequestReceived():
                 effects = self._take(event)
-            case RequestCancelled(peer, sequence):
+            case ports.RequestCancelled(peer, sequence):
                 effects = self._cancel(peer, sequence)
-            case PeerGone(peer):
+            case ports.PeerGone(peer):
                 effects = self._peer_gone(peer)
             case _:
                 effects = self._tier.hear(event, now)
@@ -147,29 +130,29 @@ class Server:
 
     # ------------------------------------------------ cuts
 
-    def _open(self, peer: int, cut: bytes) -> list[Effect]:
+    def _open(self, peer: int, cut: bytes) -> list[ports.Effect]:
         limits = self._settings
         known = self._peers.get(peer)
         if known is None:
             if len(self._peers) >= limits.peers:
-                return [Opened(peer, cut, Failure.BUSY)]
+                return [ports.Opened(peer, cut, ports.Failure.BUSY)]
             known = self._peers[peer] = _Peer()
         if cut not in known.cuts and len(known.cuts) >= limits.cuts_per_peer:
-            return [Opened(peer, cut, Failure.BUSY)]
-        effects: list[Effect] = []
+            return [ports.Opened(peer, cut, ports.Failure.BUSY)]
+        effects: list[ports.Effect] = []
         entry = self._cuts.pop(cut, None)
         if entry is None:
             room = self._evict()
             if room is None:
-                return [Opened(peer, cut, Failure.BUSY)]
-            effects += [*room, Prepare(cut)]
+                return [ports.Opened(peer, cut, ports.Failure.BUSY)]
+            effects += [*room, ports.Prepare(cut)]
             entry = _Cut()
         self._cuts[cut] = entry
         known.cuts.add(cut)
         entry.asked.add(peer)
         return effects + self._tell_open()
 
-    def _close(self, peer: int, cut: bytes) -> list[Effect]:
+    def _close(self, peer: int, cut: bytes) -> list[ports.Effect]:
         known, entry = self._peers.get(peer), self._cuts.get(cut)
         if known is not None:
             known.cuts.discard(cut)
@@ -178,7 +161,7 @@ class Server:
             entry.open.discard(peer)
         return []
 
-    def _evict(self) -> list[Effect] | None:
+    def _evict(self) -> list[ports.Effect] | None:
         """Room for one more cut; None where all are in use."""
         if len(self._cuts) < self._settings.cuts:
             return []
@@ -189,34 +172,34 @@ class Server:
                 del self._cuts[cut]
                 if self.upper is not None:
                     self.upper.forget(cut)
-                return [Unprepare(cut)]
+                return [ports.Unprepare(cut)]
         return None
 
-    def _prepared(self, course: Course) -> list[Effect]:
+    def _prepared(self, course: ports.Course) -> list[ports.Effect]:
         entry = self._cuts.get(course.cut)
         if entry is None or entry.course is not None:
             return []
         if not course.legs and course.before is None:
-            return self._unprepared(course.cut, Failure.MISFIT)
+            return self._unprepared(course.cut, ports.Failure.MISFIT)
         entry.course = course
-        effects: list[Effect] = []
+        effects: list[ports.Effect] = []
         if course.legs and self.upper is not None:
             effects += self.upper.want([course.cut], self.now)
         return effects + self._tell_open()
 
-    def _unprepared(self, cut: bytes, failure: Failure) -> list[Effect]:
+    def _unprepared(self, cut: bytes, failure: ports.Failure) -> list[ports.Effect]:
         entry = self._cuts.pop(cut, None)
         if entry is None:
             return []
-        effects: list[Effect] = []
+        effects: list[ports.Effect] = []
         for peer in sorted(entry.asked):
             self._peers[peer].cuts.discard(cut)
-            effects.append(Opened(peer, cut, failure))
+            effects.append(ports.Opened(peer, cut, failure))
         return effects
 
-    def _tell_open(self) -> list[Effect]:
+    def _tell_open(self) -> list[ports.Effect]:
         """Tells askers of the cuts about which all is known now."""
-        effects: list[Effect] = []
+        effects: list[ports.Effect] = []
         for cut, entry in self._cuts.items():
             course = entry.course
             if not entry.asked or course is None:
@@ -226,7 +209,7 @@ class Server:
             above = not course.legs or (self.upper is not None and self.upper.is_open(cut))
             can = above or course.rest < math.inf
             for peer in sorted(entry.asked):
-                effects.append(Opened(peer, cut, None if can else Failure.LOST))
+                effects.append(ports.Opened(peer, cut, None if can else ports.Failure.LOST))
                 if can:
                     entry.open.add(peer)
                 else:
@@ -236,27 +219,27 @@ class Server:
 
     # ------------------------------------------------ requests
 
-    def _take(self, event: RequestReceived) -> list[Effect]:
+    def _take(self, event: ports.RequestReceived) -> list[ports.Effect]:
         peer = self._peers.get(event.peer)
         entry = self._cuts.get(event.cut)
         if peer is None or entry is None or entry.course is None or event.peer not in entry.open:
-            return [Refuse(event.ticket, Failure.UNKNOWN)]
+            return [ports.Refuse(event.ticket, ports.Failure.UNKNOWN)]
         if event.sequence in peer.tickets or event.sequence in peer.answered:
-            return [Drop(event.ticket)]
+            return [ports.Drop(event.ticket)]
         failure = self._why_not(entry.course, peer, event.deadline)
         if failure is not None:
-            return [Refuse(event.ticket, failure)]
+            return [ports.Refuse(event.ticket, failure)]
         peer.tickets[event.sequence] = event.ticket
         self._of[event.ticket] = (event.peer, event.sequence)
         return self._tier.desk.begin(event.ticket, event.deadline, entry.course, self.now)
 
-    def _why_not(self, course: Course, peer: _Peer, deadline: int) -> Failure | None:
+    def _why_not(self, course: ports.Course, peer: _Peer, deadline: int) -> ports.Failure | None:
         """Why a request is not taken."""
         limits, desk, bench = self._settings, self._tier.desk, self._tier.bench
         if len(desk) >= limits.requests or len(peer.tickets) >= limits.requests_per_peer:
-            return Failure.BUSY
+            return ports.Failure.BUSY
         if self.now >= deadline:
-            return Failure.LATE
+            return ports.Failure.LATE
         if not len(desk):
             return None  # predictions may be wrong: an idle node tries
         upper, now = self.upper, self.now
@@ -266,22 +249,22 @@ class Server:
         elif course.legs:
             needs += bench.expected_s(course.rest, now)
         ready = self.now + (bench.delay_s(self.now, deadline) + needs) * SECOND
-        return Failure.LATE if ready > deadline else None
+        return ports.Failure.LATE if ready > deadline else None
 
-    def _cancel(self, peer: int, sequence: int) -> list[Effect]:
+    def _cancel(self, peer: int, sequence: int) -> list[ports.Effect]:
         known = self._peers.get(peer)
         ticket = known.tickets.get(sequence) if known is not None else None
         return [] if ticket is None else self._drop(ticket)
 
-    def _drop(self, ticket: int) -> list[Effect]:
+    def _drop(self, ticket: int) -> list[ports.Effect]:
         self._forget(ticket)
-        return [*self._tier.desk.forget(ticket, self.now), Drop(ticket)]
+        return [*self._tier.desk.forget(ticket, self.now), ports.Drop(ticket)]
 
-    def _peer_gone(self, number: int) -> list[Effect]:
+    def _peer_gone(self, number: int) -> list[ports.Effect]:
         peer = self._peers.get(number)
         if peer is None:
             return []
-        effects: list[Effect] = []
+        effects: list[ports.Effect] = []
         for ticket in list(peer.tickets.values()):
             effects += self._drop(ticket)
         for entry in self._cuts.values():
@@ -299,13 +282,13 @@ class Server:
 
     # ------------------------------------------------ what the desk says
 
-    def _reply(self, request: Request) -> Effect:
+    def _reply(self, request: Request) -> ports.Effect:
         self._forget(request.ticket)
         above = None
         if self.upper is not None and self.upper.present:
             above = self.upper.link(self.now)
-        return Reply(request.ticket, self.now - request.begun, above)
+        return ports.Reply(request.ticket, self.now - request.begun, above)
 
-    def _refused(self, request: Request, failure: Failure) -> Effect:
+    def _refused(self, request: Request, failure: ports.Failure) -> ports.Effect:
         self._forget(request.ticket)
-        return Refuse(request.ticket, failure)
+        return ports.Refuse(request.ticket, failure)

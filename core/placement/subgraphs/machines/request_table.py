@@ -27,16 +27,7 @@ from enum import StrEnum
 
 from ....protocol.machine import IGNORE, index, row
 from ....protocol.ports import MS, SECOND, Record
-from .part_ports import (
-    CancelRequest,
-    CancelRun,
-    Course,
-    Effect,
-    Failure,
-    ReplyReceived,
-    SendRequest,
-    Work,
-)
+from . import part_ports as ports
 from .run_queue import Bench, Job
 from .upstream import Upper
 
@@ -81,7 +72,7 @@ class Request:
 
     ticket: int
     deadline: int
-    course: Course
+    course: ports.Course
     phase: Phase
     begun: int
     ran: bool = False
@@ -92,10 +83,10 @@ class Request:
     """When that was so."""
     overdue: bool = False
     """Its reply was, once."""
-    by: Work = Work.PART
+    by: ports.Work = ports.Work.PART
     """The fallback that waits or runs, or ran."""
     fallback: bool = False
-    tried: set[Work] = field(default_factory=set)
+    tried: set[ports.Work] = field(default_factory=set)
     """Those that failed."""
 
 
@@ -119,22 +110,24 @@ class Desk:
         bench: Bench,
         upper: Upper | None,
         local: Local,
-        done: Callable[[Request], Effect],
-        refuse: Callable[[Request, Failure], Effect],
+        done: Callable[[Request], ports.Effect],
+        refuse: Callable[[Request, ports.Failure], ports.Effect],
         late: bool,
     ) -> None:
         self.bench, self.upper, self._local = bench, upper, local
         self._done, self._refuse, self._late = done, refuse, late
         self.requests: dict[int, Request] = {}
         self.now = 0
-        self._effects: list[Effect] = []
+        self._effects: list[ports.Effect] = []
 
     def __len__(self) -> int:
         return len(self.requests)
 
     # ------------------------------------------------ what comes in
 
-    def begin(self, ticket: int, deadline: int, course: Course, now: int) -> list[Effect]:
+    def begin(
+        self, ticket: int, deadline: int, course: ports.Course, now: int
+    ) -> list[ports.Effect]:
         """Takes a request, with the cut that it keeps."""
         request = Request(ticket, deadline, course, Phase.BEFORE, now)
         self.requests[ticket] = request
@@ -143,16 +136,16 @@ class Desk:
             if course.before is None:
                 self._step(request, Trigger.RAN)
             else:
-                self._run(request, Work.PART, course.before, course.seconds[0])
+                self._run(request, ports.Work.PART, course.before, course.seconds[0])
         elif course.before is None:
-            request.phase, request.by = Phase.LOCAL, Work.WHOLE
-            self._run(request, Work.WHOLE, None, self._local.whole)
+            request.phase, request.by = Phase.LOCAL, ports.Work.WHOLE
+            self._run(request, ports.Work.WHOLE, None, self._local.whole)
         else:
             request.phase = Phase.FINAL
-            self._run(request, Work.PART, course.before, course.seconds[0])
+            self._run(request, ports.Work.PART, course.before, course.seconds[0])
         return self._effects
 
-    def ended(self, jobs: list[Job], failed: bool, now: int) -> list[Effect]:
+    def ended(self, jobs: list[Job], failed: bool, now: int) -> list[ports.Effect]:
         """A run of these jobs has ended."""
         self.now, self._effects = now, []
         for job in jobs:
@@ -162,13 +155,13 @@ class Desk:
             if failed:
                 request.tried.add(job.work)
                 self._step(request, Trigger.BROKE)
-            elif job.work is Work.PART:
+            elif job.work is ports.Work.PART:
                 self._step(request, Trigger.RAN)
             else:
                 self._step(request, Trigger.FELL)
         return self._effects
 
-    def replied(self, event: ReplyReceived, now: int) -> list[Effect]:
+    def replied(self, event: ports.ReplyReceived, now: int) -> list[ports.Effect]:
         """The reply to a request came; one that nobody waits for is ignored."""
         self.now, self._effects = now, []
         request = self.requests.get(event.ticket)
@@ -178,7 +171,7 @@ class Desk:
             self._step(request, Trigger.REPLIED)
         return self._effects
 
-    def failed(self, ticket: int, now: int) -> list[Effect]:
+    def failed(self, ticket: int, now: int) -> list[ports.Effect]:
         """The tier above has refused a request."""
         self.now, self._effects = now, []
         request = self.requests.get(ticket)
@@ -187,7 +180,7 @@ class Desk:
             self._step(request, Trigger.LOST)
         return self._effects
 
-    def alone(self, now: int) -> list[Effect]:
+    def alone(self, now: int) -> list[ports.Effect]:
         """The tier above went."""
         self.now, self._effects = now, []
         for request in list(self.requests.values()):
@@ -197,7 +190,7 @@ class Desk:
                 self._step(request, Trigger.LOST)
         return self._effects
 
-    def forget(self, ticket: int, now: int) -> list[Effect]:
+    def forget(self, ticket: int, now: int) -> list[ports.Effect]:
         """Nobody needs the answer any more: calls off what is under way."""
         self.now, self._effects = now, []
         request = self.requests.get(ticket)
@@ -205,7 +198,7 @@ class Desk:
             self._leave(request)
         return self._effects
 
-    def look(self, now: int) -> list[Effect]:
+    def look(self, now: int) -> list[ports.Effect]:
         """Time has passed: whose reply is hopeless, whose deadline is over?"""
         self.now, self._effects = now, []
         for request in list(self.requests.values()):
@@ -245,17 +238,17 @@ class Desk:
         estimator = upper.estimator
         estimator.sent(course.legs[0].up, self.now)
         request.target = estimator.taken + estimator.waiting
-        self._effects.append(SendRequest(request.ticket, course.cut, self._of_use(request)))
+        self._effects.append(ports.SendRequest(request.ticket, course.cut, self._of_use(request)))
 
     def take(self, request: Request) -> None:
         """The reply is here: it is the answer, or the last part needs it."""
-        request.by, request.fallback, request.target = Work.PART, False, 0
+        request.by, request.fallback, request.target = ports.Work.PART, False, 0
         self._call_off_runs(request)
         course = request.course
         if course.after is None:
             self.answer(request)
         else:
-            self._run(request, Work.PART, course.after, course.seconds[0] / 2)
+            self._run(request, ports.Work.PART, course.after, course.seconds[0] / 2)
 
     def hedge(self, request: Request) -> None:
         self._effects.append(Record("hedged", {"ticket": request.ticket}))
@@ -268,7 +261,7 @@ class Desk:
             self._call_off_request(request)
         choice = self._fallback(request)
         if choice is None:
-            failure = Failure.FAILED if request.tried else Failure.LOST
+            failure = ports.Failure.FAILED if request.tried else ports.Failure.LOST
             self._effects.append(self._refuse(request, failure))
             self._leave(request)
             return
@@ -281,7 +274,7 @@ class Desk:
         self._leave(request)
 
     def give_up(self, request: Request) -> None:
-        self._effects.append(self._refuse(request, Failure.LATE))
+        self._effects.append(self._refuse(request, ports.Failure.LATE))
         self._leave(request)
 
     def _leave(self, request: Request) -> None:
@@ -291,7 +284,7 @@ class Desk:
         self.requests.pop(request.ticket, None)
 
     def _call_off_runs(self, request: Request) -> None:
-        self._effects += [CancelRun(run) for run in self.bench.drop(request.ticket)]
+        self._effects += [ports.CancelRun(run) for run in self.bench.drop(request.ticket)]
 
     def _call_off_request(self, request: Request) -> None:
         if request.target and self.upper is not None:
@@ -299,11 +292,11 @@ class Desk:
             left = min(request.target - estimator.taken, request.course.legs[0].up)
             estimator.called_off(max(0, left))
             request.target = 0
-            self._effects.append(CancelRequest(request.ticket))
+            self._effects.append(ports.CancelRequest(request.ticket))
 
-    def _run(self, request: Request, work: Work, part: int | None, seconds: float) -> None:
+    def _run(self, request: Request, work: ports.Work, part: int | None, seconds: float) -> None:
         # The whole program and the smaller one are the same for all cuts.
-        cut = request.course.cut if work in (Work.PART, Work.REST) else b""
+        cut = request.course.cut if work in (ports.Work.PART, ports.Work.REST) else b""
         job = Job(request.ticket, cut, work, part, request.deadline, seconds, self.now)
         self.bench.add(job)
 
@@ -314,17 +307,17 @@ class Desk:
         whole = self.bench.expected_s(self._local.whole, now)
         return self.bench.delay_s(now, deadline) + whole
 
-    def _fallback(self, request: Request) -> tuple[Work, float] | None:
+    def _fallback(self, request: Request) -> tuple[ports.Work, float] | None:
         """What this tier would run alone, and its predicted seconds."""
-        choices = [(request.course.rest, Work.REST)] if request.ran else []
-        choices.append((self._local.whole, Work.WHOLE))
+        choices = [(request.course.rest, ports.Work.REST)] if request.ran else []
+        choices.append((self._local.whole, ports.Work.WHOLE))
         full = [c for c in choices if c[0] < math.inf and c[1] not in request.tried]
         best = min(full, default=None)
         smaller = self._local.smaller
-        if smaller < math.inf and Work.SMALLER not in request.tried:
+        if smaller < math.inf and ports.Work.SMALLER not in request.tried:
             ready = self.now + self._seconds(best[0], request) if best is not None else math.inf
             if best is None or (ready > request.deadline and smaller < best[0]):
-                best = (smaller, Work.SMALLER)
+                best = (smaller, ports.Work.SMALLER)
         return None if best is None else (best[1], best[0])
 
     def _seconds(self, predicted: float, request: Request) -> int:
@@ -343,7 +336,7 @@ class Desk:
         fallback = self._seconds(choice[1], request)
         reply = round(remaining * SECOND)
         # The smaller program's answers are worse: only a deadline makes it begin.
-        if choice[0] is not Work.SMALLER and reply > SOONER * fallback + PATIENCE_NS:
+        if choice[0] is not ports.Work.SMALLER and reply > SOONER * fallback + PATIENCE_NS:
             return True
         must_begin = self.now + round(MARGIN * fallback) >= request.deadline
         return must_begin and reply > fallback and self.now + MARGIN * reply > request.deadline

@@ -5,21 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....protocol.ports import SetTimer, TimerFired
-from .part_ports import (
-    CutOpened,
-    CutRefused,
-    Effect,
-    Event,
-    Failure,
-    ProbeAnswered,
-    ReplyArriving,
-    ReplyFailed,
-    ReplyReceived,
-    RunFinished,
-    Taken,
-    UpperBack,
-    UpperGone,
-)
+from . import part_ports as ports
 from .request_table import Desk, Local, Request
 from .run_queue import Bench
 from .upstream import Upper
@@ -35,8 +21,8 @@ class TierRunner:
         self,
         upper: Upper | None,
         local: Local,
-        done: Callable[[Request], Effect],
-        refuse: Callable[[Request, Failure], Effect],
+        done: Callable[[Request], ports.Effect],
+        refuse: Callable[[Request, ports.Failure], ports.Effect],
         late: bool,
         bench: Bench | None = None,
     ) -> None:
@@ -45,9 +31,9 @@ class TierRunner:
         self.desk = Desk(self.bench, upper, local, done, refuse, late)
         self._timer: int | None = None
 
-    def hear(self, event: Event, now: int) -> list[Effect]:
+    def hear(self, event: ports.Event, now: int) -> list[ports.Effect]:
         """What an event means for the requests under way."""
-        if isinstance(event, RunFinished):
+        if isinstance(event, ports.RunFinished):
             jobs = self.bench.finished(event.run, now, measured=event.failure is None)
             return self.desk.ended(jobs, event.failure is not None, now)
         if isinstance(event, TimerFired):
@@ -57,45 +43,47 @@ class TierRunner:
         assert self.upper is not None, f"{type(event).__name__}: there is no tier above"
         return self._from_above(self.upper, event, now)
 
-    def _from_above(self, upper: Upper, event: Event, now: int) -> list[Effect]:
+    def _from_above(self, upper: Upper, event: ports.Event, now: int) -> list[ports.Effect]:
         match event:
-            case Taken():
+            case ports.Taken():
                 return upper.taken(event, now)
-            case ReplyArriving(ticket, done, _):
+            case ports.ReplyArriving(ticket, done, _):
                 upper.estimator.arriving(ticket, done, now)
-            case ReplyReceived():
+            case ports.ReplyReceived():
                 return self.desk.replied(event, now)
-            case ReplyFailed(ticket, failure):
+            case ports.ReplyFailed(ticket, failure):
                 return self._reply_failed(upper, ticket, failure, now)
-            case ProbeAnswered():
+            case ports.ProbeAnswered():
                 return upper.probed(event, now)
-            case CutOpened():
+            case ports.CutOpened():
                 upper.opened(event)
-            case CutRefused():
+            case ports.CutRefused():
                 upper.refused(event, now)
-            case UpperBack():
+            case ports.UpperBack():
                 return upper.back(now)
-            case UpperGone():
+            case ports.UpperGone():
                 upper.gone(now)
                 return self.desk.alone(now)
             case _:
                 raise AssertionError(f"{type(event).__name__} is not for this machine")
         return []
 
-    def _reply_failed(self, upper: Upper, ticket: int, failure: Failure, now: int) -> list[Effect]:
+    def _reply_failed(
+        self, upper: Upper, ticket: int, failure: ports.Failure, now: int
+    ) -> list[ports.Effect]:
         """The tier above refused a request: it is too busy, or does not know the cut any more."""
         request = self.desk.requests.get(ticket)
         if request is None:
             return []
-        if failure in (Failure.UNKNOWN, Failure.MISFIT):
-            upper.refused(CutRefused(request.course.cut, failure), now)
+        if failure in (ports.Failure.UNKNOWN, ports.Failure.MISFIT):
+            upper.refused(ports.CutRefused(request.course.cut, failure), now)
         else:
             upper.overloaded(now)
         return self.desk.failed(ticket, now)
 
-    def settle(self, now: int, wanted: int | None = None) -> list[Effect]:
+    def settle(self, now: int, wanted: int | None = None) -> list[ports.Effect]:
         """What begins now, and when time is to be told next: at `wanted` at the latest."""
-        effects: list[Effect] = list(self.bench.start(now))
+        effects: list[ports.Effect] = list(self.bench.start(now))
         times = [wanted, self.desk.next_at(now), self.bench.next_at()]
         if self.upper is not None:
             times.append(self.upper.next_at())

@@ -17,20 +17,8 @@ from dataclasses import dataclass
 
 from ....protocol.machine import Backoff
 from ....protocol.ports import MS, SECOND
+from . import part_ports as ports
 from .link_estimate import TINY_BYTES, Estimator
-from .part_ports import (
-    Course,
-    CutOpened,
-    CutRefused,
-    Effect,
-    Failure,
-    Link,
-    OpenCut,
-    Probe,
-    ProbeAnswered,
-    ReplyReceived,
-    Taken,
-)
 from .time_model import HALF_ABOVE_NS, OVERHEAD_ABOVE_S, Drift
 
 #: A link that carries nothing is probed this often; and where nobody has asked for anything for a
@@ -47,7 +35,7 @@ REOPEN = Backoff(500 * MS, 60 * SECOND, 1)
 CUTS_MAX = 4096
 PENALTY_MAX = 64.0
 #: Tiers above the next one: their links, where nobody has said how they are.
-UNKNOWN = Link(up=125e6, down=125e6, latency_s=0.0)
+UNKNOWN = ports.Link(up=125e6, down=125e6, latency_s=0.0)
 
 
 @dataclass(slots=True)
@@ -73,11 +61,11 @@ class Upper:
     beyond: links further up, as the plan has them.
     """
 
-    def __init__(self, nominal: Link, beyond: tuple[Link, ...] = ()) -> None:
+    def __init__(self, nominal: ports.Link, beyond: tuple[ports.Link, ...] = ()) -> None:
         self.estimator = Estimator(nominal)
         self.present = self.suspect = False
         self._beyond = beyond
-        self._above: Link | None = None  # the next hop, as the tier above says
+        self._above: ports.Link | None = None  # the next hop, as the tier above says
         self._open: set[bytes] = set()
         self._closed: dict[bytes, _Closed] = {}
         self._drift = Drift(OVERHEAD_ABOVE_S, HALF_ABOVE_NS)
@@ -89,7 +77,7 @@ class Upper:
 
     # ------------------------------------------------ being there
 
-    def back(self, now: int) -> list[Effect]:
+    def back(self, now: int) -> list[ports.Effect]:
         self.present, self.suspect = True, False
         self._forget(now)
         for closed in self._closed.values():
@@ -116,7 +104,7 @@ class Upper:
             self._probe_at = min(self._probe_at, now)
         self._used_at = now
 
-    def want(self, cuts: Iterable[bytes], now: int) -> list[Effect]:
+    def want(self, cuts: Iterable[bytes], now: int) -> list[ports.Effect]:
         """These cuts are to be open."""
         for cut in cuts:
             if cut not in self._open and cut not in self._closed:
@@ -129,14 +117,14 @@ class Upper:
         self._open.discard(cut)
         self._closed.pop(cut, None)
 
-    def opened(self, event: CutOpened) -> bool:
+    def opened(self, event: ports.CutOpened) -> bool:
         """Whether the cut is open now that was not."""
         if not self.present or self._closed.pop(event.cut, None) is None:
             return False
         self._open.add(event.cut)
         return True
 
-    def refused(self, event: CutRefused, now: int) -> None:
+    def refused(self, event: ports.CutRefused, now: int) -> None:
         closed = self._closed.get(event.cut)
         if closed is None:
             if event.cut not in self._open:
@@ -144,7 +132,7 @@ class Upper:
             self._open.discard(event.cut)
             closed = self._closed[event.cut] = _Closed()
         closed.refusals += 1
-        final = event.failure is Failure.MISFIT
+        final = event.failure is ports.Failure.MISFIT
         closed.again_at = None if final else now + REOPEN.pause(closed.refusals)
 
     def is_open(self, cut: bytes) -> bool:
@@ -161,14 +149,14 @@ class Upper:
 
     # ------------------------------------------------ how it is
 
-    def link(self, now: int) -> Link:
+    def link(self, now: int) -> ports.Link:
         return self.estimator.link(now)
 
-    def above_s(self, course: Course, now: int) -> float:
+    def above_s(self, course: ports.Course, now: int) -> float:
         """Predicted seconds between a whole request above and the first byte of its reply."""
         return self._drift.seconds(self._planned_s(course), now) * self._penalty_now(now)
 
-    def _planned_s(self, course: Course) -> float:
+    def _planned_s(self, course: ports.Course) -> float:
         """The same, by the plan's times and what is known of the links above."""
         total = sum(course.seconds[1:])
         links = (*self._beyond, *(UNKNOWN for _ in course.legs))
@@ -182,7 +170,7 @@ class Upper:
         kept: float = 0.5 ** ((now - self._penalty_at) / HALF_ABOVE_NS)
         return 1.0 + (self._penalty - 1.0) * kept
 
-    def replied(self, event: ReplyReceived, course: Course, now: int) -> None:
+    def replied(self, event: ports.ReplyReceived, course: ports.Course, now: int) -> None:
         """A reply came: the tier is well, and says how long it took."""
         self._heard(event.above, now)
         self._punish(1.0 + (self._penalty_now(now) - 1.0) / 2, now)
@@ -196,7 +184,7 @@ class Upper:
     def _punish(self, penalty: float, now: int) -> None:
         self._penalty, self._penalty_at = min(PENALTY_MAX, penalty), now
 
-    def _heard(self, above: Link | None, now: int) -> None:
+    def _heard(self, above: ports.Link | None, now: int) -> None:
         self.estimator.heard_at = now
         self.suspect = False
         if above is not None:
@@ -204,7 +192,7 @@ class Upper:
 
     # ------------------------------------------------ time
 
-    def taken(self, event: Taken, now: int) -> list[Effect]:
+    def taken(self, event: ports.Taken, now: int) -> list[ports.Effect]:
         """Something was acknowledged; a probe, where that was a surprise."""
         if not self.present:
             return []
@@ -214,7 +202,7 @@ class Upper:
             return []
         return [self._send_probe(self.estimator.padding(), now)]
 
-    def probed(self, event: ProbeAnswered, now: int) -> list[Effect]:
+    def probed(self, event: ports.ProbeAnswered, now: int) -> list[ports.Effect]:
         """A probe was answered; the next one, where it should follow at once."""
         if not self.present:
             return []
@@ -235,7 +223,7 @@ class Upper:
             follow = estimator.padded(probing.nbytes, seconds, now)
         return [self._send_probe(estimator.padding(), now)] if follow else []
 
-    def tick(self, now: int) -> list[Effect]:
+    def tick(self, now: int) -> list[ports.Effect]:
         """What time alone brings: probes, and openings again."""
         if not self.present:
             return []
@@ -265,21 +253,21 @@ class Upper:
         again = [c.again_at for c in self._closed.values() if c.again_at is not None]
         return min([self._probe_at, *again])
 
-    def _send_probe(self, nbytes: int, now: int) -> Probe:
+    def _send_probe(self, nbytes: int, now: int) -> ports.Probe:
         self._probes += 1
         self._probe = _Probing(self._probes, nbytes, now)
-        return Probe(self._probes, nbytes)
+        return ports.Probe(self._probes, nbytes)
 
-    def _reopen(self, now: int) -> list[Effect]:
-        effects: list[Effect] = []
+    def _reopen(self, now: int) -> list[ports.Effect]:
+        effects: list[ports.Effect] = []
         for cut, closed in self._closed.items():
             if closed.again_at is not None and now >= closed.again_at:
                 closed.again_at = now + UNANSWERED_NS
-                effects.append(OpenCut(cut))
+                effects.append(ports.OpenCut(cut))
         return effects
 
 
-def hop_s(up: int, down: int, link: Link) -> float:
+def hop_s(up: int, down: int, link: ports.Link) -> float:
     """Seconds that a request's bytes take over one hop, both ways."""
     ways = (1 if up or down else 0) + (1 if down else 0)
     return up / link.up + down / link.down + ways * link.latency_s
