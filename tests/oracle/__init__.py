@@ -8,6 +8,7 @@ the compiler. What differs and is not refused is a fault.
     judge        runs a program by both, and compares results, arguments and the module
     causes       differences that docs/language.md states: overflow, rounding
     shrink       the smallest program that still differs
+    endless      a limit of processor time for a program
     campaign     many programs, in parts, counted by construct
 
     cd tests; python -m oracle --seeds 0:10000 --processes 2 --resume oracle.json

@@ -8,23 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .endless import SECONDS_MAX, Endless, limited, unlimited
 from .judge import DIFFERS, EQUAL, REFUSED, Verdict, judge
 from .program import program
 from .shrink import shrunk
 
 #: Programs of one piece of work, and pieces of one process.
 CHUNK, _CHUNKS = 100, 20
-#: A program that takes more processor time is counted as endless.
-_SECONDS_MAX = 20
 ENDLESS = "endless"
 #: Tries to make a program small that differs.
 _TRIES = 400
@@ -86,33 +83,15 @@ class Tally:
         return made
 
 
-class _Endless(BaseException):
-    pass
-
-
-@contextmanager
-def _limited() -> Iterator[None]:
-    def stop(*_: Any) -> None:
-        raise _Endless
-
-    before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, _SECONDS_MAX)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-
-
 def tally(first: int, count: int, native_every: int = 0, small: bool = True) -> Tally:
     """Runs programs by their numbers. native_every: so often by the native back end too."""
     out, began = Tally(), time.process_time()
     for number in range(first, first + count):
         out.programs += 1
         try:
-            with _limited():
+            with limited(SECONDS_MAX):
                 _one(out, number, bool(native_every and number % native_every == 0), small)
-        except _Endless:
+        except Endless:
             out.marks[ENDLESS] += 1
             out.endless.append(number)
     out.cpu_s = time.process_time() - began
@@ -137,7 +116,7 @@ def _one(out: Tally, number: int, native: bool, small: bool) -> None:
 
 
 def _failure(number: int, text: str, found: Verdict, backend: str, small: bool) -> dict[str, Any]:
-    signal.alarm(0)  # To make it small takes longer.
+    unlimited()  # To make it small takes longer.
     tries = _TRIES if backend == "reference" else _TRIES // 10
     least = shrunk(text, backend, tries) if small else text
     words = judge(least, backend).words or found.words
@@ -147,7 +126,10 @@ def _failure(number: int, text: str, found: Verdict, backend: str, small: bool) 
 def grammar() -> str:
     """A fingerprint of the sources that a program follows from."""
     files = sorted(Path(__file__).parent.glob("*.py"))
-    outside = ("campaign.py", "__main__.py", "shrink.py", "planted.py", "judge.py", "causes.py")
+    outside = (
+        *("campaign.py", "__main__.py", "shrink.py", "planted.py", "judge.py", "causes.py"),
+        "endless.py",
+    )
     text = b"".join(
         f.read_bytes() for f in files if f.name not in outside and "test_" not in f.name
     )

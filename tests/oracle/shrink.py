@@ -12,10 +12,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .endless import Endless, limited
 from .judge import DIFFERS, Verdict, judge
 
 #: Texts that are tried, at most.
 _TRIES_MAX = 1500
+#: Of processor time, for one of them.
+_SECONDS_MAX = 3
 
 
 def shrunk(text: str, backend: str = "reference", tries: int = _TRIES_MAX) -> str:
@@ -27,8 +30,9 @@ def shrunk(text: str, backend: str = "reference", tries: int = _TRIES_MAX) -> st
 
     def differs(candidate: str) -> bool:
         try:
-            return _essence(judge(candidate, backend)) == wanted
-        except Exception:  # A text that is no program any more.
+            with limited(_SECONDS_MAX):
+                return _essence(judge(candidate, backend)) == wanted
+        except (Exception, Endless):  # A text that is no program any more, or does not end.
             return False
 
     best, left = text, tries

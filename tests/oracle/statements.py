@@ -131,7 +131,6 @@ table(
     assert ! 0.7: assert <c> ;; assert <c>, 'words' ;; assert <a>.ndim < 4
     assert ! 0.7: assert len(<l>) > 0, f'{len(<l>)} items'
     print ! 0.7: print(<n>) ;; print('here', <e>)
-    del and global ! 0.05: global W0
     text of what is known 0.5: <N> = {f'{len(<l>)}': <n>} ;; <N> = {f'k{<i>}': <e>}
     text of what is known 0.5: <N> = {'x'.join(['a', 'b']): <n>}
     """,

@@ -267,3 +267,19 @@ def test_results_share_memory_with_arguments_as_numpys_do(changed: Any) -> None:
         assert_alike(got, tree.leaves((run(*theirs), theirs)), inspect.getsource(f), 1e-6)
         compared += 1
     assert compared > 120
+
+
+def greatest_of_wider_numbers(x: Any, places: Any, values: Any) -> Any:
+    np.maximum.at(x, places, values)
+    np.floor_divide.at(x, places[:1], values[1:])
+    np.remainder.at(x, places[1:], values[1:])
+    return x
+
+
+def test_at_computes_in_the_type_of_both() -> None:
+    """NumPy converts the result to the array's type, not the operand."""
+    values = np.array([2**33 + 1, 2**32 + 3])
+    mine, theirs = (np.array([100, 7, 90], np.int32) for _ in range(2))
+    want = greatest_of_wider_numbers(theirs, np.array([0, 2]), values)
+    got = dl.compile(greatest_of_wider_numbers, backend="reference")(mine, np.array([0, 2]), values)
+    assert_alike((got, mine), (want, theirs), "at")

@@ -182,15 +182,16 @@ def scatter(
 ) -> None:
     """`x[arrays] = value`, one element after the other: of equal places the last one wins.
 
-    `combine` makes what is written of what is there and the value (`np.add.at`); `bound`: only so
-    many of the places are there.
+    `combine` makes what is written of what is there and the value, in the type of both
+    (`np.add.at`); `bound`: only so many of the places are there.
     """
     base, arrays, where, shape = indexing.places(s, x, index)
     count = int(np.prod(shape, dtype=np.int64))
     front = len(arrays)
     rest = base.shape[front:]
     full = (*rest[:where], *shape, *rest[where:])
-    new = converted(s, value, full, x.dtype)
+    kept = arithmetic.dtype_of(s, value)[0] if combine is not None else x.dtype
+    new = converted(s, value, full, kept)
     order = (
         *range(where, where + len(shape)),
         *range(where),
