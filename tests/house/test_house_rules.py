@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import fnmatch
-import importlib.util
 import re
 import runpy
 import subprocess
@@ -14,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support import wire_modules
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("cli", "cloud", "core", "device", "edge", "simulations")
@@ -141,10 +141,6 @@ def test_no_work_is_left_lying_about():
 
 def test_the_generated_protobuf_modules_are_those_of_the_contract(tmp_path):
     pytest.importorskip("grpc_tools")
-    path = ROOT / "core" / "wire" / "generate.py"
-    spec = importlib.util.spec_from_file_location("delian_checkout_generate", path)
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
 
     def essence(module: Path) -> str:
         """Without the version of the tool that wrote it."""
@@ -152,10 +148,10 @@ def test_the_generated_protobuf_modules_are_those_of_the_contract(tmp_path):
         text = re.sub(r"(Domain\.PUBLIC,)[\s\d,]+''", r"\1", text)
         return re.sub(r"GRPC_GENERATED_VERSION = .*", "", text)
 
-    for fresh in generate.generate(tmp_path):
+    for fresh in wire_modules.generate(tmp_path):
         committed = ROOT / "core" / "wire" / fresh.name
-        assert committed.exists(), f"{fresh.name} is missing: run core/wire/generate.py"
-        assert essence(committed) == essence(fresh), f"{fresh.name} is stale: run generate.py"
+        assert committed.exists(), f"{fresh.name} is missing: run wire_modules.py"
+        assert essence(committed) == essence(fresh), f"{fresh.name} is stale: run wire_modules.py"
 
 
 def test_the_protobuf_that_is_installed_can_load_the_generated_modules():

@@ -60,6 +60,8 @@ def coordinator():
     from delian.core.protocol.ports import CLOUD, Tier
     from delian.core.wire import enrolment_pb2_grpc
 
+    from support.file_registry import FileRegistry
+
     async def serve(folder, ready, clock):
         authority = Authority(folder)
 
@@ -70,7 +72,7 @@ def coordinator():
         material = made(Role.AUTHORITY)
         links = grpc.aio.server()
         port = links.add_secure_port("127.0.0.1:0", server_credentials(made(Role.CLOUD)))
-        registry = e.FileRegistry(folder, lambda _: [HomeAddress(CLOUD, f"127.0.0.1:{port}")])
+        registry = FileRegistry(folder, lambda _: [HomeAddress(CLOUD, f"127.0.0.1:{port}")])
         issuing = Issuing(authority, registry, clock=clock)
         local = LocalAuthority(authority, issuing, lambda: material)
         guard = Guard(authority.federation, Tier.CLOUD, authority.denied, clock)

@@ -9,7 +9,7 @@ import json
 
 from delian.core.node.driver.driver import Driver
 from delian.core.node.storage.codec import decode
-from delian.core.node.storage.memory_storage import DiskJournal, MemoryBlobs, MemoryDisk
+from delian.core.node.storage.memory_storage import MemoryBlobs, MemoryDisk
 from delian.core.protocol.ports import (
     Node,
     Ordered,
@@ -23,6 +23,7 @@ from delian.core.protocol.ports import (
 )
 from delian.core.wire.admission_pb2 import Accept, CheckIn
 
+from support.disk_journal import DiskJournal
 from support.virtual_time import run as run
 
 EDGE = Node(Tier.EDGE, 1)

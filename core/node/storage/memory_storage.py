@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ...protocol.ports import Record, Rng
+from ...protocol.ports import Rng
 from ...wire.blob_pb2 import BlobRef
 from .blobs import BlobError, BlobsFull, check_digest
-from .disk import Disk
-from .journal import NO_TAILS, Tail, whole
-from .segments import Segments
 
 #: What a disk writes as a whole.
 PAGE_BYTES = 512
@@ -157,30 +154,6 @@ def _tear(file: _File, draw: _Draws) -> None:
             content[at:stop] = bytes(stop - at)
         at = stop
     file.synced = len(content)
-
-
-class DiskJournal:
-    """A Journal over any `Disk`, on the caller's own thread: it never waits."""
-
-    def __init__(self, disk: Disk, salt: Callable[[int], bytes]) -> None:
-        self.segments = Segments(disk, salt)
-
-    async def load(self) -> tuple[bytes | None, list[bytes]]:
-        return self.segments.load()
-
-    async def append(
-        self,
-        entries: Sequence[bytes],
-        records: Sequence[Record],
-        tails: Mapping[int, Tail] = NO_TAILS,
-    ) -> None:
-        self.segments.append(whole(entries, tails))
-
-    async def checkpoint(self, snapshot: bytes) -> None:
-        self.segments.checkpoint(snapshot)
-
-    async def close(self) -> None:
-        """Holds nothing."""
 
 
 class MemoryBlobs:

@@ -43,7 +43,7 @@ from delian.core.node.net.mqtt import broker_acl
 from delian.core.node.net.mqtt.broker import Broker, BrokerSettings, mosquitto_path
 from delian.core.node.net.mqtt.mqtt_link import MqttIdentity, MqttUplink
 from delian.core.node.net.switch import Switch
-from delian.core.node.storage.memory_storage import DiskJournal, MemoryBlobs, MemoryDisk
+from delian.core.node.storage.memory_storage import MemoryBlobs, MemoryDisk
 from delian.core.privacy.mechanisms import ring
 from delian.core.protocol.machine import Backoff
 from delian.core.protocol.ports import CLOUD, MS, SECOND, Node, Outcome, Tier
@@ -55,6 +55,7 @@ from delian.core.wire.operator_pb2_grpc import OperatorStub
 from delian.device.protocol.device_state import DevicePolicy, DeviceState
 from delian.device.protocol.machine import DeviceMachine
 
+from support.disk_journal import DiskJournal
 from support.peers.peer_hosts import (
     Inside,
     Lines,

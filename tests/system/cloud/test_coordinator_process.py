@@ -32,7 +32,7 @@ from delian.core.node.net.mqtt.broker import Broker, BrokerSettings, mosquitto_p
 from delian.core.node.net.mqtt.mqtt_link import MqttIdentity, MqttUplink
 from delian.core.node.net.switch import Switch
 from delian.core.node.storage.codec import address
-from delian.core.node.storage.memory_storage import DiskJournal, MemoryBlobs, MemoryDisk
+from delian.core.node.storage.memory_storage import MemoryBlobs, MemoryDisk
 from delian.core.privacy.mechanisms import ring
 from delian.core.protocol.machine import Backoff
 from delian.core.protocol.ports import MS, SECOND, Node, Ordered, Outcome, Tier
@@ -51,6 +51,7 @@ from delian.core.wire.operator_pb2 import (
 from delian.core.wire.operator_pb2_grpc import OperatorStub
 from delian.device.protocol.device_state import DevicePolicy, DeviceState
 from delian.device.protocol.machine import DeviceMachine
+from support.disk_journal import DiskJournal
 
 DEVICES, ROUNDS = 4, 2
 HOME = Node(Tier.EDGE, 0)

@@ -34,6 +34,7 @@ from delian.core.node.identity.pki.roles import Guard
 from delian.core.node.net.relay import DEVICE_BURST
 from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import enrolment_pb2, enrolment_pb2_grpc, link_pb2
+from support.file_registry import FileRegistry
 
 HOME = HomeAddress(CLOUD, "127.0.0.1:7400")
 DAY = 86400
@@ -49,7 +50,7 @@ class World:
         except IdentityError:
             self.authority = Authority.create(folder / "ca", "farm")
         self.tokens = TokenBook(folder / "ca", self.authority.lock)
-        self.registry = e.FileRegistry(folder / "registry", lambda node: [HOME])
+        self.registry = FileRegistry(folder / "registry", lambda node: [HOME])
         self.material = self.of_role(Role.AUTHORITY)
         self.cloud = self.of_role(Role.CLOUD)
         self.issuing = Issuing(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delian.cloud.authority.enrolment import FileRegistry
 from delian.cloud.authority.issuing import Issuing
 from delian.cloud.authority.local_authority import LocalAuthority
 from delian.cloud.service.relay_service import IdentityErrands
@@ -45,6 +44,7 @@ from delian.device.agent.conditions import ConditionSettings
 from delian.device.agent.daemon import DeviceSettings
 from delian.device.agent.owner_limits import WorkerSettings
 from delian.edge.service.daemon import EdgeDaemon, EdgeSettings
+from support.file_registry import FileRegistry
 
 DEVICE, EDGE, EDGE_0 = Node(Tier.DEVICE, 5), Node(Tier.EDGE, 3), Node(Tier.EDGE, 0)
 

@@ -30,6 +30,7 @@ from delian.core.node.identity.pki.chain import Chain, chain_of_pem
 from delian.core.protocol.ports import CLOUD, Node, Tier
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.identity_fixtures import server_context
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 
@@ -290,7 +291,7 @@ def test_contexts_speak_tls_1_3_only_and_check_the_host_name(material, tmp_path)
     edge = files("edge", material(Role.EDGE, 1, ["localhost", "127.0.0.1"]))
     device = files("device", material())
     listener = socket.create_server(("127.0.0.1", 0))
-    server = tls_contexts.server_context(edge)
+    server = server_context(edge)
     seen = []
 
     def serve():

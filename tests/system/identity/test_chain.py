@@ -44,6 +44,7 @@ from delian.core.node.identity.pki.root_certificate import root_certificate
 from delian.core.node.identity.pki.signing import CertificateIdentity
 from delian.core.privacy.secagg.member_identity import CERTIFICATE_BYTES_MAX
 from delian.core.protocol.ports import CLOUD, Node, Tier
+from support.identity_fixtures import server_context
 from support.issuers import DAY_S, rogue
 
 BASE = 3 << NUMBER_BITS  # numbers of authority 3 are above
@@ -358,7 +359,7 @@ def by_ssl(server, client, name, folder):
         return made
 
     pipes = [(ssl.MemoryBIO(), ssl.MemoryBIO()) for _ in range(2)]
-    one = tls_contexts.server_context(files(server, folder / "server"))
+    one = server_context(files(server, folder / "server"))
     other = tls_contexts.client_context(files(client, folder / "client"))
     ends = [
         one.wrap_bio(*pipes[0], server_side=True),

@@ -7,7 +7,6 @@ import asyncio
 import time
 
 import pytest
-from delian.cloud.authority.enrolment import FileRegistry
 from delian.cloud.authority.issuing import Issuing
 from delian.cloud.authority.local_authority import LocalAuthority
 from delian.cloud.service import relay_service as e
@@ -38,6 +37,7 @@ from delian.core.wire.link_pb2 import (
     RenewalClaim,
     RenewalResult,
 )
+from support.file_registry import FileRegistry
 from support.virtual_time import run as run_virtually
 
 DEVICE, OTHER = Node(Tier.DEVICE, 5), Node(Tier.DEVICE, 6)

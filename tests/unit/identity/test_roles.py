@@ -8,7 +8,7 @@ import pytest
 from delian.core.node.identity.authority.deny_list import DenyList
 from delian.core.node.identity.pki import roles
 from delian.core.node.identity.pki.certificates import NUMBER_BITS, PeerIdentity, Role
-from delian.core.node.identity.pki.roles import Guard, may_call, may_publish, may_read, may_send
+from delian.core.node.identity.pki.roles import Guard, may_call, may_send
 from delian.core.node.net.mqtt import topics
 from delian.core.node.storage.codec import MESSAGE_FIELDS, TRANSPORT_FIELDS
 from delian.core.protocol.ports import Node, Tier
@@ -19,6 +19,7 @@ from delian.core.wire import (
     operator_pb2,
     subgraph_pb2,
 )
+from support.topic_rules import may_publish, may_read
 
 SERVICES = [
     service

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from delian.core.wire import contract
+from support import wire_contract as contract
 
 COMMITTED = Path(__file__).resolve().parents[2] / "golden" / "contract.txt"
 

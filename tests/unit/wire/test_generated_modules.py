@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pb2
-
-# From the checkout: an installed package has no proto/ beside it.
-_SPEC = importlib.util.spec_from_file_location(
-    "delian_generate_of_the_checkout",
-    Path(__file__).resolve().parents[3] / "core" / "wire" / "generate.py",
-)
-generate = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(generate)
+from support import wire_modules
 
 
 def test_every_proto_file_has_its_module_and_none_is_left_over():
-    sources = {path.stem for path in generate.PROTO.glob("*.proto")}
-    modules = {path.name.removesuffix("_pb2.py") for path in generate.WIRE.glob("*_pb2.py")}
+    sources = {path.stem for path in wire_modules.PROTO.glob("*.proto")}
+    modules = {path.name.removesuffix("_pb2.py") for path in wire_modules.WIRE.glob("*_pb2.py")}
     assert modules == sources
 
 
@@ -28,7 +20,7 @@ def test_the_modules_say_what_the_files_say(tmp_path: Path):
     """Compared as descriptors, so that another version of the compiler does not matter."""
     pytest.importorskip("grpc_tools")
     out = tmp_path / "all.pb"
-    generate.protoc([f"--descriptor_set_out={out}"])
+    wire_modules.protoc([f"--descriptor_set_out={out}"])
     for fresh in descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file:
         module = importlib.import_module(
             fresh.name.removesuffix(".proto").replace("/", ".") + "_pb2"
@@ -37,7 +29,7 @@ def test_the_modules_say_what_the_files_say(tmp_path: Path):
         fresh.ClearField("source_code_info")
         for message in (fresh, kept):
             _drop_json_names(message.message_type)
-        assert kept == fresh, f"{fresh.name}: run python -m delian.core.wire.generate"
+        assert kept == fresh, f"{fresh.name}: run python tests/support/wire_modules.py"
 
 
 def _drop_json_names(messages):

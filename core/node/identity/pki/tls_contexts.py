@@ -1,4 +1,4 @@
-"""TLS 1.3 for asyncio and aiomqtt: the standard library's contexts made of a node's files."""
+"""TLS 1.3 for aiomqtt: a context of the standard library made of a node's files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,6 @@ def client_context(files: TlsFiles, authority: Path | None = None) -> ssl.SSLCon
     CA. Raises IdentityError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return _context(context, files, authority)
-
-
-def server_context(files: TlsFiles, require_client: bool = True) -> ssl.SSLContext:
-    """For a server in asyncio: TLS 1.3, a client certificate required. Raises IdentityError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    if require_client:
-        context.verify_mode = ssl.CERT_REQUIRED
-    return _context(context, files, None)
-
-
-def _context(context: ssl.SSLContext, files: TlsFiles, authority: Path | None) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
         context.load_cert_chain(files.certificate, files.key)

@@ -12,7 +12,7 @@ import pytest
 from delian.core.common.errors import DelianError
 from delian.core.node.identity.authority.deny_list import FOR_GOOD, DenyList
 from delian.core.node.identity.pki.certificates import Role
-from delian.core.node.identity.pki.roles import TOPICS, Guard, may_publish, may_read
+from delian.core.node.identity.pki.roles import TOPICS, Guard
 from delian.core.node.identity.pki.tls_contexts import client_context
 from delian.core.node.net.mqtt import broker_acl
 from delian.core.node.net.mqtt.broker import BrokerSettings
@@ -26,6 +26,7 @@ from delian.core.node.net.mqtt.topics import (
 )
 from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.core.wire import admission_pb2, round_pb2
+from support.topic_rules import may_publish, may_read
 
 DEVICE, OTHER, EDGE = Node(Tier.DEVICE, 5), Node(Tier.DEVICE, 6), Node(Tier.EDGE, 3)
 OTHER_EDGE = Node(Tier.EDGE, 4)

@@ -1,7 +1,7 @@
-"""Makes the protobuf modules of this folder from the contract in `proto/`.
+"""Makes the protobuf modules in `core/wire/` from the contract in `proto/`.
 
-    python -m delian.core.wire.generate            # writes core/wire/*_pb2.py and *_pb2.pyi
-    python -m delian.core.wire.generate --check    # exits 1 when they differ from proto/
+    python tests/support/wire_modules.py            # writes core/wire/*_pb2.py and *_pb2.pyi
+    python tests/support/wire_modules.py --check    # exits 1 when they differ from proto/
 
 protoc is given a virtual path, so that the files in `proto/` import one another, and the generated
 modules register, as `delian/core/wire/NAME.proto`: the place where the modules really live. A file
@@ -19,8 +19,8 @@ from pathlib import Path
 
 #: Where the modules live, as a path and, with dots, as a package.
 VIRTUAL = "delian/core/wire"
-WIRE = Path(__file__).resolve().parent
-PROTO = WIRE.parent.parent / "proto"
+ROOT = Path(__file__).resolve().parents[2]
+WIRE, PROTO = ROOT / "core" / "wire", ROOT / "proto"
 
 
 def protoc(arguments: list[str]) -> None:
@@ -68,7 +68,7 @@ def stale() -> list[str]:
 
 def main() -> int:
     """Generates the modules, or compares them with the contract."""
-    parser = argparse.ArgumentParser(prog="python -m delian.core.wire.generate")
+    parser = argparse.ArgumentParser(prog="python tests/support/wire_modules.py")
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 on a difference"
     )

@@ -12,6 +12,7 @@ import importlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from delian.core import wire
 from google.protobuf.descriptor import (
     Descriptor,
     EnumDescriptor,
@@ -29,9 +30,8 @@ _TYPES = {
 
 def files() -> list[FileDescriptor]:
     """The contract's files, by name."""
-    folder = Path(__file__).resolve().parent
-    modules = sorted(path.stem for path in folder.glob("*_pb2.py"))
-    return [importlib.import_module(f".{name}", __package__).DESCRIPTOR for name in modules]
+    modules = sorted(path.stem for path in Path(wire.__path__[0]).glob("*_pb2.py"))
+    return [importlib.import_module(f"{wire.__name__}.{name}").DESCRIPTOR for name in modules]
 
 
 def lines() -> list[str]:
