@@ -41,7 +41,7 @@ from delian.core.learning.build.bundle_builder import build
 from delian.core.learning.nn import sgd
 from delian.core.learning.runtime import Runtime
 from delian.core.privacy.mechanisms import noise_mechanism, ring
-from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.noise_mechanism import PrivacyTarget
 from delian.core.privacy.mechanisms.ring import RingPlan
 from delian.simulations.scenario import recipes, scenario_file
 from delian.simulations.scenario.datasets import load_data
@@ -95,7 +95,7 @@ def federation(seed: int) -> Federation:
     )
 
 
-def compiled(there: Federation, devices: int, promise: Promise | None) -> tuple[Runtime, Any]:
+def compiled(there: Federation, devices: int, promise: PrivacyTarget | None) -> tuple[Runtime, Any]:
     """The programs, and the first weights."""
     stages: list[Stage] = [chains.clip(CLIP), chains.quantise()]
     if promise is not None:
@@ -186,7 +186,7 @@ def accuracy(epsilon: float | None, seeds: int) -> dict[str, Any]:
     for seed in range(1, seeds + 1):
         there = federation(seed)
         count = len(there.training)
-        promise = None if epsilon is None else Promise(epsilon, DELTA, ROUNDS, count)
+        promise = None if epsilon is None else PrivacyTarget(epsilon, DELTA, ROUNDS, count)
         runtime, first = compiled(there, count, promise)
         plan = runtime.ring
         weights = train(runtime, first, [there.data[d] for d in there.training], ROUNDS, seed)
@@ -228,7 +228,7 @@ def audit(epsilon: float | None, runs: int) -> dict[str, Any]:
     chosen = members[0]._replace(y=((members[0].y + 5) % 10).astype(members[0].y.dtype))
     promise = None
     if epsilon is not None:
-        promise = Promise(epsilon, DELTA, AUDIT_ROUNDS, AUDIT_DEVICES, central=True)
+        promise = PrivacyTarget(epsilon, DELTA, AUDIT_ROUNDS, AUDIT_DEVICES, central=True)
     runtime, first = compiled(there, AUDIT_DEVICES, promise)
     told: dict[bool, list[float]] = {True: [], False: []}
     for takes_part in told:

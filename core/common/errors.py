@@ -31,10 +31,7 @@ def is_own(file: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """A source span.
-
-    Lines count from 1, columns from 0 (in characters), the end is exclusive, as in `ast`.
-    """
+    """A source span as in `ast`: lines from 1, columns (characters) from 0, end exclusive."""
 
     file: str
     line: int
@@ -85,17 +82,11 @@ class DelianError(Exception):
 
 
 class TypeRuleError(DelianError):
-    """An operation was given operands that its type rule refuses.
-
-    Raised without a span; the front end adds one.
-    """
+    """Operands that a type rule refuses. The front end adds the span."""
 
 
 class ProgramError(DelianError):
-    """A user's function cannot be compiled.
-
-    `locs` runs from the innermost span outwards through the calls.
-    """
+    """A function that cannot be compiled. `locs` runs from the innermost span outwards."""
 
     def __init__(self, code: str, message: str, locs: Sequence[Loc] = (), hint: str = "") -> None:
         super().__init__(message, hint)

@@ -57,10 +57,7 @@ def write_whole(
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder, and those above it that are missing, for this user alone (0700).
-
-    Raises OSError.
-    """
+    """Makes a folder and its missing parents, mode 0700. Raises OSError."""
     if not folder.is_dir():
         if folder.parent != folder:
             make_private(folder.parent)
@@ -68,11 +65,7 @@ def make_private(folder: Path) -> None:
 
 
 def read_at_most(path: Path, limit: int) -> bytes:
-    """A file's bytes.
-
-    Raises OSError, with EFBIG for what is longer than `limit`, as a device or a pipe may be that
-    says nothing of its length.
-    """
+    """A file's bytes. Raises OSError, with EFBIG beyond `limit`."""
     parts, size = [], 0
     with path.open("rb") as file:
         wanted = os.fstat(file.fileno()).st_size + 1

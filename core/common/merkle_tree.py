@@ -68,10 +68,7 @@ class Tree:
         return len(self._levels[0]) // HASH_BYTES
 
     def append(self, leaf: bytes) -> int:
-        """Adds a leaf, given by its hash.
-
-        Gives its index. Raises ProofError when the tree is full.
-        """
+        """Adds a leaf by its hash and gives its index. Raises ProofError when the tree is full."""
         index = self.size
         if len(leaf) != HASH_BYTES or index >= SIZE_MAX:
             raise ProofError(f"a tree of {index} leaves takes no leaf of {len(leaf)} bytes")
@@ -105,10 +102,7 @@ class Tree:
         return Paths(self, indices, size).proof(indices)
 
     def consistency(self, old: int, size: int) -> bytes:
-        """The proof that the tree of `size` leaves begins with the tree of `old` leaves.
-
-        Raises ProofError.
-        """
+        """The proof that the tree of `size` leaves begins with that of `old`. Raises ProofError."""
         if not 0 <= old <= self._checked(size):
             raise ProofError(f"a tree of {size} leaves cannot begin with {old}")
         if old in (0, size):

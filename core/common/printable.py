@@ -19,10 +19,7 @@ def is_plain(text: str) -> bool:
 
 
 def escaped(text: str, keep: str = "") -> str:
-    """The text with unprintable characters written as `u001b` after a backslash, as in JSON.
-
-    Characters in `keep` stay as they are.
-    """
+    """The text with unprintable characters escaped as in JSON, but those in `keep`."""
     if is_plain(text):
         return text
     return "".join(c if _plain(c) or c in keep else _code(c) for c in text)

@@ -39,10 +39,7 @@ _since_ns = time.time_ns()
 
 
 def load_function(file: Path, name: str, hint: str = "") -> Callable[..., Any]:
-    """A function of a user's Python file, which is run.
-
-    Raises DelianError, with the hint, when there is none.
-    """
+    """A function of a user's Python file, which is run. Raises DelianError."""
     found = getattr(_run(file, hint), name, None)
     if not isinstance(found, types.FunctionType):
         raise DelianError(f"{file}: there is no function `{name}` in it", hint)
@@ -157,10 +154,7 @@ def _bytes_of(file: Path) -> bytes:
 
 
 def _show(path: str, content: bytes) -> None:
-    """Makes what was read the lines that are shown of this file.
-
-    An entry without a time of change stays as it is.
-    """
+    """Shows this text as the file's lines. An entry without a time of change stays as it is."""
     try:
         lines = io.StringIO(importlib.util.decode_source(content)).readlines()
     except (SyntaxError, UnicodeDecodeError):  # Python says so when it compiles it

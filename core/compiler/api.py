@@ -415,10 +415,7 @@ class Derivative(Transform):
 
 
 def _made_before(made: Derivative) -> Derivative:
-    """The same derivative of the same function, where there has been one.
-
-    A training that is debugged takes one at each step, and has nowhere to keep it.
-    """
+    """A cached derivative: a debugged training takes one at each step."""
     if not isinstance(made.f, FunctionType | MethodType):
         return made  # others may be equal to one another and yet differ, as 1 and True do
     key = made.kind, made.f, made.argnums, made.has_aux
@@ -471,9 +468,7 @@ def jvp(f: Callable[..., R], primals: tuple[Any, ...], tangents: tuple[Any, ...]
 
 
 def vjp(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[[R], Any]]:
-    """(f(*primals), pullback): the pullback takes a tree like the result to a tuple of trees like
-    the primals.
-    """
+    """(f(*primals), pullback); pullback: cotangents of the result -> a tuple like the primals."""
     return Derivative("vjp", f)(*primals)  # type: ignore[no-any-return]
 
 
@@ -503,10 +498,7 @@ def jacrev(f: Callable[P, Any], argnums: int | tuple[int, ...] = 0) -> Callable[
 
 
 def hessian(f: Callable[P, Any], argnums: int | tuple[int, ...] = 0) -> Callable[P, Any]:
-    """The second derivative of a function, jacfwd of jacrev.
-
-    For a float[] and an array argument [*shape, *shape].
-    """
+    """The second derivative, jacfwd of jacrev: [*shape, *shape] for a float[] result."""
     return Derivative("jacfwd", Derivative("jacrev", f, argnums), argnums)
 
 

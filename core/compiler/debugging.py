@@ -56,8 +56,9 @@ def is_for_people(f: Any) -> bool:
 
 
 def watched(op: Op, run: _Run) -> _Run:
-    """An operation of the reference back end that warns, at the user's line that it is from, when
-    it makes numbers that are not finite of finite ones: a RuntimeWarning, as NumPy's are.
+    """An operation of the reference back end that warns when finite numbers become non-finite.
+
+    The RuntimeWarning is given at the user's line, as NumPy's are.
     """
     floats = [i for i, r in enumerate(op.results) if _is_float(r.type)]
     if op.regions or not op.operands or not floats:

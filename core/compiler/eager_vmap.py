@@ -17,10 +17,7 @@ def loop_over_lanes(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> Any:
-    """What `vmap(f, *axes)` gives, one lane after another.
-
-    Raises DelianError when the axes do not fit the arguments.
-    """
+    """`vmap(f, *axes)`, lane after lane. Raises DelianError where the axes do not fit."""
     in_axes, out_axes = axes
     specs = in_axes if isinstance(in_axes, tuple | list) else (in_axes,) * len(args)
     if len(specs) != len(args):

@@ -73,10 +73,7 @@ def grouped_conv(
     padding: tuple[tuple[int, int], tuple[int, int]],
     groups: int,
 ) -> Array:
-    """`conv` in groups of channels.
-
-    f32[N, H, W, C], f32[height, width, C / groups, O] -> f32[N, OH, OW, O].
-    """
+    """`conv` in groups: f32[N, H, W, C], f32[h, w, C / groups, O] -> f32[N, OH, OW, O]."""
     dtype = np.result_type(x, kernel)
     operands = [np.asarray(x, dtype), np.asarray(kernel, dtype)]
     attrs = {"strides": strides, "padding": padding, "groups": groups}
@@ -104,11 +101,10 @@ def conv_input_grad(
 def attend(
     query: Array, key: Array, value: Array, mask: Array | None = None, causal: bool = False
 ) -> Array:
-    """softmax(query key^T) value: f32[N, T, H, D], f32[N, S, H, D], f32[N, S, H, E] ->
-    f32[N, T, H, E], for sequences N and heads H.
+    """softmax(query key^T) value, for sequences N and heads H.
 
-    `mask` is bool[N, H, T, S], of which the first three may be 1. `ops.attention` is the friendlier
-    one.
+    f32[N, T, H, D], f32[N, S, H, D], f32[N, S, H, E] -> f32[N, T, H, E]. `mask` is bool[N, H, T,
+    S], of which the first three may be 1. `ops.attention` is the friendlier one.
     """
     dtype = np.result_type(query, key, value)
     operands = [np.asarray(x, dtype) for x in (query, key, value)]

@@ -40,10 +40,7 @@ Tensor: TypeAlias = Any
 
 
 class DType(Enum):
-    """The element types.
-
-    `value` is the name in the text form, and NumPy's name for it is `numpy.name`.
-    """
+    """The element types. `value` is the name in text, `numpy.name` NumPy's."""
 
     F64 = "f64"
     F32 = "f32"
@@ -57,10 +54,7 @@ class DType(Enum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """NumPy's; for bf16, which NumPy has not, that of the package ml_dtypes.
-
-        Raises DelianError for bf16 where that package is not installed.
-        """
+        """NumPy's type; bf16's is of ml_dtypes. Raises DelianError where that is missing."""
         return _bfloat16() if self is DType.BF16 else _NUMPY[self]
 
     @property
@@ -205,6 +199,9 @@ def in_lanes(type: Type, lanes: tuple[int, ...]) -> Type:
 
 
 Type: TypeAlias = TensorType | ListType
+Types: TypeAlias = Sequence[Type]
+Values: TypeAlias = Sequence["Value"]
+Blocks: TypeAlias = Sequence["Block"]
 #: What an attribute may be. Tuples nest; an ndarray only in `constant`.
 Attr: TypeAlias = (
     "int | float | bool | str | DType | TensorType | ListType | Array | tuple[Attr, ...]"
@@ -239,10 +236,7 @@ class Value:
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """One operation.
-
-    `locs` are the source spans it came from: one, or several after fusion; innermost call last.
-    """
+    """One operation. `locs` are its source spans, the innermost call last; several after fusion."""
 
     name: str
     operands: tuple[Value, ...]
@@ -301,8 +295,7 @@ class Function:
 
 
 class Builder:
-    """Builds one block, an operation at a time, each checked by its primitive's type rule as it is
-    added.
+    """Builds one block, an operation at a time, each checked by its primitive's type rule.
 
     >>> from delian.core.compiler.ir import *
     >>> b = Builder([TensorType(DType.F32, (3,))])
@@ -324,10 +317,7 @@ class Builder:
         regions: Sequence[Block] = (),
         locs: tuple[Loc, ...] | None = None,
     ) -> tuple[Value, ...]:
-        """Adds an operation; gives its results.
-
-        Raises TypeRuleError when its type rule refuses the operands.
-        """
+        """Adds an operation and gives its results. Raises TypeRuleError for wrong operands."""
         from .primitives import infer
 
         attrs = attrs or {}
@@ -364,10 +354,7 @@ class Builder:
         return self("list_empty", type=type) if isinstance(type, ListType) else self.full(type, 0)
 
     def inline(self, block: Block, args: Sequence[Value]) -> tuple[Value, ...]:
-        """Copies a block's operations here with its parameters replaced.
-
-        Gives what its results became.
-        """
+        """Copies a block's operations here for these arguments and gives its results."""
         assert len(args) == len(block.params), (
             f"{len(args)} arguments for {len(block.params)} parameters"
         )

@@ -26,7 +26,19 @@ from google.protobuf.message import DecodeError
 from ..common.errors import DelianError, Loc
 from ..common.source_names import name_of, path_of
 from ..wire import ir_pb2 as pb
-from .ir import Array, Block, Builder, DType, Function, ListType, Op, TensorType, Type, Value
+from .ir import (
+    Array,
+    Block,
+    Builder,
+    DType,
+    Function,
+    ListType,
+    Op,
+    TensorType,
+    Type,
+    Value,
+    Values,
+)
 from .primitives import PRIMITIVES
 from .verify import Limits, verify, verify_type
 
@@ -36,7 +48,7 @@ T = TypeVar("T")
 SCHEMA = 1
 
 #: Builds what an operation of an older version has become; gives the values of its results.
-Upgrader: TypeAlias = Callable[[Builder, Op], Sequence[Value]]
+Upgrader: TypeAlias = Callable[[Builder, Op], Values]
 #: By (primitive, the version that it was written for). An upgrader leads to today's version.
 UPGRADERS: Mapping[tuple[str, int], Upgrader] = MappingProxyType({})
 
@@ -327,7 +339,7 @@ class _Decoder:
                 values += self._upgrade(b, op, upgrader)
         return b.finish([_at(values, i, "value") for i in block.results])
 
-    def _upgrade(self, b: Builder, op: Op, upgrader: Upgrader) -> Sequence[Value]:
+    def _upgrade(self, b: Builder, op: Op, upgrader: Upgrader) -> Values:
         with b.at(op.locs):
             made = upgrader(b, op)
         if [v.type for v in made] != [v.type for v in op.results]:

@@ -55,10 +55,7 @@ class LossScale:
     growth_steps: int = static_field()
 
     def value_and_grad(self, f: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
-        """Like `dl.value_and_grad`, but of the scaled loss.
-
-        Gives (loss, gradient, finite), the gradient without the scale.
-        """
+        """`dl.value_and_grad` of the scaled loss: (loss, unscaled gradient, finite)."""
 
         def run(*args: Any) -> Any:
             def scaled(*inner: Any) -> Any:

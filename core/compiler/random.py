@@ -43,10 +43,7 @@ _LOW = 0xFFFFFFFF
 
 
 def threefry2x32(key: Array, c0: Array, c1: Array) -> tuple[Array, Array]:
-    """The generator itself, 20 rounds.
-
-    A key u32[2] and counters u32 of one shape -> two words for each counter.
-    """
+    """The generator, 20 rounds: a key u32[2], counters u32[...] -> two words a counter."""
     from .primitives import PRIMITIVES
 
     rule = PRIMITIVES["threefry"].reference
@@ -199,8 +196,7 @@ def gumbel(key: Array, shape: int | Sequence[int] = ()) -> Array:
 
 
 def categorical(key: Array, logits: Array, shape: int | Sequence[int] = ()) -> Array:
-    """i64[*shape, *logits.shape[:-1]]: indices along the last axis, drawn with probability
-    proportional to exp(logits).
+    """i64[*shape, *logits.shape[:-1]]: indices drawn with probability ~ exp(logits).
 
     The index of the largest of logits + Gumbel noise (Gumbel 1954; Maddison et al. 2014).
     """

@@ -70,10 +70,7 @@ else:
 
 
 class Static(_AnyValue):  # type: ignore[misc]
-    """An argument that the program is specialised for.
-
-    A size, a flag, a name, a function, a model's structure.
-    """
+    """An argument that specialises the program: a size, a flag, a name, a function."""
 
     __slots__ = ("value",)
 
@@ -249,11 +246,7 @@ class Traced:
         return out
 
     def checked(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        """The program's results less the hidden ones.
-
-        Raises:
-            the error that the program met, of the class and with the words that Python gives it.
-        """
+        """The program's visible results. Raises the error that the program met, as Python does."""
         if not self.hidden:
             return arrays
         code, *held = arrays[len(arrays) - self.hidden :]
@@ -307,10 +300,7 @@ def _is_leaf(value: Any) -> bool:
 
 
 def flatten(args: Any) -> tuple[list[Any], tree.Structure]:
-    """Like `tree.flatten`, for trees whose leaves may be types or `Static`.
-
-    A complex number is two leaves, its real and its imaginary part.
-    """
+    """`tree.flatten` for leaves that may be types or `Static`; a complex number is two leaves."""
     leaves, structure = tree.flatten(args, _is_leaf)
     if not any(map(is_complex, leaves)):
         return leaves, structure
@@ -319,9 +309,7 @@ def flatten(args: Any) -> tuple[list[Any], tree.Structure]:
 
 
 def has_own_operators(array: Any) -> bool:
-    """Whether it is an array of a subclass, as a masked array or a matrix is, whose operators are
-    not NumPy's. A memory map is an array like any other.
-    """
+    """Whether it is a subclass's array, such as a matrix, with operators other than NumPy's."""
     return isinstance(array, np.ndarray) and type(array) not in (np.ndarray, np.memmap)
 
 

@@ -1,9 +1,8 @@
-"""Trees of arrays: tuples, lists, dicts, named tuples and dataclasses, with arrays (or anything
-else) at the leaves.
+"""Trees: tuples, lists, dicts, named tuples and dataclasses with arrays at the leaves.
 
-A program's arguments and results are such trees; the IR sees the leaves in order, each named by its
-path (`params.hidden.0.weight`). A dataclass field made with `static_field()` belongs to the
-structure, not to the leaves. `None` is a tree of no leaves.
+Leaves may be anything. A program's arguments and results are such trees; the IR sees the leaves in
+order, each named by its path (`params.hidden.0.weight`). A dataclass field made with
+`static_field()` belongs to the structure, not to the leaves. `None` is a tree of no leaves.
 """
 
 from __future__ import annotations
@@ -20,10 +19,7 @@ _STATIC = {"delian.static": True}
 
 
 def static_field(**kwargs: Any) -> Any:
-    """A dataclass field that is part of the tree's structure: a size, a name, a function.
-
-    It must be hashable.
-    """
+    """A dataclass field that is part of the tree's structure. Its value must be hashable."""
     return dataclasses.field(metadata=_STATIC, **kwargs)
 
 
@@ -38,6 +34,7 @@ def static(**kwargs: Any) -> Any:
 
 
 def is_static(f: dataclasses.Field[Any]) -> bool:
+    """Whether a field is part of the structure (`static_field`)."""
     return bool(f.metadata.get("delian.static", False))
 
 
@@ -84,10 +81,7 @@ LEAF = Structure(None)
 def children(
     node: Any,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]] | None:
-    """A node's (keys, children, static fields), or None when it is a leaf.
-
-    Dicts are taken in sorted key order.
-    """
+    """A node's (keys, children, static fields); None for a leaf. Dicts are in sorted key order."""
     if node is None:
         return (), (), ()
     if isinstance(node, dict):
@@ -116,10 +110,7 @@ def _sorted(keys: Any) -> tuple[Any, ...]:
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Structure]:
-    """The leaves in order, and the structure to put them back with.
-
-    What `is_leaf` holds for is taken for a leaf, whatever it is.
-    """
+    """The leaves in order, and their structure. `is_leaf` makes a node a leaf."""
     leaves: list[Any] = []
     return leaves, _visit(tree, is_leaf, leaves)
 

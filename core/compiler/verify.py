@@ -87,10 +87,7 @@ class Limits:
 
 
 def verify(program: Function | Block, limits: Limits | None = None) -> None:
-    """Raises VerifyError, naming the operation and where it came from, when a rule is broken.
-
-    MemoryLimitError where it asks for more memory than the limits allow.
-    """
+    """Raises VerifyError for a broken rule, MemoryLimitError for too much memory."""
     verifier = _Verifier(limits)
     if isinstance(program, Function):
         _verify_names(program, limits)
@@ -99,10 +96,7 @@ def verify(program: Function | Block, limits: Limits | None = None) -> None:
 
 
 def verify_arena(function: Function, arena_bytes: int, limits: Limits) -> None:
-    """Raises MemoryLimitError when a compiled function's working memory is beyond the limits.
-
-    The error names the operation with the largest part in it.
-    """
+    """Raises MemoryLimitError, naming the largest operation, for too much working memory."""
     if arena_bytes <= limits.working_bytes_max:
         return
 

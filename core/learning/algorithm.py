@@ -95,9 +95,7 @@ class Algorithm:
     server: Optimizer = field(default_factory=lambda: sgd(1.0))
     """The server's optimiser, on the negative mean update. A unit step of SGD is the mean."""
     personal_steps: Annotated[int, Bounds(ge=0, le=10_000)] = 5
-    """Gradient steps that make a device's model personal. 0: it is judged as it is, such as the
-    model that a device of Ditto or FedPer keeps.
-    """
+    """Gradient steps of personalization. 0: none, as for the models of Ditto or FedPer."""
     personal_learning_rate: Rate = 0.1
     """The learning rate of the personal steps."""
 
@@ -149,10 +147,7 @@ class Algorithm:
     def gradient(
         self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
-        """(loss f32[], what to descend on, a tree like the state) at `current`.
-
-        `state` is what the device began with.
-        """
+        """(loss f32[], gradient like the state) at `current`; `state`: as the device began."""
         return value_and_grad(task.loss)(current, self.batch(task, data, order, step))
 
     def client_update(

@@ -91,10 +91,7 @@ class Query(Algorithm):
 
 
 def binned(place: Tensor, weight: Tensor, bins: int) -> Tensor:
-    """Shares by bin, f32[bins].
-
-    `place` is i32[rows, ...] in 0..bins - 1; a row's values share its weight.
-    """
+    """Shares by bin, f32[bins]; place: i32[rows, ...] below bins; a row shares its weight."""
     flat = place.reshape(place.shape[0], -1)
     each = np.broadcast_to((weight / flat.shape[1])[:, None], flat.shape)
     return ops.segment_sum(each.reshape(-1), flat.reshape(-1), bins)
@@ -128,10 +125,7 @@ class Moments(Query):
 
 @dataclass(frozen=True)
 class Histogram(Query):
-    """The share of values in each bin; of labels, a bin a label.
-
-    Values outside the range count in the first or the last bin.
-    """
+    """The share of values in each bin, a bin a label; values outside count in the end bins."""
 
     bins: int = 10
     """Bins of x, all of one width."""

@@ -130,21 +130,14 @@ class Manifest:
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The names of the bundle's programs.
-
-        `infer` alone where no leaf is a model's, since what it needs is in it
-        (`core.learning.quantise`).
-        """
+        """The names of the bundle's programs; `infer` alone for a quantised model."""
         if not self.model:
             return ("infer",)
         return (*PROGRAMS, CLIENT_STATE) if self.client_state else PROGRAMS
 
     @property
     def ring(self) -> RingPlan:
-        """How `client_update` makes ring elements.
-
-        Raises RingError for a plan that none could keep.
-        """
+        """How `client_update` makes ring elements. Raises RingError for an impossible plan."""
         return RingPlan(
             self.clip,
             self.clients_max,
@@ -243,11 +236,7 @@ def pack(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
 
 
 def load(path: Path, own: bool = False, limits: Limits | None = None) -> Bundle:
-    """Reads a bundle from a file.
-
-    Raises DelianError, naming the file, for one that is missing or broken. own, limits: as in
-    `parse`.
-    """
+    """Reads a bundle's file. own, limits: as in `parse`. Raises DelianError, naming the file."""
     return parse(read(Path(path)), str(path), own, limits)
 
 
@@ -262,10 +251,7 @@ def read(path: Path) -> bytes:
 
 
 def unpack(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The manifest as it is and the parts that it names, each what its hash says.
-
-    Raises DelianError.
-    """
+    """The manifest and its parts, each checked against its hash. Raises DelianError."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = {i.filename: i for i in archive.infolist()}

@@ -70,10 +70,7 @@ def cohort_program(
 
 
 class Cohort:
-    """A compiled bundle's local training, `size` devices at a time.
-
-    Safe to call from many threads as far as the back end's programs are.
-    """
+    """A compiled local training of `size` devices at a time; thread-safe."""
 
     def __init__(
         self,
@@ -155,10 +152,7 @@ class _Call:
 
 
 class GatheringRuntime(Runtime):
-    """A runtime that runs client updates of many threads as cohorts on one back end.
-
-    Its other programs, which are small, run on another one.
-    """
+    """Runs client updates of many threads as cohorts, other programs on another back end."""
 
     def __init__(
         self,

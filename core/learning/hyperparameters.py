@@ -129,11 +129,7 @@ def facts_wanted(kind: type) -> Mapping[str, str]:
 
 
 def annotation(kind: type, name: str) -> tuple[Any, tuple[Any, ...]]:
-    """A field's type and what `Annotated` adds to it.
-
-    Nothing is added to an annotation that cannot be evaluated, such as one of names that only a
-    type checker imports.
-    """
+    """A field's type and its `Annotated` extras, if the annotation can be evaluated."""
     owner = next(base for base in kind.__mro__ if name in vars(base).get("__annotations__", {}))
     found = vars(owner)["__annotations__"][name]
     if isinstance(found, str):

@@ -27,13 +27,13 @@ from .hyperparameters import Bounds
 from .plan_settings import NO_KEY, Key, settings
 
 if TYPE_CHECKING:
-    from ..privacy.mechanisms.noise_mechanism import Promise
+    from ..privacy.mechanisms.noise_mechanism import PrivacyTarget
     from ..wire.operator_pb2 import AggregationRule
     from .aggregate.chains import Chain
 
 #: Devices in one attempt; with masks at most 1,000 in each cohort.
 SELECTED_MAX = 100_000
-#: Cohorts of a masked round: of no more attempts of a run does an edge remember the end.
+#: Cohorts of a masked round: an edge keeps the ends of so many attempts of a run.
 COHORTS_MAX = 16
 ROUNDS_MAX = 1_000_000
 OVER_SELECTION = 1.3
@@ -62,13 +62,9 @@ class Round:
     """How a round gathers its cohort."""
 
     cohort: Annotated[int | None, Devices, Key(scenario=10, was=("round.devices",))] = None
-    """Updates that a round aims for. In a scenario, unless it is set, no more than devices that
-    train.
-    """
+    """Updates that a round aims for. In a scenario the default is at most the training devices."""
     over_selection: Annotated[float | None, Bounds(ge=1.0, le=10.0), Key(scenario=1.0)] = None
-    """So many times more devices are selected, against those who drop out. Absent: 1.3; 1 in a
-    buffered run.
-    """
+    """Devices selected for each of `cohort`, against dropout. Absent: 1.3; 1 in a buffered run."""
     timeout_ms: Annotated[
         int,
         Bounds(ge=2, le=TIME_MS_MAX),
@@ -201,7 +197,7 @@ class Privacy:
         Bounds(gt=0.0, le=1_000.0),
         Key("privacy.epsilon", stage="noise.epsilon", when="noised"),
     ] = None
-    """Noise: what the whole run may tell of a device; smaller is more private."""
+    """Noise: the privacy loss of a device over the whole run; smaller is more private."""
     delta: Annotated[float, Bounds(ge=1e-12, lt=1.0), Key("privacy.delta", stage="noise.delta")] = (
         1e-6
     )
@@ -209,14 +205,12 @@ class Privacy:
     noise_corrupt: Annotated[
         float | None, Share, Key("privacy.corrupt", when="noised", scenario=NO_KEY)
     ] = None
-    """Noise by devices: the share of devices whose noise the coordinator may know. Absent:
-    `corrupt`.
-    """
+    """Noise by devices: the share whose noise the coordinator may know. Absent: `corrupt`."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """When and on whom devices evaluate the model."""
+    """When devices evaluate the model, and how many of them."""
 
     every: Annotated[
         int, Bounds(ge=0, le=ROUNDS_MAX), Key("evaluation_every", was=("evaluate_every",))
@@ -260,8 +254,10 @@ class Plan:
     evaluation: Evaluation = field(default_factory=Evaluation)
 
     def but(self, **values: Any) -> Self:
-        """The plan with these values of settings by their names, those of its tables too; but as
-        messages have it `evaluation_every` and `evaluation_cohort`.
+        """The plan with these values of settings, by name.
+
+        Settings of tables are named without the table, but `evaluation_every` and
+        `evaluation_cohort` as messages name them.
         """
         by_name = {s.wire if s.table == "evaluation" else s.name: s for s in settings().values()}
         parts: dict[str, dict[str, Any]] = {}
@@ -301,7 +297,7 @@ class Plan:
 
     @property
     def central(self) -> bool:
-        """Whether it is the coordinator who adds the noise."""
+        """Whether the coordinator adds the noise."""
         return self.privacy.noise == "central"
 
     @property
@@ -362,7 +358,7 @@ class Plan:
 
     @property
     def cohort_min(self) -> int:
-        """Devices in a sum that anybody may read."""
+        """Minimum of devices in a sum that is decoded."""
         if not self.masked:
             return 1
         half = max(COHORT_MIN, self.smallest_sum // 2)
@@ -401,20 +397,22 @@ class Plan:
         return min(self.reports_min, self.evaluation_cohort)
 
     @cached_property
-    def promise(self) -> Promise | None:
-        """The privacy target that the noise is for; None: there is no noise. Raises BudgetError
-        where no noise keeps it.
+    def promise(self) -> PrivacyTarget | None:
+        """The privacy target of the noise; None: there is no noise.
+
+        Raises BudgetError where no noise keeps it.
         """
         if not self.noised:
             return None
-        from ..privacy.mechanisms.noise_mechanism import Promise
+        from ..privacy.mechanisms.noise_mechanism import PrivacyTarget
 
         numbers = (self.privacy.epsilon or 0.0, self.privacy.delta, self.rounds, self.reports_min)
-        return Promise(*numbers, self.noise_corrupt, self.central)
+        return PrivacyTarget(*numbers, self.noise_corrupt, self.central)
 
     @cached_property
     def chain(self) -> Chain:
-        """What an update goes through, but for the server's optimiser, which is the algorithm's.
+        """The stages of an update, without the server's optimiser, which is the algorithm's.
+
         Raises ChainError where stages do not go together.
         """
         from .aggregate import chains

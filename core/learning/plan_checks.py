@@ -34,11 +34,7 @@ _OF_STAGE = {"mask": "privacy.cohorts"}
 
 
 def check(plan: Plan) -> None:
-    """Rejects settings that do not go together.
-
-    Raises:
-        PlanError: they do not; it names the setting to change.
-    """
+    """Rejects settings that conflict: PlanError names the setting to change."""
     _check_read(plan)
     _check_round(plan)
     _check_noise(plan)
@@ -148,7 +144,7 @@ def _check_masks(plan: Plan) -> None:
     """Whether sums are of a size that can be masked."""
     privacy = plan.privacy
     evaluated = (plan.evaluation_cohort, plan.evaluation_selected) if plan.evaluates else ()
-    # In a session all who are tasked mask for one another; with helpers only a sum has limits.
+    # In a session all tasked devices mask for one another; with helpers only a sum has limits.
     parts = (plan.cohort // plan.cohorts, -(-plan.selected // plan.cohorts))
     sizes = evaluated if privacy.helpers else (*parts, *evaluated)
     least = min((plan.buffer, *evaluated) if privacy.helpers else sizes)
@@ -161,7 +157,7 @@ def _check_masks(plan: Plan) -> None:
     if least < plan.cohort_min:
         raise PlanError(
             "privacy.cohort_min",
-            f"a sum of {least} devices, of which none under {plan.cohort_min} is read",
+            f"a sum of {least} devices, and the minimum of a sum is {plan.cohort_min}",
             f"from {COHORT_MIN} to {least}, or more devices in a round",
         )
     if privacy.helpers and plan.concurrency > BATCH_MAX:
@@ -199,9 +195,7 @@ def _too_many(plan: Plan, largest: int, part: int) -> PlanError:
 
 
 def _check_rule(plan: Plan) -> None:
-    """A rule in place of the mean must have enough to compare: updates one by one or, where they
-    are masked, cohorts' means.
-    """
+    """A robust rule needs enough to compare: updates or, where they are masked, cohorts' means."""
     from .aggregate import robust
 
     name, hostile = plan.round.rule, plan.round.hostile

@@ -183,10 +183,7 @@ def quantise(
 
 
 def model_of(bundle: Bundle, weights: Array | None = None) -> Array:
-    """The model f32[M] that `infer` takes: what the caller gives, or the bundle's own.
-
-    Raises DelianError when there is none, or it does not fit.
-    """
+    """The model f32[M] of `infer`: given, or the bundle's. Raises DelianError."""
     size = sum(bundle.manifest.state[i].size for i in bundle.manifest.model)
     given = weights
     if given is None:

@@ -37,10 +37,7 @@ def ready(
 
 
 def verify_programs(programs: Mapping[str, Executable], limits: Limits) -> None:
-    """Raises MemoryLimitError for a compiled program whose arena is larger than the limits allow.
-
-    No memory is taken before a program is called.
-    """
+    """Raises MemoryLimitError for a program whose arena exceeds the limits."""
     for program in programs.values():
         report = getattr(program, "report", None)
         if report is not None:
@@ -78,10 +75,7 @@ class Score:
 
     @property
     def accuracy(self) -> float:
-        """The share of right answers, or the mean absolute error of a regression.
-
-        Zero where there was nothing to judge by.
-        """
+        """The share of right answers, or a regression's mean absolute error; 0 without rows."""
         return self.correct / self.count if self.count else 0.0
 
 
@@ -148,17 +142,11 @@ class Runtime:
         ]
 
     def memory_bytes(self, memory: Sequence[Array]) -> bytes:
-        """The server's memory as it is stored.
-
-        Its leaves, little-endian, one after the other; empty where there is none.
-        """
+        """The server's memory as stored: its leaves, little-endian, in order."""
         return b"".join(m.astype(m.dtype.newbyteorder("<"), copy=False).tobytes() for m in memory)
 
     def memory_from(self, content: bytes) -> list[Array]:
-        """The reverse of `memory_bytes`; from nothing, the memory before the first round.
-
-        Raises DelianError when it belongs to another bundle.
-        """
+        """The reverse of `memory_bytes`. Raises DelianError for another bundle's memory."""
         first = self.memory()
         if not content:
             return first
@@ -176,10 +164,7 @@ class Runtime:
         return out
 
     def client_state(self, state: Array) -> Array:
-        """The client state before a device first takes part, one f32 vector.
-
-        Empty where its algorithm keeps nothing.
-        """
+        """The first client state, one f32 vector; empty where the algorithm keeps none."""
         kept = np.empty(self.kept_size, np.float32)
         if self._kept:
             self.programs["client_state"](
@@ -211,10 +196,7 @@ class Runtime:
         return self.views(self.client_state(state) if kept is None else kept, self._kept)
 
     def memory_views(self, content: Array) -> list[Array] | None:
-        """The server's memory as views of its bytes, u8.
-
-        None where its leaves do not lie as the machine needs them, or the machine is big-endian.
-        """
+        """The server's memory as u8 views, where alignment and byte order allow, else None."""
         views, offset = [], 0
         for leaf in self.memory():
             part = content[offset : offset + leaf.nbytes]

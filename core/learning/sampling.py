@@ -218,13 +218,11 @@ class Episodes:
     per_pass: int
     scale: float = 1.0 / 255.0
     training_ways: int = 0
-    """Characters of an episode that trains (Snell et al. 2017, section 3.1, have more of them than
-    of one that judges). 0: `ways`.
-    """
+    """Characters of a training episode (Snell et al. 2017, section 3.1). 0: `ways`."""
 
     @property
     def labels(self) -> int:
-        """The largest number of characters in an episode: what a model must tell apart."""
+        """The largest number of characters in an episode: what a model must distinguish."""
         return max(self.ways, self.training_ways)
 
     def order(self, data: EpisodeTable, key: Tensor) -> Tensor:

@@ -27,9 +27,7 @@ class Metrics(NamedTuple):
     correct: Tensor
     count: Tensor
     more: Any = ()
-    """Of a task with metrics of its own the sums that each of them divides, (above, below), by
-    name.
-    """
+    """The divided sums of a task's own metrics, (above, below), by name."""
 
 
 class Task(Protocol):
@@ -76,10 +74,7 @@ class Classification:
         return mean_row(per_row(losses), batch)
 
     def metrics(self, model: Any, batch: Batch) -> Metrics:
-        """Loss, right answers and rows of a batch.
-
-        A sequence counts as one row, with its share of right positions.
-        """
+        """Loss, right answers and rows of a batch; a sequence is one row."""
         logits = model(batch.x, batch.weight)
         losses = ops.cross_entropy(logits, batch.y)
         correct = (np.argmax(logits, axis=-1) == batch.y).astype(np.float32)
@@ -111,10 +106,7 @@ class Regression:
         return mean_row(per_row(errors * errors), batch)
 
     def metrics(self, model: Any, batch: Batch) -> Metrics:
-        """Squared errors, absolute errors and rows of a batch.
-
-        A row of several numbers counts as one, by their mean.
-        """
+        """Squared errors, absolute errors and rows of a batch; a row counts by its mean."""
         errors = self.errors(model, batch)
         return Metrics(
             np.sum(per_row(errors * errors) * batch.weight),
@@ -132,11 +124,7 @@ class Regression:
 
 
 def own_sums(task: Any, names: tuple[str, ...], model: Any, batch: Batch) -> dict[str, Any]:
-    """The sums of a task's own metrics, whose names are these, over a batch. It is compiled.
-
-    Raises:
-        ValueError: the task gives something else than two sums a name.
-    """
+    """The sums of a task's own metrics over a batch. Raises ValueError for other sums."""
     name, found = type(task).__name__, task.more_metrics(model, batch)
     if not isinstance(found, dict) or sorted(found) != list(names):
         raise ValueError(

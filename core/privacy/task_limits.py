@@ -1,7 +1,4 @@
-"""What a task may ask for.
-
-A device and an edge hold each task to the same limits, before they allocate anything for the task.
-"""
+"""Limits of a task, the same on devices and edges, checked before allocation."""
 
 from __future__ import annotations
 

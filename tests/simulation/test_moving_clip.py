@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from delian.cloud.protocol.run_plan import PlanError, RunPlan
 from delian.core.privacy.mechanisms import noise_mechanism
-from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.noise_mechanism import PrivacyTarget
 from delian.core.privacy.mechanisms.ring import RingPlan
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import GEOMETRIC_MEDIAN, Aggregation
@@ -88,7 +88,7 @@ def steps_of(made, monkeypatch):
 def test_the_clip_comes_to_the_asked_quantile_of_lengths(noised, monkeypatch):
     rounds, ring, promise = 30 if noised else 20, PLAIN, None
     if noised:
-        promise = Promise(epsilon=300.0, delta=1e-6, releases=rounds, survivors=COHORT - 2)
+        promise = PrivacyTarget(epsilon=300.0, delta=1e-6, releases=rounds, survivors=COHORT - 2)
         ring = noise_mechanism.planned(PLAIN, promise)
     clips, _ = steps_of(federation(rounds, ring, promise), monkeypatch)
     assert clips[0] > 7.8 and len(clips) == rounds

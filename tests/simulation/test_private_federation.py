@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from delian.core.privacy.mechanisms import noise_mechanism
-from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.noise_mechanism import PrivacyTarget
 from delian.core.privacy.mechanisms.ring import RingPlan
 from delian.simulations.federation.federation import Federation
 from delian.simulations.federation.fleet import Fleet
@@ -16,7 +16,7 @@ from delian.simulations.scenario.scenario_file import load, override
 from support.stub_training import StubTraining
 
 ROUNDS, COHORT = 3, 12
-PROMISE = Promise(epsilon=8.0, delta=1e-6, releases=ROUNDS, survivors=COHORT - 2)
+PROMISE = PrivacyTarget(epsilon=8.0, delta=1e-6, releases=ROUNDS, survivors=COHORT - 2)
 PLAIN = RingPlan(clip=1.0, clients_max=COHORT, dimension=400)
 SECURE = {"aggregation": "secure", "cohort_min": 10, "corrupt": 0.1, "dropout": 0.1}
 

@@ -149,10 +149,7 @@ def run_block(block: Block, args: Sequence[Any]) -> list[Any]:
 
 
 def check_arguments(function: Function, args: Sequence[Any]) -> None:
-    """Refuses arguments that are not the arrays that the function's parameters say, by name.
-
-    Raises DelianError.
-    """
+    """Raises DelianError for arguments that do not fit the function's parameters."""
     types = function.param_types
     if len(args) != len(types):
         raise DelianError(f"{function.name} takes {len(types)} arguments, not {len(args)}")
@@ -210,10 +207,7 @@ class ReferenceProgram:
         self._plan = _Plan(function.body)
 
     def __call__(self, *args: Array, out: Sequence[Array] | None = None) -> tuple[Array, ...]:
-        """Runs it. Results are arrays of their own, or written into `out` where that is given.
-
-        Raises DelianError when an argument or a buffer does not fit.
-        """
+        """Runs it, into `out` where given. Raises DelianError for arguments that do not fit."""
         check_arguments(self.function, args)
         if out is not None:
             check_out(self.function, out)

@@ -85,10 +85,9 @@ def conv3d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Array:
-    """Cross-correlation of volumes: f32[N, D, H, W, C], f32[depth, height, width, C / groups, O] ->
-    f32[N, OD, OH, OW, O].
+    """Cross-correlation of volumes, otherwise as `conv2d`.
 
-    As `conv2d` otherwise.
+    f32[N, D, H, W, C], f32[depth, height, width, C / groups, O] -> f32[N, OD, OH, OW, O].
     """
     return _convolve("conv3d", 3, x, kernel, stride, padding, dilation, groups)
 
@@ -338,10 +337,7 @@ def _by_taps(
 
 
 def _tap(part: Array, matrix: Array, groups: int) -> Array:
-    """One place's share: [N, space..., C] and [C / groups, O] -> [N, space..., O].
-
-    In several groups of several channels [groups, N * space, O / groups].
-    """
+    """A place's share: [N, space..., C], [C / groups, O] -> [N, space..., O]."""
     if groups == 1:
         return part @ matrix
     inputs, outputs = matrix.shape[0], matrix.shape[1] // groups

@@ -54,10 +54,7 @@ def nll(log_probabilities: Array, labels: Array) -> Array:
 
 
 def binary_cross_entropy(logits: Array, targets: Array) -> Array:
-    """-t log s(x) - (1 - t) log(1 - s(x)) of logits x, s the sigmoid, without overflow.
-
-    Element by element.
-    """
+    """-t log s(x) - (1 - t) log(1 - s(x)) by element, of logits x, without overflow."""
     return np.maximum(logits, 0) - logits * targets + np.log1p(np.exp(-np.abs(logits)))  # type: ignore[no-any-return]
 
 
@@ -73,18 +70,13 @@ def absolute_error(prediction: Array, target: Array) -> Array:
 
 
 def huber(prediction: Array, target: Array, delta: float = 1.0) -> Array:
-    """e^2 / 2 for errors up to delta, then delta (|e| - delta / 2) (Huber 1964), element by
-    element.
-    """
+    """By element, e^2 / 2 up to delta, then delta (|e| - delta / 2) (Huber 1964)."""
     error: Array = np.abs(prediction - target)
     return np.where(error <= delta, 0.5 * error * error, delta * (error - 0.5 * delta))
 
 
 def kl_divergence(log_probabilities: Array, target: Array) -> Array:
-    """sum t log(t / p) over the last axis.
-
-    log p f32[..., C], distribution t f32[..., C] -> f32[...].
-    """
+    """sum t log(t / p): log p f32[..., C], distribution t f32[..., C] -> f32[...]."""
     # 0 log 0 = 0, and its derivative must not be NaN either.
     known = target > 0
     logs = np.log(np.where(known, target, 1))
@@ -110,8 +102,9 @@ def cosine_similarity(a: Array, b: Array, axis: int = -1) -> Array:
 
 
 def triplet(anchor: Array, positive: Array, negative: Array, margin: float = 1.0) -> Array:
-    """max(0, |a - p| - |a - n| + margin) over the last axis (Schroff et al. 2015, with distances
-    not squared): f32[..., D] three times -> f32[...].
+    """max(0, |a - p| - |a - n| + margin) over the last axis: f32[..., D] thrice -> f32[...].
+
+    Schroff et al. 2015, with distances not squared.
     """
     near = _distance(anchor, positive)
     far = _distance(anchor, negative)

@@ -59,9 +59,7 @@ def _by_head(x: Array) -> Array:
 
 
 def _over_heads(mask: Array, shape: tuple[int, ...], keys: int) -> Array:
-    """A mask that broadcasts to [..., H, T, S] as [N, H, T, S], of which the first three are as
-    they are or 1.
-    """
+    """A mask that broadcasts to [..., H, T, S] as [N or 1, H or 1, T or 1, S]."""
     axes = (1,) * (len(shape) - mask.ndim) + mask.shape
     split = len(shape) - (3 if len(shape) > 3 else 2)
     leading = (1,) * split if math.prod(axes[:split]) == 1 else shape[:split]

@@ -93,10 +93,7 @@ def _add(r: Rewriter, op: Op) -> Value | None:
 
 
 def _add_padded(r: Rewriter, x: Value, y: Value) -> Value | None:
-    """pad(a) + pad(b) => pad(concat(a, b)) where each lies on zeros of the other and they meet.
-
-    The cotangents of neighbouring slices.
-    """
+    """pad(a) + pad(b) => pad(concat(a, b)) where each lies on the other's zeros and they meet."""
     pads = [r.origin(v, "pad") for v in (x, y)]
     if any(p is None or not r.is_splat(p.operands[1], 0) for p in pads):
         return None
@@ -149,8 +146,9 @@ def _scattered(r: Rewriter, value: Value) -> Op | None:
 
 
 def _on_rows(r: Rewriter, op: Op) -> Value | None:
-    """f(put_add(0, i, u)) => put_add(0, i, f(u)) for a negation, and for a product or quotient with
-    one number: a sparse gradient stays sparse on its way to the weights.
+    """f(put_add(0, i, u)) => put_add(0, i, f(u)): a sparse gradient stays sparse.
+
+    f is a negation, or a product or quotient with one number.
     """
     x, *rest = op.operands
     made = _scattered(r, x)

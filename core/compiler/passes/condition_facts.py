@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..ir import Block, DType, Op, TensorType, Value
+from ..ir import Block, DType, Op, TensorType, Value, Values
 
 #: Its least and its largest value, both of them included.
 Interval = tuple[int, int]
@@ -23,10 +23,7 @@ Made = Mapping[Value, Op]
 
 
 def facts(pred: Value, truth: bool, made: Made, found: Mapping[Value, Interval]) -> Facts:
-    """The intervals of whole numbers and truths where a condition is true, or false.
-
-    Those that contradict themselves are left out.
-    """
+    """Intervals of whole numbers and truths where a condition is true, or false."""
     out: Facts = {pred: (int(truth), int(truth))}
     op = made.get(pred)
     if op is None:
@@ -173,7 +170,7 @@ def _hull(sides: Sequence[Interval | None]) -> Interval | None:
 
 
 def _tested(
-    op: Op, starts: Sequence[Value], outer: Made, made: Made, found: Mapping[Value, Interval]
+    op: Op, starts: Values, outer: Made, made: Made, found: Mapping[Value, Interval]
 ) -> dict[int, Interval]:
     """What the test of a `while` says of its carries in the body."""
     test, body = op.regions
@@ -201,9 +198,7 @@ def _is_truth(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.dtype is DType.BOOL
 
 
-def entered(
-    region: Block, args: Sequence[Value], said: Facts, found: dict[Value, Interval]
-) -> None:
+def entered(region: Block, args: Values, said: Facts, found: dict[Value, Interval]) -> None:
     """Gives the parameters of a branch what its condition says of its arguments."""
     for param, arg in zip(region.params, args, strict=True):
         if arg in said:

@@ -47,10 +47,7 @@ class _Eliminator:
         self._masks: dict[int, tuple[Block, list[int]]] = {}
 
     def block(self, block: Block, wanted: Sequence[bool]) -> Block:
-        """The block giving only the wanted results.
-
-        The very same block when there is nothing to drop.
-        """
+        """The block with the wanted results alone; the same object when nothing is dropped."""
         results = tuple(r for r, flag in zip(block.results, wanted, strict=True) if flag)
         live = set(results)
         ops: list[Op] = []

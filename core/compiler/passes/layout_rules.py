@@ -1,10 +1,9 @@
-"""Rewriting rules for operations that move elements or reduce over axes, collected in `RULES` and
-`MULTI_RULES`.
+"""Rewriting rules for operations that move elements or reduce over axes.
 
-The canonical forms that the rest may rely on: no identity reshape, broadcast, transpose, slice or
-pad; at most one of a kind in a row; a broadcast or transpose that only adds or moves axes of size 1
-is a reshape; a `dot` reads through transposes of its operands, and a transpose of its result that
-swaps the two operands' axes is a swapped `dot`.
+`RULES` and `MULTI_RULES` list them. The canonical forms that the rest may rely on: no identity
+reshape, broadcast, transpose, slice or pad; at most one of a kind in a row; a broadcast or
+transpose that only adds or moves axes of size 1 is a reshape; a `dot` reads through transposes of
+its operands, and a transpose of its result that swaps the two operands' axes is a swapped `dot`.
 """
 
 from __future__ import annotations
@@ -325,10 +324,7 @@ def _reduce(r: Rewriter, op: Op) -> Value | None:
 
 
 def _reduce_broadcast(r: Rewriter, op: Op, made: Op) -> Value | None:
-    """A reduction over axes along which its operand repeats.
-
-    A product with their size, or nothing at all.
-    """
+    """A reduction over axes along which its operand repeats: a product with their size."""
     source, dims, shape = made.operands[0], made.attrs["dims"], made.attrs["shape"]
     axes = op.attrs["axes"]
     real = {d for d, size in zip(dims, source.shape, strict=True) if size == shape[d]}

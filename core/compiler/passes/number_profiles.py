@@ -54,10 +54,7 @@ _EXACT = frozenset(
 
 
 def in_profile(function: Function, profile: Profile) -> Function:
-    """The function as this profile computes it.
-
-    Raises DelianError when there is no such profile, or an operation that it refuses; says where.
-    """
+    """The function in this profile. Raises DelianError for another name or operation."""
     if profile not in PROFILES:
         names = ", ".join(f'"{p}"' for p in PROFILES)
         raise DelianError(f"there is no profile {profile!r}", f"the profiles are {names}")
@@ -126,9 +123,7 @@ def _is_f64(value: Value) -> bool:
 
 
 def _tables(block: Block) -> set[Op]:
-    """The operations on f64 that depend on no argument and whose results reach nothing else but
-    through a rounding.
-    """
+    """The f64 operations on constants alone whose results are all rounded."""
     fixed: set[Value] = set()
     for op in block.ops:
         if not op.regions and fixed.issuperset(op.operands):

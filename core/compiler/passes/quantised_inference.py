@@ -1,9 +1,10 @@
-"""Quantised inference: products with constant matrices and kernels in bytes (Jacob et al. 2018,
-"Quantization and training of neural networks for efficient integer-arithmetic-only inference").
+"""Quantised inference: products with constant matrices and kernels in bytes.
 
-A tensor of bytes q stands for scale * (q - zero). Activations are u8, their scale and zero from the
-range that calibration found. A weight is a signed byte and a scale for its output channel, with no
-zero (symmetric). The product of the two is a sum of bytes in i32 (`ops.quantised`), and with
+Jacob et al. 2018, "Quantization and training of neural networks for efficient
+integer-arithmetic-only inference". A tensor of bytes q stands for scale * (q - zero). Activations
+are u8, their scale and zero from the range that calibration found. A weight is a signed byte and a
+scale for its output channel, with no zero (symmetric). The product of the two is a sum of bytes in
+i32 (`ops.quantised`), and with
 
     y[o] = sx sw[o] (sum_c (x[c] - zx) w[c,o]) + b[o]
          = s[o] (sum_c x[c] w[c,o]  +  B[o]),    s = sx sw,   B = round(b / s) - zx sum_c w[c,o]
@@ -126,10 +127,7 @@ def eligible(op: Op, known: Mapping[Value, Array]) -> bool:
 
 
 def known_values(block: Block) -> dict[Value, Array]:
-    """What does not depend on the parameters, worked out.
-
-    But for constants spread to a tensor of more than one axis.
-    """
+    """Constant-folds, but keeps constants spread to a tensor of more than one axis."""
     known: dict[Value, Array] = {}
     for op in block.ops:
         if op.name == "constant":

@@ -13,11 +13,9 @@ What these rules leave unused (arguments, constants, results) is `dce`'s to drop
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from ..ir import Block, DType, Op, TensorType, Value, count_ops
+from ..ir import Block, Blocks, DType, Op, TensorType, Value, Values, count_ops
 from .rewrite import FOLD_SIZE_MAX, MultiRule, Rewriter
 
 #: A `for` of at most so many trips, and so many operations in all, is unrolled.
@@ -31,7 +29,7 @@ _FREE = frozenset({"constant", "broadcast", "iota", "reshape", "list_empty"})
 _BOUNDS = {"while": 0, "for": 2}
 
 
-def _if(r: Rewriter, op: Op) -> Sequence[Value]:
+def _if(r: Rewriter, op: Op) -> Values:
     pred, *args = op.operands
     known = r.splat(pred)
     if known is not None:
@@ -43,7 +41,7 @@ def _if(r: Rewriter, op: Op) -> Sequence[Value]:
     return _branches(r, op, (pred, *args), (then, otherwise))
 
 
-def _switch(r: Rewriter, op: Op) -> Sequence[Value]:
+def _switch(r: Rewriter, op: Op) -> Values:
     index, *args = op.operands
     known = r.splat(index)
     if known is not None or len(op.regions) == 1:
@@ -53,9 +51,7 @@ def _switch(r: Rewriter, op: Op) -> Sequence[Value]:
     return _branches(r, op, op.operands, op.regions)
 
 
-def _branches(
-    r: Rewriter, op: Op, operands: tuple[Value, ...], cases: Sequence[Block]
-) -> Sequence[Value]:
+def _branches(r: Rewriter, op: Op, operands: tuple[Value, ...], cases: Blocks) -> Values:
     """The rewritten branches; what all of them give alike is given outside."""
     args = operands[1:]
     regions = tuple(_enter(r, region, region.params, args) for region in cases)
@@ -66,7 +62,7 @@ def _branches(
     return results
 
 
-def _alike(r: Rewriter, regions: Sequence[Block], args: Sequence[Value]) -> list[Value | None]:
+def _alike(r: Rewriter, regions: Blocks, args: Values) -> list[Value | None]:
     """For each result, what all branches give for it, where it is known outside."""
     places = [{p: i for i, p in enumerate(region.params)} for region in regions]
     made = [
@@ -96,7 +92,7 @@ def _equal_leaves(a: Op, b: Op) -> bool:
     return bool(x.size <= FOLD_SIZE_MAX and x.tobytes() == y.tobytes())
 
 
-def _loop(r: Rewriter, op: Op) -> Sequence[Value]:
+def _loop(r: Rewriter, op: Op) -> Values:
     lead = _BOUNDS[op.name]
     start = lead + int(op.attrs["consts"])
     if op.name == "for":
@@ -123,7 +119,7 @@ def _loop(r: Rewriter, op: Op) -> Sequence[Value]:
     return r.keep(_hoist(r, replaced))
 
 
-def _short_for(r: Rewriter, op: Op, start: int) -> Sequence[Value] | None:
+def _short_for(r: Rewriter, op: Op, start: int) -> Values | None:
     """The results of a loop of few trips, unrolled."""
     lo, hi = (r.splat(v) for v in op.operands[:2])
     if op.operands[0] is op.operands[1]:
@@ -134,7 +130,7 @@ def _short_for(r: Rewriter, op: Op, start: int) -> Sequence[Value] | None:
     body = op.regions[0]
     if trips > UNROLL_TRIPS_MAX or (trips > 1 and trips * count_ops(body) > UNROLL_OPS_MAX):
         return None
-    carries: Sequence[Value] = op.operands[start:]
+    carries: Values = op.operands[start:]
     for i in range(int(lo), int(lo) + trips):
         index = r.constant(np.asarray(i, DType.I64.numpy))
         carries = r.inline(body, [index, *op.operands[2:start], *carries])
@@ -150,12 +146,12 @@ def _never(cond: Block) -> bool:
     )
 
 
-def _fix_carries(r: Rewriter, op: Op, still: list[int], start: int, first: int) -> Sequence[Value]:
+def _fix_carries(r: Rewriter, op: Op, still: list[int], start: int, first: int) -> Values:
     """The loop with the carries `still` as constants; the rest of the rules then see that loop."""
     moving = [j for j in range(len(op.results)) if j not in still]
     inits = op.operands[start:]
 
-    def order(items: Sequence[Value], at: int) -> tuple[Value, ...]:
+    def order(items: Values, at: int) -> tuple[Value, ...]:
         own = items[at:]
         return (*items[:at], *(own[j] for j in still), *(own[j] for j in moving))
 
@@ -183,7 +179,7 @@ def _replaced(r: Rewriter, op: Op, operands: tuple[Value, ...], regions: tuple[B
     return Op(op.name, operands, op.results, op.attrs, regions, op.locs)
 
 
-def _enter(r: Rewriter, region: Block, params: Sequence[Value], args: Sequence[Value]) -> Block:
+def _enter(r: Rewriter, region: Block, params: Values, args: Values) -> Block:
     """A region rewritten, with what is known about the arguments for some of its parameters."""
     child = r.child()
     known: dict[Value, Value] = {}
@@ -223,10 +219,7 @@ def _copy(r: Rewriter, op: Op, operands: tuple[Value, ...]) -> Value:
 
 
 def _hoist(r: Rewriter, op: Op) -> Op:
-    """The loop without the operations of its body that depend on its constants alone.
-
-    Those go before it.
-    """
+    """The loop with the operations that depend on its constants alone moved before it."""
     lead, body = _BOUNDS[op.name], op.regions[-1]
     consts = int(op.attrs["consts"])
     index = 1 if op.name == "for" else 0

@@ -13,13 +13,13 @@ repeated number is always a scalar constant and a `broadcast`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...common.errors import Loc
-from ..ir import Array, Block, Op, TensorType, Value
+from ..ir import Array, Block, Op, TensorType, Value, Values
 from ..primitives import PRIMITIVES, infer
 from ..primitives.halves import reference_of
 
@@ -29,7 +29,7 @@ FOLD_SIZE_MAX = 64
 #: A rule gives the value that stands for the operation's one result, or None.
 Rule: TypeAlias = "Callable[[Rewriter, Op], Value | None]"
 #: The same for operations of several results and for those with regions.
-MultiRule: TypeAlias = "Callable[[Rewriter, Op], Sequence[Value] | None]"
+MultiRule: TypeAlias = "Callable[[Rewriter, Op], Values | None]"
 
 #: Commutative primitives: a constant goes to the right, and CSE looks at the operands in either
 #: order.
@@ -127,10 +127,7 @@ class Rewriter:
         return after
 
     def block(self, block: Block, known: Mapping[Value, Value] | None = None) -> Block:
-        """The block rewritten; `known` says what stands for some of its parameters.
-
-        Their list stays as it is.
-        """
+        """The block rewritten; `known` replaces some of its parameters, whose list stays."""
         mapping: dict[Value, Value] = dict(known or {})
         self.changed = self.changed or bool(mapping)
         self._uses = _count_uses(block)
@@ -151,7 +148,7 @@ class Rewriter:
                 self.changed = True
                 self._uses[value] = self._uses.get(value, 0) + self._uses.get(r, 0)
 
-    def inline(self, block: Block, args: Sequence[Value]) -> list[Value]:
+    def inline(self, block: Block, args: Values) -> list[Value]:
         """Adds a block's operations with its parameters replaced; gives what its results became."""
         mapping = dict(zip(block.params, args, strict=True))
         uses = _count_uses(block)
@@ -170,11 +167,8 @@ class Rewriter:
         results = tuple(Value(t) for t in infer(name, operands, attrs, ()))
         return self.add(Op(name, operands, results, attrs, (), self.locs))[0]
 
-    def add(self, op: Op) -> Sequence[Value]:
-        """Adds an operation whose operands are in scope, or what it is rewritten to.
-
-        Gives what its results became.
-        """
+    def add(self, op: Op) -> Values:
+        """Adds an operation, or what it is rewritten to, and gives what its results became."""
         if op.name in self.multi_rules:
             found = self.multi_rules[op.name](self, op)
             if found is not None:
@@ -188,7 +182,7 @@ class Rewriter:
                 return (value,)
         return self.keep(op)
 
-    def keep(self, op: Op) -> Sequence[Value]:
+    def keep(self, op: Op) -> Values:
         """Adds an operation as it is, unless an equal one is there already."""
         known = self._seen.setdefault(self.shared.key(op), op)
         if known is not op:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Block, Builder, DType, Op, TensorType, Value
+from ..ir import Block, Builder, DType, Op, TensorType, Value, Values
 from .condition_facts import Interval, carried, entered, facts
 
 
@@ -306,7 +306,7 @@ _RULES: dict[str, Callable[..., Interval | None]] = {
 _TRUTHS: dict[str, Callable[..., Interval]] = {"and": _both, "or": _either, "not": _opposite}
 
 
-def are_inside(array: Value, starts: Sequence[Value], ranges: Mapping[Value, Interval]) -> bool:
+def are_inside(array: Value, starts: Values, ranges: Mapping[Value, Interval]) -> bool:
     """Whether a place is known to lie in an array."""
     places = zip(starts, array.shape, strict=True)
     return all((r := ranges.get(s)) is not None and r[0] >= 0 and r[1] < n for s, n in places)
@@ -323,7 +323,7 @@ def interval_of(form: Form, ranges: Mapping[Value, Interval]) -> Interval | None
     return low, high
 
 
-def flat_form(array: Value, starts: Sequence[Value], places: Mapping[Value, Form]) -> Form | None:
+def flat_form(array: Value, starts: Values, places: Mapping[Value, Form]) -> Form | None:
     """The place of an element in row-major order."""
     flat = Form({}, 0)
     step = 1
@@ -336,7 +336,7 @@ def flat_form(array: Value, starts: Sequence[Value], places: Mapping[Value, Form
     return flat
 
 
-def number_at(b: Builder, array: Value, starts: Sequence[Value]) -> Value:
+def number_at(b: Builder, array: Value, starts: Values) -> Value:
     """The number at a place that lies in an array."""
     flat = starts[0]
     for start, size in zip(starts[1:], array.shape[1:], strict=True):

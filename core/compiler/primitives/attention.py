@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import Array, Block, Builder, DType, Op, TensorType, Type, Value
+from ..ir import Array, Blocks, Builder, DType, Op, TensorType, Type, Types, Value, Values
 from .batching import spread
 from .rules import filled, number, total, widen
 from .table import Attrs, Maybe, Primitive
@@ -43,7 +43,7 @@ _HEADS_FIRST = (0, 2, 1)
 # Types
 
 
-def _sizes(name: str, types: Sequence[Type], attrs: Attrs, mask: int) -> TensorType:
+def _sizes(name: str, types: Types, attrs: Attrs, mask: int) -> TensorType:
     """Checks q, k, v and the mask, which is operand `mask` if it is there; gives q's type."""
     if len(types) not in (mask, mask + 1):
         fail(name, f"takes {mask} operands, or {mask + 1} with a mask, not {len(types)}")
@@ -74,14 +74,14 @@ def _per_query(q: TensorType) -> TensorType:
     return TensorType(q.dtype, q.shape[:3])
 
 
-def _type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     q = _sizes("attention", types, attrs, 3)
     v = types[2]
     assert isinstance(v, TensorType)
     return (TensorType(q.dtype, (*q.shape[:3], v.shape[3])), _per_query(q))
 
 
-def _grad_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _grad_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     name = "attention_grad"
     q = _sizes(name, types, attrs, 6)
     k, v, lse, delta, g = types[1:6]
@@ -151,10 +151,7 @@ def _pairs(b: Builder, x: Maybe, y: Maybe) -> Maybe:
 
 
 def _gathered(b: Builder, w: Maybe, x: Maybe, over: int) -> Maybe:
-    """Sums over keys (3) or queries (2).
-
-    [N,H,T,S], [N,S,H,E] -> [N,T,H,E], or [N,T,H,E] -> [N,S,H,E].
-    """
+    """Sums over keys (3): [N,H,T,S], [N,S,H,E] -> [N,T,H,E]; queries (2): the reverse."""
     if w is None or x is None:
         return None
     axes: dict[str, Any] = {"contract_a": (over,), "contract_b": (1,)}
@@ -181,7 +178,7 @@ def _less(b: Builder, x: Maybe, y: Maybe) -> Maybe:
     return x if y is None else total(b, [x, b("neg", y)])
 
 
-def seen_by(b: Builder, op: Op, like: Value, mask: Sequence[Value]) -> Maybe:
+def seen_by(b: Builder, op: Op, like: Value, mask: Values) -> Maybe:
     """bool[N,H,T,S]: where queries may look; None: everywhere."""
     shape, seen = like.shape, None
     if op.attrs["causal"]:
@@ -196,7 +193,7 @@ def seen_by(b: Builder, op: Op, like: Value, mask: Sequence[Value]) -> Maybe:
     return seen
 
 
-def _weights(b: Builder, op: Op, q: Value, k: Value, lse: Value, mask: Sequence[Value]) -> Value:
+def _weights(b: Builder, op: Op, q: Value, k: Value, lse: Value, mask: Values) -> Value:
     scores = _pairs(b, q, k)
     assert scores is not None
     power = b("sub", scores, _over_keys(b, lse, scores))
@@ -206,7 +203,7 @@ def _weights(b: Builder, op: Op, q: Value, k: Value, lse: Value, mask: Sequence[
     return b("exp", power)
 
 
-def composed(b: Builder, op: Op, operands: Sequence[Value]) -> list[Value]:
+def composed(b: Builder, op: Op, operands: Values) -> list[Value]:
     """Either primitive in others, whole tensors of scores and all."""
     if op.name == "attention":
         return _composed_attention(b, op, operands)
@@ -219,7 +216,7 @@ def composed(b: Builder, op: Op, operands: Sequence[Value]) -> list[Value]:
     return [x for x in made if x is not None]
 
 
-def _composed_attention(b: Builder, op: Op, operands: Sequence[Value]) -> list[Value]:
+def _composed_attention(b: Builder, op: Op, operands: Values) -> list[Value]:
     q, k, v = operands[:3]
     scores = _pairs(b, q, k)
     assert scores is not None
@@ -279,7 +276,7 @@ def _forward(b: Builder, op: Op, tangents: Sequence[Maybe]) -> Sequence[Maybe]:
     return (t_out, t_lse)
 
 
-def _parts(b: Builder, op: Op) -> tuple[Sequence[Value], Value, Value, Value]:
+def _parts(b: Builder, op: Op) -> tuple[Values, Value, Value, Value]:
     """Of a derivative: its operands, the weights, dw less delta, and their product."""
     q, k, v, lse, delta, g = wide = op.operands[:6]
     w = _weights(b, op, q, k, lse, op.operands[6:])
@@ -331,9 +328,7 @@ def _grad_back(b: Builder, op: Op, cotangents: Sequence[Maybe]) -> Sequence[Mayb
 # Lanes and costs
 
 
-def _batch(
-    b: Builder, op: Op, operands: Sequence[Value], flags: Sequence[bool], size: int
-) -> Sequence[Value]:
+def _batch(b: Builder, op: Op, operands: Values, flags: Sequence[bool], size: int) -> Values:
     """Lanes are more sequences."""
     count = op.operands[0].shape[0]
     many = [_as_sequences(b, v, flag, size, count) for v, flag in zip(operands, flags, strict=True)]

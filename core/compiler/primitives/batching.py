@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..ir import Builder, DType, Op, TensorType, Value
+from ..ir import Builder, DType, Op, TensorType, Value, Values
 from .table import BatchRule
 
 Flags = Sequence[bool]
@@ -50,9 +50,7 @@ def _later(axes: Sequence[int]) -> tuple[int, ...]:
     return tuple([i + 1 for i in axes])
 
 
-def elementwise(
-    b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-) -> Sequence[Value]:
+def elementwise(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
     wide = [spread(b, v, f, size) for v, f in zip(operands, flags, strict=True)]
     return b.emit(op.name, wide, op.attrs)
 
@@ -60,9 +58,7 @@ def elementwise(
 def same_attrs(*names: str, axes: Sequence[str] = ()) -> BatchRule:
     """Spreads every operand; attributes that name axes move on by one (`axes`: one axis each)."""
 
-    def rule(
-        b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-    ) -> Sequence[Value]:
+    def rule(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
         wide = [spread(b, v, f, size) for v, f in zip(operands, flags, strict=True)]
         attrs = dict(op.attrs)
         for name in names:
@@ -77,9 +73,7 @@ def same_attrs(*names: str, axes: Sequence[str] = ()) -> BatchRule:
 def leading(**first: Any) -> BatchRule:
     """Of one operand: each named attribute gets one more entry in front, "size" for the lanes."""
 
-    def rule(
-        b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-    ) -> Sequence[Value]:
+    def rule(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
         attrs = dict(op.attrs)
         for name, value in first.items():
             attrs[name] = (size if value == "size" else value, *attrs[name])
@@ -88,20 +82,16 @@ def leading(**first: Any) -> BatchRule:
     return rule
 
 
-def broadcast(
-    b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-) -> Sequence[Value]:
+def broadcast(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
     attrs = {"shape": (size, *op.attrs["shape"]), "dims": (0, *_later(op.attrs["dims"]))}
     return b.emit("broadcast", operands, attrs)
 
 
-def transpose(
-    b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-) -> Sequence[Value]:
+def transpose(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
     return b.emit("transpose", operands, {"perm": (0, *_later(op.attrs["perm"]))})
 
 
-def pad(b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int) -> Sequence[Value]:
+def pad(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
     """With a value for each lane: padded with zeros, then the value chosen where there is none."""
     x, value = operands
     attrs = {k: (0, *op.attrs[k]) for k in ("low", "high", "interior")}
@@ -131,7 +121,7 @@ def _own_rows(b: Builder, indices: Value, count: int) -> Value:
     return b("add", _clamped(b, indices, count), starts)
 
 
-def take(b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int) -> Sequence[Value]:
+def take(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
     (x, indices), axis = operands, op.attrs["axis"]
     return (_take(b, x, indices, flags, axis),)
 
@@ -160,9 +150,7 @@ def _move_block(b: Builder, value: Value, start: int, count: int, to: int) -> Va
     return value if perm == tuple(axes) else b("transpose", value, perm=perm)
 
 
-def put_add(
-    b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-) -> Sequence[Value]:
+def put_add(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
     (x, indices, updates), axis = operands, op.attrs["axis"]
     x, updates = spread(b, x, flags[0], size), spread(b, updates, flags[2], size)
     if not flags[1]:
@@ -176,9 +164,7 @@ def put_add(
     return (from_front(b, to_front(b, back, 1), axis + 1) if axis else back,)
 
 
-def dynamic_slice(
-    b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-) -> Sequence[Value]:
+def dynamic_slice(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
     """Starts of each lane's own: the window's rows are taken, an axis at a time."""
     x, *starts = operands
     sizes, flag = op.attrs["sizes"], flags[0]
@@ -205,9 +191,7 @@ def dynamic_slice(
     return (spread(b, x, flag, size),)
 
 
-def dynamic_update(
-    b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-) -> Sequence[Value] | None:
+def dynamic_update(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values | None:
     if any(flags[2:]):
         return None  # each lane writes its window in place: the loop does no more work than that
     x, update, *starts = operands
@@ -215,11 +199,8 @@ def dynamic_update(
     return (b("dynamic_update", x, update, b.constant(0, DType.I64), *starts),)
 
 
-def dot(b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int) -> Sequence[Value]:
-    """Both batched: one more batch axis.
-
-    One batched: its lanes are rows (or columns) of one product.
-    """
+def dot(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
+    """Both batched: one more batch axis. One batched: lanes are rows or columns of a product."""
     attrs = dict(op.attrs)
     sides = ("a", "b")
     for side, flag in zip(sides, flags, strict=True):
@@ -243,9 +224,7 @@ def images(*fixed: int) -> BatchRule:
     Lanes are more images, unless an operand of `fixed` differs from lane to lane.
     """
 
-    def rule(
-        b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-    ) -> Sequence[Value] | None:
+    def rule(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values | None:
         if any(flags[i] for i in fixed):
             return None
         x, *rest = operands
@@ -256,9 +235,7 @@ def images(*fixed: int) -> BatchRule:
     return rule
 
 
-def lane_loop(
-    b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-) -> Sequence[Value]:
+def lane_loop(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
     """Any primitive on tensors: a `for` over the lanes, each writing its part of the results."""
     types = [TensorType(r.dtype, (size, *r.shape)) for r in op.results]
     inner = Builder([TensorType(DType.I64), *(v.type for v in operands), *types], b.locs)
@@ -291,9 +268,7 @@ def _lane(b: Builder, value: Value, lane: Value, zero: Value) -> Value:
     return b("reshape", row, shape=shape)
 
 
-def threefry(
-    b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-) -> Sequence[Value]:
+def threefry(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
     """Keys of each lane's own are repeated to the shape of its counters."""
     k0, k1, c0, c1 = operands
     c0, c1 = spread(b, c0, flags[2], size), spread(b, c1, flags[3], size)

@@ -17,9 +17,7 @@ An index of `switch` that is too small takes its first case, one that is too lar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..ir import Block, DType, Op, TensorType, Type
+from ..ir import Block, Blocks, DType, Op, TensorType, Type, Types
 from .table import Attrs, Primitive
 from .type_checks import fail, params_are, results_are, scalar, tensor
 
@@ -30,7 +28,7 @@ _INDEX = TensorType(DType.I64)
 CASES_MAX = 1024
 
 
-def _if_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _if_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     if not types:
         fail("if", "needs a predicate")
     scalar("if", types[0], DType.BOOL, "the predicate")
@@ -43,7 +41,7 @@ def _if_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> t
     return results
 
 
-def _switch_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _switch_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     if not types:
         fail("switch", "needs an index")
     scalar("switch", types[0], DType.I64, "the index")
@@ -63,7 +61,7 @@ def _consts(name: str, attrs: Attrs, count: int) -> int:
     return consts
 
 
-def _while_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _while_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     consts = _consts("while", attrs, len(types))
     cond, body = regions
     params_are("while", cond, "cond", types)
@@ -74,7 +72,7 @@ def _while_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -
     return carries
 
 
-def _for_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _for_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     if len(types) < 2:
         fail("for", "needs its bounds")
     scalar("for", types[0], DType.I64, "the lower bound")
@@ -87,14 +85,12 @@ def _for_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> 
     return carries
 
 
-def _floats(types: Sequence[Type]) -> tuple[Type, ...]:
+def _floats(types: Types) -> tuple[Type, ...]:
     """Those that have cotangents."""
     return tuple([t for t in types if isinstance(t, TensorType) and t.dtype.is_float])
 
 
-def _custom_vjp_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _custom_vjp_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     name = "custom_vjp"
     for i, type_ in enumerate(types):
         tensor(name, type_, what=f"operand {i}")

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..ir import Array, Block, Builder, Op, TensorType, Type, Value
+from ..ir import Array, Blocks, Builder, Op, TensorType, Type, Types, Value
 from . import batching
 from .rules import bilinear, one_result, widen
 from .table import Attrs, CostRule, InferRule, Primitive
@@ -42,7 +42,7 @@ def out_size(name: str, size: Sequence[int], kernel: Sequence[int], attrs: Attrs
 
 
 def operand_types(
-    name: str, types: Sequence[Type], first: str, second: str
+    name: str, types: Types, first: str, second: str
 ) -> tuple[TensorType, TensorType]:
     a, b = tensor(name, types[0], FLOATS, first), tensor(name, types[1], FLOATS, second)
     if a.dtype is not b.dtype:
@@ -52,7 +52,7 @@ def operand_types(
     return a, b
 
 
-def _conv_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _conv_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     x, k = operand_types("conv", types, "the input [N,H,W,C]", "the kernel [KH,KW,C,O]")
     if x.shape[3] != k.shape[2]:
         fail("conv", f"the input {x} has {x.shape[3]} channels, the kernel {k} takes {k.shape[2]}")
@@ -60,9 +60,7 @@ def _conv_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) ->
     return (TensorType(x.dtype, (x.shape[0], *out, k.shape[3])),)
 
 
-def _input_grad_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _input_grad_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     name = "conv_input_grad"
     y, k = operand_types(name, types, "the cotangent [N,OH,OW,O]", "the kernel [KH,KW,C,O]")
     size = int_tuple(name, attrs, "input_size", 2)
@@ -75,9 +73,7 @@ def _input_grad_type(
     return (TensorType(y.dtype, (y.shape[0], *size, k.shape[2])),)
 
 
-def _weight_grad_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _weight_grad_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     name = "conv_weight_grad"
     x, y = operand_types(name, types, "the input [N,H,W,C]", "the cotangent [N,OH,OW,O]")
     kernel = int_tuple(name, attrs, "kernel_size", 2)
@@ -100,6 +96,7 @@ def taps(
 
 
 def padded_input(x: Array, padding: Sequence[tuple[int, int]]) -> Array:
+    """Images with zeros around them, widened."""
     return np.pad(widen(x), ((0, 0), *padding, (0, 0)))
 
 
@@ -170,9 +167,10 @@ def family(
     types: tuple[InferRule, InferRule, InferRule],
     references: tuple[NumPy, NumPy, NumPy],
 ) -> tuple[Primitive, Primitive, Primitive]:
-    """The rows of a convolution (x, k) -> y, its gradient by the input (y, k) -> x and that by the
-    kernel (x, y) -> k, each with the others as its derivatives. `shared` are the attributes that
-    all three have; types, references: in that order.
+    """The rows of a convolution and its two gradients, each with the others as derivatives.
+
+    They are (x, k) -> y, by the input (y, k) -> x, and by the kernel (x, y) -> k. shared:
+    attributes of all three. types, references: in that order.
     """
 
     def again(b: Builder, op: Op, which: str, u: Value, v: Value, **more: Any) -> Value:

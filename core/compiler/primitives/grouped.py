@@ -9,11 +9,9 @@ As in `conv`, the three are one trilinear form: the derivatives of each are the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from ..ir import Array, Block, TensorType, Type
+from ..ir import Array, Blocks, TensorType, Type, Types
 from . import conv
 from .rules import widen
 from .table import Attrs
@@ -29,7 +27,7 @@ def _groups(name: str, attrs: Attrs, channels: int, outputs: int) -> int:
     return groups
 
 
-def _conv_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _conv_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     name = "grouped_conv"
     x, k = conv.operand_types(name, types, "the input [N,H,W,C]", "the kernel [KH,KW,C/G,O]")
     groups = _groups(name, attrs, x.shape[3], k.shape[3])
@@ -43,9 +41,7 @@ def _conv_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) ->
     return (TensorType(x.dtype, (x.shape[0], *out, k.shape[3])),)
 
 
-def _input_grad_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _input_grad_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     name = "grouped_conv_input_grad"
     y, k = conv.operand_types(name, types, "the cotangent [N,OH,OW,O]", "the kernel [KH,KW,C/G,O]")
     groups = _groups(name, attrs, 0, k.shape[3])
@@ -59,9 +55,7 @@ def _input_grad_type(
     return (TensorType(y.dtype, (y.shape[0], *size, k.shape[2] * groups)),)
 
 
-def _weight_grad_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _weight_grad_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     name = "grouped_conv_weight_grad"
     x, y = conv.operand_types(name, types, "the input [N,H,W,C]", "the cotangent [N,OH,OW,O]")
     groups = _groups(name, attrs, x.shape[3], y.shape[3])
@@ -79,7 +73,7 @@ def _by_group(x: Array, groups: int) -> Array:
 
 
 def _kernel_by_group(k: Array, groups: int) -> Array:
-    """f64[KH,KW,G,C/G,O/G]"""
+    """f64[KH,KW,G,C/G,O/G]."""
     return np.swapaxes(_by_group(widen(k), groups), 2, 3)
 
 

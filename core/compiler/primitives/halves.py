@@ -29,6 +29,7 @@ MOVES = frozenset(
 
 
 def is_half(type_: Type) -> bool:
+    """Whether a type is a tensor of f16 or bf16."""
     return not isinstance(type_, ListType) and type_.dtype.is_half
 
 

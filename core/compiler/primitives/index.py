@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import Array, Block, Builder, DType, Op, TensorType, Type, Value
+from ..ir import Array, Blocks, Builder, DType, Op, TensorType, Type, Types, Value
 from . import batching
 from .rules import free, linear, one_result, zeros_like
 from .table import (
@@ -27,16 +27,14 @@ from .table import (
 from .type_checks import INTS, NUMERIC, axis_of, differ, fail, int_tuple, scalar, tensor
 
 
-def _starts(name: str, x: TensorType, starts: Sequence[Type]) -> None:
+def _starts(name: str, x: TensorType, starts: Types) -> None:
     if len(starts) != len(x.shape):
         fail(name, f"{x} needs {len(x.shape)} starts, not {len(starts)}")
     for start in starts:
         scalar(name, start, DType.I64, "a start")
 
 
-def _dynamic_slice_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _dynamic_slice_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     if not types:
         fail("dynamic_slice", "needs a tensor to slice")
     x = tensor("dynamic_slice", types[0])
@@ -47,9 +45,7 @@ def _dynamic_slice_type(
     return (TensorType(x.dtype, sizes),)
 
 
-def _dynamic_update_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _dynamic_update_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     if len(types) < 2:
         fail("dynamic_update", "needs a tensor and its update")
     x, update = tensor("dynamic_update", types[0]), tensor("dynamic_update", types[1])
@@ -63,7 +59,7 @@ def _dynamic_update_type(
     return (x,)
 
 
-def _take_shape(name: str, types: Sequence[Type], attrs: Attrs) -> tuple[TensorType, TensorType]:
+def _take_shape(name: str, types: Types, attrs: Attrs) -> tuple[TensorType, TensorType]:
     """What taking these indices of this tensor gives, and the tensor."""
     x = tensor(name, types[0])
     indices = tensor(name, types[1], INTS, "the indices")
@@ -74,9 +70,7 @@ def _take_shape(name: str, types: Sequence[Type], attrs: Attrs) -> tuple[TensorT
     return TensorType(x.dtype, shape), x
 
 
-def _take_along_shape(
-    name: str, types: Sequence[Type], attrs: Attrs
-) -> tuple[TensorType, TensorType]:
+def _take_along_shape(name: str, types: Types, attrs: Attrs) -> tuple[TensorType, TensorType]:
     x = tensor(name, types[0])
     indices = tensor(name, types[1], INTS, "the indices")
     axis = axis_of(name, attrs, len(x.shape))
@@ -91,19 +85,15 @@ def _take_along_shape(
     return TensorType(x.dtype, indices.shape), x
 
 
-def _take_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _take_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     return (_take_shape("take", types, attrs)[0],)
 
 
-def _take_along_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _take_along_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     return (_take_along_shape("take_along", types, attrs)[0],)
 
 
-def _put_add_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _put_add_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     taken, x = _take_shape("put_add", types, attrs)
     tensor("put_add", x, NUMERIC)
     if types[2] != taken:
@@ -111,9 +101,7 @@ def _put_add_type(
     return (x,)
 
 
-def _put_along_add_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _put_along_add_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     taken, x = _take_along_shape("put_along_add", types, attrs)
     tensor("put_along_add", x, NUMERIC)
     if types[2] != taken:

@@ -75,10 +75,7 @@ def _in_order(b: Builder, value: Value, axes: Sequence[int]) -> Value:
 
 
 def _first_back(b: Builder, op: Op, g: Value) -> Value:
-    """dot(g, y) over y's free axes.
-
-    Gives x's axes as batch, free, contracted, the last in the order that they have in y.
-    """
+    """dot(g, y) over y's free axes, as x's axes: batch, free, contracted in y's order."""
     (x, y), attrs = op.operands, op.attrs
     batch, contract_x, contract_y = attrs["batch_a"], attrs["contract_a"], attrs["contract_b"]
     free_x = _free(len(x.shape), contract_x, batch)
@@ -98,10 +95,7 @@ def _first_back(b: Builder, op: Op, g: Value) -> Value:
 
 
 def _second_back(b: Builder, op: Op, g: Value) -> Value:
-    """dot(x, g) over x's free axes.
-
-    Gives y's axes as batch, contracted, free, the middle in the order that they have in x.
-    """
+    """dot(x, g) over x's free axes, as y's axes: batch, contracted in x's order, free."""
     (x, y), attrs = op.operands, op.attrs
     batch, contract_x, contract_y = attrs["batch_b"], attrs["contract_a"], attrs["contract_b"]
     free_x = _free(len(x.shape), contract_x, attrs["batch_a"])

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import Block, Builder, DType, ListType, Op, TensorType, Type
+from ..ir import Blocks, Builder, DType, ListType, Op, TensorType, Type, Types
 from .rules import filled
 from .table import Attrs, Maybe, Primitive
 from .type_checks import NUMERIC, differ, fail, list_of, tensor
@@ -115,23 +115,23 @@ def zero_of(type_: Type) -> Any:
     return np.zeros(type_.shape, type_.dtype.numpy)
 
 
-def _empty_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _empty_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     return (attrs["type"],)
 
 
-def _push_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _push_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     stack = list_of("list_push", types[0])
     if types[1] != stack.item:
         fail("list_push", f"{stack} cannot hold {types[1]}")
     return (stack,)
 
 
-def _pop_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _pop_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     stack = list_of("list_pop", types[0])
     return (stack, stack.item)
 
 
-def _add_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _add_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     stack = list_of("list_add", types[0])
     if types[1] != stack:
         differ("list_add", stack, types[1])
@@ -142,7 +142,7 @@ def _add_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> 
     return (stack,)
 
 
-def _select_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _select_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     pred, a, b = types
     stack = list_of("list_select", a)
     if a != b:
@@ -153,7 +153,7 @@ def _select_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) 
     return (stack,)
 
 
-def _take_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _take_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     stack, at = list_of("list_take", types[0]), types[1]
     if type(at) is not TensorType or at.dtype is not DType.I64:
         fail("list_take", f"the lanes must be i64, not {at}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import Array, Block, Builder, DType, Op, TensorType, Type, Value
+from ..ir import Array, Blocks, Builder, DType, Op, TensorType, Type, Types, Value
 from .batching import same_attrs
 from .products import product_back, product_forward
 from .rules import cast, linear, one_result, widen, zeros_like
@@ -31,7 +31,7 @@ from .type_checks import ALL, NUMERIC, axes_of, axis_of, fail, tensor
 def _reduce_type(name: str, kinds: tuple[DType, ...], empty: bool) -> InferRule:
     """`empty` says that reducing no elements at all has a meaning (it has for bool in any case)."""
 
-    def rule(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+    def rule(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
         x = tensor(name, types[0], kinds)
         axes = axes_of(name, attrs, "axes", len(x.shape))
         if tuple(sorted(axes)) != axes:
@@ -44,7 +44,7 @@ def _reduce_type(name: str, kinds: tuple[DType, ...], empty: bool) -> InferRule:
 
 
 def _argument_type(name: str) -> InferRule:
-    def rule(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+    def rule(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
         x = tensor(name, types[0])
         axis = axis_of(name, attrs, len(x.shape))
         if x.shape[axis] == 0:
@@ -54,15 +54,13 @@ def _argument_type(name: str) -> InferRule:
     return rule
 
 
-def _argsort_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _argsort_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     x = tensor("argsort", types[0])
     axis_of("argsort", attrs, len(x.shape))
     return (TensorType(DType.I64, x.shape),)
 
 
-def _cumsum_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _cumsum_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     x = tensor("cumsum", types[0], NUMERIC)
     axis_of("cumsum", attrs, len(x.shape))
     return (x,)

@@ -153,6 +153,7 @@ def bilinear(
 
 
 def zeros_like(b: Builder, value: Value) -> Value:
+    """Zeros of a value's type."""
     return b.zeros(value.type)
 
 

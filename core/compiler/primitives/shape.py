@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import Array, Block, Builder, DType, Op, TensorType, Type, Value
+from ..ir import Array, Blocks, Builder, DType, Op, TensorType, Type, Types, Value
 from . import batching
 from .rules import free, linear, one_result, zeros_like
 from .table import (
@@ -33,9 +33,7 @@ from .type_checks import (
 )
 
 
-def _constant_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _constant_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     value: Array = attrs["value"]
     try:
         dtype = DType.of(value.dtype)
@@ -44,15 +42,13 @@ def _constant_type(
     return (TensorType(dtype, value.shape),)
 
 
-def _iota_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _iota_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     shape: tuple[int, ...] = attrs["shape"]
     axis_of("iota", attrs, len(shape))
     return (TensorType(dtype_of("iota", attrs, NUMERIC), shape),)
 
 
-def _reshape_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _reshape_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     x = tensor("reshape", types[0])
     result = TensorType(x.dtype, attrs["shape"])
     if result.size != x.size:
@@ -60,9 +56,7 @@ def _reshape_type(
     return (result,)
 
 
-def _broadcast_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _broadcast_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     x = tensor("broadcast", types[0])
     shape: tuple[int, ...] = attrs["shape"]
     dims = int_tuple("broadcast", attrs, "dims", len(x.shape))
@@ -76,9 +70,7 @@ def _broadcast_type(
     return (TensorType(x.dtype, shape),)
 
 
-def _transpose_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _transpose_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     x = tensor("transpose", types[0])
     perm = axes_of("transpose", attrs, "perm", len(x.shape))
     if len(perm) != len(x.shape):
@@ -86,15 +78,13 @@ def _transpose_type(
     return (TensorType(x.dtype, tuple([x.shape[p] for p in perm])),)
 
 
-def _reverse_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _reverse_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     x = tensor("reverse", types[0])
     axes_of("reverse", attrs, "axes", len(x.shape))
     return (x,)
 
 
-def _slice_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _slice_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     x = tensor("slice", types[0])
     rank = len(x.shape)
     start = int_tuple("slice", attrs, "start", rank)
@@ -113,7 +103,7 @@ def padded_size(size: int, low: int, high: int, interior: int) -> int:
     return low + high + (size + (size - 1) * interior if size else 0)
 
 
-def _pad_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _pad_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     x, value = tensor("pad", types[0]), types[1]
     if type(value) is not TensorType or value.dtype is not x.dtype or value.shape != ():
         fail("pad", f"the padding value must be {x.dtype.value}[], not {value}")
@@ -123,7 +113,7 @@ def _pad_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> 
     return (TensorType(x.dtype, shape),)
 
 
-def _concat_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _concat_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     if not types:
         fail("concat", "needs at least one operand")
     first = tensor("concat", types[0])

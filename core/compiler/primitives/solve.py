@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import Array, Block, Builder, DType, Op, TensorType, Type, Value
+from ..ir import Array, Blocks, Builder, DType, Op, TensorType, Type, Types, Value
 from .batching import same_attrs
 from .rules import number, one_result, zeros_like
 from .table import Attrs, Maybe, Primitive
@@ -32,34 +32,28 @@ def _square(name: str, type_: Type) -> TensorType:
     return a
 
 
-def _cholesky_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _cholesky_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     return (_square("cholesky", types[0]),)
 
 
-def _slogdet_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _slogdet_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     a = _square("slogdet", types[0])
     one = TensorType(a.dtype, a.shape[:-2])
     return (one, one)
 
 
-def _solved(name: str, types: Sequence[Type]) -> TensorType:
+def _solved(name: str, types: Types) -> TensorType:
     a, b = _square(name, types[0]), tensor(name, types[1], FLOATS)
     if b.dtype is not a.dtype or b.shape[:-1] != a.shape[:-1]:
         differ(name, a, b)
     return b
 
 
-def _solve_type(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+def _solve_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     return (_solved("solve", types),)
 
 
-def _triangular_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _triangular_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     return (_solved("triangular_solve", types),)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..ir import Block, Builder, Op, Type, Value
+from ..ir import Block, Builder, Op, Type, Value, Values
 
 Attrs: TypeAlias = Mapping[str, Any]
 Maybe: TypeAlias = "Value | None"
@@ -29,9 +29,7 @@ VjpRule: TypeAlias = Callable[[Builder, Op, Sequence[Maybe]], Sequence[Maybe]]
 JvpRule: TypeAlias = Callable[[Builder, Op, Sequence[Maybe]], Sequence[Maybe]]
 #: (builder, operation of one lane, operands, which of them have a leading axis of lanes, how many
 #: lanes) -> results, each with that axis; None where there is nothing better than a loop.
-BatchRule: TypeAlias = Callable[
-    [Builder, Op, Sequence[Value], Sequence[bool], int], "Sequence[Value] | None"
-]
+BatchRule: TypeAlias = Callable[[Builder, Op, Values, Sequence[bool], int], "Values | None"]
 #: The operation -> floating-point (or integer) operations it does, for the cost model.
 CostRule: TypeAlias = Callable[[Op], int]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ...common.errors import TypeRuleError
-from ..ir import Block, DType, ListType, TensorType, Type
+from ..ir import Block, DType, ListType, TensorType, Type, Types
 from .table import Attrs, InferRule
 
 FLOATS = (DType.F32, DType.F64, DType.F16, DType.BF16)
@@ -28,10 +28,12 @@ _WORDS = {
 
 
 def fail(name: str, message: str, hint: str = "") -> NoReturn:
+    """Raises TypeRuleError for the primitive of this name."""
     raise TypeRuleError(f"{name}: {message}", hint)
 
 
 def shape_text(shape: Sequence[int]) -> str:
+    """A shape as messages have it."""
     return f"[{', '.join(map(str, shape))}]"
 
 
@@ -51,6 +53,7 @@ def scalar(name: str, type_: Type, dtype: DType, what: str) -> None:
 
 
 def list_of(name: str, type_: Type) -> ListType:
+    """The type of a list operand. Raises TypeRuleError for another type."""
     if type(type_) is not ListType:
         fail(name, f"operand must be a list, not {type_}")
     return type_
@@ -69,12 +72,9 @@ def differ(name: str, a: Type, b: Type) -> NoReturn:
 
 
 def same(name: str, kinds: tuple[DType, ...], result: DType | None = None) -> InferRule:
-    """The rule of elementwise primitives: operands of one type, and a result of that type.
+    """The rule of elementwise primitives: operands of one type, a result of it or of `result`."""
 
-    `result` gives the result another element type.
-    """
-
-    def rule(types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
+    def rule(types: Types, attrs: Attrs, regions: Sequence[Block]) -> tuple[Type, ...]:
         first = types[0]
         if type(first) is not TensorType or first.dtype not in kinds:
             tensor(name, first, kinds)
@@ -114,13 +114,14 @@ def axes_of(name: str, attrs: Attrs, key: str, rank: int) -> tuple[int, ...]:
 
 
 def dtype_of(name: str, attrs: Attrs, kinds: tuple[DType, ...] = ALL) -> DType:
+    """The attribute `dtype`. Raises TypeRuleError for one that is not among `kinds`."""
     dtype: DType = attrs["dtype"]
     if dtype not in kinds:
         fail(name, f"dtype must be one of {', '.join(d.value for d in kinds)}, not {dtype.value}")
     return dtype
 
 
-def params_are(name: str, region: Block, what: str, types: Sequence[Type]) -> None:
+def params_are(name: str, region: Block, what: str, types: Types) -> None:
     """Refuses a region whose parameters are not of these types."""
     params = region.params
     if len(params) != len(types):
@@ -130,7 +131,7 @@ def params_are(name: str, region: Block, what: str, types: Sequence[Type]) -> No
             fail(name, f"the {what} region's parameter {i} is {param.type} and is given {given}")
 
 
-def results_are(name: str, region: Block, what: str, types: Sequence[Type]) -> None:
+def results_are(name: str, region: Block, what: str, types: Types) -> None:
     """Refuses a region whose results are not of these types."""
     results = region.results
     if len(results) != len(types):

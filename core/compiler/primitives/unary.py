@@ -1,7 +1,4 @@
-"""Primitives of one operand, element by element.
-
-In the partial derivatives x is the operand, y the result and g what is multiplied in.
-"""
+"""Primitives of one operand by element; in derivatives x is it, y the result, g the cotangent."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import Array, Block, Builder, DType, Op, TensorType, Type, Value
+from ..ir import Array, Blocks, Builder, DType, Op, TensorType, Type, Types, Value
 from .rules import Partial, cast, diagonal, each, each_in_f64, number, one_result, per_element
 from .table import Attrs, CostRule, Maybe, Primitive, ReferenceRule
 from .type_checks import ALL, BITS, FLOATS, INTS, NUMERIC, dtype_of, fail, same, tensor
@@ -59,15 +56,11 @@ def _rsqrt_slope(b: Builder, x: Value, y: Value, g: Value) -> Value:
     return b("mul", g, b("mul", b("div", y, x), number(b, y, -0.5)))
 
 
-def _convert_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _convert_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     return (TensorType(dtype_of("convert", attrs), tensor("convert", types[0]).shape),)
 
 
-def _bitcast_type(
-    types: Sequence[Type], attrs: Attrs, regions: Sequence[Block]
-) -> tuple[Type, ...]:
+def _bitcast_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
     x = tensor("bitcast", types[0], NUMERIC)
     dtype = dtype_of("bitcast", attrs, NUMERIC)
     if dtype.itemsize != x.dtype.itemsize:

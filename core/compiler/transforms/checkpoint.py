@@ -1,10 +1,10 @@
-"""Checkpointing: less memory for a derivative, for more work (Griewank and Walther, "Revolve",
-ACM TOMS 26, 2000; here in two levels).
+"""Checkpointing: less memory for a derivative, for more work.
 
-Reverse mode saves a loop's carries for every trip. A nested loop saves those of the outer loop, and
-runs the inner one again, saving its own, when the reverse gets there. So a loop of T trips is cut
-into about sqrt(T) segments of about sqrt(T) trips, and its derivative needs memory for 2 sqrt(T)
-carries instead of T, for one more run of the body:
+Griewank and Walther, "Revolve", ACM TOMS 26, 2000; here in two levels. Reverse mode saves a loop's
+carries for every trip. A nested loop saves those of the outer loop, and runs the inner one again,
+saving its own, when the reverse gets there. So a loop of T trips is cut into about sqrt(T) segments
+of about sqrt(T) trips, and its derivative needs memory for 2 sqrt(T) carries instead of T, for one
+more run of the body:
 
     for      the number of trips is known when it starts: segments of sqrt(T) trips each.
     while    it is not: segments of 1, 2, 3... trips, until the condition says stop.
@@ -15,17 +15,16 @@ the block's arguments alone, and runs it again when it needs what is inside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..ir import Block, Builder, DType, Op, TensorType, Value
+from ..ir import Block, Builder, DType, Op, TensorType, Value, Values
 from .activity import LEADING, carries_start
 
 _I64 = TensorType(DType.I64)
 
 
 def checkpoint(block: Block, every: int | None = None) -> Block:
-    """The block whose derivative keeps its arguments alone, and of its loops the square root of
-    what they would keep, or the carries of each `every` trips.
+    """The block whose derivative keeps only its arguments and some carries of loops.
+
+    Carries of every `every`-th trip are kept; None: of about the square root of the trips.
 
     Raises:
         ValueError: `every` is not at least one.
@@ -47,10 +46,7 @@ def once(block: Block) -> Block:
 
 
 def nest_loops(block: Block, every: int | None = None) -> Block:
-    """The block with every loop cut into segments, of `every` trips or as the module says.
-
-    Loops within loops too.
-    """
+    """The block with every loop cut into segments of `every` trips, inner loops too."""
     b = Builder(block.params)
     mapping: dict[Value, Value] = {p: p for p in block.params}
     for op in block.ops:
@@ -69,7 +65,7 @@ def nest_loops(block: Block, every: int | None = None) -> Block:
     return b.finish([mapping[r] for r in block.results])
 
 
-def _nest_for(b: Builder, op: Op, operands: Sequence[Value], every: int | None) -> Sequence[Value]:
+def _nest_for(b: Builder, op: Op, operands: Values, every: int | None) -> Values:
     """for s in 0..segments: for i in lo + s * length .. min(lo + (s + 1) * length, hi)."""
     lo, hi, *rest = operands
     split = int(op.attrs["consts"])
@@ -92,9 +88,7 @@ def _nest_for(b: Builder, op: Op, operands: Sequence[Value], every: int | None) 
     return b.emit("for", (*bounds, *outside), {"consts": 3 + split}, (outer.finish(made),))
 
 
-def _nest_while(
-    b: Builder, op: Op, operands: Sequence[Value], every: int | None
-) -> Sequence[Value]:
+def _nest_while(b: Builder, op: Op, operands: Values, every: int | None) -> Values:
     """while cond: i = 0; while i < length and cond: body; length = length + 1."""
     split = carries_start(op) - LEADING[op.name]
     cond, body = op.regions

@@ -35,5 +35,6 @@ def expand(block: Block) -> Block:
 
 
 def expanded(function: Function) -> Function:
+    """The function with custom derivatives written out; the same object without any."""
     body = expand(function.body)
     return function if body is function.body else function.with_body(body)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...common.errors import DelianError
-from ..ir import Block, Builder, Op, Value
+from ..ir import Block, Builder, Op, Value, Values
 from ..passes.dce import dce
 from ..primitives import PRIMITIVES
 from ..primitives.table import Maybe
@@ -69,7 +69,7 @@ class Forward:
         self.activity = activity
 
     def run(
-        self, block: Block, args: Sequence[Value], tangents: Sequence[Maybe]
+        self, block: Block, args: Values, tangents: Sequence[Maybe]
     ) -> tuple[list[Value], list[Maybe]]:
         """Inlines a block at `args`; gives its results and their tangents."""
         b, mapping = self.b, dict(zip(block.params, args, strict=True))
@@ -169,6 +169,6 @@ def _wanted(b: Builder, op: Op, tangents: Sequence[Maybe], varied: Flags) -> lis
     return [b.zeros(r.type) if t is None else t for r, t, flag in rows if flag]
 
 
-def _spread(made: Sequence[Value], varied: Flags) -> list[Maybe]:
+def _spread(made: Values, varied: Flags) -> list[Maybe]:
     supply = iter(made)
     return [next(supply) if flag else None for flag in varied]

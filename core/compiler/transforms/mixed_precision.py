@@ -1,5 +1,6 @@
-"""Mixed precision: products of matrices and convolutions in 16 bits, what needs range in f32
-(Micikevicius et al., "Mixed precision training", ICLR 2018).
+"""Mixed precision: products and convolutions in 16 bits, what needs range in f32.
+
+Micikevicius et al., "Mixed precision training", ICLR 2018.
 
     dot, conv                      on halves, kept in f32 while they add, rounded once
     moves, choices, max, min, neg  on halves where all their operands are

@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..ir import Block, Builder, DType, ListType, Op, TensorType, Value
+from ..ir import Block, Builder, DType, ListType, Op, TensorType, Value, Values
 from ..passes.dce import dce
 from ..primitives import PRIMITIVES
 from ..primitives.table import Maybe
@@ -97,7 +97,7 @@ class Reverse:
     def run(
         self,
         block: Block,
-        args: Sequence[Value],
+        args: Values,
         cts: Sequence[Maybe],
         varied: Sequence[bool],
         known: Mapping[Value, Value] | None = None,
@@ -173,10 +173,7 @@ class Reverse:
         return rule(self.b, copied, cts)
 
     def _reverse_branch(self, op: Op, cts: list[Maybe], varied: list[bool]) -> list[Maybe]:
-        """The reverse of an `if` or `switch`.
-
-        One on the same operand, over the reverses of its branches.
-        """
+        """The reverse of an `if` or `switch`: the same over the reverses of its branches."""
         pred, *args = op.operands
         given = [ct for ct in cts if ct is not None]
         built = []
@@ -204,9 +201,7 @@ class Reverse:
         mapping.update(zip(op.results, made, strict=False))
         return _Stacks(None, tuple(made[len(op.results) :]))
 
-    def _reverse_custom(
-        self, op: Op, residuals: Sequence[Value], cts: Sequence[Maybe]
-    ) -> list[Maybe]:
+    def _reverse_custom(self, op: Op, residuals: Values, cts: Sequence[Maybe]) -> list[Maybe]:
         given = [
             self.b.zeros(r.type) if ct is None else ct
             for r, ct in zip(op.results, cts, strict=True)
@@ -218,9 +213,7 @@ class Reverse:
     def _save_carries(
         self, op: Op, mapping: dict[Value, Value], saved: tuple[Value, ...]
     ) -> _Stacks:
-        """The forward loop, with a list for each carry and each of the values `saved` of its body
-        and, for a `while`, a count of its trips.
-        """
+        """The forward loop with lists of carries and `saved` values, and a `while`'s trips."""
         b = self.b
         start, lead = carries_start(op), LEADING[op.name]
         args = [mapping[v] for v in op.operands]
@@ -297,7 +290,7 @@ class Reverse:
     def _reverse_body(
         self,
         op: Op,
-        consts: Sequence[Value],
+        consts: Values,
         last: tuple[Value, ...],
         stacks: _Stacks,
         carried: list[int],
@@ -305,9 +298,7 @@ class Reverse:
         varied: list[bool],
         moving: Sequence[bool],
     ) -> Block:
-        """One iteration backwards: (j, last?, consts, lists, cotangents, sums) -> (lists,
-        cotangents, sums).
-        """
+        """A round backwards: (j, last?, consts, lists, cotangents, sums) -> the last three."""
         body, start, lead = op.regions[-1], carries_start(op), LEADING[op.name]
         seeds = [op.results[j].type for j in carried]
         sums = [consts[j].type for j in summed]

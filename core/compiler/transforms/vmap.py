@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..ir import Block, Builder, DType, ListType, Op, TensorType, Type, Value
+from ..ir import Block, Builder, DType, ListType, Op, TensorType, Type, Types, Value, Values
 from ..passes.dce import dce
 from ..primitives import PRIMITIVES, batching
 from ..primitives.table import BatchRule
@@ -124,11 +124,8 @@ class _Lanes:
         self.spread = spread
         self.manner = manner
 
-    def run(self, block: Block, args: Sequence[Value], flags: Sequence[bool]) -> list[Value]:
-        """Inlines a block at arguments, batched where flagged.
-
-        Gives its results, batched as `Spread.results` says.
-        """
+    def run(self, block: Block, args: Values, flags: Sequence[bool]) -> list[Value]:
+        """Inlines a block at arguments, batched where flagged, and gives its results."""
         b, mapping = self.b, dict(zip(block.params, args, strict=True))
         batched = dict(zip(block.params, flags, strict=True))
         for op in block.ops:
@@ -144,7 +141,7 @@ class _Lanes:
             mapping.update(zip(op.results, outs, strict=True))
         return [mapping[r] for r in block.results]
 
-    def _op(self, op: Op, operands: list[Value], given: Flags, made: Flags) -> Sequence[Value]:
+    def _op(self, op: Op, operands: list[Value], given: Flags, made: Flags) -> Values:
         """The results of an operation, batched where `made` says."""
         if op.name in BRANCHES:
             return (self._chosen if given[0] else self._branch)(op, operands, given, made)
@@ -163,7 +160,7 @@ class _Lanes:
         outs = None if rule is None else rule(b, op, operands, given, size)
         return batching.lane_loop(b, op, operands, given, size) if outs is None else outs
 
-    def _on_lists(self, op: Op, operands: list[Value], given: Flags) -> Sequence[Value]:
+    def _on_lists(self, op: Op, operands: list[Value], given: Flags) -> Values:
         b = self.b
         if op.name == "list_empty":
             return (b("list_empty", type=self.kinds.of(op.results[0].type)),)
@@ -188,9 +185,7 @@ class _Lanes:
     def _has_lanes(self, value: Value) -> bool:
         return isinstance(value.type, ListType) and bool(value.type.lanes)
 
-    def _all(
-        self, originals: Sequence[Value], values: Sequence[Value], flags: Sequence[bool]
-    ) -> list[Value]:
+    def _all(self, originals: Values, values: Values, flags: Sequence[bool]) -> list[Value]:
         """The values batched, all of them."""
         rows = zip(originals, values, flags, strict=True)
         return [v if f else self._widen(v, self.kinds.of(o.type)) for o, v, f in rows]
@@ -208,24 +203,24 @@ class _Lanes:
     # -- regions
 
     def _region(
-        self, block: Block, types: Sequence[Type], flags: Sequence[bool], made: Sequence[bool]
+        self, block: Block, types: Types, flags: Sequence[bool], made: Sequence[bool]
     ) -> Block:
         """A region over all lanes, its results batched where `made` says."""
         inner = self._inner(types)
         return inner.b.finish(inner._run_wide(block, inner.b.params, flags, made))
 
-    def _inner(self, types: Sequence[Type]) -> _Lanes:
+    def _inner(self, types: Types) -> _Lanes:
         return _Lanes(Builder(types, self.b.locs), self.kinds, self.spread, self.manner)
 
     def _run_wide(
-        self, block: Block, args: Sequence[Value], flags: Sequence[bool], made: Sequence[bool]
+        self, block: Block, args: Values, flags: Sequence[bool], made: Sequence[bool]
     ) -> list[Value]:
         results = self.run(block, args, flags)
         have = self.spread.results(block, tuple(flags))
         rows = zip(block.results, results, have, made, strict=True)
         return [v if h or not m else self._widen(v, self.kinds.of(o.type)) for o, v, h, m in rows]
 
-    def _custom(self, op: Op, operands: list[Value], given: Flags) -> Sequence[Value]:
+    def _custom(self, op: Op, operands: list[Value], given: Flags) -> Values:
         """All regions over the lanes; what all lanes share gets the sum of their cotangents."""
         primal, forward, reverse = op.regions
         types = [v.type for v in operands]
@@ -244,13 +239,13 @@ class _Lanes:
         ]
         return self.b.emit("custom_vjp", operands, {}, (first, second, inner.b.finish(outs)))
 
-    def _branch(self, op: Op, operands: list[Value], given: Flags, made: Flags) -> Sequence[Value]:
+    def _branch(self, op: Op, operands: list[Value], given: Flags, made: Flags) -> Values:
         """All lanes take one branch."""
         types = [v.type for v in operands[1:]]
         regions = [self._region(r, types, given[1:], made) for r in op.regions]
         return self.b.emit(op.name, operands, op.attrs, regions)
 
-    def _chosen(self, op: Op, operands: list[Value], given: Flags, made: Flags) -> Sequence[Value]:
+    def _chosen(self, op: Op, operands: list[Value], given: Flags, made: Flags) -> Values:
         """Each lane chooses its branch."""
         b, (choice, *args) = self.b, operands
         masks: list[Value] = []
@@ -271,7 +266,7 @@ class _Lanes:
         return outs
 
     def _where_any(
-        self, op: Op, region: Block, mask: Value, args: Sequence[Value], flags: Flags
+        self, op: Op, region: Block, mask: Value, args: Values, flags: Flags
     ) -> list[Value]:
         """A branch's results for the lanes in the mask; anything for the others."""
         b, made = self.b, (True,) * len(op.results)
@@ -304,9 +299,7 @@ class _Lanes:
             return b("list_select", _aligned(b, mask, x.type.lanes), x, y)
         return b("select", _aligned(b, mask, x.shape), x, y)
 
-    def _stand_ins(
-        self, mask: Value, values: Sequence[Value], flags: Sequence[bool]
-    ) -> list[Value]:
+    def _stand_ins(self, mask: Value, values: Values, flags: Sequence[bool]) -> list[Value]:
         """Batched values with those of a lane in the mask where a lane is out."""
         b = self.b
         if not any(flags):
@@ -340,7 +333,7 @@ class _Lanes:
         wide = b("broadcast", row, shape=shape, dims=_every(shape))
         return self._select(mask, value, b("stop_gradient", wide))
 
-    def _loop(self, op: Op, operands: list[Value], given: Flags, made: Flags) -> Sequence[Value]:
+    def _loop(self, op: Op, operands: list[Value], given: Flags, made: Flags) -> Values:
         """A loop of which all lanes run the same number of trips."""
         lead, start = LEADING[op.name], carries_start(op)
         carries = self._wide_carries(op, operands[start:], given[start:], made)
@@ -352,21 +345,17 @@ class _Lanes:
         regions.append(self._region(op.regions[-1], [*index, *types], [*first, *flags], made))
         return self.b.emit(op.name, operands, op.attrs, regions)
 
-    def _wide_carries(
-        self, op: Op, values: Sequence[Value], have: Flags, want: Flags
-    ) -> list[Value]:
+    def _wide_carries(self, op: Op, values: Values, have: Flags, want: Flags) -> list[Value]:
         rows = zip(op.results, values, have, want, strict=True)
         return [v if h or not w else self._widen(v, self.kinds.of(o.type)) for o, v, h, w in rows]
 
-    def _masked(self, op: Op, operands: list[Value], given: Flags, made: Flags) -> Sequence[Value]:
+    def _masked(self, op: Op, operands: list[Value], given: Flags, made: Flags) -> Values:
         """A loop that lanes leave at different times."""
         return (self._masked_for if op.name == "for" else self._masked_while)(
             op, operands, given, made
         )
 
-    def _masked_while(
-        self, op: Op, operands: list[Value], given: Flags, made: Flags
-    ) -> Sequence[Value]:
+    def _masked_while(self, op: Op, operands: list[Value], given: Flags, made: Flags) -> Values:
         """(consts..., active, carries...): runs while a lane is active."""
         b, split = self.b, carries_start(op)
         cond, body = op.regions
@@ -386,9 +375,7 @@ class _Lanes:
         done = inner.b.finish([inner.b("and", mask, still), *then])
         return b.emit("while", start, {"consts": split}, (test, done))[1:]
 
-    def _masked_for(
-        self, op: Op, operands: list[Value], given: Flags, made: Flags
-    ) -> Sequence[Value]:
+    def _masked_for(self, op: Op, operands: list[Value], given: Flags, made: Flags) -> Values:
         """(0, most trips, lo, trips, consts..., carries...): round j is lane's own lo + j."""
         b, split = self.b, carries_start(op)
         lo, hi = (
@@ -416,10 +403,10 @@ class _Lanes:
         self,
         body: Block,
         mask: Value,
-        args: Sequence[Value],
+        args: Values,
         flags: Sequence[bool],
         made: Flags,
-        now: Sequence[Value],
+        now: Values,
     ) -> list[Value]:
         """The carries after a round: the body's for the lanes in the mask, else as they were."""
         safe = list(args) if self._may_run(body) else self._stand_ins(mask, args, flags)

@@ -1,5 +1,6 @@
-"""Batching rules for convolutions whose kernels differ from lane to lane, for machines that want
-one large operation rather than a loop over lanes.
+"""Batching rules for convolutions whose kernels differ from lane to lane.
+
+They are for machines that want one large operation rather than a loop over lanes.
 
     grouped    the lanes' channels side by side: one convolution in as many groups as there are
                lanes. Nothing is copied but to put the channels in place.
@@ -21,7 +22,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..ir import Builder, Op, TensorType, Value
+from ..ir import Builder, Op, TensorType, Value, Values
 from ..primitives.batching import spread
 from ..primitives.table import BatchRule
 
@@ -29,7 +30,7 @@ Flags = Sequence[bool]
 Pair = tuple[int, int]
 
 
-def _both(b: Builder, operands: Sequence[Value], flags: Flags, size: int) -> tuple[Value, Value]:
+def _both(b: Builder, operands: Values, flags: Flags, size: int) -> tuple[Value, Value]:
     first, second = (spread(b, v, f, size) for v, f in zip(operands, flags, strict=True))
     return first, second
 
@@ -52,9 +53,7 @@ def _apart(b: Builder, value: Value, size: int) -> Value:
     return b("transpose", cut, perm=(rank - 2, *range(rank - 2), rank - 1))
 
 
-def _grouped(
-    b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-) -> Sequence[Value]:
+def _grouped(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
     first, second = _both(b, operands, flags, size)
     groups = size * op.attrs.get("groups", 1)
     name = op.name.removeprefix("grouped_")
@@ -113,18 +112,14 @@ def _pair(values: Sequence[int]) -> Pair:
     return first, second
 
 
-def _conv(
-    b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-) -> Sequence[Value]:
+def _conv(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
     x, k = _both(b, operands, flags, size)
     out = _pair(op.result.shape[1:3])
     x = _edged(b, x, op.attrs["padding"])
     return (_correlated(b, x, k, out, op.attrs["strides"]),)
 
 
-def _weight_grad(
-    b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-) -> Sequence[Value]:
+def _weight_grad(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
     x, y = _both(b, operands, flags, size)
     kernel, out = _pair(op.attrs["kernel_size"]), _pair(op.operands[1].shape[1:3])
     channels, outputs = x.shape[4], y.shape[4]
@@ -134,9 +129,7 @@ def _weight_grad(
     return (b("reshape", product, shape=(size, *kernel, channels, outputs)),)
 
 
-def _input_grad(
-    b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-) -> Sequence[Value]:
+def _input_grad(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
     whole, strides = _pair(op.attrs["input_size"]), _pair(op.attrs["strides"])
     kernel, out = op.operands[1].shape[:2], op.operands[0].shape[1:3]
     edges: list[Pair] = []
@@ -156,9 +149,7 @@ def _input_grad(
 def _where_kernels_differ(rule: BatchRule, kernel: int) -> BatchRule:
     """The rule, but where all lanes have one kernel: there lanes are more images."""
 
-    def chosen(
-        b: Builder, op: Op, operands: Sequence[Value], flags: Flags, size: int
-    ) -> Sequence[Value] | None:
+    def chosen(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values | None:
         if not flags[kernel]:
             from ..primitives import PRIMITIVES
 

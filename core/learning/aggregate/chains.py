@@ -118,7 +118,7 @@ class Chain:
 
     # ------------------------------------------------ what it decides
 
-    def promise(self, releases: int, survivors: int) -> noise_mechanism.Promise | None:
+    def promise(self, releases: int, survivors: int) -> noise_mechanism.PrivacyTarget | None:
         """The privacy target that the noise is for; None: the chain adds no noise.
 
         Args:
@@ -132,12 +132,12 @@ class Chain:
         if asked is None:
             return None
         corrupt: float = self.get("mask").corrupt
-        return noise_mechanism.Promise(
+        return noise_mechanism.PrivacyTarget(
             asked.epsilon, asked.delta, releases, survivors, corrupt, self.central
         )
 
     def ring(
-        self, dimension: int, clients_max: int, promise: noise_mechanism.Promise | None = None
+        self, dimension: int, clients_max: int, promise: noise_mechanism.PrivacyTarget | None = None
     ) -> RingPlan:
         """The ring plan: updates of `dimension` numbers, so many in a sum at most.
 

@@ -275,10 +275,7 @@ def is_enough(rule: AggregationRule, corrupt: float, count: int) -> bool:
 
 
 def mean(updates: Updates, weights: Doubles | None = None) -> Floats:
-    """The weighted mean, f32[D]; one hostile update moves it anywhere.
-
-    `weights` is f64[n], none negative; None: all have the same.
-    """
+    """The weighted mean, f32[D]. weights: f64[n], none negative; None: equal ones."""
     share = np.ones(updates.count) if weights is None else weights
     return _combined(updates, share / share.sum())
 
@@ -404,10 +401,7 @@ def trimmed_mean(updates: Updates, hostile: int) -> Floats:
 
 
 def median(updates: Updates) -> Floats:
-    """Each coordinate's median, f32[D] (Yin et al. 2018, definition 1).
-
-    The median of an even number of values is the mean of the two in the middle.
-    """
+    """Each coordinate's median, f32[D] (Yin et al. 2018, definition 1)."""
 
     def middle(block: Doubles) -> Doubles:
         found: Doubles = np.median(block, axis=0, overwrite_input=True)

@@ -146,10 +146,7 @@ def _between(stage: str, what: str, value: float, low: float, high: float) -> No
 
 @dataclass(frozen=True, slots=True)
 class TopK(_Named):
-    """The largest coordinates of the update; the others are kept and sent later.
-
-    State: f32[D], on the device.
-    """
+    """Keeps the largest coordinates; sends the others later. State: f32[D], on the device."""
 
     share: float
     """The share of the coordinates that is sent, in (0, 1]."""
@@ -197,10 +194,7 @@ class Clip(_Named):
 
 @dataclass(frozen=True, slots=True)
 class Rotate(_Named):
-    """A fixed rotation that spreads the update over its coordinates.
-
-    The steps of `quantise` are up to eight times finer after it.
-    """
+    """A fixed rotation that spreads the update, for up to eight times finer `quantise` steps."""
 
     group = "rotate"
     where, takes, gives = "device, its program", "update", "update"
@@ -232,10 +226,7 @@ class Quantise(_Named):
 
 @dataclass(frozen=True, slots=True)
 class MovingClip(_Named):
-    """Adaptive clipping: a bound of each round's own, below `clip`'s norm.
-
-    State: the coordinator's.
-    """
+    """Adaptive clipping: a bound of each round below `clip`'s. State: the coordinator's."""
 
     quantile: float = 0.5
     """The share of devices whose updates are to be within the bound."""
@@ -429,10 +420,7 @@ RULES = tuple(name.lower() for name in AggregationRule.keys() if name != "WEIGHT
 
 @dataclass(frozen=True, slots=True)
 class Server(_Named):
-    """The server's optimiser, on the negative mean update.
-
-    State: its memory, a vector or more as long as the model.
-    """
+    """The server's optimiser, on the negative mean update. State: its moments."""
 
     optimizer: str = "sgd"
     """The optimiser's name, one of `SERVERS`."""

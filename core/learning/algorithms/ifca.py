@@ -53,9 +53,7 @@ class Ifca(Algorithm):
     )
 
     clusters: Annotated[int, Bounds(ge=2, le=16)] = 2
-    """Number of models (k); an upload holds a place for each. 2 is the least that differs from
-    FedAvg.
-    """
+    """Number of models (k); an upload has a place for each. 2: the least beyond FedAvg."""
 
     def init(self, task: Task, key: Tensor) -> Clusters:
         keys = random.split(key, self.clusters)

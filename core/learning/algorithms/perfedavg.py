@@ -45,9 +45,7 @@ class PerFedAvg(Maml):
     )
 
     delta: Annotated[float, Bounds(gt=0.0, le=1.0)] = 1e-3
-    """The length of that difference (delta): short for the error of the second order, and well
-    above f32's rounding.
-    """
+    """Length of the difference (delta): small for its error, well above f32's rounding."""
 
     def gradient(
         self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any

@@ -34,9 +34,7 @@ class Reptile(Algorithm):
     local_steps: int = 0
     """Not used: see `inner_steps`."""
     inner_steps: Steps = 5
-    """Local steps in a round, however much data a device has (k). 5: as in the paper's 5-way
-    Omniglot.
-    """
+    """Local steps in a round, whatever the data (k). 5: as in the paper's 5-way Omniglot."""
 
     def fixed_steps(self) -> int:
         return self.epochs * self.inner_steps

@@ -145,11 +145,7 @@ def build(
 
 
 def own_metrics(task: Task) -> tuple[str, ...]:
-    """The names of the task's own metrics, in alphabetical order, as trees of dicts are.
-
-    Raises:
-        DelianError: reports and messages have no place for a name.
-    """
+    """The names of the task's metrics in alphabetical order. Raises DelianError."""
     given = getattr(task, "metric_names", ())
     if not isinstance(given, tuple | list) or not all(isinstance(name, str) for name in given):
         raise DelianError(

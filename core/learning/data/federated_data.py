@@ -140,10 +140,7 @@ class FederatedData:
 
 
 def hold_out(devices: int, held_out: int, seed: int) -> frozenset[int]:
-    """Which devices never train: `held_out` of `devices`, drawn by the seed.
-
-    At least one device must train.
-    """
+    """Which devices never train: `held_out` of `devices`, drawn by the seed; one must train."""
     if not 0 <= held_out < devices:
         raise DelianError(
             f"cannot hold out {held_out} of {devices} devices: at least one must train",
@@ -173,10 +170,7 @@ VALUE_BINS = 10
 def value_table(
     values: Sequence[NDArray[Any]],
 ) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
-    """The names of `VALUE_BINS` equal ranges over all devices' numbers.
-
-    And how many numbers of each device are in each range.
-    """
+    """The names of `VALUE_BINS` equal ranges of all numbers, and each device's counts in them."""
     low = min(float(v.min()) for v in values)
     high = max(float(v.max()) for v in values)
     edges = np.linspace(low, high if high > low else low + 1.0, VALUE_BINS + 1)

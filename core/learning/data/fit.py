@@ -217,11 +217,7 @@ def _shaped(x: Array, leaf: Leaf) -> Array:
 
 
 def as_rows(x: Array, wanted: tuple[int, ...]) -> Array | None:
-    """`x` [n, ...] as [n, *wanted].
-
-    Axes of length one may come and go, and flat rows (of a CSV file) may be folded; None where more
-    would be needed.
-    """
+    """`x` [n, ...] as [n, *wanted], by axes of one or folded rows; None if impossible."""
     row = x.shape[1:]
     same = [n for n in row if n != 1] == [n for n in wanted if n != 1]
     folds = len(row) <= 1 and int(np.prod(row)) == int(np.prod(wanted))

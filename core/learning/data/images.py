@@ -20,11 +20,7 @@ IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".
 
 
 class ImageFolder:
-    """Images in a folder a class.
-
-    They are scaled to the size that the bundle takes; with one channel, or none named, they are
-    made grey.
-    """
+    """Images in a folder a class, scaled to the bundle's size, grey with one channel."""
 
     def __init__(self, path: Path, settings: DataSettings) -> None:
         self.path, self.settings = path, settings

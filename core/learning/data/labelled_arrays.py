@@ -83,10 +83,7 @@ def digits() -> Labelled:
 
 
 def npz(path: Path, numbers: bool = False) -> Labelled:
-    """The examples of an .npz file; the module's docstring says what it must hold.
-
-    numbers: that is what `y` holds, not labels.
-    """
+    """The examples of an .npz file (see the module). numbers: `y` holds numbers, not labels."""
     present = npz_keys(path)
     x_key = "image" if "x" not in present and "image" in present else "x"
     y_key = "label" if "y" not in present and "label" in present else "y"

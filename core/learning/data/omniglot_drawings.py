@@ -29,10 +29,7 @@ KEYS = ("image", "alphabet", "character", "drawer", "alphabet_names")
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """How characters of all alphabets are dealt out.
-
-    About `each` to a device, `held_out` of them to devices that never train, by `seed`.
-    """
+    """How characters of all alphabets are dealt to devices, by `seed`."""
 
     each: int
     held_out: int

@@ -97,10 +97,7 @@ def shift_features(
 
 
 def _top_up(piles: list[list[list[int]]], min_examples: int) -> None:
-    """Move examples, one at a time, until every device has `min_examples`.
-
-    Ends: each move fills one gap.
-    """
+    """Moves examples, one at a time, until every device has `min_examples`."""
     counts = np.array([[len(pile) for pile in device] for device in piles], dtype=np.int64)
     while (sizes := counts.sum(axis=1)).min() < min_examples:
         poor = int(sizes.argmin())
@@ -118,10 +115,7 @@ def _top_up(piles: list[list[list[int]]], min_examples: int) -> None:
 
 
 def natural(owners: NDArray[np.int64], names: Sequence[str]) -> Parts:
-    """The data's own devices: `owners[i]` is the device of example i.
-
-    Raises when a named device has no samples.
-    """
+    """The data's own devices: `owners[i]` has example i. Raises for a device without examples."""
     order = np.argsort(owners, kind="stable").astype(np.int64)
     ends = np.cumsum(np.bincount(owners, minlength=len(names)))
     parts = np.split(order, ends[:-1])

@@ -81,10 +81,7 @@ def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _unfiltered(kinds: NDArray[np.uint8], lines: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The bytes under the filters of section 9.
-
-    A pixel is a byte or less, so that the byte to the left is the one before.
-    """
+    """The bytes under the filters of section 9; a pixel is at most a byte."""
     if not kinds.any():
         return lines
     out = np.zeros_like(lines)

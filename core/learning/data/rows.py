@@ -63,10 +63,7 @@ class Leaves:
 
 @dataclass(frozen=True, slots=True)
 class RowType:
-    """What the bundle takes for one row of `x`.
-
-    A source that has a choice (the size of an image) chooses this.
-    """
+    """The bundle's shape of a row of `x`; a source with a choice (image sizes) takes it."""
 
     shape: tuple[int, ...]
     dtype: str = "f32"
@@ -77,10 +74,7 @@ class RowType:
 
 
 class Source(Protocol):
-    """Data on this device.
-
-    `read` raises NoDataError when there is none, DelianError when what is there cannot be read.
-    """
+    """Data on this device. `read` raises NoDataError for none, DelianError for unreadable data."""
 
     def version(self) -> int | None:
         """Changes when the data does; cheap to ask. None: unknown, taken for changed."""
@@ -100,9 +94,7 @@ class DataSettings:
     columns: tuple[str, ...] = ()
     """Its feature columns; all others when empty."""
     split: str = ""
-    """A CSV's column of the data's own split: 1 for rows that only judge, 0 for the others; empty:
-    there is none.
-    """
+    """A CSV's column of the split: 1 for rows that evaluate, 0 for others; empty: no column."""
     classes: tuple[str, ...] = ()
     """What text labels and class folders are called, in the order of the model's classes."""
     query_fraction: float = 0.2

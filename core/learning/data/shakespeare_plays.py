@@ -98,10 +98,7 @@ def speeches(text: str) -> dict[str, str]:
 
 
 def vocabulary_of(parts: dict[str, str]) -> list[str]:
-    """The characters in use, in code-point order.
-
-    Past 256, the most frequent, and number 0 stands for the rest.
-    """
+    """The characters in code-point order; past 256 the most frequent, 0 for the rest."""
     counts: Counter[str] = Counter()
     for words in parts.values():
         counts.update(words)

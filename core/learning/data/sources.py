@@ -97,10 +97,7 @@ def version_of(settings: DataSettings) -> int | None:
 
 
 class NpzSource:
-    """An .npz file with `x` and `y`, and with `query` where it has a split of its own.
-
-    Or with all the arrays that the bundle takes.
-    """
+    """An .npz file with `x`, `y` and perhaps `query`, or with all arrays that the bundle takes."""
 
     def __init__(self, path: Path, bytes_max: int = BYTES_MAX) -> None:
         self.path, self.bytes_max = path, bytes_max

@@ -38,11 +38,7 @@ LINES_MAX = 1_000
 
 
 def explained(bundle: Bundle) -> dict[str, Any]:
-    """Facts that JSON can hold.
-
-    Text of the bundle's author is escaped and cut. Raises DelianError where a program does not fit
-    the manifest.
-    """
+    """Facts for JSON, texts escaped. Raises DelianError for programs unlike the manifest."""
     manifest = bundle.manifest
     programs = {
         name: _program(bundle, name) for name in (*DEVICE, *COORDINATOR) if name in bundle.programs

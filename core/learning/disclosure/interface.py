@@ -77,10 +77,7 @@ _WEIGHT = TensorType(DType.F32, ())
 
 
 def ports_of(bundle: Bundle, program: str) -> Ports:
-    """The ports of a bundle's program.
-
-    Raises DelianError where the program does not take or give what the manifest says.
-    """
+    """The ports of a bundle's program. Raises DelianError where they differ from the manifest."""
     function, manifest = bundle.programs[program], bundle.manifest
     inputs = _named(manifest, program, _TAKES[program], function.param_types)
     outputs = _named(manifest, program, _GIVES[program], function.result_types)

@@ -34,10 +34,7 @@ class Port:
     dtype: DType
     shape: tuple[int, ...]
     offsets: tuple[int, ...] = (0,)
-    """Where each of its leaves begins, in bytes.
-
-    The program has a parameter, or a result, for each.
-    """
+    """Where each leaf begins, in bytes; a program has a parameter or a result for each."""
 
     @property
     def size(self) -> int:
@@ -66,10 +63,7 @@ class Ports:
 
 
 def chosen(bundle: Bundle, names: Iterable[str]) -> tuple[str, ...]:
-    """The programs of these names; when none is named, all that a device runs.
-
-    Raises DelianError.
-    """
+    """The programs of these names; none: all of a device. Raises DelianError."""
     there = [n for n in DEVICE_PROGRAMS if n in bundle.programs]
     wanted = tuple(dict.fromkeys(names)) or tuple(there)
     for name in wanted:

@@ -1,7 +1,4 @@
-"""Layers, models and optimisers, written in the NumPy vocabulary.
-
-They run as plain Python and they compile.
-"""
+"""Layers, models and optimisers that run as plain NumPy and compile."""
 
 from typing import TYPE_CHECKING
 

@@ -36,10 +36,7 @@ def normal(key: Tensor, shape: Sequence[int], deviation: float = 1.0) -> Tensor:
 
 
 def truncated_normal(key: Tensor, shape: Sequence[int], deviation: float = 1.0) -> Tensor:
-    """f32 of `shape`, normal with mean zero, kept within twice `deviation`.
-
-    Its own standard deviation is 0.88 of that.
-    """
+    """f32 normal within twice `deviation` of zero; its own deviation is 0.88 of that."""
     # Phi(-2) and Phi(2) - Phi(-2).
     low = 0.5 * (1.0 + math.erf(-math.sqrt(2.0)))
     share = math.erf(math.sqrt(2.0))

@@ -74,10 +74,7 @@ class Conv:
         return Conv(kernel, bias, stride, padding, dilation, groups)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """f32[N, space..., inputs] -> f32[N, space..., outputs].
-
-        Zeros around the image keep its size, if nothing else is asked for.
-        """
+        """f32[N, space..., inputs] -> f32[N, space..., outputs]; by default the size is kept."""
         options = self.stride, self.padding, self.dilation, self.groups
         if self.kernel.ndim == 3:
             return _plus(ops.conv1d(x, self.kernel, *options), self.bias)
@@ -88,10 +85,7 @@ class Conv:
 
 @module
 class ConvTranspose:
-    """Transposed convolution over one to three axes, two where `rank` is not given, with a bias.
-
-    With a stride it makes images larger.
-    """
+    """Transposed convolution over `rank` axes with a bias; a stride makes images larger."""
 
     kernel: Tensor  # f32[space..., inputs, outputs / groups]
     bias: Tensor  # f32[outputs]

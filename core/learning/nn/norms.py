@@ -35,10 +35,7 @@ VARIANCE_FLOOR = 1e-5
 
 @module
 class BatchNorm:
-    """Batch normalisation by the statistics of the batch itself, in training and after.
-
-    Ioffe and Szegedy 2015.
-    """
+    """Batch normalisation by the batch's own statistics, always (Ioffe and Szegedy 2015)."""
 
     scale: Tensor  # f32[channels]
     shift: Tensor  # f32[channels]
@@ -48,10 +45,7 @@ class BatchNorm:
         return BatchNorm(np.ones(channels, np.float32), np.zeros(channels, np.float32))
 
     def __call__(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
-        """f32[N, space..., channels] normalised over N and space.
-
-        `weight` is f32[N], one or zero a row, or None where all count.
-        """
+        """f32[N, space..., channels] over N and space; weight: f32[N] of 0 and 1, or None."""
         centred, _, variance = _moments(x, weight)
         return centred * (self.scale / np.sqrt(variance + VARIANCE_FLOOR)) + self.shift
 

@@ -101,10 +101,7 @@ def _by_rate(rate: Rate) -> Optimizer:
 
 
 def clip_by_global_norm(limit: float) -> Optimizer:
-    """Scales everything down to a 2-norm of all leaves together of at most `limit`.
-
-    Pascanu et al. 2013, algorithm 1.
-    """
+    """Scales all leaves to a joint 2-norm of at most `limit` (Pascanu et al. 2013)."""
 
     def clipped(values: Any, params: Any) -> Any:
         norm = global_norm(values)
@@ -152,10 +149,7 @@ def add_noise(key: Tensor, deviation: float, decay: float = 0.55) -> Optimizer:
 
 
 def momentum(beta: float = 0.9, nesterov: bool = False) -> Optimizer:
-    """v <- beta v + g, and gives v (Polyak 1964), or g + beta v with `nesterov`.
-
-    Nesterov 1983, as Sutskever et al. 2013 write it.
-    """
+    """v <- beta v + g; gives v (Polyak 1964), or g + beta v with `nesterov` (1983)."""
 
     def update(gradient: Any, state: Any, params: Any) -> tuple[Any, Any]:
         velocity = tree.map(lambda v, g: beta * v + g, state, gradient)
@@ -189,10 +183,7 @@ def _adam_square(gradient: Any, state: AdamState, beta2: float) -> Any:
 
 
 def scale_by_adam(beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Optimizer:
-    """The gradient's running mean over the root of its running square.
-
-    Both without their bias towards zero (Kingma and Ba 2015, algorithm 1).
-    """
+    """Running mean over the root of the running square, unbiased (Kingma and Ba 2015)."""
 
     def update(gradient: Any, state: AdamState, params: Any) -> tuple[Any, AdamState]:
         steps, mean = _adam_mean(gradient, state, beta1)
@@ -208,10 +199,7 @@ def _without_bias(mean: Any, square: Any, correct1: Any, correct2: Any, epsilon:
 
 
 def scale_by_yogi(beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-3) -> Optimizer:
-    """As Adam, but the running square moves by at most (1 - beta2) g^2 a step, towards g^2.
-
-    Zaheer et al. 2018, algorithm 2.
-    """
+    """Adam whose square moves by at most (1 - beta2) g^2 (Zaheer et al. 2018, algorithm 2)."""
 
     def update(gradient: Any, state: AdamState, params: Any) -> tuple[Any, AdamState]:
         steps, mean = _adam_mean(gradient, state, beta1)
@@ -235,10 +223,7 @@ def scale_by_rms(decay: float = 0.9, epsilon: float = 1e-8) -> Optimizer:
 
 
 def scale_by_sum_of_squares(first: float = 0.0, epsilon: float = 1e-10) -> Optimizer:
-    """The gradient over the root of `first` plus the sum of all its squares.
-
-    Duchi et al. 2011. The sum is the state.
-    """
+    """The gradient over the root of `first` plus the sum of its squares (Duchi et al. 2011)."""
 
     def update(gradient: Any, state: Any, params: Any) -> tuple[Any, Any]:
         square = tree.map(lambda s, g: s + g * g, state, gradient)
@@ -249,10 +234,7 @@ def scale_by_sum_of_squares(first: float = 0.0, epsilon: float = 1e-10) -> Optim
 
 
 def trust_ratio() -> Optimizer:
-    """Each leaf scaled to the norm of its parameters; left alone where either is zero.
-
-    You et al. 2020.
-    """
+    """Scales each leaf to its parameters' norm, where neither is zero (You et al. 2020)."""
 
     def scaled(values: Any, params: Any) -> Any:
         return tree.map(_to_the_size_of, values, params)
@@ -267,10 +249,7 @@ def _to_the_size_of(value: Tensor, param: Tensor) -> Tensor:
 
 
 def scale_by_lion(beta1: float = 0.9, beta2: float = 0.99) -> Optimizer:
-    """The sign of beta1 m + (1 - beta1) g (Chen et al. 2023, algorithm 2).
-
-    The state is m <- beta2 m + (1 - beta2) g.
-    """
+    """The sign of beta1 m + (1 - beta1) g (Chen et al. 2023, algorithm 2); state: m."""
 
     def update(gradient: Any, state: Any, params: Any) -> tuple[Any, Any]:
         step = tree.map(lambda m, g: np.sign(beta1 * m + (1.0 - beta1) * g), state, gradient)

@@ -45,10 +45,7 @@ class LstmCell:
         return LstmCell(weight, recurrent, open_forget)
 
     def project(self, x: Tensor) -> Tensor:
-        """The inputs' share of the gates, for a whole sequence at once.
-
-        f32[..., inputs] -> f32[..., 4 * width].
-        """
+        """The inputs' share of a sequence's gates: f32[..., inputs] -> f32[..., 4 * width]."""
         return x @ self.weight + self.bias
 
     def __call__(self, projected: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,10 +69,7 @@ class LstmCell:
 
 @module
 class GruCell:
-    """One step of a gated recurrent unit (Cho et al. 2014).
-
-    The reset gate comes after the recurrent product, as in cuDNN.
-    """
+    """A step of a GRU (Cho et al. 2014), the reset gate after the recurrent product."""
 
     weight: Tensor  # f32[inputs, 3 * width]
     recurrent: Tensor  # f32[width, 3 * width]

@@ -39,10 +39,7 @@ def step_decay(rate: float, boundaries: Sequence[int], factor: float = 0.1) -> S
 
 
 def cosine(rate: float, steps: int, least: float = 0.0) -> Schedule:
-    """Half a cosine from `rate` to `least` in `steps` steps, then `least`.
-
-    Loshchilov and Hutter 2017, equation 5.
-    """
+    """Half a cosine from `rate` to `least` in `steps` steps (Loshchilov and Hutter 2017)."""
 
     def schedule(step: Tensor) -> Tensor:
         share = np.minimum(step / float(steps), 1.0)

@@ -103,10 +103,7 @@ class TransformerBlock:
         crossing: bool = False,
         dropout: float = 0.0,
     ) -> TransformerBlock:
-        """`inner` is the feed-forward part's width, None for 4 * width.
-
-        `crossing`: a decoder's block, that takes a memory.
-        """
+        """inner: width of the feed-forward part, default 4 * width. crossing: takes a memory."""
         inner = 4 * width if inner is None else inner
         keys = random.split(key, 4)
         return TransformerBlock(

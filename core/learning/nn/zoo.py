@@ -36,10 +36,7 @@ from .transformers import TransformerBlock, sinusoids
 
 @module
 class Mlp:
-    """Dense layers with relu between.
-
-    With hidden sizes (200, 200) the 2NN of McMahan et al. 2017, section 3.
-    """
+    """Dense layers with relu; (200, 200) is the 2NN of McMahan et al. 2017, section 3."""
 
     layers: tuple[Dense, ...]
 
@@ -85,10 +82,7 @@ class NormalisedMlp:
 
 @module
 class FedAvgCnn:
-    """The CNN of McMahan et al. 2017, section 3.
-
-    Two 5x5 convolutions (32, 64), each pooled 2x2, and 512 units.
-    """
+    """McMahan et al. 2017, section 3: 5x5 convolutions (32, 64), pooled 2x2, 512 units."""
 
     first: Conv
     second: Conv
@@ -118,10 +112,7 @@ class FedAvgCnn:
 
 @module
 class ConvBlock:
-    """3x3 convolution, batch normalisation, relu, and 2x2 max pooling.
-
-    Without the pooling where the convolution has a stride.
-    """
+    """3x3 convolution, batch normalisation, relu; 2x2 max pooling unless it has a stride."""
 
     conv: Conv
     norm: BatchNorm
@@ -157,10 +148,7 @@ class OmniglotNet:
         return OmniglotNet(blocks, Dense.init(keys[4], filters, outputs))
 
     def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
-        """f32[N, 28, 28, C] -> f32[N, outputs].
-
-        Four halvings of 28 leave one pixel, or with strides two by two, which are averaged.
-        """
+        """f32[N, 28, 28, C] -> f32[N, outputs]."""
         for block in self.blocks:
             x = block(x, weight)
         return self.head(ops.global_avg_pool(x))
@@ -168,10 +156,7 @@ class OmniglotNet:
 
 @module
 class CharLstm:
-    """Next character: embedding, two LSTM layers, a linear head.
-
-    McMahan et al. 2017, section 3; LEAF.
-    """
+    """Next character: embedding, two LSTM layers, a linear head (McMahan et al. 2017; LEAF)."""
 
     embedding: Embedding
     cells: tuple[LstmCell, ...]
@@ -300,10 +285,7 @@ def mobilenet_v2(
     width: float = 0.35,
     norm: str = "group",
 ) -> Sequential:
-    """MobileNetV2 (Sandler et al. 2018), with `width` as its width multiplier.
-
-    For images that five halvings leave something of, such as 96x96x3.
-    """
+    """MobileNetV2 (Sandler et al. 2018) for images of five halvings, such as 96x96x3."""
     relu6 = Function(ops.relu6)
     keys = random.split(key, 3 * sum(stage[2] for stage in _MOBILE_STAGES) + 3)
     channels = _in_groups(_MOBILE_STEM * width)
@@ -366,10 +348,7 @@ def tagger(
     embedding: int = 64,
     width: int = 128,
 ) -> SequenceModel:
-    """A tag for every symbol, by one layer that reads both ways (Graves and Schmidhuber 2005).
-
-    `cell` is LstmCell, GruCell or RnnCell.
-    """
+    """A tag a symbol, by one layer that reads both ways (Graves and Schmidhuber 2005)."""
     keys = random.split(key, 3)
     return SequenceModel(
         Embedding.init(keys[0], symbols, embedding),

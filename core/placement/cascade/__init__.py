@@ -1,1 +1,1 @@
-"""A small model on the device and a large one above: which examples are hard, and who answers."""
+"""A small model on the device, a large one above: hard examples, and which model answers."""

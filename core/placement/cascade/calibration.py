@@ -54,13 +54,17 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Held-out examples: confidences f64[n] (NaN always goes up), and whether each model is right
-    on them, bool[n]. Raises DelianError where there are none, or the three differ in length.
+    """Held-out examples.
+
+    Raises DelianError where there are none, or the three arrays differ in length.
     """
 
     confidence: Array
+    """f64[n]; NaN always goes up."""
     small: Array
+    """Whether the small model is right, bool[n]."""
     large: Array
+    """Whether the large model is right, bool[n]."""
 
     def __post_init__(self) -> None:
         n = len(self.confidence)
@@ -118,10 +122,7 @@ def for_share(held: Held, share: float) -> Point:
 
 
 def for_accuracy(held: Held, accuracy: float) -> Point:
-    """The least that has to go up for this accuracy on these examples.
-
-    Raises DelianError, naming the best there is, where no threshold has it.
-    """
+    """The least to send for this accuracy. Raises DelianError, naming the best possible."""
     _check(accuracy, "accuracy")
     points = curve(held)
     for point in points:
@@ -131,9 +132,10 @@ def for_accuracy(held: Held, accuracy: float) -> Point:
 
 
 def sure(held: Held, accuracy: float, failure: float = 0.05, grid: Sequence[float] = GRID) -> Point:
-    """The least that has to go up so that new examples have this accuracy, but for a chance of
-    `failure` over these. grid: thresholds, falling, chosen without these examples. Raises
-    DelianError where not even the first of them passes.
+    """The smallest share sent up that gives new examples this accuracy.
+
+    It fails with probability `failure` over the held-out examples. grid: thresholds, falling,
+    chosen without these examples. Raises DelianError where not even the first of them passes.
     """
     _check(accuracy, "accuracy")
     _check(failure, "failure")
@@ -150,10 +152,7 @@ def sure(held: Held, accuracy: float, failure: float = 0.05, grid: Sequence[floa
 
 
 def tail(n: int, right: int, p: float) -> float:
-    """P(X >= right) for X binomial(n, p).
-
-    How likely so many right answers are, if the accuracy is p or less.
-    """
+    """P(X >= right) for X binomial(n, p)."""
     if right <= 0 or p >= 1.0:
         return 1.0
     if p <= 0.0:

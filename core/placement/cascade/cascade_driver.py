@@ -98,7 +98,7 @@ class CascadeDriver:
         self._tasks.setdefault(number, []).append(task)
 
     def _ended(self, number: int, task: asyncio.Task[None]) -> None:
-        """What no answer came of is the asker's to hear."""
+        """Passes the exception of a task without an answer to the caller."""
         reply = self._replies.get(number)
         if reply is None or reply.done() or task.cancelled():
             return

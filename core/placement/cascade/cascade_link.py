@@ -34,7 +34,7 @@ from ..subgraphs.upstream_driver import Above
 
 
 def without_weights(model: Model) -> Model:
-    """The model as somebody knows it who cannot run it."""
+    """What a node that cannot run the model knows of it."""
     return replace(model, leaves=tuple(np.empty(0, np.float32) for _ in model.leaves))
 
 
@@ -72,7 +72,7 @@ class LargeAbove:
         self._driver.start()
 
     async def close(self) -> None:
-        """Ends; who still waits is refused."""
+        """Ends; requests that still wait are refused."""
         await self._driver.close()
 
     @property
@@ -81,10 +81,7 @@ class LargeAbove:
         return self._asker.upper.usable(self._cut)
 
     async def __call__(self, x: Array, until: int) -> Array:
-        """The large model's first result for x, of exactly its program's shape and type.
-
-        Raises RefusedError where there is none.
-        """
+        """The large model's first result for x. Raises RefusedError without one."""
         left = max(0.0, (until - self._clock.now()) / SECOND)
         answered = await self._driver.request((np.ascontiguousarray(x),), left)
         return answered.results[0]

@@ -130,9 +130,7 @@ class CrossEntropy:
 
 @dataclass(frozen=True, slots=True)
 class IBT:
-    """Hard where a share of at least 1 - `threshold_img` of the boxes, or of a sequence's
-    positions, has a score of at most `threshold_box`.
-    """
+    """Hard where 1 - `threshold_img` of the boxes or positions score `threshold_box` or less."""
 
     name: ClassVar[str] = "IBT"
     looks: ClassVar[bool] = True
@@ -221,10 +219,7 @@ THRESHOLDS = {
 
 
 def make(name: str, **parameters: Any) -> Made:
-    """The filter of this name.
-
-    Raises DelianError for a name or a parameter that there is not, and for a number outside [0, 1].
-    """
+    """The filter of this name. Raises DelianError for an unknown name or wrong parameter."""
     kind = FILTERS.get(name)
     if kind is None:
         raise DelianError(f"no filter of hard examples is called {name}", f"{', '.join(FILTERS)}")
@@ -240,10 +235,7 @@ def make(name: str, **parameters: Any) -> Made:
 
 
 def limited(chosen: Made, limit: float) -> Made:
-    """The same filter with another limit, as `calibration` finds it.
-
-    Raises DelianError for a filter that has none.
-    """
+    """The filter with another limit. Raises DelianError for a filter without one."""
     parameter = THRESHOLDS.get(chosen.name)
     if parameter is None:
         raise DelianError(

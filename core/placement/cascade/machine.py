@@ -1,4 +1,4 @@
-"""A cascade: a small model below, a large one above, and who answers which request.
+"""A cascade: a small model below, a large one above, and which of them answers a request.
 
 Everything that decides is in this file, without I/O: `handle(event, now) -> effects`. A driver runs
 the models, carries the questions up and keeps the timers (`driver`); a simulation can do
@@ -57,7 +57,7 @@ class By(StrEnum):
 
     SMALL = "small"
     LARGE = "large"
-    NOBODY = "nobody"
+    NEITHER = "neither"
 
 
 class CascadeError(DelianError):
@@ -205,7 +205,7 @@ class CascadeState:
 
     requests: dict[int, _Request] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
-    """Requests answered by the small and by the large model and by nobody, those that were hard,
+    """Requests answered by the small and by the large model and by neither, those that were hard,
     asked above, failed or late there, kept because above rested, and answers dropped.
     """
     streak: int = 0
@@ -225,10 +225,7 @@ class Cascade:
         self._effects: list[Effect] = []
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        """What to do about an event at `now` ns.
-
-        Raises CascadeError for a request whose number is in use, and for one too many.
-        """
+        """Handles an event. Raises CascadeError for a number in use, and for one too many."""
         self._now, self._effects = now, []
         if isinstance(event, Asked):
             self._begin(event)
@@ -250,7 +247,7 @@ class Cascade:
         return self._effects
 
     def forget(self, request: int) -> None:
-        """Nobody waits for this request any more, if it is open."""
+        """Drops a request that is open: its answer is not needed any more."""
         if self.state.requests.pop(request, None) is not None:
             self.state.counts["forgotten"] += 1
 
@@ -360,7 +357,7 @@ class Cascade:
     def fail(self, request: int, one: _Request, event: Event) -> None:
         above = one.why if isinstance(event, SmallRan) else self._went_wrong(request, event)
         one.why = f"the model here failed, and {above}"
-        self._reply(request, one, None, By.NOBODY)
+        self._reply(request, one, None, By.NEITHER)
 
     def _reply(self, request: int, one: _Request, answer: Array | None, by: By) -> None:
         counts = self.state.counts
@@ -374,14 +371,14 @@ _P, _T = Phase, Trigger
 TABLE = (
     row(_P.LOOKING, _T.EASY, Cascade.keep, _P.DONE, "the small model is sure: nothing goes up"),
     row(_P.LOOKING, _T.HARD, Cascade.ask, _P.ASKED, "its answer waits here"),
-    row(_P.LOOKING, _T.RESTING, Cascade.keep, _P.DONE, "nobody waits for what keeps failing"),
+    row(_P.LOOKING, _T.RESTING, Cascade.keep, _P.DONE, "no request waits for what keeps failing"),
     row(_P.LOOKING, _T.SMALL_FAILED, Cascade.ask, _P.ALONE, "above is the only one left"),
     row(_P.ASKED, _T.LARGE, Cascade.take, _P.DONE, "what the request went up for"),
     row(_P.ASKED, _T.LARGE_FAILED, Cascade.fall_back, _P.DONE, "the small model's answer stands"),
     row(_P.ALONE, _T.LARGE, Cascade.take, _P.DONE, "the small model never ran, or failed"),
     row(_P.ALONE, _T.LARGE_FAILED, Cascade.run_after_all, _P.RUNNING, "time was kept for it"),
     row(_P.ALONE, _T.LOST, Cascade.fail, _P.DONE, "said in words"),
-    row(_P.RUNNING, _T.SMALL, Cascade.keep, _P.DONE, "easy, or nobody else answered"),
+    row(_P.RUNNING, _T.SMALL, Cascade.keep, _P.DONE, "easy, or no other answer came"),
     row(_P.RUNNING, _T.LARGE, Cascade.take, _P.DONE, "late, and still before the small one"),
     row(_P.RUNNING, _T.LARGE_FAILED, Cascade.wait, None, "the small model runs already"),
     row(_P.RUNNING, _T.SMALL_FAILED, Cascade.ask, _P.ALONE, "above, which was not asked yet"),

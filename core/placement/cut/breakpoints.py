@@ -40,8 +40,9 @@ class Piece:
 def sweep(
     problem: Problem, hop: int, low: float, high: float, *, seconds: float = SECONDS_DEFAULT
 ) -> tuple[Piece, ...]:
-    """The best placements for all bandwidths of a hop from `low` to `high` bytes a second up, in
-    that order. The way down is as many times faster than the way up as it is in the problem.
+    """The best placements for all bandwidths of a hop from `low` to `high`, in that order.
+
+    Bandwidths are bytes a second up; the ratio of down to up stays as it is in the problem.
 
     seconds: for each solution, as in `solve`. Raises PlacementError for an objective with
     throughput, whose slowest stage is no line, and for bounds out of order.
@@ -125,10 +126,7 @@ class _Sweep:
 
 
 def _meeting(begin: float, finish: float, first: _Line, last: _Line) -> float | None:
-    """Where the best line at the beginning meets the best one at the end, strictly between them.
-
-    None: they are one line there.
-    """
+    """Where the best lines of both ends meet, strictly between them; None: one line."""
     ahead = last.at(begin) - first.at(begin)
     behind = first.at(finish) - last.at(finish)
     if first.same(last) or max(ahead, behind) <= _SAME * first.at(begin):

@@ -18,9 +18,9 @@ the logarithms of the sizes, the nearer the heavier (Shepard, "A two-dimensional
 function for irregularly-spaced data", 1968). The unit of a loop is what the IR's cost rows count,
 and one for each number read or written, twice as much where numbers are twice as wide; `inner` is
 how far its innermost loop runs. Rows and columns are loops that end in reductions, over the
-innermost loop or over outer ones alone; there additions wait for one another, and arithmetic beside
-them is nearly free. A tile is what a product's tiles go through. Functions such as exp have seconds
-an element of their own.
+innermost loop or over outer ones alone; there additions wait for one another, and arithmetic
+besides them is nearly free. A tile is what a product's tiles go through. Functions such as exp have
+seconds an element of their own.
 """
 
 from __future__ import annotations
@@ -100,10 +100,7 @@ class Step:
     """A step of a program."""
 
     ops: tuple[int, ...]
-    """Numbers of the operations of the program's body that it computes.
-
-    Empty for a copy that only the results need.
-    """
+    """Numbers of the body's operations that it computes; empty for a copy for the results."""
     works: tuple[Work, ...]
     """What it does each time."""
     trips: float
@@ -230,8 +227,9 @@ def steps_of(function: Function) -> list[Step]:
 
 
 def tagged(function: Function) -> Function:
-    """The same program, in which each operation of the body, and all within it, say as their place
-    in the source which one they are: what passes make of them then says so too.
+    """The program with the number of each operation of the body as its place in the source.
+
+    Operations within it have the same place, and so has what passes make of them.
     """
 
     def tag(op: Op, place: tuple[Loc, ...]) -> Op:

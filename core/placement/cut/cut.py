@@ -5,7 +5,7 @@ at the top level of a program, in order: its tier, or `SHARED` for one that depe
 moves (constants, what is made of weights alone), which each part that needs it computes for itself.
 Values are numbered: the program's parameters first, then the results of its operations, in order.
 
-Everybody who has the bundle and the cut derives the same parts from them (`split`), so a cut's
+Each node that has the bundle and the cut derives the same parts from them (`split`), so a cut's
 bytes are canonical: equal cuts are equal bytes, and the digest names one.
 
     1  byte     FORMAT

@@ -152,8 +152,9 @@ def search(
 
 
 class _Program:
-    """The columns (items by hops, tensors by hops up, then down, latencies, the slowest stage),
-    their cost, and the rows.
+    """The columns of the program, their cost, and the rows.
+
+    Columns are items by hops, tensors by hops up, then down, latencies, the slowest stage.
     """
 
     def __init__(self, table: Table) -> None:
@@ -177,7 +178,7 @@ class _Program:
         self._limits()
 
     def x(self, items: Array, hop: int) -> Array:
-        """Columns of x(i, hop); -1 for an input, which is on the device."""
+        """Numbers of an item's columns at a hop; -1 for an input, which is on the device."""
         return np.where(items >= 0, items * self.hops + hop, -1)
 
     def _costs(self) -> None:

@@ -17,10 +17,7 @@ from .wire_formats import Encoded, decode, encode
 
 
 class Tiers:
-    """Parts that are compiled, and called as the whole program is.
-
-    Raises DelianError when a part does not compile.
-    """
+    """Compiled parts, called as the whole program is. Raises DelianError in compilation."""
 
     def __init__(
         self, parts: Parts, backend: Backend = "native", profile: Profile = "fast"

@@ -96,10 +96,7 @@ def _augment(graph: Graph, residual: Array) -> Array:
 
 
 def _beyond(graph: Graph, residual: Array) -> Array:
-    """bool[nodes]: from where the sink is reached over edges with capacity left.
-
-    The side of a minimum cut with the fewest nodes that are 1.
-    """
+    """bool[nodes] that still reach the sink: the minimum cut's smallest side of ones."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 

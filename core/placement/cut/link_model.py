@@ -1,4 +1,4 @@
-"""What a link between two tiers can do, and how that is told from what was sent over it.
+"""What a link between two tiers can do, and how that is estimated from what was sent over it.
 
 A transfer of n bytes one way and back again with an empty answer takes
 
@@ -8,7 +8,7 @@ so the round trip is the least time that an empty probe took (a queue only ever 
 et al., "BBR: congestion-based congestion control", ACM Queue 2016), and a byte's time is what sized
 ones took beyond that. Seconds a byte are what is averaged: the time of the next transfer is what is
 wanted, and it is linear in them. How a link changes while it is used is
-`subgraphs.machines.link`'s to tell.
+estimated by `subgraphs.machines.link_estimate`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class LinkProfile:
     loss: float = 0.0
     """The share of probes that were not answered.
 
-    It is told, and lowers nothing, for what the transport sends again is in the bandwidth already.
+    It is reported, and lowers nothing, for what the transport sends again is in the bandwidth
+    already.
     """
 
     def __post_init__(self) -> None:
@@ -135,10 +136,7 @@ def bits(rate: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A message of `up` bytes that was answered with `down` bytes after so many seconds.
-
-    None: it was not answered.
-    """
+    """Seconds of a message of `up` bytes answered with `down`; None: no answer."""
 
     up: int
     down: int

@@ -127,8 +127,8 @@ def measure_node(
 ) -> NodeProfile:
     """Measures this node, on one thread.
 
-    name, cpu, date, memory: as in `NodeProfile`; who calls knows them. seconds: about how long,
-    compilation apart. say: is told each step. Raises DelianError where there is no C compiler.
+    name, cpu, date, memory: as in `NodeProfile`; the caller knows them. seconds: about how long,
+    without compilation. say: called at each step. Raises DelianError where there is no C compiler.
     """
     groups = [(label, part) for label, room, cases in _groups() for part in _parted(cases, room)]
     each = seconds / (len(groups) + 2)
@@ -171,9 +171,11 @@ def measure_node(
 def measured_seconds(
     function: Function, repeats: int = _REPEATS, seconds: float = 0.0
 ) -> tuple[float, ...]:
-    """The seconds that each operation of a program's body takes on this node, as `op_seconds` gives
-    them, measured: the least of `repeats` calls, or of as many as `seconds` hold where that is
-    more. Operations that depend on what the numbers are run on made-up ones.
+    """The measured seconds of each operation of a program's body on this node.
+
+    Their form is that of `op_seconds`. Each is the least of `repeats` calls, or of as many as
+    `seconds` hold where that is more. Operations that depend on what the numbers are run on made-up
+    ones.
 
     Raises DelianError where there is no C compiler.
     """

@@ -1,7 +1,7 @@
 """The cut of a training step for weights whose tiers are given.
 
-Who owns what is a choice of people (a first layer on the device, so that raw data stay; a large
-middle above), and where the rest runs follows from it.
+Which tier owns a weight is the user's choice (a first layer on the device, so that raw data stay; a
+large middle above), and where the rest runs follows from it.
 
 What reads a weight, makes its gradient or its new value is where the weight is (`training_step`).
 All else goes where the fewest bytes cross, up and down together: a minimum cut (`solver`) whose

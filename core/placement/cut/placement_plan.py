@@ -77,10 +77,7 @@ class PlacementPlan:
     profiles: tuple[str, ...]
     """By tier, the digest of the profile that was used."""
     links: tuple[LinkProfile, ...]
-    """Those that were given.
-
-    The first link's bandwidth is what the pieces are about, the ratio of its up and down stays.
-    """
+    """The links given; the pieces vary the first one's bandwidth, with a fixed ratio."""
     objective: str
     """As it was written."""
     pieces: tuple[Piece, ...]
@@ -102,10 +99,7 @@ class PlacementPlan:
             raise DelianError("a plan whose pieces are not in order of bandwidth", _HINT)
 
     def at(self, up: float) -> int:
-        """The number of the piece for a bandwidth up the first link, bytes a second.
-
-        Outside what was swept, the nearest.
-        """
+        """The piece for a bandwidth up the first link, bytes a second, or the nearest."""
         return max(bisect_right([p.low for p in self.pieces], up) - 1, 0)
 
     def to_json(self) -> str:

@@ -107,9 +107,10 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Items in an order in which they could run;"""
+    """What to place, and where it can be placed."""
 
     items: tuple[Item, ...]
+    """In an order in which they could run."""
     tensors: tuple[Tensor, ...]
     hops: tuple[Hop, ...]
     memory: tuple[int | None, ...] = ()
@@ -132,14 +133,13 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Tensor `tensor` crosses hop `hop`, up or down, written as its wire number `wire`, which is
-    the same on all hops that it crosses in that direction.
-    """
+    """A tensor crosses a hop."""
 
     tensor: int
     hop: int
     up: bool
     wire: int
+    """Its wire number, the same on all hops that it crosses in that direction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +155,7 @@ class Placement:
     tier_seconds: tuple[float, ...]
     """With `memory`: an entry a tier."""
     up_seconds: tuple[float, ...]
-    """With `down_seconds`: transfers and encoding on each hop, without `fixed_seconds`, each hop's
-    latencies.
-    """
+    """Transfers and encoding on each hop, the hops' latencies, without `fixed_seconds`."""
     down_seconds: tuple[float, ...]
     fixed_seconds: tuple[float, ...]
     up_bytes: tuple[int, ...]

@@ -64,10 +64,10 @@ class NodeProfile:
         samples: by class (`CLASSES`), what was measured.
         element_s: by the name of an elementwise function (exp, div...), the seconds that it adds to
             each element of a fused loop.
-        bandwidth: of memory beyond the caches, bytes a second, read and written together.
-        memory: bytes that a part may take, weights and working memory; None: not known.
-        call_s, argument_s: what calling a program takes beside its steps, and for each argument.
-        encode_s: by wire ("f32", "f16", "i8"), seconds a value's byte in f32 takes to encode and
+        bandwidth: of memory beyond the caches, bytes a second, read and written together. memory:
+        bytes that a part may take, weights and working memory; None: not known. call_s, argument_s:
+        what calling a program takes in addition to its steps, and for each argument. encode_s: by
+        wire ("f32", "f16", "i8"), seconds a value's byte in f32 takes to encode and
             decode once.
         joules_per_second: of the processor at work; None: energy is not known.
         joules_per_byte: of its radio, a byte sent or received.

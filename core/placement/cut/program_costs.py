@@ -101,10 +101,7 @@ class Model:
         return Cut(self.labels(placement.labels), wires, bundle, program)
 
     def of_cut(self, cut: Cut) -> Placement:
-        """What the model says of a cut.
-
-        Raises PlacementError for one that cuts an item apart or breaks a rule of the problem.
-        """
+        """The costs of a cut. Raises PlacementError for one that breaks a rule."""
         items = []
         for ops in self.groups:
             found = {cut.labels[op] for op in ops}
@@ -217,10 +214,7 @@ def problem_of(
 
 
 def memory_of(parts: Parts, tiers: int) -> tuple[int, ...]:
-    """By tier, the bytes that its parts hold.
-
-    Weights, what comes in and goes out, and the largest working memory of a part.
-    """
+    """Bytes that each tier's parts hold: weights, boundary values, the largest arena."""
     out = [0] * tiers
     for tier in range(tiers):
         weights: dict[int, int] = {}
@@ -292,9 +286,7 @@ def tightened(model: Model, placement: Placement, held: Sequence[int]) -> Model:
 
 
 def _of_moving(graph: Graph, figures: Sequence[float]) -> list[float]:
-    """Figures by operation, where those of operations that do not move count with the first that
-    reads them.
-    """
+    """Figures by operation; those of operations that do not move go to their first reader."""
     out = list(figures)
     reader: dict[int, int] = {}
     for n, read in enumerate(graph.operands):
@@ -376,9 +368,7 @@ def _join_views(graph: Graph, root: list[int], find: Callable[[int], int]) -> No
 def _ordered(
     graph: Graph, groups: Mapping[int, list[int]], find: Callable[[int], int]
 ) -> tuple[list[int], list[int]]:
-    """Groups in an order in which they could run, the earliest first, and those that wait for one
-    another.
-    """
+    """Groups in an order in which they could run, and those that wait for one another."""
     after: dict[int, set[int]] = {g: set() for g in groups}
     waits: dict[int, set[int]] = {g: set() for g in groups}
     for g, ops in groups.items():

@@ -1,4 +1,4 @@
-"""From a program and a cut to its parts, and who sends what to whom.
+"""From a program and a cut to its parts, and what each tier sends to another.
 
 A part is a program of its own, made of the whole's operations as they are: nothing is rewritten, so
 what is rounded once in the whole is rounded once, and alike, in a part. Operations that do not move

@@ -18,7 +18,7 @@ from .price import fits, priced
 from .problem import Objective, Placement, PlacementError, Problem
 from .problem_table import Table
 
-#: Seconds that a search may take where nobody says.
+#: Seconds that a search may take by default.
 SECONDS_DEFAULT = 10.0
 #: Cuts that a second best may take: some milliseconds each.
 _TURNS_MAX = 2000
@@ -68,8 +68,9 @@ def _by_cut(table: Table) -> tuple[Placement, float]:
 def runner_up(
     problem: Problem, placement: Placement, *, seconds: float = SECONDS_DEFAULT
 ) -> Placement | None:
-    """The placement that costs least among those with other labels than `placement`, which is the
-    best; None: there is no other.
+    """The cheapest placement whose labels differ from those of `placement`, the best.
+
+    None: there is no other.
 
     The second-best cut is above or below the best one at some variable x(i, k) (submodularity: the
     union and the intersection of two cuts cost no more than the two). So it is the best of the

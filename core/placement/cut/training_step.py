@@ -3,8 +3,8 @@
     step(model, state, x, y, weight) -> loss, model', state'
 
 A cut of it with work that comes back down is split learning (Vepakomma, Gupta, Swedish and Raskar
-2018): activations go up, gradients come down, and nobody chose what they are. The labels say where
-operations run, reverse mode has long made the rest.
+2018): activations go up, gradients come down, and no person chose what they are. The labels say
+where operations run, reverse mode has long made the rest.
 
     device   forward ──┐                  ┌── backward, its weights' update
     edge               └── forward, loss, backward, its weights' update
@@ -17,7 +17,7 @@ figure 2b: the last layers run on the device too, between two visits of the edge
 
 A weight is on one tier and never travels, nor does what the optimiser keeps for it. So what reads
 it, what makes its gradient and what makes its new value are tied together (`ties`), and a part
-gives new values beside what it sends (`program_split.Part.updates`).
+gives new values in addition to what it sends (`program_split.Part.updates`).
 
 What saves values for the way back in a loop pushes them on a list, and a list cannot leave a part;
 as far as their lengths are known they are tensors first (`passes.stacks`). A loop of which that is
@@ -59,7 +59,7 @@ class TrainingStep:
         leaves: how many the model has. states: how many the optimiser's state has; it begins with
             zeros.
         ties: pairs of operations that must be on one tier.
-        ceilings: by value's number, the highest tier that may see it: the device, for what tells of
+        ceilings: by value's number, the highest tier that may see it: the device, for what reveals
             labels that stay.
     """
 
@@ -98,7 +98,7 @@ def step_of(
 
     Args:
         model: a tree of f32 arrays or types. x, y: of one batch; x is raw, as `infer` takes it.
-        stays: whether labels stay on the device, and with them whatever tells of them: the loss,
+        stays: whether labels stay on the device, and with them whatever reveals them: the loss,
             and gradients until a product with a weight has mixed them, or all of them are summed
             up to one number. (What comes out of that still says something of the labels; it is what
             split learning sends.)
@@ -168,10 +168,7 @@ def _update(optimizer: Optimizer) -> Any:
 def _joined(
     name: str, gradient: Traced, update: Traced, states: int
 ) -> tuple[Function, tuple[int, ...]]:
-    """The step, and the numbers of the values that are the gradients of the model's leaves.
-
-    -1 for one that nothing reads.
-    """
+    """The step, and by leaf its gradient's value number; -1 for one without a reader."""
     first, then = gradient.function, update.function
     leaves = len(first.body.params) - 3
     model, batch = first.body.params[:leaves], first.body.params[leaves:]
@@ -227,8 +224,9 @@ def _ties(graph: Graph, gradients: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _made_by(graph: Graph, value: int) -> Iterator[int]:
-    """The operation that makes a value, and those before it as long as they do nothing else but
-    prepare it: a gradient's reshape, the product before that.
+    """The operation that makes a value, and those before it that only prepare it.
+
+    Such as a gradient's reshape, and the product before that.
     """
     made = graph.producer[value]
     while made >= 0 and graph.moves[made]:
@@ -241,10 +239,12 @@ def _made_by(graph: Graph, value: int) -> Iterator[int]:
 
 
 def _tell_of(graph: Graph, labels: int, gradients: Sequence[int]) -> list[int]:
-    """The labels and what is made of them, up to products with a weight, and to single numbers that
-    are made of gradients: a norm that they are clipped by.
+    """The labels and what is made of them.
+
+    It ends at products with a weight, and at single numbers made of gradients, such as a norm that
+    they are clipped by.
     """
-    told, of_weights, of_gradients = {labels}, set(graph.owned), set(gradients)
+    revealing, of_weights, of_gradients = {labels}, set(graph.owned), set(gradients)
     ops = graph.function.body.ops
     for op, read, gives in zip(ops, graph.operands, graph.gives, strict=True):
         weights = of_weights.intersection(read)
@@ -255,6 +255,6 @@ def _tell_of(graph: Graph, labels: int, gradients: Sequence[int]) -> list[int]:
             of_gradients.update(gives)
         mixed = weights and op.name in _PRODUCTS
         summed = late and all(r.type == _NUMBER for r in op.results)
-        if not told.isdisjoint(read) and not mixed and not summed:
-            told.update(gives)
-    return sorted(told)
+        if not revealing.isdisjoint(read) and not mixed and not summed:
+            revealing.update(gives)
+    return sorted(revealing)

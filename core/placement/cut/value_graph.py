@@ -130,10 +130,7 @@ def depends(function: Function, resident: Collection[int]) -> list[bool]:
 
 
 def bound_pairs(graph: Graph) -> list[tuple[int, int]]:
-    """Pairs of operations that must be on one tier.
-
-    Who makes and who reads a list, which cannot travel, and all that read something owned.
-    """
+    """Pairs of operations on one tier: those of a list, and the readers of owned values."""
     pairs = []
     for value, readers in enumerate(graph.consumers):
         if graph.shared(value) or graph.travels(value) or not readers:

@@ -1,6 +1,6 @@
 """What of a program can be cut as a cut says, and the way of the token that runs it.
 
-`split` tells what the walk is. Here it is values' numbers alone: where the token stops and which
+`split` describes the walk. Here it is values' numbers alone: where the token stops and which
 operations it finds ready there, and what it carries over each link.
 """
 
@@ -214,8 +214,10 @@ class Walk:
         return self._put_off(visits)
 
     def _put_off(self, visits: list[Visit]) -> list[Visit]:
-        """What reads only what its tier owns (an optimiser's momentum times its decay) runs when
-        its result is first read: nothing waits for it, and it need not be kept from visit to visit.
+        """Defers what reads only values that its tier owns until its result is first read.
+
+        An optimiser's momentum times its decay is one. Nothing waits for it, and it need not be
+        kept from visit to visit.
         """
         graph, labels = self.graph, self.cut.labels
         at = {n: k for k, visit in enumerate(visits) for n in visit.ops}

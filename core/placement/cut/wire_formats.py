@@ -16,7 +16,7 @@ i8, and one with a finite number of 65,520 or more not in f16: those are written
 `Encoded.dtype` says so. NaN and infinities are themselves in f16. Integers and bools travel as they
 are.
 
-A value is encoded once, where it was computed; who passes it on passes on the same bytes.
+A value is encoded once, where it was computed; a tier that passes it on sends the same bytes.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The second is tried, not proved: a device's side runs on random batches that dif
 against the same replies. Where anything that it sends differs in another row, rows mix: in a batch
 normalisation, in an attention over the batch. Those that differ are first the rows whose number has
 a bit, then those that have it not, and so for each bit: of any two rows each is changed once while
-the other stays. How many rows count is told to all (their weights are no part of the promise).
+the other stays. How many rows count is known to all (their weights are no part of the promise).
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class StepBundle:
         return pack(self._body(), self._parts())
 
     def save(self, path: Path) -> None:
-        """Writes the file beside its place and moves it there."""
+        """Writes a temporary file and moves it to the path."""
         write_whole(Path(path), self.to_bytes())
 
     def _parts(self) -> dict[str, bytes]:

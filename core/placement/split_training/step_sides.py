@@ -1,6 +1,6 @@
 """Running a training step that is cut into parts.
 
-What each tier does between messages, who shares what is above, and what of it is averaged.
+What each tier does between messages, which devices share what is above, and what of it is averaged.
 
 A *side* is one tier in one step: it takes a message, runs the parts that are ready, and gives the
 message that it sends next. It knows no transport; messages are tensors as they travel. The step's
@@ -21,7 +21,8 @@ With plain or momentum descent a synchronous step is one step on all batches tog
 alike; with an optimiser that is not linear in the gradient it is a mean of moves, and no more.
 
 Weights belong to a tier and are named by their numbers in the step's program. A device's are its
-own in all three, begin each round where all begin, and reach nobody but through their aggregation.
+own in all three, begin each round where all begin, and leave the device only through their
+aggregation.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class Side:
         self._steps = programs.parts.steps_of(tier)
         self._at = 0
         self._have: dict[int, Array] = {}
-        # As it came, for whoever it is passed on to.
+        # As it came, for the tier that it is passed on to.
         self._came: dict[int, tuple[Encoded, ...]] = {}
 
     @property
@@ -130,7 +131,7 @@ class Side:
     def start(self, inputs: Mapping[int, Array]) -> Sent | None:
         """Begins a device's step with its batch, by value's number.
 
-        Its first message, or None where it needs nobody.
+        Its first message, or None where it needs no other tier.
         """
         self._have.update(inputs)
         return self._go_on()
@@ -278,7 +279,7 @@ class Stepper:
                 lanes_of = (Sent(merged.message, (lane,)) for lane in merged.tensors)
                 return [s.take(one) for s, one in zip(below, lanes_of, strict=True)]
             merged = above[receiver].take(merged)
-        raise SplitError("a request that nobody answers")
+        raise SplitError("a request without an answer")
 
     def _told(self, side: Side) -> dict[int, Array]:
         parts = self.parts

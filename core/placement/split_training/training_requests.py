@@ -73,10 +73,7 @@ class TrainingAsker:
         reply: Message,
         due_s: float,
     ) -> Values:
-        """The answer to a turn.
-
-        Raises SplitLostError where there is none in due_s seconds, or there will be none.
-        """
+        """The answer to a turn. Raises SplitLostError without one in due_s seconds."""
         if self._lost is not None:
             raise self._lost
         answer: asyncio.Future[Values] = asyncio.get_running_loop().create_future()
@@ -191,7 +188,7 @@ class TrainingAsker:
 
 def _hint(failure: pb.SubgraphFailure) -> str:
     if failure in (pb.SUBGRAPH_LOST, pb.SUBGRAPH_UNKNOWN):
-        return "train anew; nothing of an unfinished training counts in a mean of copies"
+        return "train again; nothing of an unfinished training counts in a mean of copies"
     return "the edge's operator knows which step, cut and sharing this round has"
 
 

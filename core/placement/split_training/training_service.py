@@ -56,10 +56,7 @@ class _Visit:
 
 
 class TrainingHost:
-    """Serves one step's trainings; the owner of a `SubgraphService`.
-
-    One run at a time, off the event loop.
-    """
+    """Serves one step's trainings, one run at a time, off the event loop."""
 
     def __init__(self, trainings: Trainings) -> None:
         self.trainings = trainings
@@ -206,7 +203,7 @@ class TrainingHost:
             reply, moved = await loop.run_in_executor(
                 self._pool, self.trainings.run, training, tensors
             )
-        except Exception as error:  # who waits for the turn must hear of it, whatever it was
+        except Exception as error:  # the waiting request needs an answer, whatever the fault was
             known = isinstance(error, DelianError | MemoryError)
             log.warning("%s: a turn of its training failed: %s", node, error, exc_info=not known)
             self.trainings.drop(node, training)
@@ -218,7 +215,7 @@ class TrainingHost:
         self._answer(training, pb.SUBGRAPH_DONE if counts else pb.SUBGRAPH_LOST)
 
     def _answer(self, training: Training, failure: pb.SubgraphFailure) -> None:
-        """To who waits for it; nobody does where the stream broke."""
+        """Answers the waiting request; there is none where the stream broke."""
         for visit in self._visits.values():
             if visit.training is training and visit.waits is not None:
                 key, visit.waits = visit.waits, None

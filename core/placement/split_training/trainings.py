@@ -12,7 +12,7 @@ sequence:
     any other                       refused
 
 So whatever a link loses or repeats, a step moves weights once; and weights move when a whole step
-is done, never in the middle of one. A training that nobody goes on with, or that is replaced by the
+is done, never in the middle of one. A training that no device continues, or that is replaced by the
 same node's next, is over; with copies nothing of it counts, in a chain that is shared its whole
 steps stay (`sides`).
 
@@ -102,7 +102,7 @@ class Ended:
     """What a round has come to."""
 
     weights: dict[int, Array]
-    """Of the leaves above, by number; as they were where nobody finished."""
+    """Of the leaves above, by number; as they were where no training finished."""
     examples: int
     finished: tuple[str, ...]
     """The nodes that did all their steps."""
@@ -143,11 +143,7 @@ class Trainings:
     # ------------------------------------------------ rounds: for the operator alone
 
     def begin(self, leaves: Mapping[int, Array]) -> None:
-        """Begins a round.
-
-        leaves: what is above, by number. Whatever went on before is over. Raises DelianError for
-        other weights than the part's.
-        """
+        """Begins a round with the leaves above, and ends another. Raises DelianError."""
         first = self.bundle.started(self.parts, True, leaves)
         for training in self._trainings.values():
             training.over = True
@@ -155,10 +151,7 @@ class Trainings:
         self._first, self._chain = first, dict(first)
 
     def end(self) -> Ended:
-        """Ends the round: the mean of the copies of all that finished, by examples, or the chain.
-
-        Raises SplitError where none has begun.
-        """
+        """Ends the round with the mean of finished copies. Raises SplitError for no round."""
         if self._first is None:
             raise SplitError("no round of training has begun")
         first, self._first = self._first, None
@@ -234,7 +227,7 @@ class Trainings:
             del self._trainings[node]
 
     def expire(self, now: float) -> None:
-        """Drops those that nobody goes on with."""
+        """Drops trainings that no device continues."""
         for node, training in list(self._trainings.items()):
             if now - training.used > self._idle_s and not training.running:
                 self.drop(node, training)
@@ -276,10 +269,7 @@ class Trainings:
     def ran(
         self, training: Training, reply: Tensors, moved: Mapping[int, Array] | None, now: float
     ) -> bool:
-        """The next turn was run; whether it counts, which it does not where the training is over.
-
-        Here weights move.
-        """
+        """A turn was run; whether it counts (its training is not over). Weights move here."""
         if training.over:
             return False
         training.turn += 1

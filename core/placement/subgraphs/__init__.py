@@ -1,8 +1,8 @@
 """Running the parts of a cut program on several tiers.
 
-    machines/   who asks whom for what, without I/O: `asker` and `server`, events in, effects out
+    machines/   which tier asks for what, without I/O: `asker` and `server`, events in, effects out
     frames/     streams of frames between two nodes, over gRPC or in envelopes over MQTT
-    here        the drivers, which turn machines with real programs and speak frames
+    here        the drivers, which run machines with real programs and send frames
 
 Machines know nothing of frames, frames nothing of machines. Cascades (`core/placement/cascade`) and
 split training (`core/placement/split_training`) use what is here; nothing here knows them.

@@ -2,7 +2,7 @@
 
 Compiling one takes seconds, so a node may have only so many made, its own one after the other, and
 those of several nodes take turns; runs have threads of their own and do not wait for any of it. A
-cut that nobody waits for any more when its turn comes is not made.
+cut that no asker waits for any more when its turn comes is not made.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Wanted:
     cut: Cut
     tier: int
     node: str
-    """Who asked first."""
+    """The first asker."""
 
 
-class Preparing:
+class CutPreparation:
     """Makes cuts ready, by the name that the machine knows each by.
 
-    ready: those that are; under_way: those that are not yet. post: tells the machine what came of
-    each. waits: whether somebody waits for a cut.
+    ready: those that are; under_way: those that are not yet. post: passes the result of each to the
+    machine. waits: whether an asker waits for a cut.
     """
 
     def __init__(
@@ -80,10 +80,7 @@ class Preparing:
         task.add_done_callback(self._tasks.discard)
 
     def widen(self, run: Run) -> None:
-        """Requests that come together once will do so again.
-
-        The next batch finds a program for as many, or for the power of two below.
-        """
+        """Prepares a program for as many requests at once, or the power of two below."""
         prepared = self.ready.get(run.cut)
         if prepared is None or run.part is None or len(run.tickets) < 2:
             return
@@ -128,7 +125,7 @@ class Preparing:
         except (DelianError, MemoryError) as error:
             log.warning("a cut that cannot be prepared: %s", error)
             self._post(Unprepared(name, Failure.FAILED))
-        except Exception:  # a fault of this node's; who waits for the cut must hear of it
+        except Exception:  # a fault of this node's; askers that wait for the cut need an answer
             log.exception("a cut could not be prepared")
             self._post(Unprepared(name, Failure.FAILED))
         else:

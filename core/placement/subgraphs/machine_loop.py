@@ -1,8 +1,8 @@
-"""Turns a machine of partitioned execution: events in, effects out, on an event loop.
+"""Runs a machine of partitioned execution: events in, effects out, on an event loop.
 
     post(event) -> machine.handle(event, now) -> carry(effect), ...
 
-Nothing is journaled: a request lives as long as somebody waits for it, and whoever waits asks
+Nothing is journaled: a request lives as long as its caller waits for it, and the caller asks
 again. What effects bring about at once is handled after the effects of the present event.
 """
 
@@ -27,10 +27,10 @@ class Machine(Protocol):
     def handle(self, event: Event, now: int) -> list[Effect]: ...
 
 
-class Turning:
+class MachineLoop:
     """One machine and its timers.
 
-    carry: does what an effect says, timers and records apart. on_record: told of each Record.
+    carry: does what an effect says, timers and records apart. on_record: called with each Record.
     """
 
     def __init__(

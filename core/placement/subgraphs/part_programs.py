@@ -3,7 +3,7 @@
 Bundles with their weights, and the parts of their cuts, ready to be called.
 
 Every node derives a cut's parts from the bundle that it has itself; weights stay where they are. A
-node runs its own tier's parts; and where nobody above can be asked, everything that follows
+node runs its own tier's parts; and where no tier above can be asked, everything that follows
 (`Work.REST`) or the whole. What is not compiled yet is compiled when it is prepared, off the event
 loop, and kept by the back end's own cache from one run of the process to the next.
 """
@@ -32,10 +32,10 @@ from ..cut.wire_formats import wire_bytes
 from .machines.part_ports import Course, Leg
 from .request_codec import Values, array_of
 
-#: Runs of a part that tell how long it takes, and after how long there are enough.
+#: Runs of a part that are timed, and after how long there are enough.
 MEASURES = 8
 MEASURES_S = 0.5
-#: What a tensor costs beside its content, on most links.
+#: What a tensor costs on most links in addition to its content.
 TENSOR_BYTES_TYPICAL = 32
 #: And a message: its numbers, the chunk's, and the transport's frame.
 MESSAGE_BYTES_TYPICAL = 96
@@ -129,9 +129,7 @@ class Prepared:
     seconds: Mapping[tuple[int, int], float]
     """What each takes here, once."""
     wide: dict[tuple[int, int, int], Executable] = field(default_factory=dict)
-    """The same for several requests at once, by their number too, as far as there are any yet
-    (`Programs.widen`).
-    """
+    """The same for several requests, by their number, as far as there are any yet."""
 
     @property
     def up(self) -> tuple[Port, ...]:
@@ -186,10 +184,7 @@ class Prepared:
         return self.parts.of(self.tier)
 
     def rest(self) -> list[Part]:
-        """The parts that come after this tier's first, up to this tier's answer.
-
-        All from this tier on where it has none.
-        """
+        """The parts after this tier's first, up to its answer; without one, all."""
         parts = list(self.parts.parts)
         first = next((n for n, p in enumerate(parts) if p.tier == self.tier), -1)
         return [p for p in parts[first + 1 :] if p.tier >= self.tier]
@@ -202,10 +197,7 @@ class Prepared:
         )
 
     def course(self, name: bytes, above: Sequence[float] | None = None) -> Course:
-        """The cut as the machine of this tier sees it.
-
-        above: seconds of the tiers above; None: as long as it would take here.
-        """
+        """The cut as its tier's machine sees it. above: seconds of tiers above; None: as here."""
         own, rest = self.own(), self.rest()
         cost = self.seconds
         if above is None:
@@ -243,9 +235,10 @@ class Programs:
         self._compiling = threading.Lock()
 
     def prepare(self, model: Model, cut: Cut, tier: int) -> Prepared:
-        """Derives a cut's parts, compiles those of this tier and above, and runs each to see how
-        long it takes. Raises CutError for a cut that does not fit, DelianError where a part does
-        not compile. Blocks.
+        """Derives a cut's parts, compiles those of this tier and above, and times a run of each.
+
+        Raises CutError for a cut that does not fit, DelianError where a part does not compile.
+        Blocks.
         """
         parts = split(model.function, model.resident, cut)
         wanted = [p for p in parts.parts if p.tier >= tier]

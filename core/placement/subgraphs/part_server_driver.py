@@ -20,11 +20,11 @@ from ...wire import subgraph_pb2 as pb
 from ..cut.cut import Cut, CutError
 from ..cut.wire_formats import WireError
 from . import request_limits as limits
-from .cut_preparation import Preparing, Wanted
+from .cut_preparation import CutPreparation, Wanted
 from .frames.stream import Key, StreamError, Whole
 from .frames.stream_client import Upstream
 from .frames.stream_service import Line
-from .machine_loop import Machine, Turning
+from .machine_loop import Machine, MachineLoop
 from .machines import part_ports as ports
 from .part_programs import Model, Programs
 from .part_work import Held, Workers
@@ -33,7 +33,7 @@ from .upstream_driver import Above
 
 log = logging.getLogger("delian.subgraphs")
 
-#: How long an answer is of use to who does not say.
+#: How long an answer is of use where a request does not say.
 TIME_S = 60.0
 
 
@@ -44,7 +44,7 @@ class _Peer:
     line: Line
     sessions: dict[int, bytes] = field(default_factory=dict)
     open: set[int] = field(default_factory=set)
-    """Those of its sessions that it was told of."""
+    """Those of its sessions that it was informed of."""
     came: dict[Key, tuple[int, int]] = field(default_factory=dict)
     """When the first byte of a request came, and its size, for those that are not answered."""
     held: int = 0
@@ -53,7 +53,7 @@ class _Peer:
 class ServingDriver:
     """Runs a Server over the models that this node has.
 
-    upstream: makes the way up, for its owner; None: nobody is above. threads: runs at once, which
+    upstream: makes the way up, for its owner; None: no tier is above. threads: runs at once, which
     the machine must know too.
     """
 
@@ -74,11 +74,11 @@ class ServingDriver:
         self._peers: dict[int, _Peer] = {}
         self._tickets = itertools.count(1)
         self._held_bytes = 0
-        self._turning = Turning(machine, self._carry, on_record)
-        self.preparing = Preparing(programs, self._turning.post, self._is_waited_for)
+        self._loop = MachineLoop(machine, self._carry, on_record)
+        self.preparing = CutPreparation(programs, self._loop.post, self._is_waited_for)
         self._cuts = self.preparing.ready
-        self._workers = Workers(programs, self._held, self._cuts, self._turning.post, threads)
-        self.above = Above(self._held, self._cuts, self._turning.post)
+        self._workers = Workers(programs, self._held, self._cuts, self._loop.post, threads)
+        self.above = Above(self._held, self._cuts, self._loop.post)
         self.upstream = None if upstream is None else upstream(self.above)
 
     def start(self) -> None:
@@ -90,7 +90,7 @@ class ServingDriver:
         """Ends. May be called twice."""
         if self.upstream is not None:
             await self.upstream.close()
-        self._turning.close()
+        self._loop.close()
         await self.preparing.close()
         await asyncio.to_thread(self._workers.close)
 
@@ -103,7 +103,7 @@ class ServingDriver:
         peer = self._peers.pop(line.number, None)
         if peer is not None:
             self._held_bytes -= peer.held
-            self._turning.post(ports.PeerGone(line.number))
+            self._loop.post(ports.PeerGone(line.number))
 
     def admit(self, line: Line, key: Key, size: int) -> bool:
         peer = self._peers[line.number]
@@ -123,7 +123,7 @@ class ServingDriver:
         ):
             self._fail(peer, key, pb.SUBGRAPH_BUSY)
             return False
-        peer.came[key] = (self._turning.now(), size)
+        peer.came[key] = (self._loop.now(), size)
         peer.held += size
         self._held_bytes += size
         return True
@@ -138,7 +138,7 @@ class ServingDriver:
             key = (frame.cancel.session, frame.cancel.sequence)
             line.stream.drop(key)
             self._let_go(peer, key)
-            self._turning.post(ports.RequestCancelled(line.number, _number(key)))
+            self._loop.post(ports.RequestCancelled(line.number, _number(key)))
         else:
             raise StreamError("unknown frame")
 
@@ -164,7 +164,7 @@ class ServingDriver:
         self._held[ticket] = Held(model, values, cut=cut, key=key, peer=line.number)
         seconds = min(said.time_ms / 1000 or TIME_S, limits.TIME_S_MAX)
         deadline = peer.came[key][0] + int(seconds * 1e9)
-        self._turning.post(ports.RequestReceived(ticket, line.number, _number(key), cut, deadline))
+        self._loop.post(ports.RequestReceived(ticket, line.number, _number(key), cut, deadline))
 
     # ------------------------------------------------ cuts
 
@@ -192,7 +192,7 @@ class ServingDriver:
         peer.sessions[number] = name
         if name not in self._cuts:
             self.preparing.want(name, Wanted(model, cut, asked.tier, peer.line.name))
-        self._turning.post(ports.OpenAsked(peer.line.number, name))
+        self._loop.post(ports.OpenAsked(peer.line.number, name))
         self.preparing.unwant(name)  # it is prepared already, or was refused
 
     def _has_room(self, peer: _Peer, number: int, name: bytes) -> bool:
@@ -210,7 +210,7 @@ class ServingDriver:
         cut = peer.sessions.pop(session, None)
         peer.open.discard(session)
         if cut is not None and cut not in peer.sessions.values():
-            self._turning.post(ports.CutClosed(peer.line.number, cut))
+            self._loop.post(ports.CutClosed(peer.line.number, cut))
 
     def _opened(self, number: int, name: bytes, failure: ports.Failure | None) -> None:
         peer = self._peers.get(number)

@@ -35,10 +35,7 @@ class Held:
     peer: int = 0
 
     def answer(self, prepared: Prepared | None) -> tuple[Array, ...]:
-        """The program's results: of the whole, or from the values that a cut left here.
-
-        Raises WireError where those came broken.
-        """
+        """The results, from the inputs or a cut's values. Raises WireError for broken values."""
         if self.results is not None or prepared is None:
             assert self.results is not None
             return self.results
@@ -54,7 +51,7 @@ class Held:
 
 
 class Workers:
-    """Runs work off the event loop. finished: told on it how each run ended.
+    """Runs work off the event loop. finished: called on it with each run's end.
 
     smaller: makes of the inputs what the smaller program gives, where there is one.
     """
@@ -75,7 +72,7 @@ class Workers:
         self._runs: dict[int, Future[None]] = {}
 
     def run(self, effect: Run) -> None:
-        """Begins a run; `finished` is told of its end."""
+        """Begins a run; `finished` is called at its end."""
         held = [self._held[t] for t in effect.tickets]
         prepared = self._cuts.get(effect.cut)
         loop = asyncio.get_running_loop()

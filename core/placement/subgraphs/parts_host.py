@@ -3,7 +3,7 @@
 Models, a machine with its driver, the service on its gRPC port, and where there is a tier above,
 the way there.
 
-    parts = await host_below(files, who, guard, "cloud:7443")
+    parts = await host_below(files, identity, guard, "cloud:7443")
     parts.attach(servicers, tasks, sources, switch)
     hub = GrpcHub(..., servicers=servicers)
 """
@@ -54,7 +54,7 @@ Credentials = Callable[[], "grpc.ChannelCredentials"]
 class PartsHost:
     """Runs parts of these models for lower nodes.
 
-    policy: who may call. federation: whose nodes these are. secure: whether callers have
+    policy: which nodes may call. federation: whose nodes these are. secure: whether callers have
     certificates. above: the next tier and its "host:port", and credentials, what to show there;
     None: there is none.
     """
@@ -94,15 +94,12 @@ class PartsHost:
 
     @classmethod
     async def load(cls, files: Sequence[Path], *args: Any, **more: Any) -> PartsHost:
-        """The same with the models of bundle files.
-
-        Raises DelianError for one that cannot be read, or has no weights.
-        """
+        """The same with models of bundle files. Raises DelianError for an unusable one."""
         models = await asyncio.to_thread(load_models, files)
         return cls(tuple(models.values()), *args, **more)
 
     async def _run(self) -> None:
-        """Keeps the way up, and sends away whom nobody trusts any more, until it is cancelled."""
+        """Keeps the way up, and closes lines of distrusted peers, until it is cancelled."""
         self.driver.start()
         await self.service.keep_reviewing()
 
@@ -134,8 +131,8 @@ class PartsHost:
     ) -> None:
         """Becomes a part of a daemon.
 
-        One of the servicers of its hub, tasks, counts, and who takes frames that come in envelopes.
-        closers: where it is closed; None: by `close`.
+        One of the servicers of its hub, tasks, counts, and the receiver of frames that come in
+        envelopes. closers: where it is closed; None: by `close`.
         """
         # To devices the coordinator is its own gathering edge.
         node = Node(Tier.EDGE, 0) if self._node == CLOUD else self._node
@@ -160,7 +157,7 @@ async def host_top(
 async def host_below(files: Sequence[Path], who: Who, policy: Policy, above: str) -> PartsHost:
     """What an edge adds to itself that serves bundles.
 
-    above: "host:port" of its cloud; empty: it does not speak gRPC there. Raises DelianError.
+    above: "host:port" of its cloud; empty: it does not support gRPC there. Raises DelianError.
     """
     identity = who.identity
 

@@ -190,7 +190,7 @@ def reply_of(content: bytes | bytearray) -> pb.SubgraphReply:
 
 
 def link_message(link: Link | None) -> pb.SubgraphLink | None:
-    """A link as it is told; None: it is not."""
+    """The link in a message; None: it has none."""
     if link is None:
         return None
     return pb.SubgraphLink(up=link.up, down=link.down, latency_s=link.latency_s)

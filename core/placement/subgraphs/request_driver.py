@@ -18,7 +18,7 @@ from ...protocol.ports import Record
 from ..cut.wire_formats import WireError
 from .frames.enveloped import EnvelopedUpstream
 from .frames.stream_client import Upstream
-from .machine_loop import Machine, Turning
+from .machine_loop import Machine, MachineLoop
 from .machines import part_ports as ports
 from .part_programs import Model, Prepared, Programs
 from .part_work import Held, Workers
@@ -79,13 +79,13 @@ class AskingDriver:
         self._held: dict[int, Held] = {}
         self._waiting: dict[int, tuple[asyncio.Future[Answered], int]] = {}
         self._tickets = itertools.count(1)
-        self._turning = Turning(machine, self._carry, on_record)
-        self._workers = Workers(programs, self._held, cuts, self._turning.post, threads, smaller)
-        self.above = Above(self._held, cuts, self._turning.post)
+        self._loop = MachineLoop(machine, self._carry, on_record)
+        self._workers = Workers(programs, self._held, cuts, self._loop.post, threads, smaller)
+        self.above = Above(self._held, cuts, self._loop.post)
         self.upstream = None if upstream is None else upstream(self.above)
 
     def start(self) -> None:
-        """Dials, where there is somebody to dial."""
+        """Dials, where there is a tier above."""
         if self.upstream is not None:
             self.upstream.start()
 
@@ -93,7 +93,7 @@ class AskingDriver:
         """Ends; requests that are not answered are refused. May be called twice."""
         if self.upstream is not None:
             await self.upstream.close()
-        self._turning.close()
+        self._loop.close()
         for future, _ in self._waiting.values():
             if not future.done():
                 future.set_exception(RefusedError(ports.Failure.LOST))
@@ -107,13 +107,13 @@ class AskingDriver:
         RefusedError where there is none.
         """
         ticket = next(self._tickets)
-        now = self._turning.now()
+        now = self._loop.now()
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         places = range(len(self._model.leaves), len(self._model.leaves) + len(inputs))
         have = dict(zip(places, inputs, strict=True))
         self._held[ticket] = Held(self._model, dict(have), tuple(inputs))
         self._waiting[ticket] = (future, now)
-        self._turning.post(ports.Requested(ticket, now + int(seconds * 1e9)))
+        self._loop.post(ports.Requested(ticket, now + int(seconds * 1e9)))
         return future
 
     def _carry(self, effect: ports.Effect) -> None:
@@ -145,7 +145,7 @@ class AskingDriver:
         except WireError:
             future.set_exception(RefusedError(ports.Failure.FAILED))
             return
-        seconds = (self._turning.now() - began) / 1e9
+        seconds = (self._loop.now() - began) / 1e9
         future.set_result(Answered(results, by, fallback, seconds))
 
     def _refuse(self, ticket: int, failure: ports.Failure) -> None:

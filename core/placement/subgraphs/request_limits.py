@@ -1,7 +1,7 @@
 """What a node takes from another that runs parts with it, as numbers.
 
 How large a request or a reply may be is known from the cut; these bound it from above, and hold
-before there is a cut. Whoever goes beyond one is refused before anything is allocated.
+before there is a cut. A peer that exceeds one is refused before anything is allocated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CUT_BYTES_MAX = 64 * KIB
 FRAME_BYTES_MAX = CHUNK_BYTES_MAX + 4 * KIB
 #: An encoded request or reply; one image of 2,048 by 2,048 pixels in f32 is 48 MiB.
 MESSAGE_BYTES_MAX = 64 * MIB
-#: What a message has beside its tensors' contents: per tensor, and in all.
+#: What a message has in addition to its tensors' contents: per tensor, and in all.
 TENSOR_BYTES_FLAT = 256
 MESSAGE_BYTES_FLAT = 256
 #: Tensors of a message.

@@ -1,7 +1,7 @@
 """What a machine asks of the tier above, carried out over a stream of frames.
 
-Cuts are opened, requests are sent and called off, the link is probed; and what comes back is told
-to the machine.
+Cuts are opened, requests are sent and called off, the link is probed; and what comes back is passed
+to to the machine.
 
 On the wire a cut has a session, a number of this stream, and a request's sequence is its ticket.
 """
@@ -25,7 +25,8 @@ from .request_codec import bytes_max, link_of, reply_of, request_bytes, tensors_
 class Above:
     """The way up of one machine; the owner of an `Upstream`.
 
-    held: values by ticket. cuts: what the machine knows of, prepared. post: tells the machine.
+    held: values by ticket. cuts: what the machine knows of, prepared. post: passes an event to the
+    machine.
     """
 
     def __init__(

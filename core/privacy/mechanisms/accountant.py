@@ -43,10 +43,7 @@ class BudgetError(DelianError):
 
 
 def gaussian(l2: float, variance: float) -> Divergences:
-    """Of one release with Gaussian or discrete Gaussian noise.
-
-    l2: Delta_2; variance: V, both in the same unit.
-    """
+    """A release with (discrete) Gaussian noise; l2: Delta_2, variance: V, in one unit."""
     return tuple(order * l2 * l2 / (2 * variance) for order in ORDERS)
 
 
@@ -79,10 +76,7 @@ def composed(parts: Sequence[Divergences]) -> Divergences:
 
 
 def epsilon_of(divergences: Divergences, delta: float) -> float:
-    """The epsilon that goes with delta, at the best order.
-
-    Raises BudgetError for a delta that is no chance.
-    """
+    """The epsilon for delta, at the best order. Raises BudgetError for a wrong delta."""
     if not 0.0 < delta < 1.0:
         raise BudgetError(f"delta is {delta:g}", "above 0 and below 1, say 1e-6")
     if not any(divergences):
@@ -144,18 +138,13 @@ def _log_expm1(x: float) -> float:
 
 @dataclass(slots=True)
 class Budget:
-    """What a run may spend, and what it has spent: plain data, kept with the run's state.
-
-    Raises BudgetError for numbers that are none.
-    """
+    """The budget of a run and what it has spent. Raises BudgetError for wrong numbers."""
 
     epsilon: float
     """With `delta`: the promise."""
     delta: float
     failures: float = 0.0
-    """The chance, already spent, that something outside the divergences went wrong
-    (`privacy.noising`).
-    """
+    """The probability, already spent, of faults outside the divergences."""
     spent: list[float] = field(default_factory=lambda: [0.0] * len(ORDERS))
     """The releases' divergences added up, at ORDERS."""
     releases: int = 0
@@ -196,10 +185,7 @@ class Budget:
         )
 
     def spend(self, cost: Divergences, failure: float = 0.0) -> None:
-        """Charges a release, before it is made.
-
-        Raises BudgetError, and charges nothing, where it would break the promise.
-        """
+        """Charges a release in advance. Raises BudgetError beyond the budget."""
         why = self.refusal(cost, failure)
         if why:
             raise BudgetError(

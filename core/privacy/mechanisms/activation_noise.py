@@ -150,10 +150,7 @@ class Spent:
     """(numbers in a row, shield) of the tensors that go up in a step."""
 
     def spend(self, passes: int = 1) -> None:
-        """Charges passes over the data, before they begin: in each an example goes up once.
-
-        Raises BudgetError, and charges nothing, where they would break the promise.
-        """
+        """Charges passes over the data in advance. Raises BudgetError, and charges nothing."""
         self.budget.spend(tuple(passes * d for d in self.cost))
         self.budget.releases += passes - 1  # of them it counted one
 

@@ -55,10 +55,7 @@ def is_packed(content: bytes | memoryview, length: int, bits: int) -> bool:
 
 
 def unpack(content: bytes | memoryview, length: int, bits: int) -> Vector:
-    """The reverse of `pack`: u32[length], each below 2^bits.
-
-    Raises PackingError when `content` is of another length, or has bits after the last element.
-    """
+    """The reverse of `pack`: u32[length] below 2^bits. Raises PackingError."""
     if len(content) != packed_bytes(length, bits):
         raise PackingError(
             f"{len(content)} bytes, where {length} elements of {bits} bits take"
@@ -77,10 +74,7 @@ def unpack(content: bytes | memoryview, length: int, bits: int) -> Vector:
 
 
 def _pack(elements: Any, bits: int, out: Any) -> None:
-    """u32[g, 8] -> u8[g, bits].
-
-    Byte j of a group is cut from the one or more elements that it lies in.
-    """
+    """u32[g, 8] -> u8[g, bits]; byte j joins bits of one or more elements."""
     out[...] = 0
     for i in range(_GROUP):
         shift = i * bits % 8

@@ -87,10 +87,7 @@ def skellam(variance: float) -> Distribution:
 
 @functools.lru_cache(maxsize=8)
 def discrete_gaussian(variance: float) -> Distribution:
-    """The discrete Gaussian with parameter sigma^2 = `variance`.
-
-    That is its variance too, except for the smallest. Raises NoiseError for a value out of range.
-    """
+    """The discrete Gaussian with sigma^2 = `variance`. Raises NoiseError."""
     _check(variance, GAUSSIAN_VARIANCE_MAX)
     if variance <= VARIANCE_MAX:
         return Distribution(((_table("gaussian", variance), 1),))

@@ -118,7 +118,7 @@ def release(plan: RingPlan, survivors: int, corrupt: float = 0.0) -> accountant.
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class PrivacyTarget:
     """What a run's devices are promised, and what that rests on.
 
     Raises BudgetError where no noise could keep it.
@@ -131,10 +131,7 @@ class Promise:
     survivors: int
     """Devices in each, or more."""
     corrupt: float = 0.0
-    """The share of a round's devices that may work with the coordinator.
-
-    Where the noise is central it plays no part.
-    """
+    """The share of devices that may work with the coordinator; not for central noise."""
     central: bool = False
 
     def __post_init__(self) -> None:
@@ -159,7 +156,7 @@ class Promise:
         return accountant.epsilon_of(total, left) <= self.epsilon
 
 
-def planned(plan: RingPlan, promise: Promise) -> RingPlan:
+def planned(plan: RingPlan, promise: PrivacyTarget) -> RingPlan:
     """The plan with the least noise that keeps the promise.
 
     plan: without noise. Raises RingError where the noise that it takes cannot be drawn, does not

@@ -1,7 +1,4 @@
-"""Real vectors in the ring Z_2^bits.
-
-Adding elements adds numbers exactly, in any order, with masks or without.
-"""
+"""Real vectors in the ring Z_2^bits, where sums are exact, masked or not."""
 
 from __future__ import annotations
 
@@ -72,10 +69,7 @@ class RingPlan:
     within: float = 0.0
     """The round's clip, where it follows the updates' lengths; zero: it is C."""
     top: int = 0
-    """Coordinates that each device chooses itself, and sends with their places (`privacy.sparse`).
-
-    Zero: all travel.
-    """
+    """Coordinates that each device chooses itself (`privacy.sparse`). 0: all are sent."""
 
     def __post_init__(self) -> None:
         if not BITS_MIN <= self.bits <= BITS:
@@ -299,10 +293,7 @@ def encode(delta: Any, weight: Any, key: Any, plan: RingPlan) -> Any:
 
 
 def parts(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """An update's leaves f32[...] as few parts f32[n].
-
-    The long ones by themselves, so that they are not copied, and the others joined.
-    """
+    """An update's leaves f32[...] as parts f32[n]: long ones alone, the others joined."""
     flat = [leaf.reshape(-1) for leaf in leaves]
     long = sum([leaf.shape[0] for leaf in flat]) / _PARTS
     made: list[Any] = []
@@ -395,10 +386,7 @@ def add(total: Vector, vector: Vector) -> None:
 
 
 def add_packed(total: Vector, content: bytes | memoryview, plan: RingPlan) -> None:
-    """Adds a vector as it travels (see `packed`): of 32 bits without a copy of it.
-
-    Raises PackingError.
-    """
+    """Adds a vector in its sent form (`packed`). Raises PackingError."""
     if plan.bits == BITS:
         np.add(total, np.frombuffer(content, "<u4"), out=total)
     else:
@@ -424,10 +412,7 @@ def summed(total: Vector | None, content: Content, plan: RingPlan) -> Vector:
 
 
 def settled(total: Vector, plan: RingPlan) -> Vector:
-    """The elements' lower `bits`, read as signed: u32[n], two's complement in 32 bits.
-
-    The same array where the ring has 32 bits.
-    """
+    """The lower `bits` as signed numbers, u32[n]; the same array for 32 bits."""
     spare = BITS - plan.bits
     if not spare:
         return total
@@ -444,10 +429,7 @@ def packed(vector: Vector, plan: RingPlan) -> bytes:
 
 
 def carried(vector: Vector, plan: RingPlan) -> Content:
-    """What `packed` gives, of 32 bits without a copy.
-
-    It is a view of the vector, which must not be changed afterwards.
-    """
+    """As `packed`; a view for 32 bits, which must not be changed."""
     if plan.bits == BITS:
         return vector.astype("<u4", copy=False).data.cast("B").toreadonly()
     return bit_packing.pack(vector, plan.bits)
@@ -484,10 +466,7 @@ def _choice(coordinates: int, kept: int, round_key: bytes) -> npt.NDArray[np.int
 
 
 def indicator(total: Vector, plan: RingPlan) -> float:
-    """The mean of the indicators in a sum, in numbers; see `privacy.clipping`.
-
-    Raises RingError where there is no weight in it.
-    """
+    """The mean of the indicators in a sum. Raises RingError without weight."""
     signed = settled(total[-2:], plan).view(np.int32)
     if signed[-1] <= 0:
         raise RingError("there is no weight in a sum")

@@ -41,10 +41,7 @@ def is_sent(content: Content, plan: RingPlan) -> bool:
 
 
 def received(content: Content, plan: RingPlan) -> Vector:
-    """The reverse of `sent`, settled: a new array u32[plan.length].
-
-    Raises PackingError for what is none.
-    """
+    """The reverse of `sent`: a new array u32[plan.length]. Raises PackingError."""
     if not plan.top:
         return ring.unpacked(content, plan)
     total = ring.zeros(plan)
@@ -63,10 +60,7 @@ def add_sent(total: Vector, content: Content, plan: RingPlan) -> None:
 
 
 def summed(total: Vector | None, content: Content, plan: RingPlan) -> Vector:
-    """A running sum (None before the first) plus a device's update as it is sent.
-
-    See `ring.summed`. Raises PackingError.
-    """
+    """As `ring.summed`, of a device's update as it is sent. Raises PackingError."""
     if not plan.top:
         return ring.summed(total, content, plan)
     if total is None:

@@ -156,18 +156,12 @@ class Trust:
     """The helpers that a device's owner allows, whatever a plan says."""
 
     edges: Mapping[int, bytes] = field(default_factory=dict)
-    """Number -> the X25519 key that it must have.
-
-    Empty: any that is signed with the edge's certificate.
-    """
+    """Number -> its X25519 key. Empty: any key signed with the edge's certificate."""
     least: int = 1
     """So many helpers at least."""
 
     def check(self, plan: SecurePlan, home: int, identity: Identity) -> None:
-        """Raises SecureError where the owner does not allow the helpers, or a signature is wrong.
-
-        home: the edge that will see the masked update.
-        """
+        """Raises SecureError for helpers that are not allowed or a wrong signature."""
         if len(plan.helpers) < self.least:
             raise SecureError("helpers", f"{len(plan.helpers)} helpers, of {self.least} at least")
         if all(card.edge == home for card in plan.helpers):
@@ -428,10 +422,7 @@ def _read(request: pb.HelpRequest) -> _Batch:
 
 
 def _note(ledger: Ledger, run: int, number: int, batch: _Batch) -> bool:
-    """Writes a batch down.
-
-    False: it, or some of its seeds, was opened as something else, or may have been.
-    """
+    """Records a batch. False: it or some of its seeds may have been opened otherwise."""
     known = ledger.runs.get(run)
     if known is None:
         if run <= ledger.floor:

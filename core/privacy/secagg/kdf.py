@@ -80,10 +80,7 @@ def self_seed(session: bytes) -> bytes:
 
 
 def noise_key(session: bytes) -> bytes:
-    """The key of the noise that the device adds, from the session's secret.
-
-    No share of it is ever given out.
-    """
+    """The key of the device's noise, from the session's secret; it is never shared."""
     return hkdf(session, b"delian/noise/v1")
 
 

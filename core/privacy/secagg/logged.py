@@ -87,10 +87,7 @@ class Verifier(Protocol):
 
 
 def accept(known: LogHead, update: LogUpdate, verifier: Verifier, rules: LogRules) -> LogHead:
-    """The head of an update that continues the known one.
-
-    Raises SecureError with one of REASONS, and ForkError if the head counts but does not continue.
-    """
+    """The head of an update that continues the known one. Raises SecureError, ForkError."""
     if update.old_size != known.size:
         raise SecureError(LOG, "a proof from another head than the one that this device stated")
     if update.checkpoint.ByteSize() > CHECKPOINT_BYTES_MAX:
@@ -116,10 +113,7 @@ def accept(known: LogHead, update: LogUpdate, verifier: Verifier, rules: LogRule
 
 
 def check_leaves(proof: LogProof, leaves: Sequence[bytes], head: LogHead) -> None:
-    """Whether the proof shows that all leaves are in the tree of the head.
-
-    leaves: their hashes, in the order of the proof's indices. Raises SecureError(LOG).
-    """
+    """Whether the leaves, by hash, are in the tree of the head. Raises SecureError(LOG)."""
     at = dict(zip(proof.indices, leaves, strict=False))
     if len(proof.indices) != len(leaves) or len(at) != len(leaves):
         raise SecureError(LOG, f"{len(at)} places in the log for {len(leaves)} certificates")
@@ -163,10 +157,7 @@ class ServedLog:
 
 
 def update_from(tree: Tree, old_size: int, head: LogHead) -> LogUpdate:
-    """The head for a device that has accepted the tree of `old_size` leaves, at most the head's.
-
-    Raises SecureError if the copy is behind the head.
-    """
+    """The head for a device at `old_size` leaves. Raises SecureError if the copy is behind."""
     assert head.signed is not None
     try:
         consistency = tree.consistency(old_size, head.size)

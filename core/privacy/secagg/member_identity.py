@@ -45,10 +45,7 @@ class Identity(Protocol):
         """A signature of at most SIGNATURE_BYTES_MAX; the same for the same message."""
 
     def verify(self, device: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
-        """Whether the certificate names that device and its key signed the message.
-
-        False for anything malformed or too large.
-        """
+        """Whether the device's certificate has signed the message; False for malformed ones."""
 
     def verify_edge(self, edge: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
         """The same of an edge."""

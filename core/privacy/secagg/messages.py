@@ -1,7 +1,4 @@
-"""Which messages a session has, and how large the largest is.
-
-Tiers send, pass on and read them by this list.
-"""
+"""The messages of a session, with the size of the largest."""
 
 from __future__ import annotations
 

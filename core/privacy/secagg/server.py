@@ -273,10 +273,7 @@ class ServerSession:
     # ------------------------------------------------------------ survivors
 
     def survivors(self, devices: Iterable[int]) -> Told[pb.Survivors]:
-        """The sums are complete with these devices' updates: the message to each, by device.
-
-        Raises SecureError when masks would remain in the sum.
-        """
+        """The messages for devices after all sums. Raises SecureError where masks would remain."""
         state, place = self.state, self._layout
         assert state.phase is Phase.MASKS
         named = sorted(set(devices))
@@ -435,10 +432,7 @@ class ServerSession:
     # ------------------------------------------------------------ what is waited for
 
     def answer(self, device: int) -> Message | None:
-        """The message that the device waits for now, if there is one.
-
-        It is sent again after a timeout, and in answer to a repeated message.
-        """
+        """The message that the device waits for now, if any; repeated after a timeout."""
         state = self.state
         if not self.has_part(device) or state.phase in (Phase.NEW, Phase.KEYS):
             return None

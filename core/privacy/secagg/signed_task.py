@@ -27,21 +27,14 @@ SIGNATURE: Final = "task signature"
 
 
 def sign(task: Task, identity: Identity, ends_s: int) -> None:
-    """Signs a task in place.
-
-    ends_s: Unix s, the end of its attempt. Raises SecureError for a task whose digests or key have
-    wrong sizes.
-    """
+    """Signs a task in place until `ends_s`, Unix s. Raises SecureError for wrong sizes."""
     task.expires_s = ends_s + CLOCK_ERROR_S
     task.certificate = identity.certificate
     task.signature = identity.sign(signed_task(task))
 
 
 def check(task: Task, identity: Identity, now_s: int) -> None:
-    """Raises SecureError unless the federation's coordinator signed the task and it is valid now.
-
-    The error's reason is one of those above. now_s: Unix s.
-    """
+    """Raises SecureError unless the task's signature is valid at `now_s`, Unix s."""
     if not task.signature:
         raise SecureError(UNSIGNED, "the coordinator has not signed the task")
     sizes = len(task.certificate), len(task.signature)

@@ -105,10 +105,7 @@ def leaf_of(device: int, seed: int) -> bytes:
 
 
 def verify_head(seed: int, checkpoint: Checkpoint, rules: LogRules) -> LogHead:
-    """The head that a simulated authority and a quorum of witnesses have signed.
-
-    Raises SecureError.
-    """
+    """The head, signed by a simulated authority and a quorum. Raises SecureError."""
     content = checkpoint.SerializeToString(deterministic=True)
     size, root = _verified(seed, content, rules)
     return LogHead(size, root, checkpoint)

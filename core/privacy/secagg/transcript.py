@@ -187,10 +187,7 @@ def numbers(devices: Sequence[int]) -> bytes:
 
 
 def devices_of(numbers: bytes) -> tuple[int, ...]:
-    """The numbers in Cohort.devices.
-
-    Raises SecureError for more than a cohort has, and for bytes that are no whole numbers.
-    """
+    """The numbers in Cohort.devices. Raises SecureError for too many or malformed bytes."""
     count, rest = divmod(len(numbers), NUMBER_BYTES)
     if rest or count > MEMBERS_MAX:
         raise SecureError("roster", f"members' numbers of {len(numbers)} bytes")

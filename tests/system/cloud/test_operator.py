@@ -15,7 +15,7 @@ pytest.importorskip("grpc")
 import grpc
 from delian.cloud.service.audit import Report, verify
 from delian.cloud.store import records
-from delian.core.privacy.mechanisms.noise_mechanism import FAILURE, Promise, planned, release
+from delian.core.privacy.mechanisms.noise_mechanism import FAILURE, PrivacyTarget, planned, release
 from delian.core.protocol.ports import Record
 from delian.core.wire.operator_pb2 import (
     CloneRequest,
@@ -100,7 +100,7 @@ def round_record(run, round, model) -> Record:
 
 
 def test_a_run_that_promises_something_is_told_with_what_is_spent(tmp_path, bundle):
-    promise = Promise(epsilon=4.0, delta=1e-6, releases=2, survivors=8, corrupt=0.1)
+    promise = PrivacyTarget(epsilon=4.0, delta=1e-6, releases=2, survivors=8, corrupt=0.1)
 
     async def main():
         async with certified(tmp_path) as (daemon, stub):

@@ -11,7 +11,7 @@ import pytest
 from delian.cloud.protocol.coordinator_state import Phase
 from delian.cloud.protocol.run_plan import PlanError, RunPlan
 from delian.core.privacy.mechanisms import noise_mechanism
-from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.noise_mechanism import PrivacyTarget
 from delian.core.privacy.mechanisms.ring import RingPlan
 from delian.core.privacy.secagg import masks
 from delian.core.privacy.task_limits import is_sane
@@ -24,7 +24,7 @@ from support import secure_bench as _bench
 _run = _bench._bench
 
 PLAIN = RingPlan(clip=1e6, clients_max=16, dimension=3)
-PROMISE = Promise(epsilon=4.0, delta=1e-6, releases=2, survivors=8, corrupt=0.1)
+PROMISE = PrivacyTarget(epsilon=4.0, delta=1e-6, releases=2, survivors=8, corrupt=0.1)
 RING = noise_mechanism.planned(PLAIN, PROMISE)
 CENTRAL = noise_mechanism.planned(PLAIN, replace(PROMISE, central=True))
 ASKED = PrivacyPlan(epsilon=4.0, delta=1e-6, corrupt=0.1)

@@ -11,7 +11,7 @@ from delian.core.common.errors import DelianError
 from delian.core.compiler import random
 from delian.core.privacy.mechanisms import accountant, adaptive_clip, noise, noise_mechanism, ring
 from delian.core.privacy.mechanisms.adaptive_clip import AdaptiveClip
-from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.noise_mechanism import PrivacyTarget
 from delian.core.privacy.mechanisms.post_processing import finished
 from delian.core.privacy.mechanisms.ring import RingPlan
 
@@ -50,7 +50,7 @@ def noised_indicator(deltas, clip, round, promise):
     return ring.indicator(total, plan)
 
 
-@pytest.mark.parametrize("promise", [None, Promise(8.0, 1e-6, 20, DEVICES)])
+@pytest.mark.parametrize("promise", [None, PrivacyTarget(8.0, 1e-6, 20, DEVICES)])
 def test_the_clip_comes_to_the_median_length_and_stays(promise):
     adaptive, seen = AdaptiveClip(first=0.1, rate=0.5), []
     for round in range(9):
@@ -110,7 +110,7 @@ def test_numbers_that_no_clip_can_follow_are_refused(changes):
 @pytest.mark.parametrize("central", [False, True])
 def test_a_clip_ends_where_rounding_would_drown_the_noise(central):
     plan = RingPlan(clip=2.0, clients_max=300, dimension=1_000_000)
-    plan = noise_mechanism.planned(plan, Promise(4.0, 1e-5, 20, 280, central=central))
+    plan = noise_mechanism.planned(plan, PrivacyTarget(4.0, 1e-5, 20, 280, central=central))
     adaptive = AdaptiveClip.of(plan, 0.5, 0.2)
     for _ in range(100):
         adaptive.follow(adaptive.clip)  # everybody is within

@@ -12,7 +12,7 @@ from delian.core.compiler import random
 from delian.core.privacy.mechanisms import adaptive_clip, noise_mechanism, ring
 from delian.core.privacy.mechanisms.adaptive_clip import AdaptiveClip
 from delian.core.privacy.mechanisms.noise import VARIANCE_MIN
-from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.noise_mechanism import PrivacyTarget
 from delian.core.privacy.mechanisms.post_processing import finished
 from delian.core.privacy.mechanisms.ring import INDICATOR, LENGTHENED, RingError, RingPlan
 
@@ -126,7 +126,7 @@ class TestTheRoundsClip:
         assert np.array_equal(one, same) and not np.array_equal(one, other)
 
     def test_with_noise_it_passes_the_device_s_own_check_and_noise_is_for_the_round_s_clip(self):
-        promise = Promise(epsilon=8.0, delta=1e-6, releases=10, survivors=18)
+        promise = PrivacyTarget(epsilon=8.0, delta=1e-6, releases=10, survivors=18)
         plan = noise_mechanism.planned(PLAN, promise)
         small = replace(plan, within=1.0)
         assert small.reach == LENGTHENED

@@ -12,7 +12,7 @@ import pytest
 from delian.core.compiler import random
 from delian.core.privacy.mechanisms import accountant, noise, noise_mechanism, ring
 from delian.core.privacy.mechanisms.accountant import Budget, BudgetError
-from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.noise_mechanism import PrivacyTarget
 from delian.core.privacy.mechanisms.ring import RingError, RingPlan
 
 PLAIN = RingPlan(clip=1.0, clients_max=20, dimension=650)
@@ -30,7 +30,7 @@ def update(plan, seed, length=1.0, weight=1.0):
 
 def promised(**changes):
     base = {"epsilon": 4.0, "delta": 1e-6, "releases": 10, "survivors": 16, "corrupt": 0.1}
-    return Promise(**{**base, **changes})
+    return PrivacyTarget(**{**base, **changes})
 
 
 def planned(**changes):
@@ -61,8 +61,8 @@ def test_a_promise_is_kept_by_its_own_plan_and_by_no_lesser_one():
 def test_noise_comes_near_the_gaussian_that_the_promise_takes_at_least():
     # By dp-accounting 0.6.0: 30 Gaussian releases of multiplier 13.0499 are (2, 1e-6).
     fine = RingPlan(clip=1.0, clients_max=100, dimension=10_000)
-    at_devices = noise_mechanism.planned(fine, Promise(2.0, 1e-6, 30, 90))
-    central = noise_mechanism.planned(fine, Promise(2.0, 1e-6, 30, 90, central=True))
+    at_devices = noise_mechanism.planned(fine, PrivacyTarget(2.0, 1e-6, 30, 90))
+    central = noise_mechanism.planned(fine, PrivacyTarget(2.0, 1e-6, 30, 90, central=True))
     assert central.noise == pytest.approx(13.05, rel=1e-3)
     assert at_devices.noise * math.sqrt(90) == pytest.approx(13.05, rel=0.005)
 
@@ -108,7 +108,9 @@ def test_a_promise_whose_noise_leaves_no_step_of_the_update_is_refused():
 def test_a_sum_with_all_its_noise_does_not_wrap(central, rotated):
     for clients, epsilon in itertools.product((3, 100, 1000), (1.0, 8.0)):
         plan = RingPlan(2.0, clients, 5000, rotated=rotated)
-        plan = noise_mechanism.planned(plan, Promise(epsilon, 1e-6, 20, clients, central=central))
+        plan = noise_mechanism.planned(
+            plan, PrivacyTarget(epsilon, 1e-6, 20, clients, central=central)
+        )
         steps = plan.clip * plan.scale
         deviation = math.sqrt(plan.noise_variance * (1 if central else clients))
         most = clients * (steps * plan.peak + 1) + 12 * deviation

@@ -239,10 +239,7 @@ def _single(lines: Sequence[str]) -> list[str]:
 def _parted(
     lines: Sequence[str], shared: Mapping[str, tuple[str, str]]
 ) -> Iterator[tuple[list[tuple[str, _Call]], list[str]]]:
-    """Calls that follow one another, each with its comment, and the lines that they are.
-
-    And other lines, with no calls.
-    """
+    """The lines of consecutive calls, or of other code without calls."""
     run: list[tuple[str, _Call]] = []
     begin = at = 0
     while at < len(lines):
@@ -265,10 +262,7 @@ def _parted(
 def _call(
     lines: Sequence[str], at: int, shared: Mapping[str, tuple[str, str]]
 ) -> tuple[_Call | None, int]:
-    """The call of a line, or of two if the first is what chunks are given.
-
-    And where the next line is.
-    """
+    """The call of a line, or of two with the first a chunk's; and the place of the next line."""
     context = _CONTEXT.fullmatch(lines[at])
     if context and at + 1 < len(lines):
         parallel = _PARALLEL.fullmatch(lines[at + 1])

@@ -8,10 +8,10 @@ on gives its list memory back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ...ir import Block, ListType, Value
+from ...ir import Block, ListType, Value, Values
 from ...passes.schedule.block_steps import Call, Schedule, is_scalar
 from .kernels.matrix_packing import write_panels
 from .names import local_type
@@ -37,6 +37,7 @@ def constant_type(value: Value) -> str:
 
 
 def is_variable(value: Value) -> bool:
+    """Whether a value is a C variable: a number or a list."""
     return isinstance(value.type, ListType) or is_scalar(value)
 
 
@@ -45,7 +46,7 @@ def expression_of(w: FunctionWriter, value: Value) -> str:
     return w.names[value] if isinstance(value.type, ListType) else w.scalar(value)
 
 
-def _bind(w: FunctionWriter, params: Sequence[Value], values: Sequence[Value]) -> None:
+def _bind(w: FunctionWriter, params: Values, values: Values) -> None:
     """A region's parameters that are variables take their values, as constants of their own."""
     for p, v in zip(params, values, strict=True):
         if not is_variable(p):
@@ -60,7 +61,7 @@ def _bind(w: FunctionWriter, params: Sequence[Value], values: Sequence[Value]) -
             w.lines.append(f"{constant_type(p)} {w.local(p)} = {text};")
 
 
-def _begin(w: FunctionWriter, call: Call, starts: Sequence[Value]) -> None:
+def _begin(w: FunctionWriter, call: Call, starts: Values) -> None:
     """The carries of a loop before its first round."""
     w.moves(w.plan.before.get(call.op, ()), w.schedule)
     for result, start in zip(call.op.results, starts, strict=True):
@@ -69,13 +70,13 @@ def _begin(w: FunctionWriter, call: Call, starts: Sequence[Value]) -> None:
             w.lines.append(f"{variable_type(result)} {w.local(result)} = {text};")
 
 
-def _carry_names(w: FunctionWriter, params: Sequence[Value], results: Sequence[Value]) -> None:
+def _carry_names(w: FunctionWriter, params: Values, results: Values) -> None:
     for p, r in zip(params, results, strict=True):
         if is_variable(p):
             w.names[p] = w.names[r]
 
 
-def _end_round(w: FunctionWriter, call: Call, region: int, params: Sequence[Value]) -> None:
+def _end_round(w: FunctionWriter, call: Call, region: int, params: Values) -> None:
     """What a round gives becomes what the next one starts from, all at once.
 
     Variables are read before tensors are copied: one may be a number out of a tensor.
@@ -106,10 +107,7 @@ def _releases(call: Call) -> bool:
 
 
 def _is_older(body: Block, value: Value) -> bool:
-    """Whether a round's result holds no memory that the round took.
-
-    No list, or what is left of a list that it was given.
-    """
+    """Whether a round's result holds no memory that the round took."""
     while isinstance(value.type, ListType) and value not in body.params:
         made = next(op for op in body.ops if value in op.results)
         if made.name != "list_pop" or value is not made.results[0] or value.type.lanes:
@@ -135,7 +133,7 @@ def _write_for(w: FunctionWriter, call: Call) -> None:
     w.lines.append("}")
 
 
-def _round(w: FunctionWriter, call: Call, region: int, params: Sequence[Value]) -> None:
+def _round(w: FunctionWriter, call: Call, region: int, params: Values) -> None:
     releases = _releases(call)
     if releases:
         w.lines.append("const dl_mark mark = dl_mark_of(&heap);")

@@ -470,9 +470,7 @@ class FunctionWriter:
         return self.count
 
     def _descent(self, loop: Loop, place: Mapping[Value, str]) -> tuple[str, str] | None:
-        """The memory and the factor of a loop that adds a multiple of a product to a matrix where
-        it lies: W - rate * (product), or plus.
-        """
+        """Memory and factor of a loop that updates a matrix in place: W -+ rate * (product)."""
         found = descent(loop, self.schedule.source)
         if found is None or loop.stores != [(loop.ops[1].result,) * 2]:
             return None
@@ -581,10 +579,7 @@ def emit(
     embed: bool = False,
     tiles: bool = True,
 ) -> tuple[str, dict[str, Program]]:
-    """The C file of several functions, entries named by the keys, and the facts of each.
-
-    strict: every operation is rounded. embed, tiles: as in `Unit`.
-    """
+    """The C file of functions by entry, and their facts. strict: rounds each operation."""
     unit = Unit(embed, tiles)
     programs = {name: unit.add(name, function) for name, function in functions.items()}
     return (_STRICT if strict else "") + unit.text(), programs

@@ -93,11 +93,7 @@ class Cut:
 
 
 class LoopWriter:
-    """Writes one group.
-
-    `memory` names what a base lies in, so that two names of one memory get one pointer; `literals`
-    gives rank-0 constants as C.
-    """
+    """Writes one group. memory: what a base lies in. literals: rank-0 constants as C."""
 
     def __init__(
         self,
@@ -200,9 +196,7 @@ class LoopWriter:
         return f"({head}) {{\n" + "\n".join("  " + line for line in [*self.lines, *body]) + "\n}\n"
 
     def _cut(self, body: list[str], depth: int) -> Cut | None:
-        """Makes the bounds of the outermost loop those of a part, where the loop is all there is
-        and parts are independent: what is reduced is reduced inside of it.
-        """
+        """Bounds the outermost loop by a part, where it is the only loop of independent parts."""
         count = math.prod(self.loop.extents)
         work = count * (len(self.loop.ops) + len(self.loads) + 1)
         start = 1 if body[0] == "DL_INDEPENDENT" else 0
@@ -456,10 +450,7 @@ class LoopWriter:
         return _nest(kept, 0, body, independent=False)
 
     def _together(self, rows: int) -> int:
-        """How many rows are added up before they are added to what is in memory.
-
-        That is written and read back, which takes longer than a row.
-        """
+        """How many rows are added up before they are added to memory."""
         plain = all(
             r.name == "reduce_sum" and r.result.dtype is DType.F32 for r in self.loop.reductions
         )

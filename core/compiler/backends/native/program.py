@@ -277,10 +277,7 @@ def compile_native(
 def compiled_object(
     functions: Mapping[str, Function], toolchain: Toolchain, strict: bool = False
 ) -> tuple[Path, Facts]:
-    """The shared object of functions, compiled or found in the cache, and what it says of itself.
-
-    It is not loaded. Raises DelianError as `compile_native`.
-    """
+    """The shared object of functions, built or cached, with its facts. Raises DelianError."""
     _refuse_lists(functions)
     toolchain, key = _keyed([content_hash(f) for f in functions.values()], toolchain, strict)
 
@@ -293,9 +290,7 @@ def compiled_object(
 
 
 def stored_object(hashes: Sequence[str], toolchain: Toolchain) -> Path | None:
-    """The shared object of the functions with these content hashes, in order, where it is in the
-    cache; nothing is compiled.
-    """
+    """The cached shared object of functions with these content hashes; compiles nothing."""
     return cache.stored_object(_keyed(hashes, toolchain, False)[1])
 
 

@@ -120,10 +120,7 @@ def _nest(text: str) -> tuple[set[str], bool]:
 
 
 def _type(token: str, most: int) -> str:
-    """The type of a number above `most` that may be another in a loop that is alike.
-
-    None for the rest.
-    """
+    """The type of a number above `most` that may differ between alike loops, or None."""
     if token.isdigit():
         return "int64_t" if int(token) > most else ""
     if _FLOAT.fullmatch(token):

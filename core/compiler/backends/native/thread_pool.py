@@ -24,10 +24,7 @@ THREADS_MAX = 64
 
 
 def wanted() -> int:
-    """The threads that a program uses by default: $DELIAN_THREADS, or 1.
-
-    Raises DelianError.
-    """
+    """Threads of a program by default: $DELIAN_THREADS, or 1. Raises DelianError."""
     said = os.environ.get("DELIAN_THREADS", "") or "1"
     if not said.isascii() or not said.isdigit():
         raise DelianError(f"DELIAN_THREADS is {said!r}", f"a number from 1 to {THREADS_MAX}")

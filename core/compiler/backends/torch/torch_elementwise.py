@@ -28,9 +28,7 @@ def negative(x: Tensor) -> Tensor:
 
 
 def whole_division(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The quotient rounded down of integers, and the divisor with 1 for 0 and -1, whose division
-    would trap.
-    """
+    """Quotients of integers rounded down; 1 replaces the divisors 0 and -1, which would trap."""
     minus = (y == -1) if y.dtype.is_signed else torch.zeros_like(y, dtype=torch.bool)
     safe = torch.where((y == 0) | minus, torch.ones_like(y), y)
     quotient = torch.div(x, safe, rounding_mode="floor")

@@ -87,10 +87,7 @@ _BITS_A_BYTE = 8
 
 
 def lower(block: Block, options: Options) -> Body:
-    """The block, ready to be called on tensors of the options' device.
-
-    Raises DelianError for a primitive that has no lowering.
-    """
+    """A callable on the device's tensors. Raises DelianError for a primitive without lowering."""
     if not options.compile:
         return _Graph(options).build(block)
     if is_straight(block):
@@ -104,8 +101,9 @@ _STRETCH_MIN = 4
 
 
 def _stretches(block: Block) -> dict[Op, Block]:
-    """The runs of operations without regions and lists, as blocks of their own, by their last
-    operation. What they take are the values from outside, what they give all that is used later.
+    """Runs of operations without regions and lists as blocks, by their last operation.
+
+    Blocks take the values from outside and give all that is used later.
     """
     runs: list[list[Op]] = [[]]
     for op in block.ops:

@@ -40,10 +40,7 @@ class Options:
 
 
 def parse(backend: str) -> Options:
-    """The options of a back end's name.
-
-    Raises DelianError when there is no such device or switch, or two of them exclude each other.
-    """
+    """The options in a back end's name. Raises DelianError for unknown or conflicting ones."""
     device, *switches = backend.removeprefix(PREFIX).split("+")
     kind, colon, number = device.partition(":")
     if kind not in DEVICES or (colon and not number.isdecimal()):

@@ -55,10 +55,7 @@ class TorchProgram:
         return str(getattr(self._run, "code", ""))
 
     def tensors(self, *args: Tensor) -> tuple[Tensor, ...]:
-        """Runs it on tensors of the device, of the types that `torch_tensors.to_tensor` gives.
-
-        Nothing is copied and results may share memory with arguments.
-        """
+        """Runs it on tensors of the device; results may share memory with arguments."""
         with torch.no_grad(), _on(self.options), _arithmetic(self.options):
             if self._one_at_a_time:
                 with self._turn:
@@ -135,10 +132,7 @@ def _arithmetic(options: Options) -> Iterator[None]:
 
 
 def compile_torch(functions: Mapping[str, Function], backend: str) -> dict[str, TorchProgram]:
-    """Functions ready to run as a back end's name says (`torch_options`).
-
-    Raises DelianError when the name is wrong, or the device is not there.
-    """
+    """Functions ready to run as a back end's name says. Raises DelianError."""
     options = parse(backend)
     _check_device(options)
     if options.deterministic:

@@ -15,10 +15,7 @@ NAMES = frozenset(["attention", "attention_grad"])
 
 
 def decompose_attention(function: Function, kept: DType | None = None) -> Function:
-    """The function without attention as an operation, but for that on numbers of the type `kept`.
-
-    The same one where that is so.
-    """
+    """The function with attention of other types than `kept` written as products."""
     if not any(_goes(op, kept) for op in function.body.walk()):
         return function
     return function.with_body(_composed(function.body, kept))

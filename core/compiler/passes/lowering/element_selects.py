@@ -13,9 +13,9 @@ the places are known to lie in the array: both are computed now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from ...ir import Block, Builder, Function, Op, TensorType, Value, unshared
+from ...ir import Block, Builder, Function, Op, TensorType, Value, Values, unshared
 from ...primitives.control import block_cost
 from ..condition_facts import Interval
 from ..schedule.block_steps import is_elementwise
@@ -77,7 +77,7 @@ class _Side:
     place.
     """
 
-    def __init__(self, b: Builder, region: Block, args: Sequence[Value]) -> None:
+    def __init__(self, b: Builder, region: Block, args: Values) -> None:
         self.mapping = dict(zip(region.params, args, strict=True))
         self.updates: dict[Value, tuple[Value, Value, tuple[Value, ...]]] = {}
         self.starts: dict[Value, tuple[Value, ...]] = {}
@@ -95,7 +95,7 @@ class _Side:
 
 
 def _chosen(
-    b: Builder, op: Op, operands: Sequence[Value], ranges: Mapping[Value, Interval]
+    b: Builder, op: Op, operands: Values, ranges: Mapping[Value, Interval]
 ) -> list[Value] | None:
     """What the results become; None where a choice does not say it."""
     pred, *args = operands

@@ -20,10 +20,7 @@ _PRODUCTS = frozenset(
 
 
 def fold_empty_reductions(function: Function) -> Function:
-    """The function with zeros for products and convolutions of which an operand has no elements.
-
-    The same one where there are none.
-    """
+    """The function with zeros for products and convolutions of an empty operand."""
     if not any(_is_empty(op) for op in function.body.walk()):
         return function
     return function.with_body(_written(function.body))

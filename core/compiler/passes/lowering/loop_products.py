@@ -36,10 +36,7 @@ HELD_PER_SUM_MAX = 1
 
 
 def batch_loop_products(block: Block, dtypes: frozenset[DType]) -> Block:
-    """The block with such products, of these element types, outside of loops.
-
-    The same one where there is nothing to do.
-    """
+    """The block with such products, of these element types, outside of loops."""
     ops: list[Op] = []
     for op in block.ops:
         if op.regions:
@@ -83,10 +80,7 @@ def _zeros_among(ops: Sequence[Op]) -> set[Value]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A value of the body as the rows of a tensor.
-
-    A constant of the loop (`param`), the carry `stack`, or one that is yet to be made.
-    """
+    """A value of the body as rows of a tensor: a constant, the carry, or one yet to be made."""
 
     place: Place
     param: Value | None = None

@@ -23,10 +23,7 @@ from ..value_ranges import Form, are_inside, flat_form, forms, intervals, number
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Of a carry that a loop changes at one place.
-
-    That place by the loop's constants, the reads of it, and the update.
-    """
+    """A carry's one changed place by the loop's constants, the reads of it, and the update."""
 
     carry: int
     starts: tuple[Value, ...]

@@ -15,10 +15,10 @@ their order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...ir import Block, Builder, DType, Function, Op, Value, unshared
+from ...ir import Block, Builder, DType, Function, Op, Value, Values, unshared
 from ..condition_facts import Interval
 from ..value_ranges import Form, are_inside, flat_form, forms, interval_of, intervals
 
@@ -88,7 +88,7 @@ class _Cutter:
             self._enter(op.results)
         return b.finish([mapping[r] for r in block.results]) if changed else block
 
-    def _enter(self, values: Sequence[Value]) -> None:
+    def _enter(self, values: Values) -> None:
         """The block's numbers by what they are: indices of loops around it are given to it."""
         for value in values:
             form = self.forms.get(value)
@@ -149,10 +149,7 @@ class _Cutter:
         return None
 
     def _met(self, op: Op, apart: Form, index: Value) -> tuple[bool, Form | None]:
-        """The round in which two places are one, by how far they are apart.
-
-        Whether that is known, and the round; None: in none of the loop's.
-        """
+        """Whether the round where two places meet is known, and it; None: no round."""
         factor = apart.terms[index]
         rest = apart.plus(Form({index: 1}, 0), -factor)
         if rest.constant % factor or any(c % factor for c in rest.terms.values()):
@@ -191,8 +188,8 @@ class _Cutter:
         op: Op,
         cut: _Cut,
         bounds: tuple[Value, Value],
-        constants: Sequence[Value],
-        carried: Sequence[Value],
+        constants: Values,
+        carried: Values,
         flat: Value,
     ) -> list[Value]:
         """The rounds between two bounds, with the number as one more constant of the loop."""

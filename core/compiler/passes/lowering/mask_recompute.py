@@ -27,10 +27,7 @@ SMALLER_MIN = 16
 
 
 def rematerialize_masks(function: Function) -> Function:
-    """The function with comparisons and differences made where they are read.
-
-    The same one where there are none.
-    """
+    """The function with comparisons and differences made where they are read."""
     found = any(_is_mask(op) or _is_difference(op) for op in function.body.walk())
     return function.with_body(_Masks(function.body).again()) if found else function
 
@@ -104,10 +101,7 @@ class _Masks:
         return bool(SMALLER_MIN * spread.operands[0].tensor.size <= op.result.tensor.size)
 
     def _clamp(self, op: Op) -> None:
-        """Whether it is x where this is above a number, else the number.
-
-        x may itself be at most another number.
-        """
+        """Whether it is max(x, number), where x may itself be at most another number."""
         mask, low, inner = op.operands
         below = self.readers.made.get(mask)
         if below is None or below.name != "le" or not _is_mask(below) or mask in self.sources:

@@ -219,9 +219,7 @@ class Pools:
         )
 
     def _factors(self, pool: Pool) -> list[Value]:
-        """What the gradient is multiplied by before it is summed over whole windows, if that can be
-        computed with the windows.
-        """
+        """What the gradient is multiplied by before its sum over windows, where windows have it."""
         found: list[Value] = []
         for op in self.block.ops:
             summed = self.summed(op)

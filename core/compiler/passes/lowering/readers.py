@@ -39,9 +39,7 @@ class Readers:
         return op.attrs["value"].item()
 
     def is_stored(self, value: Value) -> bool:
-        """Whether memory holds a value anyway, because something other than loops makes or reads
-        it, or a reduction makes it.
-        """
+        """Whether a value is in memory anyway, as a reduction or other code uses it."""
         op = self.made.get(value)
         if op is None or self.number(value) is not None:
             return True

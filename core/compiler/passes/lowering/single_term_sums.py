@@ -126,10 +126,7 @@ class _Sums:
         return self.ready[of]
 
     def _only_term(self, value: Value, axes: Axes) -> tuple[tuple[Value, bool], list[Value]] | None:
-        """The one term of a sum that is not centred, if its own sum is known.
-
-        It, whether it is taken off, and its factors.
-        """
+        """The one term of a sum that is not centred: it, whether it is taken off, its factors."""
         left: list[tuple[Value, bool, list[Value]]] = [(value, False, [])]
         only: list[tuple[tuple[Value, bool], list[Value]]] = []
         centred = steps = 0
@@ -159,10 +156,7 @@ class _Sums:
         return only[0] if not left and centred and len(only) == 1 else None
 
     def _is_centred(self, op: Op | None, axes: Axes) -> bool:
-        """Whether an operation takes the mean over these axes off what the mean is of.
-
-        x - mean, or x + (-sum / count), as a derivative has it.
-        """
+        """Whether it takes the mean over axes off its operand: x - mean, or x + (-sum / count)."""
         if op is None or op.name not in ("sub", "add") or not self._is_same(op.operands[1], axes):
             return False
         x = op.operands[0]

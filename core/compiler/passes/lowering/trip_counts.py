@@ -103,8 +103,9 @@ def uses_of(block: Block) -> dict[Value, list[tuple[Op | None, int]]]:
 
 
 def overwritten(op: Op, trips: Trips) -> set[int]:
-    """The carries of a `for` that each trip writes one row of, another each time until all are
-    written, and that nothing reads meanwhile: what they start from is never seen.
+    """The carries of a `for` whose first values are never read.
+
+    Each trip writes another row of them until all are written, and nothing reads them meanwhile.
     """
     (body,) = op.regions
     carries = body.params[1 + int(op.attrs["consts"]) :]

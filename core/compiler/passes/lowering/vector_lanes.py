@@ -32,10 +32,7 @@ _REDUCTIONS = frozenset(["reduce_sum", "reduce_max", "reduce_min"])
 
 
 def vectorize_short_axes(function: Function) -> Function:
-    """The function with short innermost axes as parts of longer ones.
-
-    The same one where there are none.
-    """
+    """The function with short innermost axes as parts of longer ones."""
     if not any(_is_short(op) for op in function.body.walk()):
         return function
     return function.with_body(_filled(function.body))
@@ -65,8 +62,9 @@ def _filled(block: Block) -> Block:
 
 
 def _is_short(op: Op) -> bool:
-    """Whether an operation repeats along a short innermost axis, or reduces it, but not the one
-    before. Sums in f64 keep their order.
+    """Whether it repeats along or reduces a short innermost axis, but not the one before.
+
+    Sums in f64 keep their order.
     """
     if op.name == "broadcast":
         shape, kept = op.result.shape, op.attrs["dims"]

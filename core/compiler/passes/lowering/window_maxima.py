@@ -34,10 +34,7 @@ _COUNT_SHIFT = 16
 
 
 def expand_pool_windows(function: Function) -> Function:
-    """The function with the windows of its pools written out where their gradient asks for them.
-
-    The same one where there are none.
-    """
+    """The function with the windows of its pools written out where their gradient needs them."""
     if not any(is_pool(op) for op in function.body.walk()):
         return function
     return function.with_body(_Writer(function.body).written_out())
@@ -229,10 +226,7 @@ class _Writer:
         factor: Value | None,
         mapping: dict[Value, Value],
     ) -> Value | None:
-        """The sum over windows of what each gets, times the sum over those that tie.
-
-        None where windows did not make that.
-        """
+        """The sum over windows of each share, times the ties' number; None for other gradients."""
         pool = routed.pool
         each = self._count(b, pool) if factor is None else self.sums.get((pool, factor))
         if each is None:

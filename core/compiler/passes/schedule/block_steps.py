@@ -54,8 +54,7 @@ class Loop:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """Any other operation: a kernel, arithmetic on rank-0 values, a list operation, or one with
-    regions.
+    """Any other operation: a kernel, rank-0 arithmetic, a list operation, or one with regions.
 
     Attributes:
         window: the result is not copied but lies in the first operand, a constant of a loop.
@@ -100,10 +99,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """What a loop does that adds a multiple of its product to a matrix.
-
-    Matrix - factor * product, or plus.
-    """
+    """A loop that adds a multiple of its product to a matrix: matrix -+ factor * product."""
 
     matrix: Value
     factor: Value
@@ -137,10 +133,12 @@ def operands_of(step: Loop | Call) -> Iterator[Value]:
 
 
 def is_scalar(value: Value) -> bool:
+    """Whether a value is a tensor of rank 0."""
     return isinstance(value.type, TensorType) and value.type.shape == ()
 
 
 def is_elementwise(op: Op) -> bool:
+    """Whether an operation computes element by element."""
     return op.name == "threefry" or PRIMITIVES[op.name].c is not None
 
 

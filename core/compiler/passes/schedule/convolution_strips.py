@@ -85,9 +85,7 @@ def strips_of(loop: Loop, value: Value, views: Mapping[Value, View]) -> Strips |
 
 
 def _fits(view: View, v: Value, space: Cuts, outer: int, made: tuple[Value, int]) -> bool:
-    """Whether what is read runs along rows, over which go the `outer` loops, by one stride, and
-    lies in the rows at hand where it is of the result.
-    """
+    """Whether reads run along rows by one stride, and lie in the rows at hand if of the result."""
     strides, sizes = strides_in(space, v.shape, view.strides), extents(space)
     along = collapse(list(zip(sizes[:outer], strides[:outer], strict=True)))
     if len(along) > 1:

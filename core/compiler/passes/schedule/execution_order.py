@@ -14,7 +14,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ...ir import DType, TensorType, Value
+from ...ir import DType, TensorType, Value, Values
 from .block_steps import UPDATES, Call, Loop, descent, operands_of
 from .convolution_strips import may_follow, strips_of
 from .product_layouts import product
@@ -132,7 +132,7 @@ class Units:
             if isinstance(step, Call) and step.op.name in UPDATES:
                 self.run_after_all(u, readers[self.base(step.operands[0])])
 
-    def delay_carries(self, results: Sequence[Value], replaced: Sequence[Value | None]) -> None:
+    def delay_carries(self, results: Values, replaced: Sequence[Value | None]) -> None:
         """A result is computed after what else reads the parameter that it replaces."""
         readers = self.readers()
         for r, param in zip(results, replaced, strict=True):
@@ -146,7 +146,7 @@ class Units:
             if other != u and not self.units[other].deps >> u & 1:
                 self.run_after(u, {other})
 
-    def take_tiles(self, results: Sequence[Value]) -> None:
+    def take_tiles(self, results: Values) -> None:
         """Gives products and convolutions to the loops that alone read them.
 
         The product then runs where the loop does, which is no earlier than it did: what it reads
@@ -215,7 +215,7 @@ class Units:
                 third.direct = third.direct - {p}
                 self.run_after(t, {u})
 
-    def join_gradients(self, results: Sequence[Value], replaced: Sequence[Value | None]) -> None:
+    def join_gradients(self, results: Values, replaced: Sequence[Value | None]) -> None:
         """Gives the product by a matrix turned to the loop that then changes this matrix in place.
 
         Only where that loop ends the matrix's life: all else that reads it must have run before.
@@ -286,11 +286,8 @@ class Units:
                 third.direct = third.direct - {p}
                 self.run_after(t, {u})
 
-    def open_rows(self, results: Sequence[Value], replaced: Sequence[Value | None]) -> None:
-        """What a loop's trip computes for one row of a carry is computed there.
-
-        The update that would copy it only finds the place, and runs before.
-        """
+    def open_rows(self, results: Values, replaced: Sequence[Value | None]) -> None:
+        """Computes a row of a carry in place; the update that finds the place runs before."""
         readers = self.readers()
         kept = {self.base(r) for r in results}
         places = {p: self.base(r) for r, p in zip(results, replaced, strict=True) if p is not None}
@@ -327,11 +324,8 @@ class Units:
             return step.op.name in ("dot", "concat")
         return step.fused is None or step.fused.op.result is not value
 
-    def ordered(self, results: Sequence[Value]) -> list[Loop | Call]:
-        """The steps so that each follows what it depends on, and else in program order.
-
-        A loop stores what another step or a result reads.
-        """
+    def ordered(self, results: Values) -> list[Loop | Call]:
+        """The steps in order of dependence, else of the program."""
         readers: dict[int, list[int]] = {u: [] for u in self.units}
         waiting = {}
         read = {self.base(r) for r in results}

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir import Array, Block, Op, TensorType, Value
+from ...ir import Array, Block, Op, TensorType, Value, Values
 from ..lowering.trip_counts import integers, overwritten, trips_of
 from .block_steps import (
     REDUCTIONS,
@@ -61,9 +61,7 @@ _READS_VIEWS = frozenset(["dot", "concat", "pad", "dynamic_slice"])
 _FIRST_VIEW = UPDATES
 
 
-def schedule(
-    block: Block, replaced: Sequence[Value | None] = (), fixed: Sequence[Value] = ()
-) -> Schedule:
+def schedule(block: Block, replaced: Sequence[Value | None] = (), fixed: Values = ()) -> Schedule:
     """Groups the operations of a block, and of the blocks within it.
 
     `replaced` gives for each result the parameter in whose memory it will lie, if any: the carry
@@ -75,7 +73,7 @@ def schedule(
 
 
 class _Fuser:
-    def __init__(self, block: Block, fixed: Sequence[Value]) -> None:
+    def __init__(self, block: Block, fixed: Values) -> None:
         self.block = block
         self.fixed = frozenset(fixed)
         self.windows: set[Value] = set()
@@ -207,10 +205,7 @@ class _Fuser:
         return set() if trips is None else {first + c for c in overwritten(op, trips)}
 
     def _as_matrix(self, op: Op, side: int, x: Value, position: int) -> Value:
-        """An operand of `dot` whose free and contracted axes each run as one.
-
-        Itself, or copied into such an order.
-        """
+        """An operand of `dot` whose free and contracted axes each run as one, copied if needed."""
         view = self.views[x]
         if runs_as_matrix(op, side, view):
             return x
@@ -405,7 +400,7 @@ def _replaced(op: Op, region: int) -> Sequence[Value | None]:
     return ()
 
 
-def _fixed(op: Op, region: int) -> Sequence[Value]:
+def _fixed(op: Op, region: int) -> Values:
     """The parameters of a loop's body that are constants."""
     if op.name not in ("for", "while"):
         return ()

@@ -22,12 +22,12 @@ the arena is placed, the largest first, each in the tightest gap among those ali
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from ....common.aligned_arrays import ALIGNMENT
-from ...ir import Function, Op, TensorType, Type, Value
+from ...ir import Function, Op, TensorType, Type, Value, Values
 from .block_steps import UPDATES, Call, Loop, Schedule, operands_of
 from .views import View, contiguous_strides, is_whole, strides_in
 
@@ -87,10 +87,7 @@ def has_memory(value: Value) -> bool:
 
 
 def donations(function: Function) -> dict[int, int]:
-    """For each donated parameter, the first result of its type that no other one has.
-
-    The caller passes the parameter's memory as the buffer of that result.
-    """
+    """For each donated parameter, the first result of its type without another."""
     pairs: dict[int, int] = {}
     offers: dict[Type, list[int]] = {}
     for j, type_ in reversed(list(enumerate(function.result_types))):
@@ -266,7 +263,7 @@ class _Planner:
         """Whether anything after a step of the block needs what the buffer holds."""
         return buffer in self.kept or any(self.last.get(v, -1) > index for v in buffer.names)
 
-    def _given(self, schedule: Schedule, values: Sequence[Value]) -> set[_Buffer]:
+    def _given(self, schedule: Schedule, values: Values) -> set[_Buffer]:
         """The buffers of a region's arguments."""
         bases = [schedule.views[v].base for v in values if has_memory(v)]
         return {self.buffers[base] for base in bases if base in self.buffers}
@@ -382,7 +379,7 @@ class _Planner:
         if step in self.scratch:
             self._extend(self.scratch[step])
 
-    def _write_back(self, op: Op, region: int, body: Schedule, carried: Sequence[Value]) -> None:
+    def _write_back(self, op: Op, region: int, body: Schedule, carried: Values) -> None:
         """What a round gives becomes what the next one starts from.
 
         Between its last reading and here the old value of a carry is dead, and the new one may lie

@@ -55,6 +55,7 @@ def _run(op: Op, side: int, view: View, axes: tuple[int, ...]) -> tuple[int, int
 
 
 def runs_as_matrix(op: Op, side: int, view: View) -> bool:
+    """Whether an operand's free and contracted axes each run by one stride."""
     _, free, contract = _axes(op, side)
     return _run(op, side, view, free) is not None and _run(op, side, view, contract) is not None
 

@@ -96,10 +96,7 @@ def through(op: Op, view: View) -> View | None:
 
 
 def collapse(axes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Merges neighbouring axes that run as one.
-
-    Each is (size, stride, stride, ...), outermost first.
-    """
+    """Merges axes (size, stride, stride, ...), outermost first, that run as one."""
     merged: list[tuple[int, ...]] = []
     for axis in axes:
         if axis[0] == 1:
@@ -116,9 +113,7 @@ def collapse(axes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 def reshape_strides(
     shape: Sequence[int], strides: Sequence[int], new: Sequence[int]
 ) -> tuple[int, ...] | None:
-    """The strides of the same elements in the same order under a new shape, or None when there are
-    none.
-    """
+    """The strides of the same elements under a new shape, or None when there are none."""
     if 0 in shape:
         return contiguous_strides(new)
     runs = collapse(list(zip(shape, strides, strict=True)))
@@ -184,10 +179,7 @@ def strides_in(cuts: Cuts, shape: Sequence[int], strides: Sequence[int]) -> tupl
 
 
 def tile_strides(cuts: Cuts, columns: int, strides: Sequence[int]) -> tuple[int, int] | None:
-    """Strides along rows and along columns, from those along the loops of a space that has both.
-
-    None when the rows, or the columns, do not run by one stride.
-    """
+    """Strides along rows and columns, from those along loops; None: no single stride."""
     sizes, inner = extents(cuts), sorted(cuts)[:-1][::-1]
     out = []
     for part in (

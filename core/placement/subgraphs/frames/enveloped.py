@@ -3,8 +3,8 @@
 An envelope (proto/link.proto) travels over any link that two nodes have, sealed and authenticated
 as that link does it. It may be lost, or come twice. Frames must not: so each is counted, one that
 comes twice is dropped, and one that is missing ends the *visit*. The lower node then begins another
-with a new number, opens its cuts again, and whoever waited is answered by itself. For boundaries of
-at most `BOUNDARY_BYTES_MAX`: a broker is no place for more.
+with a new number, opens its cuts again, and waiting requests are answered by their node itself. For
+boundaries of at most `BOUNDARY_BYTES_MAX`: a broker is no place for more.
 """
 
 from __future__ import annotations
@@ -59,10 +59,7 @@ class _Visit:
         self._send(frame)
 
     def read(self, frame: SubgraphFrame) -> bytes | None:
-        """The frame as the other end's stream wrote it; None: it came before.
-
-        Raises StreamError for a gap.
-        """
+        """The peer's frame; None: a repeated one. Raises StreamError for a gap."""
         if frame.count > self._in + 1:
             raise StreamError("a frame is missing")
         if frame.count <= self._in:
@@ -77,8 +74,8 @@ class _Visit:
 class EnvelopedService:
     """Serves devices whose frames come in envelopes to `node`, through a switch.
 
-    owner: whom frames are for. numbers: of lines, shared with the owner's other services. Who may
-    send envelopes at all is the links' to say.
+    owner: the service that frames are for. numbers: of lines, shared with the owner's other
+    services. The links decide which nodes may send envelopes.
     """
 
     def __init__(self, owner: Below, switch: Switch, node: Node, numbers: Iterator[int]) -> None:
@@ -95,7 +92,7 @@ class EnvelopedService:
                 held[0].end("sent away")
 
     async def run(self) -> None:
-        """Lets go of who is silent, until it is cancelled."""
+        """Closes lines that are silent, until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             for line, visit, _ in list(self._lines.values()):
@@ -200,7 +197,7 @@ class EnvelopedUpstream:
         switch.on_errand(SubgraphFrame, self._take)
 
     def start(self) -> None:
-        """Speaks from now on, whenever there is a way."""
+        """Sends from now on, whenever there is a way."""
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
     def redial(self) -> None:

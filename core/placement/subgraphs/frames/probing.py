@@ -21,7 +21,7 @@ CONNECT_S = 15.0
 PROBE_S = 20.0
 EMPTY, SIZED = 12, 4
 SIZE_FIRST, SIZE_MAX = 16 * 1024, 4 * 1024 * 1024
-#: A transfer that takes so long is seen well beside the round trip's changes.
+#: A transfer that takes so long stands out from the round trip's changes.
 LONG_S = 0.1
 
 
@@ -36,7 +36,7 @@ class Prober:
         self._stream: asyncio.Future[FrameStream] | None = None
 
     async def measure(self, upstream: Upstream) -> LinkProfile:
-        """Dials, probes, and ends. Raises DelianError where nobody answers."""
+        """Dials, probes, and ends. Raises DelianError where no node answers."""
         self._stream = asyncio.get_running_loop().create_future()
         upstream.start()
         try:

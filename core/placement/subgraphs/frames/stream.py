@@ -2,7 +2,7 @@
 
 Outwards, frames of control go first and the chunks of several messages take turns. What is sent and
 not yet said to be taken is bounded by a window of twice the link's bandwidth times its round trip:
-so no queue builds up within the transport, where nobody could overtake it, and a link that becomes
+so no queue builds up within the transport, where nothing could overtake it, and a link that becomes
 slower is felt within a round trip. A chunk is what the link carries in 5 ms.
 
 The other end says of each chunk or probe when it came, by its own clock. Two that followed one
@@ -92,10 +92,10 @@ class FrameStream:
 
     write: hands an encoded frame to the transport, and returns when it has taken it. admit: asked
     of each message that begins to come, with its size; it raises StreamError for one that must not,
-    and says False for one that is of no use any more. on_taken: told the bytes that the other end
-    has taken, those that wait here or are on their way, and the microseconds of its clock.
-    on_arriving: told of each message how many of its bytes have come, and of how many. chunk_max,
-    window_max: bytes of a chunk, and of what is on its way.
+    and says False for one that is of no use any more. on_taken: called with the bytes that the
+    other end has taken, those that wait here or are on their way, and the microseconds of its
+    clock. on_arriving: called for each message with how many of its bytes have come, and of how
+    many. chunk_max, window_max: bytes of a chunk, and of what is on its way.
 
         stream = FrameStream(write, admit)
         task = create_task(stream.run())         # writes
@@ -125,14 +125,15 @@ class FrameStream:
         # What was sent, and what of it the other end has taken: (bytes so far, when it was sent).
         self._sent = self._taken = self._arrived = 0
         self._marks: deque[tuple[int, float]] = deque()
-        # Of the last that was taken: bytes so far, when it left, came (there), and was heard of.
+        # Of the last that was taken: bytes so far, when it left, came (there), and was
+        # acknowledged.
         self._last: tuple[int, float, float, float] | None = None
         self._sample: tuple[int, float] = (0, 0.0)  # bytes, seconds
         self.rate: float | None = None  # bytes a second outwards, as it seems
         self._rtts: deque[tuple[float, float]] = deque()  # rising, within RTT_S
         self._probes: dict[int, asyncio.Future[pb.SubgraphProbed] | None] = {}  # the last piece's
         self._probe_number = 0
-        self.above: pb.SubgraphLink | None = None  # told in answers to probes
+        self.above: pb.SubgraphLink | None = None  # from answers to probes
 
     # ------------------------------------------------ outwards
 
@@ -144,10 +145,7 @@ class FrameStream:
         self._wake.set()
 
     def send(self, key: Key, content: bytes) -> None:
-        """Sends a message, in chunks that take turns with those of others.
-
-        Raises StreamError when too many wait already.
-        """
+        """Sends a message in chunks. Raises StreamError when too many wait already."""
         if len(self._waiting) >= limits.MESSAGES_MAX:
             raise StreamError("slow reader", "it does not take what is sent to it")
         self._waiting.append(_Outgoing(key, memoryview(content)))
@@ -197,10 +195,7 @@ class FrameStream:
 
     @property
     def stalled(self) -> bool:
-        """Whether the other end has kept this one waiting for too long.
-
-        For a message that it has begun, or to take what was sent.
-        """
+        """Whether the other end is overdue to go on with a message, or to take one."""
         now = self._clock()
         if self._marks and now - self._marks[0][1] > limits.TAKEN_S:
             return True
@@ -257,8 +252,8 @@ class FrameStream:
     def take(self, content: bytes) -> pb.SubgraphFrame | Whole | None:
         """What a frame that has come is.
 
-        One of control for this end's owner, a message that is whole, or nothing that concerns
-        anybody. Raises StreamError.
+        One of control for this end's owner, a message that is whole, or nothing to handle. Raises
+        StreamError.
         """
         if len(content) > limits.FRAME_BYTES_MAX:
             raise StreamError("oversized frame", f"{len(content)} bytes")

@@ -1,7 +1,7 @@
-"""The lower end of a stream of frames: a node's way to whoever runs the upper parts.
+"""The lower end of a stream of frames: a node's way to the node that runs the upper parts.
 
 `Upstream` dials its homes in turn, keeps one stream at one of them and dials again when it breaks,
-at first at once: whoever waits for an answer meanwhile is told that the home is gone, and does
+at first at once: requests that wait for an answer meanwhile learn that the home is gone, and do
 without it. The home is asked for nothing that its name is not in the certificate for.
 """
 
@@ -42,7 +42,7 @@ KEEPALIVE_TIMEOUT_MS = 10_000
 
 
 class Owner(Protocol):
-    """Whom the stream is for; called on the event loop."""
+    """The user of a stream; called on the event loop."""
 
     def back(self, stream: FrameStream) -> None:
         """There is a stream (again)."""
@@ -85,7 +85,7 @@ class Upstream:
         federation: str = INSECURE,
     ) -> None:
         if not homes:
-            raise DelianError(f"no home of {node} speaks gRPC", "name one as host:port")
+            raise DelianError(f"no home of {node} supports gRPC", "name one as host:port")
         if credentials is None:
             for _, target in homes:
                 check_loopback(target, "the home")
@@ -101,7 +101,7 @@ class Upstream:
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
     def redial(self) -> None:
-        """Dials anew, with the credentials of now."""
+        """Dials again, with the current credentials."""
         self._redial.set()
 
     async def close(self) -> None:
@@ -125,7 +125,7 @@ class Upstream:
             await asyncio.sleep(pause)
 
     async def _visit(self, home: Node, target: str) -> bool:
-        """Dials, and speaks until the stream ends; whether it ever began."""
+        """Dials, and runs the stream until it ends; whether it ever began."""
         self._redial.clear()
         metadata = claim(self._node) if self._credentials is None else None
         channel = await self._dial(home, target)

@@ -3,7 +3,7 @@
 It is one of the servicers of a `GrpcHub` (`net/grpc_server.py`): the same port, the same policy. A
 stream is here a `Line`; a node may have a few, for its agent and for programs of its owner's, and
 when it opens one more its oldest ends. What a frame may be is checked by `stream.py`; what is said
-in it is for whom the service was made for.
+in it is for the owner of the service.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Line:
 
 
 class Owner(Protocol):
-    """Whom the service speaks to; called on the event loop."""
+    """The owner of a service; called on the event loop."""
 
     def came(self, line: Line) -> None:
         """There is a stream; `line.stream` sends."""
@@ -92,9 +92,9 @@ class Owner(Protocol):
 class SubgraphService:
     """Serves lower nodes.
 
-    policy: who may call (`identity.roles.Guard`). federation: of callers without certificates;
-    None: they have them. numbers: of the lines; another service of the same owner has the same
-    counter. Give it to a GrpcHub as a servicer:
+    policy: which nodes may call (`identity.roles.Guard`). federation: of callers without
+    certificates; None: they have them. numbers: of the lines; another service of the same owner has
+    the same counter. Give it to a GrpcHub as a servicer:
 
         service = SubgraphService(owner, guard, None)
         hub = GrpcHub(switch, address, credentials, guard, servicers=(service.add,))
@@ -120,7 +120,7 @@ class SubgraphService:
         server.add_registered_method_handlers(SERVICE, {"Run": handler})
 
     def review(self) -> None:
-        """Sends away whom the policy does not allow any more, and who holds everything up."""
+        """Closes lines that the policy does not allow any more, and lines that block all others."""
         for line in list(self.lines.values()):
             reason = self._door.refusal(line.peer, RUN)
             if reason is not None:
@@ -176,7 +176,7 @@ class SubgraphService:
         except IdentityError:
             peer = None
         if peer is None:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "say who you are")
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "no identity was presented")
             raise AssertionError("an aborted call goes no further")
         if len(self.lines) >= limits.STREAMS_MAX:
             self.faults.count("too many streams", name_of(peer))
@@ -190,7 +190,7 @@ class SubgraphService:
         return self._owner.admit(line, key, size)
 
     def _take(self, line: Line, content: bytes) -> None:
-        """One frame. What breaks the rules is counted; who goes on with it is sent away."""
+        """One frame. What breaks the rules is counted; a peer that repeats it is disconnected."""
         try:
             if not self._rate.take(line.name, monotonic()):
                 raise StreamError("too fast")

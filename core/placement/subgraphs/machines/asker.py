@@ -53,7 +53,7 @@ class Asker:
     """`handle(event, now) -> effects`.
 
     courses: the plan's cuts, as this tier sees them. local: what the device runs alone; where none
-    of the courses asks nobody, the whole program is added as one. A device that cannot run it
+    of the courses asks no tier, the whole program is added as one. A device that cannot run it
     (infinite) keeps requests in line until the tier above is there, or refuses them at their
     deadline. nominal: the link as the plan
     takes it; beyond: the links further up.
@@ -84,7 +84,7 @@ class Asker:
 
     def __len__(self) -> int:
         """Requests that are not answered yet."""
-        return len(self._tier.desk) + len(self._line)
+        return len(self._tier.table) + len(self._line)
 
     def handle(self, event: ports.Event, now: int) -> list[ports.Effect]:
         """What to do about an event at `now` ns."""
@@ -96,7 +96,7 @@ class Asker:
             effects = self._tier.hear(event, now)
             if isinstance(event, ports.UpperBack):
                 effects += self.upper.want(self._chooser.cuts(), now)
-        effects += self._tier.desk.look(now)
+        effects += self._tier.table.look(now)
         # A choice matters to requests that begin; between them it need not be the newest.
         changes = isinstance(event, CHANGES) or now - self._chosen_at >= CHOOSE_NS
         if self._line or changes:
@@ -116,14 +116,14 @@ class Asker:
         """Looks at the cut in use, which may have to change."""
         now, upper = self.now, self.upper
         self._chosen_at = now
-        link, bench = upper.link(now), self._tier.bench
+        link, queue = upper.link(now), self._tier.queue
         # Where requests pile up, how many are answered matters more than how soon one is (light and
         # heavy load of Hu et al., INFOCOM 2019).
         settings = self._settings.choice
         throughput = settings.throughput or len(self._line) > self._settings.under_way
 
         def seconds(course: ports.Course) -> float:
-            here = bench.expected_s(course.seconds[0], now)
+            here = queue.expected_s(course.seconds[0], now)
             return predicted_s(course, link, here, upper.above_s(course, now), throughput)
 
         def cost(course: ports.Course) -> float:
@@ -144,21 +144,21 @@ class Asker:
 
     def _admit(self) -> list[ports.Effect]:
         """Begins what waits in line, as far as there is room, and what has no time left to wait."""
-        desk = self._tier.desk
+        table = self._tier.table
         effects: list[ports.Effect] = []
-        if self._chooser.current.seconds[0] == math.inf:  # nobody to ask, and it cannot be run here
+        if self._chooser.current.seconds[0] == math.inf:  # no tier can run it
             while self._line and self._line[0].deadline < self.now:
                 effects.append(ports.Refuse(self._line.popleft().ticket, ports.Failure.LATE))
             return effects
-        while self._line and (len(desk) < self._settings.under_way or self._urgent(self._line[0])):
+        while self._line and (len(table) < self._settings.under_way or self._urgent(self._line[0])):
             event = self._line.popleft()
             course = self._chooser.next()
-            effects += desk.begin(event.ticket, event.deadline, course, self.now)
+            effects += table.begin(event.ticket, event.deadline, course, self.now)
         return effects
 
     def _urgent(self, event: ports.Requested) -> bool:
         """Whether a request must begin now to be ready in time, and can be."""
-        local = self._tier.desk.local_s(event.deadline, self.now)
+        local = self._tier.table.local_s(event.deadline, self.now)
         return self.now + local * SECOND <= event.deadline <= self.now + MARGIN * local * SECOND
 
     def _next_at(self) -> int | None:
@@ -166,11 +166,11 @@ class Asker:
         if not self._line:
             return None
         deadline = self._line[0].deadline
-        local = self._tier.desk.local_s(deadline, self.now)
+        local = self._tier.table.local_s(deadline, self.now)
         at = deadline + 1 if local == math.inf else deadline - round(MARGIN * local * SECOND)
         return at if at > self.now else None
 
-    # ------------------------------------------------ what the desk says
+    # ------------------------------------------------ what the table says
 
     @staticmethod
     def _done(request: Request) -> ports.Effect:

@@ -10,7 +10,7 @@ Two things keep it calm. A cut is left only for one that is predicted to be fast
 not before it was in use for `dwell_s`, unless it cannot be used any more or the other one takes
 less than half its time. A choice holds for requests to come: those under way end as they began.
 
-A prediction for a cut that is not in use rests on little: one cut's times cannot tell what a run
+A prediction for a cut that is not in use rests on little: one cut's times cannot show what a run
 costs in itself from what grows with it, and small messages hardly show a link's bandwidth. So where
 another cut is predicted to be about as fast, a request takes it now and then (exploration: Sutton
 and Barto, Reinforcement Learning, 2018, section 2.2), ever more seldom while nothing comes of it:
@@ -48,9 +48,7 @@ class ChoiceSettings:
     After twice as many the next one does, and so on up to `TRY_AFTER_MAX`.
     """
     throughput: bool = False
-    """Whether the slowest stage counts (a stream of requests) instead of the sum (one request at a
-    time).
-    """
+    """Whether to minimise the slowest stage (a stream) instead of the sum (one request)."""
     planned: bool = False
     """Whether the plan's ranges of bandwidth select the cut instead of predicted times.
 
@@ -65,7 +63,7 @@ class ChoiceSettings:
     def of(cls, objective: str) -> ChoiceSettings:
         """For a plan's objective, as it was written.
 
-        Times can be compared anew under any link; of energy and of mixtures only the plan knows.
+        Times can be compared under any link; of energy and of mixtures only the plan knows.
         """
         about = {name for name in ("latency", "throughput", "energy") if name in objective}
         return cls(throughput=about == {"throughput"}, planned=len(about) > 1 or "energy" in about)
@@ -97,11 +95,11 @@ def off_plan(course: Course, link: Link) -> float:
 
 
 class Chooser:
-    """The cut in use among `courses`; one of them must ask nobody, and is used at first."""
+    """The cut in use among `courses`; one of them must ask no tier, and is used at first."""
 
     def __init__(self, courses: Sequence[Course], settings: ChoiceSettings) -> None:
         alone = [c for c in courses if not c.legs]
-        assert alone, "one cut asks nobody"
+        assert alone, "one cut asks no tier"
         self.courses, self._settings = tuple(courses), settings
         self.current = alone[0]
         self._since = 0

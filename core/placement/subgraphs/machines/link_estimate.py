@@ -3,7 +3,7 @@
 Bandwidth is bytes over time while the link is busy: between two acknowledgements of one busy period
 the receiver's own clock says how long so many bytes took, and no latency is in that. Both are
 summed with weights that fall by 1/e with each `FORGET_S` of busy time and each `FORGET_BYTES`, so
-that either enough time or enough bytes replace what was believed. Seconds a byte are averaged in
+that either enough time or enough bytes replace the estimate. Seconds a byte are averaged in
 this way, not bytes a second: times are what is predicted.
 
 A link that has become slow says so by silence: while bytes wait and nothing is acknowledged, it
@@ -12,7 +12,7 @@ is seen before the transfer that suffers from it has ended.
 
 A link that carries nothing is asked: a tiny probe measures the round trip, a padded one the
 bandwidth. The padding takes about `PROBE_S` at the present estimate, and where it shows more than
-was believed the next one follows at once: a link ten times as fast is known after a few round
+estimated the next one follows at once: a link ten times as fast is known after a few round
 trips.
 """
 
@@ -38,15 +38,15 @@ SAMPLE_BYTES_MIN = 1024
 PROBE_S = 0.02
 PROBE_BYTES_MIN, PROBE_BYTES_MAX = 1024, 64 * 1024
 TINY_BYTES = 32
-#: Round trips of which the median is taken: a change is believed after half of them.
+#: Round trips of which the median is taken: half of them make a change count.
 ROUND_TRIPS = 5
 #: Of a round trip that a transfer is compared with; a shorter one says nothing of the bandwidth.
 SHARE_OF_ROUND_TRIP_MIN = 0.25
-#: No link is believed to be slower: times stay finite.
+#: The lowest estimate of a bandwidth: times stay finite.
 RATE_MIN = 16.0
-#: So many times what was believed is worth a probe at once.
+#: So many times the estimate is worth a probe at once.
 STEEP = 1.5
-#: Of what was believed, when a probe shows that it is far too little.
+#: Of the estimate, when a probe shows that it is far too low.
 KEPT_WHEN_FASTER = 0.3
 
 
@@ -62,7 +62,7 @@ class _Rate:
         self.sampled_at: int | None = None
 
     def add(self, nbytes: float, seconds: float, now: int, kept: float = 1.0) -> None:
-        """kept: of what was believed, at most."""
+        """kept: of the estimate, at most."""
         seconds = max(seconds, 1e-6)
         kept = min(kept, math.exp(-(seconds / FORGET_S + nbytes / FORGET_BYTES)))
         self._bytes = self._bytes * kept + nbytes
@@ -110,12 +110,9 @@ class Estimator:
         self.waiting = max(0, self.waiting - nbytes)
 
     def take(self, event: Taken, now: int) -> bool:
-        """Takes an acknowledgement.
-
-        Returns whether the link is so much faster than estimated that a probe should follow.
-        """
-        believed = self._up.value()
-        return self._take(event, now) > STEEP * believed
+        """Takes an acknowledgement; whether a much faster link calls for a probe."""
+        estimate = self._up.value()
+        return self._take(event, now) > STEEP * estimate
 
     def _take(self, event: Taken, now: int) -> float:
         """The bandwidth that this alone shows; 0: none."""
@@ -142,8 +139,9 @@ class Estimator:
         return shown
 
     def _first(self, event: Taken, now: int) -> float:
-        """The first acknowledgement of a busy period tells the bandwidth by what it took beyond the
-        round trip, where that is not lost in it.
+        """The bandwidth by the first acknowledgement of a busy period.
+
+        It is what the acknowledgement took beyond the round trip, where that is long enough.
         """
         nbytes = event.taken - self._busy_taken
         round_trip = 2 * self.latency_s()
@@ -171,21 +169,18 @@ class Estimator:
         self.heard_at = now
 
     def padded(self, nbytes: int, seconds: float, now: int) -> bool:
-        """A padded probe came back.
-
-        Whether it showed so much more than was believed that the next one should follow.
-        """
-        believed = self._up.value()
+        """A padded probe came back; whether it showed so much more that the next should follow."""
+        estimate = self._up.value()
         self.heard_at = now
         seconds -= 2 * self.latency_s()
-        # Faster than can be seen beside the round trip: at least four times the padding's worth.
+        # Too fast to be measured against the round trip: at least four times the padding's worth.
         seconds = max(seconds, PROBE_S / 4 * nbytes / self.padding())
         # A slow answer may have many reasons, a fast one only one.
-        faster = nbytes / seconds > STEEP * believed
+        faster = nbytes / seconds > STEEP * estimate
         self._up.add(nbytes, seconds, now, kept=KEPT_WHEN_FASTER if faster else 1.0)
         return faster
 
-    # ------------------------------------------------ what is believed
+    # ------------------------------------------------ estimates
 
     def latency_s(self) -> float:
         """One way."""
@@ -204,7 +199,7 @@ class Estimator:
         return self._up.sampled_at is not None and self._up.sampled_at >= time
 
     def silence_s(self, now: int) -> float:
-        """How long nothing was heard although something waits."""
+        """How long nothing was acknowledged although something waits."""
         return (now - self.heard_at) / SECOND if self.waiting else 0.0
 
     def link(self, now: int) -> Link:

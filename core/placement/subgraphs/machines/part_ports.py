@@ -1,4 +1,4 @@
-"""What the machines of partitioned execution are told and what they ask for.
+"""Events and effects of the machines of partitioned execution.
 
 Two machines run a cut model, both `handle(event, now) -> effects` with `now` in ns, without I/O, as
 `core/protocol/ports.py` asks of every machine. An `Asker` is a device towards the tier above it: it
@@ -12,7 +12,7 @@ and what replies bring. After `Answer`, `Reply` or `Refuse` the machine names th
 except to cancel what is still under way for it, in the same list of effects.
 
 A cut is named by its digest, 32 bytes. The driver derives its parts
-(`core/placement/cut/program_split.py`) before it tells the machine of it.
+(`core/placement/cut/program_split.py`) before the machine gets the event.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Work(StrEnum):
 
     PART = "part"  # one of this tier's parts of the cut: `Run.part`, an index into Parts.of(tier)
     # All that follows this tier's first part of the cut, whatever tier it was meant for, from the
-    # values that are here to the results: of this tier's answer when nobody above can be asked.
+    # values that are here to the results: of this tier's answer when no tier above can be asked.
     REST = "rest"
     WHOLE = "whole"  # the program uncut, from the request's inputs
     SMALLER = "smaller"  # the smaller program that the plan names, from the request's inputs
@@ -74,7 +74,7 @@ class Course:
         unless work comes back down. A cut for which the tier above is asked twice has no course.
     seconds: predicted time of a request's compute by tier, with encoding and decoding, of this tier
         first, then of those above that the cut uses.
-    legs: what goes over each hop from this tier upwards, as far as the cut goes; empty: nobody is
+    legs: what goes over each hop from this tier upwards, as far as the cut goes; empty: no tier is
         asked, and `before` (None: Work.WHOLE) gives the results.
     rest: predicted seconds of Work.REST here; infinite: this tier cannot.
     pieces: where the plan has this cut: bandwidths of the hop upwards, bytes a second from and to.
@@ -145,10 +145,7 @@ class ReplyReceived:
 
     ticket: int
     spent: int = 0
-    """Ns at the tier above from the whole request to the first byte of the reply, by its clock.
-
-    0: not said.
-    """
+    """Ns at the tier above until the first byte of the reply, by its clock; 0: unknown."""
     above: Link | None = None
     """Its own link upwards as it finds it."""
 
@@ -282,8 +279,9 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run this for these tickets, all at once (a device's are always one), and answer with
-    `RunFinished`. A machine has at most `workers` runs under way, as it was made.
+    """Run this for these tickets, all at once, and answer with `RunFinished`.
+
+    A device's run has one ticket. A machine has at most `workers` runs under way.
     """
 
     run: int
@@ -323,7 +321,7 @@ class SendRequest:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """The reply is of no use any more: stop sending, tell the tier above."""
+    """The reply is of no use any more: stop sending, inform the tier above."""
 
     ticket: int
 
@@ -358,8 +356,8 @@ class Answer:
     by: Work
     """PART: as the cut says.
 
-    The others: what ran instead; WHOLE too where the chosen cut asks nobody, and then `fallback` is
-    false.
+    The others: what ran instead; WHOLE too where the chosen cut asks no tier, and then `fallback`
+    is false.
     """
     fallback: bool
 
@@ -376,14 +374,14 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Unprepare:
-    """Nobody has the cut open any more: what was prepared may go."""
+    """No asker has the cut open any more: what was prepared may go."""
 
     cut: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Tell the asker that its cut is open, or (failure) that it is not."""
+    """Inform the asker that its cut is open, or (failure) that it is not."""
 
     peer: int
     cut: bytes

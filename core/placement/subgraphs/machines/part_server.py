@@ -1,7 +1,7 @@
 """An edge's or the cloud's side of partitioned execution: parts for many askers, in batches.
 
 A cut is opened before it is used. The driver derives its parts and makes them ready (`Prepare`);
-where the cut goes on above, it is opened there too, and the asker is told when both is done, or
+where the cut goes on above, it is opened there too, and the asker is informed when both is done, or
 when this node can run the rest itself. What was prepared stays while there is room.
 
 A request is taken or refused at once: `UNKNOWN` where its asker has not opened the cut, `BUSY` when
@@ -21,7 +21,7 @@ from ....protocol.ports import SECOND
 from . import part_ports as ports
 from .cut_choice import predicted_s
 from .request_table import Local, Request
-from .run_queue import Bench
+from .run_queue import RunQueue
 from .tier import TierRunner
 from .upstream import Upper
 
@@ -72,7 +72,7 @@ class _Cut:
     course: ports.Course | None = None
     """None until it is prepared."""
     asked: set[int] = field(default_factory=set)
-    """Who waits to hear that it is open."""
+    """Askers that wait until it is open."""
     open: set[int] = field(default_factory=set)
 
 
@@ -88,9 +88,9 @@ class Server:
     ) -> None:
         self._settings = s = settings or ServerSettings()
         self.upper = Upper(upper) if upper is not None else None
-        bench = Bench(s.lanes, s.wait_ns, s.workers)
+        queue = RunQueue(s.lanes, s.wait_ns, s.workers)
         self._tier = TierRunner(
-            self.upper, Local(), self._reply, self._refused, late=False, bench=bench
+            self.upper, Local(), self._reply, self._refused, late=False, queue=queue
         )
         self._peers: dict[int, _Peer] = {}
         self._cuts: dict[bytes, _Cut] = {}  # in the order in which they were last opened
@@ -99,7 +99,7 @@ class Server:
 
     def __len__(self) -> int:
         """Requests that are not answered yet."""
-        return len(self._tier.desk)
+        return len(self._tier.table)
 
     def handle(self, event: ports.Event, now: int) -> list[ports.Effect]:
         """What to do about an event at `now` ns."""
@@ -125,7 +125,7 @@ class Server:
             case _:
                 effects = self._tier.hear(event, now)
                 effects += self._tell_open()
-        effects += self._tier.desk.look(now)
+        effects += self._tier.table.look(now)
         return effects + self._tier.settle(now)
 
     # ------------------------------------------------ cuts
@@ -165,7 +165,7 @@ class Server:
         """Room for one more cut; None where all are in use."""
         if len(self._cuts) < self._settings.cuts:
             return []
-        busy = {request.course.cut for request in self._tier.desk.requests.values()}
+        busy = {request.course.cut for request in self._tier.table.requests.values()}
         for cut, entry in self._cuts.items():
             unused = not entry.asked and not entry.open and cut not in busy
             if entry.course is not None and unused:
@@ -198,7 +198,7 @@ class Server:
         return effects
 
     def _tell_open(self) -> list[ports.Effect]:
-        """Tells askers of the cuts about which all is known now."""
+        """Informs askers of cuts whose state is known now."""
         effects: list[ports.Effect] = []
         for cut, entry in self._cuts.items():
             course = entry.course
@@ -231,24 +231,24 @@ class Server:
             return [ports.Refuse(event.ticket, failure)]
         peer.tickets[event.sequence] = event.ticket
         self._of[event.ticket] = (event.peer, event.sequence)
-        return self._tier.desk.begin(event.ticket, event.deadline, entry.course, self.now)
+        return self._tier.table.begin(event.ticket, event.deadline, entry.course, self.now)
 
     def _why_not(self, course: ports.Course, peer: _Peer, deadline: int) -> ports.Failure | None:
         """Why a request is not taken."""
-        limits, desk, bench = self._settings, self._tier.desk, self._tier.bench
-        if len(desk) >= limits.requests or len(peer.tickets) >= limits.requests_per_peer:
+        limits, table, queue = self._settings, self._tier.table, self._tier.queue
+        if len(table) >= limits.requests or len(peer.tickets) >= limits.requests_per_peer:
             return ports.Failure.BUSY
         if self.now >= deadline:
             return ports.Failure.LATE
-        if not len(desk):
+        if not len(table):
             return None  # predictions may be wrong: an idle node tries
         upper, now = self.upper, self.now
-        needs = bench.expected_s(course.seconds[0], now)
+        needs = queue.expected_s(course.seconds[0], now)
         if course.legs and upper is not None and upper.usable(course.cut):
             needs = predicted_s(course, upper.link(now), needs, upper.above_s(course, now))
         elif course.legs:
-            needs += bench.expected_s(course.rest, now)
-        ready = self.now + (bench.delay_s(self.now, deadline) + needs) * SECOND
+            needs += queue.expected_s(course.rest, now)
+        ready = self.now + (queue.delay_s(self.now, deadline) + needs) * SECOND
         return ports.Failure.LATE if ready > deadline else None
 
     def _cancel(self, peer: int, sequence: int) -> list[ports.Effect]:
@@ -258,7 +258,7 @@ class Server:
 
     def _drop(self, ticket: int) -> list[ports.Effect]:
         self._forget(ticket)
-        return [*self._tier.desk.forget(ticket, self.now), ports.Drop(ticket)]
+        return [*self._tier.table.forget(ticket, self.now), ports.Drop(ticket)]
 
     def _peer_gone(self, number: int) -> list[ports.Effect]:
         peer = self._peers.get(number)
@@ -280,7 +280,7 @@ class Server:
         del peer.tickets[sequence]
         peer.answered.append(sequence)
 
-    # ------------------------------------------------ what the desk says
+    # ------------------------------------------------ what the table says
 
     def _reply(self, request: Request) -> ports.Effect:
         self._forget(request.ticket)

@@ -8,14 +8,15 @@
        v                v lost
      LOCAL ── fell ──> answered
 
-A request is answered once: with the answer it leaves the desk, and what else is under way for it is
-called off. Falling back means: the rest of the cut here, the whole program, or the smaller one,
+A request is answered once: with the answer it leaves the table, and what else is under way for it
+is called off. Falling back means: the rest of the cut here, the whole program, or the smaller one,
 whichever can be ready in time; the smaller one only where the others cannot, or failed.
 
 *Hopeless* is not a fixed timeout. What the reply still takes is predicted again and again from what
 is on the link and how fast it moves; when the fallback would be ready sooner, or the deadline is so
-near that the fallback must begin now, it begins beside the request (`BOTH`), and whichever comes
-first is the answer. A reply that is overdue by twice its predicted time is not predicted any more.
+near that the fallback must begin now, it begins while the request waits (`BOTH`), and whichever
+comes first is the answer. A reply that is overdue by twice its predicted time is not predicted any
+more.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from enum import StrEnum
 from ....protocol.machine import IGNORE, index, row
 from ....protocol.ports import MS, SECOND, Record
 from . import part_ports as ports
-from .run_queue import Bench, Job
+from .run_queue import Job, RunQueue
 from .upstream import Upper
 
-#: The fallback begins beside the request when it would be ready this much sooner.
+#: The fallback begins while the request waits when it would be ready this much sooner.
 SOONER = 1.25
 #: Before a deadline: how wrong predictions may be.
 MARGIN = 1.2
@@ -50,7 +51,7 @@ class Phase(StrEnum):
     BEFORE = "before"  # this tier's first part waits or runs
     ASKED = "asked"  # the tier above has it, or is being sent it
     BOTH = "both"  # as ASKED, and the fallback waits or runs
-    LOCAL = "local"  # only the fallback, or the program of a cut that asks nobody
+    LOCAL = "local"  # only the fallback, or the program of a cut that asks no tier
     FINAL = "final"  # the part whose results are the answer waits or runs
 
 
@@ -63,7 +64,7 @@ class Trigger(StrEnum):
     REPLIED = "the reply came"
     LOST = "there will be no reply"
     HOPELESS = "the reply would be too late"
-    OVER = "nobody needs the answer any more"
+    OVER = "the answer is not needed any more"
 
 
 @dataclass(slots=True)
@@ -98,7 +99,7 @@ class Local:
     smaller: float = math.inf
 
 
-class Desk:
+class RequestTable:
     """Requests under way on one tier.
 
     done: makes the effect that answers a request; refuse: that refuses it. late: whether an answer
@@ -107,14 +108,14 @@ class Desk:
 
     def __init__(
         self,
-        bench: Bench,
+        queue: RunQueue,
         upper: Upper | None,
         local: Local,
         done: Callable[[Request], ports.Effect],
         refuse: Callable[[Request, ports.Failure], ports.Effect],
         late: bool,
     ) -> None:
-        self.bench, self.upper, self._local = bench, upper, local
+        self.queue, self.upper, self._local = queue, upper, local
         self._done, self._refuse, self._late = done, refuse, late
         self.requests: dict[int, Request] = {}
         self.now = 0
@@ -162,7 +163,7 @@ class Desk:
         return self._effects
 
     def replied(self, event: ports.ReplyReceived, now: int) -> list[ports.Effect]:
-        """The reply to a request came; one that nobody waits for is ignored."""
+        """The reply to a request came; one that no request waits for is ignored."""
         self.now, self._effects = now, []
         request = self.requests.get(event.ticket)
         if request is not None and request.phase in (Phase.ASKED, Phase.BOTH):
@@ -191,7 +192,7 @@ class Desk:
         return self._effects
 
     def forget(self, ticket: int, now: int) -> list[ports.Effect]:
-        """Nobody needs the answer any more: calls off what is under way."""
+        """The answer is not needed any more: calls off what is under way."""
         self.now, self._effects = now, []
         request = self.requests.get(ticket)
         if request is not None:
@@ -256,7 +257,7 @@ class Desk:
 
     def fall_back(self, request: Request) -> None:
         """Runs what this tier can run alone; refuses the request where that is nothing."""
-        if request.phase is Phase.LOCAL:  # not beside a request that may still be answered
+        if request.phase is Phase.LOCAL:  # not while the request may still be answered
             self._call_off_runs(request)
             self._call_off_request(request)
         choice = self._fallback(request)
@@ -284,7 +285,7 @@ class Desk:
         self.requests.pop(request.ticket, None)
 
     def _call_off_runs(self, request: Request) -> None:
-        self._effects += [ports.CancelRun(run) for run in self.bench.drop(request.ticket)]
+        self._effects += [ports.CancelRun(run) for run in self.queue.drop(request.ticket)]
 
     def _call_off_request(self, request: Request) -> None:
         if request.target and self.upper is not None:
@@ -298,14 +299,14 @@ class Desk:
         # The whole program and the smaller one are the same for all cuts.
         cut = request.course.cut if work in (ports.Work.PART, ports.Work.REST) else b""
         job = Job(request.ticket, cut, work, part, request.deadline, seconds, self.now)
-        self.bench.add(job)
+        self.queue.add(job)
 
     # ------------------------------------------------ predictions
 
     def local_s(self, deadline: int, now: int) -> float:
         """Predicted seconds until the whole program, begun now, would be done."""
-        whole = self.bench.expected_s(self._local.whole, now)
-        return self.bench.delay_s(now, deadline) + whole
+        whole = self.queue.expected_s(self._local.whole, now)
+        return self.queue.delay_s(now, deadline) + whole
 
     def _fallback(self, request: Request) -> tuple[ports.Work, float] | None:
         """What this tier would run alone, and its predicted seconds."""
@@ -322,8 +323,8 @@ class Desk:
 
     def _seconds(self, predicted: float, request: Request) -> int:
         """Ns until something of so many predicted seconds, begun now, would be done."""
-        delay = self.bench.delay_s(self.now, request.deadline)
-        return round((delay + self.bench.expected_s(predicted, self.now)) * SECOND)
+        delay = self.queue.delay_s(self.now, request.deadline)
+        return round((delay + self.queue.expected_s(predicted, self.now)) * SECOND)
 
     def _hopeless(self, request: Request) -> bool:
         """Whether the fallback should begin now."""
@@ -357,7 +358,7 @@ class Desk:
         return max(1, time)
 
     def _remaining_s(self, request: Request) -> float:
-        """Predicted seconds until the reply; infinite: it is overdue, or nobody is there."""
+        """Predicted seconds until the reply; infinite: it is overdue, or no tier is there."""
         upper, course = self.upper, request.course
         if upper is None or not upper.usable(course.cut):
             return course.rest if request.phase is Phase.BEFORE else math.inf
@@ -366,7 +367,7 @@ class Desk:
         above = upper.above_s(course, self.now)
         back = leg.down / link.down + link.latency_s
         if request.phase is Phase.BEFORE:
-            delay = self.bench.delay_s(self.now, request.deadline)
+            delay = self.queue.delay_s(self.now, request.deadline)
             up = (upper.estimator.waiting + leg.up) / link.up + link.latency_s
             return delay + up + above + back
         left = min(request.target - upper.estimator.taken, upper.estimator.waiting)
@@ -384,25 +385,24 @@ class Desk:
         return max(expected - waited, STILL * expected)
 
 
+_P, _T = Phase, Trigger
 ROWS = (
-    row(Phase.BEFORE, Trigger.RAN, Desk.ask, Phase.ASKED, "its boundary values go up"),
-    row(Phase.BEFORE, Trigger.BROKE, Desk.fall_back, Phase.LOCAL, "another program may still run"),
-    row(Phase.BEFORE, Trigger.LOST, Desk.fall_back, Phase.LOCAL, "nobody is there to be asked"),
-    row(Phase.BEFORE, Trigger.HOPELESS, Desk.fall_back, Phase.LOCAL, "asking would take too long"),
-    row(Phase.ASKED, Trigger.REPLIED, Desk.take, Phase.FINAL, "results, or what the rest needs"),
-    row(Phase.ASKED, Trigger.LOST, Desk.fall_back, Phase.LOCAL, "refused, or the tier went"),
-    row(Phase.ASKED, Trigger.HOPELESS, Desk.hedge, Phase.BOTH, "whichever is first answers"),
-    row(Phase.BOTH, Trigger.REPLIED, Desk.take, Phase.FINAL, "the fallback is called off"),
-    row(Phase.BOTH, Trigger.FELL, Desk.answer, None, "the request is called off"),
-    row(Phase.BOTH, Trigger.BROKE, IGNORE, Phase.ASKED, "the reply may still come"),
-    row(Phase.BOTH, Trigger.LOST, IGNORE, Phase.LOCAL, "the fallback runs already"),
-    row(Phase.LOCAL, Trigger.FELL, Desk.answer, None, "by this tier alone"),
-    row(
-        Phase.LOCAL, Trigger.BROKE, Desk.fall_back, Phase.LOCAL, "the next program, if one is left"
-    ),
-    row(Phase.FINAL, Trigger.RAN, Desk.answer, None, "as the cut says"),
-    row(Phase.FINAL, Trigger.BROKE, Desk.fall_back, Phase.LOCAL, "another program may still run"),
-    row((Phase.LOCAL, Phase.FINAL), Trigger.LOST, IGNORE, None, "nothing is awaited from above"),
-    row(tuple(Phase), Trigger.OVER, Desk.give_up, None, "it is refused as late"),
+    row(_P.BEFORE, _T.RAN, RequestTable.ask, _P.ASKED, "its boundary values go up"),
+    row(_P.BEFORE, _T.BROKE, RequestTable.fall_back, _P.LOCAL, "another program may still run"),
+    row(_P.BEFORE, _T.LOST, RequestTable.fall_back, _P.LOCAL, "no tier is there to be asked"),
+    row(_P.BEFORE, _T.HOPELESS, RequestTable.fall_back, _P.LOCAL, "asking would take too long"),
+    row(_P.ASKED, _T.REPLIED, RequestTable.take, _P.FINAL, "results, or what the rest needs"),
+    row(_P.ASKED, _T.LOST, RequestTable.fall_back, _P.LOCAL, "refused, or the tier went"),
+    row(_P.ASKED, _T.HOPELESS, RequestTable.hedge, _P.BOTH, "whichever is first answers"),
+    row(_P.BOTH, _T.REPLIED, RequestTable.take, _P.FINAL, "the fallback is called off"),
+    row(_P.BOTH, _T.FELL, RequestTable.answer, None, "the request is called off"),
+    row(_P.BOTH, _T.BROKE, IGNORE, _P.ASKED, "the reply may still come"),
+    row(_P.BOTH, _T.LOST, IGNORE, _P.LOCAL, "the fallback runs already"),
+    row(_P.LOCAL, _T.FELL, RequestTable.answer, None, "by this tier alone"),
+    row(_P.LOCAL, _T.BROKE, RequestTable.fall_back, _P.LOCAL, "the next program, if one is left"),
+    row(_P.FINAL, _T.RAN, RequestTable.answer, None, "as the cut says"),
+    row(_P.FINAL, _T.BROKE, RequestTable.fall_back, _P.LOCAL, "another program may still run"),
+    row((_P.LOCAL, _P.FINAL), _T.LOST, IGNORE, None, "nothing is awaited from above"),
+    row(tuple(Phase), _T.OVER, RequestTable.give_up, None, "it is refused as late"),
 )
 _ROWS = index(ROWS)

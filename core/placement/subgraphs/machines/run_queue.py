@@ -6,7 +6,7 @@ enough, or when waiting longer would miss its deadline; of those that are due th
 is nearest goes first. While all workers are busy, queues fill by themselves: waiting on purpose
 (`wait_ns`) only pays where requests come one by one to an idle tier.
 
-A device has a bench too, with one lane: its runs come one after the other, and what has become
+A device has a queue too, with one lane: its runs come one after the other, and what has become
 urgent overtakes.
 """
 
@@ -44,7 +44,7 @@ class _Running:
     seconds: float  # predicted of all its jobs, those that were called off too
 
 
-class Bench:
+class RunQueue:
     """Queues and runs under way.
 
     lanes: how many tickets one run may have; workers: how many runs may be under way at once.
@@ -68,7 +68,7 @@ class Bench:
     def drop(self, ticket: int) -> list[int]:
         """Takes out all that is queued or under way for the ticket.
 
-        Gives the runs that are of no use to anybody now.
+        Gives the runs that no ticket needs now.
         """
         for queue in list(self._queues):
             kept = [j for j in self._queues[queue] if j.ticket != ticket]
@@ -124,10 +124,7 @@ class Bench:
         return running.jobs
 
     def delay_s(self, now: int, deadline: int | None = None) -> float:
-        """Predicted seconds until one more job would begin.
-
-        Of those that wait, only the more urgent ones count where a deadline is given.
-        """
+        """Predicted seconds until one more job begins, behind the more urgent ones."""
         overhead, ratio = self._drift.fit(now)
         under_way = sum(
             max(0.0, overhead + r.seconds * ratio - (now - r.began) / SECOND)
@@ -142,10 +139,7 @@ class Bench:
         return (under_way + queued) / self._workers
 
     def expected_s(self, predicted: float, now: int) -> float:
-        """What something of so many predicted seconds takes here, as things are.
-
-        Nothing takes nothing.
-        """
+        """Predicted seconds of work under the current load; zero stays zero."""
         return self._drift.seconds(predicted, now) if predicted > 0 else 0.0
 
     def _due(self, queue: list[Job]) -> int:

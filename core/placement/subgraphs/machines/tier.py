@@ -1,4 +1,4 @@
-"""What askers and servers have in common: a bench, a desk, perhaps a tier above, and one timer."""
+"""The common part of askers and servers: run queue, request table, tier above, one timer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ....protocol.ports import SetTimer, TimerFired
 from . import part_ports as ports
-from .request_table import Desk, Local, Request
-from .run_queue import Bench
+from .request_table import Local, Request, RequestTable
+from .run_queue import RunQueue
 from .upstream import Upper
 
 #: The timer's name.
@@ -24,18 +24,18 @@ class TierRunner:
         done: Callable[[Request], ports.Effect],
         refuse: Callable[[Request, ports.Failure], ports.Effect],
         late: bool,
-        bench: Bench | None = None,
+        queue: RunQueue | None = None,
     ) -> None:
         self.upper = upper
-        self.bench = Bench() if bench is None else bench
-        self.desk = Desk(self.bench, upper, local, done, refuse, late)
+        self.queue = RunQueue() if queue is None else queue
+        self.table = RequestTable(self.queue, upper, local, done, refuse, late)
         self._timer: int | None = None
 
     def hear(self, event: ports.Event, now: int) -> list[ports.Effect]:
         """What an event means for the requests under way."""
         if isinstance(event, ports.RunFinished):
-            jobs = self.bench.finished(event.run, now, measured=event.failure is None)
-            return self.desk.ended(jobs, event.failure is not None, now)
+            jobs = self.queue.finished(event.run, now, measured=event.failure is None)
+            return self.table.ended(jobs, event.failure is not None, now)
         if isinstance(event, TimerFired):
             if self._timer is not None and now >= self._timer:
                 self._timer = None
@@ -50,7 +50,7 @@ class TierRunner:
             case ports.ReplyArriving(ticket, done, _):
                 upper.estimator.arriving(ticket, done, now)
             case ports.ReplyReceived():
-                return self.desk.replied(event, now)
+                return self.table.replied(event, now)
             case ports.ReplyFailed(ticket, failure):
                 return self._reply_failed(upper, ticket, failure, now)
             case ports.ProbeAnswered():
@@ -63,7 +63,7 @@ class TierRunner:
                 return upper.back(now)
             case ports.UpperGone():
                 upper.gone(now)
-                return self.desk.alone(now)
+                return self.table.alone(now)
             case _:
                 raise AssertionError(f"{type(event).__name__} is not for this machine")
         return []
@@ -72,19 +72,19 @@ class TierRunner:
         self, upper: Upper, ticket: int, failure: ports.Failure, now: int
     ) -> list[ports.Effect]:
         """The tier above refused a request: it is too busy, or does not know the cut any more."""
-        request = self.desk.requests.get(ticket)
+        request = self.table.requests.get(ticket)
         if request is None:
             return []
         if failure in (ports.Failure.UNKNOWN, ports.Failure.MISFIT):
             upper.refused(ports.CutRefused(request.course.cut, failure), now)
         else:
             upper.overloaded(now)
-        return self.desk.failed(ticket, now)
+        return self.table.failed(ticket, now)
 
     def settle(self, now: int, wanted: int | None = None) -> list[ports.Effect]:
-        """What begins now, and when time is to be told next: at `wanted` at the latest."""
-        effects: list[ports.Effect] = list(self.bench.start(now))
-        times = [wanted, self.desk.next_at(now), self.bench.next_at()]
+        """What begins now, and the next timer: at `wanted` at the latest."""
+        effects: list[ports.Effect] = list(self.queue.start(now))
+        times = [wanted, self.table.next_at(now), self.queue.next_at()]
         if self.upper is not None:
             times.append(self.upper.next_at())
         known = [t for t in times if t is not None]

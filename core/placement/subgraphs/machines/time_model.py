@@ -5,7 +5,7 @@ and event loops add the same to each run, however short it is. Which of the two 
 part of a millisecond that took ten must not let the whole program seem ten times as long. Both are
 fitted by least squares over what was measured, the newest weighing most (ridge regression: Hoerl
 and Kennard, Technometrics 1970): without measurements there is no difference, small ones are laid
-to the overhead, and those that are large beside the prediction's own size to the ratio.
+to the overhead, and those that are large against the prediction's own size to the ratio.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The tier above, as a node sees it: is it there, which cuts are open with it, how is the way.
 
 It is *present* from `UpperBack` to `UpperGone`, and *suspect* while nothing comes back although
-something should: then nobody asks it, and it is probed until it answers. Cuts are opened ahead of
-their use, all at once when the tier comes, so that a switch between them costs nothing; a refused
-one is asked for again after pauses that double, one that misfits never.
+something should: then no request is sent to it, and it is probed until it answers. Cuts are opened
+ahead of their use, all at once when the tier comes, so that a switch between them costs nothing; a
+refused one is asked for again after pauses that double, one that misfits never.
 
 Times above are the plan's, corrected by what replies say they took (`time_model`), times a penalty
 that doubles when requests are refused or overdue. Both are forgotten: a tier that was slow is tried
@@ -21,20 +21,20 @@ from . import part_ports as ports
 from .link_estimate import TINY_BYTES, Estimator
 from .time_model import HALF_ABOVE_NS, OVERHEAD_ABOVE_S, Drift
 
-#: A link that carries nothing is probed this often; and where nobody has asked for anything for a
+#: A link that carries nothing is probed this often; and where no request has come for a
 #: while, which spares a battery, seldom.
 PROBE_NS = 400 * MS
 IDLE_NS = 5 * SECOND
 PROBE_IDLE_NS = 30 * SECOND
 #: Nothing came back to a probe or for what was sent, for so long, four round trips and ten chunks.
 SUSPECT_NS = 1 * SECOND
-#: An opening that nobody has answered is asked for again: programs are compiled meanwhile.
+#: An opening without an answer is asked for again: programs are compiled meanwhile.
 UNANSWERED_NS = 20 * SECOND
 REOPEN = Backoff(500 * MS, 60 * SECOND, 1)
 #: Cuts that a node keeps open with the tier above.
 CUTS_MAX = 4096
 PENALTY_MAX = 64.0
-#: Tiers above the next one: their links, where nobody has said how they are.
+#: Tiers above the next one: their links, where no figures are configured.
 UNKNOWN = ports.Link(up=125e6, down=125e6, latency_s=0.0)
 
 
@@ -56,10 +56,7 @@ class _Probing:
 
 
 class Upper:
-    """nominal: what the link is assumed to be at first.
-
-    beyond: links further up, as the plan has them.
-    """
+    """nominal: the assumed link at first. beyond: links further up, by the plan."""
 
     def __init__(self, nominal: ports.Link, beyond: tuple[ports.Link, ...] = ()) -> None:
         self.estimator = Estimator(nominal)
@@ -139,7 +136,7 @@ class Upper:
         return self.present and cut in self._open
 
     def settled(self, cut: bytes) -> bool:
-        """Whether it is known if the cut is open, or nobody is there to say."""
+        """Whether it is known if the cut is open, or no tier is there."""
         closed = self._closed.get(cut)
         return not self.present or closed is None or closed.refusals > 0
 

@@ -17,10 +17,10 @@ from delian.core.learning.build.bundle_builder import build
 from delian.core.learning.nn import Mlp, sgd
 from delian.core.learning.runtime import Runtime
 from delian.core.privacy.mechanisms import noise_mechanism, ring
-from delian.core.privacy.mechanisms.noise_mechanism import Promise
+from delian.core.privacy.mechanisms.noise_mechanism import PrivacyTarget
 
 KEY = random.key(5)
-PROMISE = Promise(epsilon=4.0, delta=1e-6, releases=10, survivors=6, corrupt=0.1)
+PROMISE = PrivacyTarget(epsilon=4.0, delta=1e-6, releases=10, survivors=6, corrupt=0.1)
 
 
 def rows(count):

@@ -101,7 +101,7 @@ def test_a_small_model_that_fails_leaves_it_to_above():
     cascade.handle(Asked(2, 400), 20)
     cascade.handle(SmallRan(2, None), 30)
     reply = replied(cascade.handle(LargeRan(2, None), 40))
-    assert (reply.answer, reply.by) == (None, By.NOBODY)
+    assert (reply.answer, reply.by) == (None, By.NEITHER)
     assert reply.why == "the model here failed, and above failed"
 
 
@@ -171,11 +171,11 @@ def test_where_both_fail_it_is_said_once():
     cascade.handle(Asked(1, 60), 0)
     cascade.handle(LargeRan(1, None), 10)
     reply = replied(cascade.handle(SmallRan(1, None), 20))
-    assert (reply.answer, reply.by) == (None, By.NOBODY)
+    assert (reply.answer, reply.by) == (None, By.NEITHER)
     cascade = machine(EdgeOnly(), THEN)
     cascade.handle(Asked(1, 60), 0)
     assert cascade.handle(SmallRan(1, None), 20) == [AskAbove(1, 60)]  # nobody else is left
-    assert replied(cascade.handle(Late(1), 60)).by is By.NOBODY
+    assert replied(cascade.handle(Late(1), 60)).by is By.NEITHER
 
 
 def test_a_router_s_answer_is_what_the_filter_reads():

@@ -1,7 +1,4 @@
-"""Copies as C: between strided places, into parts of tensors, and what needs none of it.
-
-A part that is read or written where it lies.
-"""
+"""Copies as C, between strided places and into parts of tensors."""
 
 from __future__ import annotations
 

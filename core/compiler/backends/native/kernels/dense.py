@@ -49,10 +49,7 @@ def span(size: int, unit: int, chunks: int) -> int:
 
 @dataclass(slots=True)
 class Tiles:
-    """The tiles of a product and its ways.
-
-    Rows of tiles of two vectors of columns, of one, and of half of one.
-    """
+    """The ways of a product's tiles: rows of two vectors of columns, of one, and of half of one."""
 
     halves: bool
     """There are tiles of half a vector (narrow.h)."""

@@ -24,10 +24,7 @@ _FIELD = re.compile(r"\.(\w+) = (-?\d+)")
 
 
 def defined(texts: Sequence[str], sizes: Sequence[str], headers: Iterable[str]) -> list[str]:
-    """The lines that say which tiles there are.
-
-    texts: all that is written of a file but its headers; sizes: the fields of each dl_conv.
-    """
+    """The lines that say which tiles there are. sizes: the fields of each dl_conv."""
     fields = [{name: int(n) for name, n in _FIELD.findall(text)} for text in sizes]
     wide, narrow = set[int](), set[int]()
     for text in texts:

@@ -86,19 +86,14 @@ def last_points(side: int, size: int) -> int:
 
 
 def forward(name: str, d: Mapping[str, int]) -> Mapping[str, int]:
-    """The sizes of the convolution whose tiles are made.
-
-    A gradient by the input is one of y, with channels exchanged and other padding.
-    """
+    """The sizes of the convolution whose tiles are made; an input gradient is one of y."""
     if name != "conv_input_grad":
         return d
     return {**d, "c": d["o"], "o": d["c"], "oh": d["h"], "ow": d["w"]}
 
 
 def fits(name: str, d: Mapping[str, int]) -> bool:
-    """Whether a convolution of these sizes, or a gradient of it, is faster so and as near as
-    `tolerance` says.
-    """
+    """Whether tiles are faster for these sizes and stay within the tolerance."""
     if not _sums_enough(name, d):
         return False
     square = d["kh"] == d["kw"] and d["kh"] in (3, 5) and d["sh"] == d["sw"] == 1

@@ -180,10 +180,7 @@ def sealed(content: bytes, facts: Facts, constants: Sequence[Array] = ()) -> byt
 
 
 def read(path: Path) -> Facts:
-    """What an artifact says; nothing in it is run.
-
-    Raises ArtifactError for one that is missing, damaged, or no artifact.
-    """
+    """What an artifact says; nothing in it is run. Raises ArtifactError unless it is whole."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for its writer
             raise ArtifactError(f"{path}: cannot be read: it is no file", _REBUILD)
@@ -206,10 +203,7 @@ def parse(content: bytes, where: str) -> Facts:
 
 
 def constants_of(path: Path, facts: Facts) -> list[list[Array]]:
-    """The constants of each entry of an artifact that was read with these facts.
-
-    Raises ArtifactError where the file is not that one any more.
-    """
+    """The constants of each entry. Raises ArtifactError where the file has changed."""
     size = sum(layout.nbytes for layout in _layouts(facts))
     if not size:
         return [[] for _ in facts.entries]
@@ -252,11 +246,7 @@ def facts_of(text: bytes, where: str) -> Facts:
 def check(
     facts: Facts, where: str, machine: str | None = None, features: frozenset[str] | None = None
 ) -> None:
-    """Whether an artifact fits this machine and this Delian.
-
-    machine, features: of another machine than this one. Raises ArtifactError, which says what does
-    not fit.
-    """
+    """Raises ArtifactError unless an artifact fits the machine and this Delian."""
     if facts.abi != ABI:
         raise ArtifactError(
             f"{where}: its ABI is {facts.abi}, and this Delian's is {ABI}",

@@ -86,9 +86,7 @@ class UnsafeError(DelianError):
 
 
 def check_owner(path: Path) -> None:
-    """Raises UnsafeError for a file or a folder that another user than this one and root owns, or
-    that its group or others can write; OSError where there is none.
-    """
+    """Raises UnsafeError where other users can write a path, OSError where it is missing."""
     found = path.stat()
     if not hasattr(os, "geteuid"):
         return  # Windows: rights are lists, and a user's folders are his alone
@@ -122,10 +120,10 @@ def stored_object(key: str) -> Path | None:
 
 
 def shared_object(key: str, toolchain: Toolchain, source: Source) -> tuple[Path, Facts]:
-    """The object with this key, built from the C that `source` gives unless it is there, and its
-    facts. The C file is kept next to it, to be read.
+    """The object with this key and its facts, built from the C of `source` unless it is there.
 
-    Raises DelianError when the compiler refuses it, or nothing can be written anywhere.
+    The C file is kept next to it. Raises DelianError when the compiler refuses it, or nothing can
+    be written anywhere.
     """
     path = folder() / f"{key}.so"
     try:
@@ -276,8 +274,9 @@ def bytes_max() -> int:
 
 
 def evict(limit: int | None = None, keep: Path | None = None) -> list[Kept]:
-    """Removes the programs that were not used for longest until `limit` bytes are left, and what
-    killed compilers left; gives what was removed. keep: a program that stays.
+    """Removes least recently used programs beyond `limit` bytes, but `keep`, and gives them.
+
+    It also removes what killed compilers left.
     """
     limit = bytes_max() if limit is None else limit
     now, removed = time.time(), []
@@ -295,9 +294,7 @@ def evict(limit: int | None = None, keep: Path | None = None) -> list[Kept]:
 
 
 def clear() -> list[Kept]:
-    """Removes every program, the workers' too, tunings, the libraries that zig built, and what
-    compilers said; gives the programs that are gone.
-    """
+    """Removes all programs and what compilers left; gives the programs that are gone."""
     removed = [program for program in kept(workers=True) if _is_removed(program.path)]
     for place in _folders(workers=True):
         for path in [*place.glob("*.c"), *place.glob("lock-*")]:

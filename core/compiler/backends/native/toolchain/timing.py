@@ -43,16 +43,18 @@ static inline int64_t dl_now(void) {{
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One step: the operations that it computes, where in the source they are from, seconds and
-    times it ran in one call of the program, and operations on numbers each time.
-    """
+    """One step of a program."""
 
     operations: tuple[str, ...]
     places: tuple[str, ...]
+    """Where in the source the operations are from."""
     shape: tuple[int, ...]
     seconds: float
+    """In one call of the program."""
     runs: int
+    """In one call of the program."""
     flops: int
+    """Operations on numbers in each run."""
 
     @property
     def gflops(self) -> float:
@@ -67,10 +69,10 @@ class StepTime:
 def time_steps(
     function: Function, args: Sequence[Array], calls: int = 10, seconds: float = 0.0
 ) -> list[StepTime]:
-    """The steps of a program in the order of its text, timed over some calls with these arguments,
-    and over more until so many seconds are over.
+    """The steps of a program in the order of its text, timed over some calls.
 
-    Donated arguments are copied before each call. Raises DelianError where there is no compiler.
+    More calls follow until `seconds` are over. Donated arguments are copied before each call.
+    Raises DelianError where there is no compiler.
     """
     toolchain = find()
     if toolchain is None:

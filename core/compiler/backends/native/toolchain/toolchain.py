@@ -163,10 +163,7 @@ class Toolchain:
         return said
 
     def _run_all(self, orders: list[list[str]], scratch: Path) -> list[str]:
-        """What compilers say that run side by side.
-
-        None continues where one refuses, or where the caller is interrupted.
-        """
+        """Runs compilers side by side and ends all when one fails or the caller is interrupted."""
         import subprocess
 
         env = dict(os.environ)
@@ -217,10 +214,7 @@ class Toolchain:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ends a compiler that is no longer needed, with what it has started.
-
-    It removes what it has begun to write, unless it takes too long for that.
-    """
+    """Ends a compiler and its children, with time to remove what it has begun to write."""
     import signal
     import subprocess
 
@@ -260,10 +254,7 @@ ANSWERS = "compilers"
 
 
 def cache_folder() -> Path:
-    """Where compiled programs are kept: $DELIAN_CACHE, or delian in the user's cache folder.
-
-    Raises DelianError for a user without a home.
-    """
+    """The cache's folder: $DELIAN_CACHE, or the user's. Raises DelianError without a home."""
     if own := os.environ.get("DELIAN_CACHE"):
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")

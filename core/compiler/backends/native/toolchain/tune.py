@@ -49,11 +49,10 @@ class _Variant:
 
 
 def tune(function: Function, toolchain: Toolchain, seconds: float, say: Say) -> Tuning:
-    """Tunes a function within some seconds, from what an earlier search found, and keeps what it
-    finds. say: called with each step.
+    """Tunes a function within some seconds from an earlier search, and keeps what it finds.
 
-    Raises DelianError when the untuned program does not compile, and OSError when nothing can be
-    kept.
+    say: called with each step. Raises DelianError when the untuned program does not compile, and
+    OSError when nothing can be kept.
     """
     end = time.monotonic() + seconds
     search = _Search(function, toolchain, seconds, say)
@@ -128,10 +127,7 @@ class _Search:
 
 
 class _Sameness:
-    """Which variants of a program are known.
-
-    A value may be the default, or of code that the program has none of.
-    """
+    """The known variants of a program."""
 
     def __init__(self, function: Function, toolchain: Toolchain) -> None:
         self._toolchain = toolchain
