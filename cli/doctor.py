@@ -39,7 +39,7 @@ class Role(StrEnum):
 def doctor(
     role: Annotated[
         Role | None,
-        typer.Argument(help="What this machine is to be. [default: what it is set up for]"),
+        typer.Argument(help="What this machine is to be. (default: what it is set up for)"),
     ] = None,
     config: ConfigFile = None,
     settings: Settings = None,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 from ..core.common.collector import end_unsearched, unsearched
@@ -68,10 +67,18 @@ with unsearched():
 INPUT_ERROR, INTERRUPTED = 2, 130
 
 
-def _paragraphs(command: Callable[..., None]) -> str:
-    """A command's docstring with each paragraph on one line: the terminal breaks lines itself."""
-    text = inspect.cleandoc(command.__doc__ or "")
-    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+def _show_docstrings(group: typer.Typer) -> None:
+    """Makes each command's docstring its help, with each paragraph on one line.
+
+    The terminal breaks lines itself, and takes what stands in square brackets for markup.
+    """
+    for command in group.registered_commands:
+        text = inspect.cleandoc(command.callback.__doc__ or "" if command.callback else "")
+        paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
+        command.help = "\n\n".join(paragraphs).replace("[", "\\[")
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _show_docstrings(inner.typer_instance)
 
 
 app = typer.Typer(
@@ -84,60 +91,56 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("simulate", help=_paragraphs(simulate_commands.simulate))(simulate_commands.simulate)
-app.command("analyse", help=_paragraphs(analyse_commands.analyse))(analyse_commands.analyse)
-app.command("compare", help=_paragraphs(study_commands.compare))(study_commands.compare)
-app.command("sweep", help=_paragraphs(study_commands.sweep))(study_commands.sweep)
-app.command("dst", help=_paragraphs(dst_commands.dst))(dst_commands.dst)
-app.add_typer(scenario_commands.app, name="scenario")
-app.add_typer(data_commands.app, name="data")
-app.add_typer(cloud_commands.app, name="cloud")
-authority_commands.app.command("request", help=_paragraphs(delegation_commands.request))(
-    delegation_commands.request
-)
-authority_commands.app.command("accept", help=_paragraphs(delegation_commands.accept))(
-    delegation_commands.accept
-)
-app.add_typer(authority_commands.app, name="authority")
-app.add_typer(run_commands.app, name="run")
-app.add_typer(fleet_commands.app, name="fleet")
-app.add_typer(model_commands.app, name="model")
-app.add_typer(bundle_commands.app, name="bundle")
-app.add_typer(broker_commands.app, name="broker")
-device_commands.app.command("cascade", help=_paragraphs(device_cascade_commands.cascade))(
-    device_cascade_commands.cascade
-)
-app.add_typer(device_commands.app, name="device")
-app.add_typer(edge_commands.app, name="edge")
-identity_commands.ca.command("delegate", help=_paragraphs(delegation_commands.delegate))(
-    delegation_commands.delegate
-)
-identity_commands.ca.command("list", help=_paragraphs(delegation_commands.issuers))(
-    delegation_commands.issuers
-)
-app.add_typer(identity_commands.ca, name="ca")
-app.add_typer(certificate_log_commands.app, name="log")
-app.add_typer(witness_commands.app, name="witness")
-app.add_typer(artifact_commands.app, name="artifact")
-app.add_typer(audit_commands.app, name="audit")
-app.command("token", help=_paragraphs(token_commands.token))(token_commands.token)
-app.command("approve", help=_paragraphs(token_commands.approve))(token_commands.approve)
-app.command("join", help=_paragraphs(join_commands.join))(join_commands.join)
-app.add_typer(config_show.app, name="config")
-app.add_typer(ir_commands.app, name="ir")
-app.command("build", help=_paragraphs(build_commands.build))(build_commands.build)
-app.command("quantise", help=_paragraphs(quantise_commands.quantise))(quantise_commands.quantise)
-app.command("profile", help=_paragraphs(profile_commands.profile))(profile_commands.profile)
-partition_commands.app.command("cascade", help=_paragraphs(cascade_commands.cascade))(
-    cascade_commands.cascade
-)
-partition_commands.app.command("simulate", help=_paragraphs(partition_simulate_commands.simulate))(
-    partition_simulate_commands.simulate
-)
-app.add_typer(partition_commands.app, name="partition")
-app.command("tune", help=_paragraphs(tune_commands.tune))(tune_commands.tune)
-app.add_typer(cache_commands.app, name="cache")
-app.command("doctor")(doctor.doctor)
+_GROUPS = {
+    "scenario": scenario_commands.app,
+    "data": data_commands.app,
+    "cloud": cloud_commands.app,
+    "authority": authority_commands.app,
+    "run": run_commands.app,
+    "fleet": fleet_commands.app,
+    "model": model_commands.app,
+    "bundle": bundle_commands.app,
+    "broker": broker_commands.app,
+    "device": device_commands.app,
+    "edge": edge_commands.app,
+    "ca": identity_commands.ca,
+    "log": certificate_log_commands.app,
+    "witness": witness_commands.app,
+    "artifact": artifact_commands.app,
+    "audit": audit_commands.app,
+    "config": config_show.app,
+    "ir": ir_commands.app,
+    "partition": partition_commands.app,
+    "cache": cache_commands.app,
+}
+_COMMANDS = {
+    "simulate": simulate_commands.simulate,
+    "analyse": analyse_commands.analyse,
+    "compare": study_commands.compare,
+    "sweep": study_commands.sweep,
+    "dst": dst_commands.dst,
+    "authority request": delegation_commands.request,
+    "authority accept": delegation_commands.accept,
+    "device cascade": device_cascade_commands.cascade,
+    "ca delegate": delegation_commands.delegate,
+    "ca list": delegation_commands.issuers,
+    "token": token_commands.token,
+    "approve": token_commands.approve,
+    "join": join_commands.join,
+    "build": build_commands.build,
+    "quantise": quantise_commands.quantise,
+    "profile": profile_commands.profile,
+    "partition cascade": cascade_commands.cascade,
+    "partition simulate": partition_simulate_commands.simulate,
+    "tune": tune_commands.tune,
+    "doctor": doctor.doctor,
+}
+for _name, _group in _GROUPS.items():
+    app.add_typer(_group, name=_name)
+for _name, _command in _COMMANDS.items():
+    _of, _, _last = _name.rpartition(" ")
+    _GROUPS.get(_of, app).command(_last)(_command)
+_show_docstrings(app)
 
 
 @app.callback(invoke_without_command=True)

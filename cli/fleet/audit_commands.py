@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...core.common.errors import DelianError
-from ..options import AsJson, ConfigFile
+from ..options import AsJson
 from ..output import echo, echo_copy, table, tell, when
-from .coordinator_commands import Address, Identity, Insecure, connected, connected_authority
+from .coordinator_commands import Connect, connected_authority, on_coordinator
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -27,9 +27,11 @@ BROKEN = 1
 
 
 @app.command("export")
+@on_coordinator
 def export(
+    connect: Connect,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write to this file. [default: stdout]")
+        Path | None, typer.Option("--out", help="Write to this file. (default: stdout)")
     ] = None,
     after: Annotated[int, typer.Option("--after", min=0, help="Only later entries.")] = 0,
     authority: Annotated[
@@ -38,10 +40,6 @@ def export(
             "--authority", metavar="HOST:PORT", help="Copy the authority's record instead."
         ),
     ] = None,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
 ) -> None:
     """Copy the record from the coordinator: one line of JSON an entry or signature.
 
@@ -52,9 +50,7 @@ def export(
     from ...core.wire.operator_pb2 import AuditRequest
 
     server = (
-        connected_authority(config, authority, identity)
-        if authority
-        else connected(config, coordinator, identity, insecure)
+        connected_authority(connect.config, authority, connect.identity) if authority else connect()
     )
     with server as client:
         lines = client.stream("Audit", AuditRequest(after=after))

@@ -31,14 +31,14 @@ def run(
     config: ConfigFile = None,
     settings: Settings = None,
     state: Annotated[
-        Path | None, typer.Option("--state", help="Its folder. [default: cloud.state]")
+        Path | None, typer.Option("--state", help="Its folder. (default: cloud.state)")
     ] = None,
     listen: Annotated[
         str | None, typer.Option("--listen", help="host:port for nodes and operators, over gRPC.")
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option("--store", help="postgresql://... or a file. [default: SQLite in the folder]"),
+        typer.Option("--store", help="postgresql://... or a file. (default: SQLite in the folder)"),
     ] = None,
     blobs: Annotated[
         str | None,
@@ -50,8 +50,8 @@ def run(
         str | None,
         typer.Option(
             "--authority",
-            help="host:port of `delian authority run`. [default: cloud.authority; without one the"
-            " CA's key is here]",
+            help="host:port of `delian authority run`. (default: cloud.authority; without one the"
+            " CA's key is here)",
         ),
     ] = None,
     identity: Annotated[

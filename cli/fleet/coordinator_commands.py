@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import inspect
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +16,7 @@ import typer
 
 from ...core.common.errors import DelianError
 from ...core.common.printable import escaped
+from ..options import ConfigFile
 
 if TYPE_CHECKING:
     from ...core.wire.blob_pb2 import BlobRef
@@ -27,15 +31,15 @@ BLOB_S = 24 * 3600.0
 
 Address = Annotated[
     str | None,
-    typer.Option("--coordinator", metavar="HOST:PORT", help="[default: operator.coordinator]"),
+    typer.Option("--coordinator", metavar="HOST:PORT", help="(default: operator.coordinator)"),
 ]
 Identity = Annotated[
     Path | None,
-    typer.Option("--identity", help="The operator's identity. [default: operator.identity]"),
+    typer.Option("--identity", help="The operator's identity. (default: operator.identity)"),
 ]
 AuthorityAddress = Annotated[
     str | None,
-    typer.Option("--authority", metavar="HOST:PORT", help="[default: operator.authority]"),
+    typer.Option("--authority", metavar="HOST:PORT", help="(default: operator.authority)"),
 ]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="No TLS; for a coordinator on this machine alone.")
@@ -132,43 +136,67 @@ class Client:
             raise DelianError(message or code.name, hint) from None
 
 
-@contextmanager
-def connected(
-    config: Path | None, coordinator: str | None, identity: Path | None, insecure: bool
-) -> Iterator[Client]:
-    """A coordinator as the options and the configuration name it. Raises DelianError."""
-    import grpc
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """The options by which a command's user names a coordinator."""
 
-    from ...core.wire.operator_pb2_grpc import OperatorStub
-    from ..config import load
-    from ..programs.artifact_commands import signing_folder
+    coordinator: Address = None
+    identity: Identity = None
+    insecure: Insecure = False
+    config: ConfigFile = None
 
-    flags = {
-        "operator.coordinator": coordinator,
-        "operator.identity": identity,
-        "operator.insecure": insecure or None,
-    }
-    operator = load(config, flags).config.operator
-    target = operator.coordinator
-    if operator.insecure:
-        from ...core.node.net.grpc.grpc_guard import claim
-        from ...core.node.net.loopback import check_loopback
+    @contextmanager
+    def __call__(self) -> Iterator[Client]:
+        """The coordinator as the options and the configuration name it. Raises DelianError."""
+        import grpc
 
-        check_loopback(target, "the coordinator")
-        channel = grpc.insecure_channel(target)
-        metadata, terms = claim("operator-0"), None
-    else:
-        from ...core.node.identity.pki.certificates import channel_credentials, channel_options
-        from ...core.node.identity.pki.identity_folder import IdentityFolder
-        from ...core.protocol.ports import CLOUD
+        from ...core.wire.operator_pb2_grpc import OperatorStub
+        from ..config import load
+        from ..programs.artifact_commands import signing_folder
 
-        own = IdentityFolder(operator.identity)
-        shown, terms = own.material(), own.terms()
-        options = channel_options(shown.identity().federation, CLOUD)
-        channel = grpc.secure_channel(target, channel_credentials(shown), options=list(options))
-        metadata = ()
-    with channel:
-        yield Client(target, OperatorStub(channel), metadata, signing_folder(operator), terms)
+        flags = {
+            "operator.coordinator": self.coordinator,
+            "operator.identity": self.identity,
+            "operator.insecure": self.insecure or None,
+        }
+        operator = load(self.config, flags).config.operator
+        target = operator.coordinator
+        if operator.insecure:
+            from ...core.node.net.grpc.grpc_guard import claim
+            from ...core.node.net.loopback import check_loopback
+
+            check_loopback(target, "the coordinator")
+            channel = grpc.insecure_channel(target)
+            metadata, terms = claim("operator-0"), None
+        else:
+            from ...core.node.identity.pki.certificates import channel_credentials, channel_options
+            from ...core.node.identity.pki.identity_folder import IdentityFolder
+            from ...core.protocol.ports import CLOUD
+
+            own = IdentityFolder(operator.identity)
+            shown, terms = own.material(), own.terms()
+            options = channel_options(shown.identity().federation, CLOUD)
+            channel = grpc.secure_channel(target, channel_credentials(shown), options=list(options))
+            metadata = ()
+        with channel:
+            yield Client(target, OperatorStub(channel), metadata, signing_folder(operator), terms)
+
+
+def on_coordinator(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes the fields of `Connect` as options, and gets them as `connect`."""
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    options = list(inspect.signature(Connect, eval_str=True).parameters.values())
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        command(Connect(**{option.name: given.pop(option.name) for option in options}), **given)
+
+    at = len(own) - (own[-1].name == "as_json")
+    parameters = [*own[:at], *options, *own[at:]]
+    named = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    called.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+    called.__annotations__ = {p.name: p.annotation for p in parameters}
+    return called
 
 
 def authority_target(config: Path | None, authority: str | None) -> str:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run a device, and ask its personal model.", no_args_is_help=True)
 
 State = Annotated[
-    Path | None, typer.Option("--state", help="The device's folder. [default: device.state]")
+    Path | None, typer.Option("--state", help="The device's folder. (default: device.state)")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 

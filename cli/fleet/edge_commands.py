@@ -26,7 +26,7 @@ def run(
     config: ConfigFile = None,
     settings: Settings = None,
     state: Annotated[
-        Path | None, typer.Option("--state", help="The edge's folder. [default: edge.state]")
+        Path | None, typer.Option("--state", help="The edge's folder. (default: edge.state)")
     ] = None,
     listen: Annotated[
         str | None, typer.Option("--listen", help="host:port for devices, over gRPC.")

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..options import AsJson, ConfigFile
+from ..options import AsJson
 from ..output import table, tell, to_json, when
 from .coordinator_commands import (
-    Address,
     AuthorityAddress,
     Client,
-    Identity,
-    Insecure,
+    Connect,
     authority_target,
-    connected,
     connected_authority,
+    on_coordinator,
 )
 
 if TYPE_CHECKING:
@@ -39,20 +37,18 @@ class Tier(StrEnum):
 
 
 @app.command("ls")
+@on_coordinator
 def list_nodes(
+    connect: Connect,
     tier: Annotated[Tier | None, typer.Option("--tier", help="Only this tier.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 1_000,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """List the nodes: where they are, what they do, when they were seen last.
 
     An owner sees the nodes of the own site.
     """
-    with connected(config, coordinator, identity, insecure) as client:
+    with connect() as client:
         nodes = _all(client, tier, limit)
 
     def lines() -> list[str]:
@@ -66,26 +62,22 @@ def list_nodes(
 
 
 @app.command("show")
+@on_coordinator
 def show(
+    connect: Connect,
     node: NodeName,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a node."""
-    _ask("GetNode", node, (config, coordinator, identity, insecure), as_json)
+    _ask("GetNode", node, connect, as_json)
 
 
 @app.command("drain")
+@on_coordinator
 def drain(
+    connect: Connect,
     node: NodeName,
     undo: Annotated[bool, typer.Option("--undo", help="Put it back into service.")] = False,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Take an edge out of service.
@@ -93,18 +85,16 @@ def drain(
     It accepts no more devices, sends those away that it has, and ends what it has begun. When it is
     drained it may be stopped.
     """
-    _ask("DrainNode", node, (config, coordinator, identity, insecure), as_json, undo)
+    _ask("DrainNode", node, connect, as_json, undo)
 
 
 @app.command("revoke")
+@on_coordinator
 def revoke(
+    connect: Connect,
     node: NodeName,
     why: Annotated[str, typer.Option("--why", help="For the record.")] = "",
     authority: AuthorityAddress = None,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Revoke a node for good: its certificates are void from now on, and its connections end.
@@ -113,25 +103,23 @@ def revoke(
     operator's or the coordinator's certificate: admin-2, cloud-0. The coordinator follows within
     seconds.
     """
-    target = authority_target(config, authority)
-    if target and coordinator is None:
+    target = authority_target(connect.config, authority)
+    if target and connect.coordinator is None:
         from ...core.wire.authority_pb2 import RevokeRequest
 
-        with connected_authority(config, target, identity) as client:
+        with connected_authority(connect.config, target, connect.identity) as client:
             told = client.call("Revoke", RevokeRequest(name=node, why=why))
         text = "revoked" if told.changed else "was revoked already"
         found = {"name": node, "revoked": told.changed, "version": told.version}
         tell(found, as_json, lambda: [f"{node}: {text} (deny list version {told.version})"])
         return
-    _ask("RevokeNode", node, (config, coordinator, identity, insecure), as_json)
+    _ask("RevokeNode", node, connect, as_json)
 
 
-def _ask(
-    call: str, node: str, where: tuple[Any, Any, Any, bool], as_json: bool, undo: bool = False
-) -> None:
+def _ask(call: str, node: str, connect: Connect, as_json: bool, undo: bool = False) -> None:
     request = request_of(node)
     request.undo = undo
-    with connected(*where) as client:
+    with connect() as client:
         facts = to_json(client.call(call, request))
 
     def lines() -> list[str]:

@@ -29,7 +29,7 @@ def join(
     ] = None,
     identity: Annotated[
         Path | None,
-        typer.Option("--identity", help="Folder to write. [default: of the configuration]"),
+        typer.Option("--identity", help="Folder to write. (default: of the configuration)"),
     ] = None,
     address: Annotated[
         str | None,

@@ -12,10 +12,10 @@ import typer
 
 from ...core.common.errors import DelianError
 from ...core.common.printable import escaped
-from ..options import AsJson, ConfigFile
+from ..options import AsJson
 from ..output import echo, table, tell, to_json, when
 from ..programs.artifact_commands import check_can_sign, signed_plan
-from .coordinator_commands import Address, Client, Identity, Insecure, connected
+from .coordinator_commands import Client, Connect, on_coordinator
 
 if TYPE_CHECKING:
     from ...core.learning.bundle import Bundle
@@ -32,7 +32,9 @@ RunNumber = Annotated[int, typer.Argument(metavar="RUN", min=1, help="The run's 
 
 
 @app.command("submit")
+@on_coordinator
 def submit(
+    connect: Connect,
     scenario: Annotated[
         str | None, typer.Argument(help="A scenario file, or a bundled one's name.")
     ] = None,
@@ -58,7 +60,7 @@ def submit(
     name: Annotated[str | None, typer.Option("--name", help="What people call it.")] = None,
     line: Annotated[
         str | None,
-        typer.Option("--line", help="What the signed bundle is a version of. [default: the name]"),
+        typer.Option("--line", help="What the signed bundle is a version of. (default: the name)"),
     ] = None,
     manifest: Annotated[
         Path | None, typer.Option("--manifest", help="What `delian artifact sign` wrote.")
@@ -78,10 +80,6 @@ def submit(
         ),
     ] = None,
     watch_it: Annotated[bool, typer.Option("--watch", help="Show its progress.")] = False,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Build a model's programs, put them into the coordinator's store and start a run.
@@ -99,7 +97,7 @@ def submit(
     _mask(message, plain, helper or [])
     from ...core.wire.operator_pb2 import SubmitRequest
 
-    with connected(config, coordinator, identity, insecure) as client:
+    with connect() as client:
         signs = _keep_to_terms(message, plan or [], client.terms)
         _check_rollback(message, built)
         message.name = name or message.name
@@ -118,18 +116,16 @@ def submit(
 
 
 @app.command("list")
+@on_coordinator
 def list_runs(
+    connect: Connect,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="The newest.")] = 100,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """List the newest runs."""
     from ...core.wire.operator_pb2 import ListRequest
 
-    with connected(config, coordinator, identity, insecure) as client:
+    with connect() as client:
         runs = [_shown(run) for run in client.call("ListRuns", ListRequest(limit=limit)).runs]
 
     def lines() -> list[str]:
@@ -150,81 +146,73 @@ def list_runs(
 
 
 @app.command("show")
+@on_coordinator
 def show(
+    connect: Connect,
     run: RunNumber,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a run: its plan, its phase, its newest model."""
     from ...core.wire.operator_pb2 import RunRequest
 
-    with connected(config, coordinator, identity, insecure) as client:
+    with connect() as client:
         info = client.call("GetRun", RunRequest(run=run))
         facts = {**_shown(info), "chain": _chain(info)}
     tell(facts, as_json, lambda: _lines(facts))
 
 
 @app.command("watch")
+@on_coordinator
 def watch(
+    connect: Connect,
     run: RunNumber,
     after: Annotated[int, typer.Option("--after", min=0, help="Only later events.")] = 0,
     once: Annotated[bool, typer.Option("--once", help="End with the newest event.")] = False,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Show a run's events as they come, until it is over. Exits with 1 when it failed."""
-    with connected(config, coordinator, identity, insecure) as client:
+    with connect() as client:
         code = _watch(client, run, after, once, as_json)
     raise typer.Exit(code)
 
 
 @app.command("pause")
+@on_coordinator
 def pause(
+    connect: Connect,
     run: RunNumber,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Select no more devices; what is under way ends."""
-    _control(run, "pause", (config, coordinator, identity, insecure), as_json)
+    _control(run, "pause", connect, as_json)
 
 
 @app.command("resume")
+@on_coordinator
 def resume(
+    connect: Connect,
     run: RunNumber,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Go on with a paused run."""
-    _control(run, "resume", (config, coordinator, identity, insecure), as_json)
+    _control(run, "resume", connect, as_json)
 
 
 @app.command("cancel")
+@on_coordinator
 def cancel(
+    connect: Connect,
     run: RunNumber,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """End a run with the model that it has; what is under way is dropped."""
-    _control(run, "cancel", (config, coordinator, identity, insecure), as_json)
+    _control(run, "cancel", connect, as_json)
 
 
 @app.command("clone")
+@on_coordinator
 def clone(
+    connect: Connect,
     run: RunNumber,
     plan: Annotated[
         list[str] | None,
@@ -233,10 +221,6 @@ def clone(
     from_newest: Annotated[
         bool, typer.Option("--from-newest", help="Begin from its newest model.")
     ] = False,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a run like another one."""
@@ -244,7 +228,7 @@ def clone(
 
     changes = PlanMessage()
     _change(changes, plan or [])
-    with connected(config, coordinator, identity, insecure) as client:
+    with connect() as client:
         request = CloneRequest(
             run=run,
             changes=changes,
@@ -258,10 +242,10 @@ def clone(
 # ---------------------------------------------------------------- what they share
 
 
-def _control(run: int, action: str, where: tuple[Any, Any, Any, bool], as_json: bool) -> None:
+def _control(run: int, action: str, connect: Connect, as_json: bool) -> None:
     from ...core.wire.operator_pb2 import RunControl
 
-    with connected(*where) as client:
+    with connect() as client:
         facts = _shown(client.call("ControlRun", RunControl(run=run, action=action)))
     tell(facts, as_json, lambda: [f"run {run} is {facts['phase']}"])
 

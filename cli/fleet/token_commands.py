@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Operator = Annotated[
     Path | None,
-    typer.Option("--identity", help="The operator's identity. [default: of the configuration]"),
+    typer.Option("--identity", help="The operator's identity. (default: of the configuration)"),
 ]
 
 
@@ -46,7 +46,7 @@ def token(
         str | None,
         typer.Option(
             "--address",
-            help="HOST:PORT of the enrolment as nodes reach it. [default: of the configuration]",
+            help="HOST:PORT of the enrolment as nodes reach it. (default: of the configuration)",
         ),
     ] = None,
     node_address: Annotated[
@@ -60,7 +60,7 @@ def token(
     site: Annotated[
         str,
         typer.Option(
-            "--site", help="The organisation or place of the nodes. [default: an owner's own]"
+            "--site", help="The organisation or place of the nodes. (default: an owner's own)"
         ),
     ] = "",
     folder: AuthorityFolder = None,
@@ -146,7 +146,7 @@ def approve(
     file: Annotated[Path, typer.Argument(help="From `delian token --request`.")],
     identity: Operator = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write to this file. [default: FILE itself]")
+        Path | None, typer.Option("--out", help="Write to this file. (default: FILE itself)")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     config: ConfigFile = None,

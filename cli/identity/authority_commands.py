@@ -28,7 +28,7 @@ def run(
     config: ConfigFile = None,
     settings: Settings = None,
     state: Annotated[
-        Path | None, typer.Option("--state", help="Its folder. [default: authority.state]")
+        Path | None, typer.Option("--state", help="Its folder. (default: authority.state)")
     ] = None,
     listen: Annotated[
         str | None, typer.Option("--listen", help="host:port for the coordinator and admins.")
@@ -67,17 +67,17 @@ def migrate(
         Path, typer.Argument(metavar="AUTHORITY_STATE", help="The authority's state folder.")
     ],
     ca: Annotated[
-        Path | None, typer.Option("--ca", help="The CA's folder. [default: ca in the state]")
+        Path | None, typer.Option("--ca", help="The CA's folder. (default: ca in the state)")
     ] = None,
     identity: Annotated[
         Path | None,
         typer.Option(
-            "--identity", help="The coordinator's identity. [default: identity in the state]"
+            "--identity", help="The coordinator's identity. (default: identity in the state)"
         ),
     ] = None,
     store: Annotated[
         str,
-        typer.Option("--store", help="The coordinator's database. [default: SQLite in the state]"),
+        typer.Option("--store", help="The coordinator's database. (default: SQLite in the state)"),
     ] = "",
     as_json: AsJson = False,
 ) -> None:

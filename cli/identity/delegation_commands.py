@@ -76,17 +76,17 @@ def delegate(
             "--number",
             min=1,
             max=4095,
-            help="Another certificate for this issuing authority. [default: a new authority]",
+            help="Another certificate for this issuing authority. (default: a new authority)",
         ),
     ] = None,
     nodes: Annotated[
         int | None,
         typer.Option(
-            "--nodes", min=1, help="How many devices, and edges, it may enrol. [default: 32768]"
+            "--nodes", min=1, help="How many devices, and edges, it may enrol. (default: 32768)"
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The answer. [default: authority-NUMBER.pem]")
+        Path | None, typer.Option("--out", help="The answer. (default: authority-NUMBER.pem)")
     ] = None,
     folder: AuthorityFolder = None,
     config: ConfigFile = None,

@@ -28,7 +28,7 @@ AuthorityFolder = Annotated[
     Path | None,
     typer.Option(
         "--ca",
-        help="The CA's folder. [default: of the configuration]",
+        help="The CA's folder. (default: of the configuration)",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -37,7 +37,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 CohortMin = Annotated[
     int | None,
     typer.Option(
-        "--cohort-min", min=3, max=1000, help="The smallest masked sum, in devices. [default: 10]"
+        "--cohort-min", min=3, max=1000, help="The smallest masked sum, in devices. (default: 10)"
     ),
 ]
 Corrupt = Annotated[
@@ -46,7 +46,7 @@ Corrupt = Annotated[
         "--corrupt",
         min=0.0,
         max=0.5,
-        help="The share of corrupt devices that masks withstand. [default: 0.05]",
+        help="The share of corrupt devices that masks withstand. (default: 0.05)",
     ),
 ]
 Masks = Annotated[
@@ -54,13 +54,13 @@ Masks = Annotated[
     typer.Option(
         "--require-masks/--allow-plain",
         help="Whether the coordinator refuses runs without masks. Devices refuse them in any case"
-        " until their owners allow them. [default: it refuses]",
+        " until their owners allow them. (default: it refuses)",
     ),
 ]
 RootPub = Annotated[
     Path | None,
     typer.Option(
-        "--artifact-root", help="root.pub of an existing root key. [default: one is made here]"
+        "--artifact-root", help="root.pub of an existing root key. (default: one is made here)"
     ),
 ]
 
@@ -70,7 +70,7 @@ Superior = Annotated[
     typer.Option(
         "--superior",
         metavar="HOST:PORT",
-        help="With the folder of an issuing authority: its root. [default: authority.superior]",
+        help="With the folder of an issuing authority: its root. (default: authority.superior)",
     ),
 ]
 
@@ -97,7 +97,7 @@ LogRequired = Annotated[
     typer.Option(
         "--require-log/--no-log",
         help="Whether devices accept a neighbour only if its certificate is in the certificate log."
-        " [default: they do]",
+        " (default: they do)",
     ),
 ]
 Witnesses = Annotated[
@@ -106,7 +106,7 @@ Witnesses = Annotated[
         "--witness",
         metavar="FILE",
         help="A witness of the certificate log: its witness.pub. Name all of them, each with an"
-        " option of its own. [default: those before]",
+        " option of its own. (default: those before)",
     ),
 ]
 Quorum = Annotated[
@@ -115,7 +115,7 @@ Quorum = Annotated[
         "--quorum",
         min=0,
         max=16,
-        help="How many witnesses must have signed the log's head. [default: as before; 0 at first]",
+        help="How many witnesses must have signed the log's head. (default: as before; 0 at first)",
     ),
 ]
 Epsilon = Annotated[
@@ -124,12 +124,12 @@ Epsilon = Annotated[
         "--epsilon",
         min=0.0,
         help="Privacy budget of a device over all runs, by the device's own account; 0:"
-        " no cap. With a cap, runs need noise of the devices. [default: as before; 0 at first]",
+        " no cap. With a cap, runs need noise of the devices. (default: as before; 0 at first)",
     ),
 ]
 Delta = Annotated[
     float | None,
-    typer.Option("--delta", help="The delta of --epsilon. [default: as before; 1e-6 at first]"),
+    typer.Option("--delta", help="The delta of --epsilon. (default: as before; 1e-6 at first)"),
 ]
 
 
@@ -373,16 +373,16 @@ def issue(
             "--role",
             help="Of an operator: viewer (reads runs, nodes, the record), runner (also starts and"
             " controls runs), owner (of a --site: reads runs, decides about the site's nodes and"
-            " tokens), admin (all of it, and models' aliases). [default: admin; of an issuing"
-            " authority: owner]",
+            " tokens), admin (all of it, and models' aliases). (default: admin; of an issuing"
+            " authority: owner)",
         ),
     ] = None,
     site: Annotated[
         str,
         typer.Option(
             "--site",
-            help="Of an owner: the organisation or place that it owns. [default: an issuing"
-            " authority's own]",
+            help="Of an owner: the organisation or place that it owns. (default: an issuing"
+            " authority's own)",
         ),
     ] = "",
     superior: Superior = None,

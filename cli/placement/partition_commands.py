@@ -66,7 +66,7 @@ Pins = Annotated[
     ),
 ]
 Memory = Annotated[
-    str, typer.Option("--memory", help="Limits: device=64MB,edge=2GB. [default: the profiles']")
+    str, typer.Option("--memory", help="Limits: device=64MB,edge=2GB. (default: the profiles')")
 ]
 ProgramName = Annotated[str, typer.Option("--program", help="Which program of the bundle.")]
 Measured = Annotated[

@@ -47,7 +47,7 @@ def profile(
     ] = None,
     name: Annotated[str, typer.Option("--name", help="What to call this node.")] = "",
     memory: Annotated[
-        str, typer.Option("--memory", help="What a part may take: 512MB. [default: what there is]")
+        str, typer.Option("--memory", help="What a part may take: 512MB. (default: what there is)")
     ] = "",
     watts: Annotated[
         float | None,
@@ -71,7 +71,7 @@ def profile(
     ] = None,
     identity: Annotated[
         Path | None,
-        typer.Option("--identity", help="With --link: what `delian join` wrote. [no TLS]"),
+        typer.Option("--identity", help="With --link: what `delian join` wrote. (default: no TLS)"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

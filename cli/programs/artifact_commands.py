@@ -34,7 +34,7 @@ app = typer.Typer(help="Sign bundles, and manage the keys that may.", no_args_is
 Root = Annotated[Path, typer.Argument(metavar="ROOT", help="The root key's folder.")]
 Keys = Annotated[
     Path | None,
-    typer.Option("--keys", help="The online key's folder. [default: operator.artifacts]"),
+    typer.Option("--keys", help="The online key's folder. (default: operator.artifacts)"),
 ]
 Valid = Annotated[str, typer.Option("--valid", help="How long it counts: 24h, 90d.")]
 Line = Annotated[
@@ -60,7 +60,7 @@ def root_init(folder: Root, as_json: AsJson = False) -> None:
 @app.command("key-init")
 def key_init(
     folder: Annotated[
-        Path | None, typer.Argument(help="Where. [default: operator.artifacts]")
+        Path | None, typer.Argument(help="Where. (default: operator.artifacts)")
     ] = None,
     config: ConfigFile = None,
     as_json: AsJson = False,

@@ -56,7 +56,7 @@ def build(
     ] = None,
     program: Annotated[
         list[str] | None,
-        typer.Option("--program", help="Only this one; may be given again. [default: a device's]"),
+        typer.Option("--program", help="Only this one; may be given again. (default: a device's)"),
     ] = None,
     profile: Annotated[
         Profile, typer.Option("--profile", help="reproducible: the same bits on every machine.")

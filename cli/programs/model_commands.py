@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...core.common.errors import DelianError
-from ..fleet.coordinator_commands import Address, Identity, Insecure, connected
-from ..options import AsJson, ConfigFile
+from ..fleet.coordinator_commands import Connect, on_coordinator
+from ..options import AsJson
 from ..output import table, tell, to_json, when
 
 if TYPE_CHECKING:
@@ -29,18 +29,16 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @app.command("ls")
+@on_coordinator
 def list_models(
+    connect: Connect,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="The newest.")] = 100,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """List the newest models."""
     from ...core.wire.operator_pb2 import ListRequest
 
-    with connected(config, coordinator, identity, insecure) as client:
+    with connect() as client:
         models = [to_json(m) for m in client.call("ListModels", ListRequest(limit=limit)).models]
 
     def lines() -> list[str]:
@@ -60,28 +58,24 @@ def list_models(
 
 
 @app.command("show")
+@on_coordinator
 def show(
+    connect: Connect,
     model: ModelName,
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a model."""
-    with connected(config, coordinator, identity, insecure) as client:
+    with connect() as client:
         facts = to_json(client.call("GetModel", request_of(model)))
     tell(facts, as_json, lambda: _lines(facts))
 
 
 @app.command("export")
+@on_coordinator
 def export(
+    connect: Connect,
     model: ModelName,
     out: Annotated[Path, typer.Argument(help="The .bundle to write.")],
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a model with its programs and weights into one file."""
@@ -91,7 +85,7 @@ def export(
 
     from ...core.learning.bundle import parse
 
-    with connected(config, coordinator, identity, insecure) as client:
+    with connect() as client:
         found = client.call("GetModel", request_of(model))
         bundle = parse(client.get(found.bundle), "the coordinator's bundle")
         weights = np.frombuffer(client.get(found.weights), "<f4").astype(np.float32)
@@ -106,37 +100,33 @@ def export(
 
 
 @app.command("promote")
+@on_coordinator
 def promote(
+    connect: Connect,
     model: ModelName,
     alias: Annotated[str, typer.Argument(help="The name to give it, as serving.")] = "serving",
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Let an alias point to a model; its weights are kept as long as it does."""
     from ...core.wire.operator_pb2 import PromoteRequest
 
-    with connected(config, coordinator, identity, insecure) as client:
+    with connect() as client:
         request = PromoteRequest(model=request_of(model), alias=alias)
         facts = to_json(client.call("Promote", request))
     tell(facts, as_json, lambda: [f"{alias} is model {facts['run']}/{facts['round']}"])
 
 
 @app.command("rollback")
+@on_coordinator
 def rollback(
+    connect: Connect,
     alias: Annotated[str, typer.Argument(help="The alias to move back.")] = "serving",
-    coordinator: Address = None,
-    identity: Identity = None,
-    insecure: Insecure = False,
-    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Let an alias point to where it pointed before."""
     from ...core.wire.operator_pb2 import PromoteRequest
 
-    with connected(config, coordinator, identity, insecure) as client:
+    with connect() as client:
         facts = to_json(client.call("Rollback", PromoteRequest(alias=alias)))
     tell(facts, as_json, lambda: [f"{alias} is model {facts['run']}/{facts['round']} again"])
 

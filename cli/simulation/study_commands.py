@@ -29,7 +29,7 @@ Seeds = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", min=1, max=1024, metavar="N", help="At once. [default: all cores]"),
+    typer.Option("--workers", min=1, max=1024, metavar="N", help="At once. (default: all cores)"),
 ]
 Data = Annotated[
     Path | None, typer.Option("--data", metavar="FILE", help="Stands in for the data file.")

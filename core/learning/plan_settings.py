@@ -68,6 +68,7 @@ class Setting(Hyperparameter):
         return getattr(getattr(plan, self.table) if self.table else plan, self.name)
 
 
+@cache
 def settings_of(kind: type, table: str = "") -> tuple[Setting, ...]:
     """The fields of a dataclass that have a `Key`, in their order."""
     found = []

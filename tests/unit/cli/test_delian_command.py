@@ -7,12 +7,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import sys
 import types
 from pathlib import Path
 
 import pytest
+import typer
 from delian.cli import main as command
 from delian.core.common.errors import DelianError
 from delian.simulations.runs.result import RoundFinished, Started
@@ -249,6 +251,25 @@ def test_help_names_the_commands_and_version_the_version(monkeypatch, capsys):
     assert all(name in told for name in ("simulate", "scenario", "doctor"))
     assert delian("--version", monkeypatch=monkeypatch) == 0
     assert capsys.readouterr().out.startswith("delian 0.")
+
+
+def commands(group, name="delian"):
+    yield name, group
+    for part, inner in getattr(group, "commands", {}).items():
+        yield from commands(inner, f"{name} {part}")
+
+
+def test_no_help_text_has_words_in_square_brackets():
+    """Typer takes them for markup and prints nothing."""
+    found = dict(commands(typer.main.get_command(command.app)))
+    assert {"delian simulate", "delian ca list", "delian authority accept"} <= set(found)
+    hidden = {
+        f"{name}: {text}"
+        for name, one in found.items()
+        for text in (one.help, *(getattr(p, "help", None) for p in one.params))
+        if re.search(r"(?<!\\)\[[a-z]", text or "")
+    }
+    assert not hidden
 
 
 def test_scenarios_can_be_listed_shown_and_explained(monkeypatch, capsys):
