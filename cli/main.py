@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from ..core.common.collector import end_unsearched, unsearched
@@ -91,55 +92,64 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_GROUPS = {
-    "scenario": scenario_commands.app,
-    "data": data_commands.app,
-    "cloud": cloud_commands.app,
-    "authority": authority_commands.app,
-    "run": run_commands.app,
-    "fleet": fleet_commands.app,
-    "model": model_commands.app,
-    "bundle": bundle_commands.app,
-    "broker": broker_commands.app,
-    "device": device_commands.app,
-    "edge": edge_commands.app,
-    "ca": identity_commands.ca,
-    "log": certificate_log_commands.app,
-    "witness": witness_commands.app,
-    "artifact": artifact_commands.app,
-    "audit": audit_commands.app,
-    "config": config_show.app,
-    "ir": ir_commands.app,
-    "partition": partition_commands.app,
-    "cache": cache_commands.app,
+#: Commands and groups of commands, as `delian --help` shows them together.
+_PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
+    "Simulate and study": {
+        "simulate": simulate_commands.simulate,
+        "analyse": analyse_commands.analyse,
+        "compare": study_commands.compare,
+        "sweep": study_commands.sweep,
+        "dst": dst_commands.dst,
+        "scenario": scenario_commands.app,
+        "data": data_commands.app,
+    },
+    "Run a fleet": {
+        "doctor": doctor.doctor,
+        "cloud": cloud_commands.app,
+        "edge": edge_commands.app,
+        "device": device_commands.app,
+        "broker": broker_commands.app,
+        "run": run_commands.app,
+        "fleet": fleet_commands.app,
+        "config": config_show.app,
+    },
+    "Identity and trust": {
+        "token": token_commands.token,
+        "approve": token_commands.approve,
+        "join": join_commands.join,
+        "ca": identity_commands.ca,
+        "authority": authority_commands.app,
+        "log": certificate_log_commands.app,
+        "witness": witness_commands.app,
+        "artifact": artifact_commands.app,
+        "audit": audit_commands.app,
+    },
+    "Models and programs": {
+        "build": build_commands.build,
+        "quantise": quantise_commands.quantise,
+        "profile": profile_commands.profile,
+        "tune": tune_commands.tune,
+        "model": model_commands.app,
+        "bundle": bundle_commands.app,
+        "partition": partition_commands.app,
+        "ir": ir_commands.app,
+        "cache": cache_commands.app,
+    },
 }
-_COMMANDS = {
-    "simulate": simulate_commands.simulate,
-    "analyse": analyse_commands.analyse,
-    "compare": study_commands.compare,
-    "sweep": study_commands.sweep,
-    "dst": dst_commands.dst,
-    "authority request": delegation_commands.request,
-    "authority accept": delegation_commands.accept,
-    "device cascade": device_cascade_commands.cascade,
-    "ca delegate": delegation_commands.delegate,
-    "ca list": delegation_commands.issuers,
-    "token": token_commands.token,
-    "approve": token_commands.approve,
-    "join": join_commands.join,
-    "build": build_commands.build,
-    "quantise": quantise_commands.quantise,
-    "profile": profile_commands.profile,
-    "partition cascade": cascade_commands.cascade,
-    "partition simulate": partition_simulate_commands.simulate,
-    "tune": tune_commands.tune,
-    "doctor": doctor.doctor,
-}
-for _name, _group in _GROUPS.items():
-    app.add_typer(_group, name=_name)
-for _name, _command in _COMMANDS.items():
-    _of, _, _last = _name.rpartition(" ")
-    _GROUPS.get(_of, app).command(_last)(_command)
+for _panel, _commands in _PANELS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(_command)
+# Of groups whose commands lie in several files.
+authority_commands.app.command("request")(delegation_commands.request)
+authority_commands.app.command("accept")(delegation_commands.accept)
+device_commands.app.command("cascade")(device_cascade_commands.cascade)
+identity_commands.ca.command("delegate")(delegation_commands.delegate)
+identity_commands.ca.command("list")(delegation_commands.issuers)
+partition_commands.app.command("cascade")(cascade_commands.cascade)
+partition_commands.app.command("simulate")(partition_simulate_commands.simulate)
 _show_docstrings(app)
 
 
