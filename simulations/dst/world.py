@@ -565,7 +565,7 @@ class World:
                 left = list(state.collections)
                 self.check(not left, "progress", f"{host.node} still holds {left}")
                 silent = cloud_now - views[host.node.number].heard_ns
-                self.check(silent < _SILENCE_NS, "progress", f"{host.node} is not heard of")
+                self.check(silent < _SILENCE_NS, "progress", f"{host.node} has not answered")
             elif host.node.tier is Tier.DEVICE:
                 self._look_at_device(host)
 

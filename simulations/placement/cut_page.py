@@ -180,7 +180,7 @@ def _time_section(report: Report) -> str:
     for device in report["devices"]:
         kind = LINK_NAMES.get(device["link"], device["link"])
         legend = parts.legend(
-            (("dropped", "bandwidth upwards"), ("personal", "as the device believed"))
+            (("dropped", "bandwidth upwards"), ("personal", "estimated by the device"))
         )
         figures.append(
             f"<h3>Device {device['device']}, {escaped(kind)}, mean"
@@ -231,7 +231,7 @@ def over_time(report: Report, device: Mapping[str, Any], width: float) -> str:
 def _bandwidth(report: Report, device: Mapping[str, Any], frame: Frame) -> str:
     """Bandwidth on a logarithmic scale."""
     points = [(x, y) for x, y in device["mbps"]]
-    values = [y for _, y in points] + [y for _, y in device["believed"] if y > 0]
+    values = [y for _, y in points] + [y for _, y in device["estimated"] if y > 0]
     low = math.floor(math.log10(max(min(values), 1e-3)))
     high = max(low + 1, math.ceil(math.log10(max(values))))
     scaled = _with_range(frame, (float(low), float(high)))
@@ -241,11 +241,11 @@ def _bandwidth(report: Report, device: Mapping[str, Any], frame: Frame) -> str:
     steps = _steps(points, report["seconds"])
     at = [(scaled.x(x), scaled.y(math.log10(y))) for x, y in steps]
     lines += element("path", d=path(at), cls="line dropped")
-    believed = [
-        (scaled.x(x), scaled.y(max(low, math.log10(max(y, 1e-9))))) for x, y in device["believed"]
+    estimated = [
+        (scaled.x(x), scaled.y(max(low, math.log10(max(y, 1e-9))))) for x, y in device["estimated"]
     ]
-    if believed:
-        lines += element("path", d=path(believed), cls="line personal dashed")
+    if estimated:
+        lines += element("path", d=path(estimated), cls="line personal dashed")
     return lines
 
 

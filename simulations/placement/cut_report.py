@@ -165,7 +165,7 @@ def _batches(world: World) -> dict[str, Any]:
 def _devices(
     world: World, kinds: Sequence[tuple[str, LinkTrace]], courses: Sequence[Course], seconds: float
 ) -> list[dict[str, Any]]:
-    """Links, what was believed of them, cuts and switches over time, of some devices."""
+    """Links, their estimated bandwidths, cuts and switches over time, of some devices."""
     first = {kind: device for device, (kind, _) in reversed(list(enumerate(kinds)))}
     order = [*first.values(), *(d for d in range(len(kinds)) if d not in first.values())]
     numbers = {course.cut: k for k, course in enumerate(courses)}
@@ -173,7 +173,7 @@ def _devices(
     shown = []
     for device in sorted(order[:SHOWN_MAX]):
         kind, trace = kinds[device]
-        believed = [(at, up) for d, at, up in world.believed if d == device]
+        estimated = [(at, up) for d, at, up in world.estimated if d == device]
         switches = [s for s in world.switches if s.device == device]
         shown.append(
             {
@@ -181,7 +181,7 @@ def _devices(
                 "link": kind,
                 "mean_mbps": trace.mean_up() / MBPS,
                 "mbps": _thinned(_stretches(trace, seconds)),
-                "believed": _thinned([(at / SECOND, up / MBPS) for at, up in believed]),
+                "estimated": _thinned([(at / SECOND, up / MBPS) for at, up in estimated]),
                 "switches": [
                     {
                         "at": s.at / SECOND,

@@ -148,7 +148,7 @@ class World:
         self.switches: list[Switch] = []
         self.hedged = 0
         #: (device, ns, estimated bytes a second up) whenever a request is made.
-        self.believed: list[tuple[int, int, float]] = []
+        self.estimated: list[tuple[int, int, float]] = []
         self._hash = hashlib.sha256(b"delian cut world v1")
         tiers = max((len(c.legs) for c in setup.courses), default=0)
         self.cloud = ServerNode(self, 2, 0, None) if tiers == 2 else None
@@ -355,7 +355,7 @@ class DeviceNode(Node):
         served = Served(self.number, self._tickets, now, deadline)
         world.served.append(served)
         self._open[self._tickets] = served
-        world.believed.append((self.number, now, self.machine.upper.link(now).up))
+        world.estimated.append((self.number, now, self.machine.upper.link(now).up))
         self.hear(Requested(self._tickets, deadline))
 
     def carry(self, effect: Effect) -> None:

@@ -67,8 +67,10 @@ class AlgorithmTable(Table):
 
 
 class OwnTable(AlgorithmTable):
-    """Your own algorithm: a dataclass in a Python file that extends `dl.learn.Algorithm`, or one of
-    the catalogue. Of what is not set here it has defaults of its own.
+    """Your own algorithm, a dataclass in a Python file.
+
+    It extends `dl.learn.Algorithm` or an algorithm of the catalogue. Fields that are not set here
+    have its own defaults.
     """
 
     name: Literal["python"] = OWN

@@ -26,8 +26,10 @@ _ABSENT = {"privacy.bits": 0, "privacy.cohort_min": 0, "privacy.cohorts": 1}
 
 
 def chain_of(scenario: Scenario, masked: bool = False) -> Chain:
-    """The chain that a scenario's keys are. masked: whether updates are, where it does not say.
-    Raises ChainError for keys that do not go together.
+    """The chain that a scenario's keys stand for.
+
+    masked: whether updates are masked where the scenario leaves it open. Raises ChainError for
+    keys that do not go together.
     """
     made, chosen = scenario.plan(masked).chain, scenario.algorithm
     # An algorithm of the user's own brings a server's optimiser where the scenario names none.
@@ -65,8 +67,9 @@ def keys_of(chain: Chain) -> dict[str, dict[str, Any]]:
 
 
 def written_out(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A scenario's raw tables with `chain` as the keys that it stands for. Raises a conflict where
-    one of those is given beside it, or the chain is none.
+    """A scenario's raw tables with `chain` replaced by the keys that it stands for.
+
+    Raises a conflict where one of those keys is given as well, and for a chain that is malformed.
     """
     try:
         tables = keys_of(chains.read(raw["chain"]))
@@ -76,7 +79,7 @@ def written_out(raw: Mapping[str, Any]) -> dict[str, Any]:
     for name, table in tables.items():
         given = raw.get(name, {})
         if not isinstance(given, dict):
-            continue  # whoever checks tables says so
+            continue  # the check of the tables reports it
         if twice := sorted(given.keys() & _governed(name)):
             raise conflict(f"{name}.{twice[0]}", "the chain says it too")
         out[name] = {**given, **table}

@@ -1,6 +1,6 @@
 """A scenario's data and model: each a choice among tables that know their own keys.
 
-A key that the chosen algorithm does not know is refused, so that nobody tunes what nothing reads.
+A key that the chosen algorithm does not know is refused: a key without effect is not tuned.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ T = TypeVar("T", bound="Table")
 
 
 class Table(BaseModel):
-    """A table of the file: unknown keys are refused, values are not converted, nothing changes
-    later.
+    """A table of the file: it refuses unknown keys, converts no value, and is frozen.
 
     A key's meaning is the text under it, which is read when it is asked for: neither that nor
     building a validator for each table is worth the start of every command.
@@ -40,7 +39,7 @@ class Table(BaseModel):
 
 
 def with_defaults(table: T, values: Mapping[str, Any]) -> T:
-    """The table with these values of keys that nobody set, which stay unset."""
+    """The table with these values for keys that are not set; they still count as not set."""
     known = {**dict(table), **values}
     return type(table).model_construct(_fields_set={*table.model_fields_set}, **known)
 
@@ -103,8 +102,9 @@ class DigitsData(DealtData):
 
 
 class NpzData(DealtData):
-    """Your own .npz file: `x` [n, ...], `y` [n] and, for the natural partition, `device` [n]; with
-    `query` [n] these rows only judge.
+    """Your own .npz file: `x` [n, ...] and `y` [n].
+
+    `device` [n] is the natural partition; rows whose `query` [n] is set are for evaluation only.
     """
 
     source: Literal["npz"] = "npz"
@@ -120,7 +120,7 @@ class NpzData(DealtData):
     scale: float | None = Field(default=None, gt=0.0)
     """What raw values are multiplied by. Absent: 1/255 for u8, 1 for floats."""
     targets: Literal["labels", "numbers"] = "labels"
-    """What `y` holds: labels to tell apart, or `numbers`, one a row or several ([n, k]), for a
+    """What `y` holds: class labels, or `numbers`, one a row or several ([n, k]), for a
     regression by the mean squared error.
     """
 
@@ -184,8 +184,9 @@ class HarData(RowData):
 
 
 class OmniglotData(Table):
-    """Few-shot characters: a device is one alphabet drawn by a few people, or some characters of
-    any alphabets.
+    """Few-shot characters.
+
+    A device is one alphabet drawn by a few people, or some characters of any alphabets.
     """
 
     source: Literal["omniglot"] = "omniglot"
@@ -195,10 +196,10 @@ class OmniglotData(Table):
     folder. `--data` wins over it.
     """
     ways: int = Field(default=5, ge=2, le=50)
-    """Characters to tell apart in an episode (N)."""
+    """Classes in an episode (N)."""
     training_ways: int = Field(default=0, ge=0, le=50)
-    """Characters to tell apart in an episode that trains, `ways` or more: prototypical networks
-    learn better features from more of them (Snell et al. 2017). 0: `ways`.
+    """Classes in a training episode, at least `ways`: prototypical networks learn better features
+    from more of them (Snell et al. 2017). 0: `ways`.
     """
     shots: int = Field(default=1, ge=1, le=19)
     """Drawings of each character to learn from (K)."""
@@ -269,8 +270,9 @@ class SyntheticData(RowData):
 
 
 class LogisticData(RowData):
-    """Synthetic(alpha, beta) (Li et al. 2020): 60 features, ten labels, devices whose data and
-    whose models differ. Needs no file.
+    """Synthetic(alpha, beta) (Li et al. 2020): 60 features, ten labels. Needs no file.
+
+    Devices differ in their data and in the model that labels it.
     """
 
     source: Literal["logistic"] = "logistic"
@@ -290,8 +292,9 @@ class LogisticData(RowData):
 
 
 class SinusoidData(RowData):
-    """Sinusoids of amplitude 0.1 to 5 and phase 0 to pi (Finn et al. 2017): a device has one, and
-    learns it from a few points. Needs no file.
+    """Sinusoids of amplitude 0.1 to 5 and phase 0 to pi (Finn et al. 2017). Needs no file.
+
+    A device has one sinusoid, and learns it from a few points.
     """
 
     source: Literal["sinusoid"] = "sinusoid"
@@ -305,7 +308,7 @@ class SinusoidData(RowData):
     held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
     """Devices that never train."""
     oracle: bool = False
-    """Tell the model amplitude and phase: what can be reached without learning them."""
+    """Give the model amplitude and phase: the bound of what meta-learning can reach."""
 
 
 def learns_numbers(source: str, targets: str) -> bool:
@@ -341,7 +344,7 @@ class MlpModel(Table):
     batch_norm: bool = False
     """Whether hidden layers are normalised by the batch, as few-shot learners are."""
     classes: int | None = Field(default=None, ge=2, le=65_536)
-    """Labels to tell apart. Absent: as many as the data has."""
+    """Number of classes. Absent: as many as the data has."""
 
 
 class CnnModel(Table):
@@ -352,7 +355,7 @@ class CnnModel(Table):
     hidden: int = Field(default=512, ge=1, le=65_536)
     """Units of the dense layer; LEAF has 2048."""
     classes: int | None = Field(default=None, ge=2, le=65_536)
-    """Labels to tell apart. Absent: as many as the data has."""
+    """Number of classes. Absent: as many as the data has."""
 
 
 class OmniglotModel(Table):
@@ -380,8 +383,9 @@ class LstmModel(Table):
 
 
 class PythonModel(Table):
-    """Your own model: a function `init(key, shape, classes)` in a Python file, which gives a tree
-    of f32 arrays that is called as `model(x, weight)`.
+    """Your own model: a function `init(key, shape, classes)` in a Python file.
+
+    It returns a tree of f32 arrays that is called as `model(x, weight)`.
     """
 
     name: Literal["python"] = "python"
@@ -391,7 +395,7 @@ class PythonModel(Table):
     function: str = "init"
     """The function in it."""
     classes: int | None = Field(default=None, ge=2, le=65_536)
-    """Labels to tell apart. Absent: as many as the data has."""
+    """Number of classes. Absent: as many as the data has."""
 
 
 Model = Annotated[

@@ -28,10 +28,9 @@ from .scenario_file import with_fleet, with_npz
 
 
 def with_data(scenario: Scenario, path: Path | None) -> Scenario:
-    """The scenario as `--data` changes it: one that brings its own data is put on the .npz file
-    instead.
+    """The scenario as `--data` changes it; a scenario with data of its own is put on the .npz file.
 
-    A file that says which device each example is on keeps its devices.
+    A file with the device of each example keeps its devices.
     """
     if path is None or hasattr(scenario.data, "path"):
         return scenario
@@ -52,8 +51,10 @@ def load_data(scenario: Scenario, path: Path | None = None) -> data.FederatedDat
 
 
 def on_data(scenario: Scenario, loaded: data.FederatedData) -> Scenario:
-    """The scenario where the data says how many devices there are: edges and devices of a round
-    that nobody set are no more. Raises DelianError where it makes no sense with so few.
+    """The scenario with as many devices as the data has.
+
+    The numbers of edges and of a round's devices fall to that where they are not set. Raises
+    DelianError where the scenario makes no sense with so few.
     """
     return with_fleet(scenario, len(loaded.devices), len(loaded.training))
 
@@ -160,8 +161,9 @@ def _need(scenario: Scenario, path: Path | None) -> Path:
 
 
 def _check_errors(loaded: data.FederatedData) -> None:
-    """Devices that judge a model clamp its errors, and a model that knows nothing errs by the
-    numbers themselves.
+    """Raises DelianError for targets so large that evaluation would clamp their errors.
+
+    A model that has learnt nothing has errors of the size of the targets.
     """
     from ...core.learning.metrics import LOSS_MAX
 

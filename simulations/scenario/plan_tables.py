@@ -68,8 +68,9 @@ def part_of(table: Table, name: str) -> Any:
 
 
 def current(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """A scenario that an older version stored as JSON, under the names of today. A key that it
-    lacks has its default.
+    """A scenario that an older version stored as JSON, under the names of today.
+
+    A key that it lacks has its default.
     """
     tables = {**stored}
     for name in plan.TABLES:
@@ -94,12 +95,16 @@ if TYPE_CHECKING:
         def model_construct(cls) -> Self: ...
 
     class Round(plan.Round, _Table):
+        """The table `round`."""
+
         cohort: int
         over_selection: float
 
-    class Privacy(plan.Privacy, _Table): ...
+    class Privacy(plan.Privacy, _Table):
+        """The table `privacy`."""
 
-    class PlanEvaluation(plan.Evaluation, _Table): ...
+    class PlanEvaluation(plan.Evaluation, _Table):
+        """The table `evaluation`, but for its keys outside a plan."""
 
 else:
     Round, Privacy, PlanEvaluation = map(table_of, ("round", "privacy", "evaluation"))

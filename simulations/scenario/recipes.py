@@ -1,6 +1,4 @@
-"""From a scenario's tables to what is compiled: the task, the algorithm and the arrays of every
-device.
-"""
+"""From a scenario's tables to the task, the algorithm and the arrays of every device."""
 
 from __future__ import annotations
 
@@ -42,8 +40,10 @@ def arrays(scenario: Scenario, device: datasets.DeviceData | datasets.EpisodeDat
 
 
 def _grey(scenario: Scenario) -> bool:
-    """Whether rows of two axes are grey images, which models take with one channel. A user's model
-    takes a user's rows, and those of sensors, as they are: [128, 3] may be three signals as well.
+    """Whether rows of two axes are grey images, which models take with one channel.
+
+    A user's model takes a user's rows, and rows of sensors, as they are: [128, 3] may be three
+    signals as well.
     """
     if isinstance(scenario.model, data_settings.PythonModel):
         return not isinstance(scenario.data, data_settings.NpzData | data_settings.HarData)
@@ -81,8 +81,9 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Tas
 
 
 def check_labels(scenario: Scenario, data: datasets.FederatedData, bundle: Bundle) -> None:
-    """Raises DelianError where a model cannot name every label of the data: the loss of a label
-    that it has no number for would be that of another one.
+    """Raises DelianError where a model has fewer outputs than the data has labels.
+
+    The loss of a label without an output would be the loss of another label.
     """
     if scenario.regression or isinstance(scenario.data, data_settings.OmniglotData):
         return
@@ -93,7 +94,7 @@ def check_labels(scenario: Scenario, data: datasets.FederatedData, bundle: Bundl
         raise DelianError(
             f"the model gives {given} number{'s' * (given != 1)} a row, and the data has"
             f" {data.classes} labels",
-            "its init function is told how many as `classes`",
+            "its init function gets the number as `classes`",
         )
 
 
@@ -153,8 +154,9 @@ def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[
 
 
 def algorithm(scenario: Scenario, data: datasets.FederatedData) -> learning.Algorithm:
-    """The algorithm of a scenario: its table's keys are the algorithm's fields, but for the
-    server's optimiser, which is the chain's (`composition`).
+    """The algorithm of a scenario: its table's keys are the algorithm's fields.
+
+    The server's optimiser is not among them: it is a stage of the chain (`composition`).
     """
     chosen = scenario.algorithm
     if isinstance(chosen, OwnTable):
@@ -181,9 +183,7 @@ def _facts(scenario: Scenario, data: datasets.FederatedData) -> dict[str, float]
 def _own_algorithm(
     scenario: Scenario, chosen: OwnTable, data: datasets.FederatedData
 ) -> learning.Algorithm:
-    """A user's algorithm: it is given the keys that the scenario sets, and has its own defaults for
-    the others.
-    """
+    """A user's algorithm with the keys that the scenario sets, and its own defaults."""
     kind, said = _own_kind(scenario, chosen), chosen.model_fields_set
     names = [field.name for field in dataclasses.fields(kind)]
     values = {n: v for n, v in chosen.hyperparameters().items() if n in said and n in names}

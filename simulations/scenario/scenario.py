@@ -101,7 +101,7 @@ class Network(Table):
 
 
 class Evaluation(PlanEvaluation):
-    """When and on whom accuracy is measured."""
+    """When, and on which devices, accuracy is measured."""
 
     every: int = Field(default=1, ge=1, le=ROUNDS_MAX)
     """Measure after every so many rounds, and after the last."""
@@ -116,7 +116,7 @@ class Evaluation(PlanEvaluation):
     )
     """At the end, measure devices' models after so many local steps too, rising: [1, 5, 10]."""
     target: float | None = Field(default=None, gt=0.0)
-    """Tell when devices' own models first were this good: rounds, bytes and time."""
+    """Report when personalized accuracy first reached this: rounds, bytes and time."""
 
     @model_validator(mode="after")
     def _steps_rise(self) -> Evaluation:
@@ -197,7 +197,7 @@ class Scenario(Table):
         """The scenario as plain data, as reports show it: without alternatives and absent keys."""
         plain = self.model_dump(mode="json", exclude_none=True, exclude={"alternatives"})
         if "path" in plain["data"]:
-            # A report says which file, not where somebody keeps it.
+            # A report names the file, and not its folder.
             plain["data"]["path"] = Path(plain["data"]["path"]).name
         for table in ("model", "algorithm"):
             if "file" in plain[table]:
@@ -251,8 +251,9 @@ class Scenario(Table):
         return self
 
     def _follow_fleet(self) -> None:
-        """What nobody set follows a fleet that is smaller than usual. It stays unset, so that it
-        follows anew where the fleet is changed.
+        """Lowers what is not set to a fleet that is smaller than usual.
+
+        It still counts as not set, so that it follows the fleet when that is changed again.
         """
         if self.fleet.devices is None:
             return

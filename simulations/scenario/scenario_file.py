@@ -1,5 +1,4 @@
-"""Reading scenarios: from a file or by the name of a bundled one, with overrides, and errors that
-point.
+"""Reading scenarios, from a file or by the name of a bundled one, with overrides.
 
 Every mistake becomes a DelianError that names the file, the line, what is wrong, what is allowed,
 and the nearest key there is.
@@ -45,8 +44,9 @@ def bundled() -> dict[str, Path]:
 
 
 def load(source: str | Path = DEFAULT) -> Scenario:
-    """The scenario of a file, or the bundled one of that name. Raises DelianError with file and
-    line.
+    """The scenario of a file, or the bundled one of that name.
+
+    Raises DelianError with file and line.
     """
     path = find(source)
     text = _read(path)
@@ -114,8 +114,7 @@ def _of_kind(raw: dict[str, Any], path: KeyPath, kind: Any) -> None:
 
 
 def with_algorithm(scenario: Scenario, name: str) -> Scenario:
-    """The scenario with another algorithm; FILE.py is a Python file with one's own, FILE.py:CLASS
-    names the one of several in it.
+    """The scenario with another algorithm, by name or as FILE.py or FILE.py:CLASS.
 
     Its settings are the scenario's `[alternatives.NAME]`; without such a table, the settings that
     the two algorithms share are kept and the others are the algorithm's own defaults.
@@ -158,8 +157,9 @@ def _with_chain(raw: dict[str, Any], chain: str) -> dict[str, Any]:
 
 
 def with_npz(scenario: Scenario, *, natural: bool) -> Scenario:
-    """The scenario on an .npz file in place of its own data, dealt out as before or by the file's
-    own devices.
+    """The scenario on an .npz file in place of its own data.
+
+    natural: whether the file's devices are kept; else examples are dealt out as before.
     """
     known = table_at(("data",), {"data": {"source": "npz"}}).model_fields
     raw = scenario.model_dump(exclude_unset=True)
@@ -172,8 +172,9 @@ def with_npz(scenario: Scenario, *, natural: bool) -> Scenario:
 
 
 def with_fleet(scenario: Scenario, devices: int, training: int) -> Scenario:
-    """The scenario on data of so many devices, of which so many train: what nobody set is lowered
-    to them.
+    """The scenario on data of `devices` devices, of which `training` train.
+
+    Numbers that are not set are lowered to these.
     """
     changes = []
     if scenario.fleet.edges > devices and "edges" not in scenario.fleet.model_fields_set:

@@ -1,6 +1,4 @@
-"""What keys a scenario may have, read off its models: for error messages, `delian scenario keys`
-and the docs.
-"""
+"""The keys of scenarios, read off their models: for errors, `delian scenario keys`, the docs."""
 
 from __future__ import annotations
 
@@ -25,13 +23,14 @@ _UNIONS: dict[str, Any] = {"data": data_settings.Data, "model": data_settings.Mo
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: where it stands, what it may be, its default ("" if it must be given) and its
-    meaning.
-    """
+    """One key of a scenario."""
 
     path: KeyPath
+    """Its tables and its name."""
     allowed: str
+    """Its type and its bounds."""
     default: str
+    """Empty: it must be given."""
     meaning: str
 
 
@@ -44,8 +43,9 @@ def tables(part: str) -> Mapping[str, type[Table]]:
 
 
 def table_at(path: KeyPath, raw: dict[str, Any]) -> type[Table]:
-    """The model of the table at `path`; which one, where there is a choice, `raw` says (else the
-    first).
+    """The model of the table at `path`.
+
+    Where there is a choice of models, `raw` names one, else it is the first.
     """
     model: type[Table] = Scenario
     for i, part in enumerate(path):

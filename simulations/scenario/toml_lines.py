@@ -1,5 +1,4 @@
-"""Where each key of a TOML file stands, for error messages. `tomllib` parses but keeps no
-positions.
+"""The lines of a TOML file's keys, for error messages. `tomllib` keeps no positions.
 
 A small scan over the text: table headers and `key =` at the start of a line, stepping over strings,
 arrays and comments. It runs on files that tomllib has already accepted, so it need not judge them.
@@ -28,8 +27,9 @@ KeyPath = tuple[str, ...]
 
 
 def key_locations(text: str, file: str) -> dict[KeyPath, Loc]:
-    """The span of every key and table header, by its path. Keys inside inline tables are not told
-    apart.
+    """The span of every key and table header, by its path.
+
+    The keys of an inline table have the table's span.
     """
     found: dict[KeyPath, Loc] = {}
     table: KeyPath = ()
@@ -58,8 +58,9 @@ def _parts(key: str) -> KeyPath:
 
 
 def _end_of_statement(text: str, position: int) -> int:
-    """The start of the line after the value that begins here: a value goes on while brackets are
-    open.
+    """The start of the line after the value that begins here.
+
+    A value goes on while brackets are open.
     """
     depth = 0
     while position < len(text):

@@ -23,7 +23,8 @@ SPEECH = "tells? told hears? heard speaks? spoke spoken believes? believed remem
 RARE = "anew beside betwixt ere lest whence thereof hitherto sittings?"
 PHRASES = ("of which none", "for want of", "none: none", "makes the model its own", "is no more")
 #: Names that are stored or sent.
-TERMS = re.compile(r"^\"(stranger|told)\"$")  # a reason of refusals; a key of stored runs
+# A reason of refusals, a key of stored runs, a word of traces, a parameter of Federation.
+TERMS = re.compile(r"^\"(stranger|told)\"$|^b\"heard\"$|\bbeside: whether")
 
 DIALECT = re.compile(
     rf"\b(?:{'|'.join([*PERSONS.split(), *SPEECH.split(), *RARE.split(), *PHRASES])})\b", re.I
@@ -51,10 +52,14 @@ CLEAN: tuple[str, ...] = (
     "device/agent",
     "device/serving",
     "edge/service",
+    "simulations/dst",
+    "simulations/federation",
+    "simulations/placement",
     "simulations/processes",
     "simulations/report",
     "simulations/resume",
     "simulations/runs",
+    "simulations/scenario",
 )
 PAGES: tuple[str, ...] = (
     "CHANGELOG.md",

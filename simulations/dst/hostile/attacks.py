@@ -147,7 +147,7 @@ class Talk:
 
 
 class Plotter:
-    """Of one node. `says` and `hears` are all that passes it."""
+    """The attacks of one node, which pass all that it sends and receives."""
 
     def __init__(self, world: World, scheme: Scheme) -> None:
         self._world, self._scheme, self.seed = world, scheme, world.seed

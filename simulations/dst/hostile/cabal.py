@@ -37,7 +37,7 @@ DRAWN, DONE, FOUND, HARMLESS = "drawn", "done", "found", "harmless"
 
 
 class Cabal:
-    """All plotters of a world. `says` and `hears` are all that passes their nodes."""
+    """All attackers of a world: they pass all that their nodes send and receive."""
 
     def __init__(self, world: World, schemes: tuple[Scheme, ...]) -> None:
         # At a node tasks are changed first: what follows is for the sessions that they make.

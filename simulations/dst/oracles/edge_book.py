@@ -84,7 +84,7 @@ class EdgeBook:
     def _check_counted(self, life: Life) -> None:
         there = {d for devices in self._sums[life].values() for d in devices}
         missing = self._counted[life] - there
-        _check(not missing, "lost", f"{life}: {missing} were told COUNTED and are not")
+        _check(not missing, "lost", f"{life}: {missing} were acknowledged as COUNTED and are not")
 
 
 def name_of(message: Any) -> Name:
