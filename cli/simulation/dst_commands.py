@@ -51,8 +51,8 @@ def dst(
     draws: lost, repeated, damaged and retained messages, partitions, crashes at any moment, torn
     and full disks, wrong clocks.
 
-    In some seeds parties plot, alone or together. A table shows how often honest devices found
-    each plot out, by reason, and how often nothing came of it.
+    In some seeds parties attack, alone or together. A table shows how often honest devices found
+    each attack out, by reason, and how often nothing came of it.
 
     A failure says what does not hold and how to see it again, and exits 1.
     """

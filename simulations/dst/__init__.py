@@ -7,9 +7,9 @@ simulator and TigerBeetle's VOPR). A seed draws which faults there are and how s
     world      nodes, virtual time, faults that are planned, orders of operators
     host       one node: the daemons' driver over their journal, in virtual time
     network    what becomes of messages
-    plots      what a coordinator or an edge does that is not to be trusted
+    attacks      what a coordinator or an edge does that is not to be trusted
     bundles    what the author of a bundle does
-    cabal      several of them together, and what comes of each plot
+    attackers      several of them together, and what comes of each attack
     work       training that takes whole numbers, so that sums can be checked to the last bit
     auditor    the oracles: what must hold, whatever happens
     edge_book  what it knows of edges

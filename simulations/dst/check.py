@@ -62,8 +62,8 @@ def run_seed(seed: int, devices: int = DEVICES, edges: int = EDGES, hostile: boo
     Raises what it found; `world.last` of OracleFailure and any other fault are noted on the
     exception.
     """
-    shape, weather = draw(seed, devices, edges, hostile)
-    world = World(seed, shape, weather)
+    shape, faults = draw(seed, devices, edges, hostile)
+    world = World(seed, shape, faults)
     try:
         world.run()
     except Exception as fault:

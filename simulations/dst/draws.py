@@ -12,7 +12,7 @@ from ...core.protocol.ports import SECOND
 T = TypeVar("T")
 
 
-class Dice:
+class Rng:
     """A sequence of draws, a function of seed and purpose alone.
 
     All of them come from `Random.random`, which Python promises not to change.

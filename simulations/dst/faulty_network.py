@@ -18,7 +18,7 @@ from ...core.node.storage.codec import envelope_bytes, message_of, node_of
 from ...core.protocol.ports import MS, SECOND, Node, ProtocolError, Tier
 from ...core.wire.blob_pb2 import Blob
 from ...core.wire.link_pb2 import Envelope
-from .draws import Dice
+from .draws import Rng
 
 if TYPE_CHECKING:
     from .simulated_node import Host
@@ -37,22 +37,20 @@ class Network:
 
     def __init__(self, world: World, seed: int) -> None:
         self.world = world
-        weather = world.weather
-        self.dice = Dice(seed, "network")
-        self._weather = weather
-        self._latency_ns = int(weather.latency_s * SECOND)
-        self._spread_s = weather.jitter_s
+        faults = world.faults
+        self.rng = Rng(seed, "network")
+        self._faults = faults
+        self._latency_ns = int(faults.latency_s * SECOND)
+        self._spread_s = faults.jitter_s
         # A round takes some twenty messages one after the other, and has time for them.
         self._healthy_ns = int(world.shape.round_s / 24 * SECOND)
         self._recent: deque[tuple[Host, Host, Any]] | None = None
-        if weather.brokers:
+        if faults.brokers:
             self._recent = deque(maxlen=_KEPT_BY_BROKERS)
         self._breaks = [
-            (int(p.from_s * SECOND), int(p.to_s * SECOND), p) for p in weather.partitions
+            (int(p.from_s * SECOND), int(p.to_s * SECOND), p) for p in faults.partitions
         ]
-        self._away = [
-            (int(s * SECOND), int((s + _BROKER_DOWN_S) * SECOND)) for s in weather.brokers
-        ]
+        self._away = [(int(s * SECOND), int((s + _BROKER_DOWN_S) * SECOND)) for s in faults.brokers]
         for _, back in self._away:
             world.at(back, self._deliver_again)
 
@@ -69,24 +67,24 @@ class Network:
             return
         if self._recent is not None:
             self._recent.append((host, other, message))
-        weather, dice = self._weather, self.dice
-        delay = self._latency_ns + dice.exponential_ns(self._spread_s)
+        faults, rng = self._faults, self.rng
+        delay = self._latency_ns + rng.exponential_ns(self._spread_s)
         # Whatever is retained may come when all else has healed.
-        if weather.stale and dice.chance(weather.stale):
-            later = dice.exponential_ns(weather.stale_s)
+        if faults.stale and rng.chance(faults.stale):
+            later = rng.exponential_ns(faults.stale_s)
             world.after(delay + later, other.receive, host.node, message)
         if not world.faulty:
             delay = min(delay, self._healthy_ns)
-        elif dice.chance(weather.loss) or self._is_cut(host.node, other.node, world.now):
+        elif rng.chance(faults.loss) or self._is_cut(host.node, other.node, world.now):
             world.counts["lost"] += 1
             return
-        elif weather.corruption and dice.chance(weather.corruption):
+        elif faults.corruption and rng.chance(faults.corruption):
             world.after(delay, self._deliver_damaged, host, other, message)
             return
-        elif dice.chance(weather.duplication):
-            again = self._latency_ns + dice.exponential_ns(self._spread_s)
+        elif rng.chance(faults.duplication):
+            again = self._latency_ns + rng.exponential_ns(self._spread_s)
             world.after(again, other.receive, host.node, message)
-        if weather.wire:
+        if faults.wire:
             content = envelope_bytes(host.node, other.node, message)
             world.after(delay, self._deliver_bytes, other, content)
         else:
@@ -99,13 +97,13 @@ class Network:
         """
         blob = Blob(digest=digest, size=len(content), content=content)
         other = self.world.hosts.get(to)
-        if not self._weather.claim or other is None:
+        if not self._faults.claim or other is None:
             self.send(host, to, blob)
             return
         if self.world.faulty and self._is_cut(host.node, to, self.world.now):
             self.world.counts["lost"] += 1
             return
-        delay = self._latency_ns + self.dice.exponential_ns(self._spread_s)
+        delay = self._latency_ns + self.rng.exponential_ns(self._spread_s)
         if not self.world.faulty:
             delay = min(delay, self._healthy_ns)
         self.world.after(delay, self._deliver_blob, host.node, other, blob)
@@ -126,21 +124,21 @@ class Network:
         other.receive(node_of(envelope.sender), message_of(envelope))
 
     def _deliver_blob(self, sender: Node, other: Host, blob: Any) -> None:
-        weather, dice = self._weather, self.dice
+        faults, rng = self._faults, self.rng
         if not other.up:
             return
-        if self.world.faulty and dice.chance(weather.loss + weather.corruption):
+        if self.world.faulty and rng.chance(faults.loss + faults.corruption):
             self.world.counts["transfers broken"] += 1
             return
         # It may have to go again to make room for others, before it is pinned.
-        if not (self.world.faulty and dice.chance(weather.no_room)):
+        if not (self.world.faulty and rng.chance(faults.no_room)):
             other.blobs[blob.digest] = blob.content
         other.receive(sender, Blob(digest=blob.digest, size=blob.size))
 
     def _deliver_damaged(self, host: Host, other: Host, message: Any) -> None:
         content = bytearray(envelope_bytes(host.node, other.node, message))
-        for _ in range(self.dice.whole(1, 3)):
-            content[self.dice.below(len(content))] ^= 1 << self.dice.below(8)
+        for _ in range(self.rng.whole(1, 3)):
+            content[self.rng.below(len(content))] ^= 1 << self.rng.below(8)
         counts = self.world.counts
         counts["damaged"] += 1
         try:
@@ -152,7 +150,7 @@ class Network:
             return
         if type(damaged) is Blob and type(message) is Blob:
             other.receive(sender, damaged)
-        elif host.node.tier is Tier.DEVICE and host.node.number in self._weather.liars:
+        elif host.node.tier is Tier.DEVICE and host.node.number in self._faults.liars:
             counts["lies"] += 1
             self.world.auditor.lied(host.node.number, damaged)
             other.receive(sender, damaged)
@@ -160,7 +158,7 @@ class Network:
     def _deliver_again(self) -> None:
         """A broker is back: what it has no acknowledgement of comes again."""
         assert self._recent is not None
-        waiting = [item for item in self._recent if self.dice.chance(0.5)]
-        self.dice.shuffle(waiting)
+        waiting = [item for item in self._recent if self.rng.chance(0.5)]
+        self.rng.shuffle(waiting)
         for host, other, message in waiting:
-            self.world.after(self.dice.below(2_000) * MS, other.receive, host.node, message)
+            self.world.after(self.rng.below(2_000) * MS, other.receive, host.node, message)

@@ -33,7 +33,7 @@ from ...core.wire.round_pb2 import (
     OUT_OF_MEMORY,
     PROGRAM_FAILED,
 )
-from .draws import Dice
+from .draws import Rng
 from .oracles.edge_book import Name, name_of
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Work:
 
     def __init__(self, world: World, seed: int) -> None:
         self.world = world
-        self.dice = Dice(seed, "work")
+        self.rng = Rng(seed, "work")
 
     def run(self, host: Host, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
         """How long it takes in ns, and what then gives its outcome; None: it hangs."""
@@ -96,16 +96,16 @@ class Work:
         return self._train(host, effect)
 
     def _train(self, host: Host, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
-        weather, dice, world = self.world.weather, self.dice, self.world
+        faults, rng, world = self.world.faults, self.rng, self.world
         if stopped := self._stopped(host, effect):
             return MS, lambda: stopped
         key, ring = effect.arguments
-        due = MS + dice.exponential_ns(weather.train_s)
+        due = MS + rng.exponential_ns(faults.train_s)
         if world.faulty:
             due = int(due * host.slow)
-            if dice.chance(weather.train_hangs):
+            if rng.chance(faults.train_hangs):
                 return 0, None
-            if dice.chance(weather.train_fails):
+            if rng.chance(faults.train_fails):
                 bad = self._bad(ring.dimension)
                 return due, lambda: bad
         else:
@@ -121,30 +121,30 @@ class Work:
 
     def _stopped(self, host: Host, effect: RunProgram) -> ProgramStopped | None:
         """What a device's gate makes of a program; None: it runs."""
-        gates, plotter = self.world.gates, self.world.plotter
-        if gates is None or plotter is None:
+        gates, attacker = self.world.gates, self.world.attackers
+        if gates is None or attacker is None:
             return None
         reason = gates.refusal(host, effect)
-        plotter.gated(host, name_of(effect.task), reason)
+        attacker.gated(host, name_of(effect.task), reason)
         if not reason:
             return None
         opened = reason in ("key", "interface")
         return ProgramStopped(BAD_BUNDLE if opened else NOT_SIGNED)
 
     def _bad(self, dimension: int) -> Outcome | ProgramStopped:
-        kind = self.dice.below(4)
+        kind = self.rng.below(4)
         if kind == 0:
             return Outcome(None, EXAMPLES, LOSS)
         if kind == 1:
             return Outcome(None, EXAMPLES, LOSS, finite=False)
         if kind == 2:
             return Outcome(np.ones(dimension, np.uint32), EXAMPLES, LOSS)
-        return ProgramStopped(self.dice.choice(_REASONS))
+        return ProgramStopped(self.rng.choice(_REASONS))
 
     def _update(self, host: Host, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
-        world, dice = self.world, self.dice
-        due = MS + dice.exponential_ns(0.2)
-        if world.faulty and dice.chance(world.weather.update_fails):
+        world, rng = self.world, self.rng
+        due = MS + rng.exponential_ns(0.2)
+        if world.faulty and rng.chance(world.faults.update_fails):
             return due, lambda: ProgramStopped(PROGRAM_FAILED)
         given, weight = effect.arguments
         mean = robust.update_of(given)
@@ -158,8 +158,8 @@ class Work:
         return due, lambda: NewModel(*(self._put(host, content) for content in contents))
 
     def _unmask(self, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
-        due = MS + self.dice.exponential_ns(0.1)
-        if self.world.faulty and self.dice.chance(self.world.weather.update_fails):
+        due = MS + self.rng.exponential_ns(0.1)
+        if self.world.faulty and self.rng.chance(self.world.faults.update_fails):
             return due, lambda: ProgramStopped(OUT_OF_MEMORY)
         total, keys, suite = effect.arguments
         plain = np.array(total, np.uint32)
@@ -167,8 +167,8 @@ class Work:
         return due, lambda: Outcome(plain)
 
     def _masks(self, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
-        due = MS + self.dice.exponential_ns(0.1)
-        if self.world.faulty and self.dice.chance(self.world.weather.update_fails):
+        due = MS + self.rng.exponential_ns(0.1)
+        if self.world.faulty and self.rng.chance(self.world.faults.update_fails):
             return due, lambda: ProgramStopped(OUT_OF_MEMORY)
         total = masks_of(*effect.arguments)
         return due, lambda: Outcome(total)

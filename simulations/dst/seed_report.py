@@ -10,7 +10,7 @@ from typing import Any
 
 from . import kept_report
 from .check import DEVICES, EDGES, Failure, Report, check_seeds, replay_command
-from .hostile.cabal import DONE, DRAWN, FOUND, HARMLESS, PREFIX
+from .hostile.attackers import DONE, DRAWN, FOUND, HARMLESS, PREFIX
 from .hostile.hostile_bundles import EXPOSED
 
 #: A line of progress, and a report in its file, after so many seeds.
@@ -98,7 +98,7 @@ def main_large(as_json: bool) -> int:
 def facts(report: Report, asked: Asked) -> dict[str, Any]:
     """A report as JSON."""
     failures = [_facts_of(failure, asked) for failure in report.failures]
-    plots = plots_of(report)
+    attacks = attacks_of(report)
     return {
         "seeds": report.seeds,
         "devices": asked.devices,
@@ -108,7 +108,7 @@ def facts(report: Report, asked: Asked) -> dict[str, Any]:
         "cpu_seconds": round(report.cpu_s, 3),
         "slowest": {"seed": report.slowest[1], "cpu_seconds": round(report.slowest[0], 3)},
         "counts": dict(sorted(report.counts.items())),
-        "plots": plots,
+        "attacks": attacks,
         "traces": report.traces,
         "failure": failures[0] if failures else None,
         "failures": failures,
@@ -125,39 +125,39 @@ def _facts_of(failure: Failure, asked: Asked) -> dict[str, Any]:
     }
 
 
-def plots_of(report: Report) -> dict[str, dict[str, Any]]:
-    """What came of each plot, in seeds.
+def attacks_of(report: Report) -> dict[str, dict[str, Any]]:
+    """What came of each attack, in seeds.
 
     How many drew it, in how many it was carried out, in how many devices found it out for each
     reason, in how many it was harmless without that, and in how many a sum disclosed single
     updates, which noise alone would bound.
     """
-    plots: dict[str, dict[str, Any]] = {}
+    attacks: dict[str, dict[str, Any]] = {}
     for name, count in sorted(report.counts.items()):
         head, *rest = name.split(": ")
-        kind, _, plot = head.partition(" ")
+        kind, _, attack = head.partition(" ")
         if kind != PREFIX or not rest:
             continue
-        row = plots.setdefault(plot, {DRAWN: 0, DONE: 0, FOUND: {}, HARMLESS: 0, EXPOSED: 0})
+        row = attacks.setdefault(attack, {DRAWN: 0, DONE: 0, FOUND: {}, HARMLESS: 0, EXPOSED: 0})
         if rest[0] == FOUND:
             row[FOUND][rest[1]] = count
         else:
             row[rest[0]] = count
-    return plots
+    return attacks
 
 
 def table(report: Report) -> str:
-    """The plots for the terminal; empty where there was no attack."""
-    plots = plots_of(report)
-    if not plots:
+    """The attacks for the terminal; empty where there was no attack."""
+    attacks = attacks_of(report)
+    if not attacks:
         return ""
-    wide = max(map(len, plots))
+    wide = max(map(len, attacks))
     heads = f"{'drawn':>6} {'done':>6} {'harmless':>9} {EXPOSED:>12}"
-    lines = [f"{'plot':{wide}}  {heads}  found out by reason"]
-    for plot, row in plots.items():
+    lines = [f"{'attack':{wide}}  {heads}  found out by reason"]
+    for attack, row in attacks.items():
         found = ", ".join(f"{reason} {count}" for reason, count in row[FOUND].items())
         numbers = f"{row[DRAWN]:6} {row[DONE]:6} {row[HARMLESS]:9} {row[EXPOSED]:12}"
-        lines.append(f"{plot:{wide}}  {numbers}  {found}".rstrip())
+        lines.append(f"{attack:{wide}}  {numbers}  {found}".rstrip())
     return "\n".join(lines) + "\n"
 
 

@@ -135,8 +135,8 @@ class Host:
         self.make = make
         self.process = process
         self.journaled = journaled
-        self.mortal = node in world.weather.mortal
-        self.slow = world.weather.slow.get(node, 1.0)
+        self.mortal = node in world.faults.mortal
+        self.slow = world.faults.slow.get(node, 1.0)
         self.clock = NodeClock()
         self.up = False
         self.recovering = False
@@ -149,8 +149,8 @@ class Host:
         self.answered_ns = -1  # when it last received something
         self._limits = DriverLimits(
             batch_events_max=BATCH_EVENTS_MAX,
-            inbox_events_max=world.weather.inbox,
-            checkpoint_entries=world.weather.checkpoint_entries if journaled else _NEVER,
+            inbox_events_max=world.faults.inbox,
+            checkpoint_entries=world.faults.checkpoint_entries if journaled else _NEVER,
         )
         self._steady = SteadyClock(Computer(self))
         self._batches = self._new_batches()
@@ -276,9 +276,9 @@ class Host:
             self.world.counts["inbox full"] += 1
             return
         self.answered_ns = self.world.now
-        plotter = self.world.plotter_at(self.node)
-        if plotter is not None:
-            plotter.hears(self, sender, message)
+        attacker = self.world.attacker_at(self.node)
+        if attacker is not None:
+            attacker.received(self, sender, message)
         self._turn()
 
     def post(self, event: Event, timer: Timer | None = None) -> None:
@@ -305,10 +305,10 @@ class Host:
             self._turning = False
 
     def _lag_ns(self, writes: bool) -> int:
-        mean = self.world.weather.append_s if writes and self.journaled else 0.0
+        mean = self.world.faults.append_s if writes and self.journaled else 0.0
         if self.slow > 1.0 and self.world.faulty:
             mean = (mean + 0.001) * self.slow
-        return self.world.dice.exponential_ns(mean) if mean else 0
+        return self.world.rng.exponential_ns(mean) if mean else 0
 
     def _go_on(self, steps: Iterator[Step], first: Step, life: int) -> None:
         if life == self.life and self.up:
@@ -410,10 +410,10 @@ class Host:
 
     def _send(self, effect: Send, event: Event) -> None:
         self.world.auditor.sent(self, effect.message, event)
-        plotter = self.world.plotter_at(self.node)
+        attacker = self.world.attacker_at(self.node)
         said = [effect.message]
-        if plotter is not None:
-            said = plotter.says(self.node, effect.to, effect.message)
+        if attacker is not None:
+            said = attacker.sending(self.node, effect.to, effect.message)
         for message in said:
             self.world.network.send(self, effect.to, message)
 
@@ -424,10 +424,10 @@ class Host:
 
     def _store_blob(self, effect: StoreBlob, event: Event) -> None:
         world = self.world
-        if world.faulty and world.dice.chance(world.weather.no_room):
+        if world.faulty and world.rng.chance(world.faults.no_room):
             self.post(BlobStored(effect.blob.digest, False))
         else:
-            lag = world.dice.exponential_ns(_PUT_S)
+            lag = world.rng.exponential_ns(_PUT_S)
             world.after(lag, self._stored, effect.blob, self.life)
 
     def _stored(self, blob: Any, life: int) -> None:
@@ -458,7 +458,7 @@ class Host:
         if life != self.life or not self.up:
             return
         stands = self._batches.timers.stands(name, timer)
-        if self.world.weather.loose:
+        if self.world.faults.loose:
             if stands:
                 self._batches.timers.cancel(name)
             self.post(TimerFired(name))

@@ -1,8 +1,8 @@
-"""A federation that meets a seed's weather: its nodes, virtual time, and operators' orders.
+"""A federation that meets a seed's faults: its nodes, virtual time, and operators' orders.
 
 One heap of (time, tie, number, what): two things at one moment come in a drawn order. The
 coordinator's process hosts the cloud's machine and edge 0; every other node is a process of its
-own. Faults are on until the weather heals; then every node that is not gone for good comes back,
+own. Faults are on until the faults heals; then every node that is not gone for good comes back,
 what was ordered off is ordered on again, and all runs must come to their end.
 """
 
@@ -42,10 +42,10 @@ from ...edge.protocol.machine import EdgeMachine
 from ...edge.protocol.machine import restore as restore_edge
 from ..federation.helping import edge_of, trust_in
 from ..federation.trace import Trace
-from .draws import Dice
+from .draws import Rng
 from .faulty_network import Network
-from .hostile.attacks import BUNDLES, Credulous, Plot, give_deny_lists
-from .hostile.cabal import Cabal
+from .hostile.attackers import Attackers
+from .hostile.attacks import BUNDLES, Attack, Credulous, give_deny_lists
 from .hostile.federation_log import FederationLog
 from .hostile.hostile_bundles import Gates
 from .node_work import Work
@@ -53,7 +53,7 @@ from .oracles import bounds
 from .oracles.auditor import Auditor
 from .oracles.edge_book import OracleFailure
 from .simulated_node import Host, Process
-from .swarm import BUFFERED_RUN, DIMENSION, ROUNDS_RUN, Order, Shape, Weather
+from .swarm import BUFFERED_RUN, DIMENSION, ROUNDS_RUN, FaultPlan, Order, Shape
 
 #: No clock may show a time before the beginning.
 _BEGINNING_NS = 1_000_000 * SECOND
@@ -80,27 +80,27 @@ _DEVICE_BACKOFF = Backoff(SECOND, 20 * SECOND, 16 * 1024)
 class World:
     """One seed's. `run` once."""
 
-    def __init__(self, seed: int, shape: Shape, weather: Weather) -> None:
-        self.seed, self.shape, self.weather = seed, shape, weather
+    def __init__(self, seed: int, shape: Shape, faults: FaultPlan) -> None:
+        self.seed, self.shape, self.faults = seed, shape, faults
         self.now = 0
-        self.faulty = weather.heal_s > 0
-        self.dice = Dice(seed, "world")
+        self.faulty = faults.heal_s > 0
+        self.rng = Rng(seed, "world")
         self.streams = Streams(seed)
         self.counts: Counter[str] = Counter()
         self.trace = Trace()
         self.last: deque[tuple[int, Node, Event]] = deque(maxlen=LAST_EVENTS)
         self.events = 0
-        self.healed_ns = int(weather.heal_s * SECOND)
+        self.healed_ns = int(faults.heal_s * SECOND)
         self.auditor = Auditor(self)
         self.work = Work(self, seed)
         self._heap: list[tuple[int, float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
-        self._tie = Dice(seed, "ties").unit
+        self._tie = Rng(seed, "ties").unit
         self._salt = 0
-        self.plotter = Cabal(self, weather.schemes) if weather.schemes else None
-        self.gates = Gates(self) if weather.schemes else None
+        self.attackers = Attackers(self, faults.schemes) if faults.schemes else None
+        self.gates = Gates(self) if faults.schemes else None
         self.log = FederationLog(self) if shape.secure else None
-        self.withholds = any(s.plot is Plot.WITHHELD_DENY_LIST for s in weather.schemes)
+        self.withholds = any(s.attack is Attack.WITHHELD_DENY_LIST for s in faults.schemes)
         self.network = Network(self, seed)
         self.hosts: dict[Node, Host] = {}
         self._orders: dict[Node, list[Any]] = {}
@@ -137,13 +137,13 @@ class World:
                     break
             elif self._is_over():
                 end = self.now + 1
-                if self.weather.settle:
+                if self.faults.settle:
                     end = max(self.now, self.healed_ns) + SETTLE_NS
             elif self.now > self.healed_ns + PROGRESS_NS:
                 self._stuck()
         self._look_at_end()
-        if self.plotter is not None:
-            self.plotter.count(self.counts)
+        if self.attackers is not None:
+            self.attackers.count(self.counts)
 
     def note(self, node: Node, event: Event) -> None:
         """A machine is about to handle an event."""
@@ -159,11 +159,11 @@ class World:
     # ------------------------------------------------ building
 
     def _build(self) -> None:
-        shape, weather = self.shape, self.weather
+        shape, faults = self.shape, self.faults
         written = {
-            *weather.mortal,
-            *(n for _, n in weather.kills),
-            *(n for _, n, _ in weather.full),
+            *faults.mortal,
+            *(n for _, n in faults.kills),
+            *(n for _, n, _ in faults.full),
         }
         home = Process()
         cloud = self._add(CLOUD, self._make_cloud, home, CLOUD in written)
@@ -180,9 +180,9 @@ class World:
         for host in self.hosts.values():
             is_device = host.node.tier is Tier.DEVICE
             spread = 3 * SECOND if is_device else 0
-            late = self.healed_ns if is_device and host.node.number in weather.asleep else 0
+            late = self.healed_ns if is_device and host.node.number in faults.asleep else 0
             if host is host.process.hosts[0]:
-                self.at(late + int(self.dice.unit() * spread), self._come_up, host.process)
+                self.at(late + int(self.rng.unit() * spread), self._come_up, host.process)
         self._plan_faults()
         self._plan_orders()
 
@@ -190,14 +190,14 @@ class World:
         self, node: Node, make: Callable[[bytes | None], Any], process: Process, journaled: bool
     ) -> Host:
         host = self.hosts[node] = Host(self, node, make, process, journaled)
-        weather, dice = self.weather, self.dice
-        drift = dice.whole(-weather.drift_ppm, weather.drift_ppm)
+        faults, rng = self.faults, self.rng
+        drift = rng.whole(-faults.drift_ppm, faults.drift_ppm)
         host.clock.offset_ns = _BEGINNING_NS + self._offset_ns()
         host.clock.drift_ppm = drift
         return host
 
     def _offset_ns(self) -> int:
-        return int(self.dice.between(-1, 1) * self.weather.offset_s * SECOND)
+        return int(self.rng.between(-1, 1) * self.faults.offset_s * SECOND)
 
     def _make_cloud(self, snapshot: bytes | None) -> Coordinator:
         shape = self.shape
@@ -214,13 +214,14 @@ class World:
             return Coordinator(state, None, policy)
         if state.log is None:
             state.log = self.log.first
-        own, schemes = simulated_coordinator(self.seed), self.weather.schemes
-        plots = any(s.where == CLOUD and s.plot not in BUNDLES for s in schemes)
-        return Coordinator(state, Credulous(own) if plots else own, policy, self.log.copy)
+        own, schemes = simulated_coordinator(self.seed), self.faults.schemes
+        attacks = any(s.where == CLOUD and s.attack not in BUNDLES for s in schemes)
+        return Coordinator(state, Credulous(own) if attacks else own, policy, self.log.copy)
 
-    def plotter_at(self, node: Node) -> Cabal | None:
+    def attacker_at(self, node: Node) -> Attackers | None:
         """The attackers between a node and the network."""
-        return self.plotter if self.plotter is not None and self.plotter.stands_at(node) else None
+        there = self.attackers is not None and self.attackers.stands_at(node)
+        return self.attackers if there else None
 
     def _identity(self, device: int) -> SimulatedIdentity | None:
         return SimulatedIdentity(device, self.seed) if self.shape.secure else None
@@ -264,8 +265,8 @@ class World:
         facts = DeviceFacts(memory_mib=512)
         secret = hashlib.sha256(f"{self.seed} {device}".encode()).digest()
         identity = self._identity(device)
-        # A device that has seen no head trusts the first one: plots are for devices that have.
-        known = self.log.first if self.log is not None and self.plotter is not None else LogHead()
+        # A device that has seen no head trusts the first one: attacks are for devices that have.
+        known = self.log.first if self.log is not None and self.attackers is not None else LogHead()
 
         def make(snapshot: bytes | None) -> DeviceMachine:
             state = DeviceState(device, log=known) if snapshot is None else restore_device(snapshot)
@@ -278,16 +279,16 @@ class World:
     # ------------------------------------------------ faults
 
     def _plan_faults(self) -> None:
-        weather = self.weather
+        faults = self.faults
         if not self.faulty:
             return
-        for at_s, node in weather.kills:
+        for at_s, node in faults.kills:
             self.at(int(at_s * SECOND), self.crash, self.hosts[node].process)
-        for at_s, edge in weather.wipes:
+        for at_s, edge in faults.wipes:
             self.at(int(at_s * SECOND), self._wipe, self.hosts[Node(Tier.EDGE, edge)])
-        for at_s, edge in weather.gone:
+        for at_s, edge in faults.gone:
             self.at(int(at_s * SECOND), self._take_away, self.hosts[Node(Tier.EDGE, edge)])
-        for at_s, node, until_s in weather.full:
+        for at_s, node, until_s in faults.full:
             host = self.hosts[node]
             self.at(int(at_s * SECOND), self._fill, host)
             self.at(int(until_s * SECOND), self._make_room, host)
@@ -295,8 +296,8 @@ class World:
 
     def crash_point(self, host: Host) -> float:
         """Where in its batch a node's process ends, from 0 to 1; above: it does not."""
-        if host.mortal and self.faulty and self.dice.chance(self.weather.crash):
-            return self.dice.unit()
+        if host.mortal and self.faulty and self.rng.chance(self.faults.crash):
+            return self.rng.unit()
         return 2.0
 
     def crash(self, process: Process) -> None:
@@ -305,13 +306,13 @@ class World:
             return
         process.up = False
         self.counts["crashes"] += 1
-        powerless = self.dice.chance(self.weather.power)
+        powerless = self.rng.chance(self.faults.power)
         for host in process.hosts:
             host.fall()
             if powerless:
                 host.disk.crash(self.streams)
             self.trace.note(self.now, host.node, b"down")
-        down = MS + self.dice.exponential_ns(self.weather.down_s)
+        down = MS + self.rng.exponential_ns(self.faults.down_s)
         self.after(min(down, 60 * SECOND), self._come_up, process)
 
     def _come_up(self, process: Process) -> None:
@@ -339,7 +340,7 @@ class World:
 
     def set_clock(self, host: Host) -> None:
         """A node starts; its clock may have been set."""
-        if host.life > 1 and self.faulty and self.dice.chance(self.weather.clock_set):
+        if host.life > 1 and self.faulty and self.rng.chance(self.faults.clock_set):
             host.clock.offset_ns = _BEGINNING_NS + self._offset_ns()
 
     def segments(self, disk: Disk) -> Segments:
@@ -356,7 +357,7 @@ class World:
         for host in self.hosts.values():
             host.disk.bytes_max = None
             if not host.process.up and host is host.process.hosts[0]:
-                self.after(self.dice.below(SECOND), self._come_up, host.process)
+                self.after(self.rng.below(SECOND), self._come_up, host.process)
         for run in self.runs:
             self.order(CLOUD, RunOrder(run=run, resume=True))
         for edge in range(self.shape.edges):
@@ -373,7 +374,7 @@ class World:
         self._orders_left = len(self.shape.orders)
         self.order(CLOUD, RunOrder(run=ROUNDS_RUN, submit=self._submitted(ROUNDS_RUN)))
         if self.shape.buffer:
-            at = int(self.dice.unit() * 10 * SECOND)
+            at = int(self.rng.unit() * 10 * SECOND)
             self._orders_left += 1
             self.at(at, self._submit_second)
         for order in self.shape.orders:
@@ -445,7 +446,7 @@ class World:
             self.order(order.who, Forget(device=int(number)))
             return
         elif what == "homes":
-            self.order(order.who, _homes(self.dice, self.shape.edges))
+            self.order(order.who, _homes(self.rng, self.shape.edges))
             return
         else:
             facts = DeviceFacts(memory_mib=512 + device)
@@ -536,7 +537,7 @@ class World:
         if self.log is not None:
             self.log.look_at_end()
         self._replay_all()
-        if self.weather.settle:
+        if self.faults.settle:
             self._look_at_rest()
 
     def look_at(self, host: Host) -> None:
@@ -574,7 +575,7 @@ class World:
         # A task that was under way for long may come at any time; it ends by itself.
         works = state.task is not None and host.now > state.ends_ns + SECOND
         self.check(not works, "progress", f"{host.node} still works")
-        if host.node.number in self.weather.liars:
+        if host.node.number in self.faults.liars:
             return  # it may have said that a later check-in of its own is old
         homes = (self.hosts[Node(Tier.EDGE, h)] for h in state.homes)
         if any(not h.process.gone for h in homes):
@@ -583,11 +584,11 @@ class World:
             self.check(silence < allowed, "progress", f"{host.node} is not answered")
 
 
-def _homes(dice: Dice, edges: int) -> Homes:
+def _homes(rng: Rng, edges: int) -> Homes:
     """Some homes, the cloud's own among them."""
     numbers = list(range(edges))
-    dice.shuffle(numbers)
-    chosen = numbers[: dice.whole(min(2, edges), edges)]
+    rng.shuffle(numbers)
+    chosen = numbers[: rng.whole(min(2, edges), edges)]
     return Homes(
         homes=[
             Address(tier=NODE_CLOUD) if n == 0 else Address(tier=NODE_EDGE, number=n)

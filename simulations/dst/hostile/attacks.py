@@ -1,9 +1,9 @@
-"""Plots: what a coordinator or an edge that is not to be trusted does with what it sends.
+"""Attacks: what a coordinator or an edge that is not to be trusted does with what it sends.
 
-The node's own machine goes on as ever; the plotter stands between it and the network, as the
+The node's own machine goes on as ever; the attacker stands between it and the network, as the
 operator of the node could. It reads all that comes and goes, and changes what leaves for devices in
 the first few sessions that it sees, in one way: so each seed shows what one behaviour leads to, and
-that honest devices go on when it is over. It has the keys of some devices too (`conspirators`), no
+that honest devices go on when it is over. It has the keys of some devices too (`colluders`), no
 more than the plan bears.
 
 A hostile coordinator accepts every signature (`Credulous`): what ends a session must be what honest
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _KEPT = 12
 
 
-class Plot(StrEnum):
+class Attack(StrEnum):
     """What is done. A test says of each what honest devices answer."""
 
     NO_MASKS = "the plan without masks"
@@ -56,9 +56,9 @@ class Plot(StrEnum):
     OTHER_PLAN = "another plan for some"
     OTHER_KEY = "another round key for some"
     UNSIGNED_KEYS = "keys without a signature"
-    FOREIGN_KEYS = "a conspirator's keys under another device's number"
+    FOREIGN_KEYS = "a colluder's keys under another device's number"
     OLD_KEYS = "keys of an earlier attempt"
-    TWO_SEATS = "a conspirator's certificate in two places"
+    TWO_SEATS = "a colluder's certificate in two places"
     SMALL_COHORT = "a cohort of three"
     SECOND_ROSTER = "another list of members after the first"
     TWO_ROSTERS = "another list of members for some"
@@ -92,20 +92,20 @@ class Plot(StrEnum):
 
 
 #: Attacks of an operator that has the CA's key too.
-LOGGED = frozenset(plot for plot in Plot if plot.name in log_attacks.WAYS)
+LOGGED = frozenset(attack for attack in Attack if attack.name in log_attacks.WAYS)
 #: What the author of a bundle does (`bundles`).
-BUNDLES: Final = frozenset(plot for plot in Plot if plot.name.startswith("BUNDLE_"))
+BUNDLES: Final = frozenset(attack for attack in Attack if attack.name.startswith("BUNDLE_"))
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """The attackers and their attacks."""
 
-    plot: Plot
+    attack: Attack
     where: Node = CLOUD
     sessions: int = 2
     """In so many, the first that the node has a part in."""
-    conspirators: frozenset[int] = frozenset()
+    colluders: frozenset[int] = frozenset()
     """Devices whose keys it has."""
 
 
@@ -146,7 +146,7 @@ class Talk:
         return layout(self.session, self.cohorts[device].leaves, self.cohorts[device].devices)
 
 
-class Plotter:
+class Attacker:
     """The attacks of one node, which pass all that it sends and receives."""
 
     def __init__(self, world: World, scheme: Scheme) -> None:
@@ -154,20 +154,20 @@ class Plotter:
         self._talks: dict[Name, Talk] = {}
         self._before: dict[int, list[Any]] = {}
         self._old_bundles: dict[int, KeyBundle] = {}
-        self.plotted: set[Name] = set()
+        self.attacked: set[Name] = set()
         self.changed: set[bytes] = set()  # messages that a device can see to be bad
         self.found = 0  # of those, how many devices found out
-        plot = scheme.plot
-        cohort = self._logged if plot in LOGGED else _as_it_is
+        attack = scheme.attack
+        cohort = self._logged if attack in LOGGED else _as_it_is
         self._ways: dict[type, Callable[[Talk, Any], list[Any]]] = {
-            Cohort: getattr(self, f"_cohort_{plot.name.lower()}", cohort),
-            Survivors: getattr(self, f"_survivors_{plot.name.lower()}", _as_it_is),
-            UnmaskRequest: getattr(self, f"_request_{plot.name.lower()}", _as_it_is),
+            Cohort: getattr(self, f"_cohort_{attack.name.lower()}", cohort),
+            Survivors: getattr(self, f"_survivors_{attack.name.lower()}", _as_it_is),
+            UnmaskRequest: getattr(self, f"_request_{attack.name.lower()}", _as_it_is),
         }
 
     # ------------------------------------------------ what passes
 
-    def hears(self, host: Host, sender: Node, message: Any) -> None:
+    def received(self, host: Host, sender: Node, message: Any) -> None:
         """A message comes in; the machine gets it too."""
         if type(message) in messages.UP and name_of(message) in self._talks:
             talk = self._talks[name_of(message)]
@@ -177,7 +177,7 @@ class Plotter:
             elif type(message) is Consent:
                 self._add_consent(host, talk, message)
 
-    def says(self, to: Node, message: Any) -> list[Any]:
+    def sending(self, to: Node, message: Any) -> list[Any]:
         """What leaves in the place of a message."""
         kind = type(message)
         if kind is EdgeTask and message.task.HasField("secure"):
@@ -190,22 +190,22 @@ class Plotter:
         if kind is Cohort and message.leaves:
             talk.cohorts.setdefault(message.device, message)
         said = [message]
-        if name_of(message) in self.plotted and message.device in talk.cohorts:
+        if name_of(message) in self.attacked and message.device in talk.cohorts:
             said = self._ways.get(kind, _as_it_is)(talk, message)
-            if kind is not Cohort and self._scheme.plot is Plot.WITHHELD_SHARES:
+            if kind is not Cohort and self._scheme.attack is Attack.WITHHELD_SHARES:
                 said = _few_shares(message)
-            if self._scheme.plot in _BY_MESSAGE or self._is_mixed(talk, message):
+            if self._scheme.attack in _BY_MESSAGE or self._is_mixed(talk, message):
                 self._note(message, said)
         return self._replayed(message.device, said)
 
     def _note(self, message: Any, said: list[Any]) -> None:
         """Notes what a device can see to be bad."""
-        mixed = self._scheme.plot in _MIXED and type(message) is Cohort
+        mixed = self._scheme.attack in _MIXED and type(message) is Cohort
         self.changed.update(fingerprint(one) for one in said if mixed or one != message)
 
     def _is_mixed(self, talk: Talk, message: Any) -> bool:
         """Whether a cohort has neighbours that were given another task than its receiver."""
-        if type(message) is not Cohort or self._scheme.plot not in _MIXED:
+        if type(message) is not Cohort or self._scheme.attack not in _MIXED:
             return False
         if self._scheme.where != CLOUD or message.device not in talk.heard:
             return False
@@ -221,13 +221,13 @@ class Plotter:
 
     def _replayed(self, device: int, said: list[Any]) -> list[Any]:
         """With what this device received in earlier attempts."""
-        if self._scheme.plot is not Plot.REPLAY or not self._world.faulty:
+        if self._scheme.attack is not Attack.REPLAY or not self._world.faulty:
             return said
         before = self._before.setdefault(device, [])
         old = [m for m in before if name_of(m) != name_of(said[0])]
         before.extend(said)
         del before[:-_KEPT]
-        self.plotted.update(name_of(m) for m in said)
+        self.attacked.update(name_of(m) for m in said)
         return [*old, *said]
 
     # ------------------------------------------------ tasks
@@ -237,36 +237,36 @@ class Plotter:
         name = name_of(task)
         if name not in self._talks:
             self._talks[name] = Talk(Session.of(task))
-            if len(self.plotted) < self._scheme.sessions and self._world.faulty:
-                self.plotted.add(name)
-        if name not in self.plotted:
-            if self._scheme.plot is Plot.WITHHELD_DENY_LIST:
+            if len(self.attacked) < self._scheme.sessions and self._world.faulty:
+                self.attacked.add(name)
+        if name not in self.attacked:
+            if self._scheme.attack is Attack.WITHHELD_DENY_LIST:
                 give_deny_lists(self._world)
             return [task]
-        if self._scheme.plot is Plot.WITHHELD_DENY_LIST:
+        if self._scheme.attack is Attack.WITHHELD_DENY_LIST:
             self.changed.add(fingerprint(task))  # of devices that know too little to take it
             return [task]
         said = Task()
         said.CopyFrom(task)
-        match self._scheme.plot:
-            case Plot.NO_MASKS:
+        match self._scheme.attack:
+            case Attack.NO_MASKS:
                 said.ClearField("secure")
-            case Plot.SMALL_PLAN:
+            case Attack.SMALL_PLAN:
                 said.secure.cohort_min = 3
-            case Plot.LARGE_NOISE_PLAN:
+            case Attack.LARGE_NOISE_PLAN:
                 said.ring.noise = 1.0
                 said.secure.noise_survivors = task.secure.cohort_min + 1
-            case Plot.OTHER_MODEL if other:
+            case Attack.OTHER_MODEL if other:
                 said.weights.CopyFrom(task.bundle)  # something that every store has
-            case Plot.OTHER_PLAN if other:
+            case Attack.OTHER_PLAN if other:
                 said.secure.dropout = task.secure.dropout / 2
-            case Plot.OTHER_KEY if other:
+            case Attack.OTHER_KEY if other:
                 said.rng_key = bytes(reversed(task.rng_key))
         if self._scheme.where == CLOUD and said != task:
             # A coordinator signs what it likes; an edge has no key for that.
             signed = transcript.signed_task(said)
             said.signature = simulated_coordinator(self._world.seed).sign(signed)
-        if said != task and (self._scheme.where != CLOUD or self._scheme.plot in _BY_MESSAGE):
+        if said != task and (self._scheme.where != CLOUD or self._scheme.attack in _BY_MESSAGE):
             self.changed.add(fingerprint(said))
         return [said]
 
@@ -306,14 +306,14 @@ class Plotter:
         )
         forged.neighbours.extend(bundles[i] for i in near)
         log = self._world.log
-        assert log is not None, "a world that is plotted in has masks"
+        assert log is not None, "a world that is attacked in has masks"
         forged.log.CopyFrom(log.proof(message.log.update, [bundles[i].device for i in near]))
         return forged
 
     def _logged(self, talk: Talk, message: Cohort) -> list[Any]:
         log = self._world.log
-        assert log is not None, "a world that is plotted in has masks"
-        return [log_attacks.WAYS[self._scheme.plot.name](self, log, talk, message)]
+        assert log is not None, "a world that is attacked in has masks"
+        return [log_attacks.WAYS[self._scheme.attack.name](self, log, talk, message)]
 
     def _members(self, talk: Talk, message: Cohort) -> list[KeyBundle]:
         """The bundles of the whole cohort, by what the receiver gets: of a complete graph."""
@@ -333,7 +333,7 @@ class Plotter:
     ) -> list[Any]:
         """With the keys of the first honest member but the receiver changed."""
         bundles = self._members(talk, message)
-        corrupt = self._scheme.conspirators
+        corrupt = self._scheme.colluders
         for place, bundle in enumerate(bundles):
             if bundle.device != message.device and bundle.device not in corrupt:
                 bundles[place] = change(bundle)
@@ -349,7 +349,7 @@ class Plotter:
         return self._with_victim(talk, message, change)
 
     def _cohort_foreign_keys(self, talk: Talk, message: Cohort) -> list[Any]:
-        own = SimulatedIdentity(min(self._scheme.conspirators, default=0), self._world.seed)
+        own = SimulatedIdentity(min(self._scheme.colluders, default=0), self._world.seed)
 
         def change(bundle: KeyBundle) -> KeyBundle:
             forged = copy.deepcopy(bundle)
@@ -379,9 +379,9 @@ class Plotter:
         return said
 
     def _cohort_two_seats(self, talk: Talk, message: Cohort) -> list[Any]:
-        """With a conspirator's second keys in the place of an honest device, under its number."""
+        """With a colluder's second keys in the place of an honest device, under its number."""
         seats = {b.device: b for b in self._members(talk, message)}
-        mine = [d for d in sorted(seats) if d in self._scheme.conspirators]
+        mine = [d for d in sorted(seats) if d in self._scheme.colluders]
         if not mine:
             return [message]
         number = mine[0]
@@ -418,8 +418,8 @@ class Plotter:
     # ------------------------------------------------ survivors
 
     def _victim(self, talk: Talk, message: Survivors) -> int:
-        """The first survivor that does not work with the plotter; -1: there is none."""
-        corrupt = {c.index for d, c in talk.cohorts.items() if d in self._scheme.conspirators}
+        """The first survivor that does not work with the attacker; -1: there is none."""
+        corrupt = {c.index for d, c in talk.cohorts.items() if d in self._scheme.colluders}
         alive = transcript.indices(message.members, talk.layout(message.device).members)
         return next((i for i in alive if i not in corrupt), -1)
 
@@ -435,7 +435,7 @@ class Plotter:
         """Half of the devices receive that the victim has dropped out."""
         said = self._without(talk, message) if message.device % 2 else message
         talk.told[message.device] = said.members
-        self._sign_as_conspirators(talk, message.device, said.members)
+        self._sign_as_colluders(talk, message.device, said.members)
         return [said]
 
     def _survivors_second_survivors(self, talk: Talk, message: Survivors) -> list[Any]:
@@ -461,7 +461,7 @@ class Plotter:
         return [changed]
 
     def _request_forged_consents(self, talk: Talk, message: UnmaskRequest) -> list[Any]:
-        own = SimulatedIdentity(min(self._scheme.conspirators, default=0), self._world.seed)
+        own = SimulatedIdentity(min(self._scheme.colluders, default=0), self._world.seed)
         forged = copy.deepcopy(message)
         for consent in forged.consents[:1]:
             consent.signature = own.sign(b"whatever")
@@ -489,9 +489,9 @@ class Plotter:
             request.consents.extend(Signed(index=i, signature=signed[i]) for i in near)
             self._world.network.send(host, talk.heard[device], request)
 
-    def _sign_as_conspirators(self, talk: Talk, device: int, members: bytes) -> None:
+    def _sign_as_colluders(self, talk: Talk, device: int, members: bytes) -> None:
         binding, signed = talk.layout(device).binding, talk.consents.setdefault(members, {})
-        for one in self._scheme.conspirators & talk.cohorts.keys():
+        for one in self._scheme.colluders & talk.cohorts.keys():
             text = transcript.signed_consent(binding, one, members)
             identity = SimulatedIdentity(one, self._world.seed)
             signed.setdefault(talk.cohorts[one].index, identity.sign(text))
@@ -500,22 +500,22 @@ class Plotter:
 #: One message of these is enough to see it.
 _BY_MESSAGE = frozenset(
     (
-        Plot.NO_MASKS,
-        Plot.SMALL_PLAN,
-        Plot.LARGE_NOISE_PLAN,
-        Plot.UNSIGNED_KEYS,
-        Plot.FOREIGN_KEYS,
-        Plot.OLD_KEYS,
-        Plot.TWO_SEATS,
-        Plot.SMALL_COHORT,
-        Plot.WITHHELD_SHARES,
-        Plot.SMALL_SUM,
-        Plot.FORGED_CONSENTS,
+        Attack.NO_MASKS,
+        Attack.SMALL_PLAN,
+        Attack.LARGE_NOISE_PLAN,
+        Attack.UNSIGNED_KEYS,
+        Attack.FOREIGN_KEYS,
+        Attack.OLD_KEYS,
+        Attack.TWO_SEATS,
+        Attack.SMALL_COHORT,
+        Attack.WITHHELD_SHARES,
+        Attack.SMALL_SUM,
+        Attack.FORGED_CONSENTS,
         *LOGGED,
     )
 )
 #: A coordinator signs both tasks of these; a cohort of devices that have different ones shows it.
-_MIXED = frozenset((Plot.OTHER_MODEL, Plot.OTHER_PLAN, Plot.OTHER_KEY))
+_MIXED = frozenset((Attack.OTHER_MODEL, Attack.OTHER_PLAN, Attack.OTHER_KEY))
 
 
 def give_deny_lists(world: World) -> None:

@@ -13,7 +13,7 @@ from ....core.privacy.secagg.logged import REASONS, LogHead, LogRules, update_fr
 from ....core.privacy.secagg.simulated_log import SimulatedLog, leaf_of, verify_head
 from ....core.protocol.ports import CLOUD, SECOND, Node, Ordered, Tier
 from ....core.wire.log_pb2 import Checkpoint, LogProof, LogUpdate
-from ..draws import Dice
+from ..draws import Rng
 from . import log_attacks
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ class FederationLog:
     def plan(self) -> None:
         """Lays out when the log grows, and when devices are offered a head."""
         world = self._world
-        dice = Dice(world.seed, "log")
-        times = sorted(dice.between(1, _SPAN_S) for _ in range(LATER))
+        rng = Rng(world.seed, "log")
+        times = sorted(rng.between(1, _SPAN_S) for _ in range(LATER))
         for size, at in enumerate(times, self._devices + 1):
             world.at(int(at * SECOND), world.order, CLOUD, self.signed(size))
         for device in range(self._devices):
             for _ in range(OFFERS):
-                world.at(int(dice.between(1, _SPAN_S) * SECOND), self._offer, device)
+                world.at(int(rng.between(1, _SPAN_S) * SECOND), self._offer, device)
 
     def _offer(self, device: int) -> None:
         """Offers a device the head that the coordinator goes by."""
@@ -70,7 +70,7 @@ class FederationLog:
     def look_at_end(self) -> None:
         """No device has refused a head or a proof of an operator that shows the true log."""
         world = self._world
-        if not any(s.plot.name in log_attacks.WAYS for s in world.weather.schemes):
+        if not any(s.attack.name in log_attacks.WAYS for s in world.faults.schemes):
             refused = [reason for reason in REASONS if world.counts[f"session {reason}"]]
             world.check(not refused, "log", f"devices refuse the true log: {', '.join(refused)}")
 

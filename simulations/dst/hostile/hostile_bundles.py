@@ -2,7 +2,7 @@
 
 A bundle that is to disclose one device's data, or that is not what was signed.
 
-Devices of a world with plots have the federation's root key and pass each program through the
+Devices of a world with attacks have the federation's root key and pass each program through the
 daemons' own checks (`device.agent.artifact_gate.checked`, then `core.learning.bundle.parse` and
 `core.learning.disclosure.keys`) before it runs. The record of the coordinator is read at the end as
 its readers do (`cloud.service.audit`).
@@ -47,7 +47,7 @@ from ....core.wire.operator_pb2 import PlanMessage
 from ....core.wire.round_pb2 import TRAIN, EdgeTask, Task
 from ....device.agent.artifact_gate import checked
 from ..oracles.edge_book import Name, name_of
-from .attacks import BUNDLES, Plot, Scheme
+from .attacks import BUNDLES, Attack, Scheme
 
 if TYPE_CHECKING:
     from ..simulated_node import Host
@@ -55,27 +55,27 @@ if TYPE_CHECKING:
 
 FEDERATION: Final = "dst"
 #: Why a gate refuses what each of these lets a device have.
-REFUSED: Final[dict[Plot, str]] = {
-    Plot.BUNDLE_BY_KEY: "key",
-    Plot.BUNDLE_BY_NUMBER: "interface",
-    Plot.BUNDLE_UNSIGNED: "unsigned",
-    Plot.BUNDLE_FOREIGN_ROOT: "root",
-    Plot.BUNDLE_STRANGER: "signer",
-    Plot.BUNDLE_WITHDRAWN_KEY: "keys rollback",
-    Plot.BUNDLE_REPLACED: "bundle",
-    Plot.BUNDLE_OLDER: "rollback",
-    Plot.BUNDLE_EXPIRED: "expired",
-    Plot.BUNDLE_LARGE_CLIP: "ring",
-    Plot.BUNDLE_LESS_NOISE: "noise",
-    Plot.BUNDLE_LOW_FLOOR: "masks",
+REFUSED: Final[dict[Attack, str]] = {
+    Attack.BUNDLE_BY_KEY: "key",
+    Attack.BUNDLE_BY_NUMBER: "interface",
+    Attack.BUNDLE_UNSIGNED: "unsigned",
+    Attack.BUNDLE_FOREIGN_ROOT: "root",
+    Attack.BUNDLE_STRANGER: "signer",
+    Attack.BUNDLE_WITHDRAWN_KEY: "keys rollback",
+    Attack.BUNDLE_REPLACED: "bundle",
+    Attack.BUNDLE_OLDER: "rollback",
+    Attack.BUNDLE_EXPIRED: "expired",
+    Attack.BUNDLE_LARGE_CLIP: "ring",
+    Attack.BUNDLE_LESS_NOISE: "noise",
+    Attack.BUNDLE_LOW_FLOOR: "masks",
 }
 #: Found by readers of the record; and by no key.
 RECORD: Final = "record"
 EXPOSED: Final = "noise alone"
 #: What a row holds that a hostile program looks for.
 CANARY: Final = 17.0
-#: Plots whose bundle a run is submitted with.
-SUBMITTED: Final = frozenset((Plot.BUNDLE_BY_DATA, Plot.BUNDLE_UNPUBLISHED))
+#: Attacks whose bundle a run is submitted with.
+SUBMITTED: Final = frozenset((Attack.BUNDLE_BY_DATA, Attack.BUNDLE_UNPUBLISHED))
 _LIST_ENDS_S: Final = 2**40
 
 
@@ -104,29 +104,29 @@ class Signer:
         """A manifest as it was signed for the plan; changes: of its facts."""
         return sign_manifest(self._online, self._keys, _manifest(plan, **changes))
 
-    def by(self, plot: Plot, task: Task) -> bytes:
+    def by(self, attack: Attack, task: Task) -> bytes:
         """The manifest that goes with a task."""
-        match plot:
-            case Plot.BUNDLE_UNSIGNED:
+        match attack:
+            case Attack.BUNDLE_UNSIGNED:
                 return b""
-            case Plot.BUNDLE_FOREIGN_ROOT:
+            case Attack.BUNDLE_FOREIGN_ROOT:
                 mine = self._listed(3, self._stranger, self._stranger)
                 return sign_manifest(self._stranger, mine, _manifest(task))
-            case Plot.BUNDLE_STRANGER:
+            case Attack.BUNDLE_STRANGER:
                 return sign_manifest(self._stranger, self._keys, _manifest(task))
-            case Plot.BUNDLE_WITHDRAWN_KEY:
+            case Attack.BUNDLE_WITHDRAWN_KEY:
                 return sign_manifest(self._old, self._keys_before, _manifest(task, sequence=9))
-            case Plot.BUNDLE_OLDER:
+            case Attack.BUNDLE_OLDER:
                 return self.signed(task, sequence=1)
-            case Plot.BUNDLE_EXPIRED:
+            case Attack.BUNDLE_EXPIRED:
                 return self.signed(task, sequence=9, expires_s=1)
-            case Plot.BUNDLE_LESS_NOISE:
+            case Attack.BUNDLE_LESS_NOISE:
                 return self.signed(task, line="noise", noise=0.5)
-            case Plot.BUNDLE_LOW_FLOOR:
+            case Attack.BUNDLE_LOW_FLOOR:
                 return self.signed(task, line="floor", cohort_min=task.secure.cohort_min + 1)
-            case Plot.BUNDLE_REPLACED | Plot.BUNDLE_LARGE_CLIP:
+            case Attack.BUNDLE_REPLACED | Attack.BUNDLE_LARGE_CLIP:
                 return task.manifest
-        return self.signed(task, line=plot.name)  # by an author that the root trusts
+        return self.signed(task, line=attack.name)  # by an author that the root trusts
 
     def seen(self, plan: PlanMessage) -> Seen:
         """What devices have taken in earlier runs."""
@@ -201,27 +201,27 @@ def _answer(x: Any, hit: Any) -> Any:
     return rows * hit, np.float32(0.0), np.bool_(True)
 
 
-#: The program of each plot that is about what a bundle computes.
-PROGRAMS: Final[dict[Plot, Callable[..., Any]]] = {
-    Plot.BUNDLE_BY_KEY: _by_key,
-    Plot.BUNDLE_BY_NUMBER: _by_number,
-    Plot.BUNDLE_BY_DATA: _by_data,
+#: The program of each attack that is about what a bundle computes.
+PROGRAMS: Final[dict[Attack, Callable[..., Any]]] = {
+    Attack.BUNDLE_BY_KEY: _by_key,
+    Attack.BUNDLE_BY_NUMBER: _by_number,
+    Attack.BUNDLE_BY_DATA: _by_data,
 }
 
 
 @cache
-def content_of(plot: Plot) -> bytes:
-    """The bundle that a plot has devices run, made by an author without any checks."""
+def content_of(attack: Attack) -> bytes:
+    """The bundle that an attack has devices run, made by an author without any checks."""
     from ....core.compiler.frontend import trace
     from ....core.compiler.ir import DType, TensorType
 
     honest = _honest()
-    if plot not in PROGRAMS:
+    if attack not in PROGRAMS:
         return honest.bare().to_bytes()
     types = list(honest.programs["client_update"].param_types)
-    if plot is Plot.BUNDLE_BY_NUMBER:
+    if attack is Attack.BUNDLE_BY_NUMBER:
         types.append(TensorType(DType.U32, ()))
-    spy = trace(PROGRAMS[plot], *types, name="client_update").function
+    spy = trace(PROGRAMS[attack], *types, name="client_update").function
     programs = {**honest.programs, "client_update": spy}
     return replace(honest, programs=programs).bare().to_bytes()
 
@@ -270,21 +270,21 @@ class Gates:
 
     def publish(self, run: int, plan: PlanMessage) -> PlanMessage:
         """The plan with its signed manifest, as it is submitted, and as the record has it."""
-        plots = {scheme.plot for scheme in self._world.weather.schemes}
-        if Plot.BUNDLE_BY_DATA in plots:
-            opened(content_of(Plot.BUNDLE_BY_DATA))  # as the coordinator does on submission
-            self._submit(plan, Plot.BUNDLE_BY_DATA)
+        attacks = {scheme.attack for scheme in self._world.faults.schemes}
+        if Attack.BUNDLE_BY_DATA in attacks:
+            opened(content_of(Attack.BUNDLE_BY_DATA))  # as the coordinator does on submission
+            self._submit(plan, Attack.BUNDLE_BY_DATA)
         plan.manifest = self.signer.signed(plan)
         line = audit.run_entry(run, plan, len(self._lines) + 1, self._head, 0)
         self._lines.append(line)
-        if Plot.BUNDLE_UNPUBLISHED in plots:
-            self._submit(plan, Plot.BUNDLE_UNPUBLISHED)
+        if Attack.BUNDLE_UNPUBLISHED in attacks:
+            self._submit(plan, Attack.BUNDLE_UNPUBLISHED)
             plan.manifest = self.signer.signed(plan)
         self._before = self.signer.seen(plan)
         return plan
 
-    def _submit(self, plan: PlanMessage, plot: Plot) -> None:
-        content = content_of(plot)
+    def _submit(self, plan: PlanMessage, attack: Attack) -> None:
+        content = content_of(attack)
         digest = hashlib.sha256(content).digest()
         self._world.hosts[CLOUD].blobs[digest] = content
         plan.bundle.CopyFrom(BlobRef(digest=digest, size=len(content)))
@@ -314,7 +314,7 @@ class Gates:
         number = host.node.number
         seen = self.exposed.setdefault(name, Exposure(set(), set()))
         # One honest device has the row that a hostile program looks for.
-        honest = number not in self._world.weather.schemes[0].conspirators
+        honest = number not in self._world.faults.schemes[0].colluders
         has_canary = honest and number == min(seen.answering, default=number)
         (seen.answering if answers(bundle, has_canary) else seen.silent).add(number)
 
@@ -330,7 +330,7 @@ class Gates:
         return {name for digest, name in self._ran.items() if digest.hex() not in known}
 
 
-class BundlePlotter:
+class BundleAttacker:
     """Hands out a bundle in the place of the plan's, in the first few sessions.
 
     The coordinator signs the task: it works with the author. What is in SUBMITTED is the plan's own
@@ -339,17 +339,17 @@ class BundlePlotter:
 
     def __init__(self, world: World, scheme: Scheme) -> None:
         self._world, self._scheme = world, scheme
-        self.plotted: set[Name] = set()
+        self.attacked: set[Name] = set()
         self.changed: set[bytes] = set()
         self._made: dict[bytes, bytes] = {}
 
-    def hears(self, host: Host, sender: Node, message: Any) -> None:
+    def received(self, host: Host, sender: Node, message: Any) -> None:
         """Gives edges the bundle, of which the coordinator's machine knows nothing."""
         if type(message) is FetchBlob and message.digest in self._made:
             content = self._made[message.digest]
             self._world.network.send_blob(host, sender, message.digest, content)
 
-    def says(self, to: Node, message: Any) -> list[Any]:
+    def sending(self, to: Node, message: Any) -> list[Any]:
         """What leaves in the place of a message."""
         if type(message) is EdgeTask and message.task.HasField("secure"):
             changed = EdgeTask()
@@ -362,23 +362,23 @@ class BundlePlotter:
 
     def _task(self, task: Task) -> Task:
         name = name_of(task)
-        if self._scheme.plot in SUBMITTED:
-            self.plotted.add(name)
+        if self._scheme.attack in SUBMITTED:
+            self.attacked.add(name)
             return task
-        if name not in self.plotted:
-            if not self._world.faulty or len(self.plotted) >= self._scheme.sessions:
+        if name not in self.attacked:
+            if not self._world.faulty or len(self.attacked) >= self._scheme.sessions:
                 return task
             if task.purpose != TRAIN:
                 return task
-            self.plotted.add(name)
+            self.attacked.add(name)
         assert self._world.gates is not None
-        said, plot = Task(), self._scheme.plot
+        said, attack = Task(), self._scheme.attack
         said.CopyFrom(task)
-        if plot in PROGRAMS or plot is Plot.BUNDLE_REPLACED:
-            said.bundle.CopyFrom(self._put(content_of(plot)))
-        if plot is Plot.BUNDLE_LARGE_CLIP:
+        if attack in PROGRAMS or attack is Attack.BUNDLE_REPLACED:
+            said.bundle.CopyFrom(self._put(content_of(attack)))
+        if attack is Attack.BUNDLE_LARGE_CLIP:
             said.ring.clip = 2 * task.ring.clip
-        said.manifest = self._world.gates.signer.by(plot, said)
+        said.manifest = self._world.gates.signer.by(attack, said)
         said.signature = simulated_coordinator(self._world.seed).sign(transcript.signed_task(said))
         return said
 

@@ -20,7 +20,7 @@ from ....core.wire.log_pb2 import LogUpdate
 from ....core.wire.secure_pb2 import Cohort, KeyBundle
 
 if TYPE_CHECKING:
-    from .attacks import Plotter, Talk
+    from .attacks import Attacker, Talk
     from .federation_log import FederationLog
 
 #: Numbers of sybils: no device has them, and they are in no log.
@@ -39,7 +39,7 @@ def sybil(session: Session, number: int, seed: int) -> KeyBundle:
     )
 
 
-def _alone(plotter: Plotter, talk: Talk, told: Cohort) -> Cohort | None:
+def _alone(attacker: Attacker, talk: Talk, told: Cohort) -> Cohort | None:
     """A cohort of its receiver and sybils, as many as it had members.
 
     None: the receiver's keys did not pass here.
@@ -49,17 +49,17 @@ def _alone(plotter: Plotter, talk: Talk, told: Cohort) -> Cohort | None:
         return None
     count = len(told.leaves) // transcript.DIGEST_BYTES - 1
     numbers = range(SYBILS_FROM, SYBILS_FROM + count)
-    bundles = [own, *(sybil(talk.session, number, plotter.seed) for number in numbers)]
-    made = plotter.forged(talk, told, bundles)
+    bundles = [own, *(sybil(talk.session, number, attacker.seed) for number in numbers)]
+    made = attacker.forged(talk, told, bundles)
     return None if made is told else made
 
 
-def _unlogged_sybils(plotter: Plotter, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
+def _unlogged_sybils(attacker: Attacker, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
     """The true log, in which the sybils are not."""
-    return _alone(plotter, talk, told) or told
+    return _alone(attacker, talk, told) or told
 
 
-def _other_proofs(plotter: Plotter, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
+def _other_proofs(attacker: Attacker, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
     """The true cohort and log, with the places of other certificates."""
     made = Cohort()
     made.CopyFrom(told)
@@ -68,7 +68,7 @@ def _other_proofs(plotter: Plotter, log: FederationLog, talk: Talk, told: Cohort
     return made
 
 
-def _rolled_back_log(plotter: Plotter, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
+def _rolled_back_log(attacker: Attacker, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
     """The head of a smaller tree than the one that the receiver has accepted, if there is one."""
     if not told.log.update.old_size:
         return told
@@ -78,30 +78,30 @@ def _rolled_back_log(plotter: Plotter, log: FederationLog, talk: Talk, told: Coh
     return made
 
 
-def _forked_log(plotter: Plotter, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
+def _forked_log(attacker: Attacker, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
     """Another log, with the sybils where the receiver knows others.
 
     All witnesses have signed it: only the receiver can detect it.
     """
-    made = _alone(plotter, talk, told)
+    made = _alone(attacker, talk, told)
     if made is None:
         return told
     old = told.log.update.old_size
     numbers = [bundle.device for bundle in made.neighbours]
-    return _shown(made, SimulatedLog(plotter.seed, [*numbers, *range(old)]), numbers, ())
+    return _shown(made, SimulatedLog(attacker.seed, [*numbers, *range(old)]), numbers, ())
 
 
-def _unwitnessed_log(plotter: Plotter, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
+def _unwitnessed_log(attacker: Attacker, log: FederationLog, talk: Talk, told: Cohort) -> Cohort:
     """The log that the receiver knows, with the sybils after it.
 
     It is shown to this device alone, so the witnesses, one of which colludes with the operator, do
     not sign it.
     """
-    made = _alone(plotter, talk, told)
+    made = _alone(attacker, talk, told)
     if made is None:
         return told
     numbers = [bundle.device for bundle in made.neighbours]
-    fork, tree = SimulatedLog(plotter.seed), log.copy.tree()
+    fork, tree = SimulatedLog(attacker.seed), log.copy.tree()
     for index in range(told.log.update.old_size):
         fork.add(tree.leaf(index))
     for number in numbers:
@@ -127,8 +127,8 @@ def _shown(
     return made
 
 
-#: What is shown in the place of a true Cohort, by the name of the plot.
-WAYS: Final[Mapping[str, Callable[[Plotter, FederationLog, Talk, Cohort], Cohort]]] = {
+#: What is shown in the place of a true Cohort, by the name of the attack.
+WAYS: Final[Mapping[str, Callable[[Attacker, FederationLog, Talk, Cohort], Cohort]]] = {
     "UNLOGGED_SYBILS": _unlogged_sybils,
     "OTHER_PROOFS": _other_proofs,
     "ROLLED_BACK_LOG": _rolled_back_log,

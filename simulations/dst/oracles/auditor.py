@@ -19,7 +19,7 @@ ledger    No key serves two attempts, no device signs two sets of survivors, of 
           of both its secrets out, and of no session shares for two sets. No masked sum is read of
           fewer devices than its plan says, and no update leaves without masks.
 refused   No honest node sends what another refuses.
-plot      No device takes a message that was changed so that it can see it (`found_out`).
+attack      No device takes a message that was changed so that it can see it (`found_out`).
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class Auditor:
             self._look_for_steps(host, effects)
         elif tier is Tier.DEVICE:
             self._ledger.handled(host, effects)
-            if self.world.plotter is not None:
-                self.world.plotter.check(host, event, effects)
+            if self.world.attackers is not None:
+                self.world.attackers.check(host, event, effects)
             for effect in effects:
                 if type(effect) is RunProgram:
                     key = (host.node.number, _name(host.machine.state.task))
@@ -171,8 +171,8 @@ class Auditor:
 
     def refused(self, host: Host, event: Event, fault: Exception) -> None:
         """A machine refused a message."""
-        liars, plotter = self.world.weather.liars, self.world.plotter
-        if plotter is not None and type(event) is Received and plotter.stands_at(event.sender):
+        liars, attacker = self.world.faults.liars, self.world.attackers
+        if attacker is not None and type(event) is Received and attacker.stands_at(event.sender):
             return
         if type(event) is Received:
             sender = event.sender
@@ -222,8 +222,8 @@ class Auditor:
         self.check(len(set(devices)) == len(devices) > 0, "sum", f"{name} names {devices}")
         self.check(len(devices) >= plan.cohort_min, "ledger", f"{name} is of {devices}")
         self.check(len(total) == book.plan.length, "sum", f"{name} has {len(total)} numbers")
-        if self.world.plotter is not None:
-            self.world.plotter.summed(name, devices, plan.cohort_min)
+        if self.world.attackers is not None:
+            self.world.attackers.summed(name, devices, plan.cohort_min)
         rest = ring.settled(total - self.sum_of(name, devices), book.plan)
         if plan.secure is not None and self._twisted(name):
             return  # a liar's shares may make a wrong mask
@@ -234,9 +234,9 @@ class Auditor:
 
     def _twisted(self, name: Name) -> bool:
         """Whether an attacker is there, or has sent something in a session or under masks."""
-        plotter = self.world.plotter
-        plots = plotter is not None and plotter.meddled(name)
-        return plots or any(at[0] == name for at in self._lies)
+        attacker = self.world.attackers
+        attacks = attacker is not None and attacker.meddled(name)
+        return attacks or any(at[0] == name for at in self._lies)
 
     def sum_of(self, name: Name, devices: Iterable[int]) -> Vector:
         """What the devices meant to say, added up."""
@@ -499,7 +499,7 @@ class Auditor:
             # attempt's name; a batch of a buffered run is of several.
             newest = (fields["run"], fields["round"], fields["attempt"])
             reported = set(fields["reported"])
-            spoilt = bool(self.world.weather.liars & reported) or any(
+            spoilt = bool(self.world.faults.liars & reported) or any(
                 self._twisted(name)
                 for name, attempt in self.attempts.items()
                 if name == newest or (name[0] == newest[0] and attempt.devices & reported)

@@ -80,7 +80,7 @@ def _edge(state: EdgeState, host: Host) -> dict[str, bool]:
         "sums": held <= policy.sum_bytes_max,
         "timers": len(host.timers) <= EDGE_TIMERS + ATTEMPT_TIMERS * len(state.collections),
         "helping": len(state.helping) <= edges.HELPING_MAX,
-        "timers of what is over": host.world.weather.loose or named <= state.collections.keys(),
+        "timers of what is over": host.world.faults.loose or named <= state.collections.keys(),
     }
     for name, one in state.collections.items():
         in_part = [d for d in one.in_part if one.answers[d] == IN_SUM]

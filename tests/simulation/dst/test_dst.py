@@ -16,7 +16,7 @@ from delian.simulations.dst.check import Failure, check_seed, check_seeds, run_s
 from delian.simulations.dst.oracles.edge_book import OracleFailure
 from delian.simulations.dst.simulated_node import Host
 from delian.simulations.dst.skewed_clock import NodeClock
-from delian.simulations.dst.swarm import Weather, draw
+from delian.simulations.dst.swarm import FaultPlan, draw
 from delian.simulations.dst.world import World
 from support.mutants import MUTANTS
 
@@ -151,7 +151,7 @@ def test_edge_zero_lives_and_dies_with_the_coordinator():
 
 def test_without_faults_nothing_is_lost():
     shape, _ = draw(0, 16, 2)
-    world = World(0, shape, Weather())
+    world = World(0, shape, FaultPlan())
     world.run()
     assert not world.counts["lost"] and not world.counts["crashes"]
 

@@ -1,4 +1,4 @@
-"""Each check that plots rely on can be left out: hostile seeds then fail."""
+"""Each check that attacks rely on can be left out: hostile seeds then fail."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from support.mutants.missing import CHECKS, SEEDS, found, without, world_of
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.name)
-def test_without_a_check_one_of_its_plots_fails(check):
+def test_without_a_check_one_of_its_attacks_fails(check):
     """In one small federation; the seeds that `delian dst` draws are in the slow test."""
-    for plot in check.plots:
+    for attack in check.attacks:
         with without(check), pytest.raises(OracleFailure) as caught:
-            world_of((plot, check.where)).run()
-        assert caught.value.oracle in ("plot", "ledger"), caught.value
+            world_of((attack, check.where)).run()
+        assert caught.value.oracle in ("attack", "ledger"), caught.value
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.name)
 def test_without_a_check_hostile_seeds_fail(check):
     failure = found(check, range(SEEDS))
-    assert failure is not None and failure.oracle in ("plot", "ledger", "sum", "machine")
+    assert failure is not None and failure.oracle in ("attack", "ledger", "sum", "machine")

@@ -17,7 +17,7 @@ from delian.device.protocol.machine import DeviceMachine
 from delian.simulations.dst.faulty_network import Network
 from delian.simulations.dst.node_work import EXAMPLES, LOSS, Work
 from delian.simulations.dst.simulated_node import Host
-from delian.simulations.dst.swarm import Weather, draw
+from delian.simulations.dst.swarm import FaultPlan, draw
 from delian.simulations.dst.world import World
 from support.canaries import Canary, leaks, of_numbers
 
@@ -31,10 +31,10 @@ class Left:
         self.places: list[tuple[str, bytes]] = []
         shape = replace(draw(seed, 16, 3)[0], orders=(), rounds=2, evaluate_every=1, buffer=0)
         assert shape.secure
-        nodes = frozenset(World(seed, shape, Weather()).hosts)
-        weather = Weather(mortal=nodes, crash=0.0, checkpoint_entries=40, settle=True)
+        nodes = frozenset(World(seed, shape, FaultPlan()).hosts)
+        faults = FaultPlan(mortal=nodes, crash=0.0, checkpoint_entries=40, settle=True)
         self._watch(monkeypatch)
-        self.world = World(seed, shape, weather)
+        self.world = World(seed, shape, faults)
         for device in range(shape.devices):
             owner = f"device {device}"
             secret = hashlib.sha256(f"{seed} {device}".encode()).digest()

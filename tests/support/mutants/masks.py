@@ -169,13 +169,13 @@ def opens_seeds_twice(patch: Patch) -> None:
     patch.setattr(staleness, "take", keep)
 
 
-@mutant("plot", seed=92)
+@mutant("attack", seed=92)
 def verifies_no_neighbour(patch: Patch) -> None:
     """A device takes its neighbours' keys without looking at who signed them."""
     patch.setattr(ClientSession, "_check_neighbour", lambda self, *what: None)
 
 
-@mutant("plot", seed=44)
+@mutant("attack", seed=44)
 def verifies_no_task(patch: Patch) -> None:
     """A device begins tasks without looking at who signed them."""
     patch.setattr(Acceptance, "check", lambda self, task: None)

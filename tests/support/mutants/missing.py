@@ -1,4 +1,4 @@
-"""Checks that plots rely on, each of which can be left out: whether hostile seeds then fail.
+"""Checks that attacks rely on, each of which can be left out: whether hostile seeds then fail.
 
     python -m support.mutants.missing [--seeds 40]
 
@@ -22,10 +22,10 @@ from delian.device.agent import artifact_gate
 from delian.device.protocol import acceptance, releases
 from delian.device.protocol.acceptance import Acceptance
 from delian.simulations.dst.check import Failure, check_seed
-from delian.simulations.dst.draws import Dice
+from delian.simulations.dst.draws import Rng
 from delian.simulations.dst.hostile import hostile_bundles
-from delian.simulations.dst.hostile.attacks import Plot, Scheme
-from delian.simulations.dst.swarm import Weather, conspirators, draw, plotted
+from delian.simulations.dst.hostile.attacks import Attack, Scheme
+from delian.simulations.dst.swarm import FaultPlan, attacked, colluders, draw
 from delian.simulations.dst.world import World
 
 #: Seeds within which each must show.
@@ -44,10 +44,10 @@ class Check:
     """Its name there."""
     instead: Callable[..., Any]
     """What stands in its place."""
-    plots: tuple[Plot, ...]
+    attacks: tuple[Attack, ...]
     """Some that it finds out."""
     where: Node = CLOUD
-    """The node whose plots they are."""
+    """The node whose attacks they are."""
 
 
 def _nothing(*told: Any, **more: Any) -> None:
@@ -72,62 +72,66 @@ CHECKS: Final = (
         acceptance,
         "check",
         _nothing,
-        (Plot.OTHER_KEY, Plot.OTHER_MODEL),
+        (Attack.OTHER_KEY, Attack.OTHER_MODEL),
         Node(Tier.EDGE, 1),
     ),
-    Check("noise and survivors", releases, "check", _nothing, (Plot.LARGE_NOISE_PLAN,)),
+    Check("noise and survivors", releases, "check", _nothing, (Attack.LARGE_NOISE_PLAN,)),
     Check(
         "the age of the deny list",
         Acceptance,
         "knows_too_little",
         lambda self: False,
-        (Plot.WITHHELD_DENY_LIST,),
+        (Attack.WITHHELD_DENY_LIST,),
     ),
-    Check("masks", Acceptance, "lacks_masks", lambda *told: False, (Plot.NO_MASKS,)),
-    Check("the owner's floors", ClientSession, "_check_policy", _nothing, (Plot.SMALL_PLAN,)),
+    Check("masks", Acceptance, "lacks_masks", lambda *told: False, (Attack.NO_MASKS,)),
+    Check("the owner's floors", ClientSession, "_check_policy", _nothing, (Attack.SMALL_PLAN,)),
     Check(
         "the threshold of consents",
         ClientSession,
         "_check_consents",
         _nothing,
-        (Plot.TWO_SURVIVORS, Plot.FORGED_CONSENTS),
+        (Attack.TWO_SURVIVORS, Attack.FORGED_CONSENTS),
     ),
-    Check("neighbours' keys", ClientSession, "_check_neighbour", _nothing, (Plot.UNSIGNED_KEYS,)),
+    Check("neighbours' keys", ClientSession, "_check_neighbour", _nothing, (Attack.UNSIGNED_KEYS,)),
     Check(
         "numbers in the list of members",
         ClientSession,
         "_check_neighbour",
         _any_number,
-        (Plot.TWO_SEATS,),
+        (Attack.TWO_SEATS,),
     ),
     Check(
         "the certificate log",
         ClientSession,
         "_check_log",
         lambda self, cohort: self.state.log,
-        (Plot.UNLOGGED_SYBILS, Plot.FORKED_LOG),
+        (Attack.UNLOGGED_SYBILS, Attack.FORKED_LOG),
     ),
     Check(
-        "the number of survivors", ClientSession, "_check_survivors", _nothing, (Plot.SMALL_SUM,)
+        "the number of survivors", ClientSession, "_check_survivors", _nothing, (Attack.SMALL_SUM,)
     ),
     Check(
-        "the bundle of a manifest", artifact_gate, "check_bundle", _nothing, (Plot.BUNDLE_REPLACED,)
+        "the bundle of a manifest",
+        artifact_gate,
+        "check_bundle",
+        _nothing,
+        (Attack.BUNDLE_REPLACED,),
     ),
     Check(
         "the facts of a manifest",
         artifact_gate,
         "check_task",
         _nothing,
-        (Plot.BUNDLE_LARGE_CLIP, Plot.BUNDLE_LESS_NOISE, Plot.BUNDLE_LOW_FLOOR),
+        (Attack.BUNDLE_LARGE_CLIP, Attack.BUNDLE_LESS_NOISE, Attack.BUNDLE_LOW_FLOOR),
     ),
-    Check("the uses of a key", hostile_bundles, "check_keys", _as_given, (Plot.BUNDLE_BY_KEY,)),
+    Check("the uses of a key", hostile_bundles, "check_keys", _as_given, (Attack.BUNDLE_BY_KEY,)),
 )
 
 
-def world_of(*plots: tuple[Plot, Node], sessions: int = 2) -> World:
+def world_of(*attacks: tuple[Attack, Node], sessions: int = 2) -> World:
     """A small masked federation without other faults, and the attackers in it."""
     shape = replace(
-        plotted(Dice(7, "plots"), draw(0, 12, 2)[0]),
+        attacked(Rng(7, "plots"), draw(0, 12, 2)[0]),
         secure=True,
         cohort=8,
         orders=(),
@@ -140,9 +144,9 @@ def world_of(*plots: tuple[Plot, Node], sessions: int = 2) -> World:
         patience=0,
         round_s=16.0,
     )
-    own = conspirators(Dice(8, "plots"), shape)
-    first, *others = (Scheme(plot, where, sessions, own) for plot, where in plots)
-    return World(3, shape, Weather(heal_s=200.0, scheme=first, together=tuple(others)))
+    own = colluders(Rng(8, "plots"), shape)
+    first, *others = (Scheme(attack, where, sessions, own) for attack, where in attacks)
+    return World(3, shape, FaultPlan(heal_s=200.0, scheme=first, together=tuple(others)))
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""Parties that plot together, the author of a bundle among them: each is found out for its reason,
-or nothing comes of it; and the counts say which.
+"""Several attackers, the author of a bundle among them: each is found out for its reason or is
+harmless, and is counted.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.simulations.dst import seed_report
 from delian.simulations.dst.check import check_seeds
 from delian.simulations.dst.hostile import hostile_bundles
-from delian.simulations.dst.hostile.attacks import BUNDLES, Plot
-from delian.simulations.dst.hostile.cabal import DONE, DRAWN, FOUND, HARMLESS, key
+from delian.simulations.dst.hostile.attackers import DONE, DRAWN, FOUND, HARMLESS, key
+from delian.simulations.dst.hostile.attacks import BUNDLES, Attack
 from delian.simulations.dst.hostile.hostile_bundles import EXPOSED, RECORD, REFUSED, opened
 from delian.simulations.dst.oracles.edge_book import OracleFailure
 from delian.simulations.dst.world import World
@@ -22,59 +22,59 @@ from support.mutants.missing import world_of
 EDGE = Node(Tier.EDGE, 1)
 
 
-def run(*plots):
-    one = world_of(*plots)
+def run(*attacks):
+    one = world_of(*attacks)
     one.run()
     assert sum(book.models for book in one.auditor.runs.values()) == 2, "the run goes on"
     return one.counts
 
 
-@pytest.mark.parametrize("plot", sorted(REFUSED), ids=lambda p: p.name.lower())
-def test_a_hostile_bundle_is_refused_for_its_reason_before_it_runs(plot):
-    counts = run((plot, CLOUD))
-    assert counts[key(plot, DRAWN)] == counts[key(plot, DONE)] == 1
-    assert counts[key(plot, FOUND, REFUSED[plot])] == 1 and not counts[key(plot, HARMLESS)]
+@pytest.mark.parametrize("attack", sorted(REFUSED), ids=lambda p: p.name.lower())
+def test_a_hostile_bundle_is_refused_for_its_reason_before_it_runs(attack):
+    counts = run((attack, CLOUD))
+    assert counts[key(attack, DRAWN)] == counts[key(attack, DONE)] == 1
+    assert counts[key(attack, FOUND, REFUSED[attack])] == 1 and not counts[key(attack, HARMLESS)]
 
 
 def test_a_bundle_that_is_not_in_the_record_is_found_by_its_readers():
-    plot = Plot.BUNDLE_UNPUBLISHED
-    assert run((plot, CLOUD))[key(plot, FOUND, RECORD)] == 1
+    attack = Attack.BUNDLE_UNPUBLISHED
+    assert run((attack, CLOUD))[key(attack, FOUND, RECORD)] == 1
 
 
 def test_a_bundle_that_selects_by_data_passes_all_checks_and_is_not_called_harmless():
     """The sum is one device's update: only noise would bound what it tells."""
-    plot = Plot.BUNDLE_BY_DATA
-    counts = run((plot, CLOUD))
-    assert counts[key(plot, EXPOSED)] == 1 and not counts[key(plot, HARMLESS)]
+    attack = Attack.BUNDLE_BY_DATA
+    counts = run((attack, CLOUD))
+    assert counts[key(attack, EXPOSED)] == 1 and not counts[key(attack, HARMLESS)]
 
 
-def test_every_bundle_plot_is_refused_or_explained():
+def test_every_bundle_attack_is_refused_or_explained():
     assert REFUSED.keys() | hostile_bundles.SUBMITTED == BUNDLES
     assert not REFUSED.keys() & hostile_bundles.SUBMITTED
 
 
-def test_parties_that_plot_together_are_found_out_each_for_its_own_reason():
+def test_parties_that_attack_together_are_found_out_each_for_its_own_reason():
     counts = run(
-        (Plot.BUNDLE_UNPUBLISHED, CLOUD),
-        (Plot.FORGED_CONSENTS, CLOUD),
-        (Plot.OTHER_MODEL, EDGE),
+        (Attack.BUNDLE_UNPUBLISHED, CLOUD),
+        (Attack.FORGED_CONSENTS, CLOUD),
+        (Attack.OTHER_MODEL, EDGE),
     )
-    assert counts[key(Plot.BUNDLE_UNPUBLISHED, FOUND, RECORD)] == 1
-    assert counts[key(Plot.OTHER_MODEL, FOUND, "task signature")] == 1
-    assert counts[key(Plot.FORGED_CONSENTS, FOUND, "consent")] == 1
+    assert counts[key(Attack.BUNDLE_UNPUBLISHED, FOUND, RECORD)] == 1
+    assert counts[key(Attack.OTHER_MODEL, FOUND, "task signature")] == 1
+    assert counts[key(Attack.FORGED_CONSENTS, FOUND, "consent")] == 1
 
 
 def test_one_party_may_undo_what_another_has_changed():
-    counts = run((Plot.UNSIGNED_KEYS, CLOUD), (Plot.UNSIGNED_KEYS, EDGE))
-    assert counts[key(Plot.UNSIGNED_KEYS, DONE)] == 2
+    counts = run((Attack.UNSIGNED_KEYS, CLOUD), (Attack.UNSIGNED_KEYS, EDGE))
+    assert counts[key(Attack.UNSIGNED_KEYS, DONE)] == 2
 
 
-@pytest.mark.parametrize("plot", [Plot.TWO_ROSTERS, Plot.FOREIGN_KEYS, Plot.OLD_KEYS])
-def test_an_edge_lies_beside_an_operator_whose_log_it_does_not_have(plot):
+@pytest.mark.parametrize("attack", [Attack.TWO_ROSTERS, Attack.FOREIGN_KEYS, Attack.OLD_KEYS])
+def test_an_edge_lies_beside_an_operator_whose_log_it_does_not_have(attack):
     """Its proofs are then from the true log, which has fewer entries."""
-    counts = run((plot, EDGE), (Plot.FORKED_LOG, CLOUD))
-    assert counts[key(plot, DONE)] == counts[key(Plot.FORKED_LOG, DONE)] == 1
-    assert counts[key(Plot.FORKED_LOG, FOUND, "log fork")] == 1
+    counts = run((attack, EDGE), (Attack.FORKED_LOG, CLOUD))
+    assert counts[key(attack, DONE)] == counts[key(Attack.FORKED_LOG, DONE)] == 1
+    assert counts[key(Attack.FORKED_LOG, FOUND, "log fork")] == 1
 
 
 @pytest.mark.parametrize("seed", [4570, 4648, 4843, 200012, 200482, 300347])
@@ -89,41 +89,41 @@ def test_seeds_that_the_simulation_itself_once_failed(seed):
 
 
 class TestWithoutACheckOfTheGate:
-    def broken(self, plot: Plot) -> str:
+    def broken(self, attack: Attack) -> str:
         with pytest.raises(OracleFailure) as caught:
-            run((plot, CLOUD))
-        assert caught.value.oracle == "plot"
+            run((attack, CLOUD))
+        assert caught.value.oracle == "attack"
         return caught.value.what
 
     def test_the_analysis_of_keys(self, monkeypatch):
         opened.cache_clear()
         monkeypatch.setattr(hostile_bundles, "check_keys", lambda bundle: bundle)
         try:
-            assert "the device runs it" in self.broken(Plot.BUNDLE_BY_KEY)
+            assert "the device runs it" in self.broken(Attack.BUNDLE_BY_KEY)
         finally:
             opened.cache_clear()
 
     @pytest.mark.parametrize(
-        ("check", "plot"),
-        [("check_bundle", Plot.BUNDLE_REPLACED), ("check_task", Plot.BUNDLE_LESS_NOISE)],
+        ("check", "attack"),
+        [("check_bundle", Attack.BUNDLE_REPLACED), ("check_task", Attack.BUNDLE_LESS_NOISE)],
         ids=str,
     )
-    def test_what_a_manifest_fixes(self, monkeypatch, check, plot):
+    def test_what_a_manifest_fixes(self, monkeypatch, check, attack):
         monkeypatch.setattr(f"delian.device.agent.artifact_gate.{check}", lambda *told: None)
-        assert "the device runs it" in self.broken(plot)
+        assert "the device runs it" in self.broken(attack)
 
     def test_the_record(self, monkeypatch):
         monkeypatch.setattr(hostile_bundles.Gates, "unpublished", lambda self: {(1, 1, 9)})
-        assert "not in the record" in self.broken(Plot.BUNDLE_UNPUBLISHED)
+        assert "not in the record" in self.broken(Attack.BUNDLE_UNPUBLISHED)
 
 
 # ---------------------------------------------------------------- reports
 
 
-def test_hostile_seeds_hold_and_their_plots_are_counted():
+def test_hostile_seeds_hold_and_their_attacks_are_counted():
     told = check_seeds(range(12), hostile=True)
     assert not told.failures, told.failures
-    rows = seed_report.plots_of(told)
+    rows = seed_report.attacks_of(told)
     assert sum(row[DRAWN] for row in rows.values()) >= 12
     assert any(row[FOUND] for row in rows.values())
     assert "found out by reason" in seed_report.table(told)
