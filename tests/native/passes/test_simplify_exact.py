@@ -69,7 +69,7 @@ def integer_programs(draw):
 
 
 @given(integer_programs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_integer_arithmetic_wraps_as_before(program):
     agree(*program)
 
@@ -180,7 +180,7 @@ def moving_programs(draw):
 
 
 @given(moving_programs())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_element_ends_up_where_it_did(program):
     agree(*program)
 

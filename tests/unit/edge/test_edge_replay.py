@@ -260,14 +260,16 @@ def test_a_long_life_takes_every_row_in_every_phase_and_every_sum_is_exact(monke
     monkeypatch.setattr(Collection, "rows", attempt)
     for seed in range(80):
         live(new(), random.Random(seed).choice, 400, seen={})
-    never = {(str(p), str(t)) for rows in (edge, attempt) for p, t in rows.keys() - rows.places}
+        never = {(str(p), str(t)) for rows in (edge, attempt) for p, t in rows.keys() - rows.places}
+        if seed >= 20 and not never:
+            break
     assert not never
     # Before it has started, whatever comes is refused.
     unread = {p for p in edge.places - edge.keys() if p[0] is not Phase.OFFLINE}
     assert not unread and not attempt.places - attempt.keys()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 150), st.integers(0, 149))
 def test_replayed_it_is_the_same_and_does_the_same(seed, length, cut):
     first = new()

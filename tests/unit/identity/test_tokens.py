@@ -40,7 +40,7 @@ def test_the_secret_is_neither_in_the_book_nor_in_the_repr(book, tmp_path):
     assert (tmp_path / "ca" / "tokens.jsonl").stat().st_mode & 0o777 == 0o600
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_mistyped_token_is_refused(data):
     import tempfile
@@ -66,7 +66,7 @@ def test_what_is_no_token_is_refused(text):
         parse(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.text(max_size=300), st.binary(max_size=200))
 def test_noise_is_never_a_token(text, body):
     import base64

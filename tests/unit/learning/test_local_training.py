@@ -137,7 +137,13 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], SampleSet, int, f
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("cnn", "mlp", "lstm") else pytest.param(name, marks=pytest.mark.slow)
+        for name in CASES
+    ],
+)
 def test_three_local_steps_equal_torch(name: str) -> None:
     init, twin, data, batch_size, scale = CASES[name]
     task = Classification(name, init, Samples(batch_size, scale))

@@ -227,7 +227,7 @@ def test_random_bytes_give_errors(data):
 
 
 @given(data=st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_damaged_bytes_give_an_error_or_a_program(data):
     whole = bytearray(encode_function(example()))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -252,7 +252,7 @@ FIELDS = ["operands", "results", "regions", "spans"]
 
 
 @given(data=st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_damaged_messages_give_an_error_or_a_program(data):
     """Well-formed protobuf whose numbers and attributes are wrong gets past the first parser."""
     m = message(example())

@@ -115,7 +115,7 @@ def lists_of_stages(draw):
     return sorted(stages, key=lambda s: places.get(s.group, 9 + (s.group == "server")))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(lists_of_stages())
 def test_any_order_is_refused_with_a_reason_or_gives_what_the_tiers_give(stages):
     if not stages:

@@ -143,7 +143,8 @@ def explored(size: int, parts_max: int, wants_max: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("parts", "parts_max", "wants_max"), [(1, 2, 2), (2, 2, 2), (3, 2, 1), (4, 1, 1)]
+    ("parts", "parts_max", "wants_max"),
+    [(1, 2, 2), (2, 2, 2), (3, 2, 1), pytest.param(4, 1, 1, marks=pytest.mark.slow)],
 )
 def test_a_transfer_ends_from_every_state_once_the_channel_delivers(
     monkeypatch, parts, parts_max, wants_max
