@@ -255,7 +255,7 @@ def _ask_server(
     The authority makes it if one is configured and `authority` is true.
     """
     from ...core.wire import link_pb2, operator_pb2
-    from .coordinator_commands import connected, connected_authority
+    from .coordinator_commands import Connect, connected_authority
 
     tier, uses, valid_s, site = asked
     wire = {Tier.DEVICE: link_pb2.NODE_DEVICE, Tier.EDGE: link_pb2.NODE_EDGE}[tier]
@@ -266,7 +266,7 @@ def _ask_server(
     if authority and operator.authority:
         server = connected_authority(None, operator.authority, operator.identity)
     else:
-        server = connected(None, operator.coordinator, operator.identity, operator.insecure)
+        server = Connect(operator.coordinator, operator.identity, operator.insecure)()
     with server as client:
         reply = client.call("CreateToken", request)
     return reply.token, reply.expires_ms // 1000

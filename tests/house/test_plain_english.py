@@ -22,9 +22,8 @@ SPEECH = "tells? told hears? heard speaks? spoke spoken believes? believed remem
 #: Words that a dictionary marks as old or rare, and phrases that need a second reading.
 RARE = "anew beside betwixt ere lest whence thereof hitherto sittings?"
 PHRASES = ("of which none", "for want of", "none: none", "makes the model its own", "is no more")
-#: Names that are stored or sent.
-# A reason of refusals, a key of stored runs, a word of traces, a parameter of Federation.
-TERMS = re.compile(r"^\"(stranger|told)\"$|^b\"heard\"$|\bbeside: whether")
+#: Names that are stored or sent, labels of random streams, a parameter of Federation.
+TERMS = re.compile(r"^\"(stranger|told)\"$|^b\"heard\"$|^f\" stranger\"$|\bbeside: whether")
 
 DIALECT = re.compile(
     rf"\b(?:{'|'.join([*PERSONS.split(), *SPEECH.split(), *RARE.split(), *PHRASES])})\b", re.I

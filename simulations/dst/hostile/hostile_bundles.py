@@ -87,7 +87,7 @@ class Signer:
 
     def __init__(self, seed: int) -> None:
         self.root, self._online, self._old = (_key(f"{seed} {n}") for n in ("root", "new", "old"))
-        self._stranger = _key(f"{seed} stranger")
+        self._outsider = _key(f"{seed} stranger")
         self._keys = self._listed(2, self.root, self._online)
         self._keys_before = self._listed(1, self.root, self._online, self._old)
 
@@ -110,10 +110,10 @@ class Signer:
             case Attack.BUNDLE_UNSIGNED:
                 return b""
             case Attack.BUNDLE_FOREIGN_ROOT:
-                mine = self._listed(3, self._stranger, self._stranger)
-                return sign_manifest(self._stranger, mine, _manifest(task))
+                mine = self._listed(3, self._outsider, self._outsider)
+                return sign_manifest(self._outsider, mine, _manifest(task))
             case Attack.BUNDLE_STRANGER:
-                return sign_manifest(self._stranger, self._keys, _manifest(task))
+                return sign_manifest(self._outsider, self._keys, _manifest(task))
             case Attack.BUNDLE_WITHDRAWN_KEY:
                 return sign_manifest(self._old, self._keys_before, _manifest(task, sequence=9))
             case Attack.BUNDLE_OLDER:
