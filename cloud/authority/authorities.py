@@ -13,32 +13,9 @@ from ...core.node.identity.authority.issued_numbers import KeptNumbers
 from ...core.node.identity.authority.revoked import holder_of
 from ...core.node.identity.authority.tokens import split_address
 from ...core.node.identity.enrolment.renewal_messages import claimed
-from ...core.node.identity.pki.certificates import (
-    AUTHORITIES_MAX,
-    NUMBER_BITS,
-    IdentityError,
-    PeerIdentity,
-    authority_of,
-    check_site,
-)
+from ...core.node.identity.pki import certificates
 from ...core.protocol.ports import Tier
-from ...core.wire.authority_pb2 import (
-    Announced,
-    Announcement,
-    IssuingAuthority,
-    NodesAsk,
-    NodesPage,
-    RevokeReply,
-    RevokeRequest,
-)
-from ...core.wire.link_pb2 import (
-    NODE_DEVICE,
-    NODE_EDGE,
-    DeniedAsk,
-    DeniedPage,
-    RenewalAnswer,
-    RenewalAsk,
-)
+from ...core.wire import authority_pb2, link_pb2
 from ...core.wire.log_pb2 import LogAsk, LogPage
 from ...core.wire.operator_pb2 import TokenReply, TokenRequest
 from ..service.fleet_registry import Fleet
@@ -51,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("delian.cloud.authority")
 
 #: Opens the connection to an issuing authority.
-Connect = Callable[[IssuingAuthority], RemoteAuthority]
+Connect = Callable[[authority_pb2.IssuingAuthority], RemoteAuthority]
 #: Pages of nodes that are taken over before the authority is asked for other news again.
 NODE_PAGES_MAX = 64
 
@@ -60,7 +37,7 @@ NODE_PAGES_MAX = 64
 class _Issuing:
     """An issuing authority."""
 
-    told: IssuingAuthority
+    told: authority_pb2.IssuingAuthority
     remote: RemoteAuthority
     follows: asyncio.Task[None]
     """Exchanges news with it."""
@@ -86,7 +63,7 @@ class Authorities:
         self._connect, self._numbers, self._fleet = connect, numbers, fleet
         self._every_s = every_s
         self._issuing: dict[int, _Issuing] = {}
-        self._announcement = Announcement()
+        self._announcement = authority_pb2.Announcement()
 
     @classmethod
     def at(
@@ -98,7 +75,7 @@ class Authorities:
         """
         material = trust.own.material
 
-        def connect(found: IssuingAuthority) -> RemoteAuthority:
+        def connect(found: authority_pb2.IssuingAuthority) -> RemoteAuthority:
             return RemoteAuthority(
                 found.address, material, renewed, number=found.number, site=found.site
             )
@@ -119,45 +96,47 @@ class Authorities:
 
     # ------------------------------------------------ the port
 
-    async def renew(self, ask: RenewalAsk) -> RenewalAnswer:
-        number = claimed(ask).number >> NUMBER_BITS
+    async def renew(self, ask: link_pb2.RenewalAsk) -> link_pb2.RenewalAnswer:
+        number = claimed(ask).number >> certificates.NUMBER_BITS
         if not number:
             return await self.root.renew(ask)
         if (found := self._issuing.get(number)) is None:
-            raise IdentityError(
+            raise certificates.IdentityError(
                 f"the issuing authority {number} of this node is not registered at the root",
                 "is `delian authority run` running there?",
             )
         return await found.remote.renew(ask)
 
-    async def announce(self, announcement: Announcement) -> Announced:
+    async def announce(self, announcement: authority_pb2.Announcement) -> authority_pb2.Announced:
         told = await self.root.announce(announcement)
         # The issuing ones receive the same, except for what concerns the root alone.
-        self._announcement = Announcement(draining=announcement.draining)
+        self._announcement = authority_pb2.Announcement(draining=announcement.draining)
         if announcement.HasField("home"):
             self._announcement.home.CopyFrom(announcement.home)
         await self._take(_checked(told.authorities))
         return told
 
-    async def denied(self, asked: DeniedAsk) -> DeniedPage:
+    async def denied(self, asked: link_pb2.DeniedAsk) -> link_pb2.DeniedPage:
         return await self.root.denied(asked)
 
     async def log(self, asked: LogAsk) -> LogPage:
         return await self.root.log(asked)
 
-    async def recall(self, pages: Sequence[DeniedPage]) -> Announced:
+    async def recall(self, pages: Sequence[link_pb2.DeniedPage]) -> authority_pb2.Announced:
         return await self.root.recall(pages)
 
-    async def nodes(self, asked: NodesAsk) -> NodesPage:
+    async def nodes(self, asked: authority_pb2.NodesAsk) -> authority_pb2.NodesPage:
         return await self.root.nodes(asked)
 
-    async def create_token(self, request: TokenRequest, caller: PeerIdentity | None) -> TokenReply:
+    async def create_token(
+        self, request: TokenRequest, caller: certificates.PeerIdentity | None
+    ) -> TokenReply:
         number = 0 if caller is None else caller.authority
         return await self._of(number).create_token(request, caller)
 
-    async def revoke(self, request: RevokeRequest) -> RevokeReply:
+    async def revoke(self, request: authority_pb2.RevokeRequest) -> authority_pb2.RevokeReply:
         holder = holder_of(request.name)
-        number = 0 if holder is None else authority_of(*holder)
+        number = 0 if holder is None else certificates.authority_of(*holder)
         return await self._of(number).revoke(request)
 
     def _of(self, number: int) -> RemoteAuthority:
@@ -167,7 +146,7 @@ class Authorities:
 
     # ------------------------------------------------ issuing authorities
 
-    async def _take(self, told: dict[int, IssuingAuthority]) -> None:
+    async def _take(self, told: dict[int, authority_pb2.IssuingAuthority]) -> None:
         """Connects to those that are new or have moved, and leaves those that are gone."""
         for number, known in list(self._issuing.items()):
             if told.get(number) != known.told:
@@ -190,7 +169,7 @@ class Authorities:
         """Announces the coordinator to an issuing authority and reads its nodes, repeatedly."""
         kept, reached = self._numbers(number), True
         while True:
-            said = Announcement()
+            said = authority_pb2.Announcement()
             said.CopyFrom(self._announcement)
             try:
                 if (newest := await asyncio.to_thread(kept.newest)) is not None:
@@ -214,23 +193,27 @@ async def learn_nodes(fleet: Fleet, authority: AuthorityPort, number: int) -> No
     Raises IdentityError.
     """
     last = await fleet.last_numbers(number)
-    for tier, wire in ((Tier.DEVICE, NODE_DEVICE), (Tier.EDGE, NODE_EDGE)):
-        after = last.get(tier, number << NUMBER_BITS)
+    for tier, wire in ((Tier.DEVICE, link_pb2.NODE_DEVICE), (Tier.EDGE, link_pb2.NODE_EDGE)):
+        after = last.get(tier, number << certificates.NUMBER_BITS)
         for _ in range(NODE_PAGES_MAX):
-            page = (await authority.nodes(NodesAsk(tier=wire, after=after))).nodes
+            page = (await authority.nodes(authority_pb2.NodesAsk(tier=wire, after=after))).nodes
             if not page:
                 break
             await fleet.learn(tier, page)
             after = page[-1].number
 
 
-def _checked(told: Iterable[IssuingAuthority]) -> dict[int, IssuingAuthority]:
+def _checked(
+    told: Iterable[authority_pb2.IssuingAuthority],
+) -> dict[int, authority_pb2.IssuingAuthority]:
     """The issuing authorities by number. Raises IdentityError for what cannot be."""
-    found: dict[int, IssuingAuthority] = {}
+    found: dict[int, authority_pb2.IssuingAuthority] = {}
     for each in told:
-        if not 0 < each.number <= AUTHORITIES_MAX or each.number in found:
-            raise IdentityError("the root authority named issuing authorities that cannot be")
-        check_site(each.site)
+        if not 0 < each.number <= certificates.AUTHORITIES_MAX or each.number in found:
+            raise certificates.IdentityError(
+                "the root authority named issuing authorities that cannot be"
+            )
+        certificates.check_site(each.site)
         split_address(each.address)
         found[each.number] = each
     return found

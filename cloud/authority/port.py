@@ -9,14 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ...core.node.identity.pki.certificates import PeerIdentity
-from ...core.wire.authority_pb2 import (
-    Announced,
-    Announcement,
-    NodesAsk,
-    NodesPage,
-    RevokeReply,
-    RevokeRequest,
-)
+from ...core.wire import authority_pb2
 from ...core.wire.link_pb2 import DeniedAsk, DeniedPage, RenewalAnswer, RenewalAsk
 from ...core.wire.log_pb2 import LogAsk, LogPage
 from ...core.wire.operator_pb2 import TokenReply, TokenRequest
@@ -38,20 +31,20 @@ class AuthorityPort(Protocol):
     async def log(self, asked: LogAsk) -> LogPage:
         """A page of the certificate log."""
 
-    async def announce(self, announcement: Announcement) -> Announced:
+    async def announce(self, announcement: authority_pb2.Announcement) -> authority_pb2.Announced:
         """Announces the coordinator's addresses for nodes.
 
         Gives the terms, and at the root the issuing authorities.
         """
 
-    async def recall(self, pages: Sequence[DeniedPage]) -> Announced:
+    async def recall(self, pages: Sequence[DeniedPage]) -> authority_pb2.Announced:
         """Gives a deny list back to an authority that was restored from an older copy."""
 
-    async def nodes(self, asked: NodesAsk) -> NodesPage:
+    async def nodes(self, asked: authority_pb2.NodesAsk) -> authority_pb2.NodesPage:
         """The next nodes that were enrolled."""
 
     async def create_token(self, request: TokenRequest, caller: PeerIdentity | None) -> TokenReply:
         """A token for an operator's caller. Raises DelianError where tokens are made elsewhere."""
 
-    async def revoke(self, request: RevokeRequest) -> RevokeReply:
+    async def revoke(self, request: authority_pb2.RevokeRequest) -> authority_pb2.RevokeReply:
         """Revokes a name; durable on return. Raises DelianError where that is done elsewhere."""

@@ -21,28 +21,10 @@ from ...core.node.identity.authority.authority_book import TooMany
 from ...core.node.identity.enrolment.joining import check_labels
 from ...core.node.identity.enrolment.kept_deny_list import PAGE_BYTES
 from ...core.node.identity.enrolment.renewal_messages import RESULT_BYTES_MAX, result_of
-from ...core.node.identity.pki.certificates import (
-    NUMBER_BITS,
-    NUMBER_MAX,
-    IdentityError,
-    PeerIdentity,
-    TlsMaterial,
-    authority_options,
-    channel_credentials,
-    check_site,
-    identity_of,
-)
+from ...core.node.identity.pki import certificates
 from ...core.node.net.grpc import grpc_core
 from ...core.protocol.ports import Node
-from ...core.wire import authority_pb2_grpc, enrolment_pb2_grpc
-from ...core.wire.authority_pb2 import (
-    Announced,
-    Announcement,
-    NodesAsk,
-    NodesPage,
-    RevokeReply,
-    RevokeRequest,
-)
+from ...core.wire import authority_pb2, authority_pb2_grpc, enrolment_pb2_grpc
 from ...core.wire.enrolment_pb2 import EnrolReply
 from ...core.wire.link_pb2 import DeniedAsk, DeniedPage, RenewalAnswer, RenewalAsk
 from ...core.wire.log_pb2 import LogAsk, LogPage
@@ -60,7 +42,7 @@ _MS_MAX = 2**62
 #: Calls under way at once; more wait.
 CALLS_MAX = 32
 
-Renewed = Callable[[Node, PeerIdentity], Awaitable[None]]
+Renewed = Callable[[Node, certificates.PeerIdentity], Awaitable[None]]
 
 
 class RemoteAuthority:
@@ -74,7 +56,7 @@ class RemoteAuthority:
     def __init__(
         self,
         address: str,
-        material: Callable[[], TlsMaterial],
+        material: Callable[[], certificates.TlsMaterial],
         renewed: Renewed | None = None,
         *,
         number: int = 0,
@@ -83,7 +65,7 @@ class RemoteAuthority:
         self.address, self.number, self.site = address, number, site
         self._material, self._renewed = material, renewed
         self._channel: grpc.aio.Channel | None = None
-        self._shown: TlsMaterial | None = None
+        self._shown: certificates.TlsMaterial | None = None
         self._turns = asyncio.Semaphore(CALLS_MAX)
 
     async def close(self) -> None:
@@ -108,7 +90,7 @@ class RemoteAuthority:
         try:
             node, result = result_of(answer)
             if result.reply and self._renewed is not None:
-                made = identity_of(EnrolReply.FromString(result.reply).certificate)
+                made = certificates.identity_of(EnrolReply.FromString(result.reply).certificate)
                 if made.node == node:
                     await self._renewed(node, made)
         except (DelianError, DecodeError) as error:
@@ -122,22 +104,24 @@ class RemoteAuthority:
         page: LogPage = await self._call(enrolment_pb2_grpc.IdentityStub, "Log", asked)
         return page
 
-    async def announce(self, announcement: Announcement) -> Announced:
-        told: Announced = await self._ask("Announce", announcement)
+    async def announce(self, announcement: authority_pb2.Announcement) -> authority_pb2.Announced:
+        told: authority_pb2.Announced = await self._ask("Announce", announcement)
         return told
 
-    async def recall(self, pages: Sequence[DeniedPage]) -> Announced:
-        told: Announced = await self._ask("Recall", iter(pages))
+    async def recall(self, pages: Sequence[DeniedPage]) -> authority_pb2.Announced:
+        told: authority_pb2.Announced = await self._ask("Recall", iter(pages))
         return told
 
-    async def nodes(self, asked: NodesAsk) -> NodesPage:
-        page: NodesPage = await self._ask("Nodes", asked)
+    async def nodes(self, asked: authority_pb2.NodesAsk) -> authority_pb2.NodesPage:
+        page: authority_pb2.NodesPage = await self._ask("Nodes", asked)
         return _checked(page, asked.after, self.number, self.site)
 
-    async def create_token(self, request: TokenRequest, caller: PeerIdentity | None) -> TokenReply:
+    async def create_token(
+        self, request: TokenRequest, caller: certificates.PeerIdentity | None
+    ) -> TokenReply:
         self._elsewhere("delian token")
 
-    async def revoke(self, request: RevokeRequest) -> RevokeReply:
+    async def revoke(self, request: authority_pb2.RevokeRequest) -> authority_pb2.RevokeReply:
         self._elsewhere(f"delian fleet revoke {request.name}")
 
     # ------------------------------------------------ parts
@@ -159,7 +143,7 @@ class RemoteAuthority:
             except grpc.aio.AioRpcError as error:
                 detail = escaped((error.details() or "no reason given")[:200])
                 code = error.code().name.lower().replace("_", " ")
-                kind = IdentityError
+                kind = certificates.IdentityError
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                     kind = TooMany
                 raise kind(f"the authority at {self.address}: {detail} ({code})") from None
@@ -172,10 +156,10 @@ class RemoteAuthority:
         before = self._channel
         grpc_core.hold()
         options = [
-            *authority_options(material.identity().federation, self.number),
+            *certificates.authority_options(material.identity().federation, self.number),
             ("grpc.max_receive_message_length", REPLY_BYTES_MAX),
         ]
-        credentials = channel_credentials(material)
+        credentials = certificates.channel_credentials(material)
         self._channel = grpc.aio.secure_channel(self.address, credentials, options=options)
         self._shown = material
         if before is not None:
@@ -183,22 +167,28 @@ class RemoteAuthority:
         return self._channel
 
 
-def _checked(page: NodesPage, after: int, authority: int = 0, site: str = "") -> NodesPage:
+def _checked(
+    page: authority_pb2.NodesPage, after: int, authority: int = 0, site: str = ""
+) -> authority_pb2.NodesPage:
     """The page, if it is what was asked for and fits the store.
 
     authority: that gave it; site: of its nodes, where it is an issuing one. Raises IdentityError.
     """
     if len(page.nodes) > NODES_AT_ONCE:
-        raise IdentityError(f"the authority gave {len(page.nodes)} nodes at once")
+        raise certificates.IdentityError(f"the authority gave {len(page.nodes)} nodes at once")
     last = after
     for node in page.nodes:
         times = 0 < node.enrolled_ms <= _MS_MAX and node.certificate_ends_ms <= _MS_MAX
-        if not last < node.number <= NUMBER_MAX or not times:
-            raise IdentityError("the authority's page of nodes is not in order")
+        if not last < node.number <= certificates.NUMBER_MAX or not times:
+            raise certificates.IdentityError("the authority's page of nodes is not in order")
         check_labels(node.labels)
-        if node.number >> NUMBER_BITS != authority or (authority and node.site != site):
-            raise IdentityError(f"the authority {authority} gave a node that is not its own")
+        if node.number >> certificates.NUMBER_BITS != authority or (
+            authority and node.site != site
+        ):
+            raise certificates.IdentityError(
+                f"the authority {authority} gave a node that is not its own"
+            )
         if node.site:
-            check_site(node.site)
+            certificates.check_site(node.site)
         last = node.number
     return page

@@ -41,20 +41,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...core.privacy.mechanisms import ring
+from ...core.protocol import ports
 from ...core.protocol.machine import Part
-from ...core.protocol.ports import (
-    CancelProgram,
-    NewModel,
-)
 from ...core.wire.helper_pb2 import HelpSum
 from ...core.wire.round_pb2 import EdgeProgress, EdgeSum
 from . import staleness
-from .buffered_triggers import (
-    AGGREGATING,
-    COLLECTING,
-    EVALUATING,
-    Trigger,
-)
+from .buffered_triggers import AGGREGATING, COLLECTING, EVALUATING, Trigger
 from .coordinator_state import Attempt, RunState
 from .helpers import Helpers
 from .refusal_texts import explained
@@ -259,7 +251,7 @@ class Buffered(Part[RunState]):
             return
         self.run.run_program("server_update", (step, state.weight))
 
-    def next_model(self, model: NewModel) -> None:
+    def next_model(self, model: ports.NewModel) -> None:
         state = self.state
         self._take(model)
         if state.ordered is not None:
@@ -275,7 +267,7 @@ class Buffered(Part[RunState]):
     def see(self, _: object) -> None:
         self._look()
 
-    def last_model(self, model: NewModel) -> None:
+    def last_model(self, model: ports.NewModel) -> None:
         self._take(model)
         self._end_waves("the last model is made")
         if self.plan.evaluation.every:
@@ -289,7 +281,7 @@ class Buffered(Part[RunState]):
         self.waves.rest()
         self.waves.wait_for_judges()
 
-    def _take(self, model: NewModel) -> None:
+    def _take(self, model: ports.NewModel) -> None:
         state = self.state
         self._record_round("", model)
         state.batch, state.opening = [], []
@@ -317,7 +309,7 @@ class Buffered(Part[RunState]):
             self.waves.patience()
             self.post(_T.AGAIN)
 
-    def _record_round(self, why: str, model: NewModel | None) -> None:
+    def _record_round(self, why: str, model: ports.NewModel | None) -> None:
         """The facts of a model, or of why there is none. `selected`: devices whose part ended since
         the last such record; a device may have had several. `staleness`: tau -> updates.
         """
@@ -359,7 +351,7 @@ class Buffered(Part[RunState]):
     def _end_all(self) -> None:
         state = self.state
         if state.phase is AGGREGATING:
-            self.emit(CancelProgram(state.ticket))
+            self.emit(ports.CancelProgram(state.ticket))
         self._end_waves("the run is over")
         self.helpers.forget()
         state.batch = []
@@ -370,7 +362,7 @@ class Buffered(Part[RunState]):
         for wave in list(state.open):
             if wave.session is not None:
                 if wave.session.ticket:
-                    self.emit(CancelProgram(wave.session.ticket))
+                    self.emit(ports.CancelProgram(wave.session.ticket))
                 self.waves.fail(wave, why)
             self.waves.close(wave)
             if wave.evaluates:

@@ -5,17 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.privacy.secagg import messages
+from ...core.protocol import ports
 from ...core.protocol.machine import IGNORE, Machine, Output, index, row
-from ...core.protocol.ports import (
-    CLOUD,
-    NewModel,
-    Outcome,
-    ProgramFinished,
-    ProgramStopped,
-    Received,
-    Started,
-    TimerFired,
-)
 from ...core.wire.helper_pb2 import OTHER_HEAD, HelpSum
 from ...core.wire.operator_pb2 import RunOrder
 from ...core.wire.round_pb2 import EdgeProgress, EdgeSum
@@ -112,7 +103,7 @@ class BufferedMachine(Machine[RunState]):
         self.run = Run(state, out, context)
         self.buffered = Buffered(self.run)
         super().__init__(state, out, self.buffered)
-        self.node = CLOUD
+        self.node = ports.CLOUD
 
     # ------------------------------------------------ what the coordinator asks
 
@@ -161,13 +152,13 @@ class BufferedMachine(Machine[RunState]):
 
     def read(self, event: Any) -> tuple[Trigger, Any]:
         match event:
-            case Received(sender, message):
+            case ports.Received(sender, message):
                 if type(message) in messages.UP:
                     return self._read_session(sender.number, message)
                 return self._read_message(message)
-            case TimerFired(name):
+            case ports.TimerFired(name):
                 return self._read_timer(name)
-            case ProgramFinished(ticket, outcome):
+            case ports.ProgramFinished(ticket, outcome):
                 for wave in self.state.open:
                     if wave.session is not None and wave.session.ticket == ticket:
                         return _T.OPENED, (wave, outcome)
@@ -181,7 +172,7 @@ class BufferedMachine(Machine[RunState]):
                 return _T.EDGE_LOST, edge
             case RunOrder():
                 return self._read_order(event)
-            case Started():
+            case ports.Started():
                 return _T.STARTED, None
         raise AssertionError(f"no event of a run: {event}")
 
@@ -246,8 +237,10 @@ class BufferedMachine(Machine[RunState]):
             return _T.JUDGES_LATE, "too few devices are ready"
         return _T.STALE, None
 
-    def _read_outcome(self, outcome: Outcome | NewModel | ProgramStopped) -> tuple[Trigger, Any]:
-        if not isinstance(outcome, NewModel):
+    def _read_outcome(
+        self, outcome: ports.Outcome | ports.NewModel | ports.ProgramStopped
+    ) -> tuple[Trigger, Any]:
+        if not isinstance(outcome, ports.NewModel):
             return _T.UPDATE_STOPPED, why_stopped(outcome)
         if self.state.round < self.run.plan.rounds:
             return _T.UPDATED, outcome

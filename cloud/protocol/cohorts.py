@@ -25,12 +25,8 @@ from ...core.learning.aggregate import robust
 from ...core.privacy.mechanisms import ring
 from ...core.privacy.secagg.limits import MEMBERS_MAX
 from ...core.privacy.secagg.server import Phase as SessionPhase
+from ...core.protocol import ports
 from ...core.protocol.machine import Part
-from ...core.protocol.ports import (
-    CancelProgram,
-    Floats,
-    Vector,
-)
 from ...core.wire.round_pb2 import EdgeProgress, EdgeSum
 from .coordinator_state import Attempt, RunState
 from .rounds_triggers import Trigger
@@ -252,7 +248,7 @@ class Cohorts(Part[RunState]):
 
     # ------------------------------------------------ the next model
 
-    def made(self) -> tuple[Floats | robust.Combination, float]:
+    def made(self) -> tuple[ports.Floats | robust.Combination, float]:
         """The mean of all cohorts' devices, or the plan's rule over the cohorts' means."""
         plan = self.plan
         if plan.by_rule:
@@ -267,7 +263,7 @@ class Cohorts(Part[RunState]):
             self.total(), ring_of(self.plan, self.state, any_one), self.run.key_bytes(any_one)
         )
 
-    def total(self) -> Vector:
+    def total(self) -> ports.Vector:
         """The sum over all cohorts' devices."""
         opened = self._with_sums()
         total = ring.zeros(ring_of(self.plan, self.state, opened[0]))
@@ -289,7 +285,7 @@ class Cohorts(Part[RunState]):
     def cancel(self) -> None:
         for cohort in self._sessions():
             if cohort.book.ticket:
-                self.emit(CancelProgram(cohort.book.ticket))
+                self.emit(ports.CancelProgram(cohort.book.ticket))
             self._fail(cohort, "cancelled")
         for name in ("round", "repeat"):
             self.cancel_timer(name)

@@ -38,14 +38,7 @@ from ...core.privacy.secagg.logged import INDEX_BYTES, prove
 from ...core.privacy.secagg.secure_errors import SecureError
 from ...core.protocol.machine import Part
 from ...core.protocol.ports import Node, Tier, Vector
-from ...core.wire.helper_pb2 import (
-    HELP_GIVEN,
-    MALFORMED,
-    HelpPart,
-    HelpRefusal,
-    HelpRequest,
-    HelpSum,
-)
+from ...core.wire import helper_pb2
 from ...core.wire.round_pb2 import EdgeSum, Task
 from ...core.wire.secure_pb2 import MaskSeeds
 from . import staleness
@@ -110,7 +103,7 @@ class Helpers(Part[RunState]):
             ages += [staleness.staleness_weight(state.round - piece.round)] * len(piece.unused)
         cards = pieces[0].helpers
         requests = {
-            card.edge: HelpRequest(
+            card.edge: helper_pb2.HelpRequest(
                 run=self.run.name_of(pieces[0]),
                 batch=state.batches,
                 parts=[self._part(piece, place) for piece in pieces],
@@ -119,7 +112,7 @@ class Helpers(Part[RunState]):
         }
         return Batch(state.batches, len(pieces), sum(ages) / len(ages), total, requests)
 
-    def _part(self, piece: Attempt, place: int) -> HelpPart:
+    def _part(self, piece: Attempt, place: int) -> helper_pb2.HelpPart:
         said = Task()
         said.CopyFrom(self.run.task_of(piece))
         for name in ("certificate", "signature"):  # what the seals depend on is all else
@@ -128,7 +121,7 @@ class Helpers(Part[RunState]):
             MaskSeeds(device=one.device, certificate=one.certificate, seeds=[one.seeds[place]])
             for one in sorted(piece.seeds, key=lambda one: one.device)
         ]
-        return HelpPart(task=said, devices=devices)
+        return helper_pb2.HelpPart(task=said, devices=devices)
 
     def begin(self) -> None:
         """Begins to have the batches unmasked."""
@@ -146,7 +139,7 @@ class Helpers(Part[RunState]):
         pause = self.context.backoff.pause(state.help_tries, size)
         self.set_timer(TIMER, min(self.now + pause, max(self.now, state.help_ends_ns)))
 
-    def _show(self, edge: int, request: HelpRequest) -> None:
+    def _show(self, edge: int, request: helper_pb2.HelpRequest) -> None:
         """Shows a helper a batch, unless it cannot be proved yet: then when the helpers are asked
         again, by a newer head.
         """
@@ -162,17 +155,17 @@ class Helpers(Part[RunState]):
                 proof = prove(log.copy.tree(), log.head, known, packed, range(len(places)))
             except SecureError:
                 return  # the helper knows a newer head than this one
-            plain, request = request, HelpRequest()
+            plain, request = request, helper_pb2.HelpRequest()
             request.CopyFrom(plain)
             request.log.CopyFrom(proof)
         self.send(Node(Tier.EDGE, edge), request)
 
-    def _leaves(self, request: HelpRequest) -> list[tuple[int, bytes]]:
+    def _leaves(self, request: helper_pb2.HelpRequest) -> list[tuple[int, bytes]]:
         """Device and leaf of each certificate of a batch."""
         assert self.context.identity is not None
         return leaves_of(request, self.context.identity)
 
-    def prove_again(self, message: HelpSum) -> None:
+    def prove_again(self, message: helper_pb2.HelpSum) -> None:
         """Shows a batch again, with a proof from the head that the helper has."""
         batch = self.batch_of(message)
         assert batch is not None
@@ -193,7 +186,7 @@ class Helpers(Part[RunState]):
 
     # ------------------------------------------------ hearing
 
-    def batch_of(self, message: HelpSum) -> Batch | None:
+    def batch_of(self, message: helper_pb2.HelpSum) -> Batch | None:
         """The batch that an answer is awaited for."""
         for batch in self.state.opening:
             asked = batch.requests.get(message.edge)
@@ -201,7 +194,7 @@ class Helpers(Part[RunState]):
                 return batch
         return None
 
-    def unmask(self, message: HelpSum) -> None:
+    def unmask(self, message: helper_pb2.HelpSum) -> None:
         """Takes a helper's masks out of a batch."""
         batch = self.batch_of(message)
         assert batch is not None
@@ -215,15 +208,18 @@ class Helpers(Part[RunState]):
     def owing(self) -> list[int]:
         return sorted({edge for batch in self.state.opening for edge in batch.requests})
 
-    def refusal(self, message: HelpSum) -> str:
+    def refusal(self, message: helper_pb2.HelpSum) -> str:
         """Why a helper's answer is of no use, in words; nothing where it is."""
-        if message.refusal == HELP_GIVEN and ring.is_packed(message.sum, self.plan.ring):
+        if message.refusal == helper_pb2.HELP_GIVEN and ring.is_packed(message.sum, self.plan.ring):
             return ""
-        known = message.refusal in HelpRefusal.values() and message.refusal != HELP_GIVEN
-        reason = HelpRefusal.Name(message.refusal if known else MALFORMED)
+        known = (
+            message.refusal in helper_pb2.HelpRefusal.values()
+            and message.refusal != helper_pb2.HELP_GIVEN
+        )
+        reason = helper_pb2.HelpRefusal.Name(message.refusal if known else helper_pb2.MALFORMED)
         return f"edge {message.edge} does not unmask: {reason.lower().replace('_', ' ')}"
 
-    def note_refusal(self, message: HelpSum) -> None:
+    def note_refusal(self, message: helper_pb2.HelpSum) -> None:
         """Bars the devices whose seeds are bad, as those that spoil a sum."""
         batch = self.batch_of(message)
         assert batch is not None

@@ -46,24 +46,8 @@ from ...core.common.errors import DelianError
 from ...core.privacy.secagg import messages
 from ...core.privacy.secagg.logged import LogCopy
 from ...core.privacy.secagg.member_identity import Identity
-from ...core.protocol import snapshot
+from ...core.protocol import ports, snapshot
 from ...core.protocol.machine import IGNORE, Machine, Output, index, row
-from ...core.protocol.ports import (
-    CLOUD,
-    DEVICES_PER_EDGE_MAX,
-    EDGES_MAX,
-    PROTOCOL,
-    BlobStored,
-    Event,
-    Node,
-    Ordered,
-    ProgramFinished,
-    ProtocolError,
-    Received,
-    Started,
-    Tier,
-    TimerFired,
-)
 from ...core.protocol.run_names import number_of
 from ...core.wire.admission_pb2 import EdgeHello
 from ...core.wire.blob_pb2 import FetchBlob
@@ -72,12 +56,7 @@ from ...core.wire.journal_pb2 import DeniedVersion, DrainEdge
 from ...core.wire.log_pb2 import Checkpoint
 from ...core.wire.operator_pb2 import RunOrder
 from ...core.wire.round_pb2 import EdgeProgress, EdgeSum
-from .coordinator_state import (
-    RUNS_ACTIVE_MAX,
-    CoordinatorPolicy,
-    CoordinatorState,
-    RunState,
-)
+from . import coordinator_state
 from .coordinator_triggers import OFFLINE, SERVING, Trigger
 from .run import TICKETS, prefix
 from .run_plan import DIGEST_BYTES, PlanError, RunPlan
@@ -106,24 +85,24 @@ TABLE = (
 )
 
 
-class Coordinator(Machine[CoordinatorState]):
+class Coordinator(Machine[coordinator_state.CoordinatorState]):
     """The coordinator of all runs."""
 
     rows = index(TABLE)
 
     def __init__(
         self,
-        state: CoordinatorState,
+        state: coordinator_state.CoordinatorState,
         identity: Identity | None = None,
-        policy: CoordinatorPolicy | None = None,
+        policy: coordinator_state.CoordinatorPolicy | None = None,
         log: LogCopy | None = None,
         records_orders: bool = False,
     ) -> None:
         """log: its copy of the certificate log, which has all that the head in its state counts."""
-        out, policy = Output(), policy or CoordinatorPolicy()
+        out, policy = Output(), policy or coordinator_state.CoordinatorPolicy()
         self.runs = Runs(state, out, policy, identity, log)
         super().__init__(state, out, self.runs)
-        self.node = CLOUD
+        self.node = ports.CLOUD
         self.policy = policy
         self.records_orders = records_orders
 
@@ -134,7 +113,7 @@ class Coordinator(Machine[CoordinatorState]):
         self.runs.share()
         self.runs.keep_pace()
         event = self.out.event
-        if self.records_orders and isinstance(event, Ordered):
+        if self.records_orders and isinstance(event, ports.Ordered):
             order = event.order
             if isinstance(order, RunOrder | DrainEdge):
                 about, kind = order_key(order)
@@ -153,7 +132,7 @@ class Coordinator(Machine[CoordinatorState]):
         """Whether an order would be followed now. Raises DelianError, which says why not."""
         state = self.state
         if isinstance(order, DrainEdge):
-            if len(state.draining) >= EDGES_MAX and order.edge not in state.draining:
+            if len(state.draining) >= ports.EDGES_MAX and order.edge not in state.draining:
                 raise DelianError(
                     f"{len(state.draining)} edges are out of service already",
                     "put some back into service: delian fleet drain EDGE --undo",
@@ -168,7 +147,7 @@ class Coordinator(Machine[CoordinatorState]):
                     f"run {order.run} cannot begin after run {state.newest}",
                     "numbers are handed out in increasing order",
                 )
-            if len(state.runs) >= RUNS_ACTIVE_MAX:
+            if len(state.runs) >= coordinator_state.RUNS_ACTIVE_MAX:
                 raise DelianError(
                     f"{len(state.runs)} runs are active",
                     "wait until one is over, or cancel one",
@@ -196,28 +175,28 @@ class Coordinator(Machine[CoordinatorState]):
 
     # ------------------------------------------------ reading events
 
-    def read(self, event: Event) -> tuple[Trigger, Any]:
-        if isinstance(event, Received):  # most are, and a case takes five times as long
-            if event.sender.tier is not Tier.EDGE:
-                raise ProtocolError(f"{self.node}: a message from {event.sender}")
+    def read(self, event: ports.Event) -> tuple[Trigger, Any]:
+        if isinstance(event, ports.Received):  # most are, and a case takes five times as long
+            if event.sender.tier is not ports.Tier.EDGE:
+                raise ports.ProtocolError(f"{self.node}: a message from {event.sender}")
             return self._read_message(event.sender, event.message)
         match event:
-            case TimerFired(name):
+            case ports.TimerFired(name):
                 for run in self.state.runs:
                     if name.startswith(prefix(run)):
-                        return _T.OF_RUN, (run, TimerFired(name.removeprefix(prefix(run))))
+                        return _T.OF_RUN, (run, ports.TimerFired(name.removeprefix(prefix(run))))
                 return _T.STALE, None
-            case ProgramFinished(ticket):
+            case ports.ProgramFinished(ticket):
                 run = ticket // TICKETS
                 return (_T.OF_RUN, (run, event)) if run in self.state.runs else (_T.STALE, None)
-            case Ordered(order):
+            case ports.Ordered(order):
                 return self._read_order(order)
-            case Started():
+            case ports.Started():
                 return _T.STARTED, event
-            case BlobStored(digest, intact):
+            case ports.BlobStored(digest, intact):
                 return (_T.STALE if intact else _T.BLOB_GONE), digest
 
-    def _read_message(self, sender: Node, message: Any) -> tuple[Trigger, Any]:
+    def _read_message(self, sender: ports.Node, message: Any) -> tuple[Trigger, Any]:
         kind, state = type(message), self.state
         if kind is FetchBlob:
             named = any(m.run.names(message.digest) for m in self.runs.active())
@@ -228,17 +207,17 @@ class Coordinator(Machine[CoordinatorState]):
                 return _T.OF_RUN, (run.run, self.out.event)
             return _T.LATE_SESSION, (sender, message)
         if kind not in (EdgeHello, EdgeProgress, EdgeSum, HelpSum):
-            raise ProtocolError(f"{self.node}: an edge sends no {kind.__name__}")
+            raise ports.ProtocolError(f"{self.node}: an edge sends no {kind.__name__}")
         edge = sender.number
         if message.edge != edge:
-            raise ProtocolError(f"{self.node}: {sender} names itself edge {message.edge}")
+            raise ports.ProtocolError(f"{self.node}: {sender} names itself edge {message.edge}")
         if kind is EdgeHello:
-            if message.protocol < PROTOCOL:
-                raise ProtocolError(f"{sender} speaks protocol {message.protocol} at most")
-            fits = len(message.ready) <= DEVICES_PER_EDGE_MAX
+            if message.protocol < ports.PROTOCOL:
+                raise ports.ProtocolError(f"{sender} speaks protocol {message.protocol} at most")
+            fits = len(message.ready) <= ports.DEVICES_PER_EDGE_MAX
             fits = fits and message.pace < PACE_NUMBER_MAX
             fits = fits and max(message.ready, default=0) < DEVICE_NUMBER_MAX
-            room = edge in state.edges or len(state.edges) < EDGES_MAX
+            room = edge in state.edges or len(state.edges) < ports.EDGES_MAX
             fresh = fits and room and self.runs.roster().is_new(message)
             return (_T.HELLO if fresh else _T.STALE), message
         if kind is HelpSum:
@@ -251,7 +230,7 @@ class Coordinator(Machine[CoordinatorState]):
             return _T.OF_RUN, (run.run, self.out.event)
         return (_T.LATE_SUM if kind is EdgeSum else _T.STALE), message
 
-    def _run_of(self, message: Any) -> RunState | None:
+    def _run_of(self, message: Any) -> coordinator_state.RunState | None:
         """The active run that a message is about."""
         run = self.state.runs.get(number_of(message.run))
         return run if run is not None and self.runs.machine_of(run).run.is_about(message) else None
@@ -286,6 +265,6 @@ def order_key(order: RunOrder | DrainEdge) -> tuple[str, str]:
     return f"run {order.run}", order.WhichOneof("order") or ""
 
 
-def restore(data: bytes) -> CoordinatorState:
+def restore(data: bytes) -> coordinator_state.CoordinatorState:
     """The state that `Coordinator.snapshot` gave. Raises SnapshotError."""
-    return snapshot.load(CoordinatorState, data)
+    return snapshot.load(coordinator_state.CoordinatorState, data)

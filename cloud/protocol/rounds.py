@@ -18,30 +18,17 @@ from typing import Any
 
 from ...core.learning.aggregate.robust import Combination, RobustError
 from ...core.privacy.mechanisms import ring
+from ...core.protocol import ports
 from ...core.protocol.machine import Part
-from ...core.protocol.ports import (
-    CancelProgram,
-    Floats,
-    NewModel,
-    Vector,
-)
 from ...core.wire.round_pb2 import EdgeProgress, EdgeSum
+from . import rounds_triggers
 from .cohorts import Cohorts
 from .coordinator_state import Attempt, RunState
 from .refusal_texts import explained
-from .rounds_triggers import (
-    AGGREGATING,
-    COLLECTING,
-    OUT,
-    PAUSED,
-    UNMASKING,
-    WAITING,
-    Trigger,
-)
 from .run import Run
 from .run_context import ring_now
 
-_T = Trigger
+_T = rounds_triggers.Trigger
 
 
 class Rounds(Part[RunState]):
@@ -63,7 +50,7 @@ class Rounds(Part[RunState]):
     @property
     def cut(self) -> Cohorts | None:
         """The cohorts, while devices train for a round that is cut into several."""
-        return self.cohorts if self.state.phase is COLLECTING else None
+        return self.cohorts if self.state.phase is rounds_triggers.COLLECTING else None
 
     # ------------------------------------------------ waiting
 
@@ -282,7 +269,7 @@ class Rounds(Part[RunState]):
     def fail_session(self, why: str) -> None:
         attempt = self.at_hand
         self.sessions.end(attempt, why)
-        if self.state.phase in OUT:
+        if self.state.phase in rounds_triggers.OUT:
             self._close(False)
         if not attempt.evaluates:
             self.fall_short(why)
@@ -301,13 +288,13 @@ class Rounds(Part[RunState]):
             return
         self.run.run_program("server_update", (made, state.weight))
 
-    def _made(self) -> tuple[Floats | Combination, float]:
+    def _made(self) -> tuple[ports.Floats | Combination, float]:
         """The round's update and the weights in it, as `Run.combined` says."""
         if self.cohorts is not None:
             return self.cohorts.made()
         return self.run.combined(self.at_hand)
 
-    def _summed(self) -> Vector:
+    def _summed(self) -> ports.Vector:
         """The sum that the new model was made of."""
         if self.cohorts is not None:
             return self.cohorts.total()
@@ -326,16 +313,16 @@ class Rounds(Part[RunState]):
         self.state.open.clear()
         self.wait(None)
 
-    def next_round(self, model: NewModel) -> None:
+    def next_round(self, model: ports.NewModel) -> None:
         self._take(model)
         state = self.state
         state.evaluates = self.run.is_due(state.round - 1)
         self.wait(None)
 
-    def end(self, model: NewModel) -> None:
+    def end(self, model: ports.NewModel) -> None:
         self._take(model)
 
-    def _take(self, model: NewModel) -> None:
+    def _take(self, model: ports.NewModel) -> None:
         state = self.state
         self._record_round("", model)
         if state.clip is not None:
@@ -352,7 +339,7 @@ class Rounds(Part[RunState]):
             self.cancel_timer(name)
         self.record("run_failed", run=self.plan.run, why=self.state.stopped_by)
 
-    def _record_round(self, why: str, model: NewModel | None) -> None:
+    def _record_round(self, why: str, model: ports.NewModel | None) -> None:
         attempts = self.state.open
         failures = {device: why for a in attempts for device, why in a.failures.items()}
         self.run.record_attempt(
@@ -431,21 +418,21 @@ class Rounds(Part[RunState]):
         state.stopped_by = "cancelled"
         if self.cut is not None:
             self.cut.cancel()
-        elif state.phase is AGGREGATING:
-            self.emit(CancelProgram(state.ticket))
+        elif state.phase is rounds_triggers.AGGREGATING:
+            self.emit(ports.CancelProgram(state.ticket))
         elif state.open:
             attempt = self.at_hand
             if attempt.session is not None and attempt.session.ticket:
-                self.emit(CancelProgram(attempt.session.ticket))
+                self.emit(ports.CancelProgram(attempt.session.ticket))
             self.sessions.end(attempt, "cancelled")
-            if state.phase is not UNMASKING:
+            if state.phase is not rounds_triggers.UNMASKING:
                 self._close(False)
         state.open.clear()
         self.hold(None)
 
     def take_weights(self, weights: Any) -> None:
         self.state.ordered = weights
-        if self.state.phase in (WAITING, PAUSED):
+        if self.state.phase in (rounds_triggers.WAITING, rounds_triggers.PAUSED):
             self._use_ordered()
 
     def _use_ordered(self) -> None:

@@ -5,17 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.privacy.secagg import messages
+from ...core.protocol import ports
 from ...core.protocol.machine import IGNORE, Machine, Output, index, row
-from ...core.protocol.ports import (
-    CLOUD,
-    NewModel,
-    Outcome,
-    ProgramFinished,
-    ProgramStopped,
-    Received,
-    Started,
-    TimerFired,
-)
 from ...core.wire.operator_pb2 import RunOrder
 from ...core.wire.round_pb2 import EdgeProgress, EdgeSum
 from .coordinator_state import Attempt, RunState
@@ -124,7 +115,7 @@ class RoundsMachine(Machine[RunState]):
         self.run = Run(state, out, context)
         self.rounds = Rounds(self.run)
         super().__init__(state, out, self.rounds)
-        self.node = CLOUD
+        self.node = ports.CLOUD
 
     @property
     def heeds_fetches(self) -> bool:
@@ -154,15 +145,15 @@ class RoundsMachine(Machine[RunState]):
 
     def read(self, event: Any) -> tuple[Trigger, Any]:
         match event:
-            case Received(sender, message):
+            case ports.Received(sender, message):
                 if type(message) in messages.UP:
                     open_still = self._has_session(message)
                     trigger = _T.SESSION if open_still else _T.SESSION_OVER
                     return trigger, (sender.number, message)
                 return self._read_message(message)
-            case TimerFired(name):
+            case ports.TimerFired(name):
                 return self._read_timer(name)
-            case ProgramFinished(ticket, outcome):
+            case ports.ProgramFinished(ticket, outcome):
                 if self.rounds.cut is not None:
                     cohort = next((c for c in self._sessions() if c.book.ticket == ticket), None)
                     return (_T.STALE if cohort is None else _T.OPENED), (cohort, outcome)
@@ -179,7 +170,7 @@ class RoundsMachine(Machine[RunState]):
                 return _T.FETCHED, edge
             case RunOrder():
                 return self._read_order(event)
-            case Started():
+            case ports.Started():
                 return _T.STARTED, None
         raise AssertionError(f"no event of a run: {event}")
 
@@ -211,8 +202,10 @@ class RoundsMachine(Machine[RunState]):
             return (_T.STALE if attempt is None else _T.STEP_OVER), attempt
         return _T.STALE, None
 
-    def _read_outcome(self, outcome: Outcome | NewModel | ProgramStopped) -> tuple[Trigger, Any]:
-        if not isinstance(outcome, NewModel):
+    def _read_outcome(
+        self, outcome: ports.Outcome | ports.NewModel | ports.ProgramStopped
+    ) -> tuple[Trigger, Any]:
+        if not isinstance(outcome, ports.NewModel):
             return _T.UPDATE_STOPPED, why_stopped(outcome)
         last = self.state.round >= self.run.plan.rounds and not self.run.plan.evaluation.every
         return (_T.LAST_UPDATED if last else _T.UPDATED), outcome

@@ -18,29 +18,10 @@ from ...core.privacy.mechanisms.accountant import BudgetError
 from ...core.privacy.secagg.secure_errors import SecureError
 from ...core.privacy.secagg.signed_task import sign
 from ...core.privacy.task_limits import with_left
+from ...core.protocol import ports
 from ...core.protocol.machine import Output, Part
-from ...core.protocol.ports import (
-    MS,
-    SECOND,
-    DropBlob,
-    Floats,
-    NewModel,
-    Node,
-    Outcome,
-    ProgramStopped,
-    RunProgram,
-    Tier,
-    Vector,
-)
+from ...core.wire import round_pb2
 from ...core.wire.blob_pb2 import BlobRef
-from ...core.wire.round_pb2 import (
-    EVALUATE,
-    TRAIN,
-    EdgeTask,
-    Flush,
-    RoundClosed,
-    Task,
-)
 from ...core.wire.secure_pb2 import HelperKey, SecurePlan
 from .coordinator_state import Attempt, EndedRun, Phase, RunState, Share
 from .edge_sums import Sums
@@ -66,7 +47,7 @@ class Fetched:
     digest: bytes
 
 
-def digest_of(total: Vector) -> bytes:
+def digest_of(total: ports.Vector) -> bytes:
     """SHA-256 of a sum, little-endian u32."""
     return hashlib.sha256(total.astype("<u4", copy=False).data).digest()
 
@@ -139,7 +120,7 @@ class Run(Part[RunState]):
         blobs = [self.plan.bundle.digest, state.weights.digest]
         if state.memory is not None:
             blobs.append(state.memory.digest)
-        self.emit(RunProgram(state.ticket, program, tuple(blobs), arguments))
+        self.emit(ports.RunProgram(state.ticket, program, tuple(blobs), arguments))
 
     # ------------------------------------------------ tasks and sums
 
@@ -237,18 +218,18 @@ class Run(Part[RunState]):
                 return bool(message.run == self.name_of(attempt))
         return True
 
-    def task_of(self, attempt: Attempt) -> Task:
+    def task_of(self, attempt: Attempt) -> round_pb2.Task:
         """The task of an attempt: made, and signed where the coordinator has an identity, once."""
         if attempt.task is None:
             attempt.task = self._make_task(attempt)
             if self.context.identity is not None:
-                sign(attempt.task, self.context.identity, -(-attempt.ends_ns // SECOND))
+                sign(attempt.task, self.context.identity, -(-attempt.ends_ns // ports.SECOND))
         return attempt.task
 
-    def _make_task(self, attempt: Attempt) -> Task:
+    def _make_task(self, attempt: Attempt) -> round_pb2.Task:
         plan = self.plan
-        whole_ms = (attempt.ends_ns - attempt.opened_ns - plan.margin_ns) // MS
-        return Task(
+        whole_ms = (attempt.ends_ns - attempt.opened_ns - plan.margin_ns) // ports.MS
+        return round_pb2.Task(
             run=self.name_of(attempt),
             round=attempt.round,
             attempt=attempt.attempt,
@@ -257,32 +238,32 @@ class Run(Part[RunState]):
             ring=ring_of(self.plan, self.state, attempt).message(),
             time_ms=max(0, whole_ms),
             rng_key=self.key_bytes(attempt),
-            purpose=EVALUATE if attempt.evaluates else TRAIN,
+            purpose=round_pb2.EVALUATE if attempt.evaluates else round_pb2.TRAIN,
             secure=self._secure(attempt),
             manifest=plan.manifest,
         )
 
     def send_task(self, attempt: Attempt, edge: int) -> None:
-        left_ms = max(0, (attempt.ends_ns - self.now) // MS)
-        message = EdgeTask(
-            task=with_left(self.task_of(attempt), left_ms - self.plan.margin_ns // MS),
+        left_ms = max(0, (attempt.ends_ns - self.now) // ports.MS)
+        message = round_pb2.EdgeTask(
+            task=with_left(self.task_of(attempt), left_ms - self.plan.margin_ns // ports.MS),
             devices=attempt.shares[edge].devices,
             time_ms=left_ms,
             alone=len(self.state.open) == 1,
             apart=attempt.apart,
         )
-        self.send(Node(Tier.EDGE, edge), message)
+        self.send(ports.Node(ports.Tier.EDGE, edge), message)
 
     def send_flush(self, attempt: Attempt, edge: int, go_on: bool) -> None:
         share = attempt.shares[edge]
-        flush = Flush(
+        flush = round_pb2.Flush(
             run=self.name_of(attempt),
             round=attempt.round,
             attempt=attempt.attempt,
             part=share.part,
             go_on=go_on,
         )
-        self.send(Node(Tier.EDGE, edge), flush)
+        self.send(ports.Node(ports.Tier.EDGE, edge), flush)
 
     def release(self, attempt: Attempt) -> None:
         for edge, share in attempt.shares.items():
@@ -291,8 +272,8 @@ class Run(Part[RunState]):
     def send_closed(self, attempt: Attempt, succeeded: bool) -> None:
         for edge in attempt.shares:
             self.send(
-                Node(Tier.EDGE, edge),
-                RoundClosed(
+                ports.Node(ports.Tier.EDGE, edge),
+                round_pb2.RoundClosed(
                     run=self.name_of(attempt),
                     round=attempt.round,
                     attempt=attempt.attempt,
@@ -338,19 +319,21 @@ class Run(Part[RunState]):
         except SecureError as fault:
             return fault.message
         attempt.book.ticket = self.next_ticket()
-        self.emit(RunProgram(attempt.book.ticket, "unmask", (), arguments))
+        self.emit(ports.RunProgram(attempt.book.ticket, "unmask", (), arguments))
         return ""
 
-    def opened(self, attempt: Attempt, outcome: Outcome | NewModel | ProgramStopped) -> str:
+    def opened(
+        self, attempt: Attempt, outcome: ports.Outcome | ports.NewModel | ports.ProgramStopped
+    ) -> str:
         """Keeps a sum without masks; gives why there is none, or nothing."""
-        if not isinstance(outcome, Outcome) or outcome.vector is None:
+        if not isinstance(outcome, ports.Outcome) or outcome.vector is None:
             return "the masks could not be taken out of the sum"
         attempt.total = outcome.vector
         self.sessions.end(attempt)
         return ""
 
     def turn_away(self, edge: int, message: Any) -> None:
-        self.send(Node(Tier.EDGE, edge), turned_away(message))
+        self.send(ports.Node(ports.Tier.EDGE, edge), turned_away(message))
 
     # ------------------------------------------------ what is promised
 
@@ -384,11 +367,11 @@ class Run(Part[RunState]):
             return fault.message
         return ""
 
-    def total(self, attempt: Attempt) -> Vector:
+    def total(self, attempt: Attempt) -> ports.Vector:
         assert attempt.total is not None and attempt.session is None
         return attempt.total
 
-    def combined(self, attempt: Attempt) -> tuple[Floats | robust.Combination, float]:
+    def combined(self, attempt: Attempt) -> tuple[ports.Floats | robust.Combination, float]:
         """The round's update, or the plan's rule and what it is to be used on, and the weights in
         it. Raises RingError, RobustError.
         """
@@ -425,9 +408,9 @@ class Run(Part[RunState]):
     def drop(self, digest: bytes) -> None:
         """The coordinator lets it go where no other run needs it."""
         if not self.needs(digest):
-            self.emit(DropBlob(digest))
+            self.emit(ports.DropBlob(digest))
 
-    def record_attempt(self, why: str, model: NewModel | None, **facts: Any) -> None:
+    def record_attempt(self, why: str, model: ports.NewModel | None, **facts: Any) -> None:
         """The facts of an attempt at a model. `refused`: devices that answered by a Failure; the
         others of `selected` neither reported nor answered. `model`, `parent`: what was made, and of
         what. `privacy`: of a run with a promise, what all sums so far come to. `clip`: the round's,

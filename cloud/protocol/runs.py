@@ -9,15 +9,8 @@ from typing import Any, TypeAlias
 from ...core.common.errors import DelianError
 from ...core.privacy.secagg.logged import LogCopy, LogRules, ServedLog
 from ...core.privacy.secagg.member_identity import Identity
+from ...core.protocol import ports
 from ...core.protocol.machine import Output, Part
-from ...core.protocol.ports import (
-    DropBlob,
-    Effect,
-    Node,
-    SendBlob,
-    Started,
-    Tier,
-)
 from ...core.protocol.random_streams import Streams
 from ...core.protocol.run_names import epoch_after, named
 from ...core.wire.admission_pb2 import EdgeHello, Pace, Requirements, RetryWindow
@@ -26,14 +19,8 @@ from ...core.wire.journal_pb2 import DeniedVersion, DrainEdge
 from ...core.wire.log_pb2 import Checkpoint
 from ...core.wire.operator_pb2 import RunOrder
 from ...core.wire.round_pb2 import EdgeSum, EdgeSumAck
+from . import coordinator_state
 from .buffered_machine import BufferedMachine
-from .coordinator_state import (
-    OVER,
-    RUNS_ENDED_MAX,
-    CoordinatorPolicy,
-    CoordinatorState,
-    RunState,
-)
 from .coordinator_triggers import Trigger
 from .roster import Offer, Roster
 from .rounds_machine import RoundsMachine
@@ -46,14 +33,14 @@ _T = Trigger
 RunMachine: TypeAlias = BufferedMachine | RoundsMachine
 
 
-class Runs(Part[CoordinatorState]):
+class Runs(Part[coordinator_state.CoordinatorState]):
     """What the coordinator does: the actions of its table, and what its runs share."""
 
     def __init__(
         self,
-        state: CoordinatorState,
+        state: coordinator_state.CoordinatorState,
         out: Output,
-        policy: CoordinatorPolicy,
+        policy: coordinator_state.CoordinatorPolicy,
         identity: Identity | None,
         log: LogCopy | None,
     ) -> None:
@@ -71,7 +58,7 @@ class Runs(Part[CoordinatorState]):
     def roster(self) -> Roster:
         return Roster(self.state.edges, self.policy.edge_silence_ns, self.state.draining)
 
-    def machine_of(self, run: RunState) -> RunMachine:
+    def machine_of(self, run: coordinator_state.RunState) -> RunMachine:
         """The run's machine; made again when the state was read from a snapshot."""
         known = self.machines.get(run.run)
         if known is not None and known.state is run and known.run.roster.edges is self.state.edges:
@@ -121,7 +108,7 @@ class Runs(Part[CoordinatorState]):
         if run.took:
             state.turns += 1
             machine.state.turn = state.turns
-        if machine.state.phase in OVER:
+        if machine.state.phase in coordinator_state.OVER:
             self._forget(machine)
         return run.took > 0
 
@@ -130,14 +117,16 @@ class Runs(Part[CoordinatorState]):
         run, state = machine.run.plan.run, self.state
         del state.runs[run], self.machines[run]
         state.ended[run] = machine.run.summary()
-        while len(state.ended) > RUNS_ENDED_MAX:
+        while len(state.ended) > coordinator_state.RUNS_ENDED_MAX:
             del state.ended[next(iter(state.ended))]
         self.roster().release_all(run)
         if machine.state.memory is not None:
-            self._carry(DropBlob(machine.state.memory.digest))
+            self._carry(ports.DropBlob(machine.state.memory.digest))
 
-    def _carry(self, effect: Effect) -> None:
-        if isinstance(effect, DropBlob) and any(m.run.needs(effect.digest) for m in self.active()):
+    def _carry(self, effect: ports.Effect) -> None:
+        if isinstance(effect, ports.DropBlob) and any(
+            m.run.needs(effect.digest) for m in self.active()
+        ):
             return
         self.emit(effect)
 
@@ -203,18 +192,18 @@ class Runs(Part[CoordinatorState]):
         assert state.pace is not None, "it is made when the coordinator starts"
         pace = Pace(draining=edge in state.draining, number=state.paced)
         pace.MergeFrom(state.pace)
-        self.send(Node(Tier.EDGE, edge), pace)
+        self.send(ports.Node(ports.Tier.EDGE, edge), pace)
 
     # ------------------------------------------------ any time
 
-    def start(self, event: Started) -> None:
+    def start(self, event: ports.Started) -> None:
         state = self.state
         if event.unix_ns:
             state.epoch = epoch_after(state.epoch, event.unix_ns)
         for machine in self.active():
             if machine.run.plan.promise is None:
                 machine.state.name = named(machine.run.plan.run, state.epoch)
-            self._tell(machine, Started())
+            self._tell(machine, ports.Started())
 
     def keep_roster(self, message: EdgeHello) -> None:
         restarted = self.roster().keep(message, self.now)
@@ -227,9 +216,9 @@ class Runs(Part[CoordinatorState]):
                 if machine.owes(message.edge):
                     self._tell(machine, EdgeRestarted(message.edge))
 
-    def serve(self, subject: tuple[Node, FetchBlob]) -> None:
+    def serve(self, subject: tuple[ports.Node, FetchBlob]) -> None:
         sender, message = subject
-        self.emit(SendBlob(sender, message.digest))
+        self.emit(ports.SendBlob(sender, message.digest))
         for machine in self.active():
             heeds = machine.heeds_fetches and machine.owes(sender.number)
             if heeds and machine.run.names(message.digest):
@@ -253,11 +242,11 @@ class Runs(Part[CoordinatorState]):
         ack = EdgeSumAck(
             run=message.run, round=message.round, attempt=message.attempt, part=message.part
         )
-        self.send(Node(Tier.EDGE, message.edge), ack)
+        self.send(ports.Node(ports.Tier.EDGE, message.edge), ack)
         self.out.ignore(_T.LATE_SUM)
         return False
 
-    def turn_away(self, subject: tuple[Node, Any]) -> bool:
+    def turn_away(self, subject: tuple[ports.Node, Any]) -> bool:
         edge, message = subject
         self.send(edge, turned_away(message))
         self.out.ignore(_T.LATE_SESSION)
@@ -265,10 +254,12 @@ class Runs(Part[CoordinatorState]):
 
     def submit(self, order: RunOrder) -> None:
         state, plan = self.state, order.submit
-        run = RunState(order.run, plan, plan.weights, name=named(order.run, state.epoch))
+        run = coordinator_state.RunState(
+            order.run, plan, plan.weights, name=named(order.run, state.epoch)
+        )
         state.runs[order.run] = run
         state.newest = order.run
-        self._tell(self.machine_of(run), Started())
+        self._tell(self.machine_of(run), ports.Started())
 
     def refuse_order(self, subject: tuple[int, str]) -> None:
         run, why = subject

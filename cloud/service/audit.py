@@ -19,14 +19,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ...core.common.errors import DelianError
-from ...core.node.identity.pki.certificates import (
-    CERTIFICATE_BYTES_MAX,
-    IdentityError,
-    Role,
-    TlsMaterial,
-    identity_of,
-    load_key,
-)
+from ...core.node.identity.pki import certificates
 from ...core.node.identity.pki.chain import chain_of_pem, read_chain
 from ...core.wire.operator_pb2 import PlanMessage
 
@@ -161,10 +154,12 @@ class Checkpoint:
     signature: bytes
 
     @classmethod
-    def sign(cls, material: TlsMaterial, sequence: int, head: bytes, now_ms: int) -> Checkpoint:
+    def sign(
+        cls, material: certificates.TlsMaterial, sequence: int, head: bytes, now_ms: int
+    ) -> Checkpoint:
         """By the key of a certificate. Raises IdentityError."""
         certificate = chain_of_pem(material.certificate).der
-        key = load_key(material.key)
+        key = certificates.load_key(material.key)
         signature = key.sign(_signed(sequence, head, now_ms), _CURVE)
         return cls(sequence, head, now_ms, certificate, signature)
 
@@ -189,16 +184,16 @@ class Checkpoint:
         if authority is not None:
             chain.check_issued(authority)
         chain.check_time(self.time_ms / 1000)
-        signer = identity_of(chain.leaf)
-        if signer.tier not in (Role.CLOUD, Role.AUTHORITY):
-            raise IdentityError("the checkpoint is not signed by a coordinator")
+        signer = certificates.identity_of(chain.leaf)
+        if signer.tier not in (certificates.Role.CLOUD, certificates.Role.AUTHORITY):
+            raise certificates.IdentityError("the checkpoint is not signed by a coordinator")
         key = chain.leaf.public_key()
         try:
             if not isinstance(key, ec.EllipticCurvePublicKey):
                 raise InvalidSignature
             key.verify(self.signature, _signed(self.sequence, self.head, self.time_ms), _CURVE)
         except InvalidSignature:
-            raise IdentityError("the checkpoint's signature does not hold") from None
+            raise certificates.IdentityError("the checkpoint's signature does not hold") from None
         return signer.common_name if signer.authority else signer.tier.value
 
 
@@ -297,7 +292,7 @@ def verify(
         number += 1  # the line that is not there
         if known is not None and known.sequence > report.entries:
             raise _Break(f"entry {known.sequence} is known, and the chain ends before it")
-    except (_Break, IdentityError) as fault:
+    except (_Break, certificates.IdentityError) as fault:
         report.broken = Broken(number, report.head.sequence + 1, fault.message)
     return report
 
@@ -370,7 +365,7 @@ def _checkpoint(facts: dict[str, Any], report: Report, authority: x509.Certifica
         whole = all(isinstance(n, int) and 0 <= n < 2**63 for n in (found.sequence, found.time_ms))
         if (
             not whole
-            or len(found.certificate) > CERTIFICATE_BYTES_MAX
+            or len(found.certificate) > certificates.CERTIFICATE_BYTES_MAX
             or found.line() != line_of(facts)
         ):
             raise ValueError

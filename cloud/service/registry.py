@@ -9,16 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import (
-    and_,
-    bindparam,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, update
 
 from ...core.common.errors import DelianError
 from ...core.node.storage.blobs import BlobStore

@@ -20,12 +20,7 @@ from ...core.node.identity.enrolment.renewal import Renewer, reply_of
 from ...core.node.identity.enrolment.renewal_messages import make_ask
 from ...core.node.identity.log.certificate_log import CertificateLog
 from ...core.node.identity.log.log_copy import LogCopy
-from ...core.node.identity.pki.certificates import (
-    IdentityError,
-    PeerIdentity,
-    Role,
-    load_certificate,
-)
+from ...core.node.identity.pki import certificates
 from ...core.node.identity.pki.identity_folder import HomeAddress, IdentityFolder, home_message
 from ...core.node.identity.pki.roles import Guard
 from ...core.protocol.ports import Tier
@@ -59,8 +54,8 @@ class Trust:
         self.own = own
         material = own.material()
         identity = material.identity()
-        if identity.tier is not Role.CLOUD:
-            raise IdentityError(
+        if identity.tier is not certificates.Role.CLOUD:
+            raise certificates.IdentityError(
                 f"{own.folder} is the identity of {identity.common_name}, not of a coordinator",
                 "get one with a token of: delian token --tier cloud",
             )
@@ -68,7 +63,7 @@ class Trust:
         self._known = KnownDenied(own)
         self.log: CertificateLog | LogCopy
         if log is None:
-            root = load_certificate(material.authority)
+            root = certificates.load_certificate(material.authority)
             self.log = LogCopy(folder / LOG_FOLDER, root, self.federation, own.terms)
         else:
             self.log = log
@@ -173,7 +168,7 @@ class Trust:
             answer = await authority.renew(made)
             return await asyncio.to_thread(reply_of, answer, made, material)
 
-        def renewed(identity: PeerIdentity) -> None:
+        def renewed(identity: certificates.PeerIdentity) -> None:
             on_renewed()
 
         await Renewer(self.own, ask, renewed, Streams(0)).run()

@@ -41,14 +41,8 @@ from ...core.privacy.mechanisms.noise import KEY_BYTES as NOISE_KEY_BYTES
 from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.privacy.secagg import masks
 from ...core.protocol.ports import NewModel, Outcome, ProgramStopped, RunProgram, Vector
+from ...core.wire import round_pb2
 from ...core.wire.blob_pb2 import BlobRef
-from ...core.wire.round_pb2 import (
-    BAD_BUNDLE,
-    NON_FINITE,
-    OUT_OF_MEMORY,
-    PROGRAM_FAILED,
-    FailureReason,
-)
 from .update_worker import PROGRAM, Layout
 
 log = logging.getLogger("delian.cloud.service.updates")
@@ -104,7 +98,7 @@ class ServerUpdates:
             return await self._unmask(*program.arguments)
         assert program.program == PROGRAM, program.program
         made = await self._jobs.run(program.ticket, self._update(program))
-        return ProgramStopped(PROGRAM_FAILED) if made is None else made
+        return ProgramStopped(round_pb2.PROGRAM_FAILED) if made is None else made
 
     async def cancel(self, ticket: int) -> None:
         """Stops an update, with its process."""
@@ -124,20 +118,20 @@ class ServerUpdates:
     async def _update(self, program: RunProgram) -> NewModel | ProgramStopped:
         async with self._slots:
             if self._closed:
-                return ProgramStopped(PROGRAM_FAILED)
+                return ProgramStopped(round_pb2.PROGRAM_FAILED)
             began = time.perf_counter()
             try:
                 made = await self._made(program)
             except Stopped as stop:
-                name = FailureReason.Name(stop.reason)
+                name = round_pb2.FailureReason.Name(stop.reason)
                 facts = {"ticket": program.ticket, "reason": name}
                 log.error("the server update gave nothing (%s): %s", name, stop.why, extra=facts)
                 return ProgramStopped(stop.reason)
             except MemoryError:
-                return ProgramStopped(OUT_OF_MEMORY)
+                return ProgramStopped(round_pb2.OUT_OF_MEMORY)
             except (DelianError, OSError) as fault:
                 log.error("the server update failed: %s", fault)
-                return ProgramStopped(PROGRAM_FAILED)
+                return ProgramStopped(round_pb2.PROGRAM_FAILED)
             self._on_update(time.perf_counter() - began)
             return made
 
@@ -159,7 +153,7 @@ class ServerUpdates:
             await self._let_go()
         finite = await asyncio.to_thread(lambda: np.isfinite(np.frombuffer(after, "<f4")).all())
         if not finite:
-            raise Stopped(NON_FINITE, "the next model has numbers that are not finite")
+            raise Stopped(round_pb2.NON_FINITE, "the next model has numbers that are not finite")
         kept: BlobRef | None = await self._blobs.put(remembered) if remembered else None
         return NewModel(await self._blobs.put(after), kept)
 
@@ -190,7 +184,7 @@ class ServerUpdates:
         try:
             return Outcome(await self._on_thread(work))
         except MemoryError:
-            return ProgramStopped(OUT_OF_MEMORY)
+            return ProgramStopped(round_pb2.OUT_OF_MEMORY)
 
     async def _on_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
@@ -232,10 +226,10 @@ class _Updater:
         assert layout is not None and process is not None
         if len(state) != layout.state or mean.nbytes != layout.state:
             why = f"weights of {len(state)} bytes and a mean of {mean.nbytes}"
-            raise Stopped(PROGRAM_FAILED, f"{why}, where the bundle has {layout.state}")
+            raise Stopped(round_pb2.PROGRAM_FAILED, f"{why}, where the bundle has {layout.state}")
         if memory and len(memory) != layout.memory:
             why = f"a server's memory of {len(memory)} bytes, where the bundle's takes"
-            raise Stopped(PROGRAM_FAILED, f"{why} {layout.memory}")
+            raise Stopped(round_pb2.PROGRAM_FAILED, f"{why} {layout.memory}")
         places = layout.offsets
         sent: memoryview[int] = np.ascontiguousarray(mean, "<f4").view(np.uint8).data
         parts: tuple[bytes | memoryview[int], ...] = (state, sent, memory)
@@ -257,7 +251,7 @@ class _Updater:
         try:
             content = await self._blobs.read(self._digest)
         except DelianError as fault:
-            raise Stopped(BAD_BUNDLE, fault.message) from fault
+            raise Stopped(round_pb2.BAD_BUNDLE, fault.message) from fault
         seen = self._environment()
         self._file = await asyncio.to_thread(_nameless)
         given = {
@@ -307,11 +301,11 @@ def _layout(head: Mapping[str, Any], limits: WorkerLimits) -> Layout:
     """Of what a process has said of its bundle, within the update's memory. Raises Stopped."""
     dimension, memory = head.get("dimension"), head.get("memory")
     if type(dimension) is not int or type(memory) is not int or min(dimension, memory) < 0:
-        raise Stopped(PROGRAM_FAILED, "an answer that makes no sense")
+        raise Stopped(round_pb2.PROGRAM_FAILED, "an answer that makes no sense")
     layout = Layout(4 * dimension, memory)
     if layout.size > limits.memory_mib << 20:
         why = f"a model that takes {layout.size >> 20} MiB to update"
-        raise Stopped(OUT_OF_MEMORY, f"{why}; worker.memory_mib is {limits.memory_mib}")
+        raise Stopped(round_pb2.OUT_OF_MEMORY, f"{why}; worker.memory_mib is {limits.memory_mib}")
     return layout
 
 

@@ -20,15 +20,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from ...core.common.errors import DelianError
+from ...core.node.identity.artifacts import manifest
 from ...core.node.identity.artifacts.artifact_keys import Seen
-from ...core.node.identity.artifacts.manifest import (
-    ArtifactError,
-    check_bundle,
-    check_task,
-    fingerprint,
-    load_public,
-    verify,
-)
 from ...core.node.identity.pki.certificates import KEY_BYTES_MAX
 from ...core.protocol.ports import RunProgram
 from ...core.wire.artifact_pb2 import ArtifactLimits
@@ -65,7 +58,7 @@ class Gate:
         self._seen = Seen.load(seen)
         self.counts: Counter[str] = Counter()
         if root is not None:
-            log.info("only signed bundles run", extra={"root": fingerprint(root)})
+            log.info("only signed bundles run", extra={"root": manifest.fingerprint(root)})
 
     def admit(self, program: RunProgram) -> ArtifactLimits:
         """What the job may take at most (zero: as much as the owner gives).
@@ -74,7 +67,7 @@ class Gate:
         """
         try:
             return self._admit(program)
-        except ArtifactError as error:
+        except manifest.ArtifactError as error:
             self.counts[error.reason] += 1
             log.warning("a bundle was refused: %s", error.message, extra={"reason": error.reason})
             raise
@@ -102,18 +95,18 @@ def checked(
     """
     task = program.task
     if task is None or program.blobs[0] != task.bundle.digest:
-        raise ArtifactError("unsigned", "a program without the task that it is for")
+        raise manifest.ArtifactError("unsigned", "a program without the task that it is for")
     if root is None:
         if not task.HasField("secure"):
             return ArtifactLimits(), seen
-        raise ArtifactError(
+        raise manifest.ArtifactError(
             "no root",
             "no root key is known here, by which the bundle of a masked run could be checked",
             "set device.artifact_root, or allow unsigned bundles by device.signed = false",
         )
-    found = verify(task.manifest, root, federation, now_s)
-    check_bundle(found.manifest, task.bundle)
-    check_task(found.manifest, task)
+    found = manifest.verify(task.manifest, root, federation, now_s)
+    manifest.check_bundle(found.manifest, task.bundle)
+    manifest.check_task(found.manifest, task)
     after = seen.copy()
     return found.manifest.limits, after if after.take(found) else seen
 
@@ -170,4 +163,4 @@ def read_root(path: Path) -> Ed25519PublicKey:
             f"the root key {path} cannot be read: {error.strerror}",
             "set device.artifact_root to the root.pub of the federation",
         ) from None
-    return load_public(content, str(path))
+    return manifest.load_public(content, str(path))

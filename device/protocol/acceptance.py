@@ -10,16 +10,9 @@ from ...core.privacy.secagg.secure_errors import SecureError
 from ...core.privacy.secagg.signed_task import check
 from ...core.protocol.machine import Output, Part
 from ...core.protocol.ports import SECOND
+from ...core.wire import round_pb2
 from ...core.wire.journal_pb2 import DeniedVersion
 from ...core.wire.log_pb2 import LogUpdate
-from ...core.wire.round_pb2 import (
-    BELOW_FLOOR,
-    MASKS_REQUIRED,
-    NOT_IN_COHORT,
-    TASK_NOT_SIGNED,
-    FailureReason,
-    Task,
-)
 from . import releases
 from .device_state import DeviceState, Owner, name_of
 
@@ -31,11 +24,11 @@ DENY_LIST = "deny list"
 DENY_LIST_VERSION = "deny list version"
 #: What the coordinator is told of a refused task, by the reason.
 _REFUSALS = {
-    UNMASKED: MASKS_REQUIRED,
-    DENY_LIST: NOT_IN_COHORT,
-    DENY_LIST_VERSION: NOT_IN_COHORT,
-    releases.NOISE: BELOW_FLOOR,
-    releases.BUDGET: BELOW_FLOOR,
+    UNMASKED: round_pb2.MASKS_REQUIRED,
+    DENY_LIST: round_pb2.NOT_IN_COHORT,
+    DENY_LIST_VERSION: round_pb2.NOT_IN_COHORT,
+    releases.NOISE: round_pb2.BELOW_FLOOR,
+    releases.BUDGET: round_pb2.BELOW_FLOOR,
 }
 #: Orders about whom the device may trust.
 NOTICES = (DeniedVersion, LogUpdate)
@@ -50,7 +43,7 @@ class Acceptance(Part[DeviceState]):
 
     # ------------------------------------------------ tasks
 
-    def check(self, task: Task) -> None:
+    def check(self, task: round_pb2.Task) -> None:
         """Raises SecureError for a task that the owner does not want, or that the coordinator has
         not signed as it is. A device without an identity cannot tell the latter.
         """
@@ -65,24 +58,24 @@ class Acceptance(Part[DeviceState]):
         if task.secure.denied_version > state.denied_version:
             raise SecureError(DENY_LIST_VERSION, "the task names a newer deny list")
 
-    def waits(self, task: Task, fault: SecureError) -> bool:
+    def waits(self, task: round_pb2.Task, fault: SecureError) -> bool:
         """Whether a task that does not pass is not answered yet: one that names a newer deny list,
         when it comes first. The home sends it again, and the list may be here by then.
         """
         return fault.reason == DENY_LIST_VERSION and self.state.awaited != name_of(task)
 
-    def await_list(self, task: Task) -> None:
+    def await_list(self, task: round_pb2.Task) -> None:
         """Has the newer deny list fetched."""
         self.state.awaited = name_of(task)
         version = task.secure.denied_version
         self.record("deny_list_awaited", device=self.state.device, version=version)
 
-    def refuse(self, reason: str) -> FailureReason:
+    def refuse(self, reason: str) -> round_pb2.FailureReason:
         """Records why a task is refused, in a fixed word; gives what its home is told."""
         self.record("session", device=self.state.device, reason=reason)
-        return _REFUSALS.get(reason, TASK_NOT_SIGNED)
+        return _REFUSALS.get(reason, round_pb2.TASK_NOT_SIGNED)
 
-    def lacks_masks(self, task: Task) -> bool:
+    def lacks_masks(self, task: round_pb2.Task) -> bool:
         """Whether the owner requires masks and the task has none, whatever the task is for."""
         return self.owner.policy.secure_required and not task.HasField("secure")
 
@@ -144,6 +137,6 @@ def note(part: Part[DeviceState], fault: SecureError) -> None:
         )
 
 
-def refusal_of(fault: SecureError) -> FailureReason:
+def refusal_of(fault: SecureError) -> round_pb2.FailureReason:
     """What the coordinator is told of a plan that this device does not take."""
-    return BELOW_FLOOR if fault.reason == "policy" else NOT_IN_COHORT
+    return round_pb2.BELOW_FLOOR if fault.reason == "policy" else round_pb2.NOT_IN_COHORT

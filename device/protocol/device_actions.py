@@ -16,63 +16,23 @@ from ...core.privacy.mechanisms.ring import RingPlan, carried
 from ...core.privacy.mechanisms.sparse import sent
 from ...core.privacy.secagg.secure_errors import SecureError
 from ...core.privacy.task_limits import left_ms
+from ...core.protocol import ports
 from ...core.protocol.machine import Output, Part
-from ...core.protocol.ports import (
-    MS,
-    PROTOCOL,
-    RETRY_MS_MAX,
-    CancelProgram,
-    DropBlob,
-    Rng,
-    RunProgram,
-    StoreBlob,
-    Vector,
-    window,
-    wire_size,
-)
 from ...core.protocol.random_streams import device_key
 from ...core.protocol.run_names import least_useful
-from ...core.wire.admission_pb2 import (
-    Accept,
-    CheckIn,
-    Reject,
-)
+from ...core.wire import admission_pb2, round_pb2
 from ...core.wire.blob_pb2 import Blob, FetchBlob
 from ...core.wire.journal_pb2 import Conditions, DeniedVersion
 from ...core.wire.log_pb2 import LogUpdate
-from ...core.wire.round_pb2 import (
-    DEADLINE,
-    EVALUATE,
-    NOT_IN_COHORT,
-    PROGRAM_FAILED,
-    Failure,
-    FailureReason,
-    Task,
-    Upload,
-    UploadAck,
-)
-from . import releases
+from . import device_state, device_triggers, releases
 from .acceptance import Acceptance
-from .device_state import (
-    BUNDLES_KEPT,
-    HOMES_MAX,
-    LEASE_MS_MIN,
-    RUNS_REMEMBERED,
-    DeviceState,
-    Owner,
-)
-from .device_triggers import (
-    SEALING,
-    TRAINING,
-    Trigger,
-)
 from .one_shot_session import HelpedTasks
 from .secure_session import Sessions
 
-_T = Trigger
+_T = device_triggers.Trigger
 
 
-class Device(Part[DeviceState]):
+class Device(Part[device_state.DeviceState]):
     """The actions of a device.
 
     key_secret: as in `DeviceMachine`.
@@ -80,10 +40,10 @@ class Device(Part[DeviceState]):
 
     def __init__(
         self,
-        state: DeviceState,
+        state: device_state.DeviceState,
         out: Output,
-        owner: Owner,
-        rng: Rng,
+        owner: device_state.Owner,
+        rng: ports.Rng,
         key_secret: bytes,
     ) -> None:
         super().__init__(state, out)
@@ -112,30 +72,30 @@ class Device(Part[DeviceState]):
         state = self.state
         self.send(
             self.state.home_node,
-            CheckIn(
+            admission_pb2.CheckIn(
                 device=state.device,
                 sequence=state.sequence,
-                protocol=PROTOCOL,
+                protocol=ports.PROTOCOL,
                 facts=state.facts,
                 eligibility=state.eligibility,
             ),
         )
         self._repeat(0)
 
-    def wait(self, message: Accept) -> None:
+    def wait(self, message: admission_pb2.Accept) -> None:
         state = self.state
-        state.after_task_ms = window(message.after_task)
+        state.after_task_ms = ports.window(message.after_task)
         state.turned_away = 0
         self.cancel_timer("repeat")
-        lease_ms = min(max(message.lease_ms, LEASE_MS_MIN), RETRY_MS_MAX)
-        self.set_timer("lease", self.now + lease_ms * MS)
+        lease_ms = min(max(message.lease_ms, device_state.LEASE_MS_MIN), ports.RETRY_MS_MAX)
+        self.set_timer("lease", self.now + lease_ms * ports.MS)
 
-    def rest(self, message: Reject) -> None:
+    def rest(self, message: admission_pb2.Reject) -> None:
         self.state.turned_away = 0
         self._withdraw_offer()
         self._come_back(self._retry(message))
 
-    def come_back_soon(self, message: Reject) -> None:
+    def come_back_soon(self, message: admission_pb2.Reject) -> None:
         self._come_back(self._retry(message))
 
     # ------------------------------------------------ changing homes
@@ -146,7 +106,7 @@ class Device(Part[DeviceState]):
         self.state.sequence += 1
         self.repeat_check_in(None)
 
-    def leave(self, message: Reject) -> None:
+    def leave(self, message: admission_pb2.Reject) -> None:
         state = self.state
         state.turned_away += 1
         self._withdraw_offer()
@@ -170,7 +130,7 @@ class Device(Part[DeviceState]):
     def keep_homes(self, homes: list[int]) -> None:
         state = self.state
         left = dict.fromkeys([*state.former, *state.homes, state.home])
-        state.former = [h for h in left if h not in homes][-HOMES_MAX:]
+        state.former = [h for h in left if h not in homes][-device_state.HOMES_MAX :]
         state.homes, state.turned_away = homes, 0
 
     def leave_home(self, homes: list[int]) -> None:
@@ -190,27 +150,31 @@ class Device(Part[DeviceState]):
         self.cancel_timer("repeat")
         self.cancel_timer("lease")
 
-    def _retry(self, message: Reject) -> tuple[int, int]:
-        return window(message.retry) if message.HasField("retry") else self.owner.policy.retry_ms
+    def _retry(self, message: admission_pb2.Reject) -> tuple[int, int]:
+        return (
+            ports.window(message.retry) if message.HasField("retry") else self.owner.policy.retry_ms
+        )
 
     # ------------------------------------------------ working
 
-    def take(self, task: Task) -> None:
+    def take(self, task: round_pb2.Task) -> None:
         state = self.state
         state.task = task
         state.done.pop(task.run, None)
         state.done[task.run] = (task.round, task.attempt)
-        while len(state.done) > RUNS_REMEMBERED:
+        while len(state.done) > device_state.RUNS_REMEMBERED:
             del state.done[least_useful(state.done)]
-        state.ends_ns = self.now + left_ms(task) * MS
+        state.ends_ns = self.now + left_ms(task) * ports.MS
         for name in ("repeat", "lease", "retry"):
             self.cancel_timer(name)
         bundle = task.bundle.digest
-        state.bundles = [*(b for b in state.bundles if b != bundle), bundle][-BUNDLES_KEPT:]
+        state.bundles = [*(b for b in state.bundles if b != bundle), bundle][
+            -device_state.BUNDLES_KEPT :
+        ]
         wanted = (*state.bundles, task.weights.digest)
         for digest in state.have:
             if digest not in wanted:
-                self.emit(DropBlob(digest))
+                self.emit(ports.DropBlob(digest))
         state.have = [d for d in state.have if d in wanted]
         state.helped = b""
         part = self.helped if task.secure.helpers else self.sessions
@@ -220,8 +184,10 @@ class Device(Part[DeviceState]):
         else:
             self.post(_T.SESSION_FAILED, refusal)
 
-    def decline(self, task: Task) -> None:
-        reason = DEADLINE if self.state.eligibility.consented else PROGRAM_FAILED
+    def decline(self, task: round_pb2.Task) -> None:
+        reason = (
+            round_pb2.DEADLINE if self.state.eligibility.consented else round_pb2.PROGRAM_FAILED
+        )
         self.send(self.state.home_node, self._failure(task, reason))
 
     def restart(self, stored: tuple[bytes, ...]) -> None:
@@ -244,7 +210,7 @@ class Device(Part[DeviceState]):
         self._repeat(sum(missing.values()))
 
     def keep(self, blob: Blob) -> None:
-        self.emit(StoreBlob(blob))
+        self.emit(ports.StoreBlob(blob))
 
     def note(self, digest: bytes) -> None:
         self.state.have.append(digest)
@@ -263,18 +229,18 @@ class Device(Part[DeviceState]):
         self.cancel_timer("repeat")
         state.ticket += 1
         key = self._key(task)
-        program = "evaluate" if task.purpose == EVALUATE else "client_update"
+        program = "evaluate" if task.purpose == round_pb2.EVALUATE else "client_update"
         blobs = (task.bundle.digest, task.weights.digest)
-        self.emit(RunProgram(state.ticket, program, blobs, (key, task.ring), task))
+        self.emit(ports.RunProgram(state.ticket, program, blobs, (key, task.ring), task))
 
-    def _key(self, task: Task) -> Vector:
+    def _key(self, task: round_pb2.Task) -> ports.Vector:
         """The device's random key for a task, u32[2]."""
         words = device_key(task.rng_key, self.state.device, self._key_secret)
         return np.array(words, np.uint32)
 
     def upload(self, vector: Any) -> None:
         task = self.state.at_hand
-        upload = Upload(
+        upload = round_pb2.Upload(
             run=task.run, round=task.round, attempt=task.attempt, device=self.state.device
         )
         plan = RingPlan.of(task.ring)
@@ -288,10 +254,10 @@ class Device(Part[DeviceState]):
         state = self.state
         if self.out.carries_beside:
             state.beside = sent(masked, plan) if plan.top else carried(masked, plan)
-            state.upload_size = wire_size(upload, len(state.beside))
+            state.upload_size = ports.wire_size(upload, len(state.beside))
         else:
             content = sent(masked, plan)
-            state.upload_size = wire_size(upload, len(content))
+            state.upload_size = ports.wire_size(upload, len(content))
             upload.vector = content
         state.upload = upload
         self.resume_upload(None)
@@ -300,7 +266,7 @@ class Device(Part[DeviceState]):
         vector, self.state.trained = self.state.trained, None
         self.upload(vector)
 
-    def refuse(self, reason: FailureReason) -> None:
+    def refuse(self, reason: round_pb2.FailureReason) -> None:
         self._forget_masks()
         self.state.failure = self._failure(self.state.at_hand, reason)
         self.resume_upload(None)
@@ -320,13 +286,13 @@ class Device(Part[DeviceState]):
             self.send(self.state.home_node, state.failure)
             self._repeat(0)
 
-    def refuse_task(self, subject: tuple[Task, str]) -> None:
+    def refuse_task(self, subject: tuple[round_pb2.Task, str]) -> None:
         """The task is not taken, so the true one still may be."""
         task, reason = subject
         refusal = self.acceptance.refuse(reason)
         self.send(self.state.home_node, self._failure(task, refusal))
 
-    def await_list(self, subject: tuple[Task, str]) -> None:
+    def await_list(self, subject: tuple[round_pb2.Task, str]) -> None:
         self.acceptance.await_list(subject[0])
 
     def keep_denied(self, order: DeniedVersion) -> None:
@@ -350,7 +316,7 @@ class Device(Part[DeviceState]):
         except SecureError:
             self.post(_T.SESSION_FAILED)
             return
-        if moved and self.state.phase is SEALING and not self.sessions.is_early:
+        if moved and self.state.phase is device_triggers.SEALING and not self.sessions.is_early:
             self.post(_T.CAN_MASK)
 
     def poll(self, _: object) -> None:
@@ -368,27 +334,27 @@ class Device(Part[DeviceState]):
     def hear(self, _: object) -> None:
         self.state.unheard = 0
 
-    def hold(self, vector: Vector) -> None:
+    def hold(self, vector: ports.Vector) -> None:
         self.state.trained = vector
 
-    def leave_cohort(self, refusal: FailureReason | None) -> None:
+    def leave_cohort(self, refusal: round_pb2.FailureReason | None) -> None:
         """Reports that there is no update. refusal: why, where it is not the session's course."""
         state = self.state
-        if state.phase is TRAINING:
-            self.emit(CancelProgram(state.ticket))
+        if state.phase is device_triggers.TRAINING:
+            self.emit(ports.CancelProgram(state.ticket))
         self._forget_masks()
         self.cancel_timer("repeat")
         state.upload, state.beside = None, b""
-        state.failure = self._failure(state.at_hand, refusal or NOT_IN_COHORT)
+        state.failure = self._failure(state.at_hand, refusal or round_pb2.NOT_IN_COHORT)
         self.resume_upload(None)
 
-    def stay(self, message: UploadAck) -> None:
+    def stay(self, message: round_pb2.UploadAck) -> None:
         state, task = self.state, self.state.at_hand
         self._record_answer(message)
         state.upload, state.beside, state.failure = None, b"", None
         self.cancel_timer("repeat")
         # From the end of its time on: as long again, in which the sums go up, and some more.
-        state.ends_ns += task.time_ms * MS + self.owner.policy.unmask_ns
+        state.ends_ns += task.time_ms * ports.MS + self.owner.policy.unmask_ns
         self.resume_session(None)
 
     def part(self, _: object) -> None:
@@ -401,22 +367,22 @@ class Device(Part[DeviceState]):
 
     # ------------------------------------------------ ending
 
-    def finish(self, message: UploadAck) -> None:
+    def finish(self, message: round_pb2.UploadAck) -> None:
         self._record_answer(message)
         self._end()
 
     def give_up(self, _: object) -> None:
-        self.send(self.state.home_node, self._failure(self.state.at_hand, DEADLINE))
+        self.send(self.state.home_node, self._failure(self.state.at_hand, round_pb2.DEADLINE))
         self.stop(None)
 
     def withdraw(self, order: Conditions) -> None:
         self.keep_conditions(order)
-        self.send(self.state.home_node, self._failure(self.state.at_hand, PROGRAM_FAILED))
+        self.send(self.state.home_node, self._failure(self.state.at_hand, round_pb2.PROGRAM_FAILED))
         self.stop(None)
 
     def stop(self, _: object) -> None:
-        if self.state.phase is TRAINING:
-            self.emit(CancelProgram(self.state.ticket))
+        if self.state.phase is device_triggers.TRAINING:
+            self.emit(ports.CancelProgram(self.state.ticket))
         self.abandon(None)
 
     def withhold(self, order: Conditions) -> None:
@@ -433,7 +399,7 @@ class Device(Part[DeviceState]):
         weights = self.state.at_hand.weights.digest
         if weights in state.have and weights not in state.bundles:
             state.have.remove(weights)
-            self.emit(DropBlob(weights))
+            self.emit(ports.DropBlob(weights))
         state.task = state.upload = state.failure = None
         state.beside = b""
         if state.session is not None or state.helped:
@@ -444,8 +410,8 @@ class Device(Part[DeviceState]):
 
     # ------------------------------------------------ of the task
 
-    def _failure(self, task: Task, reason: FailureReason) -> Failure:
-        return Failure(
+    def _failure(self, task: round_pb2.Task, reason: round_pb2.FailureReason) -> round_pb2.Failure:
+        return round_pb2.Failure(
             run=task.run,
             round=task.round,
             attempt=task.attempt,
@@ -453,7 +419,7 @@ class Device(Part[DeviceState]):
             reason=reason,
         )
 
-    def _record_answer(self, message: UploadAck) -> None:
+    def _record_answer(self, message: round_pb2.UploadAck) -> None:
         """What became of an answer, and whether it was an update."""
         self.record(
             "answered",
@@ -481,4 +447,4 @@ class Device(Part[DeviceState]):
         state, (low, high) = self.state, window_ms
         share = self.rng.unit("device retry", state.device, state.draws)
         state.draws += 1
-        self.set_timer("retry", self.now + low * MS + int(share * (high - low) * MS))
+        self.set_timer("retry", self.now + low * ports.MS + int(share * (high - low) * ports.MS))

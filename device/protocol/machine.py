@@ -22,54 +22,14 @@ from ...core.privacy.secagg import messages
 from ...core.privacy.secagg.member_identity import Identity
 from ...core.privacy.secagg.secure_errors import SecureError
 from ...core.privacy.task_limits import is_sane
-from ...core.protocol import snapshot
+from ...core.protocol import ports, snapshot
 from ...core.protocol.machine import IGNORE, Machine, Output, index, row
-from ...core.protocol.ports import (
-    BlobStored,
-    Event,
-    NewModel,
-    Node,
-    Ordered,
-    Outcome,
-    ProgramFinished,
-    ProgramStopped,
-    ProtocolError,
-    Received,
-    Rng,
-    Started,
-    Tier,
-    TimerFired,
-    Vector,
-)
-from ...core.wire.admission_pb2 import (
-    DRAINING,
-    EDGE_FULL,
-    WORK_CAME,
-    Accept,
-    DeviceFacts,
-    Eligibility,
-    Reject,
-)
+from ...core.wire import admission_pb2, round_pb2
 from ...core.wire.blob_pb2 import Blob
 from ...core.wire.journal_pb2 import Conditions, Connected, DeniedVersion, Homes
-from ...core.wire.round_pb2 import (
-    COUNTED,
-    NON_FINITE,
-    PROGRAM_FAILED,
-    RoundClosed,
-    Task,
-    UploadAck,
-)
 from .acceptance import NOTICES
 from .device_actions import Device
-from .device_state import (
-    HOMES_MAX,
-    DevicePolicy,
-    DeviceState,
-    Owner,
-    Phase,
-    name_of,
-)
+from .device_state import HOMES_MAX, DevicePolicy, DeviceState, Owner, Phase, name_of
 from .device_triggers import (
     BEFORE,
     CHECKING_IN,
@@ -181,10 +141,10 @@ class DeviceMachine(Machine[DeviceState]):
     def __init__(
         self,
         state: DeviceState,
-        homes: tuple[Node, ...],
-        rng: Rng,
-        facts: DeviceFacts,
-        eligibility: Eligibility,
+        homes: tuple[ports.Node, ...],
+        rng: ports.Rng,
+        facts: admission_pb2.DeviceFacts,
+        eligibility: admission_pb2.Eligibility,
         policy: DevicePolicy | None = None,
         secret: bytes = b"",
         identity: Identity | None = None,
@@ -194,10 +154,10 @@ class DeviceMachine(Machine[DeviceState]):
         out = Output()
         self.device = Device(state, out, owner, rng, key_secret)
         super().__init__(state, out, self.device)
-        self.node = Node(Tier.DEVICE, state.device)
+        self.node = ports.Node(ports.Tier.DEVICE, state.device)
         self.owner = owner
         if not state.homes:
-            assert 0 < len(homes) <= HOMES_MAX and all(h.tier is Tier.EDGE for h in homes)
+            assert 0 < len(homes) <= HOMES_MAX and all(h.tier is ports.Tier.EDGE for h in homes)
             state.homes = [h.number for h in homes]
             state.home = state.homes[0]
             state.facts, state.eligibility = facts, eligibility
@@ -216,78 +176,85 @@ class DeviceMachine(Machine[DeviceState]):
 
     # ------------------------------------------------ reading events
 
-    def read(self, event: Event) -> tuple[Trigger, Any]:
-        if isinstance(event, Received):  # most are, and a case takes five times as long
+    def read(self, event: ports.Event) -> tuple[Trigger, Any]:
+        if isinstance(event, ports.Received):  # most are, and a case takes five times as long
             return self._read_sender(event.sender, event.message)
         match event:
-            case TimerFired(name):
+            case ports.TimerFired(name):
                 return self._read_timer(name), None
-            case BlobStored(digest, intact):
+            case ports.BlobStored(digest, intact):
                 if digest not in self.wanted:
                     gone = not intact and digest in self.state.have
                     return (_T.BLOB_GONE if gone else _T.STALE), digest
                 return (_T.STORED if intact else _T.CORRUPT), digest
-            case ProgramFinished(ticket, outcome):
+            case ports.ProgramFinished(ticket, outcome):
                 if self.state.phase is not TRAINING or ticket != self.state.ticket:
                     return _T.STALE, None
                 return self._read_outcome(outcome)
-            case Started(stored):
+            case ports.Started(stored):
                 return _T.STARTED, stored
-            case Ordered(order):
+            case ports.Ordered(order):
                 return self._read_order(order)
 
-    def _read_sender(self, sender: Node, message: Any) -> tuple[Trigger, Any]:
+    def _read_sender(self, sender: ports.Node, message: Any) -> tuple[Trigger, Any]:
         state = self.state
-        if sender.number == state.home and sender.tier is Tier.EDGE:
+        if sender.number == state.home and sender.tier is ports.Tier.EDGE:
             return self._read_message(message)
         if state.phase is UNMASKING and sender.number in state.homes:
             return self._read_message(message)  # a word on its way before it went elsewhere
-        if sender.tier is Tier.EDGE and sender.number in (*state.homes, *state.former):
+        if sender.tier is ports.Tier.EDGE and sender.number in (*state.homes, *state.former):
             return _T.STALE, message
-        raise ProtocolError(f"{self.node}: a message from {sender}, which is none of its homes")
+        raise ports.ProtocolError(
+            f"{self.node}: a message from {sender}, which is none of its homes"
+        )
 
     def _read_message(self, message: Any) -> tuple[Trigger, Any]:
         state = self.state
         kind = type(message)
-        if kind is Task:
+        if kind is round_pb2.Task:
             return self._read_task(message)
         if kind is Blob:
             return (_T.BLOB if message.digest in self.wanted else _T.STALE), message
         works = state.phase in (*WORKING, UNMASKING)
-        if kind is RoundClosed:
+        if kind is round_pb2.RoundClosed:
             mine = works and name_of(message) == name_of(state.at_hand)
             return (_T.CLOSED if mine else _T.STALE), message
-        if kind is UploadAck or kind in messages.DOWN:
+        if kind is round_pb2.UploadAck or kind in messages.DOWN:
             if message.device != state.device:
-                raise ProtocolError(f"{self.node}: a {kind.__name__} for device {message.device}")
+                raise ports.ProtocolError(
+                    f"{self.node}: a {kind.__name__} for device {message.device}"
+                )
             mine = works and name_of(message) == name_of(state.at_hand)
-            if kind is UploadAck:
+            if kind is round_pb2.UploadAck:
                 return (self._read_ack(message) if mine else _T.STALE), message
             return (_T.SESSION if mine and state.session is not None else _T.STALE), message
-        if kind is Accept:
+        if kind is admission_pb2.Accept:
             fits = state.phase is CHECKING_IN and message.sequence == state.sequence
             return (_T.ACCEPTED if fits else _T.STALE), message
-        if kind is Reject:
+        if kind is admission_pb2.Reject:
             if message.sequence != state.sequence:
                 return _T.STALE, message
-            if message.reason == WORK_CAME:
+            if message.reason == admission_pb2.WORK_CAME:
                 return (_T.WORK_CAME if state.phase is IDLE else _T.STALE), message
             if state.phase not in OFFERED:
                 return _T.STALE, message
-            sent_on = message.reason in (DRAINING, EDGE_FULL) and len(state.homes) > 1
+            sent_on = (
+                message.reason in (admission_pb2.DRAINING, admission_pb2.EDGE_FULL)
+                and len(state.homes) > 1
+            )
             return (_T.SENT_AWAY if sent_on else _T.REJECTED), message
-        raise ProtocolError(f"{self.node}: a device receives no {kind.__name__}")
+        raise ports.ProtocolError(f"{self.node}: a device receives no {kind.__name__}")
 
-    def _read_ack(self, message: UploadAck) -> Trigger:
+    def _read_ack(self, message: round_pb2.UploadAck) -> Trigger:
         state = self.state
         if state.phase is UNMASKING:
             return _T.HEARD
         if state.phase is not UPLOADING:
             return _T.STALE
         masked = state.upload is not None and state.session is not None
-        return _T.IN_SUM if masked and message.status == COUNTED else _T.ANSWERED
+        return _T.IN_SUM if masked and message.status == round_pb2.COUNTED else _T.ANSWERED
 
-    def _read_task(self, task: Task) -> tuple[Trigger, Any]:
+    def _read_task(self, task: round_pb2.Task) -> tuple[Trigger, Any]:
         state = self.state
         if state.phase not in RESTING or not is_sane(task):
             return _T.STALE, task
@@ -326,19 +293,21 @@ class DeviceMachine(Machine[DeviceState]):
             return _T.TIME_OVER
         return _T.STALE
 
-    def _read_outcome(self, outcome: Outcome | NewModel | ProgramStopped) -> tuple[Trigger, Any]:
+    def _read_outcome(
+        self, outcome: ports.Outcome | ports.NewModel | ports.ProgramStopped
+    ) -> tuple[Trigger, Any]:
         match outcome:
-            case ProgramStopped(reason):
+            case ports.ProgramStopped(reason):
                 return _T.UNFIT, reason
-            case Outcome(vector, _, _, finite):
+            case ports.Outcome(vector, _, _, finite):
                 if not finite:
-                    return _T.UNFIT, NON_FINITE
+                    return _T.UNFIT, round_pb2.NON_FINITE
                 if vector is None or not _is_update(vector, RingPlan.of(self.state.at_hand.ring)):
-                    return _T.UNFIT, PROGRAM_FAILED
+                    return _T.UNFIT, round_pb2.PROGRAM_FAILED
                 early = self.device.sessions.is_early
                 return (_T.TRAINED_EARLY if early else _T.TRAINED), vector
-            case NewModel():
-                return _T.UNFIT, PROGRAM_FAILED
+            case ports.NewModel():
+                return _T.UNFIT, round_pb2.PROGRAM_FAILED
 
     def _read_order(self, order: Any) -> tuple[Trigger, Any]:
         state, phase = self.state, self.state.phase
@@ -351,7 +320,9 @@ class DeviceMachine(Machine[DeviceState]):
         if isinstance(order, Homes):
             homes = edges_of(order)
             if not 0 < len(homes) <= HOMES_MAX:
-                raise ProtocolError(f"{self.node}: a device has 1 to {HOMES_MAX} different homes")
+                raise ports.ProtocolError(
+                    f"{self.node}: a device has 1 to {HOMES_MAX} different homes"
+                )
             if homes == state.homes:
                 return _T.STALE, order
             gone = phase in OFFERED and state.home not in homes
@@ -362,10 +333,12 @@ class DeviceMachine(Machine[DeviceState]):
         if isinstance(order, Connected):
             at_home = edge_of(order.home) == state.home
             return (_T.CONNECTED if at_home and phase in OFFERED else _T.STALE), order
-        raise ProtocolError(f"{self.node}: a device takes no {type(order).__name__} as an order")
+        raise ports.ProtocolError(
+            f"{self.node}: a device takes no {type(order).__name__} as an order"
+        )
 
 
-def _is_update(vector: Vector, plan: RingPlan) -> bool:
+def _is_update(vector: ports.Vector, plan: RingPlan) -> bool:
     """Whether a program has made as many elements as it must, and a weight of 1 at most: by what it
     weighs an update is cut, and no weight is longer than the ring.
     """

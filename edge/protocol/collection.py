@@ -20,22 +20,8 @@ from ...core.privacy.mechanisms import ring, sparse
 from ...core.privacy.secagg.helper import SEEDS_BYTES_MAX, are_seeds
 from ...core.privacy.task_limits import is_sane as is_sane_task
 from ...core.privacy.task_limits import left_ms, with_left
+from ...core.protocol import ports
 from ...core.protocol.machine import IGNORE, Machine, Output, Part, index, row
-from ...core.protocol.ports import (
-    CLOUD,
-    DEVICES_PER_EDGE_MAX,
-    MS,
-    Content,
-    Event,
-    Node,
-    Ordered,
-    Received,
-    Send,
-    Started,
-    Tier,
-    TimerFired,
-    wire_size,
-)
 from ...core.wire.admission_pb2 import CheckIn
 from ...core.wire.journal_pb2 import Forget
 from ...core.wire.round_pb2 import (
@@ -110,7 +96,7 @@ class Attempt(Part[CollectionState]):
 
     def left_ms(self, now: int) -> int:
         """What is left of the devices' time."""
-        return left_ms(self.task) - (now - self.state.opened_ns) // MS
+        return left_ms(self.task) - (now - self.state.opened_ns) // ports.MS
 
     # ------------------------------------------------ tasking
 
@@ -120,10 +106,10 @@ class Attempt(Part[CollectionState]):
         devices_ms = left_ms(task)
         patience_ms = (devices_ms + max(message.time_ms, devices_ms)) // 2
         state.opened_ns = self.now
-        state.ends_ns = self.now + patience_ms * MS
+        state.ends_ns = self.now + patience_ms * ports.MS
         self.set_timer("round", state.ends_ns)
         for device in state.waiting:
-            self.send(Node(Tier.DEVICE, device), task)
+            self.send(ports.Node(ports.Tier.DEVICE, device), task)
         self.progress(None)
         self._repeat(self.policy.backoff.first_ns)
         if not state.waiting:
@@ -157,7 +143,7 @@ class Attempt(Part[CollectionState]):
             return
         task = with_left(self.task, left)
         for device in devices:
-            self.send(Node(Tier.DEVICE, device), task)
+            self.send(ports.Node(ports.Tier.DEVICE, device), task)
 
     # ------------------------------------------------ counting
 
@@ -179,7 +165,7 @@ class Attempt(Part[CollectionState]):
             state.progress_due = True
             self.set_timer("progress", self.now + self.policy.progress_delay_ns)
 
-    def _take(self, message: Upload, content: Content) -> bool:
+    def _take(self, message: Upload, content: ports.Content) -> bool:
         """Adds an update to the others, or lays it beside them; False: it has another length, or
         the seeds of its masks are not there.
         """
@@ -197,7 +183,7 @@ class Attempt(Part[CollectionState]):
             self.state.seeds[device] = message.seeds
         return fits
 
-    def _add(self, content: Content) -> None:
+    def _add(self, content: ports.Content) -> None:
         """Adds an update to the running sum."""
         plan = ring.RingPlan.of(self.task.ring)
         self.state.total = sparse.summed(self.state.total, content, plan)
@@ -229,7 +215,7 @@ class Attempt(Part[CollectionState]):
         state, task = self.state, self.task
         state.progress_due = False
         self.send(
-            CLOUD,
+            ports.CLOUD,
             EdgeProgress(
                 run=task.run,
                 round=task.round,
@@ -277,14 +263,14 @@ class Attempt(Part[CollectionState]):
             more=more,
             seeds=[state.seeds[d] for d in devices if d in state.seeds],
         )
-        total: Content = b""
+        total: ports.Content = b""
         if state.total is not None:
             carry = ring.carried if self.out.carries_beside else ring.packed
             total = carry(state.total, ring.RingPlan.of(task.ring))
         if state.apart:
             total = b"".join(state.apart[d] for d in devices)
         state.total, state.apart, state.seeds = None, {}, {}
-        state.sizes[state.part] = wire_size(outgoing, len(total))
+        state.sizes[state.part] = ports.wire_size(outgoing, len(total))
         if self.out.carries_beside:
             state.beside[state.part] = total
         else:
@@ -299,7 +285,7 @@ class Attempt(Part[CollectionState]):
     def _send_sums(self, parts: list[int]) -> None:
         state = self.state
         for part in parts:
-            self.send(CLOUD, state.outgoing[part], state.sizes[part], state.beside.get(part))
+            self.send(ports.CLOUD, state.outgoing[part], state.sizes[part], state.beside.get(part))
         state.sum_tries += 1
         # What is on its way already delays what comes after it.
         pause = self.policy.backoff.pause(state.sum_tries, sum(state.sizes.values()))
@@ -336,7 +322,7 @@ class Attempt(Part[CollectionState]):
         task = self.task
         over = RoundClosed(run=task.run, round=task.round, attempt=task.attempt)
         for device in self.state.waiting:
-            self.send(Node(Tier.DEVICE, device), over)
+            self.send(ports.Node(ports.Tier.DEVICE, device), over)
             self._release(device)
         self.state.waiting = {}
 
@@ -396,7 +382,7 @@ class Collection(Machine[CollectionState]):
         out = Output(f"{self.name}/")
         self.attempt = Attempt(state, out, edge, policy, tasked)
         super().__init__(state, out, self.attempt)
-        self.node = Node(Tier.EDGE, edge)
+        self.node = ports.Node(ports.Tier.EDGE, edge)
         self.policy = policy
         self.upload_bytes = upload_bytes(self.task)  # asked for at each offer of an update
 
@@ -424,18 +410,18 @@ class Collection(Machine[CollectionState]):
 
     # ------------------------------------------------ reading events
 
-    def read(self, event: Event) -> tuple[Trigger, Any]:
-        if isinstance(event, Received):  # most are, and a case takes five times as long
-            if event.sender.tier is Tier.DEVICE:
+    def read(self, event: ports.Event) -> tuple[Trigger, Any]:
+        if isinstance(event, ports.Received):  # most are, and a case takes five times as long
+            if event.sender.tier is ports.Tier.DEVICE:
                 return self._read_device(event.message)
             return self._read_cloud(event.message)
         match event:
-            case TimerFired(name):
+            case ports.TimerFired(name):
                 return self._read_timer(name.rpartition("/")[2]), None
-            case Ordered(Forget() as order):
+            case ports.Ordered(Forget() as order):
                 waited = self.state.phase is COLLECTING and order.device in self.state.waiting
                 return (_T.FORGET if waited else _T.STALE), order
-            case Started():
+            case ports.Started():
                 return _T.STARTED, None
         raise AssertionError(f"not of an attempt: {event}")
 
@@ -483,7 +469,7 @@ def is_sane(message: EdgeTask) -> bool:
     """Whether the task keeps the limits that the contract states."""
     devices = list(message.devices)
     return (
-        0 < len(devices) <= DEVICES_PER_EDGE_MAX
+        0 < len(devices) <= ports.DEVICES_PER_EDGE_MAX
         and all(a < b for a, b in pairwise(devices))
         and is_sane_task(message.task)
     )
@@ -524,10 +510,10 @@ def status_of(answer: int, message: Upload | Failure) -> UploadStatus:
     return LATE if in_no_sum else COUNTED
 
 
-def ack(message: Any, status: UploadStatus) -> Send:
+def ack(message: Any, status: UploadStatus) -> ports.Send:
     """The answer to an answer, or to a message of its session."""
-    return Send(
-        Node(Tier.DEVICE, message.device),
+    return ports.Send(
+        ports.Node(ports.Tier.DEVICE, message.device),
         UploadAck(
             run=message.run,
             round=message.round,

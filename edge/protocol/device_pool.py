@@ -6,21 +6,7 @@ from collections.abc import Container, Iterator
 from itertools import islice
 
 from ...core.protocol.ports import MS, PROTOCOL, RETRY_MS_MAX, window
-from ...core.wire.admission_pb2 import (
-    DRAINING,
-    EDGE_FULL,
-    NO_WORK,
-    NOT_ELIGIBLE,
-    POOL_FULL,
-    PROTOCOL_TOO_OLD,
-    TOO_SMALL,
-    WORK_CAME,
-    Accept,
-    CheckIn,
-    Reject,
-    RejectReason,
-    RetryWindow,
-)
+from ...core.wire import admission_pb2
 from .edge_state import EdgePolicy, EdgeState, Phase
 
 #: Devices that are called come within this time, or longer when they are many.
@@ -30,14 +16,14 @@ CALLED_MS_MIN = 500
 NO_WORK_TIMES = 2
 
 
-def is_old(state: EdgeState, message: CheckIn) -> bool:
+def is_old(state: EdgeState, message: admission_pb2.CheckIn) -> bool:
     """Whether a newer check-in of the device has been seen."""
     return message.sequence < state.check_ins.get(message.device, 0)
 
 
 def admit(
-    state: EdgeState, policy: EdgePolicy, message: CheckIn, now: int, tasked: int
-) -> Accept | Reject:
+    state: EdgeState, policy: EdgePolicy, message: admission_pb2.CheckIn, now: int, tasked: int
+) -> admission_pb2.Accept | admission_pb2.Reject:
     """Puts the device into the pool or keeps it out of it; gives the answer.
 
     tasked: how many devices are at work, and so not in the pool. Takes the same time for a large
@@ -57,51 +43,60 @@ def admit(
     # A little longer than the device believes, so that the edge is never the first to forget.
     state.pool[device] = now + (lease_ms + lease_ms // 8) * MS
     low, high = window(pace.after_task) if pace is not None else policy.after_task_ms
-    return Accept(
+    return admission_pb2.Accept(
         sequence=message.sequence,
         lease_ms=lease_ms,
-        after_task=RetryWindow(min_ms=low, max_ms=high),
+        after_task=admission_pb2.RetryWindow(min_ms=low, max_ms=high),
     )
 
 
-def called(state: EdgeState, tasked: Container[int]) -> Iterator[tuple[int, Reject]]:
+def called(state: EdgeState, tasked: Container[int]) -> Iterator[tuple[int, admission_pb2.Reject]]:
     """What tells devices that were sent away that there is work now: the newest of them, as many as
     the pool has places, spread so that no more than a thousand come in a second.
     """
     assert state.pace is not None
     away = (d for d in reversed(state.check_ins) if d not in state.pool and d not in tasked)
     chosen = list(islice(away, state.pace.ready_max))
-    soon = RetryWindow(min_ms=0, max_ms=max(CALLED_MS_MIN, len(chosen)))
+    soon = admission_pb2.RetryWindow(min_ms=0, max_ms=max(CALLED_MS_MIN, len(chosen)))
     for device in chosen:
         sequence = state.check_ins[device]
-        yield device, Reject(sequence=sequence, reason=WORK_CAME, retry=soon)
+        yield (
+            device,
+            admission_pb2.Reject(sequence=sequence, reason=admission_pb2.WORK_CAME, retry=soon),
+        )
 
 
 def reject(
-    state: EdgeState, policy: EdgePolicy, sequence: int, reason: RejectReason, now: int
-) -> Reject:
+    state: EdgeState,
+    policy: EdgePolicy,
+    sequence: int,
+    reason: admission_pb2.RejectReason,
+    now: int,
+) -> admission_pb2.Reject:
     """Sends the device of a check-in away."""
-    return Reject(sequence=sequence, reason=reason, retry=_retry(state, policy, reason, now))
+    return admission_pb2.Reject(
+        sequence=sequence, reason=reason, retry=_retry(state, policy, reason, now)
+    )
 
 
 def _reason_against(
-    state: EdgeState, policy: EdgePolicy, message: CheckIn, tasked: int
-) -> RejectReason | None:
+    state: EdgeState, policy: EdgePolicy, message: admission_pb2.CheckIn, tasked: int
+) -> admission_pb2.RejectReason | None:
     """Why a device cannot be in the pool; None when it can."""
     pace, its = state.pace, message.eligibility
     if state.phase is Phase.DRAINING:
-        return DRAINING
+        return admission_pb2.DRAINING
     if message.protocol < PROTOCOL:
-        return PROTOCOL_TOO_OLD
+        return admission_pb2.PROTOCOL_TOO_OLD
     if not its.consented:
-        return NOT_ELIGIBLE
+        return admission_pb2.NOT_ELIGIBLE
     known = message.device in state.pool
     if not known and len(state.pool) + tasked >= policy.devices_max:
-        return EDGE_FULL
+        return admission_pb2.EDGE_FULL
     if pace is None:
         return None
     if pace.ready_max == 0:
-        return NO_WORK
+        return admission_pb2.NO_WORK
     asked, has = pace.requirements, message.facts
     for needed, given in (
         (asked.powered, its.powered),
@@ -110,25 +105,27 @@ def _reason_against(
         (asked.fresh, its.fresh),
     ):
         if needed and not given:
-            return NOT_ELIGIBLE
+            return admission_pb2.NOT_ELIGIBLE
     for needed_mib, given_mib in (
         (asked.memory_mib, has.memory_mib),
         (asked.storage_mib, has.storage_mib),
     ):
         # Zero: the device does not say, and is taken to have enough.
         if 0 < given_mib < needed_mib:
-            return TOO_SMALL
+            return admission_pb2.TOO_SMALL
     if not known and len(state.pool) >= pace.ready_max:
-        return POOL_FULL
+        return admission_pb2.POOL_FULL
     return None
 
 
-def _retry(state: EdgeState, policy: EdgePolicy, reason: RejectReason, now: int) -> RetryWindow:
+def _retry(
+    state: EdgeState, policy: EdgePolicy, reason: admission_pb2.RejectReason, now: int
+) -> admission_pb2.RetryWindow:
     pace = state.pace
     low, high = window(pace.after_reject) if pace is not None else policy.after_reject_ms
-    if reason == NO_WORK:
+    if reason == admission_pb2.NO_WORK:
         low, high = NO_WORK_TIMES * low, NO_WORK_TIMES * high
-    elif reason == POOL_FULL and pace is not None:
+    elif reason == admission_pb2.POOL_FULL and pace is not None:
         # Pace steering: they come back in turn, as many as the pool has places in half a window, so
         # that the number that knocks in a second does not grow with the fleet. No turn is later
         # than if all of the fleet had been sent away twice: who knocks often delays no others.
@@ -139,4 +136,4 @@ def _retry(state: EdgeState, policy: EdgePolicy, reason: RejectReason, now: int)
         state.turn_ns = min(turn, now + latest * MS)
         low = (state.turn_ns - now) // MS
         high = low + spread
-    return RetryWindow(min_ms=low, max_ms=high)
+    return admission_pb2.RetryWindow(min_ms=low, max_ms=high)

@@ -7,42 +7,18 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.privacy.secagg.helper import Helper
+from ...core.protocol import ports
 from ...core.protocol.machine import Output, Part
-from ...core.protocol.ports import (
-    CLOUD,
-    PROTOCOL,
-    DropBlob,
-    Node,
-    Received,
-    SendBlob,
-    StoreBlob,
-    Tier,
-)
 from ...core.protocol.run_names import least_useful
+from ...core.wire import round_pb2
 from ...core.wire.admission_pb2 import DRAINING as SENT_ON
 from ...core.wire.admission_pb2 import CheckIn, EdgeHello, Pace, Reject
 from ...core.wire.blob_pb2 import Blob, FetchBlob
 from ...core.wire.helper_pb2 import HelpRequest
 from ...core.wire.journal_pb2 import DeniedVersion, Drain, Forget
 from ...core.wire.log_pb2 import LogUpdate
-from ...core.wire.round_pb2 import (
-    COUNTED,
-    LATE,
-    TRAIN,
-    EdgeSum,
-    EdgeTask,
-    Failure,
-    RoundClosed,
-    Upload,
-)
 from . import device_pool
-from .collection import (
-    Collection,
-    ack,
-    name_of,
-    status_of,
-    upload_bytes,
-)
+from .collection import Collection, ack, name_of, status_of, upload_bytes
 from .edge_state import (
     ANSWERS_REMEMBERED,
     BUNDLES_KEPT,
@@ -106,12 +82,12 @@ class Edge(Part[EdgeState]):
             del state.pool[device]
         state.hello_sequence += 1
         self.send(
-            CLOUD,
+            ports.CLOUD,
             EdgeHello(
                 edge=state.edge,
                 incarnation=state.incarnation,
                 sequence=state.hello_sequence,
-                protocol=PROTOCOL,
+                protocol=ports.PROTOCOL,
                 ready=sorted(state.pool),
                 devices_max=0 if draining else self.policy.devices_max,
                 asks_pace=state.pace is None,
@@ -129,12 +105,12 @@ class Edge(Part[EdgeState]):
             self._hello_soon()  # the cloud repeats its pace until it hears this
         if before is not None and not before.ready_max and pace.ready_max and not pace.draining:
             for device, answer in device_pool.called(self.state, self.tasked):
-                self.send(Node(Tier.DEVICE, device), answer)
+                self.send(ports.Node(ports.Tier.DEVICE, device), answer)
 
     def admit(self, message: CheckIn) -> None:
         known = message.device in self.state.pool
         answer = device_pool.admit(self.state, self.policy, message, self.now, len(self.tasked))
-        self.send(Node(Tier.DEVICE, message.device), answer)
+        self.send(ports.Node(ports.Tier.DEVICE, message.device), answer)
         if isinstance(answer, Reject):
             self.record("rejected", device=message.device, reason=int(answer.reason))
         if known != (message.device in self.state.pool):
@@ -162,7 +138,7 @@ class Edge(Part[EdgeState]):
         for device in state.pool:
             sequence = state.check_ins.get(device, 0)
             answer = device_pool.reject(state, self.policy, sequence, SENT_ON, self.now)
-            self.send(Node(Tier.DEVICE, device), answer)
+            self.send(ports.Node(ports.Tier.DEVICE, device), answer)
         self.record("drained", devices=len(state.pool), attempts=len(self.attempts))
         state.pool = {}
         self._hello_soon()
@@ -203,7 +179,7 @@ class Edge(Part[EdgeState]):
         if at_work is not None:
             at_work.hear(device)
         if digest in state.have:
-            self.emit(SendBlob(Node(Tier.DEVICE, device), digest))
+            self.emit(ports.SendBlob(ports.Node(ports.Tier.DEVICE, device), digest))
             return
         askers = state.asked.get(digest, {})
         if digest in self.missing() and len(askers) < self.policy.devices_max:
@@ -212,13 +188,13 @@ class Edge(Part[EdgeState]):
             self.out.ignore(_T.STALE)
 
     def keep(self, blob: Blob) -> None:
-        self.emit(StoreBlob(blob))
+        self.emit(ports.StoreBlob(blob))
 
     def serve_waiting(self, digest: bytes) -> None:
         state = self.state
         state.have.append(digest)
         for device in state.asked.pop(digest, {}):
-            self.emit(SendBlob(Node(Tier.DEVICE, device), digest))
+            self.emit(ports.SendBlob(ports.Node(ports.Tier.DEVICE, device), digest))
         if not self.missing():
             self.cancel_timer("fetch")
 
@@ -234,7 +210,7 @@ class Edge(Part[EdgeState]):
     def fetch_again(self, _: object) -> None:
         missing = self.missing()
         for digest in missing:
-            self.send(CLOUD, FetchBlob(digest=digest))
+            self.send(ports.CLOUD, FetchBlob(digest=digest))
         self.state.fetch_tries += 1
         pause = self.policy.backoff.pause(self.state.fetch_tries, sum(missing.values()))
         self.set_timer("fetch", self.now + pause)
@@ -253,7 +229,7 @@ class Edge(Part[EdgeState]):
             wanted |= {collection.task.bundle.digest, collection.task.weights.digest}
         for digest in state.have:
             if digest not in wanted:
-                self.emit(DropBlob(digest))
+                self.emit(ports.DropBlob(digest))
         state.have = [d for d in state.have if d in wanted]
         missing = self.missing()
         state.asked = {d: askers for d, askers in state.asked.items() if d in missing}
@@ -262,13 +238,13 @@ class Edge(Part[EdgeState]):
 
     # ------------------------------------------------ attempts
 
-    def open(self, message: EdgeTask) -> None:
+    def open(self, message: round_pb2.EdgeTask) -> None:
         state, task = self.state, message.task
         at = (task.round, task.attempt)
         if message.alone:
             for older in self.superseded(message):
-                over = RoundClosed(run=task.run, round=older.at[0], attempt=older.at[1])
-                self.delegate(older, Received(CLOUD, over))
+                over = round_pb2.RoundClosed(run=task.run, round=older.at[0], attempt=older.at[1])
+                self.delegate(older, ports.Received(ports.CLOUD, over))
                 self._retire(older)
             self._raise_floor(task.run, at)
         # One that is not in the pool any more would not answer: it is not waited for.
@@ -285,12 +261,12 @@ class Edge(Part[EdgeState]):
         self._fetch_missing()
         self._hello_soon()
 
-    def refuse_task(self, subject: tuple[EdgeTask, str]) -> None:
+    def refuse_task(self, subject: tuple[round_pb2.EdgeTask, str]) -> None:
         """Records why, in a fixed word. Devices would refuse the task too."""
         message, reason = subject
         self.record("task_refused", attempt=name_of(message.task), reason=reason)
 
-    def turn_down(self, message: EdgeTask) -> None:
+    def turn_down(self, message: round_pb2.EdgeTask) -> None:
         task = message.task
         name = name_of(task)
         self.record("turned_down", attempt=name, open=len(self.attempts))
@@ -299,10 +275,10 @@ class Edge(Part[EdgeState]):
             at = (task.round, task.attempt)
             size = upload_bytes(task)
             self._remember(name, Closed(task.run, at, upload_bytes=size, turned_down=True))
-        nothing = EdgeSum(
+        nothing = round_pb2.EdgeSum(
             run=task.run, round=task.round, attempt=task.attempt, edge=self.state.edge
         )
-        self.send(CLOUD, nothing)
+        self.send(ports.CLOUD, nothing)
 
     def pass_on(self, collection: Collection) -> None:
         """Lets a collection handle the event at hand."""
@@ -310,7 +286,7 @@ class Edge(Part[EdgeState]):
         if collection.state.phase is Stage.OVER:
             self._retire(collection)
 
-    def close(self, message: RoundClosed) -> None:
+    def close(self, message: round_pb2.RoundClosed) -> None:
         state, name = self.state, name_of(message)
         collection = self.attempts.get(name)
         if collection is not None:
@@ -324,31 +300,31 @@ class Edge(Part[EdgeState]):
             del state.weights[message.run]
         self._sweep()
 
-    def ack_again(self, message: Upload | Failure) -> None:
+    def ack_again(self, message: round_pb2.Upload | round_pb2.Failure) -> None:
         answer = self.state.closed[name_of(message)].answers[message.device]
         self.emit(ack(message, status_of(answer, message)))
         self.record("duplicate", device=message.device)
 
-    def ack_late(self, message: Upload | Failure) -> None:
-        self.emit(ack(message, LATE))
-        if isinstance(message, Upload):
+    def ack_late(self, message: round_pb2.Upload | round_pb2.Failure) -> None:
+        self.emit(ack(message, round_pb2.LATE))
+        if isinstance(message, round_pb2.Upload):
             self.record("late", device=message.device, round=message.round, attempt=message.attempt)
 
     # ------------------------------------------------ sessions
 
     def pass_up(self, message: Any) -> bool:
         device, name = message.device, name_of(message)
-        self.send(CLOUD, message)
+        self.send(ports.CLOUD, message)
         at_work = self.at_work(device)
         first = at_work is not None and at_work.hear(device)
         known = self.state.collections.get(name) or self.state.closed.get(name)
         if known is not None and known.answers.get(device) == IN_SUM:
             # It waits for its neighbours, maybe for long: its home is here.
-            self.emit(ack(message, COUNTED))
+            self.emit(ack(message, round_pb2.COUNTED))
         return first
 
     def pass_down(self, message: Any) -> bool:
-        self.send(Node(Tier.DEVICE, message.device), message)
+        self.send(ports.Node(ports.Tier.DEVICE, message.device), message)
         return False
 
     # ------------------------------------------------ an edge that helps
@@ -367,13 +343,13 @@ class Edge(Part[EdgeState]):
 
     # ------------------------------------------------ which attempts there are
 
-    def superseded(self, message: EdgeTask) -> list[Collection]:
+    def superseded(self, message: round_pb2.EdgeTask) -> list[Collection]:
         """Open attempts that a task says are over."""
         run, at = message.task.run, (message.task.round, message.task.attempt)
         every = self.attempts.values() if message.alone else ()
         return [c for c in every if c.task.run == run and c.at < at]
 
-    def has_room(self, more: int, message: EdgeTask | None = None) -> bool:
+    def has_room(self, more: int, message: round_pb2.EdgeTask | None = None) -> bool:
         """Whether sums may take so many bytes more, once what a task supersedes is gone."""
         gone = [] if message is None else self.superseded(message)
         held = sum(c.bytes_held for c in self.attempts.values() if c not in gone)
@@ -385,7 +361,7 @@ class Edge(Part[EdgeState]):
         """
         name, task = collection.name, collection.task
         del self.attempts[name], self.state.collections[name]
-        weights = task.weights.digest if task.purpose == TRAIN else b""
+        weights = task.weights.digest if task.purpose == round_pb2.TRAIN else b""
         answers = collection.state.answers
         closed = Closed(task.run, collection.at, weights, collection.upload_bytes, answers)
         self._remember(name, closed)

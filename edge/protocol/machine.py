@@ -28,50 +28,18 @@ from ...core.privacy.secagg.helper import Helper
 from ...core.privacy.secagg.member_identity import Identity
 from ...core.privacy.secagg.secure_errors import SecureError
 from ...core.privacy.secagg.signed_task import check
-from ...core.protocol import snapshot
+from ...core.protocol import ports, snapshot
 from ...core.protocol.machine import IGNORE, Machine, Output, index, row
-from ...core.protocol.ports import (
-    CLOUD,
-    SECOND,
-    BlobStored,
-    Event,
-    Node,
-    Ordered,
-    ProgramFinished,
-    ProtocolError,
-    Received,
-    Started,
-    Tier,
-    TimerFired,
-)
 from ...core.wire.admission_pb2 import CheckIn, Pace
 from ...core.wire.blob_pb2 import Blob, FetchBlob
 from ...core.wire.helper_pb2 import HelpRequest
 from ...core.wire.journal_pb2 import DeniedVersion, Drain, Forget
 from ...core.wire.log_pb2 import LogUpdate
-from ...core.wire.round_pb2 import (
-    EdgeSumAck,
-    EdgeTask,
-    Failure,
-    Flush,
-    RoundClosed,
-    Upload,
-)
+from ...core.wire.round_pb2 import EdgeSumAck, EdgeTask, Failure, Flush, RoundClosed, Upload
 from . import device_pool
-from .collection import (
-    is_sane,
-    name_of,
-    needed_bytes,
-    sum_bytes,
-)
+from .collection import is_sane, name_of, needed_bytes, sum_bytes
 from .edge_actions import Edge
-from .edge_state import (
-    COLLECTIONS_MAX,
-    HELPING_MAX,
-    EdgePolicy,
-    EdgeState,
-    Phase,
-)
+from .edge_state import COLLECTIONS_MAX, HELPING_MAX, EdgePolicy, EdgeState, Phase
 from .edge_triggers import DRAINING, OFFLINE, ON, SERVING, Trigger
 from .mask_helper import NOTICES
 
@@ -140,7 +108,7 @@ class EdgeMachine(Machine[EdgeState]):
         policy, out = policy or EdgePolicy(), Output()
         self.edge = Edge(state, out, policy, helper)
         super().__init__(state, out, self.edge)
-        self.node = Node(Tier.EDGE, state.edge)
+        self.node = ports.Node(ports.Tier.EDGE, state.edge)
         self.policy = policy
         self.identity = identity
 
@@ -155,9 +123,9 @@ class EdgeMachine(Machine[EdgeState]):
         """Digest -> size in bytes of the blobs that it would take now."""
         return self.edge.missing()
 
-    def limit(self, sender: Node) -> int:
+    def limit(self, sender: ports.Node) -> int:
         """Bytes of the largest message that it would take from a node now."""
-        if sender.tier is not Tier.DEVICE:
+        if sender.tier is not ports.Tier.DEVICE:
             return CLOUD_BYTES_MAX
         # A late update is read too, for its device waits for the answer.
         sizes = [c.upload_bytes for c in self.edge.attempts.values()]
@@ -166,37 +134,37 @@ class EdgeMachine(Machine[EdgeState]):
 
     # ------------------------------------------------ reading events
 
-    def read(self, event: Event) -> tuple[Trigger, Any]:
-        if isinstance(event, Received):  # most are, and a case takes five times as long
+    def read(self, event: ports.Event) -> tuple[Trigger, Any]:
+        if isinstance(event, ports.Received):  # most are, and a case takes five times as long
             sender = event.sender
-            if sender.tier is Tier.DEVICE:
+            if sender.tier is ports.Tier.DEVICE:
                 return self._read_device(sender, event.message)
-            if sender == CLOUD:
+            if sender == ports.CLOUD:
                 return self._read_cloud(event.message)
-            raise ProtocolError(f"{self.node}: a message from {sender}")
+            raise ports.ProtocolError(f"{self.node}: a message from {sender}")
         match event:
-            case TimerFired(name):
+            case ports.TimerFired(name):
                 return self._read_timer(name)
-            case BlobStored(digest, intact):
+            case ports.BlobStored(digest, intact):
                 if digest in self.edge.missing():
                     return (_T.STORED if intact else _T.CORRUPT), digest
                 gone = not intact and digest in self.state.have
                 return (_T.BLOB_GONE if gone else _T.STALE), digest
-            case Started(stored):
+            case ports.Started(stored):
                 return _T.STARTED, stored
-            case Ordered(order):
+            case ports.Ordered(order):
                 return self._read_order(order)
-            case ProgramFinished(ticket, outcome):
+            case ports.ProgramFinished(ticket, outcome):
                 return self._read_masks(ticket, outcome)
 
-    def _read_device(self, sender: Node, message: Any) -> tuple[Trigger, Any]:
+    def _read_device(self, sender: ports.Node, message: Any) -> tuple[Trigger, Any]:
         kind, device = type(message), sender.number
         if kind is FetchBlob:
             return _T.FETCH, (device, message)
         if kind not in (CheckIn, Upload, Failure, *messages.UP):
-            raise ProtocolError(f"{self.node}: a device sends no {kind.__name__}")
+            raise ports.ProtocolError(f"{self.node}: a device sends no {kind.__name__}")
         if message.device != device:
-            raise ProtocolError(f"{self.node}: {sender} names itself device {message.device}")
+            raise ports.ProtocolError(f"{self.node}: {sender} names itself device {message.device}")
         if kind is CheckIn:
             at_work = self.edge.at_work(device)
             if at_work is not None and at_work.attempt.left_ms(self.now) > 0:
@@ -228,7 +196,7 @@ class EdgeMachine(Machine[EdgeState]):
         if kind is HelpRequest:
             return self._read_help(message), message
         if kind not in (EdgeTask, Flush, EdgeSumAck, RoundClosed):
-            raise ProtocolError(f"{self.node}: the cloud sends no {kind.__name__}")
+            raise ports.ProtocolError(f"{self.node}: the cloud sends no {kind.__name__}")
         about = message.task if kind is EdgeTask else message
         name, at = name_of(about), (about.round, about.attempt)
         collection = self.edge.attempts.get(name)
@@ -247,7 +215,7 @@ class EdgeMachine(Machine[EdgeState]):
             return _T.STALE, message
         try:
             if self.identity is not None:
-                check(message.task, self.identity, self.now // SECOND)
+                check(message.task, self.identity, self.now // ports.SECOND)
         except SecureError as fault:
             return _T.REFUSED, (message, fault.reason)
         count = len(self.edge.attempts) - len(self.edge.superseded(message))
@@ -275,7 +243,9 @@ class EdgeMachine(Machine[EdgeState]):
                 return _T.DRAIN, order
             drains = order.draining or self.edge.cloud_drains
             return (_T.DRAIN_TOO if drains else _T.OPEN_AGAIN), order
-        raise ProtocolError(f"{self.node}: an edge takes no {type(order).__name__} as an order")
+        raise ports.ProtocolError(
+            f"{self.node}: an edge takes no {type(order).__name__} as an order"
+        )
 
     def _read_help(self, message: HelpRequest) -> Trigger:
         asked = (message.run, message.batch)

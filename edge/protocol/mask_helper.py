@@ -12,23 +12,9 @@ from ...core.privacy.mechanisms.ring import RingPlan, packed
 from ...core.privacy.secagg.helper import Answer, Helper
 from ...core.privacy.secagg.logged import ForkError, accept
 from ...core.privacy.secagg.secure_errors import SecureError
+from ...core.protocol import ports
 from ...core.protocol.machine import Output, Part
-from ...core.protocol.ports import (
-    CLOUD,
-    SECOND,
-    NewModel,
-    Outcome,
-    ProgramStopped,
-    RunProgram,
-    wire_size,
-)
-from ...core.wire.helper_pb2 import (
-    HELP_GIVEN,
-    OLD_DENY_LIST,
-    HelpRefusal,
-    HelpRequest,
-    HelpSum,
-)
+from ...core.wire import helper_pb2
 from ...core.wire.journal_pb2 import DeniedVersion
 from ...core.wire.log_pb2 import LogUpdate
 from .edge_state import EdgePolicy, EdgeState, Helping
@@ -61,7 +47,7 @@ class MaskHelper(Part[EdgeState]):
 
     def _knows_too_little(self) -> bool:
         """Whether the deny list is too old to tell which devices of a batch are revoked."""
-        age_ns = self.now - self.state.denied_issued_s * SECOND
+        age_ns = self.now - self.state.denied_issued_s * ports.SECOND
         return 0 < self.policy.denied_age_ns < age_ns
 
     def _note(self, fault: SecureError) -> None:
@@ -75,21 +61,21 @@ class MaskHelper(Part[EdgeState]):
                 offered=fault.offered.SerializeToString(deterministic=True),
             )
 
-    def help(self, message: HelpRequest) -> None:
+    def help(self, message: helper_pb2.HelpRequest) -> None:
         state = self.state
         assert self.helper is not None
         if self._knows_too_little():
-            answer = Answer(OLD_DENY_LIST)
+            answer = Answer(helper_pb2.OLD_DENY_LIST)
         else:
             answer = self.helper.answer(message, state.ledger)
         if answer.fault is not None:
             self._note(answer.fault)
-        if answer.refusal != HELP_GIVEN:
-            reason = HelpRefusal.Name(answer.refusal).lower()
+        if answer.refusal != helper_pb2.HELP_GIVEN:
+            reason = helper_pb2.HelpRefusal.Name(answer.refusal).lower()
             self.record("help_refused", run=message.run, batch=message.batch, reason=reason)
             self.send(
-                CLOUD,
-                HelpSum(
+                ports.CLOUD,
+                helper_pb2.HelpSum(
                     run=message.run,
                     batch=message.batch,
                     edge=state.edge,
@@ -107,18 +93,20 @@ class MaskHelper(Part[EdgeState]):
         plan = answer.ring.message()
         state.helping[state.tickets] = Helping(message.run, message.batch, plan)
         arguments = (list(answer.keys), answer.ring.length, answer.suite)
-        self.emit(RunProgram(state.tickets, "masks", (), arguments))
+        self.emit(ports.RunProgram(state.tickets, "masks", (), arguments))
 
-    def give(self, ticket: int, outcome: Outcome | NewModel | ProgramStopped) -> None:
+    def give(
+        self, ticket: int, outcome: ports.Outcome | ports.NewModel | ports.ProgramStopped
+    ) -> None:
         batch = self.state.helping.pop(ticket)
-        if not isinstance(outcome, Outcome) or outcome.vector is None:
+        if not isinstance(outcome, ports.Outcome) or outcome.vector is None:
             return  # there was no memory, say; it is asked for again
         content = packed(outcome.vector, RingPlan.of(batch.ring))
         state = self.state
-        message = HelpSum(
+        message = helper_pb2.HelpSum(
             run=batch.run, batch=batch.batch, edge=state.edge, log_size=state.ledger.log.size
         )
-        size = wire_size(message, len(content))
+        size = ports.wire_size(message, len(content))
         message.sum = content
-        self.send(CLOUD, message, size)
+        self.send(ports.CLOUD, message, size)
         self.record("helped", run=batch.run, batch=batch.batch)

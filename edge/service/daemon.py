@@ -49,15 +49,7 @@ from ...core.node.storage.journal import FileJournal
 from ...core.privacy.secagg.helper import Helper
 from ...core.privacy.secagg.kdf import KEY_BYTES
 from ...core.privacy.secagg.limits import BATCH_MAX
-from ...core.protocol.ports import (
-    CLOUD,
-    Event,
-    Node,
-    Ordered,
-    Received,
-    Record,
-    Tier,
-)
+from ...core.protocol import ports
 from ...core.protocol.run_names import shown
 from ...core.wire.admission_pb2 import Pace, RejectReason
 from ...core.wire.helper_pb2 import HelpRequest
@@ -136,7 +128,7 @@ class Trust:
         self.denied: KnownDenied | None = None
         if who.identity is not None:
             self.denied = KnownDenied(who.identity, changed, heads or KnownLog(who.identity))
-        self._guard = Guard(who.federation, Tier.EDGE, self.denied or DenyList)
+        self._guard = Guard(who.federation, ports.Tier.EDGE, self.denied or DenyList)
         self.refusal = self._guard.refusal
         self.distrust = self._guard.distrust
 
@@ -148,7 +140,7 @@ class EdgeDaemon:
         self.settings, self._spans = settings, spans
         settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.who = who_is(
-            Tier.EDGE,
+            ports.Tier.EDGE,
             settings.identity,
             insecure=settings.insecure,
             number=settings.number,
@@ -267,7 +259,7 @@ class EdgeDaemon:
     def drain(self, draining: bool = True) -> None:
         """Takes the edge out of service, or puts it back."""
         assert self.driver is not None
-        self.driver.post(Ordered(Drain(draining=draining)))
+        self.driver.post(ports.Ordered(Drain(draining=draining)))
 
     def _make(self, snapshot: bytes | None) -> EdgeMachine:
         node, policy = self.who.node, self.settings.policy
@@ -317,20 +309,20 @@ class EdgeDaemon:
 
     # ------------------------------------------------ what happens
 
-    def _inbox(self, event: Event, traceparent: str = "", size: int = 0) -> None:
+    def _inbox(self, event: ports.Event, traceparent: str = "", size: int = 0) -> None:
         assert self.driver is not None
         self._hear(event)
         self.driver.post(event, traceparent, size)
 
-    async def _offer(self, event: Event, traceparent: str = "", size: int = 0) -> bool:
+    async def _offer(self, event: ports.Event, traceparent: str = "", size: int = 0) -> bool:
         assert self.driver is not None
         self._hear(event)
         return await self.driver.offer(event, traceparent, size)
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: ports.Event) -> None:
         """What a message of the cloud contains that the machine does not read."""
         assert self.out is not None
-        if not isinstance(event, Received) or event.sender != CLOUD:
+        if not isinstance(event, ports.Received) or event.sender != ports.CLOUD:
             return
         self.out.connected()  # a node that sends can be sent to
         if isinstance(event.message, HelpRequest):
@@ -348,7 +340,7 @@ class EdgeDaemon:
         listed = self.trust.denied()
         shown = itertools.chain.from_iterable(part.devices for part in request.parts)
         for one in itertools.islice(shown, BATCH_MAX):
-            if listed.revoked(Node(Tier.DEVICE, one.device)):
+            if listed.revoked(ports.Node(ports.Tier.DEVICE, one.device)):
                 self._order(Forget(device=one.device))
 
     def _tell_denied(self) -> None:
@@ -364,19 +356,19 @@ class EdgeDaemon:
 
     def _order(self, order: Message) -> None:
         assert self.driver is not None
-        self.driver.post(Ordered(order))
+        self.driver.post(ports.Ordered(order))
 
     def _order_soon(self, order: Message) -> None:
         self._loop.call_soon_threadsafe(self._order, order)
 
-    def _recorded(self, record: Record) -> None:
+    def _recorded(self, record: ports.Record) -> None:
         if record.kind == "log_fork":
             assert self.who.identity is not None
             keep_fork(self.who.identity.folder, record.fields)
             return
         self._log_record(record)
 
-    def _connected(self, home: Node) -> None:
+    def _connected(self, home: ports.Node) -> None:
         assert self.out is not None
         self.out.connected()
         self._denied_asked.set()
@@ -391,7 +383,7 @@ class EdgeDaemon:
         if self.parts is not None:
             self.parts.redial()
 
-    def _limit(self, sender: Node) -> int:
+    def _limit(self, sender: ports.Node) -> int:
         return self._machine.limit(sender)
 
     def _review(self) -> None:
@@ -401,11 +393,11 @@ class EdgeDaemon:
         if denied is None or not denied().names:
             return
         revoked = denied().revoked
-        devices = {Node(Tier.DEVICE, number) for number in self._machine.devices()}
+        devices = {ports.Node(ports.Tier.DEVICE, number) for number in self._machine.devices()}
         for node in sorted(filter(revoked, devices.union(self.hubs.peers))):
             log.warning("a certificate was revoked", extra={"node": str(node)})
             if node in devices:
-                self.driver.post(Ordered(Forget(device=node.number)))
+                self.driver.post(ports.Ordered(Forget(device=node.number)))
             self.hubs.forget(node)
         if self.parts is not None:
             self.parts.review(revoked)
@@ -425,7 +417,7 @@ class EdgeDaemon:
         }
 
     def _why_not_ready(self) -> str | None:
-        if self.uplinks is None or not self.uplinks.reaches(CLOUD):
+        if self.uplinks is None or not self.uplinks.reaches(ports.CLOUD):
             return "the cloud cannot be reached"
         return None
 
@@ -461,7 +453,7 @@ class EdgeDaemon:
         )
 
 
-def _named(record: Record) -> dict[str, object]:
+def _named(record: ports.Record) -> dict[str, object]:
     """A record's fields, why a device was sent away by its name in the protocol."""
     fields: dict[str, object] = shown(record.fields)
     if record.kind == "rejected":
@@ -484,7 +476,7 @@ def _helper_key(path: Path) -> bytes:
 def _cloud_of(who: Who) -> HomeAddress:
     """Where enrolment said that the coordinator is."""
     for home in who.homes:
-        if home.node == CLOUD:
+        if home.node == ports.CLOUD:
             return home
     raise DelianError(
         "this edge does not know where the coordinator is", "name it with --coordinator host:port"

@@ -16,26 +16,7 @@ from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
-from ...protocol.ports import (
-    SECOND,
-    BlobStored,
-    CancelProgram,
-    CancelTimer,
-    Clock,
-    DropBlob,
-    Effect,
-    NewModel,
-    Node,
-    ProgramFinished,
-    ProgramStopped,
-    Record,
-    RunProgram,
-    Send,
-    SendBlob,
-    SetTimer,
-    StoreBlob,
-    TimerFired,
-)
+from ...protocol import ports
 from ...wire.round_pb2 import PROGRAM_FAILED
 from ..storage.blobs import BlobError, BlobStore
 from .executor import ProgramRunner
@@ -50,7 +31,7 @@ _HASH_INLINE_BYTES = 2**18
 _TIMER_MAX_S = 3600.0
 #: A node that stood still for longer than this, as its process, its disk or its database did, gives
 #: others the time that it has missed: their messages wait behind it. At most so much.
-_STALL_NS, _STALL_NS_MAX = 1 * SECOND, 30 * SECOND
+_STALL_NS, _STALL_NS_MAX = 1 * ports.SECOND, 30 * ports.SECOND
 #: How long a program may take to obey CancelProgram before its task is cancelled.
 _CANCEL_S = 10.0
 
@@ -58,9 +39,11 @@ _CANCEL_S = 10.0
 class Carrier(Protocol):
     """What takes a node's messages: a Switch. Neither call waits."""
 
-    def send(self, sender: Node, to: Node, message: Message, traceparent: str = "") -> None: ...
+    def send(
+        self, sender: ports.Node, to: ports.Node, message: Message, traceparent: str = ""
+    ) -> None: ...
 
-    def send_blob(self, sender: Node, to: Node, digest: bytes) -> None: ...
+    def send_blob(self, sender: ports.Node, to: ports.Node, digest: bytes) -> None: ...
 
 
 class Effects:
@@ -68,15 +51,15 @@ class Effects:
 
     def __init__(
         self,
-        node: Node,
+        node: ports.Node,
         switch: Carrier,
         blobs: BlobStore,
         executor: ProgramRunner,
-        clock: Clock,
+        clock: ports.Clock,
         inbox: Inbox,
         timers: Timers,
         counters: Counter[str],
-        on_record: Callable[[Record], None] | None = None,
+        on_record: Callable[[ports.Record], None] | None = None,
     ) -> None:
         self._node, self._switch, self._blobs = node, switch, blobs
         self._executor, self._clock, self._inbox = executor, clock, inbox
@@ -89,18 +72,18 @@ class Effects:
         self._cancelling: set[asyncio.Task[None]] = set()
         self._pinned: set[bytes] = set()
         self._ways: dict[type[Any], Callable[[Any, str], Awaitable[None] | None]] = {
-            Send: self._send,
-            SendBlob: self._send_blob,
-            StoreBlob: self._store_blob,
-            DropBlob: self._drop_blob,
-            SetTimer: self._set_timer,
-            CancelTimer: self._cancel_timer,
-            RunProgram: self._run_program,
-            CancelProgram: self._cancel_program,
-            Record: self._record,
+            ports.Send: self._send,
+            ports.SendBlob: self._send_blob,
+            ports.StoreBlob: self._store_blob,
+            ports.DropBlob: self._drop_blob,
+            ports.SetTimer: self._set_timer,
+            ports.CancelTimer: self._cancel_timer,
+            ports.RunProgram: self._run_program,
+            ports.CancelProgram: self._cancel_program,
+            ports.Record: self._record,
         }
 
-    async def carry_out(self, effect: Effect, traceparent: str) -> None:
+    async def carry_out(self, effect: ports.Effect, traceparent: str) -> None:
         """Does one effect. traceparent: of the message that led to it."""
         waiting = self._ways[type(effect)](effect, traceparent)
         if waiting is not None:
@@ -114,31 +97,31 @@ class Effects:
     async def close(self) -> None:
         """Stops timers and programs, and lets go of blobs."""
         for name in list(self._timers):
-            self._cancel_timer(CancelTimer(name), "")
+            self._cancel_timer(ports.CancelTimer(name), "")
         for ticket in list(self._programs):
-            self._cancel_program(CancelProgram(ticket), "")
+            self._cancel_program(ports.CancelProgram(ticket), "")
         await asyncio.gather(*self._cancelling, return_exceptions=True)
         for digest in list(self._pinned):
             self._unpin(digest)
 
     # ------------------------------------------------ messages, facts
 
-    def _send(self, effect: Send, traceparent: str) -> None:
+    def _send(self, effect: ports.Send, traceparent: str) -> None:
         self._switch.send(self._node, effect.to, effect.message, traceparent)
 
-    async def _send_blob(self, effect: SendBlob, traceparent: str) -> None:
+    async def _send_blob(self, effect: ports.SendBlob, traceparent: str) -> None:
         if await self._has(effect.digest):
             self._switch.send_blob(self._node, effect.to, effect.digest)
 
-    def _record(self, effect: Record, traceparent: str) -> None:
+    def _record(self, effect: ports.Record, traceparent: str) -> None:
         self._counters[f"record {effect.kind}"] += 1
         if self._on_record is not None:
             self._on_record(effect)
 
     # ------------------------------------------------ timers
 
-    def _set_timer(self, effect: SetTimer, traceparent: str) -> None:
-        self._cancel_timer(CancelTimer(effect.name), traceparent)
+    def _set_timer(self, effect: ports.SetTimer, traceparent: str) -> None:
+        self._cancel_timer(ports.CancelTimer(effect.name), traceparent)
         # The messages of the same events go out only now, so their answers come later as well.
         self._arm(effect.name, self._timers.set(effect.name, effect.at + _missed(self.waited)))
 
@@ -157,16 +140,16 @@ class Effects:
             timer.handle = self._loop.call_later(wait_s, self._arm, name, timer)
         else:
             timer.handle = None
-            self._inbox.put(Item(TimerFired(name), timer=timer))
+            self._inbox.put(Item(ports.TimerFired(name), timer=timer))
 
-    def _cancel_timer(self, effect: CancelTimer, traceparent: str) -> None:
+    def _cancel_timer(self, effect: ports.CancelTimer, traceparent: str) -> None:
         timer = self._timers.cancel(effect.name)
         if timer is not None and timer.handle is not None:
             timer.handle.cancel()
 
     # ------------------------------------------------ blobs
 
-    async def _store_blob(self, effect: StoreBlob, traceparent: str) -> None:
+    async def _store_blob(self, effect: ports.StoreBlob, traceparent: str) -> None:
         digest = effect.blob.digest
         try:
             intact = await self._keep(effect)
@@ -179,9 +162,9 @@ class Effects:
             self._pin(digest)
         else:
             self._counters["corrupt blobs"] += 1
-        self._inbox.put(Item(BlobStored(digest, intact), traceparent))
+        self._inbox.put(Item(ports.BlobStored(digest, intact), traceparent))
 
-    async def _keep(self, effect: StoreBlob) -> bool:
+    async def _keep(self, effect: ports.StoreBlob) -> bool:
         """Whether the blob is in the store now. One without content was put there by a link."""
         digest, content = effect.blob.digest, effect.blob.content
         if not content and effect.blob.size:
@@ -209,10 +192,10 @@ class Effects:
         if not here:
             self._counters["blobs gone"] += 1
             self._unpin(digest)
-            self._inbox.put(Item(BlobStored(digest, intact=False)))
+            self._inbox.put(Item(ports.BlobStored(digest, intact=False)))
         return here
 
-    async def _drop_blob(self, effect: DropBlob, traceparent: str) -> None:
+    async def _drop_blob(self, effect: ports.DropBlob, traceparent: str) -> None:
         self._unpin(effect.digest)
         try:
             await self._blobs.drop(effect.digest)
@@ -231,30 +214,30 @@ class Effects:
 
     # ------------------------------------------------ programs
 
-    def _run_program(self, effect: RunProgram, traceparent: str) -> None:
+    def _run_program(self, effect: ports.RunProgram, traceparent: str) -> None:
         assert effect.ticket not in self._programs, f"ticket {effect.ticket} is running"
         self._counters["programs"] += 1
         task = self._loop.create_task(self._program(effect, traceparent))
         self._programs[effect.ticket] = task
 
-    async def _program(self, effect: RunProgram, traceparent: str) -> None:
+    async def _program(self, effect: ports.RunProgram, traceparent: str) -> None:
         try:
             here = [await self._has(digest) for digest in effect.blobs]
-            stopped = ProgramStopped(PROGRAM_FAILED)
+            stopped = ports.ProgramStopped(PROGRAM_FAILED)
             outcome = await self._executor.run(effect) if all(here) else stopped
         except Exception:
             log.exception("%s could not be run", effect.program, extra={"ticket": effect.ticket})
-            outcome = ProgramStopped(PROGRAM_FAILED)
+            outcome = ports.ProgramStopped(PROGRAM_FAILED)
         if self._programs.get(effect.ticket) is not asyncio.current_task():
             return  # cancelled meanwhile
         del self._programs[effect.ticket]
-        if isinstance(outcome, NewModel):
+        if isinstance(outcome, ports.NewModel):
             self._pin(outcome.weights.digest)
             if outcome.memory is not None:
                 self._pin(outcome.memory.digest)
-        self._inbox.put(Item(ProgramFinished(effect.ticket, outcome), traceparent))
+        self._inbox.put(Item(ports.ProgramFinished(effect.ticket, outcome), traceparent))
 
-    def _cancel_program(self, effect: CancelProgram, traceparent: str) -> None:
+    def _cancel_program(self, effect: ports.CancelProgram, traceparent: str) -> None:
         task = self._programs.pop(effect.ticket, None)
         if task is not None:
             cancelling = self._loop.create_task(self._cancel(effect.ticket, task))

@@ -31,20 +31,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from google.protobuf.message import Message
 
-from ...protocol.ports import (
-    MS,
-    BlobStored,
-    Effect,
-    Event,
-    Node,
-    ProgramFinished,
-    ProgramStopped,
-    Received,
-    Record,
-    RunProgram,
-    Send,
-    Tier,
-)
+from ...protocol import ports
 from ...protocol.run_names import number_of
 from ...wire.blob_pb2 import Blob, FetchBlob
 from ...wire.round_pb2 import EdgeSum, EdgeSumAck, EdgeTask, Flush, RoundClosed, Task, UploadAck
@@ -155,7 +142,11 @@ _NAMED = frozenset(
 )
 #: From above: they give work, and so they bring the trace.
 _ORDERS = (Task, EdgeTask, Flush)
-_ABOVE = {Tier.DEVICE: Tier.EDGE, Tier.EDGE: Tier.CLOUD, Tier.CLOUD: None}
+_ABOVE = {
+    ports.Tier.DEVICE: ports.Tier.EDGE,
+    ports.Tier.EDGE: ports.Tier.CLOUD,
+    ports.Tier.CLOUD: None,
+}
 
 
 def attempt_of(message: Message) -> At | None:
@@ -177,7 +168,7 @@ class Traces:
 
     def __init__(
         self,
-        node: Node,
+        node: ports.Node,
         spans: Spans | None = None,
         opened: Callable[[At], Opened | None] | None = None,
     ) -> None:
@@ -188,20 +179,22 @@ class Traces:
 
     # ------------------------------------------------ events
 
-    def entering(self, event: Event, traceparent: str, now: int) -> str:
+    def entering(self, event: ports.Event, traceparent: str, now: int) -> str:
         """The traceparent of what an event leads to. `traceparent`: what came with it."""
         match event:
-            case Received(sender, message):
+            case ports.Received(sender, message):
                 return self._heard(sender, message, traceparent, now)
-            case BlobStored(digest):
+            case ports.BlobStored(digest):
                 begun = self._begun.get(("fetch", digest))
                 self._end(("fetch", digest), now, intact=event.intact)
                 return traceparent or (str(begun.above) if begun is not None else "")
-            case ProgramFinished(ticket, outcome):
-                self._end(("program", ticket), now, stopped=isinstance(outcome, ProgramStopped))
+            case ports.ProgramFinished(ticket, outcome):
+                self._end(
+                    ("program", ticket), now, stopped=isinstance(outcome, ports.ProgramStopped)
+                )
         return traceparent
 
-    def _heard(self, sender: Node, message: Message, traceparent: str, now: int) -> str:
+    def _heard(self, sender: ports.Node, message: Message, traceparent: str, now: int) -> str:
         if isinstance(message, Blob):
             begun = self._begun.get(("fetch", message.digest))
             return str(begun.above) if begun is not None else ""
@@ -251,17 +244,17 @@ class Traces:
 
     # ------------------------------------------------ effects
 
-    def leaving(self, effect: Effect, traceparent: str, now: int) -> str:
+    def leaving(self, effect: ports.Effect, traceparent: str, now: int) -> str:
         """The traceparent that an effect carries.
 
         `traceparent`: of the event that led to it, as `entering` has given it.
         """
         match effect:
-            case Send(_, message):
+            case ports.Send(_, message):
                 return self._said(message, traceparent, now)
-            case RunProgram(ticket, program):
+            case ports.RunProgram(ticket, program):
                 self._start(("program", ticket), program, traceparent, now)
-            case Record(kind, facts):
+            case ports.Record(kind, facts):
                 return self._recorded(kind, facts, traceparent, now)
         return traceparent
 
@@ -331,7 +324,11 @@ class Traces:
         part.over = True
         if part.parent:  # the coordinator records its attempts itself
             token = current.set(part.traceparent)
-            told = {"node": str(self._node), **at.shown(), "took_ms": (now - part.began_ns) // MS}
+            told = {
+                "node": str(self._node),
+                **at.shown(),
+                "took_ms": (now - part.began_ns) // ports.MS,
+            }
             log.info("%s is over", part.name, extra=told)
             current.reset(token)
         if self._spans is not None and part.own.sampled:

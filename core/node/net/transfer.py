@@ -23,21 +23,7 @@ from google.protobuf.message import Message
 from ...protocol.ports import BLOB_BYTES_MAX, Content, Node, ProtocolError
 from ...wire.link_pb2 import TRANSFER_BLOB, TRANSFER_ENVELOPE, Offer, Part, TransferKind
 from ..storage.codec import envelope_bytes
-from .message_limits import (
-    ASKED_PER_PEER,
-    INLINE_MAX,
-    OUTGOING_BYTES_MAX,
-    OUTGOING_BYTES_PER_PEER,
-    OUTGOING_PER_PEER,
-    PART_BYTES,
-    PART_BYTES_MAX,
-    SPOOL_BYTES_MAX,
-    SPOOL_BYTES_PER_PEER,
-    TRANSFER_IDLE_S,
-    TRANSFER_STALLED_S,
-    TRANSFERS_MAX,
-    TRANSFERS_PER_PEER,
-)
+from . import message_limits
 
 if TYPE_CHECKING:
     from ..storage.blobs import BlobStore
@@ -109,7 +95,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 def part_length(offset: int, size: int) -> int:
     """Bytes of the part at `offset` of so many over gRPC."""
     left = size - offset
-    return left if left <= PART_BYTES_MAX else PART_BYTES
+    return left if left <= message_limits.PART_BYTES_MAX else message_limits.PART_BYTES
 
 
 # ---------------------------------------------------------------- in
@@ -137,7 +123,7 @@ class Spool:
         content, length = part.content, len(part.content)
         if part.id != self.id or part.offset != self.offset or not length:
             raise ProtocolError(f"a part at {part.offset} of a transfer that is at {self.offset}")
-        if length > PART_BYTES_MAX or self.offset + length > self.size:
+        if length > message_limits.PART_BYTES_MAX or self.offset + length > self.size:
             raise ProtocolError(f"a part of {length} bytes at {part.offset} of {self.size}")
         self._hash.update(content)
         if length >= _PIECE_BYTES_MIN:
@@ -170,11 +156,11 @@ class Intake:
     def __init__(
         self,
         *,
-        transfers: int = TRANSFERS_MAX,
-        transfers_per_peer: int = TRANSFERS_PER_PEER,
-        bytes_max: int = SPOOL_BYTES_MAX,
-        bytes_per_peer: int = SPOOL_BYTES_PER_PEER,
-        idle_s: float = TRANSFER_IDLE_S,
+        transfers: int = message_limits.TRANSFERS_MAX,
+        transfers_per_peer: int = message_limits.TRANSFERS_PER_PEER,
+        bytes_max: int = message_limits.SPOOL_BYTES_MAX,
+        bytes_per_peer: int = message_limits.SPOOL_BYTES_PER_PEER,
+        idle_s: float = message_limits.TRANSFER_IDLE_S,
     ) -> None:
         self._transfers, self._per_peer = transfers, transfers_per_peer
         self._bytes_max, self._bytes_per_peer = bytes_max, bytes_per_peer
@@ -217,7 +203,7 @@ class Intake:
         idle = [(peer, s) for s in mine.values() if s.writer is None]
         if not idle and self._within_share(mine, size):
             every = ((p, s) for p, theirs in self._peers.items() for s in theirs.values())
-            idle = [(p, s) for p, s in every if s.touched + TRANSFER_STALLED_S < now]
+            idle = [(p, s) for p, s in every if s.touched + message_limits.TRANSFER_STALLED_S < now]
         if not idle:
             raise Refused("too many offers", f"no room for {size} bytes")
         return min(idle, key=lambda found: found[1].touched)
@@ -275,7 +261,7 @@ class Asked:
         """`node` has asked for a blob. The oldest of too many is forgotten."""
         self._digests[node, digest] = None
         self._digests.move_to_end((node, digest))
-        if len(self._digests) > ASKED_PER_PEER:
+        if len(self._digests) > message_limits.ASKED_PER_PEER:
             self._digests.popitem(last=False)
 
     def check(self, node: Node, offer: Offer) -> None:
@@ -336,10 +322,10 @@ class Outbox:
     def __init__(
         self,
         *,
-        per_peer: int = OUTGOING_PER_PEER,
-        bytes_per_peer: int = OUTGOING_BYTES_PER_PEER,
-        bytes_max: int = OUTGOING_BYTES_MAX,
-        idle_s: float = TRANSFER_IDLE_S,
+        per_peer: int = message_limits.OUTGOING_PER_PEER,
+        bytes_per_peer: int = message_limits.OUTGOING_BYTES_PER_PEER,
+        bytes_max: int = message_limits.OUTGOING_BYTES_MAX,
+        idle_s: float = message_limits.TRANSFER_IDLE_S,
     ) -> None:
         self._per_peer, self._bytes_per_peer = per_peer, bytes_per_peer
         self._bytes_max, self._idle_s = bytes_max, idle_s
@@ -353,7 +339,7 @@ class Outbox:
 
         One that waits already, for a machine repeats itself, is kept once.
         """
-        assert len(content) > INLINE_MAX
+        assert len(content) > message_limits.INLINE_MAX
         for known in self._peers.get(to, {}).values():
             if known.message is message:
                 return known

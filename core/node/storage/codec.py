@@ -17,22 +17,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from ...protocol.ports import (
-    BlobStored,
-    Content,
-    Event,
-    NewModel,
-    Node,
-    Ordered,
-    Outcome,
-    ProgramFinished,
-    ProgramStopped,
-    ProtocolError,
-    Received,
-    Started,
-    Tier,
-    TimerFired,
-)
+from ...protocol import ports
 from ...protocol.snapshot import SnapshotError
 from ...wire import (
     admission_pb2,
@@ -116,45 +101,51 @@ _ENVELOPE_FIELDS = {**MESSAGE_FIELDS, **TRANSPORT_FIELDS}
 _MESSAGES = frozenset(MESSAGE_FIELDS.values())
 _ERRANDS = frozenset(ERRAND_FIELDS.values())
 
-_TIERS: Mapping[Tier, link_pb2.NodeTier] = {
-    Tier.DEVICE: link_pb2.NODE_DEVICE,
-    Tier.EDGE: link_pb2.NODE_EDGE,
-    Tier.CLOUD: link_pb2.NODE_CLOUD,
+_TIERS: Mapping[ports.Tier, link_pb2.NodeTier] = {
+    ports.Tier.DEVICE: link_pb2.NODE_DEVICE,
+    ports.Tier.EDGE: link_pb2.NODE_EDGE,
+    ports.Tier.CLOUD: link_pb2.NODE_CLOUD,
 }
-_TIER_OF: Mapping[int, Tier] = {int(number): tier for tier, number in _TIERS.items()}
+_TIER_OF: Mapping[int, ports.Tier] = {int(number): tier for tier, number in _TIERS.items()}
 
 
 # ---------------------------------------------------------------- addresses and envelopes
 
 
-def address(node: Node) -> Address:
+def address(node: ports.Node) -> Address:
     """A node as it is named on the wire."""
     return Address(tier=_TIERS[node.tier], number=node.number)
 
 
-def node_of(address: Address) -> Node:
+def node_of(address: Address) -> ports.Node:
     """The node that an address names. Raises ProtocolError where it names none."""
     tier = _TIER_OF.get(address.tier)
-    if tier is None or (tier is Tier.CLOUD and address.number != 0):
-        raise ProtocolError(f"no node has the address (tier {address.tier}, {address.number})")
-    return Node(tier, address.number)
+    if tier is None or (tier is ports.Tier.CLOUD and address.number != 0):
+        raise ports.ProtocolError(
+            f"no node has the address (tier {address.tier}, {address.number})"
+        )
+    return ports.Node(tier, address.number)
 
 
-def envelope(sender: Node, to: Node, message: Message, traceparent: str = "") -> Envelope:
+def envelope(
+    sender: ports.Node, to: ports.Node, message: Message, traceparent: str = ""
+) -> Envelope:
     """A message on its way; it may be one of the transport's own. Copies the message."""
     head = Envelope(sender=address(sender), to=address(to), traceparent=traceparent)
     getattr(head, _ENVELOPE_FIELDS[type(message)]).CopyFrom(message)
     return head
 
 
-def envelope_bytes(sender: Node, to: Node, message: Message, traceparent: str = "") -> bytes:
+def envelope_bytes(
+    sender: ports.Node, to: ports.Node, message: Message, traceparent: str = ""
+) -> bytes:
     """`envelope(...)` encoded, without a copy of the message on the way."""
     said = traceparent.encode()
     trace = (_TRACEPARENT, _varint(len(said)), said) if said else ()
     return b"".join((_SENDER, _address(sender), _TO, _address(to), *trace, *_wrap(message)))
 
 
-def read_envelope(content: Content) -> tuple[Envelope, memoryview | None]:
+def read_envelope(content: ports.Content) -> tuple[Envelope, memoryview | None]:
     """An envelope decoded.
 
     Of an Upload that was encoded as protobuf does it the vector is not copied: it is returned next
@@ -175,7 +166,7 @@ def message_of(envelope: Envelope) -> Message:
     """
     field = envelope.WhichOneof("message")
     if field not in _MESSAGES:
-        raise ProtocolError(f"an envelope says {field or 'nothing that is known'} to a node")
+        raise ports.ProtocolError(f"an envelope says {field or 'nothing that is known'} to a node")
     message: Message = getattr(envelope, field)
     return message
 
@@ -189,73 +180,73 @@ def errand_of(envelope: Envelope) -> Message | None:
 # ---------------------------------------------------------------- events
 
 
-def encode(event: Event, now: int) -> bytes:
+def encode(event: ports.Event, now: int) -> bytes:
     """An event that was handled at `now` ns, as a journal entry."""
     match event:
-        case Received(encoded=content) if content:
+        case ports.Received(encoded=content) if content:
             return b"".join((encode_head(event, now), content))
-        case Received(sender, message):
+        case ports.Received(sender, message):
             body = (_SENDER, _address(sender), *_wrap(message))
             length = sum(len(part) for part in body)
             return b"".join((_now(now), _RECEIVED, _varint(length), *body))
-        case TimerFired(name):
+        case ports.TimerFired(name):
             entry = Entry(now=now, timer=name)
-        case BlobStored(digest, intact):
+        case ports.BlobStored(digest, intact):
             stored = journal_pb2.BlobStoredEvent(digest=digest, intact=intact)
             entry = Entry(now=now, blob_stored=stored)
-        case ProgramFinished():
+        case ports.ProgramFinished():
             entry = Entry(now=now, program_finished=_finished(event))
-        case Started(stored=digests, unix_ns=unix_ns):
+        case ports.Started(stored=digests, unix_ns=unix_ns):
             started = journal_pb2.StartedEvent(stored=digests, unix_ns=unix_ns)
             entry = Entry(now=now, started=started)
-        case Ordered(order):
+        case ports.Ordered(order):
             ordered: dict[str, Any] = {ORDER_FIELDS[type(order)]: order}
             entry = Entry(now=now, ordered=journal_pb2.OrderedEvent(**ordered))
     return entry.SerializeToString()
 
 
-def encode_head(event: Received, now: int) -> bytes:
+def encode_head(event: ports.Received, now: int) -> bytes:
     """What comes before `event.encoded` in what `encode` gives."""
     return b"".join((_now(now), _RECEIVED, _varint(len(event.encoded))))
 
 
-def decode(data: bytes) -> tuple[Event, int]:
+def decode(data: bytes) -> tuple[ports.Event, int]:
     """The event that `encode` wrote, and when it was handled, in ns. Raises SnapshotError."""
     try:
         entry = Entry.FromString(data)
         return _event(entry), entry.now
-    except (DecodeError, ProtocolError, ValueError) as fault:
+    except (DecodeError, ports.ProtocolError, ValueError) as fault:
         raise SnapshotError(
             f"a journal entry of {len(data)} bytes cannot be read: {fault}",
             "it was written by a newer version of delian, or damaged",
         ) from fault
 
 
-def _event(entry: Entry) -> Event:
+def _event(entry: Entry) -> ports.Event:
     match entry.WhichOneof("event"):
         case "received":
-            return Received(node_of(entry.received.sender), message_of(entry.received))
+            return ports.Received(node_of(entry.received.sender), message_of(entry.received))
         case "timer":
-            return TimerFired(entry.timer)
+            return ports.TimerFired(entry.timer)
         case "blob_stored":
-            return BlobStored(entry.blob_stored.digest, entry.blob_stored.intact)
+            return ports.BlobStored(entry.blob_stored.digest, entry.blob_stored.intact)
         case "program_finished":
             return _program_finished(entry.program_finished)
         case "started":
-            return Started(tuple(entry.started.stored), entry.started.unix_ns)
+            return ports.Started(tuple(entry.started.stored), entry.started.unix_ns)
         case "ordered":
             field = entry.ordered.WhichOneof("order")
             if field is None:
                 raise ValueError("an order that is not known")
-            return Ordered(getattr(entry.ordered, field))
+            return ports.Ordered(getattr(entry.ordered, field))
         case _:
             raise ValueError("an event that is not known")
 
 
-def _finished(event: ProgramFinished) -> journal_pb2.ProgramFinishedEvent:
+def _finished(event: ports.ProgramFinished) -> journal_pb2.ProgramFinishedEvent:
     message = journal_pb2.ProgramFinishedEvent(ticket=event.ticket)
     match event.outcome:
-        case Outcome(vector, examples, loss, finite):
+        case ports.Outcome(vector, examples, loss, finite):
             assert vector is None or len(vector) > 0, "an empty vector is written as none"
             content = b"" if vector is None else vector.astype("<u4", copy=False).tobytes()
             message.outcome_of_update.CopyFrom(
@@ -263,27 +254,27 @@ def _finished(event: ProgramFinished) -> journal_pb2.ProgramFinishedEvent:
                     vector=content, examples=examples, loss=loss, finite=finite
                 )
             )
-        case NewModel(weights, memory):
+        case ports.NewModel(weights, memory):
             message.new_model.CopyFrom(journal_pb2.NewModelEvent(weights=weights, memory=memory))
-        case ProgramStopped(reason):
+        case ports.ProgramStopped(reason):
             message.stopped = reason
     return message
 
 
-def _program_finished(message: journal_pb2.ProgramFinishedEvent) -> ProgramFinished:
+def _program_finished(message: journal_pb2.ProgramFinishedEvent) -> ports.ProgramFinished:
     match message.WhichOneof("outcome"):
         case "outcome_of_update":
             told = message.outcome_of_update
             content = told.vector
             vector = np.frombuffer(content, "<u4").astype(np.uint32) if content else None
-            outcome = Outcome(vector, told.examples, told.loss, told.finite)
-            return ProgramFinished(message.ticket, outcome)
+            outcome = ports.Outcome(vector, told.examples, told.loss, told.finite)
+            return ports.ProgramFinished(message.ticket, outcome)
         case "new_model":
             model = message.new_model
             memory = model.memory if model.HasField("memory") else None
-            return ProgramFinished(message.ticket, NewModel(model.weights, memory))
+            return ports.ProgramFinished(message.ticket, ports.NewModel(model.weights, memory))
         case "stopped":
-            return ProgramFinished(message.ticket, ProgramStopped(message.stopped))
+            return ports.ProgramFinished(message.ticket, ports.ProgramStopped(message.stopped))
         case _:
             raise ValueError("an outcome that is not known")
 
@@ -346,7 +337,7 @@ def _now(now: int) -> bytes:
     return _NOW + _varint(now) if now else b""
 
 
-def _address(node: Node) -> bytes:
+def _address(node: ports.Node) -> bytes:
     """An address with its length before it; like all that is zero, the number 0 is left out."""
     number = _NUMBER + _varint(node.number) if node.number else b""
     body = _TIER_BYTES[node.tier] + number

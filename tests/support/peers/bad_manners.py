@@ -14,7 +14,6 @@ from delian.core.node.identity.pki.certificates import (
 )
 from delian.core.node.identity.pki.tls_contexts import client_context
 from delian.core.node.net import message_limits
-from delian.core.node.net.grpc import grpc_peer
 from delian.core.node.net.grpc.grpc_peer import CONNECT, PULL
 from delian.core.node.storage.codec import envelope_bytes
 from delian.core.wire import round_pb2
@@ -101,8 +100,8 @@ async def never_reads_a_blob(scene: Scene) -> None:
 
 
 async def flood(scene: Scene) -> None:
-    last = 3 * grpc_peer.RATE_BURST + 2 * message_limits.RATE_DROPPED_MAX
-    heard = min(400, grpc_peer.RATE_BURST - message_limits.QUEUE_ENVELOPES_MAX // 2)
+    last = 3 * message_limits.RATE_BURST + 2 * message_limits.RATE_DROPPED_MAX
+    heard = min(400, message_limits.RATE_BURST - message_limits.QUEUE_ENVELOPES_MAX // 2)
     async with scene.stream() as stream:
         # It reads its answers: where messages are few (`hasten`) no more of them wait than may.
         for sequence in range(1, heard):
@@ -118,7 +117,7 @@ async def flood(scene: Scene) -> None:
 async def flood_of_lies(scene: Scene) -> None:
     """Each is a refusal of the machine's; the log must not fill."""
     async with scene.stream() as stream:
-        for sequence in range(1, grpc_peer.RATE_BURST - 20):
+        for sequence in range(1, message_limits.RATE_BURST - 20):
             await stream.say(scene.check_in(sequence, device=1))
         await scene.honest_end()
 

@@ -12,7 +12,7 @@ import aiomqtt
 import pytest
 from delian.core.node.identity.pki.certificates import Role, TlsMaterial
 from delian.core.node.identity.pki.tls_contexts import client_context
-from delian.core.node.net.mqtt import mqtt_peer
+from delian.core.node.net import message_limits
 from delian.core.node.net.mqtt.seal import Ephemeral
 from delian.core.node.net.mqtt.topics import Kind
 from delian.core.node.storage.codec import address, envelope_bytes
@@ -186,7 +186,7 @@ async def flood(scene: Scene) -> None:
         topic = mqtt.topic(Kind.ENVELOPE)
         files = scene.world.files(f"device-{scene.number}", scene.material)
         async with client(scene, files) as broker:
-            for _ in range(2 * mqtt_peer.RATE_BURST):
+            for _ in range(2 * message_limits.RATE_BURST):
                 await broker.publish(topic, mqtt.sealed(said), qos=0)
             await scene.honest_end()
 

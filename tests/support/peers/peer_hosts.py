@@ -22,8 +22,9 @@ from delian.cloud.protocol.coordinator_state import CoordinatorPolicy
 from delian.cloud.service import daemon as cloud_daemon
 from delian.cloud.service.daemon import CloudDaemon, CloudSettings
 from delian.core.node.identity.pki.identity_folder import HomeAddress
-from delian.core.node.net.grpc import grpc_peer, grpc_server, grpc_serving
-from delian.core.node.net.mqtt import mqtt_peer, mqtt_transfers
+from delian.core.node.net import message_limits
+from delian.core.node.net.grpc import grpc_server, grpc_serving
+from delian.core.node.net.mqtt import mqtt_transfers
 from delian.core.protocol.ports import CLOUD, MS
 from delian.edge.protocol.edge_state import EdgePolicy, EdgeState
 from delian.edge.protocol.machine import EdgeMachine, restore
@@ -85,11 +86,10 @@ def hasten(patch: Any) -> None:
     patch.setattr(grpc_server, "FIRST_S", 1.0)
     patch.setattr(grpc_server, "REVIEW_S", 0.3)
     patch.setattr(grpc_serving, "PART_S", 1.0)
-    for peer in (grpc_peer, mqtt_peer):
-        patch.setattr(peer, "RATE_BURST", 500)
-        patch.setattr(peer, "RATE_PER_S", 20.0)  # a slow machine floods slowly
+    patch.setattr(message_limits, "RATE_BURST", 500)
+    patch.setattr(message_limits, "RATE_PER_S", 20.0)  # a slow machine floods slowly
     patch.setattr(mqtt_transfers, "STALL_S", 0.5)
-    patch.setattr(mqtt_transfers, "TRANSFER_IDLE_S", 1.0)
+    patch.setattr(message_limits, "TRANSFER_IDLE_S", 1.0)
     patch.setattr(cloud_daemon, "DENIED_S", 0.3)
     asked = edge_daemon.keep_denied
     patch.setattr(edge_daemon, "keep_denied", lambda *who: asked(*who, every_s=0.3))

@@ -24,13 +24,7 @@ from zlib import crc32
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from ....privacy.task_limits import MANIFEST_BYTES_MAX
-from ....wire.artifact_pb2 import (
-    ArtifactLimits,
-    ArtifactManifest,
-    OnlineKey,
-    OnlineKeys,
-    SignedArtifact,
-)
+from ....wire import artifact_pb2
 from ....wire.blob_pb2 import BlobRef
 from ....wire.operator_pb2 import PlanMessage
 from ..pki.certificates import KEY_BYTES_MAX, IdentityError, check_federation, key_pem, read_file
@@ -73,7 +67,7 @@ class RootFolder:
         *,
         valid_s: int = KEYS_VALID_S,
         now_s: float | None = None,
-    ) -> OnlineKeys:
+    ) -> artifact_pb2.OnlineKeys:
         """Signs a list of online keys, by name, one version above the last.
 
         It is in `keys` on return. Keys that are not in it do not count any more. Raises
@@ -85,12 +79,12 @@ class RootFolder:
             raise IdentityError(
                 f"{self.folder} is the root of {before.federation}", "give each federation its own"
             )
-        keys = OnlineKeys(
+        keys = artifact_pb2.OnlineKeys(
             federation=check_federation(federation),
             version=before.version + 1 if before is not None else 1,
             expires_s=now + valid_s,
             keys=[
-                OnlineKey(key=m.raw(key), expires_s=now + valid_s, name=name)
+                artifact_pb2.OnlineKey(key=m.raw(key), expires_s=now + valid_s, name=name)
                 for name, key in sorted(online.items())
             ],
         )
@@ -105,7 +99,7 @@ class RootFolder:
             return {}
         return {k.name: Ed25519PublicKey.from_public_bytes(k.key) for k in last.keys}
 
-    def _last(self) -> OnlineKeys | None:
+    def _last(self) -> artifact_pb2.OnlineKeys | None:
         path = self.folder / "keys"
         if not path.exists():
             return None
@@ -133,7 +127,7 @@ class OnlineFolder:
     def public(self) -> Ed25519PublicKey:
         return self._key.public_key()
 
-    def keys(self) -> tuple[SignedArtifact, OnlineKeys]:
+    def keys(self) -> tuple[artifact_pb2.SignedArtifact, artifact_pb2.OnlineKeys]:
         """The list that the root has signed, which must name this key.
 
         Raises IdentityError. The root's signature is not checked: devices do that.
@@ -167,7 +161,7 @@ class OnlineFolder:
         noise: float = 0.0,
         central: bool = False,
         targets: tuple[str, ...] = (m.ANY,),
-        limits: ArtifactLimits | None = None,
+        limits: artifact_pb2.ArtifactLimits | None = None,
         valid_s: int = MANIFEST_VALID_S,
         now_s: float | None = None,
     ) -> bytes:
@@ -178,7 +172,7 @@ class OnlineFolder:
         """
         now = int(time.time() if now_s is None else now_s)
         signed, keys = self.keys()
-        manifest = ArtifactManifest(
+        manifest = artifact_pb2.ArtifactManifest(
             federation=keys.federation,
             line=line,
             sequence=max(self._last() + 1, now),

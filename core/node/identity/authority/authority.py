@@ -39,24 +39,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from ....privacy.secagg.limits import COHORT_MIN
 from ....protocol.ports import Node, Tier
 from ..log.log_entries import entry_of, leaf_of, read_entry
-from ..pki.certificates import (
-    IdentityError,
-    PeerIdentity,
-    Role,
-    TlsMaterial,
-    addresses_of,
-    authority_name,
-    certificate_request,
-    check_federation,
-    check_issued,
-    identity_of,
-    key_pem,
-    new_key,
-    public_bytes,
-    requested_key,
-    subject_of,
-    uri_of,
-)
+from ..pki import certificates
 from ..pki.chain import chain_of_pem, read_chain
 from ..pki.hsm import KeyPlace
 from ..pki.intermediate import facts_of, issuing_certificate, read_issuing
@@ -65,13 +48,7 @@ from ..pki.ledger import Entry, FolderLock, private_folder, write_file
 from ..pki.root_certificate import BACKDATE_S, extended_usage, fingerprint_of, root_certificate
 from . import terms
 from .authority_book import AuthorityBook, was_revoked
-from .authority_folder import (
-    CERTIFICATE,
-    FACTS,
-    p256,
-    write_facts,
-    write_key,
-)
+from .authority_folder import CERTIFICATE, FACTS, p256, write_facts, write_key
 from .authority_folder import has_key as holds_key
 from .delegation import LIFE_S as DELEGATION_LIFE_S
 from .delegation import NODES, ROLES, Delegation
@@ -86,7 +63,7 @@ VISIT_S = DAY_S  # life of a certificate that an issuing authority shows to the 
 class Issued:
     """What a node is given."""
 
-    identity: PeerIdentity
+    identity: certificates.PeerIdentity
     chain: bytes
     """PEM, the certificate and those above it, up to the root's."""
     renew_after_s: int
@@ -108,11 +85,11 @@ class Authority(AuthorityBook):
 
         token: where the key is made; None: in the folder.
         """
-        check_federation(federation)
+        certificates.check_federation(federation)
         private_folder(folder)
         with FolderLock(folder).held():
             if holds_key(folder) or any((folder / name).exists() for name in (CERTIFICATE, FACTS)):
-                raise IdentityError(
+                raise certificates.IdentityError(
                     f"{folder} holds a CA already",
                     "name another folder; a new CA in its place would shut every node out",
                 )
@@ -140,7 +117,7 @@ class Authority(AuthorityBook):
     @property
     def root_public(self) -> bytes:
         """The root's public key in 33 bytes, which tokens carry."""
-        return public_bytes(p256(self.root))
+        return certificates.public_bytes(p256(self.root))
 
     @property
     def issuer_public(self) -> bytes:
@@ -148,14 +125,14 @@ class Authority(AuthorityBook):
 
         Empty at the root.
         """
-        return b"" if self.issuing is None else public_bytes(self.key)
+        return b"" if self.issuing is None else certificates.public_bytes(self.key)
 
     # ------------------------------------------------------------ issuing
 
     def issue(
         self,
         request: bytes,
-        role: Role,
+        role: certificates.Role,
         number: int,
         *,
         addresses: Iterable[str] = (),
@@ -172,26 +149,28 @@ class Authority(AuthorityBook):
         """
         now = time.time() if now_s is None else now_s
         names: list[x509.GeneralName] = []
-        if role in (Role.EDGE, Role.CLOUD):
+        if role in (certificates.Role.EDGE, certificates.Role.CLOUD):
             node = Node(Tier(role.value), number)
             names = server_names(self.federation, node, addresses, self.issuing)
-        elif role is Role.AUTHORITY:
-            own = authority_name(self.federation, number)
+        elif role is certificates.Role.AUTHORITY:
+            own = certificates.authority_name(self.federation, number)
             names = [x509.DNSName(own), *address_names(addresses, self.issuing)]
         elif tuple(addresses):
-            raise IdentityError(f"a certificate of a {role} carries no addresses")
+            raise certificates.IdentityError(f"a certificate of a {role} carries no addresses")
         names.insert(0, x509.UniformResourceIdentifier(self._uri(role, number)))
         if self.site and site not in ("", self.site):
-            raise IdentityError(f"this authority names holders of the site {self.site} alone")
+            raise certificates.IdentityError(
+                f"this authority names holders of the site {self.site} alone"
+            )
         certificate = signed_leaf(
             self._ca,
-            requested_key(request),
-            subject_of(self.federation, f"{role.value}-{number}", self.site or site),
+            certificates.requested_key(request),
+            certificates.subject_of(self.federation, f"{role.value}-{number}", self.site or site),
             names,
             extended_usage(role),
             (life_s, now, self._begin(role, number, now)),
         )
-        identity = identity_of(certificate)
+        identity = certificates.identity_of(certificate)
         self._write_down(certificate, identity, now)
         life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
         renew_after = int(life.total_seconds() - BACKDATE_S) * 2 // 3
@@ -200,7 +179,7 @@ class Authority(AuthorityBook):
     def renew(
         self,
         request: bytes,
-        shown: PeerIdentity,
+        shown: certificates.PeerIdentity,
         shown_certificate: bytes,
         *,
         life_s: int = LIFE_S,
@@ -214,16 +193,18 @@ class Authority(AuthorityBook):
         pem = shown_certificate.startswith(b"-----BEGIN")
         chain = (chain_of_pem if pem else read_chain)(shown_certificate)
         if chain.verify(self.root, now_s) != shown or shown.federation != self.federation:
-            raise IdentityError("the certificate is not the one that was shown")
+            raise certificates.IdentityError("the certificate is not the one that was shown")
         if shown.authority != self.number:
-            raise IdentityError(f"authority {shown.authority} renews {shown.common_name}")
+            raise certificates.IdentityError(
+                f"authority {shown.authority} renews {shown.common_name}"
+            )
         if self.denied().denies(shown):
             raise was_revoked(shown.common_name)
         return self.issue(
             request,
             shown.tier,
             shown.number,
-            addresses=addresses_of(chain.leaf),
+            addresses=certificates.addresses_of(chain.leaf),
             site=shown.site,
             life_s=life_s,
             now_s=now_s,
@@ -245,11 +226,11 @@ class Authority(AuthorityBook):
         now = time.time() if now_s is None else now_s
         names = address_names(addresses, self.issuing)
         if not names:
-            raise IdentityError("a server's certificate needs an address")
+            raise certificates.IdentityError("a server's certificate needs an address")
         certificate = signed_leaf(
             self._ca,
-            requested_key(request),
-            subject_of(self.federation, common_name, self.site),
+            certificates.requested_key(request),
+            certificates.subject_of(self.federation, common_name, self.site),
             names,
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
             (life_s, now, now - BACKDATE_S),
@@ -257,36 +238,42 @@ class Authority(AuthorityBook):
         self._write_down(certificate, None, now)
         return self._chain(certificate)
 
-    def visitor(self) -> TlsMaterial:
+    def visitor(self) -> certificates.TlsMaterial:
         """Key and certificate with which an issuing authority first connects to the root.
 
         The root has logged nothing of it yet. The certificate is in no log and no server's.
         """
-        key, now = new_key(), time.time()
-        names = [x509.UniformResourceIdentifier(self._uri(Role.AUTHORITY, self.number))]
+        key, now = certificates.new_key(), time.time()
+        names = [
+            x509.UniformResourceIdentifier(self._uri(certificates.Role.AUTHORITY, self.number))
+        ]
         certificate = signed_leaf(
             self._ca,
             key.public_key(),
-            subject_of(self.federation, f"{Role.AUTHORITY.value}-{self.number}", self.site),
+            certificates.subject_of(
+                self.federation, f"{certificates.Role.AUTHORITY.value}-{self.number}", self.site
+            ),
             names,
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]),
             (VISIT_S, now, now - BACKDATE_S),
         )
-        return TlsMaterial(key_pem(key), self._chain(certificate), self.root_pem)
+        return certificates.TlsMaterial(
+            certificates.key_pem(key), self._chain(certificate), self.root_pem
+        )
 
-    def _uri(self, role: Role, number: int) -> str:
-        return uri_of(self.federation, role, number)
+    def _uri(self, role: certificates.Role, number: int) -> str:
+        return certificates.uri_of(self.federation, role, number)
 
     def _chain(self, certificate: x509.Certificate) -> bytes:
         """The certificate and those above it, PEM."""
         leaf = certificate.public_bytes(serialization.Encoding.PEM)
         return leaf + self.pem + (b"" if self.issuing is None else self.root_pem)
 
-    def _begin(self, role: Role, number: int, now_s: float) -> float:
+    def _begin(self, role: certificates.Role, number: int, now_s: float) -> float:
         """When a certificate of that holder begins: not before those that are void."""
         before = self.check_open(role, number)
         if before > now_s:
-            raise IdentityError(
+            raise certificates.IdentityError(
                 "certificates of this holder are void until a time that has not come",
                 "set this machine's clock: it was turned back",
             )
@@ -312,7 +299,7 @@ class Authority(AuthorityBook):
         give out to each role; None: as before, or NODES. Raises Revoked and IdentityError.
         """
         now = time.time() if now_s is None else now_s
-        key = requested_key(request)
+        key = certificates.requested_key(request)
         with self.lock.held():
             self._refresh()
             delegations = self._delegations
@@ -321,13 +308,15 @@ class Authority(AuthorityBook):
             before = delegations.of(chosen)
             unknown = number is not None and before is None and number not in logged
             if unknown or (before is not None and before.site != site):
-                raise IdentityError(f"authority-{chosen} was not delegated to the site {site}")
-            self.check_open(Role.AUTHORITY, chosen)
+                raise certificates.IdentityError(
+                    f"authority-{chosen} was not delegated to the site {site}"
+                )
+            self.check_open(certificates.Role.AUTHORITY, chosen)
             least, taken = (1, 0) if before is None else (before.nodes, before.reserved)
             wanted = nodes or (NODES if before is None else before.nodes)
             spare = self._numbers.spare(delegations.reserved()) + taken
             if not least <= wanted <= spare // ROLES:
-                raise IdentityError(
+                raise certificates.IdentityError(
                     f"{wanted} numbers of each role cannot be delegated: from {least} to"
                     f" {spare // ROLES} can"
                 )
@@ -368,28 +357,28 @@ class Authority(AuthorityBook):
         now = time.time() if now_s is None else now_s
         chain = read_chain(content)
         if chain.issuing is None:
-            raise IdentityError("the certificate is of no issuing authority")
+            raise certificates.IdentityError("the certificate is of no issuing authority")
         number = read_issuing(chain.issuing, self.root).number
         entry = read_entry(entry_of(chain.leaf))
         holder = None if entry.role is None else chain.check_issued(self.root)
         if holder is None:
-            check_issued(chain.leaf, chain.issuing)
+            certificates.check_issued(chain.leaf, chain.issuing)
         chain.check_time(now)
         if entry.not_after - entry.not_before > LIFE_S_MAX + BACKDATE_S:
-            raise IdentityError(f"a certificate lives at most {LIFE_S_MAX} s")
+            raise certificates.IdentityError(f"a certificate lives at most {LIFE_S_MAX} s")
         name = f"{entry.name} of authority-{number}" if holder is None else holder.common_name
         with self.lock.held():
             self._refresh()
             known = self._delegations.of(number)
             if known is None or self.log.place(leaf_of(chain.issuing)) is None:
-                raise IdentityError(f"authority-{number} was not delegated here")
+                raise certificates.IdentityError(f"authority-{number} was not delegated here")
             if holder is not None and not known.may_name(holder.tier, holder.number):
-                raise IdentityError(
+                raise certificates.IdentityError(
                     f"authority-{number} has {known.nodes} numbers for each role, and"
                     f" {holder.common_name} is none of them",
                     f"the root gives more: delian ca delegate --number {number} --nodes N",
                 )
-            self.check_open(Role.AUTHORITY, number)
+            self.check_open(certificates.Role.AUTHORITY, number)
             if (place := self.log.place(leaf_of(chain.leaf))) is not None:
                 return place
             self._check_room(name, holder, now, own=False)
@@ -405,7 +394,7 @@ class Authority(AuthorityBook):
 
 def issue_to(
     authority: Authority,
-    role: Role,
+    role: certificates.Role,
     number: int,
     addresses: Iterable[str] = (),
     *,
@@ -416,7 +405,7 @@ def issue_to(
 
     site: of an owner.
     """
-    key = new_key()
-    request = certificate_request(key)
+    key = certificates.new_key()
+    request = certificates.certificate_request(key)
     issued = authority.issue(request, role, number, addresses=addresses, site=site, now_s=now_s)
-    return key_pem(key), issued
+    return certificates.key_pem(key), issued

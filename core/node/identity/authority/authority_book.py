@@ -19,13 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from ..log.certificate_log import CertificateLog
 from ..log.log_entries import entry_of
-from ..pki.certificates import (
-    OPERATORS,
-    IdentityError,
-    PeerIdentity,
-    Role,
-    authority_of,
-)
+from ..pki.certificates import OPERATORS, IdentityError, PeerIdentity, Role, authority_of
 from ..pki.chain import Chain
 from ..pki.leaf_certificate import DAY_S
 from ..pki.ledger import Entry, FolderLock, Ledger

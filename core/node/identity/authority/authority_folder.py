@@ -18,19 +18,7 @@ from typing import Any, Final
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ..pki.certificates import (
-    CERTIFICATE_BYTES_MAX,
-    KEY_BYTES_MAX,
-    IdentityError,
-    check_federation,
-    check_issued,
-    key_pem,
-    load_certificate,
-    load_key,
-    new_key,
-    public_bytes,
-    read_file,
-)
+from ..pki import certificates
 from ..pki.hsm import FILE as TOKEN
 from ..pki.hsm import KeyPlace, TokenKey
 from ..pki.intermediate import IssuingFacts, read_issuing
@@ -60,21 +48,23 @@ def open_keys(folder: Path) -> AuthorityKeys:
     _check_stays(folder)
     key, facts = load_folder_key(folder), read_facts(folder)
     if facts.get("request") and not (folder / CERTIFICATE).exists():
-        raise IdentityError(
+        raise certificates.IdentityError(
             f"{folder} holds the request of an issuing authority that has no certificate yet",
             "take the root's answer with: delian authority accept",
         )
     certificate = _certificate(folder, CERTIFICATE)
-    federation = check_federation(str(facts.get("federation", "")))
-    if public_bytes(key.public_key()) != public_bytes(p256(certificate)):
-        raise IdentityError(f"the CA's key is not the key of {folder / CERTIFICATE}")
+    federation = certificates.check_federation(str(facts.get("federation", "")))
+    if certificates.public_bytes(key.public_key()) != certificates.public_bytes(p256(certificate)):
+        raise certificates.IdentityError(f"the CA's key is not the key of {folder / CERTIFICATE}")
     root = superior_of(folder)
     if root is None:
         return AuthorityKeys(key, certificate, certificate, federation)
-    check_issued(root, root)
+    certificates.check_issued(root, root)
     issuing = read_issuing(certificate, root)
     if issuing.federation != federation:
-        raise IdentityError(f"{folder / CERTIFICATE} is of the federation {issuing.federation}")
+        raise certificates.IdentityError(
+            f"{folder / CERTIFICATE} is of the federation {issuing.federation}"
+        )
     return AuthorityKeys(key, certificate, root, federation, issuing)
 
 
@@ -94,8 +84,8 @@ def has_key(folder: Path) -> bool:
 def write_key(folder: Path, token: KeyPlace | None) -> ec.EllipticCurvePrivateKey:
     """Makes a key, in the folder or in a token; durable on return."""
     if token is None:
-        key = new_key()
-        write_file(folder / KEY, key_pem(key), 0o600)
+        key = certificates.new_key()
+        write_file(folder / KEY, certificates.key_pem(key), 0o600)
         return key
     made = TokenKey.generate(token)
     token.store(folder)
@@ -110,11 +100,11 @@ def write_facts(folder: Path, facts: Mapping[str, Any]) -> None:
 def read_facts(folder: Path) -> dict[str, Any]:
     """What `write_facts` has written. Raises IdentityError."""
     try:
-        facts = json.loads(_read(folder, FACTS, KEY_BYTES_MAX))
+        facts = json.loads(_read(folder, FACTS, certificates.KEY_BYTES_MAX))
     except (ValueError, RecursionError):
-        raise IdentityError(f"{folder / FACTS} is damaged") from None
+        raise certificates.IdentityError(f"{folder / FACTS} is damaged") from None
     if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
-        raise IdentityError(f"{folder / FACTS} is of another version of delian")
+        raise certificates.IdentityError(f"{folder / FACTS} is of another version of delian")
     return facts
 
 
@@ -122,34 +112,34 @@ def load_folder_key(folder: Path) -> ec.EllipticCurvePrivateKey:
     """Raises IdentityError."""
     if (folder / TOKEN).exists():
         return TokenKey(KeyPlace.load(folder))
-    return load_key(_read(folder, KEY, KEY_BYTES_MAX))
+    return certificates.load_key(_read(folder, KEY, certificates.KEY_BYTES_MAX))
 
 
 def p256(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
     """The key of a CA's certificate. Raises IdentityError."""
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise IdentityError("the CA's key is not a P-256 key")
+        raise certificates.IdentityError("the CA's key is not a P-256 key")
     return key
 
 
 def _certificate(folder: Path, name: str) -> x509.Certificate:
-    return load_certificate(_read(folder, name, CERTIFICATE_BYTES_MAX))
+    return certificates.load_certificate(_read(folder, name, certificates.CERTIFICATE_BYTES_MAX))
 
 
 def _read(folder: Path, name: str, most: int) -> bytes:
     if not (folder / name).exists():
-        raise IdentityError(
+        raise certificates.IdentityError(
             f"{folder} holds no CA: there is no {name}",
             f"make one with: delian ca init {folder} --federation NAME",
         )
-    return read_file(folder / name, most)
+    return certificates.read_file(folder / name, most)
 
 
 def _check_stays(folder: Path) -> None:
     path = folder / MOVING
     if path.exists():
-        raise IdentityError(
+        raise certificates.IdentityError(
             f"the CA of {folder} is moved to another folder: {path} says where",
             "go on with: delian authority migrate COORDINATOR_STATE AUTHORITY_STATE",
         )

@@ -40,18 +40,7 @@ from ..pki.hsm import KeyPlace
 from ..pki.intermediate import IssuingFacts, read_issuing
 from ..pki.ledger import Entry, FolderLock, Ledger, private_folder, write_file
 from ..pki.root_certificate import fingerprint_of
-from .authority_folder import (
-    CERTIFICATE,
-    FACTS,
-    ROOT,
-    has_key,
-    load_folder_key,
-    p256,
-    read_facts,
-    superior_of,
-    write_facts,
-    write_key,
-)
+from . import authority_folder
 
 DAY_S: Final = 24 * 3600
 #: How long a CA certificate of an issuing authority lives.
@@ -155,14 +144,14 @@ def request_authority(
     wanted = {"federation": check_federation(federation), "site": check_site(site), "request": True}
     private_folder(folder)
     with FolderLock(folder).held():
-        if not (folder / FACTS).exists() and not has_key(folder):
-            write_facts(folder, wanted)
-        kept = read_facts(folder)
+        if not (folder / authority_folder.FACTS).exists() and not authority_folder.has_key(folder):
+            authority_folder.write_facts(folder, wanted)
+        kept = authority_folder.read_facts(folder)
         if kept != {"format": kept["format"], **wanted}:
             raise IdentityError(f"{folder} holds another authority", "name another folder")
-        if not has_key(folder):
-            write_key(folder, token)
-        request = certificate_request(load_folder_key(folder))
+        if not authority_folder.has_key(folder):
+            authority_folder.write_key(folder, token)
+        request = certificate_request(authority_folder.load_folder_key(folder))
         write_file(folder / REQUEST, request)
     return request
 
@@ -186,24 +175,24 @@ def accept_authority(folder: Path, chain: bytes, fingerprint: str) -> IssuingFac
     for one in (certificate, root):
         check_time(one)
     with FolderLock(folder).held():
-        facts = read_facts(folder)
+        facts = authority_folder.read_facts(folder)
         if (facts.get("federation"), facts.get("site")) != (issuing.federation, issuing.site):
             raise IdentityError(
                 f"the certificate is for the site {issuing.site} of {issuing.federation}",
                 f"this folder asked for {facts.get('site')} of {facts.get('federation')}",
             )
-        key = load_folder_key(folder).public_key()
-        if public_bytes(key) != public_bytes(p256(certificate)):
+        key = authority_folder.load_folder_key(folder).public_key()
+        if public_bytes(key) != public_bytes(authority_folder.p256(certificate)):
             raise IdentityError("the certificate is for another key than this folder's")
-        before = superior_of(folder)
+        before = authority_folder.superior_of(folder)
         if before is not None and before != root:
             raise IdentityError("the certificate is of another root than this authority's")
-        if (folder / CERTIFICATE).exists():
-            own = read_issuing(_load(folder / CERTIFICATE), root)
+        if (folder / authority_folder.CERTIFICATE).exists():
+            own = read_issuing(_load(folder / authority_folder.CERTIFICATE), root)
             if own.number != issuing.number:
                 raise IdentityError(f"the certificate is authority-{issuing.number}'s")
-        write_file(folder / ROOT, root.public_bytes(Encoding.PEM))
-        write_file(folder / CERTIFICATE, certificate.public_bytes(Encoding.PEM))
+        write_file(folder / authority_folder.ROOT, root.public_bytes(Encoding.PEM))
+        write_file(folder / authority_folder.CERTIFICATE, certificate.public_bytes(Encoding.PEM))
     return issuing
 
 

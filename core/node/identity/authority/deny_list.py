@@ -36,15 +36,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ....protocol.ports import Node, Tier
-from ..pki.certificates import (
-    NODES,
-    NUMBER_MAX,
-    IdentityError,
-    PeerIdentity,
-    Role,
-    authority_of,
-    check_federation,
-)
+from ..pki import certificates
 
 #: Names that a CA gives out in all; every one of them may be revoked, and the list still fits.
 NODES_MAX = 1 << 22
@@ -61,22 +53,22 @@ HEAD_BYTES_MAX = len(_DOMAIN) + 1 + 63 + _FIXED.size
 
 #: In the order of the role's byte: in the deny list and in the certificate log.
 ROLES = (
-    Role.DEVICE,
-    Role.EDGE,
-    Role.CLOUD,
-    Role.OPERATOR,
-    Role.VIEWER,
-    Role.RUNNER,
-    Role.ADMIN,
-    Role.OWNER,
-    Role.AUTHORITY,
+    certificates.Role.DEVICE,
+    certificates.Role.EDGE,
+    certificates.Role.CLOUD,
+    certificates.Role.OPERATOR,
+    certificates.Role.VIEWER,
+    certificates.Role.RUNNER,
+    certificates.Role.ADMIN,
+    certificates.Role.OWNER,
+    certificates.Role.AUTHORITY,
 )
 ROLE_CODES = {role: code for code, role in enumerate(ROLES)}
 
-Name = tuple[Role, int]
+Name = tuple[certificates.Role, int]
 
 
-class DenyListError(IdentityError):
+class DenyListError(certificates.IdentityError):
     """A deny list that does not count here: malformed, forged, or older than one that was seen."""
 
 
@@ -90,24 +82,24 @@ class DenyList:
     issued_s: int = 0
     """When the CA signed it, Unix time."""
 
-    def denies(self, peer: PeerIdentity) -> bool:
+    def denies(self, peer: certificates.PeerIdentity) -> bool:
         """Whether the certificate that the peer has shown is void."""
         return self.voids(peer.tier, peer.number, peer.not_before)
 
-    def voids(self, role: Role, number: int, begins_s: float) -> bool:
+    def voids(self, role: certificates.Role, number: int, begins_s: float) -> bool:
         """Whether a certificate of that holder that begins at `begins_s` (Unix time) is void."""
         before = self.names.get((role, number), 0)
-        if authority := authority_of(role, number):
-            before = max(before, self.names.get((Role.AUTHORITY, authority), 0))
+        if authority := certificates.authority_of(role, number):
+            before = max(before, self.names.get((certificates.Role.AUTHORITY, authority), 0))
         return begins_s < before
 
     def revoked(self, node: Node) -> bool:
         """Whether the node is revoked for good: no certificate of it can be valid."""
-        return self.voids(Role(node.tier.value), node.number, FOR_GOOD - 1)
+        return self.voids(certificates.Role(node.tier.value), node.number, FOR_GOOD - 1)
 
     def authorities(self) -> list[int]:
         """The numbers of the issuing authorities that are revoked."""
-        return sorted(n for role, n in self.names if role is Role.AUTHORITY and n)
+        return sorted(n for role, n in self.names if role is certificates.Role.AUTHORITY and n)
 
     def nodes(self) -> Iterator[Node]:
         """The nodes whose own names are revoked for good.
@@ -115,7 +107,7 @@ class DenyList:
         `revoked` also knows those of a revoked authority.
         """
         for (role, number), before in self.names.items():
-            if before == FOR_GOOD and role in NODES:
+            if before == FOR_GOOD and role in certificates.NODES:
                 yield Node(Tier(role.value), number)
 
 
@@ -159,7 +151,7 @@ def sign_list(
         raise DenyListError(f"a deny list of {len(listed.names)} names cannot be signed")
     ordered = sorted((ROLE_CODES[role], number, t) for (role, number), t in listed.names.items())
     entries = b"".join(_ENTRY.pack(*entry) for entry in ordered)
-    name = check_federation(federation).encode()
+    name = certificates.check_federation(federation).encode()
     digest = hashlib.sha256(entries).digest()
     fixed = _FIXED.pack(listed.version, issued_s, len(ordered), digest)
     head = _DOMAIN + bytes([len(name)]) + name + fixed
@@ -196,7 +188,7 @@ def read_entries(head: Head, entries: bytes) -> DenyList:
     names: dict[Name, int] = {}
     last = (-1, -1)
     for code, number, before in _ENTRY.iter_unpack(entries):
-        if not last < (code, number) or code >= len(ROLES) or number > NUMBER_MAX:
+        if not last < (code, number) or code >= len(ROLES) or number > certificates.NUMBER_MAX:
             raise DenyListError("the deny list's entries are malformed")
         last = code, number
         names[ROLES[code], number] = before
@@ -210,8 +202,10 @@ def _read_head(content: bytes) -> Head:
     if not good:
         raise DenyListError("the deny list's head is malformed")
     try:
-        federation = check_federation(content[name_at : name_at + length].decode("ascii"))
-    except (UnicodeDecodeError, IdentityError):
+        federation = certificates.check_federation(
+            content[name_at : name_at + length].decode("ascii")
+        )
+    except (UnicodeDecodeError, certificates.IdentityError):
         raise DenyListError("the deny list's head is malformed") from None
     version, issued_s, count, digest = _FIXED.unpack(content[name_at + length :])
     if count > NODES_MAX:

@@ -33,17 +33,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from ....common.printable import escaped, is_plain
 from ....wire import enrolment_pb2, link_pb2
 from ..authority.tokens import Token, parse, split_address
-from ..pki.certificates import (
-    IdentityError,
-    PeerIdentity,
-    Role,
-    authority_options,
-    certificate_request,
-    check_time,
-    enrolment_credentials,
-    identity_of,
-    load_certificate,
-)
+from ..pki import certificates
 from ..pki.identity_folder import IdentityFolder, check_addresses, check_reply
 
 if TYPE_CHECKING:
@@ -57,9 +47,9 @@ LABELS_MAX = 16
 LABEL_BYTES_MAX = 256
 
 _TIERS = {
-    Role.DEVICE: link_pb2.NODE_DEVICE,
-    Role.EDGE: link_pb2.NODE_EDGE,
-    Role.CLOUD: link_pb2.NODE_CLOUD,
+    certificates.Role.DEVICE: link_pb2.NODE_DEVICE,
+    certificates.Role.EDGE: link_pb2.NODE_EDGE,
+    certificates.Role.CLOUD: link_pb2.NODE_CLOUD,
 }
 
 
@@ -70,7 +60,7 @@ async def join(
     labels: Mapping[str, str] | None = None,
     address: str | None = None,
     timeout_s: float = CALL_S,
-) -> PeerIdentity:
+) -> certificates.PeerIdentity:
     """Gives the node an identity, in `folder`.
 
     text: the token. labels: what the node calls itself (None: the machine's facts). address: of the
@@ -82,7 +72,7 @@ async def join(
     target = token.address if address is None else "{}:{}".format(*split_address(address))
     own = IdentityFolder(folder)
     if own.exists():
-        raise IdentityError(
+        raise certificates.IdentityError(
             f"{folder} holds the identity {own.identity().common_name} already",
             "name another folder with --identity, or delete this one",
         )
@@ -91,18 +81,18 @@ async def join(
     server = check_server(shown, token)
     request = enrolment_pb2.EnrolRequest(
         token=text,
-        request=certificate_request(key),
+        request=certificates.certificate_request(key),
         tier=_TIERS[token.role],
         labels=check_labels(machine_labels() if labels is None else labels),
     )
     reply = await _enrol(target, (shown, server), request, timeout_s)
     identity = check_reply(key, reply, token.authority_key())
     if identity.tier is not token.role or identity.federation != token.federation:
-        raise IdentityError("the authority gave us another role than the token's")
+        raise certificates.IdentityError("the authority gave us another role than the token's")
     if identity.authority != server.number:
-        raise IdentityError("the authority gave us a certificate of another authority")
+        raise certificates.IdentityError("the authority gave us a certificate of another authority")
     if not reply.terms:
-        raise IdentityError(
+        raise certificates.IdentityError(
             "the authority gave no terms of the federation",
             "its operator makes them with `delian ca terms CA --cohort-min N`; try again then",
         )
@@ -111,7 +101,7 @@ async def join(
     return identity
 
 
-def check_server(shown: x509.Certificate, token: Token) -> PeerIdentity:
+def check_server(shown: x509.Certificate, token: Token) -> certificates.PeerIdentity:
     """Which authority a server is.
 
     Raises IdentityError unless the key that the token names signed its certificate, for an
@@ -123,19 +113,21 @@ def check_server(shown: x509.Certificate, token: Token) -> PeerIdentity:
             raise InvalidSignature
         token.server_key().verify(shown.signature, shown.tbs_certificate_bytes, ec.ECDSA(algorithm))
     except InvalidSignature:
-        raise IdentityError(
+        raise certificates.IdentityError(
             "the server that answered is not of the federation that the token is for",
             "check the address; the connection may be intercepted",
         ) from None
-    check_time(shown)
-    identity = identity_of(shown)
-    if identity.tier is not Role.AUTHORITY or identity.federation != token.federation:
-        raise IdentityError(
+    certificates.check_time(shown)
+    identity = certificates.identity_of(shown)
+    if identity.tier is not certificates.Role.AUTHORITY or identity.federation != token.federation:
+        raise certificates.IdentityError(
             f"{identity.common_name} answered, not the authority",
             "is this the enrolment port of `delian authority run`?",
         )
     if bool(token.issuer) != bool(identity.number):
-        raise IdentityError("the server that answered is another authority than the token's")
+        raise certificates.IdentityError(
+            "the server that answered is another authority than the token's"
+        )
     return identity
 
 
@@ -156,20 +148,20 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
     addresses. `site` is set by the token. Raises IdentityError.
     """
     if len(labels) > LABELS_MAX:
-        raise IdentityError(f"{len(labels)} labels; at most {LABELS_MAX}")
+        raise certificates.IdentityError(f"{len(labels)} labels; at most {LABELS_MAX}")
     for name, value in labels.items():
         shown = escaped(name[:40])
         if not (is_plain(name) and is_plain(value)):
-            raise IdentityError(
+            raise certificates.IdentityError(
                 f"the label `{shown}` has control characters", "use one line of printable text"
             )
         if not name or max(len(name.encode()), len(value.encode())) > LABEL_BYTES_MAX:
-            raise IdentityError(
+            raise certificates.IdentityError(
                 f"the label `{shown}` is too long or has no name",
                 f"at most {LABEL_BYTES_MAX} bytes in a name and in a value",
             )
     if "site" in labels:
-        raise IdentityError(
+        raise certificates.IdentityError(
             "a node does not name its site", "the token says it: delian token --site"
         )
     check_addresses(labels.get("grpc", ""), labels.get("mqtt", ""))
@@ -189,12 +181,12 @@ async def shown_certificate(address: str, timeout_s: float) -> x509.Certificate:
             asyncio.open_connection(host.strip("[]"), port, ssl=context), timeout_s
         )
     except ssl.SSLError as error:
-        raise IdentityError(
+        raise certificates.IdentityError(
             f"{address} does not support TLS 1.3: {error.reason}",
             "is this the authority's enrolment port?",
         ) from None
     except (OSError, TimeoutError) as error:
-        raise IdentityError(
+        raise certificates.IdentityError(
             f"cannot reach the authority at {address}: {error or 'no answer in time'}",
             "is it running, and does a firewall let this machine through?",
         ) from None
@@ -204,12 +196,12 @@ async def shown_certificate(address: str, timeout_s: float) -> x509.Certificate:
         writer.transport.abort()  # gRPC's server does not always answer a polite goodbye
         with contextlib.suppress(OSError):
             await writer.wait_closed()
-    return load_certificate(der or b"")
+    return certificates.load_certificate(der or b"")
 
 
 async def _enrol(
     address: str,
-    shown: tuple[x509.Certificate, PeerIdentity],
+    shown: tuple[x509.Certificate, certificates.PeerIdentity],
     request: enrolment_pb2.EnrolRequest,
     timeout_s: float,
 ) -> enrolment_pb2.EnrolReply:
@@ -221,11 +213,11 @@ async def _enrol(
     certificate, server = shown
     trusted = certificate.public_bytes(serialization.Encoding.PEM)
     options = [
-        *authority_options(server.federation, server.number),
+        *certificates.authority_options(server.federation, server.number),
         ("grpc.max_receive_message_length", REPLY_BYTES_MAX),
     ]
     async with grpc.aio.secure_channel(
-        address, enrolment_credentials(trusted), options=options
+        address, certificates.enrolment_credentials(trusted), options=options
     ) as channel:
         stub = enrolment_pb2_grpc.EnrolmentStub(channel)
         try:
@@ -235,7 +227,7 @@ async def _enrol(
     return reply
 
 
-def refused(error: grpc.aio.AioRpcError, what: str) -> IdentityError:
+def refused(error: grpc.aio.AioRpcError, what: str) -> certificates.IdentityError:
     """What a server's refusal means for people."""
     import grpc
 
@@ -248,4 +240,6 @@ def refused(error: grpc.aio.AioRpcError, what: str) -> IdentityError:
         grpc.StatusCode.DEADLINE_EXCEEDED: "the server did not answer in time; try again",
     }
     name = error.code().name.lower().replace("_", " ")
-    return IdentityError(f"cannot {what}: {detail} ({name})", hints.get(error.code(), ""))
+    return certificates.IdentityError(
+        f"cannot {what}: {detail} ({name})", hints.get(error.code(), "")
+    )

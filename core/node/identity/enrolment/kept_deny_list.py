@@ -21,24 +21,13 @@ from cryptography import x509
 
 from ....wire.link_pb2 import DeniedAsk, DeniedPage
 from ....wire.log_pb2 import LogUpdate
-from ..authority.deny_list import (
-    ENTRY_BYTES,
-    HEAD_BYTES_MAX,
-    NODES_MAX,
-    SIGNATURE_BYTES_MAX,
-    DenyList,
-    DenyListError,
-    Head,
-    SignedList,
-    read_entries,
-    verify_head,
-)
+from ..authority import deny_list
 from ..pki.certificates import IdentityError, identity_of, load_certificate
 from ..pki.identity_folder import IdentityFolder
 from ..pki.ledger import write_file
 
 #: Entries in a page, in bytes: fits into an envelope that is no transfer.
-PAGE_BYTES = 48 * 1024 // ENTRY_BYTES * ENTRY_BYTES
+PAGE_BYTES = 48 * 1024 // deny_list.ENTRY_BYTES * deny_list.ENTRY_BYTES
 #: How often a list that changes while it is read is begun again.
 TRIES = 3
 ASK_EVERY_S = 300
@@ -49,7 +38,12 @@ TIME_METADATA = "delian-time-ms"  # trailing metadata of the answer: the coordin
 log = logging.getLogger("delian.identity")
 
 _PREFIX = 4  # bytes before head and signature in the file: their lengths
-FILE_BYTES_MAX = _PREFIX + HEAD_BYTES_MAX + SIGNATURE_BYTES_MAX + NODES_MAX * ENTRY_BYTES
+FILE_BYTES_MAX = (
+    _PREFIX
+    + deny_list.HEAD_BYTES_MAX
+    + deny_list.SIGNATURE_BYTES_MAX
+    + deny_list.NODES_MAX * deny_list.ENTRY_BYTES
+)
 
 #: Asks a node that has the list for a page of it; raises IdentityError.
 Ask = Callable[[DeniedAsk], Awaitable[DeniedPage]]
@@ -94,7 +88,7 @@ class KnownDenied:
     def __init__(
         self,
         identity: IdentityFolder | DeniedFile,
-        changed: Callable[[DenyList], None] | None = None,
+        changed: Callable[[deny_list.DenyList], None] | None = None,
         log: LogSink | None = None,
     ) -> None:
         """Reads what was stored.
@@ -106,12 +100,12 @@ class KnownDenied:
         at = identity if isinstance(identity, DeniedFile) else _file_of(identity)
         self._authority, self._federation, self._path = at.authority, at.federation, at.path
         self._changed, self._log = changed, log
-        self._list = DenyList()
-        self.signed: SignedList | None = None
+        self._list = deny_list.DenyList()
+        self.signed: deny_list.SignedList | None = None
         self.wanted = 0
         self._load()
 
-    def __call__(self) -> DenyList:
+    def __call__(self) -> deny_list.DenyList:
         return self._list
 
     async def fetch(self, ask: Ask) -> bool:
@@ -127,30 +121,32 @@ class KnownDenied:
                 await asyncio.to_thread(self._log.take, page.log)
             head = await asyncio.to_thread(self._verified, page)
             if self.signed is not None and head.version == self._list.version:
-                same = SignedList(head.version, page.head, page.signature, self.signed.entries)
+                same = deny_list.SignedList(
+                    head.version, page.head, page.signature, self.signed.entries
+                )
                 await asyncio.to_thread(self._take, head, same)
                 return False
             entries = await _entries(ask, page, head, self._list.version)
             if entries is not None:
-                made = SignedList(head.version, page.head, page.signature, entries)
+                made = deny_list.SignedList(head.version, page.head, page.signature, entries)
                 await asyncio.to_thread(self._take, head, made)
                 return True
         raise IdentityError("the deny list has changed again and again while it was read")
 
-    def _verified(self, page: DeniedPage) -> Head:
-        head = verify_head(page.head, page.signature, self._authority, self._federation)
+    def _verified(self, page: DeniedPage) -> deny_list.Head:
+        head = deny_list.verify_head(page.head, page.signature, self._authority, self._federation)
         known = self._list
         if head.version < known.version:
-            raise DenyListError(
+            raise deny_list.DenyListError(
                 f"a deny list of version {head.version} was offered; version {known.version} is"
                 " known here",
                 "if the CA was restored from a backup, run on its machine: delian ca restored",
             )
         return head
 
-    def _take(self, head: Head, signed: SignedList) -> None:
+    def _take(self, head: deny_list.Head, signed: deny_list.SignedList) -> None:
         """Stores a list whose head was verified. Raises DenyListError."""
-        listed = read_entries(head, signed.entries)
+        listed = deny_list.read_entries(head, signed.entries)
         if (head.version, head.issued_s) <= (self._list.version, self._list.issued_s):
             return  # signed no later than the one that is known
         parts = (len(signed.head).to_bytes(2, "big"), len(signed.signature).to_bytes(2, "big"))
@@ -170,21 +166,21 @@ class KnownDenied:
             raise IdentityError(f"cannot read {self._path}: {error.strerror}") from None
         try:
             if not _PREFIX <= len(content) <= FILE_BYTES_MAX:
-                raise DenyListError("the file is cut short, or too large")
+                raise deny_list.DenyListError("the file is cut short, or too large")
             head_at = _PREFIX + int.from_bytes(content[:2], "big")
             entries_at = head_at + int.from_bytes(content[2:_PREFIX], "big")
             first, signature = content[_PREFIX:head_at], content[head_at:entries_at]
-            head = verify_head(first, signature, self._authority, self._federation)
-            self._list = read_entries(head, content[entries_at:])
-            self.signed = SignedList(head.version, first, signature, content[entries_at:])
-        except DenyListError as error:
+            head = deny_list.verify_head(first, signature, self._authority, self._federation)
+            self._list = deny_list.read_entries(head, content[entries_at:])
+            self.signed = deny_list.SignedList(head.version, first, signature, content[entries_at:])
+        except deny_list.DenyListError as error:
             raise IdentityError(
                 f"{self._path} is damaged: {error.message}",
                 "delete it while the coordinator can be reached",
             ) from None
 
 
-async def _entries(ask: Ask, page: DeniedPage, head: Head, version: int) -> bytes | None:
+async def _entries(ask: Ask, page: DeniedPage, head: deny_list.Head, version: int) -> bytes | None:
     """The entries of a list, whose first page this is. None: the list has changed meanwhile."""
     found, first = bytearray(), page.head
     while True:
@@ -201,7 +197,7 @@ async def _entries(ask: Ask, page: DeniedPage, head: Head, version: int) -> byte
 
 
 def page_of(
-    signed: SignedList, asked: DeniedAsk, update: Callable[[int], LogUpdate] | None = None
+    signed: deny_list.SignedList, asked: DeniedAsk, update: Callable[[int], LogUpdate] | None = None
 ) -> DeniedPage:
     """The answer to a node that asks for a page of the list.
 

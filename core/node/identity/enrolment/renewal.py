@@ -21,16 +21,7 @@ from typing import TYPE_CHECKING
 from ....protocol.ports import Rng
 from ....wire.enrolment_pb2 import EnrolReply
 from ....wire.link_pb2 import RenewalAnswer, RenewalAsk
-from ..pki.certificates import (
-    IdentityError,
-    PeerIdentity,
-    TlsMaterial,
-    authority_options,
-    certificate_request,
-    channel_credentials,
-    channel_options,
-    load_certificate,
-)
+from ..pki import certificates
 from ..pki.identity_folder import IdentityFolder, NodeFacts
 from .joining import CALL_S, REPLY_BYTES_MAX, refused
 from .renewal_messages import make_ask, read_answer
@@ -48,7 +39,7 @@ LOOK_AGAIN_S = 6 * 3600  # timers do not count the time that a machine sleeps
 Renew = Callable[[bytes], Awaitable[EnrolReply]]
 
 
-class RenewalRefused(IdentityError):
+class RenewalRefused(certificates.IdentityError):
     """The authority does not renew this certificate: it was revoked, or has ended."""
 
 
@@ -82,7 +73,7 @@ class Renewer:
         self,
         folder: IdentityFolder,
         renew: Renew,
-        renewed: Callable[[PeerIdentity], None],
+        renewed: Callable[[certificates.PeerIdentity], None],
         rng: Rng,
         *,
         policy: RenewalPolicy | None = None,
@@ -124,12 +115,12 @@ class Renewer:
             if facts.not_after < self._clock():
                 raise RenewalRefused("the certificate has ended", "join again with a new token")
             key = await asyncio.to_thread(self._folder.pending_key)
-            reply = await self._renew(certificate_request(key))
+            reply = await self._renew(certificates.certificate_request(key))
             identity = await asyncio.to_thread(self._folder.accept, key, reply)
         except RenewalRefused as refusal:
             log.error("renewal refused", extra={"why": refusal.message})
             raise
-        except (IdentityError, OSError, TimeoutError) as error:
+        except (certificates.IdentityError, OSError, TimeoutError) as error:
             self.failures += 1
             log.warning("renewal failed", extra={"why": str(error), "failures": self.failures})
             return False
@@ -151,7 +142,7 @@ class Renewer:
 async def renew_call(
     address: str,
     node: Node | None,
-    material: TlsMaterial,
+    material: certificates.TlsMaterial,
     request: bytes,
     timeout_s: float = CALL_S,
 ) -> EnrolReply:
@@ -166,12 +157,16 @@ async def renew_call(
 
     federation = material.identity().federation
     options = [
-        *(authority_options(federation) if node is None else channel_options(federation, node)),
+        *(
+            certificates.authority_options(federation)
+            if node is None
+            else certificates.channel_options(federation, node)
+        ),
         ("grpc.max_receive_message_length", REPLY_BYTES_MAX),
     ]
     ask = await asyncio.to_thread(make_ask, material, request)
     async with grpc.aio.secure_channel(
-        address, channel_credentials(material), options=options
+        address, certificates.channel_credentials(material), options=options
     ) as channel:
         stub = enrolment_pb2_grpc.IdentityStub(channel)
         try:
@@ -187,13 +182,15 @@ async def renew_call(
     return await asyncio.to_thread(reply_of, answer, ask, material)
 
 
-def reply_of(answer: RenewalAnswer, ask: RenewalAsk, material: TlsMaterial) -> EnrolReply:
+def reply_of(
+    answer: RenewalAnswer, ask: RenewalAsk, material: certificates.TlsMaterial
+) -> EnrolReply:
     """The reply that an answer carries.
 
     Raises RenewalRefused where the authority has refused under its signature, and IdentityError
     where the answer proves nothing.
     """
-    reply, refusal = read_answer(answer, ask, load_certificate(material.authority))
+    reply, refusal = read_answer(answer, ask, certificates.load_certificate(material.authority))
     if reply is None:
         raise RenewalRefused(f"the authority says: {refusal}", "join again with a new token")
     return reply

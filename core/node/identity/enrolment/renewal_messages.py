@@ -19,15 +19,7 @@ from ....protocol.ports import Node, ProtocolError
 from ....wire.enrolment_pb2 import EnrolReply
 from ....wire.link_pb2 import RenewalAnswer, RenewalAsk, RenewalClaim, RenewalResult
 from ...storage.codec import address, node_of
-from ..pki.certificates import (
-    REQUEST_BYTES_MAX,
-    IdentityError,
-    PeerIdentity,
-    Role,
-    TlsMaterial,
-    identity_of,
-    load_key,
-)
+from ..pki import certificates
 from ..pki.chain import chain_of_pem, read_chain
 
 CLAIM_BYTES_MAX = 16 * 1024
@@ -48,7 +40,7 @@ class Asked:
     """
 
     node: Node
-    identity: PeerIdentity
+    identity: certificates.PeerIdentity
     """The node of the present certificate, which is the node that the claim names."""
     request: bytes
     certificate: bytes
@@ -60,14 +52,14 @@ class Asked:
 # ---------------------------------------------------------------- the node asks
 
 
-def make_ask(material: TlsMaterial, request: bytes) -> RenewalAsk:
+def make_ask(material: certificates.TlsMaterial, request: bytes) -> RenewalAsk:
     """What a node says.
 
     material: what it has now. request: PKCS #10, PEM, for its new key. Raises IdentityError.
     """
     node = material.identity().node
     if node is None:
-        raise IdentityError(
+        raise certificates.IdentityError(
             "only a device, an edge or the coordinator renews its certificate",
             "an operator gets a new one by: delian ca issue operator",
         )
@@ -100,22 +92,22 @@ def read_ask(ask: RenewalAsk, authority: x509.Certificate) -> Asked:
     chain = read_chain(claim.certificate)
     identity = chain.check_issued(authority)
     if identity.node != node:
-        raise IdentityError("the certificate names another node than the claim")
+        raise certificates.IdentityError("the certificate names another node than the claim")
     _check(chain.leaf, ask.signature, _CLAIM + ask.claim, "the claim")
     return Asked(node, identity, claim.request, claim.certificate, hash_of(ask))
 
 
 def _claim(ask: RenewalAsk) -> tuple[Node, RenewalClaim]:
     if len(ask.claim) > CLAIM_BYTES_MAX or len(ask.signature) > SIGNATURE_BYTES_MAX:
-        raise IdentityError("the renewal's claim is too large")
+        raise certificates.IdentityError("the renewal's claim is too large")
     try:
         claim = RenewalClaim.FromString(ask.claim)
         node = node_of(claim.node)
     except (DecodeError, ProtocolError):
-        raise IdentityError("the renewal's claim is malformed") from None
+        raise certificates.IdentityError("the renewal's claim is malformed") from None
     sizes = len(claim.request), len(claim.certificate)
-    if sizes[0] > REQUEST_BYTES_MAX or sizes[1] > CERTIFICATE_BYTES_MAX:
-        raise IdentityError("the renewal's claim is too large")
+    if sizes[0] > certificates.REQUEST_BYTES_MAX or sizes[1] > CERTIFICATE_BYTES_MAX:
+        raise certificates.IdentityError("the renewal's claim is too large")
     return node, claim
 
 
@@ -123,7 +115,7 @@ def _claim(ask: RenewalAsk) -> tuple[Node, RenewalClaim]:
 
 
 def make_answer(
-    material: TlsMaterial, asked: Asked, reply: EnrolReply | None, refusal: str = ""
+    material: certificates.TlsMaterial, asked: Asked, reply: EnrolReply | None, refusal: str = ""
 ) -> RenewalAnswer:
     """A reply, or a refusal that is final.
 
@@ -138,7 +130,7 @@ def make_answer(
         result.reply = reply.SerializeToString()
     encoded = result.SerializeToString()
     if len(encoded) > RESULT_BYTES_MAX:
-        raise IdentityError(f"a reply of {len(encoded)} bytes does not fit a link")
+        raise certificates.IdentityError(f"a reply of {len(encoded)} bytes does not fit a link")
     return RenewalAnswer(
         result=encoded, certificate=_der(material), signature=_sign(material, _RESULT + encoded)
     )
@@ -160,12 +152,12 @@ def result_of(answer: RenewalAnswer) -> tuple[Node, RenewalResult]:
     parts = len(answer.result), len(answer.certificate), len(answer.signature)
     limits = RESULT_BYTES_MAX, CERTIFICATE_BYTES_MAX, SIGNATURE_BYTES_MAX
     if any(size > limit for size, limit in zip(parts, limits, strict=True)):
-        raise IdentityError("the renewal's answer is too large")
+        raise certificates.IdentityError("the renewal's answer is too large")
     try:
         result = RenewalResult.FromString(answer.result)
         return node_of(result.node), result
     except (DecodeError, ProtocolError):
-        raise IdentityError("the renewal's answer is malformed") from None
+        raise certificates.IdentityError("the renewal's answer is malformed") from None
 
 
 def read_answer(
@@ -182,41 +174,43 @@ def read_answer(
     """
     _, result = result_of(answer)
     if result.claim_hash != hash_of(ask):
-        raise IdentityError("the answer is for another renewal")
+        raise certificates.IdentityError("the answer is for another renewal")
     if not answer.signature:
         why = "".join(c for c in result.refusal[:REASON_CHARACTERS_MAX] if c.isprintable())
-        raise IdentityError(f"the renewal was not passed on: {why or 'no reason given'}")
+        raise certificates.IdentityError(
+            f"the renewal was not passed on: {why or 'no reason given'}"
+        )
     chain = read_chain(answer.certificate)
     signer = chain.verify(authority, now_s)
-    own = identity_of(read_chain(_claim(ask)[1].certificate).leaf)
+    own = certificates.identity_of(read_chain(_claim(ask)[1].certificate).leaf)
     ours = (own.federation, own.authority) == (signer.federation, signer.authority)
-    if signer.tier is not Role.AUTHORITY or not ours:
-        raise IdentityError("the answer is not signed by the authority")
+    if signer.tier is not certificates.Role.AUTHORITY or not ours:
+        raise certificates.IdentityError("the answer is not signed by the authority")
     _check(chain.leaf, answer.signature, _RESULT + answer.result, "the answer")
     if not result.reply:
         return None, result.refusal or "the authority refused"
     try:
         return EnrolReply.FromString(result.reply), ""
     except DecodeError:
-        raise IdentityError("the renewal's answer is malformed") from None
+        raise certificates.IdentityError("the renewal's answer is malformed") from None
 
 
 # ---------------------------------------------------------------- parts
 
 
-def _der(material: TlsMaterial) -> bytes:
+def _der(material: certificates.TlsMaterial) -> bytes:
     return chain_of_pem(material.certificate).der
 
 
-def _sign(material: TlsMaterial, content: bytes) -> bytes:
-    return load_key(material.key).sign(content, ec.ECDSA(hashes.SHA256()))
+def _sign(material: certificates.TlsMaterial, content: bytes) -> bytes:
+    return certificates.load_key(material.key).sign(content, ec.ECDSA(hashes.SHA256()))
 
 
 def _check(certificate: x509.Certificate, signature: bytes, content: bytes, what: str) -> None:
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise IdentityError("the certificate's key is not a P-256 key")
+        raise certificates.IdentityError("the certificate's key is not a P-256 key")
     try:
         key.verify(signature, content, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature:
-        raise IdentityError(f"{what} is not signed by its certificate's key") from None
+        raise certificates.IdentityError(f"{what} is not signed by its certificate's key") from None

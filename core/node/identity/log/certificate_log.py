@@ -23,22 +23,14 @@ from ....wire.log_pb2 import Checkpoint, LogAsk, LogPage, LogUpdate
 from ..authority import terms
 from ..pki.certificates import IdentityError, read_file
 from ..pki.ledger import FolderLock, write_file
-from .log_entries import (
-    CHECKPOINT_BYTES_MAX,
-    ENTRY_BYTES,
-    LogError,
-    LogHead,
-    read_head,
-    sign_head,
-    verify_head,
-)
+from . import log_entries
 from .log_file import LogFile
 
 FILE: Final = "log"
 CHECKPOINT_FILE: Final = "log.checkpoint"
 #: The head is signed again after so long, when no entry was added.
 RESIGN_S: Final = 3600
-PAGE_ENTRIES: Final = 48 * 1024 // ENTRY_BYTES
+PAGE_ENTRIES: Final = 48 * 1024 // log_entries.ENTRY_BYTES
 
 
 class CertificateLog:
@@ -56,7 +48,7 @@ class CertificateLog:
         self.file = LogFile(folder / FILE)
         self._folder, self._checkpoint_path = folder, folder / CHECKPOINT_FILE
         self._lock, self._federation, self._sign, self._public = lock, federation, sign, public
-        self._newest: tuple[LogHead, Checkpoint] | None = None
+        self._newest: tuple[log_entries.LogHead, Checkpoint] | None = None
 
     @property
     def tree(self) -> Tree:
@@ -80,7 +72,7 @@ class CertificateLog:
     def check(self, at_least: int) -> None:
         """Raises LogError when the log has fewer entries."""
         if (size := self.file.size()) < at_least:
-            raise LogError(
+            raise log_entries.LogError(
                 f"{self.file.path} has {size} entries; {at_least} were written",
                 "restore it from its newest copy: nodes refuse a log that lost entries",
             )
@@ -93,14 +85,14 @@ class CertificateLog:
         """
         kept, other = read_checkpoint(folder / CHECKPOINT_FILE), LogFile(folder / FILE)
         if kept is None:
-            raise LogError(f"{folder} holds no copy of a certificate log")
-        head = verify_head(kept, self._public, self._federation)
+            raise log_entries.LogError(f"{folder} holds no copy of a certificate log")
+        head = log_entries.verify_head(kept, self._public, self._federation)
         with self._lock.held():
             copied, mine = other.tree(), self.file.tree()
             if copied.size < head.size or copied.root(head.size) != head.root:
-                raise LogError(f"the copy in {folder} is not what its head says")
+                raise log_entries.LogError(f"the copy in {folder} is not what its head says")
             if mine.size > head.size or copied.root(mine.size) != mine.root():
-                raise LogError(
+                raise log_entries.LogError(
                     f"the log here has entries that the copy in {folder} does not have",
                     "certificates were issued since the restore, or the copy is older: use the"
                     " newest copy, before anything is issued",
@@ -120,8 +112,10 @@ class CertificateLog:
                 head, known = self._newest
                 if head.size == tree.size and 0 <= now_s - head.issued_s < RESIGN_S:
                     return known
-            made = sign_head(self._sign, self._federation, tree.size, tree.root(), int(now_s))
-            self._newest = read_head(made.head), made
+            made = log_entries.sign_head(
+                self._sign, self._federation, tree.size, tree.root(), int(now_s)
+            )
+            self._newest = log_entries.read_head(made.head), made
             return made
 
     def published(self, now_s: float) -> Checkpoint:
@@ -134,12 +128,12 @@ class CertificateLog:
             return self.checkpoint(now_s)
         kept = self.kept()
         if kept is None:
-            raise LogError(
+            raise log_entries.LogError(
                 "no head of the certificate log is co-signed yet",
                 "the terms ask for witnesses: is [cloud] witnesses set, and do they answer?",
             )
-        if read_head(kept.head).size > self.file.size():
-            raise LogError(
+        if log_entries.read_head(kept.head).size > self.file.size():
+            raise log_entries.LogError(
                 "the certificate log is shorter than the head that witnesses have co-signed",
                 "restore it from its newest copy: the folder was restored from an older one",
             )
@@ -158,9 +152,9 @@ class CertificateLog:
         A head that is older than the one that is kept changes nothing.
         """
         with self._lock.held():
-            head, kept = read_head(checkpoint.head), self.kept()
+            head, kept = log_entries.read_head(checkpoint.head), self.kept()
             if kept is not None:
-                before = read_head(kept.head)
+                before = log_entries.read_head(kept.head)
                 if (head.size, head.issued_s) < (before.size, before.issued_s):
                     return
             write_file(self._checkpoint_path, checkpoint.SerializeToString(deterministic=True))
@@ -182,19 +176,19 @@ def update_of(checkpoint: Checkpoint, tree: Tree, old_size: int) -> LogUpdate:
 
     A larger size gets the head without a proof: the node compares. Raises IdentityError.
     """
-    head = read_head(checkpoint.head)
+    head = log_entries.read_head(checkpoint.head)
     made = LogUpdate(old_size=old_size, checkpoint=checkpoint)
     if old_size <= head.size:
         try:
             made.consistency = tree.consistency(old_size, head.size)
         except ProofError as fault:
-            raise LogError(f"the log cannot be proved: {fault.message}") from None
+            raise log_entries.LogError(f"the log cannot be proved: {fault.message}") from None
     return made
 
 
 def page_of(file: LogFile, checkpoint: Checkpoint, asked: LogAsk) -> LogPage:
     """A page of a log: entries under the head of the checkpoint. Raises IdentityError."""
-    size = read_head(checkpoint.head).size
+    size = log_entries.read_head(checkpoint.head).size
     count = max(0, min(PAGE_ENTRIES, size - asked.first))
     entries = b"".join(file.entries(asked.first, count)) if count else b""
     update = update_of(checkpoint, file.tree(), asked.old_size)
@@ -209,7 +203,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
     if not path.exists():
         return None
     try:
-        return Checkpoint.FromString(read_file(path, CHECKPOINT_BYTES_MAX))
+        return Checkpoint.FromString(read_file(path, log_entries.CHECKPOINT_BYTES_MAX))
     except DecodeError:
         raise IdentityError(
             f"{path} is damaged", "delete it while the log's source can be reached"

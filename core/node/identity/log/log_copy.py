@@ -29,14 +29,7 @@ from ....wire.log_pb2 import Checkpoint, Cosignature, LogAsk, LogPage, LogUpdate
 from ..pki.certificates import IdentityError, identity_of, load_certificate
 from ..pki.identity_folder import IdentityFolder
 from ..pki.ledger import private_folder, write_file
-from .certificate_log import (
-    CHECKPOINT_FILE,
-    FILE,
-    PAGE_ENTRIES,
-    page_of,
-    read_checkpoint,
-    update_of,
-)
+from . import certificate_log
 from .log_entries import (
     ENTRY_BYTES,
     LogError,
@@ -85,9 +78,9 @@ class LogCopy:
         """
         private_folder(folder)
         self.folder = folder
-        self.file = LogFile(folder / FILE)
+        self.file = LogFile(folder / certificate_log.FILE)
         self._authority, self._federation, self._terms = authority, federation, terms
-        self.checkpoint = read_checkpoint(folder / CHECKPOINT_FILE)
+        self.checkpoint = certificate_log.read_checkpoint(folder / certificate_log.CHECKPOINT_FILE)
         self.head: LogHead | None = None
         if self.checkpoint is not None:
             self.head = verify_head(self.checkpoint, authority, federation)
@@ -97,8 +90,8 @@ class LogCopy:
         if self.head is not None and (tree.size != size or tree.root() != self.head.root):
             raise LogError(
                 f"the copy of the certificate log in {folder} is not what its head says",
-                f"keep {folder / CHECKPOINT_FILE} as evidence, delete the other files, and fetch"
-                " the log again",
+                f"keep {folder / certificate_log.CHECKPOINT_FILE} as evidence, delete the other"
+                " files, and fetch the log again",
             )
 
     @property
@@ -115,11 +108,11 @@ class LogCopy:
 
         now_s: not used; `CertificateLog` signs with it. Raises IdentityError.
         """
-        return update_of(self._newest(), self.tree, old_size)
+        return certificate_log.update_of(self._newest(), self.tree, old_size)
 
     def page(self, asked: LogAsk, now_s: float = 0.0) -> LogPage:
         """The answer to a reader of the log. Raises IdentityError."""
-        return page_of(self.file, self._newest(), asked)
+        return certificate_log.page_of(self.file, self._newest(), asked)
 
     def _newest(self) -> Checkpoint:
         if self.checkpoint is None:
@@ -156,7 +149,7 @@ class LogCopy:
             self.file.cut(0 if self.head is None else self.head.size)
             raise LogError("the entries of the certificate log are not those of its head")
         content = checkpoint.SerializeToString(deterministic=True)
-        write_file(self.folder / CHECKPOINT_FILE, content)
+        write_file(self.folder / certificate_log.CHECKPOINT_FILE, content)
         self.checkpoint, self.head = checkpoint, head
 
 
@@ -173,7 +166,7 @@ class KnownLog:
         self._authority = load_certificate(material.authority)
         self._federation = identity_of(material.certificate).federation
         self._path = identity.folder / HEAD_FILE
-        self.checkpoint = read_checkpoint(self._path)
+        self.checkpoint = certificate_log.read_checkpoint(self._path)
         self.head: LogHead | None = None
         if self.checkpoint is not None:
             try:
@@ -301,7 +294,7 @@ def _shown(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _entries_of(page: LogPage, first: int) -> list[bytes]:
     content = page.entries
-    good = page.first == first and 0 < len(content) <= PAGE_ENTRIES * ENTRY_BYTES
+    good = page.first == first and 0 < len(content) <= certificate_log.PAGE_ENTRIES * ENTRY_BYTES
     if not good or len(content) % ENTRY_BYTES:
         raise LogError("the pages of the certificate log do not fit together")
     return [content[at : at + ENTRY_BYTES] for at in range(0, len(content), ENTRY_BYTES)]

@@ -35,27 +35,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import NameOID
 
-from ....common.merkle_tree import (
-    EMPTY_ROOT,
-    HASH_BYTES,
-    SIZE_MAX,
-    ProofError,
-    check_consistency,
-    leaf_hash,
-)
+from ....common import merkle_tree
 from ....wire.log_pb2 import Checkpoint, Cosignature, LogUpdate
 from ..authority.deny_list import ROLE_CODES, ROLES, SIGNATURE_BYTES_MAX
 from ..authority.terms import WITNESSES_MAX
-from ..pki.certificates import (
-    MALFORMED,
-    IdentityError,
-    Role,
-    authority_of,
-    check_federation,
-    identity_of,
-    load_certificate,
-    read_ca_name,
-)
+from ..pki import certificates
 from ..pki.intermediate import facts_of
 
 _ENTRY: Final = struct.Struct(">BQQQ32s")
@@ -80,7 +64,7 @@ CHECKPOINT_BYTES_MAX: Final = (
 )
 
 
-class LogError(IdentityError):
+class LogError(certificates.IdentityError):
     """A head or an entry of the log that does not count here: malformed or forged."""
 
 
@@ -103,7 +87,7 @@ class LogFork(LogError):
 class LogEntry:
     """An entry, read."""
 
-    role: Role | None
+    role: certificates.Role | None
     """None for a server that is no node."""
     number: int
     """Of the holder; of the authority that issued it for such a server."""
@@ -130,7 +114,9 @@ class LogEntry:
     @property
     def authority(self) -> int:
         """The number of the authority that issued it, or whose CA it is; the root: 0."""
-        return self.number if self.role is None else authority_of(self.role, self.number)
+        return (
+            self.number if self.role is None else certificates.authority_of(self.role, self.number)
+        )
 
 
 def entry_of(certificate: x509.Certificate | bytes) -> bytes:
@@ -139,10 +125,10 @@ def entry_of(certificate: x509.Certificate | bytes) -> bytes:
     Raises IdentityError.
     """
     if isinstance(certificate, bytes):
-        certificate = load_certificate(certificate)
+        certificate = certificates.load_certificate(certificate)
     try:
         code, number = _holder(certificate)
-    except (x509.ExtensionNotFound, *MALFORMED):
+    except (x509.ExtensionNotFound, *certificates.MALFORMED):
         raise LogError("the certificate names no holder") from None
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     der = certificate.public_bytes(serialization.Encoding.DER)
@@ -159,16 +145,16 @@ def _holder(certificate: x509.Certificate) -> tuple[int, int]:
         return ISSUING, facts_of(certificate).number
     names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     if names.get_values_for_type(x509.UniformResourceIdentifier):
-        identity = identity_of(certificate)
+        identity = certificates.identity_of(certificate)
         return ROLE_CODES[identity.tier], identity.number
     organisations = certificate.issuer.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
     federation = str(organisations[0].value) if organisations else ""
-    return SERVER, read_ca_name(certificate.issuer, federation)[0]
+    return SERVER, certificates.read_ca_name(certificate.issuer, federation)[0]
 
 
 def leaf_of(certificate: x509.Certificate | bytes) -> bytes:
     """The hash of a certificate's leaf, 32 bytes. Raises IdentityError."""
-    return leaf_hash(entry_of(certificate))
+    return merkle_tree.leaf_hash(entry_of(certificate))
 
 
 def read_entry(content: bytes) -> LogEntry:
@@ -179,7 +165,7 @@ def read_entry(content: bytes) -> LogEntry:
     if code == SERVER:
         return LogEntry(None, number, begins, ends, digest)
     if code == ISSUING:
-        return LogEntry(Role.AUTHORITY, number, begins, ends, digest, issues=True)
+        return LogEntry(certificates.Role.AUTHORITY, number, begins, ends, digest, issues=True)
     if code >= len(ROLES):
         raise LogError(f"an entry of an unknown role ({code})")
     return LogEntry(ROLES[code], number, begins, ends, digest)
@@ -205,9 +191,9 @@ def sign_head(
     sign: Callable[[bytes], bytes], federation: str, size: int, root: bytes, issued_s: int
 ) -> Checkpoint:
     """A head under the CA's signature. sign: `Authority.sign`. Raises LogError."""
-    if len(root) != HASH_BYTES or not 0 <= size <= SIZE_MAX:
+    if len(root) != merkle_tree.HASH_BYTES or not 0 <= size <= merkle_tree.SIZE_MAX:
         raise LogError(f"a head of {size} entries cannot be signed")
-    name = check_federation(federation).encode()
+    name = certificates.check_federation(federation).encode()
     head = _DOMAIN + bytes([len(name)]) + name + _FIXED.pack(size, issued_s, root)
     return Checkpoint(head=head, signature=sign(head))
 
@@ -256,11 +242,13 @@ def read_head(content: bytes) -> LogHead:
     if not good:
         raise LogError("the head of the log is malformed")
     try:
-        federation = check_federation(content[name_at : name_at + length].decode("ascii"))
-    except (UnicodeDecodeError, IdentityError):
+        federation = certificates.check_federation(
+            content[name_at : name_at + length].decode("ascii")
+        )
+    except (UnicodeDecodeError, certificates.IdentityError):
         raise LogError("the head of the log is malformed") from None
     size, issued_s, root = _FIXED.unpack(content[name_at + length :])
-    if size > SIZE_MAX or (size == 0 and root != EMPTY_ROOT):
+    if size > merkle_tree.SIZE_MAX or (size == 0 and root != merkle_tree.EMPTY_ROOT):
         raise LogError(f"a head of {size} entries is malformed")
     return LogHead(federation, size, issued_s, root)
 
@@ -271,7 +259,7 @@ def check_update(known: LogHead | None, update: LogUpdate, head: LogHead) -> Non
     Raises LogRollback for a smaller log, LogFork when it does not continue the known one, and
     LogError when the proof starts at another size.
     """
-    size, root = (0, EMPTY_ROOT) if known is None else (known.size, known.root)
+    size, root = (0, merkle_tree.EMPTY_ROOT) if known is None else (known.size, known.root)
     if head.size < size:
         raise LogRollback(
             f"a certificate log of {head.size} entries was offered; {size} entries are known here",
@@ -280,8 +268,8 @@ def check_update(known: LogHead | None, update: LogUpdate, head: LogHead) -> Non
     if update.old_size != size:
         raise LogError(f"the log's proof starts at {update.old_size} entries, not at {size}")
     try:
-        check_consistency(size, root, head.size, head.root, update.consistency)
-    except ProofError as fault:
+        merkle_tree.check_consistency(size, root, head.size, head.root, update.consistency)
+    except merkle_tree.ProofError as fault:
         raise LogFork(
             f"the certificate log of {head.size} entries is not proved to continue the known one of"
             f" {size}: {fault.message}",

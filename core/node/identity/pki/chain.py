@@ -14,15 +14,7 @@ from dataclasses import dataclass
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from .certificates import (
-    CERTIFICATE_BYTES_MAX,
-    MALFORMED,
-    IdentityError,
-    PeerIdentity,
-    check_issued,
-    check_time,
-    identity_of,
-)
+from . import certificates
 from .intermediate import read_issuing
 
 _SEQUENCE = 0x30  # the tag of DER (X.690) that a certificate begins with
@@ -57,28 +49,30 @@ class Chain:
         """Unix time until which all of it is valid."""
         return min(one.not_valid_after_utc.timestamp() for one in self._all())
 
-    def check_issued(self, root: x509.Certificate) -> PeerIdentity:
+    def check_issued(self, root: x509.Certificate) -> certificates.PeerIdentity:
         """The holder that it names, if each certificate is signed by the next, up to `root`.
 
         The time is not checked. Raises IdentityError.
         """
         number = 0
         if self.issuing is None:
-            check_issued(self.leaf, root)
+            certificates.check_issued(self.leaf, root)
         else:
             number = read_issuing(self.issuing, root).number
-            check_issued(self.leaf, self.issuing)
-        identity = identity_of(self.leaf)
+            certificates.check_issued(self.leaf, self.issuing)
+        identity = certificates.identity_of(self.leaf)
         if identity.authority != number:  # what the leaf says of its issuer, and what signed it
-            raise IdentityError("the certificate is of another authority than it says")
+            raise certificates.IdentityError("the certificate is of another authority than it says")
         return identity
 
     def check_time(self, now_s: float | None = None) -> None:
         """Raises IdentityError unless all of it is valid at `now_s` (Unix time; None: now)."""
         for one in self._all():
-            check_time(one, now_s)
+            certificates.check_time(one, now_s)
 
-    def verify(self, root: x509.Certificate, now_s: float | None = None) -> PeerIdentity:
+    def verify(
+        self, root: x509.Certificate, now_s: float | None = None
+    ) -> certificates.PeerIdentity:
         """The holder that it names, if the root's signature is at its end and it is valid.
 
         now_s: Unix time; None: now. Whether the name is denied is for `DenyList`. Raises
@@ -103,8 +97,8 @@ def read_chain(content: bytes) -> Chain:
         leaf = x509.load_der_x509_certificate(content[:end])
         rest = content[end:]
         return Chain(leaf, x509.load_der_x509_certificate(rest) if rest else None)
-    except MALFORMED:
-        raise IdentityError("this is no X.509 certificate") from None
+    except certificates.MALFORMED:
+        raise certificates.IdentityError("this is no X.509 certificate") from None
 
 
 def chain_of_pem(content: bytes) -> Chain:
@@ -116,18 +110,20 @@ def chain_of_pem(content: bytes) -> Chain:
     try:
         found = x509.load_pem_x509_certificates(content)
         roots = [one.subject == one.issuer for one in found[1:]]
-    except MALFORMED:
-        raise IdentityError("this is no X.509 certificate") from None
+    except certificates.MALFORMED:
+        raise certificates.IdentityError("this is no X.509 certificate") from None
     if roots and roots[-1]:
         found, roots = found[:-1], roots[:-1]
     if any(roots) or not 0 < len(found) <= 2:
-        raise IdentityError("the certificate's chain is not holder, issuing authority, root")
+        raise certificates.IdentityError(
+            "the certificate's chain is not holder, issuing authority, root"
+        )
     return Chain(*found)
 
 
 def _check_size(content: bytes) -> None:
-    if len(content) > CERTIFICATE_BYTES_MAX:
-        raise IdentityError(f"a certificate of {len(content)} bytes is too large")
+    if len(content) > certificates.CERTIFICATE_BYTES_MAX:
+        raise certificates.IdentityError(f"a certificate of {len(content)} bytes is too large")
 
 
 def _first(content: bytes) -> int:
@@ -137,5 +133,5 @@ def _first(content: bytes) -> int:
         head += size & 0x7F
         size = int.from_bytes(content[2:head], "big") if head <= 4 else 0
     if size == 0 or head + size > len(content):
-        raise IdentityError("this is no X.509 certificate")
+        raise certificates.IdentityError("this is no X.509 certificate")
     return head + size

@@ -38,21 +38,7 @@ from ....wire import enrolment_pb2, link_pb2
 from ....wire.enrolment_pb2 import FederationTerms
 from ..authority import terms
 from ..authority.tokens import split_address
-from .certificates import (
-    CERTIFICATE_BYTES_MAX,
-    IdentityError,
-    PeerIdentity,
-    Role,
-    TlsFiles,
-    TlsMaterial,
-    check_issued,
-    identity_of,
-    key_pem,
-    load_certificate,
-    load_key,
-    new_key,
-    public_bytes,
-)
+from . import certificates
 from .chain import chain_of_pem
 from .ledger import private_folder, write_file
 
@@ -91,7 +77,7 @@ def check_addresses(grpc: str, mqtt: str) -> None:
     if mqtt:
         scheme, _, target = mqtt.partition("://")
         if scheme not in _BROKER_PORTS:
-            raise IdentityError(
+            raise certificates.IdentityError(
                 f"`{escaped(mqtt[:80])}` is no broker's address", "write mqtts://host:port"
             )
         bare = ":" not in target.rpartition("]")[2]
@@ -127,28 +113,31 @@ class IdentityFolder:
         """Whether the node has an identity here."""
         return (self.folder / "live").exists()
 
-    def files(self) -> TlsFiles:
+    def files(self) -> certificates.TlsFiles:
         """The files of the generation that counts now; raises IdentityError when there is none."""
         live = self._live()
-        return TlsFiles(live / "key.pem", live / "cert.pem", live / "ca.pem")
+        return certificates.TlsFiles(live / "key.pem", live / "cert.pem", live / "ca.pem")
 
-    def material(self) -> TlsMaterial:
+    def material(self) -> certificates.TlsMaterial:
         """Raises IdentityError, also where a file is damaged."""
         made = self.files().read()
         try:
-            own, _ = load_certificate(made.certificate), load_certificate(made.authority)
-            if load_key(made.key).public_key() != own.public_key():
-                raise IdentityError("the key is not the certificate's")
-        except IdentityError as fault:
-            raise IdentityError(
+            own, _ = (
+                certificates.load_certificate(made.certificate),
+                certificates.load_certificate(made.authority),
+            )
+            if certificates.load_key(made.key).public_key() != own.public_key():
+                raise certificates.IdentityError("the key is not the certificate's")
+        except certificates.IdentityError as fault:
+            raise certificates.IdentityError(
                 f"the identity in {self._live()} is damaged: {fault.message}",
                 "restore it from a backup, or join again: delian join -",
             ) from None
         return made
 
-    def identity(self) -> PeerIdentity:
+    def identity(self) -> certificates.PeerIdentity:
         """The node's name; raises IdentityError."""
-        return identity_of(self.material().certificate)
+        return certificates.identity_of(self.material().certificate)
 
     def facts(self) -> NodeFacts:
         """Raises IdentityError."""
@@ -160,9 +149,11 @@ class IdentityFolder:
                 raise ValueError
             return _facts(json.loads(content))
         except OSError as error:
-            raise IdentityError(f"cannot read {path}: {error.strerror}") from None
+            raise certificates.IdentityError(f"cannot read {path}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise IdentityError(f"{path} is damaged", "join again with a new token") from None
+            raise certificates.IdentityError(
+                f"{path} is damaged", "join again with a new token"
+            ) from None
 
     def pending_key(self) -> ec.EllipticCurvePrivateKey:
         """The key to ask a certificate for.
@@ -173,18 +164,18 @@ class IdentityFolder:
         private_folder(self.folder)
         path = self.folder / "pending.pem"
         try:
-            return load_key(path.read_bytes())
+            return certificates.load_key(path.read_bytes())
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise IdentityError(f"cannot read {path}: {error.strerror}") from None
-        key = new_key()
-        write_file(path, key_pem(key), 0o600)
+            raise certificates.IdentityError(f"cannot read {path}: {error.strerror}") from None
+        key = certificates.new_key()
+        write_file(path, certificates.key_pem(key), 0o600)
         return key
 
     def accept(
         self, key: ec.EllipticCurvePrivateKey, reply: enrolment_pb2.EnrolReply
-    ) -> PeerIdentity:
+    ) -> certificates.PeerIdentity:
         """Takes what the coordinator answered, after checking it; durable on return.
 
         The certificate must be for this key, valid now, signed by the CA that comes with it, and
@@ -193,14 +184,14 @@ class IdentityFolder:
         """
         identity = check_reply(key, reply)
         if self.exists():
-            known = load_certificate(self.material().authority)
-            if known != load_certificate(reply.authority):
-                raise IdentityError("the coordinator answered for another CA")
+            known = certificates.load_certificate(self.material().authority)
+            if known != certificates.load_certificate(reply.authority):
+                raise certificates.IdentityError("the coordinator answered for another CA")
         if reply.terms:
-            owned = identity.tier is Role.DEVICE
+            owned = identity.tier is certificates.Role.DEVICE
             self.take_terms(reply.terms, reply.authority, identity.federation, owned)
         self.store(
-            TlsMaterial(key_pem(key), reply.certificate, reply.authority),
+            certificates.TlsMaterial(certificates.key_pem(key), reply.certificate, reply.authority),
             renew_after_s=reply.renew_after_s,
             homes=homes_of(reply.homes),
         )
@@ -236,14 +227,14 @@ class IdentityFolder:
         """Takes the looser terms that wait for the owner. Raises IdentityError."""
         offered = self.terms(terms.OFFERED_FILE)
         if offered is None:
-            raise IdentityError("no other terms wait for the owner")
+            raise certificates.IdentityError("no other terms wait for the owner")
         (self.folder / terms.OFFERED_FILE).replace(self.folder / terms.FILE)
         sync_folder(self.folder)
         return offered
 
     def store(
         self,
-        material: TlsMaterial,
+        material: certificates.TlsMaterial,
         *,
         renew_after_s: int,
         homes: Sequence[HomeAddress] = (),
@@ -291,7 +282,7 @@ class IdentityFolder:
         try:
             name = link.readlink()
         except OSError:
-            raise IdentityError(
+            raise certificates.IdentityError(
                 f"there is no identity in {self.folder}", "get one with: delian join -"
             ) from None
         return self.folder / name
@@ -301,26 +292,26 @@ def check_reply(
     key: ec.EllipticCurvePrivateKey,
     reply: enrolment_pb2.EnrolReply,
     authority: ec.EllipticCurvePublicKey | None = None,
-) -> PeerIdentity:
+) -> certificates.PeerIdentity:
     """The name that the coordinator's reply gives us; raises IdentityError when it does not hold.
 
     authority: the root's key where it is known beforehand, from a token.
     """
-    if max(len(reply.certificate), len(reply.authority)) > CERTIFICATE_BYTES_MAX:
-        raise IdentityError("the coordinator's reply is too large")
+    if max(len(reply.certificate), len(reply.authority)) > certificates.CERTIFICATE_BYTES_MAX:
+        raise certificates.IdentityError("the coordinator's reply is too large")
     if len(reply.homes) > HOMES_MAX:
-        raise IdentityError(f"the coordinator named {len(reply.homes)} homes")
-    root = load_certificate(reply.authority)
+        raise certificates.IdentityError(f"the coordinator named {len(reply.homes)} homes")
+    root = certificates.load_certificate(reply.authority)
     chain = chain_of_pem(reply.certificate)
-    check_issued(root, root)
+    certificates.check_issued(root, root)
     if authority is not None and not _same_key(root.public_key(), authority):
-        raise IdentityError("the coordinator's CA is not the token's")
+        raise certificates.IdentityError("the coordinator's CA is not the token's")
     identity = chain.verify(root)
     if not _same_key(chain.leaf.public_key(), key.public_key()):
-        raise IdentityError("the coordinator's certificate is for another key")
+        raise certificates.IdentityError("the coordinator's certificate is for another key")
     node = _node(reply.node) if reply.HasField("node") else None
     if node != identity.node or identity.federation != reply.federation:
-        raise IdentityError("the coordinator's certificate names another node")
+        raise certificates.IdentityError("the coordinator's certificate names another node")
     return identity
 
 
@@ -333,10 +324,10 @@ def homes_of(homes: Sequence[enrolment_pb2.Home]) -> tuple[HomeAddress, ...]:
     for home in homes:
         node = _node(home.node)
         if node is None:
-            raise IdentityError("the coordinator named a home without a tier")
+            raise certificates.IdentityError("the coordinator named a home without a tier")
         try:
             check_addresses(home.grpc, home.mqtt)
-        except IdentityError as fault:
+        except certificates.IdentityError as fault:
             log.warning("home left out", extra={"home": str(node), "why": fault.message})
             continue
         found.append(HomeAddress(node, home.grpc, home.mqtt))
@@ -351,9 +342,9 @@ def home_message(home: HomeAddress) -> enrolment_pb2.Home:
 
 
 def _key_of(authority: bytes) -> ec.EllipticCurvePublicKey:
-    key = load_certificate(authority).public_key()
+    key = certificates.load_certificate(authority).public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise IdentityError("the CA's key is not a P-256 key")
+        raise certificates.IdentityError("the CA's key is not a P-256 key")
     return key
 
 
@@ -363,7 +354,9 @@ def _node(address: link_pb2.Address) -> Node | None:
 
 
 def _same_key(one: Any, other: ec.EllipticCurvePublicKey) -> bool:
-    return isinstance(one, ec.EllipticCurvePublicKey) and public_bytes(one) == public_bytes(other)
+    return isinstance(one, ec.EllipticCurvePublicKey) and certificates.public_bytes(
+        one
+    ) == certificates.public_bytes(other)
 
 
 def _to_json(facts: NodeFacts) -> dict[str, Any]:

@@ -12,13 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from ....protocol.ports import Node, Tier
 from ..authority.authority_folder import AuthorityKeys, p256
-from .certificates import (
-    ADDRESSES_MAX,
-    IdentityError,
-    general_name,
-    is_reserved,
-    node_name,
-)
+from .certificates import ADDRESSES_MAX, IdentityError, general_name, is_reserved, node_name
 from .intermediate import IssuingFacts
 from .root_certificate import key_usage
 

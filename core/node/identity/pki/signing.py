@@ -18,25 +18,13 @@ from dataclasses import dataclass
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from ....privacy.secagg import member_identity
 from ....privacy.secagg.logged import LOG, WITNESSES, LogHead, LogRules
-from ....privacy.secagg.member_identity import (
-    CERTIFICATE_BYTES_MAX,
-    COORDINATOR_BYTES_MAX,
-    is_signed,
-    sign,
-)
 from ....privacy.secagg.secure_errors import SecureError
 from ....wire.log_pb2 import Checkpoint
 from ..authority.deny_list import DenyList
 from ..log.log_entries import WitnessError, leaf_of, verify_head
-from .certificates import (
-    IdentityError,
-    Role,
-    TlsMaterial,
-    identity_of,
-    load_certificate,
-    load_key,
-)
+from .certificates import IdentityError, Role, TlsMaterial, identity_of, load_certificate, load_key
 from .chain import chain_of_pem, read_chain
 
 #: Certificates of peers that are remembered as verified: a coordinator's largest cohort, twice.
@@ -92,7 +80,7 @@ class CertificateIdentity:
 
     def sign(self, message: bytes) -> bytes:
         """DER, at most 72 bytes; the same for the same message and key."""
-        return sign(self._key, message)
+        return member_identity.sign(self._key, message)
 
     def verify(self, device: int, certificate: bytes, message: bytes, signature: bytes) -> bool:
         """Whether the certificate (DER) is valid for that device and its key signed the message.
@@ -107,7 +95,9 @@ class CertificateIdentity:
 
     def verify_coordinator(self, certificate: bytes, message: bytes, signature: bytes) -> bool:
         """The same of the coordinator."""
-        return self._verify((Role.CLOUD, 0), certificate, message, signature, COORDINATOR_BYTES_MAX)
+        return self._verify(
+            (Role.CLOUD, 0), certificate, message, signature, member_identity.COORDINATOR_BYTES_MAX
+        )
 
     def log_leaf(self, device: int, certificate: bytes) -> bytes:
         """The hash of the leaf of a certificate (DER) that `verify` has found good."""
@@ -137,7 +127,7 @@ class CertificateIdentity:
         certificate: bytes,
         message: bytes,
         signature: bytes,
-        size_max: int = CERTIFICATE_BYTES_MAX,
+        size_max: int = member_identity.CERTIFICATE_BYTES_MAX,
     ) -> bool:
         if len(certificate) > size_max:
             return False
@@ -153,7 +143,7 @@ class CertificateIdentity:
             return False
         if self._denied().voids(known.tier, known.number, known.issued_s):
             return False
-        return is_signed(known.key, message, signature)
+        return member_identity.is_signed(known.key, message, signature)
 
     def _known(self, der: bytes) -> _Verified:
         """Reads and caches a certificate.

@@ -18,14 +18,7 @@ from google.protobuf.message import DecodeError, Message
 
 from ....common.errors import DelianError
 from ....protocol.ports import Node
-from ....wire.link_pb2 import (
-    TRANSFER_BLOB,
-    Envelope,
-    Offer,
-    PullRequest,
-    PushReply,
-    Want,
-)
+from ....wire import link_pb2
 from ...identity.pki.roles import may_send
 from ...storage.codec import envelope_bytes, message_of, node_of
 from ..message_limits import TRANSFERS_PER_PEER, Faults
@@ -76,7 +69,9 @@ class Fetching:
         self._meter = meter
         self._outbox = Outbox()
         self._intake = Intake()
-        self._fetching: dict[bytes, tuple[Offer, Node]] = {}  # offers that are taken, not here yet
+        self._fetching: dict[
+            bytes, tuple[link_pb2.Offer, Node]
+        ] = {}  # offers that are taken, not here yet
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(TRANSFERS_PER_PEER)
         self._channel: Any = None
@@ -117,7 +112,7 @@ class Fetching:
         elif not out.users and self._channel is not None:  # else it is on its way, or will be
             self._put(out.offer())
 
-    def take_want(self, want: Want) -> None:
+    def take_want(self, want: link_pb2.Want) -> None:
         """The home has some of what was offered to it, all of it, or does not want it."""
         out = self._outbox.get(self._home, want.id)
         if out is None:
@@ -135,20 +130,20 @@ class Fetching:
             # Not in the coroutine: one that is cancelled before its first step runs no `finally`.
             self._start(out.id, self._push(out, want.offset)).add_done_callback(ended)
 
-    def take_offer(self, offer: Offer, to: Node) -> None:
+    def take_offer(self, offer: link_pb2.Offer, to: Node) -> None:
         """Takes what this node expects. Raises Refused for the rest, and says so."""
         port = self._switch.port(to)
         try:
             if port is None:
                 raise Refused("nobody here", str(to))
-            if offer.kind == TRANSFER_BLOB:
+            if offer.kind == link_pb2.TRANSFER_BLOB:
                 self.asked.check(to, offer)
             else:
                 self._intake.offer(self._home, offer, port.limit(self._home), monotonic())
             if offer.id not in self._fetching and len(self._fetching) >= FETCHING_MAX:
                 self._make_room()
         except Refused as refusal:
-            self._say(to, Want(id=offer.id[:32], refused=True))
+            self._say(to, link_pb2.Want(id=offer.id[:32], refused=True))
             raise refusal
         self._fetching[offer.id] = (offer, to)
         self._fetch(offer, to)
@@ -164,7 +159,7 @@ class Fetching:
             raise Refused("too many offers", "so much is being fetched already")
         del self._fetching[stalled]
 
-    def _say(self, sender: Node, message: Want) -> None:
+    def _say(self, sender: Node, message: link_pb2.Want) -> None:
         self._put(envelope_bytes(sender, self._home, message))
 
     # ------------------------------------------------ transfers
@@ -197,7 +192,7 @@ class Fetching:
                     out.touched = monotonic()
                 await call.done_writing()
                 async with asyncio.timeout(PART_S):
-                    reply = PushReply.FromString(await call)
+                    reply = link_pb2.PushReply.FromString(await call)
             finally:
                 call.cancel()
             if reply.offset == out.size:
@@ -208,11 +203,11 @@ class Fetching:
             code = await ending.code() if ending is not None else None
             self._failed("push", code, lambda: self._outbox.drop(out))
 
-    def _fetch(self, offer: Offer, to: Node) -> None:
+    def _fetch(self, offer: link_pb2.Offer, to: Node) -> None:
         if offer.id not in self._tasks:
             self._start(offer.id, self._pull(offer, to))
 
-    async def _pull(self, offer: Offer, to: Node) -> None:
+    async def _pull(self, offer: link_pb2.Offer, to: Node) -> None:
         """Fetches what was offered; it stays in `_fetching` while there is hope."""
         port = self._switch.port(to)
 
@@ -223,12 +218,12 @@ class Fetching:
             async with self._slots:
                 if port is None:
                     raise Refused("nobody here", str(to))
-                if offer.kind == TRANSFER_BLOB:
+                if offer.kind == link_pb2.TRANSFER_BLOB:
                     await self._pull_blob(offer, to, port.blobs)
                 else:
                     await self._pull_envelope(offer)
             give_up()
-            self._say(to, Want(id=offer.id, offset=offer.size))
+            self._say(to, link_pb2.Want(id=offer.id, offset=offer.size))
         except (TimeoutError, *CALL_ENDED) as error:
             code = error.code() if isinstance(error, grpc.RpcError) else None
             self._failed("pull", code, give_up)
@@ -246,7 +241,7 @@ class Fetching:
 
     async def _parts(self, id: bytes, offset: int) -> AsyncGenerator[Piece, None]:
         """The parts of what was offered, from `offset` on."""
-        asked = PullRequest(id=id, offset=offset).SerializeToString()
+        asked = link_pb2.PullRequest(id=id, offset=offset).SerializeToString()
         call = self._channel.unary_stream(PULL)(asked, metadata=self._metadata)
         try:
             while True:
@@ -263,7 +258,7 @@ class Fetching:
         finally:
             call.cancel()
 
-    async def _pull_blob(self, offer: Offer, to: Node, blobs: BlobStore) -> None:
+    async def _pull_blob(self, offer: link_pb2.Offer, to: Node, blobs: BlobStore) -> None:
         partial = await blobs.begin(offer.id, offer.size)
         try:
             if partial.offset < offer.size:
@@ -282,7 +277,7 @@ class Fetching:
         self.asked.done(to, offer.id)
         self._switch.deliver_blob(self._home, to, offer.id, offer.size)
 
-    async def _pull_envelope(self, offer: Offer) -> None:
+    async def _pull_envelope(self, offer: link_pb2.Offer) -> None:
         spool = self._intake.get(self._home, offer.id)
         if spool is None:
             raise Refused("unknown transfer", "it has stood still for too long")
@@ -303,7 +298,7 @@ class Fetching:
         if not spool.intact():
             raise Refused("corrupt transfer", "it does not hash to its name")
         content = bytes(spool.take())
-        said = Envelope.FromString(content)
+        said = link_pb2.Envelope.FromString(content)
         to, field = node_of(said.to), said.WhichOneof("message") or ""
         if node_of(said.sender) != self._home:
             raise Refused("wrong sender", "an envelope of somebody else")

@@ -18,15 +18,7 @@ from typing import Any, Protocol
 import grpc
 
 from ....protocol.ports import Node
-from ...identity.pki.certificates import (
-    NUMBER_MAX,
-    IdentityError,
-    PeerIdentity,
-    Role,
-    TlsMaterial,
-    check_tls,
-    identity_of,
-)
+from ...identity.pki import certificates
 from ..message_limits import Faults
 from .grpc_requests import admitted
 
@@ -46,7 +38,7 @@ Servicer = Callable[[Any], None]
 class Policy(Protocol):
     """What may be called: `identity.roles.Guard`."""
 
-    def refusal(self, peer: PeerIdentity | None, call: str) -> str | None:
+    def refusal(self, peer: certificates.PeerIdentity | None, call: str) -> str | None:
         """Why the peer (None: it showed no certificate) may not make the call; None: it may."""
 
 
@@ -59,16 +51,18 @@ def claim(who: Node | str) -> tuple[tuple[str, str], ...]:
     return ((CLAIM, name),)
 
 
-def claimed(name: str, federation: str) -> PeerIdentity:
+def claimed(name: str, federation: str) -> certificates.PeerIdentity:
     """The node of that name. Raises IdentityError."""
     parts = _CLAIM.fullmatch(name)
-    if parts is None or int(parts[2]) > NUMBER_MAX:
-        raise IdentityError(f"{name[:40]!r} names no node")
-    return PeerIdentity(federation, Role(parts[1]), int(parts[2]), 0, _NEVER, name)
+    if parts is None or int(parts[2]) > certificates.NUMBER_MAX:
+        raise certificates.IdentityError(f"{name[:40]!r} names no node")
+    return certificates.PeerIdentity(
+        federation, certificates.Role(parts[1]), int(parts[2]), 0, _NEVER, name
+    )
 
 
 # Reading a certificate costs as much as a small upload; a peer shows the same one at every call.
-_identity_of = lru_cache(1024)(identity_of)
+_identity_of = lru_cache(1024)(certificates.identity_of)
 
 
 class Door:
@@ -87,33 +81,35 @@ class Door:
     def secure(self) -> bool:
         return self._federation is None
 
-    def identify(self, context: grpc.aio.ServicerContext) -> PeerIdentity | None:
+    def identify(self, context: grpc.aio.ServicerContext) -> certificates.PeerIdentity | None:
         """The caller; None: it does not say. Raises IdentityError."""
         if self._federation is None:
             shown: Mapping[str, Sequence[bytes]] = context.auth_context()
             pem = next(iter(shown.get("x509_pem_cert", ())), None)
-            check_tls(shown)
+            certificates.check_tls(shown)
             return None if pem is None else _identity_of(pem)
         for key, value in context.invocation_metadata() or ():
             if key == CLAIM:
                 return claimed(str(value), self._federation)
         return None
 
-    def claimed(self, node: Node) -> PeerIdentity:
+    def claimed(self, node: Node) -> certificates.PeerIdentity:
         """A node that names itself in its first message, where that is enough."""
         assert self._federation is not None
         return claimed(f"{node.tier.value}-{node.number}", self._federation)
 
-    def refusal(self, peer: PeerIdentity | None, call: str) -> str | None:
+    def refusal(self, peer: certificates.PeerIdentity | None, call: str) -> str | None:
         return self._policy.refusal(peer, call)
 
-    async def admit(self, context: grpc.aio.ServicerContext, call: str) -> PeerIdentity | None:
+    async def admit(
+        self, context: grpc.aio.ServicerContext, call: str
+    ) -> certificates.PeerIdentity | None:
         """The caller, if it may call; otherwise the call ends here, counted."""
         if self.connections is not None:
             self.connections.called(context.peer())
         try:
             peer = self.identify(context)
-        except IdentityError as error:
+        except certificates.IdentityError as error:
             self._faults.count("no identity", context.peer(), why=error.message)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
         reason = self._policy.refusal(peer, call)
@@ -134,7 +130,7 @@ class Door:
         """The name of a caller for logs, by its certificate; by its address where it has none."""
         try:
             peer = self.identify(context)
-        except IdentityError:
+        except certificates.IdentityError:
             peer = None
         return context.peer() if peer is None else name_of(peer)
 
@@ -148,14 +144,14 @@ class Connections:
     for the certificate, else on the loop's.
     """
 
-    def __init__(self, material: Callable[[], TlsMaterial]) -> None:
+    def __init__(self, material: Callable[[], certificates.TlsMaterial]) -> None:
         self._material = material
         self._numbers = itertools.count(1)  # counts in one step, from any thread
         self._begun = self._begun_before = self._called = 0
         self._open: OrderedDict[str, None] = OrderedDict()
         self.silent = 0
 
-    def __call__(self) -> TlsMaterial:
+    def __call__(self) -> certificates.TlsMaterial:
         self._begun = max(self._begun, next(self._numbers))
         return self._material()
 
@@ -200,6 +196,6 @@ class UnknownCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
         return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-def name_of(peer: PeerIdentity | None) -> str:
+def name_of(peer: certificates.PeerIdentity | None) -> str:
     """A peer's name for logs."""
     return "a peer without a certificate" if peer is None else peer.common_name

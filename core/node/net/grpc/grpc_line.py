@@ -21,13 +21,7 @@ from ....wire.link_pb2 import Envelope, Goodbye
 from ...identity.pki.certificates import channel_options
 from ...identity.pki.roles import may_send
 from ...storage.codec import address, envelope_bytes, errand_of, message_of, node_of
-from ..message_limits import (
-    FRAME_BYTES_MAX,
-    INLINE_MAX,
-    QUEUE_BYTES_MAX,
-    QUEUE_ENVELOPES_MAX,
-    Pace,
-)
+from .. import message_limits
 from ..transfer import Refused
 from . import grpc_core
 from .grpc_ending import Ending
@@ -73,7 +67,7 @@ class Line:
             uplink.switch, uplink.faults, uplink.meter, home, self._put, self._metadata()
         )
         # What a coordinator says to an edge is for thousands of devices.
-        self._pace = Pace() if uplink.node.tier is Tier.DEVICE else None
+        self._pace = message_limits.Pace() if uplink.node.tier is Tier.DEVICE else None
         self._goodbye: Goodbye | None = None
         self._closing = False
         self._wished = asyncio.Event()  # to reconnect, or to end
@@ -180,7 +174,7 @@ class Line:
 
     def _dial(self) -> Any:
         options: list[tuple[str, Any]] = [
-            ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
+            ("grpc.max_receive_message_length", message_limits.FRAME_BYTES_MAX),
             ("grpc.use_local_subchannel_pool", 1),  # a connection of this node's own
             ("grpc.enable_retries", 0),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
@@ -225,13 +219,16 @@ class Line:
         if isinstance(message, FetchBlob):
             self.transfers.asked.add(sender, message.digest)
         content = envelope_bytes(sender, self.home, message, traceparent)
-        if len(content) > INLINE_MAX:
+        if len(content) > message_limits.INLINE_MAX:
             self.transfers.offer(sender, message, content)
         else:
             self._put(content)
 
     def _put(self, content: bytes) -> None:
-        if len(self._queue) >= QUEUE_ENVELOPES_MAX or self._queued + len(content) > QUEUE_BYTES_MAX:
+        if (
+            len(self._queue) >= message_limits.QUEUE_ENVELOPES_MAX
+            or self._queued + len(content) > message_limits.QUEUE_BYTES_MAX
+        ):
             self._up.faults.count("queue is full", self.home)
             return
         self._queue.append(content)

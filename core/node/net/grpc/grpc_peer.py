@@ -15,7 +15,7 @@ from ....protocol.ports import Node
 from ....wire.link_pb2 import Goodbye
 from ...identity.pki.certificates import PeerIdentity
 from ...storage.codec import ERRAND_FIELDS
-from ..message_limits import QUEUE_BYTES_MAX, QUEUE_ENVELOPES_MAX, RATE_BURST, RATE_PER_S
+from .. import message_limits
 from ..traffic import Meter
 
 SERVICE = "delian.wire.Link"
@@ -74,14 +74,17 @@ class Peer:
         self.ending: Goodbye | None = None
         self.left = False  # it has said Goodbye
         self.dropped = 0  # in a row
-        self.tokens = float(RATE_BURST)
+        self.tokens = float(message_limits.RATE_BURST)
         self.seen = 0.0
         self.limited = 0
         self.violations = 0
 
     def may_speak(self, now: float) -> bool:
         """Whether one more envelope is within the rate (a token bucket)."""
-        self.tokens = min(float(RATE_BURST), self.tokens + (now - self.seen) * RATE_PER_S)
+        self.tokens = min(
+            float(message_limits.RATE_BURST),
+            self.tokens + (now - self.seen) * message_limits.RATE_PER_S,
+        )
         self.seen = now
         if self.tokens < 1.0:
             self.limited += 1
@@ -93,7 +96,10 @@ class Peer:
         """Queues an envelope; False: there is no room."""
         if self.queue is None:
             self.queue = deque()
-        if len(self.queue) >= QUEUE_ENVELOPES_MAX or self.queued + len(content) > QUEUE_BYTES_MAX:
+        if (
+            len(self.queue) >= message_limits.QUEUE_ENVELOPES_MAX
+            or self.queued + len(content) > message_limits.QUEUE_BYTES_MAX
+        ):
             self.dropped += 1
             return False
         self.queue.append(content)

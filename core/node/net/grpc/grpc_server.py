@@ -28,15 +28,8 @@ from ....wire.link_pb2 import Envelope, PullRequest
 from ...identity.pki.certificates import IdentityError, TlsMaterial, server_credentials
 from ...identity.pki.roles import may_send
 from ...storage.codec import envelope_bytes, errand_of, message_of, node_of
+from .. import message_limits
 from ..loopback import INSECURE, check_loopback
-from ..message_limits import (
-    DROPPED_MAX,
-    INLINE_MAX,
-    KIB,
-    MIB,
-    RATE_DROPPED_MAX,
-    Faults,
-)
 from ..switch import Switch
 from ..transfer import Intake, Outbox, Refused
 from . import grpc_core
@@ -63,7 +56,7 @@ VIOLATIONS_MAX = 16
 #: Calls at once on one connection; a node has a stream and a few transfers.
 CALLS_PER_CONNECTION = 64
 #: Parts of an operator's blob are a MiB; the link's own messages are smaller.
-MESSAGE_BYTES_MAX = MIB + 64 * KIB
+MESSAGE_BYTES_MAX = message_limits.MIB + 64 * message_limits.KIB
 KEEPALIVE_MS = 120_000
 KEEPALIVE_TIMEOUT_MS = 20_000
 
@@ -101,7 +94,7 @@ class GrpcHub:
     ) -> None:
         if credentials is None:
             check_loopback(address, "the address")
-        self.faults = Faults("grpc hub")
+        self.faults = message_limits.Faults("grpc hub")
         self.address = address
         self._switch = switch
         self._meter = switch.traffic.meter("grpc")
@@ -235,7 +228,7 @@ class GrpcHub:
             self.faults.count("unreachable", to)
             return
         content = envelope_bytes(sender, to, message, traceparent)
-        if len(content) > INLINE_MAX:
+        if len(content) > message_limits.INLINE_MAX:
             out = self.transfers.outbox.envelope(sender, to, message, content, monotonic())
             if out is None:
                 self.faults.count("too much to send", to)
@@ -271,7 +264,7 @@ class GrpcHub:
         if peer.put(content):
             return
         self.faults.count("slow reader", peer.node)
-        if peer.dropped > DROPPED_MAX:
+        if peer.dropped > message_limits.DROPPED_MAX:
             peer.end("too slow")
 
     # ------------------------------------------------ a stream
@@ -334,7 +327,7 @@ class GrpcHub:
             self.faults.count("broken off", name_of(identity) if identity else context.peer())
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "say who you are")
         try:
-            if len(content) > INLINE_MAX:
+            if len(content) > message_limits.INLINE_MAX:
                 raise ProtocolError("too long")
             said = Envelope.FromString(content)
             node = node_of(said.sender)
@@ -384,11 +377,11 @@ class GrpcHub:
         now = monotonic()
         if not peer.may_speak(now):
             self.faults.count("too many messages", peer.node)
-            if peer.limited > RATE_DROPPED_MAX:
+            if peer.limited > message_limits.RATE_DROPPED_MAX:
                 peer.end("too many messages")
             return None
         try:
-            if len(content) > INLINE_MAX:
+            if len(content) > message_limits.INLINE_MAX:
                 raise Refused("oversized", f"an envelope of {len(content)} bytes")
             return self._accept(peer, Envelope.FromString(content), content, now)
         except Refused as refusal:

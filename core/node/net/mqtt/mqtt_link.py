@@ -38,16 +38,7 @@ from .mqtt_client import WILL_DELAY_S, BrokerAddress, Publication
 from .mqtt_peer import MESSAGE_EXPIRY_S, Below, Peer
 from .mqtt_side import MqttIdentity, OwnHome, Side
 from .seal import Ephemeral, SealError, Seen, agree, presence_in
-from .topics import (
-    Direction,
-    Kind,
-    Topic,
-    filters_of_hub,
-    filters_of_uplink,
-    home,
-    host_of,
-    hosts,
-)
+from .topics import Direction, Kind, Topic, filters_of_hub, filters_of_uplink, home, host_of, hosts
 
 __all__ = ["MqttHub", "MqttIdentity", "MqttUplink"]
 

@@ -25,24 +25,9 @@ from ....wire.blob_pb2 import FetchBlob
 from ....wire.link_pb2 import Envelope, Offer, Part, Want
 from ...identity.pki.certificates import PeerIdentity
 from ...identity.pki.roles import may_send
+from ...storage import codec
 from ...storage.blobs import BlobStore
-from ...storage.codec import (
-    MESSAGE_FIELDS,
-    address,
-    envelope_bytes,
-    errand_of,
-    message_of,
-    node_of,
-)
-from ..message_limits import (
-    INLINE_MAX,
-    QUEUE_BYTES_MAX,
-    QUEUE_ENVELOPES_MAX,
-    RATE_BURST,
-    RATE_DROPPED_MAX,
-    RATE_PER_S,
-    Faults,
-)
+from .. import message_limits
 from ..switch import Switch
 from ..traffic import Kind as Counted
 from ..traffic import Meter
@@ -58,7 +43,7 @@ log = logging.getLogger("delian.net.mqtt")
 MESSAGE_EXPIRY_S = 120
 #: Publications of one peer that the broker has not acknowledged.
 SLOTS = 8
-_MESSAGES = frozenset(MESSAGE_FIELDS.values())
+_MESSAGES = frozenset(codec.MESSAGE_FIELDS.values())
 _AGAIN_S = 1.0  # after the broker did not acknowledge though it is connected
 
 
@@ -72,7 +57,7 @@ class Office:
     sends: Direction
     """The direction of what it says."""
     switch: Switch
-    faults: Faults
+    faults: message_limits.Faults
     meter: Meter
     intake: Intake
     connected: Callable[[], bool]
@@ -135,7 +120,7 @@ class Peer:
         self._queued_bytes = 0
         self._slots = asyncio.Semaphore(SLOTS)
         self._pump_task: asyncio.Task[None] | None = None
-        self._tokens, self._tokens_at = float(RATE_BURST), 0.0
+        self._tokens, self._tokens_at = float(message_limits.RATE_BURST), 0.0
         self._limited = 0
         self._closed = False
 
@@ -156,7 +141,7 @@ class Peer:
             channel = self._pending[0]
         if channel is None:
             return
-        envelope = Envelope(sender=address(self.office.me), to=address(self.other))
+        envelope = Envelope(sender=codec.address(self.office.me), to=codec.address(self.other))
         topic, body = self._topic(Kind.ENVELOPE, self.office.sends), envelope.SerializeToString()
         message = Publication(topic, channel.seal(topic, body), expiry_s=MESSAGE_EXPIRY_S)
         self.office.spawn(self._publish_once(message, len(body)))
@@ -200,10 +185,10 @@ class Peer:
 
     def send(self, sender: Node, to: Node, message: Message, traceparent: str = "") -> None:
         """Queues a message of a node of this process."""
-        body = envelope_bytes(sender, to, message, traceparent)
+        body = codec.envelope_bytes(sender, to, message, traceparent)
         if isinstance(message, FetchBlob):
             self.transfers.asked(sender, message.digest)
-        if len(body) > INLINE_MAX:
+        if len(body) > message_limits.INLINE_MAX:
             self.transfers.offer_envelope(sender, to, body, traceparent)
         else:
             self._enqueue(body, traceparent)
@@ -221,11 +206,11 @@ class Peer:
 
     def say(self, sender: Node, to: Node, message: Offer | Want, traceparent: str = "") -> None:
         """Queues a message of the transport's own."""
-        self._enqueue(envelope_bytes(sender, to, message, traceparent), traceparent)
+        self._enqueue(codec.envelope_bytes(sender, to, message, traceparent), traceparent)
 
     def _enqueue(self, body: bytes, traceparent: str) -> None:
-        full = len(self._queue) >= QUEUE_ENVELOPES_MAX
-        if full or self._queued_bytes + len(body) > QUEUE_BYTES_MAX:
+        full = len(self._queue) >= message_limits.QUEUE_ENVELOPES_MAX
+        if full or self._queued_bytes + len(body) > message_limits.QUEUE_BYTES_MAX:
             self.faults.count("queue is full", self.other)
             return
         expires_at = asyncio.get_running_loop().time() + MESSAGE_EXPIRY_S
@@ -327,7 +312,7 @@ class Peer:
                 self.transfers.take_part(Part.FromString(body))
                 return
             self._within_rate(now)
-            if len(body) > INLINE_MAX:
+            if len(body) > message_limits.INLINE_MAX:
                 raise SealError("oversized")
             self._take(Envelope.FromString(body), len(body))
         except DecodeError:
@@ -341,7 +326,7 @@ class Peer:
         sender, to, what = self._addressed(envelope)
         if what not in _MESSAGES:
             raise SealError("malformed")
-        message, traceparent = message_of(envelope), envelope.traceparent
+        message, traceparent = codec.message_of(envelope), envelope.traceparent
         await self.switch.hand_over(sender, to, message, traceparent, size)
 
     def _take(self, envelope: Envelope, size: int) -> None:
@@ -355,15 +340,15 @@ class Peer:
             self.transfers.take_want(envelope.want)
         elif what == "goodbye":
             log.info("peer says goodbye", extra={"peer": str(self.other)})
-        elif (errand := errand_of(envelope)) is not None:
+        elif (errand := codec.errand_of(envelope)) is not None:
             self.switch.errand(sender, to, errand)
         else:
-            self.switch.deliver(sender, to, message_of(envelope), envelope.traceparent, size)
+            self.switch.deliver(sender, to, codec.message_of(envelope), envelope.traceparent, size)
 
     def _addressed(self, envelope: Envelope) -> tuple[Node, Node, str | None]:
         """Sender, receiver and content. Raises ProtocolError where that may not be."""
         what = envelope.WhichOneof("message")
-        sender, to = node_of(envelope.sender), node_of(envelope.to)
+        sender, to = codec.node_of(envelope.sender), codec.node_of(envelope.to)
         if not hosts(self.other, sender):
             raise SealError("wrong sender")
         if what is not None and not (
@@ -373,11 +358,13 @@ class Peer:
         return sender, to, what
 
     def _within_rate(self, now: float) -> None:
-        grown = self._tokens + (now - self._tokens_at) * RATE_PER_S
-        self._tokens, self._tokens_at = min(float(RATE_BURST), grown), now
+        grown = self._tokens + (now - self._tokens_at) * message_limits.RATE_PER_S
+        self._tokens, self._tokens_at = min(float(message_limits.RATE_BURST), grown), now
         if self._tokens < 1:
             self._limited += 1
-            if self._limited > RATE_DROPPED_MAX:  # from now on it costs nothing to refuse it
+            if (
+                self._limited > message_limits.RATE_DROPPED_MAX
+            ):  # from now on it costs nothing to refuse it
                 self._limited = 0
                 self._forget_keys()
             raise SealError("too many messages")

@@ -23,13 +23,7 @@ from ....common.errors import DelianError
 from ....protocol.ports import Node, ProtocolError
 from ....wire.link_pb2 import TRANSFER_BLOB, TRANSFER_ENVELOPE, Envelope, Offer, Part, Want
 from ...identity.pki.roles import may_send_blob
-from ..message_limits import (
-    OUTGOING_BYTES_PER_PEER,
-    OUTGOING_PER_PEER,
-    TRANSFER_IDLE_S,
-    TRANSFERS_PER_PEER,
-    Faults,
-)
+from .. import message_limits
 from ..switch import Switch
 from ..transfer import Asked, Intake, Piece, Refused, Spool
 from .mqtt_parts import PART_BYTES, WINDOW, Receiving, Sending
@@ -124,7 +118,7 @@ class Conversation(Protocol):
     """What a peer gives its transfers."""
 
     switch: Switch
-    faults: Faults
+    faults: message_limits.Faults
     other: Node
 
     def say(self, sender: Node, to: Node, message: Offer | Want, traceparent: str = "") -> None:
@@ -177,8 +171,8 @@ class Transfers:
         if out.offer.id in self._outgoing:  # a machine repeats itself; this is on its way
             return
         if (
-            len(self._outgoing) >= OUTGOING_PER_PEER
-            or self._outgoing_bytes + held_bytes > OUTGOING_BYTES_PER_PEER
+            len(self._outgoing) >= message_limits.OUTGOING_PER_PEER
+            or self._outgoing_bytes + held_bytes > message_limits.OUTGOING_BYTES_PER_PEER
         ):
             self._peer.faults.count("too much to send", self._peer.other)
             return
@@ -206,7 +200,7 @@ class Transfers:
                 async with asyncio.timeout(pause):  # wait_for may lose a cancellation
                     await out.heard.wait()
             except TimeoutError:
-                if loop.time() - heard_at > TRANSFER_IDLE_S:
+                if loop.time() - heard_at > message_limits.TRANSFER_IDLE_S:
                     self._peer.faults.count("nobody took it", self._peer.other)
                     return
                 pause = min(pause * 2, PATIENCE_S_MAX)
@@ -290,7 +284,7 @@ class Transfers:
         port = self._peer.switch.port(to)
         if port is None:
             raise Refused("nobody here", f"an offer to {to}")
-        if len(self._incoming) >= TRANSFERS_PER_PEER:
+        if len(self._incoming) >= message_limits.TRANSFERS_PER_PEER:
             raise Refused("too many offers", f"{len(self._incoming)} under way")
         if offer.kind == TRANSFER_BLOB:
             if not may_send_blob(sender.tier, to.tier):
@@ -355,7 +349,7 @@ class Transfers:
                 async with asyncio.timeout(pause):
                     parts = [await coming.parts.get()]
             except TimeoutError:
-                if loop.time() - heard_at > TRANSFER_IDLE_S:
+                if loop.time() - heard_at > message_limits.TRANSFER_IDLE_S:
                     self._peer.faults.count("transfer stopped", self._peer.other)
                     return False
                 pause = min(pause * 2, PATIENCE_S_MAX)

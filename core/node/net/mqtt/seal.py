@@ -60,13 +60,7 @@ from ....wire.mqtt_pb2 import (
     Presence,
     SignedPresence,
 )
-from ...identity.pki.certificates import (
-    IdentityError,
-    PeerIdentity,
-    TlsMaterial,
-    load_certificate,
-    load_key,
-)
+from ...identity.pki import certificates
 from ...identity.pki.chain import chain_of_pem, read_chain
 from ...storage.codec import address, node_of
 
@@ -123,7 +117,7 @@ class Seen:
     encoded: bytes
     node: Node
     other: Node | None
-    identity: PeerIdentity | None
+    identity: certificates.PeerIdentity | None
     """None where there are no certificates."""
 
 
@@ -144,7 +138,7 @@ class Credentials:
     """
 
     def __init__(
-        self, federation: str, node: Node, material: Callable[[], TlsMaterial] | None
+        self, federation: str, node: Node, material: Callable[[], certificates.TlsMaterial] | None
     ) -> None:
         self.federation = federation
         self.node = node
@@ -198,7 +192,9 @@ class Credentials:
         material = self._material()
         presence.certificate = chain_of_pem(material.certificate).der
         encoded = presence.SerializeToString()
-        signature = load_key(material.key).sign(_SIGNED + encoded, ec.ECDSA(hashes.SHA256()))
+        signature = certificates.load_key(material.key).sign(
+            _SIGNED + encoded, ec.ECDSA(hashes.SHA256())
+        )
         return SignedPresence(presence=encoded, signature=signature).SerializeToString()
 
     def read(self, payload: bytes, now_s: float | None = None) -> Seen:
@@ -229,16 +225,16 @@ class Credentials:
 
     def _identity(
         self, signed: SignedPresence, presence: Presence, node: Node, now_s: float | None
-    ) -> PeerIdentity:
+    ) -> certificates.PeerIdentity:
         assert self._material is not None
         if len(presence.certificate) > CERTIFICATE_BYTES_MAX:
             raise SealError("malformed")
         try:
             chain = read_chain(presence.certificate)
             if self._authority is None:
-                self._authority = load_certificate(self._material().authority)
+                self._authority = certificates.load_certificate(self._material().authority)
             identity = chain.verify(self._authority, now_s)
-        except IdentityError:
+        except certificates.IdentityError:
             raise SealError("certificate") from None
         if identity.federation != self.federation or identity.node != node:
             raise SealError("forged")

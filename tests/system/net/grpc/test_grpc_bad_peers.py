@@ -176,9 +176,9 @@ def test_a_stream_that_says_nothing_is_ended(net, monkeypatch):
 
 
 def test_a_flood_of_messages_is_dropped_and_then_ended(net, monkeypatch):
-    monkeypatch.setattr("delian.core.node.net.grpc.grpc_peer.RATE_BURST", 20)
-    monkeypatch.setattr("delian.core.node.net.grpc.grpc_peer.RATE_PER_S", 0.001)
-    monkeypatch.setattr("delian.core.node.net.grpc.grpc_server.RATE_DROPPED_MAX", 10)
+    monkeypatch.setattr("delian.core.node.net.message_limits.RATE_BURST", 20)
+    monkeypatch.setattr("delian.core.node.net.message_limits.RATE_PER_S", 0.001)
+    monkeypatch.setattr("delian.core.node.net.message_limits.RATE_DROPPED_MAX", 10)
 
     async def story(stranger, hub, above):
         call = await stranger.connect()

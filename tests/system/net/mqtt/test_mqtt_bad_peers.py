@@ -6,8 +6,9 @@ import asyncio
 import os
 
 import pytest
+from delian.core.node.net import message_limits
 from delian.core.node.net.message_limits import Buckets
-from delian.core.node.net.mqtt import mqtt_link, mqtt_peer, mqtt_transfers
+from delian.core.node.net.mqtt import mqtt_link, mqtt_transfers
 from delian.core.node.net.mqtt.seal import Credentials
 from delian.core.node.storage.codec import envelope_bytes
 from delian.core.protocol.ports import CLOUD, Node, Tier
@@ -164,7 +165,7 @@ def test_content_that_does_not_hash_to_its_id_is_refused(mqtt, against):
 
 
 def test_a_flood_is_cut_off(against, monkeypatch):
-    monkeypatch.setattr(mqtt_peer, "RATE_PER_S", 0.0)  # however long it takes
+    monkeypatch.setattr(message_limits, "RATE_PER_S", 0.0)  # however long it takes
 
     async def attack(hub, say, edge):
         for _ in range(2_000 + 900):
@@ -229,7 +230,7 @@ def test_counts_of_births_are_kept_of_so_many_nodes(against, monkeypatch):
 
 def test_a_transfer_that_stops_is_given_up(mqtt, against, monkeypatch):
     monkeypatch.setattr(mqtt_transfers, "STALL_S", 0.02)
-    monkeypatch.setattr(mqtt_transfers, "TRANSFER_IDLE_S", 0.05)
+    monkeypatch.setattr(message_limits, "TRANSFER_IDLE_S", 0.05)
 
     async def attack(hub, say, edge):
         say(link_pb2.Offer(id=bytes(32), size=10**6, kind=link_pb2.TRANSFER_ENVELOPE))
