@@ -99,7 +99,7 @@ def index(table: Iterable[Row]) -> Index:
 
 
 class HasPhase(Protocol):
-    """A machine's state: plain data, with the phase that the table speaks of."""
+    """A machine's state: plain data, with the phase of the table."""
 
     phase: Any
 
@@ -115,16 +115,15 @@ class Output:
         event: the event; None while none is handled.
         effects: what is to be done, in order.
         posted: the trigger to look up once the present row is done, and its subject.
-        changed: whether the event changed the state, as far as the table can tell.
+        changed: whether the event changed the state, as far as the table shows.
         passed_on: whether the event is a message that was sent on as it was.
         timers: what the names of timers begin with.
-        carries_beside: whether the driver carries vectors beside messages (`Send.beside`), so that
-            one that stays in this process is not copied. A driver that does says so before the
-            first event.
+        carries_vectors: whether the driver carries vectors separately (`Send.vector`), so that one
+            that stays in this process is not copied. It is set before the first event.
     """
 
     __slots__ = (
-        "carries_beside",
+        "carries_vectors",
         "changed",
         "effects",
         "event",
@@ -141,13 +140,13 @@ class Output:
         self.posted: tuple[StrEnum, Any] | None = None
         self.changed, self.passed_on = True, False
         self.timers = timers
-        self.carries_beside = False
+        self.carries_vectors = False
 
     def content(self, inside: Content) -> Content:
-        """The vector of the message at hand: the one that came beside it, else the one inside."""
+        """The vector of the message at hand: the separate one, else the one inside."""
         event = self.event
-        beside = event.vector if isinstance(event, Received) else None
-        return inside if beside is None else beside
+        separate = event.vector if isinstance(event, Received) else None
+        return inside if separate is None else separate
 
     def ignore(self, trigger: StrEnum) -> None:
         """Counts the event at hand as one that changes nothing, and says what it was."""
@@ -182,13 +181,13 @@ class Part(Generic[S]):
         self.out.effects.append(effect)
 
     def send(
-        self, to: Node, message: Message, size: int = 0, beside: Content | None = None
+        self, to: Node, message: Message, size: int = 0, vector: Content | None = None
     ) -> None:
-        self.out.effects.append(Send(to, message, size, beside))
+        self.out.effects.append(Send(to, message, size, vector))
 
     def delegate(self, machine: Machine[Any], event: Any) -> None:
         """Lets another machine of this node handle an event; its effects are this one's."""
-        machine.out.carries_beside = self.out.carries_beside
+        machine.out.carries_vectors = self.out.carries_vectors
         self.out.effects += machine.handle(event, self.now)
 
     def set_timer(self, name: str, at: int) -> None:
@@ -227,7 +226,7 @@ class Machine(ABC, Generic[S]):
 
     @property
     def changed(self) -> bool:
-        """Whether the last event changed the state, as far as the table can tell; see `handle`."""
+        """Whether the last event changed the state, as far as the table shows; see `handle`."""
         return self.out.changed
 
     @property
@@ -237,20 +236,20 @@ class Machine(ABC, Generic[S]):
 
     @abstractmethod
     def read(self, event: Event) -> tuple[StrEnum, Any]:
-        """The trigger that an event is in the present state, and its subject (a message, an
-        outcome, None). Changes nothing.
-        """
+        """Gives an event's trigger in the present state, and its subject. Changes nothing."""
 
     def settle(self) -> None:
         """What follows each event. Most machines do nothing more."""
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        """What to do about an event at `now` ns. Raises ProtocolError, the state unchanged, when a
-        peer is at fault.
+        """What to do about an event at `now` ns.
 
         Afterwards `changed` is false when every row that was taken kept the phase, and its action
         was `ignore` or returned False: then the state is what it was (`read` changes nothing), and
         a driver needs not store the event.
+
+        Raises:
+            ProtocolError: a peer is at fault. The state is unchanged.
         """
         assert now >= 0
         out, effects = self.out, list[Effect]()
@@ -299,9 +298,7 @@ class Backoff:
         assert self.bytes_per_second_min > 0
 
     def pause(self, tries: int, size: int = 0) -> int:
-        """Ns to wait after the `tries`-th sending (from 1) of something whose answer or itself has
-        `size` bytes.
-        """
+        """Ns to wait after the `tries`-th sending (from 1); it or its answer has `size` bytes."""
         assert tries >= 1
         doubled = self.first_ns << min(tries - 1, 40)
         return min(doubled, self.max_ns) + size * 1_000_000_000 // self.bytes_per_second_min

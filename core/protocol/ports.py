@@ -1,5 +1,4 @@
-"""What a state machine may know of the world and ask of it: events in, effects out, and the seams
-behind them.
+"""What a state machine knows of the world and asks of it: events, effects, and the seams.
 
 A tier's protocol is `handle(event, now) -> effects`. It touches no socket, file, clock or thread,
 and draws no random number that its `Rng` does not give, so one machine runs the same in a daemon
@@ -10,7 +9,7 @@ and in the simulator. A driver owes it:
 - state is durable before a message that depends on it leaves (a driver that restarts nodes stores
   `snapshot()`);
 - a timer that was cancelled or set again may still fire once: machines must ignore it;
-- messages may be lost, repeated and reordered, and come from whom `Received.sender` says.
+- messages may be lost, repeated and reordered, and come from `Received.sender`.
 
 The messages are the protobuf messages of `core.wire`; there is no second form of them. A message
 that has been sent is never changed: in memory the receiver gets the same object.
@@ -35,7 +34,7 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 #: Bytes that are not changed, or a part of such.
 Content: TypeAlias = bytes | memoryview
 
-PROTOCOL = 1  # CheckIn.protocol and EdgeHello.protocol: the version of the messages spoken here
+PROTOCOL = 1  # CheckIn.protocol and EdgeHello.protocol: the version of the messages here
 
 # Limits on what a peer may say. Each receiver checks them; the .proto files quote them.
 DEVICES_PER_EDGE_MAX = 100_000
@@ -49,11 +48,9 @@ SECOND = 1_000 * MS
 
 
 class ProtocolError(DelianError):
-    """A peer broke the protocol: a message that it may not send, or one that names somebody else as
-    its sender.
+    """A peer broke the protocol: it may not send the message, or is not the sender that it names.
 
-    A driver counts it and drops the message; a simulation without Byzantine nodes must never see
-    it.
+    A driver counts it and drops the message. It never occurs without Byzantine nodes.
     """
 
 
@@ -66,7 +63,7 @@ class Tier(StrEnum):
 
 
 class Node(NamedTuple):
-    """Who sends or receives: a tier and the node's number in it."""
+    """A sender or receiver: a tier and the node's number in it."""
 
     tier: Tier
     number: int
@@ -80,36 +77,30 @@ CLOUD = Node(Tier.CLOUD, 0)
 
 # ---------------------------------------------------------------- events
 
-# Nobody changes an event or an effect. Those that come by the dozen with every local update are not
+# Events and effects are not changed. Those that come by the dozen with every local update are not
 # frozen all the same: to make a frozen one takes five times as long.
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The node has started: for the first time, or again with the state that it had.
+    """The node has started: for the first time, or again with the state that it had."""
 
-    stored: digests of the blobs that are in its store now, whatever the state remembers of them.
-    unix_ns: the computer's own time, ns, which tells this start from all others; zero where time is
-    virtual.
-    """
-
-    stored: tuple[bytes, ...] = ()
-    unix_ns: int = 0
+    stored: tuple[bytes, ...] = ()  # digests of the blobs in its store, whatever the state says
+    unix_ns: int = 0  # the computer's own time, which identifies the start; 0: time is virtual
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class Received:
-    """A message has come. `sender` is what the transport has authenticated. encoded: the envelope
-    that it came in, where the transport has it: a journal keeps that, and encodes nothing again.
-    digest: SHA-256 of `encoded`, where the transport has checked it. vector: of an Upload or an
-    EdgeSum, where it was left out of `message`, because it is in `encoded` or came beside it
-    (`Send.beside`): a model is not copied to be read.
-    """
+    """A message has come."""
 
-    sender: Node
+    sender: Node  # what the transport has authenticated
     message: Message
+    #: The envelope of the message, where the transport has it: a journal stores it as it is.
     encoded: Content = field(default=b"", compare=False, repr=False)
+    #: SHA-256 of `encoded`, where the transport has checked it.
     digest: bytes = field(default=b"", compare=False, repr=False)
+    #: Of an Upload or an EdgeSum, where `message` lacks it: it is in `encoded`, or separate
+    #: (`Send.vector`). So a model is not copied to be read.
     vector: Content | None = field(default=None, compare=False, repr=False)
 
 
@@ -122,42 +113,33 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class BlobStored:
-    """What `StoreBlob` handed over is durable (`intact`), or did not hash to its digest and is
-    forgotten.
-    """
+    """The blob of a `StoreBlob` was handled."""
 
     digest: bytes
-    intact: bool
+    intact: bool  # it is durable; False: it did not hash to its digest and is forgotten
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a `client_update` gave.
+    """What a `client_update` gave. No message carries `examples` and `loss`."""
 
-    `vector`: u32[D+1], the update in the ring (see `privacy.ring`), None when there is none.
-    `examples` and `loss` stay where they were computed: no message carries them. `finite`: whether
-    loss and update are finite numbers.
-    """
-
-    vector: Vector | None
+    vector: Vector | None  # u32[D+1], the update in the ring (see `privacy.mechanisms.ring`)
     examples: int = 0
     loss: float = 0.0
-    finite: bool = True
+    finite: bool = True  # whether loss and update are finite numbers
 
 
 @dataclass(frozen=True, slots=True)
 class NewModel:
-    """What a `server_update` gave: the new weights, and the server optimiser's memory where it has
-    one. Both are in the node's store.
-    """
+    """What a `server_update` gave. Both blobs are in the node's store."""
 
     weights: blob_pb2.BlobRef
-    memory: blob_pb2.BlobRef | None = None
+    memory: blob_pb2.BlobRef | None = None  # the server optimiser's, where it has one
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramStopped:
-    """A program gave nothing."""
+    """The program failed; see `reason`."""
 
     reason: round_pb2.FailureReason
 
@@ -172,12 +154,9 @@ class ProgramFinished:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """The node's own side has spoken: its owner, its operator, its configuration.
+    """A local command from the node's owner, operator or configuration, not from a peer."""
 
-    order: one of the messages that `OrderedEvent` in proto/journal.proto lists.
-    """
-
-    order: Message
+    order: Message  # one of those that `OrderedEvent` in proto/journal.proto lists
 
 
 Event: TypeAlias = Started | Received | TimerFired | BlobStored | ProgramFinished | Ordered
@@ -188,25 +167,20 @@ Event: TypeAlias = Started | Received | TimerFired | BlobStored | ProgramFinishe
 
 @dataclass(slots=True, unsafe_hash=True)
 class Send:
-    """Hand a message to the transport, which may lose it.
-
-    size: bytes of the encoded message where the machine knows them, else 0: protobuf finds the size
-    of a message by encoding it, which costs a copy of a large one. beside: the vector of an Upload
-    or an EdgeSum whose `message` lacks it; only where the driver carries such
-    (`Output.carries_beside`). size counts it.
-    """
+    """Hand a message to the transport, which may lose it."""
 
     to: Node
     message: Message
+    #: Bytes of the encoded message with `vector`; 0: not known. protobuf finds the size of a
+    #: message by encoding it, which costs a copy of a large one.
     size: int = 0
-    beside: Content | None = None
+    #: The vector of an Upload or an EdgeSum whose `message` lacks it (`Output.carries_vectors`).
+    vector: Content | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SendBlob:
-    """Send the stored blob of this digest. Machines name blobs; only stores and transports hold
-    their bytes.
-    """
+    """Send the stored blob of this digest: only stores and transports hold the bytes of blobs."""
 
     to: Node
     digest: bytes
@@ -236,6 +210,8 @@ class SetTimer:
 
 @dataclass(slots=True, unsafe_hash=True)
 class CancelTimer:
+    """Do not fire a timer; no effect where none is set."""
+
     name: str
 
 
@@ -301,9 +277,7 @@ class Clock(Protocol):
 
 
 class Rng(Protocol):
-    """Random 64-bit words, each a pure function of what it is for: no order of calls, no hidden
-    state.
-    """
+    """Random 64-bit words, each a pure function of its purpose and ids, without hidden state."""
 
     def word(self, purpose: str, *ids: int) -> int: ...
 

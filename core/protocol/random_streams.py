@@ -1,5 +1,4 @@
-"""Random numbers by name: each is a pure function of (seed, purpose, ids), whatever was drawn
-before.
+"""Random numbers by name: each is a pure function of (seed, purpose, ids).
 
 So adding a device, a link or a draw shifts no other draw, and a machine needs no generator in its
 state but a counter. The function is BLAKE2b with the seed as its key (RFC 7693): 64 bits a call in
@@ -20,9 +19,7 @@ _WORD = 2**64
 
 
 class Streams:
-    """The streams of one seed. `purpose` is at most 16 bytes; ids are natural numbers below 2^64,
-    at most 8.
-    """
+    """The streams of one seed. `purpose`: at most 16 bytes; ids: at most 8, each below 2^64."""
 
     __slots__ = ("_begun", "_key")
 
@@ -55,9 +52,7 @@ class Streams:
         return math.sqrt(-2.0 * math.log(radius)) * math.cos(2.0 * math.pi * angle)
 
     def sample(self, items: list[int], k: int, purpose: str, *ids: int) -> list[int]:
-        """`k` of the items without replacement, uniformly, in the order drawn (Fisher and Yates,
-        stopped early).
-        """
+        """`k` of the items without replacement, uniformly, in the order drawn (Fisher-Yates)."""
         assert 0 <= k <= len(items)
         pool = list(items)
         for i in range(k):
@@ -68,9 +63,9 @@ class Streams:
 
 
 def device_key(round_key: bytes, device: int, secret: bytes = b"") -> tuple[int, int]:
-    """A device's threefry key for a round, as two u32; defined at Task.rng_key in
-    proto/round.proto. secret: the device's own 32 bytes; empty: it is simulated, and its keys
-    follow from its number.
+    """A device's threefry key for a round, as two u32; see Task.rng_key in proto/round.proto.
+
+    secret: the device's own 32 bytes; empty: it is simulated, and its keys follow from its number.
     """
     assert len(round_key) == 8 and len(secret) in (0, 32)
     number = device.to_bytes(8, "little")

@@ -1,9 +1,8 @@
 """What names a run on the wire, so that no edge and no device takes one run for another.
 
-A coordinator counts its runs: run 1, run 2. Restored from an older copy of its store it does not
-know how far they went since, and counts again from where the copy was: what edges and devices
-remember of a run's rounds, or still hold of them, would be of another history. So on the wire a run
-has a name, an unsigned integer of 64 bits,
+A coordinator counts its runs: run 1, run 2. After a restore from an older copy of its store it
+counts on from that copy: what edges and devices have stored of a run's rounds would be of another
+history. So on the wire a run has a name, an unsigned integer of 64 bits,
 
     name  =  epoch * 2^32 + number
 
@@ -21,15 +20,13 @@ from typing import Any
 NUMBER_BITS = 32
 EPOCH_MAX = 2**32 - 1
 _NS = 1_000_000_000
-#: Where the clock does not tell two starts apart (a computer without one of its own wakes up at the
-#: same moment each time), the last digits of its nanoseconds do.
+#: A computer without a clock of its own may start at the same second each time: the last digits of
+#: the nanoseconds make the epochs of two starts differ.
 _APART = 4_096
 
 
 def epoch_after(before: int, unix_ns: int) -> int:
-    """The epoch of a start. before: of the last one; unix_ns: the time of this one. Beyond 2106,
-    or a clock that says so, there are no more epochs: the last one stays.
-    """
+    """The epoch of a start at `unix_ns`; `before` is the last one. After 2106 it does not grow."""
     return min(EPOCH_MAX, max(before + 1 + unix_ns % _APART, unix_ns // _NS))
 
 
@@ -44,9 +41,10 @@ def number_of(name: int) -> int:
 
 
 def least_useful(names: Iterable[int]) -> int:
-    """Of runs in the order in which they were last heard of, the one to forget: the first whose
-    coordinator has started again since and calls it otherwise, or else the first. Restarts are to
-    push out no run that keeps its name.
+    """The run to forget, of runs in the order of their last messages.
+
+    It is the first whose coordinator has restarted since and uses another name, or else the first:
+    a restart must not push out a run that keeps its name.
     """
     known = list(names)
     newest: dict[int, int] = {}
@@ -56,13 +54,11 @@ def least_useful(names: Iterable[int]) -> int:
 
 
 def shown(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A record's fields as people read them, to whom a run is its number: `run`, and `attempt`
-    where it is "run.round.attempt".
-    """
-    told = dict(fields)
-    if isinstance(told.get("run"), int):
-        told["run"] = number_of(told["run"])
-    if isinstance(told.get("attempt"), str):
-        run, _, rest = told["attempt"].partition(".")
-        told["attempt"] = f"{number_of(int(run))}.{rest}"
-    return told
+    """A record's fields for people, with the run's number in `run` and "run.round.attempt"."""
+    found = dict(fields)
+    if isinstance(found.get("run"), int):
+        found["run"] = number_of(found["run"])
+    if isinstance(found.get("attempt"), str):
+        run, _, rest = found["attempt"].partition(".")
+        found["attempt"] = f"{number_of(int(run))}.{rest}"
+    return found

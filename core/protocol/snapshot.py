@@ -1,5 +1,4 @@
-"""A machine's state as bytes and back: JSON with sorted keys, so that equal states have equal
-bytes.
+"""A machine's state as bytes and back: JSON with sorted keys, so equal states have equal bytes.
 
 States are dataclasses of int, float, bool, str, bytes (or views of such), None, enums, lists,
 tuples, dicts, u32 vectors, protobuf messages and other such dataclasses; the type annotations say

@@ -1,6 +1,4 @@
-"""Which tasks a device takes, and what it goes by: its owner's rules, the deny list and the
-certificate log.
-"""
+"""Which tasks a device takes, by its owner's rules, the deny list and the certificate log."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ UNMASKED = "unmasked"
 DENY_LIST = "deny list"
 #: And where it is older than the one that the task names.
 DENY_LIST_VERSION = "deny list version"
-#: What the coordinator is told of a refused task, by the reason.
+#: The FailureReason of a refused task, by the reason.
 _REFUSALS = {
     UNMASKED: round_pb2.MASKS_REQUIRED,
     DENY_LIST: round_pb2.NOT_IN_COHORT,
@@ -30,7 +28,7 @@ _REFUSALS = {
     releases.NOISE: round_pb2.BELOW_FLOOR,
     releases.BUDGET: round_pb2.BELOW_FLOOR,
 }
-#: Orders about whom the device may trust.
+#: Orders that change which nodes the device trusts.
 NOTICES = (DeniedVersion, LogUpdate)
 
 
@@ -44,8 +42,9 @@ class Acceptance(Part[DeviceState]):
     # ------------------------------------------------ tasks
 
     def check(self, task: round_pb2.Task) -> None:
-        """Raises SecureError for a task that the owner does not want, or that the coordinator has
-        not signed as it is. A device without an identity cannot tell the latter.
+        """Checks that the owner wants the task and that the coordinator has signed it as it is.
+
+        A device without an identity cannot check the signature. Raises SecureError.
         """
         state, owner = self.state, self.owner
         if self.lacks_masks(task):
@@ -59,8 +58,10 @@ class Acceptance(Part[DeviceState]):
             raise SecureError(DENY_LIST_VERSION, "the task names a newer deny list")
 
     def waits(self, task: round_pb2.Task, fault: SecureError) -> bool:
-        """Whether a task that does not pass is not answered yet: one that names a newer deny list,
-        when it comes first. The home sends it again, and the list may be here by then.
+        """Whether a task that does not pass is not answered yet.
+
+        It names a newer deny list and is new. The home sends it again, and the list may be here by
+        then.
         """
         return fault.reason == DENY_LIST_VERSION and self.state.awaited != name_of(task)
 
@@ -71,7 +72,7 @@ class Acceptance(Part[DeviceState]):
         self.record("deny_list_awaited", device=self.state.device, version=version)
 
     def refuse(self, reason: str) -> round_pb2.FailureReason:
-        """Records why a task is refused, in a fixed word; gives what its home is told."""
+        """Records why a task is refused, in a fixed word; gives the reason for its home."""
         self.record("session", device=self.state.device, reason=reason)
         return _REFUSALS.get(reason, round_pb2.TASK_NOT_SIGNED)
 
@@ -80,7 +81,8 @@ class Acceptance(Part[DeviceState]):
         return self.owner.policy.secure_required and not task.HasField("secure")
 
     def knows_too_little(self) -> bool:
-        """Whether the deny list is too old to tell which devices may be among a task's neighbours.
+        """Whether the deny list is too old to say which neighbours of a task are revoked.
+
         A coordinator that withholds the list gets no masked updates by it.
         """
         age_ns = self.now - self.state.denied_issued_s * SECOND
@@ -103,8 +105,9 @@ class Acceptance(Part[DeviceState]):
         return self.owner.identity is not None and self.owner.policy.floor.log.required
 
     def _is_newer(self, order: DeniedVersion) -> bool:
-        """Whether the deny list is another one than the state knows of. Without a list its age
-        counts from the device's first start on.
+        """Whether the deny list differs from the one in the state.
+
+        Without a list its age counts from the device's first start.
         """
         known = self.state.denied_version, self.state.denied_issued_s
         return (order.version, order.issued_s) > known if order.version else known == (0, 0)
@@ -138,5 +141,5 @@ def note(part: Part[DeviceState], fault: SecureError) -> None:
 
 
 def refusal_of(fault: SecureError) -> round_pb2.FailureReason:
-    """What the coordinator is told of a plan that this device does not take."""
+    """The FailureReason of a plan that this device does not take."""
     return round_pb2.BELOW_FLOOR if fault.reason == "policy" else round_pb2.NOT_IN_COHORT

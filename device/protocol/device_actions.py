@@ -114,7 +114,7 @@ class Device(Part[device_state.DeviceState]):
         if state.turned_away < len(state.homes):
             self._come_back(self.owner.policy.rehome_ms)
         else:
-            # Nobody takes it: as after any other Reject.
+            # No home takes it: as after any other Reject.
             state.turned_away = 0
             self._come_back(self._retry(message))
 
@@ -252,7 +252,7 @@ class Device(Part[device_state.DeviceState]):
             return
         self._charge()
         state = self.state
-        if self.out.carries_beside:
+        if self.out.carries_vectors:
             state.beside = sent(masked, plan) if plan.top else carried(masked, plan)
             state.upload_size = ports.wire_size(upload, len(state.beside))
         else:

@@ -1,6 +1,4 @@
-"""What can happen to a device, and the groups of phases in which it matters: the words of the
-table in `machine`.
-"""
+"""What can happen to a device, and groups of its phases; `machine` has the table."""
 
 from __future__ import annotations
 
@@ -10,6 +8,8 @@ from .device_state import Phase
 
 
 class Trigger(StrEnum):
+    """What can happen to a device."""
+
     STARTED = "started"
     RETRY = "time to come back"
     UNANSWERED = "no answer yet"
@@ -52,7 +52,7 @@ class Trigger(StrEnum):
 
 OFFLINE, IDLE, CHECKING_IN, READY, FETCHING, TRAINING, SEALING, UPLOADING, UNMASKING = Phase
 RESTING = (IDLE, CHECKING_IN, READY)
-#: Somebody waits for its answer.
+#: Its home waits for its answer.
 WORKING = (FETCHING, TRAINING, SEALING, UPLOADING)
 OFFERED = (CHECKING_IN, READY)
 BEFORE = (FETCHING, TRAINING, SEALING)

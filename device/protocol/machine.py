@@ -8,7 +8,7 @@ the task names and it has not got, trains, and uploads until the edge says that 
 the task's time is over. It repeats whatever may have been lost and does nothing twice: an answered
 task is never taken again.
 
-It speaks to one edge at a time, its home. When the home gives no answer to several check-ins, or
+It uses one edge at a time, its home. When the home gives no answer to several check-ins, or
 sends it away for good, it goes to the next of its homes. While it works it stays with the home that
 tasked it: no other node waits for the answer.
 """
@@ -128,12 +128,14 @@ TABLE = (
 class DeviceMachine(Machine[DeviceState]):
     """One device.
 
-    homes, facts, eligibility, secret: what a device that has never run begins with; one that has
-    finds them in its state and hears of changes by `Ordered`. So a driver stores the snapshot of a
-    new machine before its first event. secret: 32 random bytes, of which all its masks are made.
-    identity: signs for it, and verifies the coordinator's signature on tasks; None: it takes no
-    task whose updates are masked, and cannot tell who made the others. key_secret: 32 random bytes
-    of which its random keys are made; empty: it is simulated, and they follow from its number.
+    Args:
+        homes, facts, eligibility, secret: what a device that has never run begins with. Otherwise
+            they are in its state, and `Ordered` changes them. So a driver stores the snapshot of a
+            new machine before its first event.
+        identity: see `Owner.identity`.
+        secret: 32 random bytes, from which all its masks are derived.
+        key_secret: 32 random bytes from which its random keys are derived; empty: it is simulated,
+            and they follow from its number.
     """
 
     rows = index(TABLE)
@@ -261,7 +263,7 @@ class DeviceMachine(Machine[DeviceState]):
         at, last = (task.round, task.attempt), state.done.get(task.run, (0, 0))
         if at < last:
             return _T.STALE, task
-        # Whoever sends again what was done still waits for an answer: the last one was lost.
+        # A home that sends a done task again still waits for an answer: the last one was lost.
         if at == last or not state.eligibility.consented:
             return _T.UNWANTED, task
         try:
@@ -339,8 +341,9 @@ class DeviceMachine(Machine[DeviceState]):
 
 
 def _is_update(vector: ports.Vector, plan: RingPlan) -> bool:
-    """Whether a program has made as many elements as it must, and a weight of 1 at most: by what it
-    weighs an update is cut, and no weight is longer than the ring.
+    """Whether a program has made as many elements as it must, and a weight of 1 at most.
+
+    An update is cut by its weight, and no weight is longer than the ring.
     """
     return len(vector) == plan.made and int(vector[-1]) <= plan.weight_scale
 

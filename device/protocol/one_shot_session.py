@@ -1,11 +1,11 @@
-"""A task whose helpers hold what unmasks: the device masks and seals in one go, and says one thing.
+"""One-shot secure aggregation: the device masks, seals seeds to helpers, and uploads once.
 
-`core.privacy.secagg.helper` has what is masked and sealed. Which edges may help is the owner's word
+`core.privacy.secagg.helper` has what is masked and sealed. The owner decides which edges may help
 (`DevicePolicy.helpers`): a coordinator that could name any would name one of its own.
 
-The secret of the task's masks is made when the task is taken, and the master secret moves on with
-it; it is forgotten when the update is masked. What was masked stays in the state until it is
-answered, so that a repetition is the same bytes.
+The secret of the task's masks is derived when the task is taken, and the master secret moves on; it
+is dropped when the update is masked. The masked update stays in the state until it is answered, so
+that a repetition is the same bytes.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ from .device_state import DeviceState, Owner
 
 
 class HelpedTasks(Part[DeviceState]):
-    """What stands in a session's place where helpers unmask."""
+    """Replaces a session where helpers unmask."""
 
     def __init__(self, state: DeviceState, out: Output, owner: Owner) -> None:
         super().__init__(state, out)
         self.owner = owner
 
     def begin(self, task: Task) -> FailureReason | None:
-        """Checks the helpers, and makes the masks' secret. Gives why this device does not take
-        part, or None.
-        """
+        """Checks the helpers and derives the masks' secret; gives why the device takes no part."""
         state, owner = self.state, self.owner
         state.session, state.trained = None, None
         if owner.identity is None:
@@ -56,8 +54,9 @@ class HelpedTasks(Part[DeviceState]):
             raise SecureError("helpers", "noise is for sessions")
 
     def mask_into(self, upload: Upload, vector: Vector) -> Vector | None:
-        """The update as it leaves the device, and in `upload` the seeds of its masks; None: it
-        cannot be masked. That ends the secret.
+        """The update as it leaves the device, with the seeds of its masks in `upload`.
+
+        None: it cannot be masked. The secret is dropped.
         """
         state, identity = self.state, self.owner.identity
         assert identity is not None

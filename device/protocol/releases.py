@@ -34,9 +34,7 @@ NOISE, BUDGET = "noise", "budget"
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """What a device may release in all its life, by the word of its owner or of its federation:
-    epsilon at delta.
-    """
+    """Epsilon at delta that a device may release in all its life, by its owner or federation."""
 
     epsilon: float = math.inf
     delta: float = DELTA
@@ -44,18 +42,12 @@ class Cap:
 
 @dataclass(slots=True)
 class Releases:
-    """What was released, as plain data; it is stored with the device's state.
+    """What was released, as plain data; it is stored with the device's state."""
 
-    spent: the divergences of bounded releases added up, f64 each at ORDERS; empty: none.
-    bounded: how many there were.
-    unbounded: releases that no noise of this device bounds.
-    last: run, round and attempt of the last that was charged.
-    """
-
-    spent: bytes = b""
-    bounded: int = 0
-    unbounded: int = 0
-    last: tuple[int, int, int] = (0, 0, 0)
+    spent: bytes = b""  # divergences of bounded releases added up, f64 each at ORDERS; empty: none
+    bounded: int = 0  # how many there were
+    unbounded: int = 0  # releases that no noise of this device bounds
+    last: tuple[int, int, int] = (0, 0, 0)  # run, round and attempt of the last that was charged
 
     def charge(self, task: Task, cost: Divergences | None) -> None:
         """Charges a task's update, once an attempt. cost: None where it has no bound."""
@@ -70,8 +62,9 @@ class Releases:
         self.spent = struct.pack(_FORMAT, *self._after(cost))
 
     def epsilon(self, delta: float, cost: Divergences | None = None) -> float:
-        """What the bounded releases come to at delta, with one more of this cost. Infinite where
-        their chance of failure alone is above delta.
+        """Epsilon of the bounded releases at delta, with one more of this cost.
+
+        Infinite where their failure probability alone is above delta.
         """
         count = self.bounded + (cost is not None)
         if not count:
@@ -106,8 +99,10 @@ def cost_of(task: Task, floor: Policy) -> Divergences | None:
 
 
 def check(task: Task, floor: Policy, caps: Iterable[Cap], releases: Releases | None) -> None:
-    """Raises SecureError for a task whose noise was planned for more devices than a sum may have,
-    or whose update one of the caps, the owner's or the federation's, does not allow.
+    """Checks the noise of a task against its cohort, and its cost against the caps.
+
+    Raises SecureError: the noise was planned for more devices than a sum may have, or a cap does
+    not allow the update.
     """
     planned = task.secure.noise_survivors
     if adds_noise(task) and not 0 < planned <= task.secure.cohort_min:

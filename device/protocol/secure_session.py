@@ -1,14 +1,14 @@
-"""The device's part in secure aggregation: one session beside each task whose updates are masked.
+"""The device's part in secure aggregation: one session for each task whose updates are masked.
 
 It makes keys when a task is taken, exchanges messages with its neighbours through the coordinator
-while the device trains, masks the update, and stays when that is in the sum until it has given its
-shares. `core.privacy.secagg.client` has the session itself.
+while the device trains, masks the update, and stays until it has sent its shares for the sum.
+`core.privacy.secagg.client` has the session itself.
 
-All that it says follows from what its state holds, so a machine that handles its journal again says
-the same. What it must not say twice in two ways is in its state, and durable, before it leaves.
+All messages follow from the state, so a machine that replays its journal sends the same ones. What
+must not be sent in two versions is durable in the state before it is sent.
 
-A message of a session may come again, late, or not at all. The device repeats what it said last,
-with growing pauses (`poll`); the coordinator answers each with what comes next.
+A message of a session may come again, late, or not at all. The device repeats its last one with
+growing pauses (`poll`); the coordinator answers each with the next one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ...core.wire.round_pb2 import NOT_IN_COHORT, FailureReason, Task
 from .acceptance import note, refusal_of
 from .device_state import DeviceState, Owner
 
-#: Faults that leave a session as it is: the message is another attempt's, or too early or too late.
-_NOBODYS = ("foreign", "order")
+#: Faults that leave a session as it is: of another attempt, or too early or too late.
+_HARMLESS = ("foreign", "order")
 _CAN_MASK = (SessionPhase.MASKING, SessionPhase.MASKED)
 #: What a fresh device's master secret is as long as.
 SECRET_BYTES = 32
@@ -52,11 +52,10 @@ class Sessions(Part[DeviceState]):
         session = self.state.session
         return session is not None and session.phase not in _CAN_MASK
 
-    # ------------------------------------------------ the course of a session
+    # ------------------------------------------------ steps of a session
 
     def begin(self, task: Task) -> FailureReason | None:
-        """Makes keys for a task that asks for masks, and sends them. Gives why this device does not
-        take part, or None.
+        """Makes keys for a task with masks, and sends them; gives why the device takes no part.
 
         The master secret is moved on at once: from it these keys cannot be made again.
         """
@@ -78,8 +77,9 @@ class Sessions(Part[DeviceState]):
         return None
 
     def take(self, message: Message) -> bool:
-        """Takes a message of the session and says what comes next. Gives whether the session has
-        moved on; raises SecureError when it cannot go on.
+        """Takes a message of the session and sends the next one.
+
+        Returns whether the session has moved on. Raises SecureError when it cannot go on.
         """
         state, session = self.state, self._session()
         assert state.session is not None
@@ -89,13 +89,13 @@ class Sessions(Part[DeviceState]):
             _take(session, message)
         except SecureError as fault:
             note(self, fault)
-            if fault.reason in _NOBODYS:
+            if fault.reason in _HARMLESS:
                 return False
             raise
         if before is SessionPhase.KEYS:
             state.log = state.session.log  # no other head was taken since the keys
         if state.session.phase is before:
-            return False  # heard before; what was said then is said again when it is due
+            return False  # received before; the answer is repeated when it is due
         self.say()
         return True
 
@@ -113,8 +113,9 @@ class Sessions(Part[DeviceState]):
         return None
 
     def _noised(self, vector: Vector) -> Vector:
-        """The update with its part of the noise that the task asks for, if it does. Raises
-        RingError for one that tells more of the device than the task accounts for.
+        """The update with its part of the task's noise, if there is any.
+
+        Raises RingError for an update that discloses more than the task accounts for.
         """
         ring = RingPlan.of(self.state.at_hand.ring)
         if not ring.noise:
@@ -130,15 +131,15 @@ class Sessions(Part[DeviceState]):
         self.state.session, self.state.trained = None, None
         self.cancel_timer("session")
 
-    # ------------------------------------------------ what is said
+    # ------------------------------------------------ sending
 
     def say(self) -> None:
-        """Says what comes next in the session, if anything does."""
+        """Sends the next message of the session, if there is one."""
         self.state.polls = self.state.unheard = 0
         self.poll()
 
     def poll(self) -> None:
-        """Says it, or says it again."""
+        """Sends it, or repeats it."""
         state = self.state
         message = self._session().waiting if state.session is not None else None
         if message is None:
@@ -152,7 +153,7 @@ class Sessions(Part[DeviceState]):
 
 
 def _take(session: ClientSession, message: Message) -> None:
-    """Lets a session have a message. Raises SecureError."""
+    """Passes a message to a session. Raises SecureError."""
     kind = type(message).__name__
     take = {
         "Cohort": session.take_cohort,

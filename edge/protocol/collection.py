@@ -1,6 +1,7 @@
-"""The edge's side of one attempt at a round. Everything that decides what becomes of the attempt
-lives in this file; which devices are there, where blobs are and which other attempts go on is the
-affair of `edge.protocol.machine`.
+"""The edge's side of one attempt at a round.
+
+Everything that decides about the attempt lives in this file. `edge.protocol.machine` knows the
+devices, the blobs and the other attempts.
 
 The task goes to the devices that it names, and again to those that stay silent. Updates are added
 to one running sum as they come: the memory that an attempt takes does not depend on how many
@@ -47,6 +48,8 @@ from .edge_state import IN_SUM, MISFIT, PARTS_OUT_MAX, CollectionState, EdgePoli
 
 
 class Trigger(StrEnum):
+    """What can happen to an attempt."""
+
     TASK = "EdgeTask"
     TASK_AGAIN = "EdgeTask again"
     STARTED = "started"
@@ -166,8 +169,9 @@ class Attempt(Part[CollectionState]):
             self.set_timer("progress", self.now + self.policy.progress_delay_ns)
 
     def _take(self, message: Upload, content: ports.Content) -> bool:
-        """Adds an update to the others, or lays it beside them; False: it has another length, or
-        the seeds of its masks are not there.
+        """Adds an update to the sum, or keeps it apart.
+
+        Returns False where it has another length or lacks the seeds of its masks.
         """
         device, helpers = message.device, self.task.secure.helpers
         if helpers and not (
@@ -265,13 +269,13 @@ class Attempt(Part[CollectionState]):
         )
         total: ports.Content = b""
         if state.total is not None:
-            carry = ring.carried if self.out.carries_beside else ring.packed
+            carry = ring.carried if self.out.carries_vectors else ring.packed
             total = carry(state.total, ring.RingPlan.of(task.ring))
         if state.apart:
             total = b"".join(state.apart[d] for d in devices)
         state.total, state.apart, state.seeds = None, {}, {}
         state.sizes[state.part] = ports.wire_size(outgoing, len(total))
-        if self.out.carries_beside:
+        if self.out.carries_vectors:
             state.beside[state.part] = total
         else:
             outgoing.sum = bytes(total)
@@ -318,7 +322,7 @@ class Attempt(Part[CollectionState]):
             self.cancel_timer(name)
 
     def _let_go(self) -> None:
-        """Tells the devices that have not answered that the task is over."""
+        """Sends RoundClosed to the devices that have not answered."""
         task = self.task
         over = RoundClosed(run=task.run, round=task.round, attempt=task.attempt)
         for device in self.state.waiting:
@@ -359,7 +363,7 @@ TABLE = (
     ),
     row(_OPEN, _T.SUM_UNANSWERED, Attempt.send_sums, None, "sum or EdgeSumAck was lost"),
     row(_OPEN, _T.SUM_ACKED, Attempt.drop_sum, None, "the cloud has it"),
-    row(REPORTING, _T.ALL_ACKED, Attempt.end, OVER, "remember who answered"),
+    row(REPORTING, _T.ALL_ACKED, Attempt.end, OVER, "keep the answers"),
     row(REPORTING, _T.EXPIRED, Attempt.expire, OVER, "it was kept long enough"),
     row(_OPEN, _T.CLOSED, Attempt.close, OVER, "notify the devices that still work on it"),
     row(_OPEN, _T.STALE, IGNORE, None, "count it"),

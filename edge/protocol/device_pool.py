@@ -1,4 +1,4 @@
-"""Who may be in an edge's pool, and when the others come back."""
+"""Which devices are in an edge's pool, and when the others come back."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .edge_state import EdgePolicy, EdgeState, Phase
 
 #: Devices that are called come within this time, or longer when they are many.
 CALLED_MS_MIN = 500
-#: Who is sent away because there is no work is called when there is (`called`). It comes by itself
-#: too, for the call may be lost, but so many times as seldom as others who were sent away.
+#: A device that was sent away for lack of work is called when there is some (`called`). It also
+#: comes by itself, since the call may be lost, after a window this many times as long.
 NO_WORK_TIMES = 2
 
 
@@ -40,7 +40,7 @@ def admit(
         return reject(state, policy, message.sequence, reason, now)
     pace = state.pace
     lease_ms = pace.lease_ms if pace is not None else policy.lease_ms
-    # A little longer than the device believes, so that the edge is never the first to forget.
+    # A little longer than the lease of the device, so that the edge is never the first to forget.
     state.pool[device] = now + (lease_ms + lease_ms // 8) * MS
     low, high = window(pace.after_task) if pace is not None else policy.after_task_ms
     return admission_pb2.Accept(
@@ -51,8 +51,9 @@ def admit(
 
 
 def called(state: EdgeState, tasked: Container[int]) -> Iterator[tuple[int, admission_pb2.Reject]]:
-    """What tells devices that were sent away that there is work now: the newest of them, as many as
-    the pool has places, spread so that no more than a thousand come in a second.
+    """Calls devices that were sent away: there is work now.
+
+    The newest of them, as many as the pool has places, spread to at most a thousand a second.
     """
     assert state.pace is not None
     away = (d for d in reversed(state.check_ins) if d not in state.pool and d not in tasked)
@@ -127,8 +128,8 @@ def _retry(
         low, high = NO_WORK_TIMES * low, NO_WORK_TIMES * high
     elif reason == admission_pb2.POOL_FULL and pace is not None:
         # Pace steering: they come back in turn, as many as the pool has places in half a window, so
-        # that the number that knocks in a second does not grow with the fleet. No turn is later
-        # than if all of the fleet had been sent away twice: who knocks often delays no others.
+        # the number of check-ins in a second does not grow with the fleet. No turn is later than if
+        # all of the fleet had been sent away twice: frequent check-ins delay no other device.
         spread = high - low
         turn = max(state.turn_ns, now + low * MS) + spread * MS // (2 * pace.ready_max)
         latest = low + spread * (1 + len(state.check_ins) // pace.ready_max)

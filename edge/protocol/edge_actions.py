@@ -1,6 +1,4 @@
-"""The actions of an edge. Those of an edge that helps are in `mask_helper`, those of one attempt in
-`collection`.
-"""
+"""The actions of an edge; `mask_helper` has those of a helper, `collection` of one attempt."""
 
 from __future__ import annotations
 
@@ -74,8 +72,9 @@ class Edge(Part[EdgeState]):
         self._fetch_missing()
 
     def hello(self, _: object) -> None:
-        """Tells the cloud who is here. The only work that grows with the pool: it is done once for
-        all changes of `hello_delay_ns`.
+        """Sends the pool to the cloud.
+
+        This is the only work that grows with the pool: all changes of `hello_delay_ns` are one.
         """
         state, draining = self.state, self.state.phase is DRAINING
         for device in [d for d, ends in state.pool.items() if ends <= self.now]:
@@ -102,7 +101,7 @@ class Edge(Part[EdgeState]):
         told, before = self.cloud_drains, self.state.pace
         self.state.pace = pace
         if pace.draining != told:
-            self._hello_soon()  # the cloud repeats its pace until it hears this
+            self._hello_soon()  # the cloud repeats its pace until then
         if before is not None and not before.ready_max and pace.ready_max and not pace.draining:
             for device, answer in device_pool.called(self.state, self.tasked):
                 self.send(ports.Node(ports.Tier.DEVICE, device), answer)
@@ -222,7 +221,7 @@ class Edge(Part[EdgeState]):
         return {r.digest: r.size for r in refs if r.digest not in have}
 
     def _sweep(self) -> None:
-        """Drops the blobs that are of no use any more, and who asked for them."""
+        """Drops blobs that are not needed any more, and the requests for them."""
         state = self.state
         wanted = {*state.bundles, *state.weights.values()}
         for collection in self.attempts.values():
@@ -271,7 +270,7 @@ class Edge(Part[EdgeState]):
         name = name_of(task)
         self.record("turned_down", attempt=name, open=len(self.attempts))
         if name not in self.state.closed:
-            # The empty sum is its answer for good: who is tasked later would work for nothing.
+            # The empty sum is its final answer: a device tasked later would work for nothing.
             at = (task.round, task.attempt)
             size = upload_bytes(task)
             self._remember(name, Closed(task.run, at, upload_bytes=size, turned_down=True))
@@ -356,9 +355,7 @@ class Edge(Part[EdgeState]):
         return held + more <= self.policy.sum_bytes_max
 
     def _retire(self, collection: Collection) -> None:
-        """Forgets an attempt that is over, but for who answered: a repeated answer is not a late
-        one.
-        """
+        """Drops an attempt that is over, but keeps the answers: a repeated one is not late."""
         name, task = collection.name, collection.task
         del self.attempts[name], self.state.collections[name]
         weights = task.weights.digest if task.purpose == round_pb2.TRAIN else b""
@@ -390,7 +387,7 @@ class Edge(Part[EdgeState]):
 
 
 def _keep_newest(table: dict[int, Any], run: int, value: Any, runs: int) -> None:
-    """Sets what is known of a run; of more than so many, forgets the one that is of least use."""
+    """Sets the value of a run; drops the least useful of more than `runs`."""
     table.pop(run, None)
     table[run] = value
     if len(table) > runs:

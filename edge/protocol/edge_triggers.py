@@ -8,6 +8,8 @@ from .edge_state import Phase
 
 
 class Trigger(StrEnum):
+    """What can happen to an edge."""
+
     STARTED = "started"
     CHECK_IN = "CheckIn"
     PACE = "Pace"

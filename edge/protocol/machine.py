@@ -1,7 +1,8 @@
-"""The edge's protocol: its table, and the guards that read events. `edge_actions` has what it does,
-`collection` the table of one attempt at a round, `mask_helper` what an edge does that helps. It
-cannot read an update, for it only adds vectors of the ring, and it does not know what a device
-trains or which round comes next.
+"""The edge's protocol: its table, and the guards that read events.
+
+`edge_actions` has the actions, `collection` the table of one attempt at a round, `mask_helper` the
+actions of a helper. An edge cannot read an update, for it only adds vectors of the ring. It does
+not know what a device trains or which round comes next.
 
 An edge keeps a pool of devices that checked in and reports them to the cloud (EdgeHello). A task
 from the cloud opens a collection, which tasks the devices, adds up what they answer and sends the
@@ -64,11 +65,11 @@ TABLE = (
     row(ON, _T.HELLO_DUE, Edge.hello, None, "the pool changed, or a heartbeat"),
     row(ON, _T.FETCH, Edge.serve, None, "send it, or when it is here"),
     row(ON, _T.BLOB, Edge.keep, None, "store it"),
-    row(ON, _T.STORED, Edge.serve_waiting, None, "send it to all who asked"),
+    row(ON, _T.STORED, Edge.serve_waiting, None, "send it to all devices that asked"),
     row(ON, _T.BLOB_GONE, Edge.refetch, None, "ask for it again where a task names it"),
     row(ON, _T.CORRUPT, IGNORE, None, "the next repetition asks again"),
     row(ON, _T.FETCH_DUE, Edge.fetch_again, None, "request or blob was lost"),
-    row(ON, _T.TASK, Edge.open, None, "a collection of its own, beside the others"),
+    row(ON, _T.TASK, Edge.open, None, "a collection of its own"),
     row(ON, _T.NO_ROOM, Edge.turn_down, None, "an empty sum, so that the cloud does not wait"),
     row(ON, _T.REFUSED, Edge.refuse_task, None, "record why; devices would refuse it too"),
     row(ON, _T.ATTEMPT, Edge.pass_on, None, "its collection knows what to do"),
@@ -90,7 +91,7 @@ TABLE = (
 
 
 class EdgeMachine(Machine[EdgeState]):
-    """One edge. Number 0 is the coordinator's own, for devices that speak to the cloud directly.
+    """One edge. Number 0 is the coordinator's own, for devices that connect to the cloud directly.
 
     helper: holds what unmasks for runs that name this edge; None: it does not help.
     identity: verifies the coordinator's signature on tasks; None: it passes them on unseen.
@@ -205,7 +206,7 @@ class EdgeMachine(Machine[EdgeState]):
         if kind is RoundClosed:
             return (_T.STALE if old else _T.CLOSED), message
         if collection is not None:
-            # A running sum that starts again needs room beside the one that goes up.
+            # A running sum that starts again needs room besides the one that goes up.
             restarts = kind is Flush and message.go_on and collection.state.counted > 0
             room = not restarts or self.edge.has_room(sum_bytes(collection.task))
             return (_T.ATTEMPT if room else _T.STALE), collection

@@ -1,5 +1,7 @@
-"""An edge that helps: it opens the seeds that devices have sealed for it, and gives the coordinator
-the sum of a whole batch's masks. `core.privacy.secagg.helper` has what it promises, and to whom.
+"""An edge that helps to unmask: it opens the seeds that devices have sealed for it.
+
+The coordinator gets the sum of a whole batch's masks. `core.privacy.secagg.helper` has the security
+argument.
 
 Which seeds it has opened is in its state, and durable before the sum leaves. The seeds are not:
 they are in the request, which the coordinator repeats until it has its answer, and the masks' keys
@@ -46,7 +48,7 @@ class MaskHelper(Part[EdgeState]):
             self._note(fault)
 
     def _knows_too_little(self) -> bool:
-        """Whether the deny list is too old to tell which devices of a batch are revoked."""
+        """Whether the deny list is too old to say which devices of a batch are revoked."""
         age_ns = self.now - self.state.denied_issued_s * ports.SECOND
         return 0 < self.policy.denied_age_ns < age_ns
 

@@ -242,7 +242,7 @@ class Federation:
             Channel(link, link.up_mbps, self.streams, (*ids, 0)),
             Channel(link, link.down_mbps, self.streams, (*ids, 1)),
         )
-        machine.out.carries_beside = self._beside
+        machine.out.carries_vectors = self._beside
         self.hosts[node] = host
         return host
 
@@ -456,7 +456,7 @@ class Federation:
         old: EdgeState = host.machine.state
         state = EdgeState(old.edge, incarnation=old.incarnation + 1)
         host.machine = edge_of(state, self.plan.edge_policy, self.plan.secure, self.seed)
-        host.machine.out.carries_beside = self._beside
+        host.machine.out.carries_vectors = self._beside
 
     def _restart_cloud(self, number: int) -> None:
         host = self.hosts[CLOUD]
@@ -475,7 +475,7 @@ class Federation:
         if type(message) is EdgeTask and not self._history.replays:
             self._foresight.look(message, host.store)
         size = effect.size or message.ByteSize()
-        self._carry(host, effect.to, Received(host.node, message, b"", b"", effect.beside), size)
+        self._carry(host, effect.to, Received(host.node, message, b"", b"", effect.vector), size)
 
     def _on_send_blob(self, host: Host, effect: SendBlob) -> None:
         blob, weights = host.store[effect.digest]

@@ -284,7 +284,7 @@ def test_a_machine_may_be_stored_and_read_again_at_any_moment(seed):
             state, owner = device.restore(old.snapshot()), old.owner
             known = (old.device.rng, state.facts, state.eligibility, owner.policy)
             host.machine = device.DeviceMachine(state, (), *known, identity=owner.identity)
-            host.machine.out.carries_beside = old.out.carries_beside
+            host.machine.out.carries_vectors = old.out.carries_vectors
 
     # Not the observed machines' identity but their states decide.
     assert run(seed, observer=swap).trace_hash == run(seed).trace_hash

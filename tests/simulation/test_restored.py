@@ -99,7 +99,7 @@ class Restored(Federation):
         old = host.machine
         known = old.runs.identity, old.policy, old.runs.log
         host.machine = Coordinator(restore(snapshot), *known)
-        host.machine.out.carries_beside = self._beside
+        host.machine.out.carries_vectors = self._beside
         host.store = dict(store)
         self._come_up(number, host)
 
