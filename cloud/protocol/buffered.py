@@ -1,6 +1,7 @@
-"""A buffered-asynchronous run: FedBuff (Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba:
-"Federated learning with buffered asynchronous aggregation", AISTATS 2022, Algorithm 1), over sums
-instead of single updates. The actions of such a run; `buffered_machine` has its table.
+"""The actions of a buffered-asynchronous run; `buffered_machine` has its table.
+
+FedBuff (Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba: "Federated learning with buffered
+asynchronous aggregation", AISTATS 2022, Algorithm 1), over sums instead of single updates.
 
 In the paper's letters: the server is at model w_t; M devices (`concurrency`) are at work, each from
 the model that was the newest when it began; an update Delta_i of a device that began at w_(t - tau)
@@ -27,11 +28,11 @@ and the cloud sees no single update. Updates older than `staleness_max` are drop
 - A wave is over when all its devices have answered or its time is over. What came of it before that
   stays. A model's weights are kept while a wave from it is open.
 - With masks a wave is taken whole, and counts once they are out of its sum; `waves` has more.
-  Where helpers hold what unmasks, nothing waits for anybody: see `helpers`.
+  Where helpers unmask, a wave does not wait for its devices: see `helpers`.
 - No update for as long as a round and a wait take together is a failed attempt, and so are updates
   that no model can be made of; after too many of either in a row the run gives up.
-- An evaluation is a wave beside the others, from the newest model; there is one at a time. After
-  the last model the others end, and it alone is waited for.
+- An evaluation is a wave too, from the newest model; there is one at a time. After the last model
+  the others end, and it alone is waited for.
 """
 
 from __future__ import annotations
@@ -192,9 +193,7 @@ class Buffered(Part[RunState]):
             self.post(_T.HOLD)
 
     def _target(self, wave: Attempt) -> int:
-        """Updates of a wave that are enough to let its other devices go. Of one that trains without
-        masks that is never done.
-        """
+        """Updates of a wave that are enough to release its other devices; without masks: never."""
         if wave.evaluates:
             return self.sessions.target(wave, self.plan.evaluation_cohort)
         everybody = len(wave.selected())
@@ -310,8 +309,10 @@ class Buffered(Part[RunState]):
             self.post(_T.AGAIN)
 
     def _record_round(self, why: str, model: ports.NewModel | None) -> None:
-        """The facts of a model, or of why there is none. `selected`: devices whose part ended since
-        the last such record; a device may have had several. `staleness`: tau -> updates.
+        """Records the facts of a model, or of why there is none.
+
+        selected: devices whose part ended since the last such record; a device may have had
+        several. staleness: tau -> updates.
         """
         state = self.state
         reported = sorted({d for piece in state.batch for d in piece.unused})
@@ -397,9 +398,7 @@ class Buffered(Part[RunState]):
             self._look()
 
     def _use_ordered(self) -> None:
-        """The ordered weights are the model now. What began from others, and what the optimiser
-        remembers, is of no use to it.
-        """
+        """Makes the ordered weights the model; drops open waves and the optimiser's memory."""
         state = self.state
         assert state.ordered is not None
         self._end_waves("other weights are ordered")

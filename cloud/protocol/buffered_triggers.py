@@ -8,6 +8,8 @@ from .coordinator_state import Phase
 
 
 class Trigger(StrEnum):
+    """What can happen to a buffered run."""
+
     STARTED = "started"
     REST_OVER = "rest is over"
     WAIT_OVER = "no update for long"

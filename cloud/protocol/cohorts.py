@@ -1,6 +1,6 @@
-"""A synchronous run whose rounds are cut into several masked cohorts. What is here is what such a
-round has that a round of one cohort (`rounds`) has not; waiting, evaluations, models and orders are
-as there.
+"""A synchronous run whose rounds are cut into several masked cohorts.
+
+Waiting, evaluations, models and orders are those of a round of one cohort (`rounds`).
 
 A cohort is an attempt of its round with a number of its own, and so a session of its own: keys,
 members, sum and unmasking. It goes through its steps by itself while the run is COLLECTING, and is
@@ -68,9 +68,7 @@ class Cohorts(Part[RunState]):
             self.run.open_with(chosen, False)
 
     def _parts(self, count: int) -> int:
-        """Cohorts that so many devices make: as many as are planned, each large enough to be read,
-        and none too large.
-        """
+        """Number of cohorts of `count` devices: the planned one, within the bounds of size."""
         room = count // self.plan.cohort_min
         return max(min(self.plan.cohorts, room), -(-count // MEMBERS_MAX))
 

@@ -1,4 +1,4 @@
-"""What the coordinator remembers, as plain data: the edges, each run, and each attempt that is out.
+"""The coordinator's state, as plain data: the edges, each run, and each open attempt.
 
 Nothing here decides anything; `machine`, `rounds` and `buffered` do.
 """
@@ -31,7 +31,7 @@ RUNS_ENDED_MAX = 64
 
 
 class Phase(StrEnum):
-    """A run's. The first is never seen from outside, the last three end it."""
+    """Where a run is. The first is never seen from outside, the last three end it."""
 
     NEW = "new"
     WAITING = "waiting"  # for enough devices
@@ -57,100 +57,73 @@ class Serving(StrEnum):
 
 @dataclass(slots=True)
 class EdgeView:
-    """What the coordinator knows of an edge: its newest EdgeHello.
-
-    taken: device -> the run that tasked it, since when no hello came without the device: that it
-    stands in `ready` says nothing. told_draining: whether it has heard that it is to drain. helper:
-    the key that it helps with.
-    """
+    """An edge as its newest EdgeHello describes it."""
 
     incarnation: int
     sequence: int
     heard_ns: int
     ready: list[int]
+    #: Device -> the run that tasked it. Since then no hello came without the device: that it is in
+    #: `ready` means nothing.
     taken: dict[int, int] = field(default_factory=dict)
-    told_draining: bool = False
-    helper: HelperKey | None = None
+    told_draining: bool = False  # whether it knows that it is to drain
+    helper: HelperKey | None = None  # the key that it helps with
 
 
 @dataclass(slots=True)
 class Share:
-    """One edge's share of an attempt.
+    """One edge's share of an attempt."""
 
-    devices: those that it was given. alive: it showed a sign of life. part: which part of its sum
-    is open. counted: updates that it says are in that part. later: updates in the part after it,
-    told before the part itself came. reported: devices in the parts that are in. flushed: the open
-    part was asked for. over: its last part is in, or it is lost.
-    """
-
-    devices: list[int]
-    alive: bool = False
-    part: int = 0
-    counted: int = 0
-    later: int = 0
-    reported: list[int] = field(default_factory=list)
-    flushed: bool = False
-    over: bool = False
+    devices: list[int]  # those that it was given
+    alive: bool = False  # it showed a sign of life
+    part: int = 0  # which part of its sum is open
+    counted: int = 0  # updates that it reports in that part
+    later: int = 0  # updates in the part after it, reported before the part itself came
+    reported: list[int] = field(default_factory=list)  # devices in the parts that are in
+    flushed: bool = False  # the open part was requested
+    over: bool = False  # its last part is in, or it is lost
 
 
 @dataclass(slots=True)
 class SessionBook:
-    """What the coordinator keeps of a session of secure aggregation, beside the session's state.
+    """What the coordinator keeps of a session of secure aggregation."""
 
-    heard: device -> the edge from which it was heard last. strayed: devices whose shares came
-    through another edge than gave them the task: no device signs shares, and that edge may have
-    made them up. step_ends_ns: when the step at hand is over. ended_ns: when each step before it
-    was. tries: how often silent devices were asked. untold: those to whom the step's message is
-    still to go. ticket: of the program that takes the masks out; zero: it has not been asked for.
-    """
-
-    server: ServerState = field(default_factory=ServerState)
-    heard: dict[int, int] = field(default_factory=dict)
+    server: ServerState = field(default_factory=ServerState)  # the session's own state
+    heard: dict[int, int] = field(default_factory=dict)  # device -> edge of its last message
+    #: Devices whose shares came through another edge than the one that tasked them: shares are not
+    #: signed, and that edge may have forged them.
     strayed: list[int] = field(default_factory=list)
-    step_ends_ns: int = 0
-    ended_ns: list[int] = field(default_factory=list)
-    tries: int = 0
-    untold: list[int] = field(default_factory=list)
-    ticket: int = 0
+    step_ends_ns: int = 0  # when the step at hand is over
+    ended_ns: list[int] = field(default_factory=list)  # when each step before it was
+    tries: int = 0  # how often silent devices were asked
+    untold: list[int] = field(default_factory=list)  # devices that still get the step's message
+    ticket: int = 0  # of the program that removes the masks; 0: it was not started
 
 
 @dataclass(slots=True)
 class Attempt:
-    """Devices that were given one task together, and what came of it: of a synchronous run the
-    attempt at hand, of a buffered one a wave.
-
-    evaluates: they judge the model and do not train. weights: what they work on. shares: by edge.
-    failures: device -> FailureReason. total: the sum over `unused`, the devices whose updates are
-    in and not yet in a model. apart: updates are not added up; then they stand in `updates`, by
-    device, and there is no total. flushed: all sums were asked for. tries: how often edges were
-    asked since then, or since it began. session: of secure aggregation, while there is one: then
-    the total is masked. why: nothing comes of it, in words; the others of its round go on. helpers:
-    who unmasks it, where there is no session; seeds: of the masks in the total, for each of
-    `unused`. name: its run's on the wire (`core/protocol/run_names.py`); zero: the run's number.
-
-    task: what its devices were given, once it is made.
-    """
+    """Devices with one task: the attempt at hand of a synchronous run, a wave of a buffered one."""
 
     round: int
     attempt: int
-    evaluates: bool
-    weights: BlobRef
+    evaluates: bool  # they evaluate the model and do not train
+    weights: BlobRef  # what they work on
     opened_ns: int
     ends_ns: int
-    shares: dict[int, Share] = field(default_factory=dict)
-    failures: dict[int, int] = field(default_factory=dict)
-    total: Vector | None = None
-    unused: list[int] = field(default_factory=list)
-    apart: bool = False
-    updates: dict[int, Vector] = field(default_factory=dict)
-    flushed: bool = False
-    tries: int = 0
-    session: SessionBook | None = None
-    why: str = ""
-    helpers: list[HelperKey] = field(default_factory=list)
-    seeds: list[MaskSeeds] = field(default_factory=list)
-    name: int = 0
-    task: Task | None = None
+    shares: dict[int, Share] = field(default_factory=dict)  # by edge
+    failures: dict[int, int] = field(default_factory=dict)  # device -> FailureReason
+    total: Vector | None = None  # the sum over `unused`; masked, while there is a session
+    unused: list[int] = field(default_factory=list)  # devices with updates that are in no model yet
+    apart: bool = False  # updates are not added up but in `updates`, and there is no total
+    updates: dict[int, Vector] = field(default_factory=dict)  # by device
+    flushed: bool = False  # all sums were requested
+    tries: int = 0  # how often edges were asked since then, or since it began
+    session: SessionBook | None = None  # of secure aggregation, while there is one
+    why: str = ""  # why it failed; the other cohorts of its round go on
+    helpers: list[HelperKey] = field(default_factory=list)  # they unmask it where no session does
+    seeds: list[MaskSeeds] = field(default_factory=list)  # of the masks in the total, as `unused`
+    name: int = 0  # its run's on the wire (`core/protocol/run_names.py`); 0: the run's number
+    task: Task | None = None  # what its devices were given, once it is made
 
     @property
     def book(self) -> SessionBook:
@@ -178,28 +151,22 @@ class Attempt:
         return share is not None and not share.over
 
     def counted(self) -> int:
-        """Updates that the edges have, beside those that are in."""
+        """Updates that the edges have, besides those that are in."""
         return sum(share.counted for _, share in self.owing())
 
     def working(self) -> int:
-        """Devices that have not answered, as far as it is known here. What an edge has counted is
-        its word alone: never fewer than none.
-        """
-        return sum(
-            max(
-                0,
-                len(share.devices)
-                - len(share.reported)
-                - share.counted
-                - share.later
-                - sum(1 for d in share.devices if d in self.failures),
-            )
-            for _, share in self.owing()
-        )
+        """Devices that have not answered, as far as it is known here: at least 0 of an edge."""
+        working = 0
+        for _, share in self.owing():
+            answered = len(share.reported) + share.counted + share.later
+            failed = sum(1 for d in share.devices if d in self.failures)
+            working += max(0, len(share.devices) - answered - failed)
+        return working
 
     def hear(self, edge: int, counted: int, later: bool = False) -> None:
-        """An edge is alive, and says how many updates it has in its open part, or in the one after
-        it: of its own devices, whatever it says.
+        """Takes an edge's count of updates in its open part, or in the one after it.
+
+        A sign of life. The count is of its own devices at most, whatever the edge reports.
         """
         share = self.shares[edge]
         share.alive = True
@@ -210,9 +177,7 @@ class Attempt:
             share.counted = max(counted, share.counted)
 
     def fits(self, message: EdgeSum, content: Content, plan: ring.RingPlan) -> bool:
-        """Whether a sum is what its edge may send: of devices that were its own, each once.
-        content: its vectors.
-        """
+        """Whether a sum, with its vectors, is of devices that were its edge's own, each once."""
         share = self.shares[message.edge]
         devices = list(message.devices)
         failed = [f.device for f in message.failures]
@@ -262,149 +227,109 @@ def _rows(content: Content, plan: ring.RingPlan) -> Iterator[memoryview]:
 
 @dataclass(slots=True)
 class Batch:
-    """Updates of a buffered run that helpers unmask together.
-
-    pieces: of the run's `batch`, in order. factor: what each update counts. total: their sum,
-    without the masks of those helpers that have answered. requests: edge -> what it was shown, of
-    those that have not.
-    """
+    """Updates of a buffered run that helpers unmask together."""
 
     number: int
-    pieces: int
-    factor: float
-    total: Vector
-    requests: dict[int, HelpRequest] = field(default_factory=dict)
+    pieces: int  # of the run's `batch`, in order
+    factor: float  # what each update counts
+    total: Vector  # their sum, without the masks of those helpers that have answered
+    requests: dict[int, HelpRequest] = field(default_factory=dict)  # edge -> open request
 
 
 @dataclass(slots=True)
 class RunState:
-    """All that the coordinator remembers of a run that is not over.
-
-    weights: the newest model. memory: the server optimiser's. round: the one at hand; it makes
-    model number `round` of `weights`. attempt: the newest of it. failed: attempts in a row that
-    gave nothing; spoilt: of a buffered run, of which no model could be made. open: what is out; of
-    a synchronous run at most one, or the cohorts of a round that is cut. evaluates: devices are
-    wanted for an evaluation, not for training. rested, settling: the pause before selecting is
-    over; so is the time to wait for enough. cooling: nothing is selected before the pause is over.
-    tickets: given out; ticket: the server update's. ordered: weights that take the model's place at
-    the next chance. pausing: no device is selected any more. best: the lowest personal loss of an
-    evaluation, best_weights: of which model, where a plan may go back to it, best_round: its
-    number, best_accuracy: its personal accuracy; worse: how many evaluations ago. turn: when it
-    took devices last, in turns of all runs. parked, batch: of a buffered run, waves that are over
-    and whose sums are in no model yet; and what the server update works on. resolved: devices whose
-    part of a wave ended without an update since the last model; stale: devices whose update came
-    too late to be of use; failures: device -> FailureReason. barred: devices that have spoilt a
-    masked sum; who did it last is at the end. budget: of a run with a promise, what its sums have
-    cost so far; None: nothing yet. opening: of `batch`, what helpers unmask together; batches:
-    shown to them so far; help_tries: how often these were; help_ends_ns: how long they are waited
-    for; help_logs: helper -> size of the certificate log's tree that it has accepted. clip: of the
-    round at hand, where it follows the updates' lengths. name: what its attempts are opened under
-    (`core/protocol/run_names.py`); zero: its number. refused: edge -> sums in a row that no honest
-    edge can have made. doubted: device -> the edge in whose sum it was without a part in the
-    session; the newest are at the end.
-    """
+    """The state of a run that is not over."""
 
     run: int
     plan: PlanMessage
-    weights: BlobRef
-    memory: BlobRef | None = None
+    weights: BlobRef  # the newest model
+    memory: BlobRef | None = None  # the server optimiser's
     phase: Phase = Phase.NEW
-    round: int = 1
-    attempt: int = 1
-    failed: int = 0
-    spoilt: int = 0
+    round: int = 1  # the one at hand; it makes model number `round` of `weights`
+    attempt: int = 1  # the newest of it
+    failed: int = 0  # attempts in a row that gave nothing
+    spoilt: int = 0  # of a buffered run: attempts of which no model could be made
+    #: Of a synchronous run at most one attempt, or the cohorts of a round; of a buffered one waves.
     open: list[Attempt] = field(default_factory=list)
-    evaluates: bool = False
-    rested: bool = False
-    settling: bool = False
+    evaluates: bool = False  # devices are wanted for an evaluation, not for training
+    rested: bool = False  # the pause before selecting is over
+    settling: bool = False  # the time to wait for enough devices is over
     rest_ends_ns: int = 0
     wait_ends_ns: int = 0
-    cooling: bool = False
+    cooling: bool = False  # nothing is selected before the pause is over
     opened_ns: int = 0
     weight: float = 0.0
-    tickets: int = 0
-    ticket: int = 0
-    ordered: BlobRef | None = None
-    pausing: bool = False
-    best: float | None = None
-    clip: AdaptiveClip | None = None
-    best_weights: BlobRef | None = None
-    best_round: int = 0
-    best_accuracy: float = 0.0
-    worse: int = 0
-    turn: int = 0
+    tickets: int = 0  # given out
+    ticket: int = 0  # the server update's
+    ordered: BlobRef | None = None  # weights that replace the model at the next chance
+    pausing: bool = False  # no device is selected any more
+    best: float | None = None  # the lowest personalized loss of an evaluation
+    clip: AdaptiveClip | None = None  # of the round at hand, where it follows the updates' norms
+    best_weights: BlobRef | None = None  # of the model of `best`, where a plan may roll back to it
+    best_round: int = 0  # its number
+    best_accuracy: float = 0.0  # its personalized accuracy
+    worse: int = 0  # evaluations since then
+    turn: int = 0  # when it took devices last, in turns of all runs
     stopped_by: str = ""
-    parked: list[Attempt] = field(default_factory=list)
-    batch: list[Attempt] = field(default_factory=list)
-    opening: list[Batch] = field(default_factory=list)
-    batches: int = 0
-    help_tries: int = 0
-    help_ends_ns: int = 0
-    help_logs: dict[int, int] = field(default_factory=dict)
-    resolved: list[int] = field(default_factory=list)
-    stale: list[int] = field(default_factory=list)
-    failures: dict[int, int] = field(default_factory=dict)
-    barred: list[int] = field(default_factory=list)
-    budget: Budget | None = None
-    name: int = 0
-    refused: dict[int, int] = field(default_factory=dict)
+    parked: list[Attempt] = field(default_factory=list)  # closed waves with unused updates
+    batch: list[Attempt] = field(default_factory=list)  # what the server update works on
+    opening: list[Batch] = field(default_factory=list)  # of `batch`, what helpers unmask together
+    batches: int = 0  # shown to helpers so far
+    help_tries: int = 0  # how often these were shown
+    help_ends_ns: int = 0  # when helpers are not waited for any more
+    help_logs: dict[int, int] = field(default_factory=dict)  # helper -> size of its accepted log
+    resolved: list[int] = field(default_factory=list)  # devices without an update since last model
+    stale: list[int] = field(default_factory=list)  # devices whose update came too late
+    failures: dict[int, int] = field(default_factory=dict)  # device -> FailureReason
+    barred: list[int] = field(default_factory=list)  # devices that corrupted a masked sum
+    budget: Budget | None = None  # what sums have cost of the privacy promise; None: nothing yet
+    name: int = 0  # of its new attempts (`core/protocol/run_names.py`); 0: its number
+    refused: dict[int, int] = field(default_factory=dict)  # edge -> bad sums in a row
+    #: Device -> the edge in whose sum it was without a part in the session; the newest last.
     doubted: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class EndedRun:
-    """What is left of a run. phase: how it ended; why: in words, empty when all rounds were made.
-    round: models made. weights: the last one.
-    """
+    """What is left of a run."""
 
-    phase: Phase
-    round: int
-    weights: BlobRef
-    why: str
+    phase: Phase  # how it ended
+    round: int  # models made
+    weights: BlobRef  # the last one
+    why: str  # why it ended; empty: all rounds were made
 
 
 @dataclass(slots=True)
 class CoordinatorState:
-    """All that the coordinator remembers.
-
-    edges: by number. runs: those that are not over, by number. ended: the newest of the others, the
-    oldest first. newest: the highest number that a run had. turns: counts the times that a run took
-    devices. pace: what the edges were told last. paced: its number, as every edge should name it.
-    draining: edges that an operator takes out of service. denied: version of the deny list. epoch:
-    of this start, in the names of runs (`core/protocol/run_names.py`). log: the newest head of the
-    certificate log that devices may accept; None: nothing is proved to them.
-    """
+    """The coordinator's whole state."""
 
     phase: Serving = Serving.OFFLINE
-    edges: dict[int, EdgeView] = field(default_factory=dict)
-    runs: dict[int, RunState] = field(default_factory=dict)
-    ended: dict[int, EndedRun] = field(default_factory=dict)
-    newest: int = 0
-    turns: int = 0
-    pace: Pace | None = None
-    paced: int = 0
-    draining: dict[int, bool] = field(default_factory=dict)
-    denied: int = 0
-    epoch: int = 0
-    log: LogHead | None = None
+    edges: dict[int, EdgeView] = field(default_factory=dict)  # by number
+    runs: dict[int, RunState] = field(default_factory=dict)  # those that are not over, by number
+    ended: dict[int, EndedRun] = field(default_factory=dict)  # the newest others, oldest first
+    newest: int = 0  # the highest number that a run had
+    turns: int = 0  # counts the times that a run took devices
+    pace: Pace | None = None  # what the edges got last
+    paced: int = 0  # its number, as every edge should name it
+    draining: dict[int, bool] = field(default_factory=dict)  # edges out of service by an order
+    denied: int = 0  # version of the deny list
+    epoch: int = 0  # of this start, in the names of runs (`core/protocol/run_names.py`)
+    log: LogHead | None = None  # newest head of the certificate log; None: no proofs to devices
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorPolicy:
-    """What the coordinator's operator sets. A journal is replayed under the policy that it was
-    written under: change it after an orderly end, which leaves a snapshot.
+    """What the coordinator's operator sets.
 
-    ready_per_edge_max: devices that an edge keeps ready while a run wants any. after_task_ms: where
-    no run's plan says. after_reject_ms, lease_ms: to the edges as they are. edge_silence_ns: an
-    edge not heard of for so long is not selected from. backoff: pauses before edges are asked
-    again. names_sums: whether records of rounds name the sums that models were made of by their
-    SHA-256, as an audit wants.
+    A journal is replayed under the policy that it was written under: change it after an orderly
+    end, which leaves a snapshot.
     """
 
-    ready_per_edge_max: int = 2_000
-    after_task_ms: tuple[int, int] = (500, 3_000)
+    ready_per_edge_max: int = 2_000  # devices that an edge keeps ready while a run wants any
+    after_task_ms: tuple[int, int] = (500, 3_000)  # where no run's plan sets it
     after_reject_ms: tuple[int, int] = (10_000, 60_000)
     lease_ms: int = 600_000
-    edge_silence_ns: int = 120 * SECOND
+    edge_silence_ns: int = 120 * SECOND  # an edge that is silent for so long is not selected from
+    #: Pauses before edges are asked again.
     backoff: Backoff = field(default_factory=lambda: Backoff(2 * SECOND, 60 * SECOND, 256 * 1024))
-    names_sums: bool = True
+    names_sums: bool = True  # whether records of rounds have the SHA-256 of sums, for an audit

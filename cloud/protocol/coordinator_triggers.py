@@ -8,6 +8,8 @@ from .coordinator_state import Serving
 
 
 class Trigger(StrEnum):
+    """What can happen to the coordinator."""
+
     STARTED = "started"
     HELLO = "EdgeHello, newer"
     FETCH = "FetchBlob"

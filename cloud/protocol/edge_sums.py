@@ -1,4 +1,4 @@
-"""Which sums of edges a run takes, and whom it believes no more.
+"""Validates edge sums; excludes edges and devices that sent invalid ones.
 
 A sum that its edge cannot have made honestly is refused, and the attempt goes on without it. There
 are three kinds:
@@ -8,17 +8,17 @@ are three kinds:
   edge looks at what it adds up. After `REFUSALS_MAX` in a row the edge is set aside.
 - It would fit, but has the update of a device in it that has no part in the attempt's session, and
   whose masks cannot be removed. The device may have uploaded out of turn, and the edge cannot
-  know; so it is the device that is doubted, and the edge has lost one attempt's sum. But no device
-  signs a sum for its devices, nor that they are at an edge: one may name devices of others as
-  ready, and make such sums up. So a device is doubted at the edge that sent the sum, and barred
-  wherever it is when that has come from two.
+  know; so the device is suspected, and the edge has lost one attempt's sum. But devices sign
+  neither sums nor that they are at an edge: an edge may name devices of others as ready, and forge
+  such sums. So a device is suspected at the edge that sent the sum, and excluded at every edge
+  when such sums have come from two.
 - It would fit, and came before any device could mask: its devices uploaded out of turn, all that
   its edge was given. It is lost, as if they had dropped out, and no device or edge is set aside: a
   coordinator that was restored may have forgotten how far a session was.
 
-Whoever is barred, doubted or set aside is not selected again in this run where there are enough
-others. A sum that fits puts an edge back. That its numbers are right no coordinator can see of an
-edge: of a masked one nothing, and of others only that the mean is none that honest devices make.
+Excluded and suspected devices and edges that are set aside are not selected again in this run
+where there are enough others. A sum that fits puts an edge back. A coordinator cannot check the
+numbers of a sum: nothing of a masked one, and of others only that honest devices may have the mean.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .run_context import ring_of
 from .run_plan import RunPlan
 from .secure_rounds import Sessions
 
-#: Devices that one run keeps out, and that it doubts: those that spoilt a sum last. Each sum has
-#: cost an edge's part of an attempt, and a forgotten device is known again by the next one.
+#: Devices that one run excludes, and that it suspects: the newest. Each sum has cost an edge's part
+#: of an attempt, and a device that was dropped is found again by its next sum.
 BARRED_MAX = 1_000
 #: Sums in a row that no honest edge makes: then the edge is set aside. A single one may be the end
 #: of something that its operator has mended since.
@@ -53,7 +53,7 @@ class Sums(Part[RunState]):
         """Whether a sum is what its edge may send, and can be opened."""
         if not self._fits(attempt, message) or self._is_early(attempt, message):
             return False
-        return not self.sessions.strangers(attempt, message.devices)
+        return not self.sessions.outsiders(attempt, message.devices)
 
     def add(self, attempt: Attempt, message: EdgeSum) -> None:
         """Takes in a sum that is good."""
@@ -64,13 +64,13 @@ class Sums(Part[RunState]):
     def refuse(self, attempt: Attempt, message: EdgeSum) -> None:
         """Goes on without a sum that is not good."""
         edge = message.edge
-        strangers, early = [], False
+        outsiders, early = [], False
         if self._fits(attempt, message):
-            strangers = self.sessions.strangers(attempt, message.devices)
+            outsiders = self.sessions.outsiders(attempt, message.devices)
             early = self._is_early(attempt, message)
-        self.record("refused_sum", edge=edge, strangers=strangers)
-        self.doubt(strangers, edge)
-        if not strangers and not early:
+        self.record("refused_sum", edge=edge, strangers=outsiders)
+        self.suspect(outsiders, edge)
+        if not outsiders and not early:
             refused = self.state.refused
             refused[edge] = refused.get(edge, 0) + 1
             if refused[edge] == REFUSALS_MAX:
@@ -86,20 +86,21 @@ class Sums(Part[RunState]):
             ),
         )
 
-    def doubt(self, devices: list[int], edge: int) -> None:
-        """These spoilt a sum as this edge says, and are not selected there any more; nor anywhere,
-        if another edge has said so before.
+    def suspect(self, devices: list[int], edge: int) -> None:
+        """Does not select devices at this edge any more, in whose sum they were without a session.
+
+        Devices that were in such a sum of another edge before are excluded everywhere.
         """
         state = self.state
-        self.bar([d for d in devices if state.doubted.get(d, edge) != edge])
+        self.exclude([d for d in devices if state.doubted.get(d, edge) != edge])
         for device in devices:
             state.doubted.pop(device, None)
             state.doubted[device] = edge
         while len(state.doubted) > BARRED_MAX:
             del state.doubted[next(iter(state.doubted))]
 
-    def bar(self, devices: list[int]) -> None:
-        """These have spoilt a sum, and are selected no more where there are others."""
+    def exclude(self, devices: list[int]) -> None:
+        """Selects devices that corrupted a sum only where there are too few others."""
         state = self.state
         if devices:
             self.record("barred", run=self.plan.run, devices=devices)
@@ -107,7 +108,7 @@ class Sums(Part[RunState]):
             others = [d for d in state.barred if d not in newest]
             state.barred = [*others, *newest][-BARRED_MAX:]
 
-    def believed(self, ready: Mapping[int, int]) -> list[int]:
+    def eligible(self, ready: Mapping[int, int]) -> list[int]:
         """Of devices by their edges, those that may be selected, in increasing order."""
         state = self.state
         barred, doubted = set(state.barred), state.doubted

@@ -140,9 +140,7 @@ class Helpers(Part[RunState]):
         self.set_timer(TIMER, min(self.now + pause, max(self.now, state.help_ends_ns)))
 
     def _show(self, edge: int, request: helper_pb2.HelpRequest) -> None:
-        """Shows a helper a batch, unless it cannot be proved yet: then when the helpers are asked
-        again, by a newer head.
-        """
+        """Shows a helper a batch, unless the log has no proof of it yet: then the next time."""
         log = self.context.log
         if log is not None:
             leaves = [leaf for _, leaf in self._leaves(request)]
@@ -179,7 +177,7 @@ class Helpers(Part[RunState]):
             shown = [r for batch in self.state.opening for r in batch.requests.values()]
             pairs = {pair for request in shown for pair in self._leaves(request)}
             missing = sorted({device for device, leaf in pairs if log.place(leaf) is None})
-            self.sums.bar(missing)
+            self.sums.exclude(missing)
             if missing:
                 return f"{len(missing)} devices are not in the certificate log"
         return ""
@@ -224,8 +222,7 @@ class Helpers(Part[RunState]):
         batch = self.batch_of(message)
         assert batch is not None
         shown = {d.device for part in batch.requests[message.edge].parts for d in part.devices}
-        bad = sorted(shown.intersection(message.bad))
-        self.sums.bar(bad)
+        self.sums.exclude(sorted(shown.intersection(message.bad)))
 
     def forget(self) -> None:
         if self.state.opening:
@@ -239,9 +236,10 @@ class Helpers(Part[RunState]):
 
 
 def grouped(waves: Iterable[Attempt], least: int, room: int) -> list[list[Attempt]]:
-    """Waves whose updates are unmasked together: by model as far as there are `least` different
-    devices, and no more updates than `room` at once; never under two names of their run, each of
-    which is a run of its own to a helper. Those that fit nowhere are left out.
+    """Waves whose updates are unmasked together; those that fit nowhere are left out.
+
+    By model as far as there are `least` different devices, and at most `room` updates at once;
+    never under two names of their run, each of which is a run of its own to a helper.
     """
     groups: list[list[Attempt]] = []
     for wave in sorted(waves, key=lambda w: (w.round, w.attempt)):

@@ -17,25 +17,17 @@ own protocol is in `rounds` and `buffered`.
 - The pace is one for all runs. While some run selects devices, edges keep `ready_per_edge_max` of
   them ready, and none otherwise. A device is asked for all that some run requires: an
   accepted device can work for each of them. It comes back as soon as the most urgent run says.
-- An edge that an operator takes out of service (`Ordered(DrainEdge)`) is not selected from; it
-  hears so by its Pace, and says by its hellos that it has heard. What it had begun goes on. By the
-  Pace edges also hear that the deny list has changed; what is on it they ask for themselves.
+- An edge that an operator takes out of service (`Ordered(DrainEdge)`) is not selected from. Its
+  Pace says so, and its hellos confirm it. What it had begun goes on. The Pace also has the version
+  of the deny list; edges request the list itself.
 - A run that is over leaves `state.runs`; a line on each of the newest stays in `state.ended`. Its
   last weights stay in the store: they are the registry's now. Blobs that no active run needs are
   dropped.
-- Records: "phase" (run, phase, why), "round" (run, round, attempt, succeeded, why, selected,
-  reported, refused, target_met, weight, opened_ns, parent, model, model_size), of runs that promise
-  something both with `privacy` (what is spent), "evaluation" (run, round, model, metrics, devices),
-  "evaluation_skipped" (run, round, why), "run_failed" (run, why),
-  "model_ordered" (run, round, model), "session" (run, round, attempt, why, asked, members,
-  shared, summed, unmasked, refused, seconds: of secure aggregation, without secrets), "barred"
-  (run, devices: their updates spoilt a masked sum),
-  "refused_order" (run, why), "drain" (edge, draining), "unanswered" (edge: its sum was not there
-  in time), "edge_lost" (edge), "refused_sum" (edge, strangers: devices without which it would have
-  been taken), "edge_set_aside" (run, edge: not selected from where there are others), "rolled_back"
-  (run, round, model, left, to, loss, best, accuracy, best_accuracy), "session_step" (run, round,
-  attempt, phase, devices, silent: a session goes on with so many, and without those); and what
-  every machine records.
+- Records: "phase", "round", "evaluation", "evaluation_skipped", "run_failed", "model_ordered",
+  "rolled_back", "session" and "session_step" (secure aggregation, without secrets), "barred" and
+  "edge_set_aside" (not selected where there are others), "refused_order", "drain", "unanswered" (a
+  sum was not there in time), "edge_lost", "refused_sum" (with the devices that have no part in the
+  session), and what every machine records. `Run.record_attempt` documents the fields of "round".
 """
 
 from __future__ import annotations
@@ -69,7 +61,7 @@ _T = Trigger
 
 TABLE = (
     row((OFFLINE, SERVING), _T.STARTED, Runs.start, SERVING, "and every run that is not over"),
-    row(SERVING, _T.HELLO, Runs.keep_roster, None, "who is ready, and where"),
+    row(SERVING, _T.HELLO, Runs.keep_roster, None, "the ready devices, and their edges"),
     row(SERVING, _T.FETCH, Runs.serve, None, "what an active run names"),
     row(SERVING, _T.OF_RUN, Runs.pass_on, None, "to the run's machine"),
     row(SERVING, _T.LATE_SUM, Runs.ack, None, "it is of no more use to the edge"),
@@ -77,8 +69,8 @@ TABLE = (
     row(SERVING, _T.SUBMIT, Runs.submit, None, "begin it"),
     row(SERVING, _T.ORDER, Runs.pass_on, None, "to the run's machine"),
     row(SERVING, _T.BAD_ORDER, Runs.refuse_order, None, "say why"),
-    row(SERVING, _T.DRAIN, Runs.drain, None, "tell it by its pace"),
-    row(SERVING, _T.DENIED, Runs.keep_denied, None, "tell the edges by their pace"),
+    row(SERVING, _T.DRAIN, Runs.drain, None, "its pace says so"),
+    row(SERVING, _T.DENIED, Runs.keep_denied, None, "the edges' pace says so"),
     row(SERVING, _T.LOG_HEAD, Runs.keep_log, None, "sessions that begin later go by it"),
     row(SERVING, _T.BLOB_GONE, Runs.miss, None, "runs that need it pause, and say why"),
     row(SERVING, _T.STALE, IGNORE, None, "count it"),
@@ -107,9 +99,7 @@ class Coordinator(Machine[coordinator_state.CoordinatorState]):
         self.records_orders = records_orders
 
     def settle(self) -> None:
-        """The runs that want devices are offered what is ready, and the edges get the pace where it
-        has changed.
-        """
+        """Offers ready devices to the runs, and sends a changed pace to the edges."""
         self.runs.share()
         self.runs.keep_pace()
         event = self.out.event
@@ -213,7 +203,7 @@ class Coordinator(Machine[coordinator_state.CoordinatorState]):
             raise ports.ProtocolError(f"{self.node}: {sender} names itself edge {message.edge}")
         if kind is EdgeHello:
             if message.protocol < ports.PROTOCOL:
-                raise ports.ProtocolError(f"{sender} speaks protocol {message.protocol} at most")
+                raise ports.ProtocolError(f"{sender} supports protocol {message.protocol} at most")
             fits = len(message.ready) <= ports.DEVICES_PER_EDGE_MAX
             fits = fits and message.pace < PACE_NUMBER_MAX
             fits = fits and max(message.ready, default=0) < DEVICE_NUMBER_MAX

@@ -1,14 +1,13 @@
-"""The edges that the coordinator knows, and the devices that are ready behind them: one pool for
-all runs.
+"""The edges that the coordinator knows, and their ready devices: one pool for all runs.
 
-Who gets how many is decided here. Runs that want devices stand in a line, the one that took devices
-longest ago first (a new run has never taken any), and then by number.
+It decides how many devices a run gets. Runs that want devices stand in a line, the one that took
+devices longest ago first (a new run has never taken any), and then by number.
 
 1. A run is offered what is ready, less what the runs before it in the line still wait for.
 2. A synchronous run takes its whole cohort as soon as its offer is enough.
-3. Who can do with fewer (a buffered run, or a synchronous one that has waited its time) takes at
-   most its equal part: the ready devices by the number of runs in the line, rounded up.
-4. Who has taken stands at the end of the line.
+3. A run that can do with fewer (a buffered one, or a synchronous one that has waited its time)
+   takes at most its equal part: the ready devices by the number of runs in the line, rounded up.
+4. A run that has taken devices goes to the end of the line.
 
 So none starves. A run's place only gets better until it takes; the first in the line holds the
 others up for no longer than its waiting time, after which it takes its part; and while devices work
@@ -28,15 +27,11 @@ from .coordinator_state import EdgeView
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a run may take now.
+    """What a run may take now."""
 
-    devices: at most so many. part: its equal part of the ready ones. others: devices that work for
-    other runs or are kept for them; they will come back.
-    """
-
-    devices: int
-    part: int
-    others: int
+    devices: int  # at most so many
+    part: int  # its equal part of the ready ones
+    others: int  # devices that work for other runs or are kept for them; they will come back
 
 
 class Roster:

@@ -1,6 +1,7 @@
-"""A synchronous run: its actions. Those of rounds that are cut into several masked cohorts are in
-`cohorts`, the table in `rounds_machine`. It sees sums of updates and never one device's, and it
-does not know which algorithm makes the next model of a mean.
+"""The actions of a synchronous run; `rounds_machine` has its table.
+
+`cohorts` has those of rounds that are cut into several masked cohorts. A run sees sums of updates
+and never one device's, and it does not know which algorithm makes the next model of a mean.
 
 A round waits until enough devices are ready, selects some uniformly, tasks them through their
 edges, adds the edges' sums as they come, and closes when it has enough updates, when all edges have
@@ -117,9 +118,7 @@ class Rounds(Part[RunState]):
         self.ask_again(None)
 
     def ask_again(self, _: object) -> None:
-        """Tasks the edges that gave no sign of life, and asks the others for their sums where it is
-        time for that.
-        """
+        """Tasks the edges that gave no sign of life; asks the others for sums once it is time."""
         if self.cut is not None:
             self.cut.ask_again()
             return
@@ -436,7 +435,7 @@ class Rounds(Part[RunState]):
             self._use_ordered()
 
     def _use_ordered(self) -> None:
-        """The ordered weights are the model now. What the optimiser remembers is of other ones."""
+        """Makes the ordered weights the model; the optimiser's memory is of other ones."""
         state = self.state
         assert state.ordered is not None
         if state.ordered != state.best_weights:

@@ -91,7 +91,7 @@ TABLE = (
     row(AGGREGATING, _T.LAST_UPDATED, Rounds.end, DONE, "all models are made"),
     row(AGGREGATING, _T.UPDATE_STOPPED, Rounds.fall_short, AGGREGATING, "the program failed"),
     row(EVALUATING, _T.ALL_IN, Rounds.score, EVALUATING, "decode the metrics"),
-    row(EVALUATING, _T.TIME_OVER, Rounds.score, EVALUATING, "of those who reported"),
+    row(EVALUATING, _T.TIME_OVER, Rounds.score, EVALUATING, "of the devices that reported"),
     row(JUDGING, _T.JUDGED, Rounds.train_on, WAITING, "the next round"),
     row(JUDGING, _T.LAST_JUDGED, Rounds.finish, DONE, "all are made, or none gets better"),
     row(WAITING, _T.PAUSE, Rounds.pause, PAUSED, "select no device"),

@@ -8,6 +8,8 @@ from .coordinator_state import Phase
 
 
 class Trigger(StrEnum):
+    """What can happen to a synchronous run."""
+
     STARTED = "started"
     REST_OVER = "rest is over"
     WAIT_OVER = "waited long enough"

@@ -98,9 +98,7 @@ class Run(Part[RunState]):
         return EndedRun(state.phase, state.round - 1, state.weights, state.stopped_by)
 
     def phase_facts(self) -> dict[str, Any]:
-        """The facts of a change of phase. A run may end between a sum that is paid for and its
-        round's record.
-        """
+        """The facts of a change of phase, with the privacy that sums have cost so far."""
         state, promise = self.state, self.plan.promise
         facts: dict[str, Any] = {"run": state.run, "phase": state.phase.value}
         facts["why"] = state.stopped_by
@@ -127,9 +125,9 @@ class Run(Part[RunState]):
     def choose(self, count: int, attempt: int) -> dict[int, list[int]]:
         """So many of the ready devices, uniformly; takes them and gives them by edge."""
         ready = self.roster.ready(self.now)
-        sure, rest = [], self.sums.believed(ready)
+        sure, rest = [], self.sums.eligible(ready)
         if len(rest) < count:
-            # Who has spoilt a sum may be there again when there are too few others.
+            # Excluded devices may be selected when there are too few others.
             sure, rest = rest, sorted(ready.keys() - set(rest))
         names = (self.plan.run, self.state.round, attempt)
         chosen = [*sure, *self.rng.sample(rest, count - len(sure), "select", *names)]
@@ -178,8 +176,10 @@ class Run(Part[RunState]):
         return [view.helper for view in views if view is not None and view.helper is not None]
 
     def _secure(self, attempt: Attempt) -> SecurePlan | None:
-        """How an attempt's updates are masked: as the plan says, with the keys of the helpers, the
-        number of survivors that the devices' noise was planned for, and the deny list's version.
+        """How an attempt's updates are masked: as in the plan, with what is known only now.
+
+        That is the helpers' keys, the survivors that the devices' noise was planned for, and the
+        deny list's version.
         """
         plan, promise = self.plan.secure, self.plan.promise
         if plan is None:
@@ -192,8 +192,9 @@ class Run(Part[RunState]):
         return secure
 
     def _key(self, attempt: Attempt) -> int:
-        """A round's key is that of all its attempts; all evaluations have the same, so that they
-        differ by what was learnt and not by what was drawn.
+        """The random key: one for all attempts of a round, and one for all evaluations.
+
+        So evaluations differ by what was learnt and not by what was drawn.
         """
         if attempt.evaluates:
             return self.rng.word("evaluation key", self.plan.run)
@@ -210,8 +211,9 @@ class Run(Part[RunState]):
         return attempt.name or self.plan.run
 
     def is_about(self, message: Any) -> bool:
-        """Whether a message that names the run's number is of what this coordinator has begun. Of
-        one that stands where an open attempt is, but under another name, that can be said.
+        """Whether a message with the run's number belongs to an attempt of this coordinator.
+
+        False: it has the place of an open attempt, but another name of the run.
         """
         for attempt in self.state.open:
             if (attempt.round, attempt.attempt) == (message.round, message.attempt):
@@ -284,13 +286,14 @@ class Run(Part[RunState]):
     # ------------------------------------------------ masks
 
     def attend(self, attempt: Attempt, edge: int, message: Any) -> str | bool:
-        """Takes a message of an attempt's session. True: the sum can be opened; words: why the
-        session cannot go on.
+        """Takes a message of an attempt's session.
+
+        Returns True where the sum can be opened now, and text: why the session cannot go on.
         """
         try:
             return self.sessions.take(attempt, edge, message)
         except SecureError as fault:
-            self.sums.bar(self.sessions.spoilers(attempt))
+            self.sums.exclude(self.sessions.spoilers(attempt))
             return fault.message
 
     def step(self, attempt: Attempt) -> str:
@@ -298,14 +301,14 @@ class Run(Part[RunState]):
         try:
             self.sessions.step(attempt)
         except SecureError as fault:
-            self.sums.bar(self.sessions.spoilers(attempt))
+            self.sums.exclude(self.sessions.spoilers(attempt))
             return fault.message
         return ""
 
     def ask_survivors(self, attempt: Attempt) -> str:
         """Begins to take the masks out of a whole sum; gives why it cannot be, or nothing."""
         for edge, share in attempt.shares.items():  # of sums from before these were looked at
-            self.sums.doubt(self.sessions.strangers(attempt, share.reported), edge)
+            self.sums.suspect(self.sessions.outsiders(attempt, share.reported), edge)
         try:
             self.sessions.survivors(attempt)
         except SecureError as fault:
@@ -338,9 +341,7 @@ class Run(Part[RunState]):
     # ------------------------------------------------ what is promised
 
     def cannot_pay(self) -> str:
-        """Why one more sum would break the promise, or nothing: asked before devices do anything
-        for it.
-        """
+        """Why one more sum would break the promise, or nothing; checked before devices work."""
         promise = self.plan.promise
         if promise is None:
             return ""
@@ -350,8 +351,9 @@ class Run(Part[RunState]):
         return (self.state.budget or promise.budget()).refusal(cost, noise_mechanism.FAILURE)
 
     def pay(self, attempt: Attempt) -> str:
-        """Pays for a sum out of the run's budget, before its devices give what opens it; gives why
-        that cannot be, or nothing. More devices than were counted on make it cheaper.
+        """Charges a sum to the run's budget, before its devices unmask it; gives why it cannot.
+
+        More devices than were planned make it cheaper.
         """
         promise, state = self.plan.promise, self.state
         if promise is None:
@@ -372,8 +374,9 @@ class Run(Part[RunState]):
         return attempt.total
 
     def combined(self, attempt: Attempt) -> tuple[ports.Floats | robust.Combination, float]:
-        """The round's update, or the plan's rule and what it is to be used on, and the weights in
-        it. Raises RingError, RobustError.
+        """The round's update (or the plan's rule and its operands), and the weights in it.
+
+        Raises RingError, RobustError.
         """
         plan = self.plan
         if not attempt.apart:
@@ -411,10 +414,11 @@ class Run(Part[RunState]):
             self.emit(ports.DropBlob(digest))
 
     def record_attempt(self, why: str, model: ports.NewModel | None, **facts: Any) -> None:
-        """The facts of an attempt at a model. `refused`: devices that answered by a Failure; the
-        others of `selected` neither reported nor answered. `model`, `parent`: what was made, and of
-        what. `privacy`: of a run with a promise, what all sums so far come to. `clip`: the round's,
-        where it moves.
+        """Records the facts of an attempt at a model.
+
+        refused: devices that answered by a Failure; the others of `selected` did not answer. model,
+        parent: what was made, and from what. privacy: what all sums so far cost, of a run with a
+        promise. clip: the round's, where it adapts.
         """
         state, made = self.state, model.weights if model is not None else None
         if state.budget is not None:
@@ -470,12 +474,10 @@ class Run(Part[RunState]):
         self.record("evaluation_skipped", run=self.plan.run, round=self.state.round - 1, why=why)
 
     def _compare(self, loss: float, accuracy: float, attempt: Attempt) -> None:
-        """Counts the evaluations since the best one; goes back to that model's weights where this
-        one is so much worse as the plan says, in its loss or in its accuracy.
-        """
+        """Counts the evaluations since the best one; rolls back to it where the plan says so."""
         state, plan, best, back = self.state, self.plan, self.state.best, self.state.best_weights
         if best is None and loss >= metrics.LOSS_TOLD_MAX:
-            return  # which of two models is better cannot be told while losses are at their limit
+            return  # losses at their limit do not show which of two models is better
         lost = state.best_accuracy - accuracy
         falls = back is not None and 0 < plan.evaluation.rollback_accuracy < lost
         if not falls and (
@@ -508,7 +510,7 @@ class Run(Part[RunState]):
             accuracy=accuracy,
             best_accuracy=state.best_accuracy,
         )
-        if state.ordered is None:  # an operator's word counts for more
+        if state.ordered is None:  # an operator's order has priority
             state.ordered = back
 
     def is_enough(self) -> bool:

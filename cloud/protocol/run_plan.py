@@ -138,7 +138,7 @@ class RunPlan(Plan):
         self._check_promise()
 
     def _check_submission(self) -> None:
-        """What is submitted beside the plan's settings: its sizes, and the blobs' names."""
+        """Checks what is submitted besides the plan's settings: sizes, and the blobs' names."""
         if len(self.manifest) > MANIFEST_BYTES_MAX:
             raise PlanError(
                 "manifest", f"{len(self.manifest)} bytes", f"at most {MANIFEST_BYTES_MAX}"
@@ -163,7 +163,7 @@ class RunPlan(Plan):
             raise PlanError("own_metrics", error.message, error.hint) from None
 
     def _check_ring(self) -> None:
-        """The ring must hold all who can be in one sum: those who are tasked at once."""
+        """The ring must hold all devices that can be in one sum: those that are tasked at once."""
         ring, privacy = self.ring, self.privacy
         if not self.selected <= ring.clients_max <= 2**32:
             raise PlanError(
@@ -257,9 +257,7 @@ class RunPlan(Plan):
 
 
 def change(plan: PlanMessage, changes: PlanMessage) -> None:
-    """Gives a plan all that `changes` has: its lists as well, which merged would become longer. Of
-    another bundle the metrics are others.
-    """
+    """Gives a plan all that `changes` has. Lists are replaced; another bundle has other metrics."""
     if changes.own_metrics or changes.HasField("bundle"):
         plan.ClearField("own_metrics")
     if changes.secure.helpers:

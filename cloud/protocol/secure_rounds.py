@@ -1,9 +1,9 @@
 """The coordinator's part in secure aggregation: each attempt's session, its steps and their times.
 
-    keys     until all whom the task went to have given keys; then each hears who takes part
-    shares   until all of them have sent shares; then each hears which neighbours it masks for
+    keys     until all tasked devices have sent keys; then each gets the list of members
+    shares   until all members have sent shares; then each gets the neighbours that it masks for
     masks    the devices train and mask; the round goes on as any other until the sums are in
-    unmask   who is in the sums? They sign that, and give the shares that take the masks out
+    unmask   the devices in the sums sign their list, and send the shares that remove the masks
 
 Keys and shares go on while devices train, so they cost a round no time unless a device is silent.
 A step waits for all, but when all but the plan's share of silent devices have answered, only
@@ -12,7 +12,7 @@ then is out: a Cohort without leaves answers its next message. After the sums ar
 be left out for being slow; silent devices are asked again until their time is over.
 
 `core.privacy.secagg.server` has the session itself, and says why it cannot go on (SecureError).
-Messages go to a device through the edge from which it was last heard.
+Messages go to a device through the edge of its last message.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ KEYS_PART, SHARES_PART, UNMASK_PART = 4, 4, 2
 KEPT_PART = 4
 #: The least that the last few are waited for when all others have answered.
 GRACE_NS = 2 * SECOND
-#: What is said at once, and when more follows: a link's queue is finite, and a Cohort of a thousand
-#: has 130 KiB. Who speaks meanwhile is answered anyway.
+#: Bytes that are sent at once, and when more follow: a link's queue is finite, and a Cohort of a
+#: thousand has 130 KiB. Messages that come meanwhile are answered anyway.
 PUSH_BYTES, PUSH_EVERY_NS = 2**20, SECOND // 20
 
 
@@ -77,8 +77,9 @@ class Sessions(Part[RunState]):
             self._set_timer(attempt, book.step_ends_ns)
 
     def take(self, attempt: Attempt, edge: int, message: Any) -> bool:
-        """A device's word, through an edge: keeps it, and says what comes next. Gives whether all
-        is there that takes the masks out. Raises SecureError when the session cannot go on.
+        """Takes a device's message and answers it; gives whether the masks can be removed now.
+
+        Raises SecureError when the session cannot go on.
         """
         session, book = self._of(attempt), attempt.book
         device = message.device
@@ -114,7 +115,7 @@ class Sessions(Part[RunState]):
 
     @staticmethod
     def _mark(attempt: Attempt, edge: int, device: int, counts: bool) -> None:
-        """Remembers whose shares count and came through an edge that did not task the device."""
+        """Notes a device whose shares count and came through an edge that did not task it."""
         share, strayed = attempt.shares.get(edge), attempt.book.strayed
         if counts and (share is None or device not in share.devices) and device not in strayed:
             strayed.append(device)
@@ -124,7 +125,7 @@ class Sessions(Part[RunState]):
         return self._of(attempt).is_ready and not attempt.book.ticket
 
     def _go_on(self, attempt: Attempt) -> bool:
-        """Closes a step that everybody has taken, or shortens it; gives whether it was closed."""
+        """Closes a step that all devices have taken, or shortens it; gives whether it closed."""
         session, book = self._of(attempt), attempt.book
         phase, missing = book.server.phase, len(session.missing())
         if phase not in (Phase.KEYS, Phase.SHARES):
@@ -146,8 +147,9 @@ class Sessions(Part[RunState]):
         return False
 
     def step(self, attempt: Attempt) -> None:
-        """The step's timer has fired: goes on without who is missing, or asks them again. Raises
-        SecureError when that cannot be.
+        """The step's timer has fired: goes on without missing devices, or asks them again.
+
+        Raises SecureError when the session cannot go on.
         """
         book = attempt.book
         if book.untold and not book.ticket:
@@ -179,10 +181,8 @@ class Sessions(Part[RunState]):
         book = attempt.session
         return book is not None and book.server.phase in (Phase.NEW, Phase.KEYS, Phase.SHARES)
 
-    def strangers(self, attempt: Attempt, devices: Iterable[int]) -> list[int]:
-        """Of devices whose updates are in a sum, those that have no part in the session: what
-        they have added cannot be taken out.
-        """
+    def outsiders(self, attempt: Attempt, devices: Iterable[int]) -> list[int]:
+        """Devices of a sum that have no part in the session: their masks cannot be removed."""
         if attempt.session is None or attempt.book.server.phase is not Phase.MASKS:
             return []
         session = self._of(attempt)
@@ -198,8 +198,9 @@ class Sessions(Part[RunState]):
         return self._of(attempt).spoilers(homes)
 
     def survivors(self, attempt: Attempt) -> None:
-        """The sums are in: asks those who are in them to sign that. Raises SecureError when the
-        masks of so few could not be taken out.
+        """The sums are in: asks the devices in them to sign that.
+
+        Raises SecureError when the masks of so few cannot be removed.
         """
         session, book = self._of(attempt), attempt.book
         if book.server.phase is not Phase.MASKS:
@@ -213,8 +214,9 @@ class Sessions(Part[RunState]):
         self._note(attempt, _count(book.server.sharers), len(told))
 
     def program(self, attempt: Attempt) -> tuple[Any, ...]:
-        """What `unmask` is run with: the sum, keys of masks, their suite and, where the sum gets
-        noise, its ring plan. Raises SecureError when what devices gave does not fit.
+        """Arguments of `unmask`: the sum, keys of masks, their suite, and the ring plan for noise.
+
+        Raises SecureError when the devices' shares do not fit.
         """
         plan = self.plan
         assert plan.secure is not None and attempt.total is not None
@@ -225,8 +227,9 @@ class Sessions(Part[RunState]):
         return attempt.total, keys, plan.secure.suite, *noised
 
     def end(self, attempt: Attempt, why: str = "") -> None:
-        """Forgets the session, tells its devices that the session is over, and records what
-        became of it. why: it has failed.
+        """Drops the session, sends its devices RoundClosed, and records the result.
+
+        why: the reason of a failure.
         """
         book = attempt.session
         if book is None:
@@ -276,9 +279,10 @@ class Sessions(Part[RunState]):
     # ------------------------------------------------ what the run asks
 
     def target(self, attempt: Attempt, wanted: int) -> int:
-        """Updates that are enough to let the other devices go. Whom it lets go is silent for its
-        neighbours, and so is a device that vanishes in the little time after that: a quarter of the
-        silence that the plan bears is kept for them.
+        """Updates that are enough to release the other devices.
+
+        A released device is a dropout for its neighbours, and so is one that drops out soon after:
+        a quarter of the dropouts that the plan allows is kept for those.
         """
         book = attempt.session
         if book is None:
@@ -298,8 +302,9 @@ class Sessions(Part[RunState]):
     # ------------------------------------------------ messages
 
     def _push(self, attempt: Attempt, devices: Sequence[int]) -> None:
-        """Tells devices what comes next: so many bytes at once, and the others a moment later. A
-        message is made when it is sent, for those of a thousand are many MiB.
+        """Sends devices their next message: `PUSH_BYTES` at once, the others a moment later.
+
+        A message is made when it is sent, since those of a thousand are many MiB.
         """
         session, room, told = self._of(attempt), PUSH_BYTES, 0
         for device in devices:
@@ -335,7 +340,7 @@ class Sessions(Part[RunState]):
         self._set_timer(attempt, min(self.now + pause, book.step_ends_ns))
 
     def _edge_of(self, attempt: Attempt, device: int) -> int:
-        """Where the device was last heard, else the edge that tasked it."""
+        """The edge of the device's last message, else the edge that tasked it."""
         heard = attempt.book.heard.get(device)
         if heard is not None:
             return heard
@@ -345,7 +350,7 @@ class Sessions(Part[RunState]):
         self.send(Node(Tier.EDGE, edge), message)
 
     def _dismiss(self, attempt: Attempt, edge: int, message: Any) -> None:
-        """Tells a device that the session goes on without it."""
+        """Notifies a device that the session goes on without it."""
         if attempt.book.server.phase is Phase.UNMASKING:
             self._send(edge, _closed(message, message.device))
             return

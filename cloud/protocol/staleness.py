@@ -1,6 +1,4 @@
-"""The mean of a buffered run: sums of updates of several ages, made into one step; `buffered` has
-the theory and the letters.
-"""
+"""The mean of a buffered run over updates of several ages; `buffered` has the theory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Waves of a buffered run: how one begins, what comes of it, and how it ends. `buffered` decides
-when, and what is made of its updates.
+"""Waves of a buffered run: how one begins, goes on and ends. `buffered` decides when.
 
 A wave whose updates are masked is taken whole: its sum is of no use before the masks are out, which
 needs all that are in it. So its edges are asked for no parts; it waits for its devices, but for the
@@ -65,7 +64,7 @@ class Waves(Part[RunState]):
             self.set_timer("judges", self.now + self.plan.wait_ns)
 
     def rest(self, at_least_ns: int = 0) -> None:
-        """A pause in which devices gather; a longer one also holds up who would be enough."""
+        """A pause in which devices gather; a longer one also delays a wave with enough devices."""
         state, pause = self.state, max(self.plan.rest_ns, at_least_ns)
         state.cooling, state.rested = at_least_ns > 0, pause == 0
         state.rest_ends_ns = self.now + pause
@@ -205,8 +204,9 @@ class Waves(Part[RunState]):
     # ------------------------------------------------ the end of a wave
 
     def close(self, wave: Attempt) -> None:
-        """A wave is over: its edges may forget it, and its model's weights if nothing else needs
-        them. The updates that it gave stay.
+        """Ends a wave: its edges may drop it, and its weights if nothing else needs them.
+
+        The updates that it gave stay.
         """
         state = self.state
         state.open.remove(wave)
@@ -244,4 +244,5 @@ def heard(wave: Attempt) -> int:
 
 
 def can_flush(share: Share) -> bool:
+    """Whether an edge's part has updates and was not requested."""
     return share.counted > 0 and not share.flushed and not share.over

@@ -23,7 +23,11 @@ SPEECH = "tells? told hears? heard speaks? spoke spoken believes? believed remem
 RARE = "anew beside betwixt ere lest whence thereof hitherto sittings?"
 PHRASES = ("of which none", "for want of", "none: none", "makes the model its own", "is no more")
 #: Names that are stored or sent, labels of random streams, a parameter of Federation.
-TERMS = re.compile(r"^\"(stranger|told)\"$|^b\"heard\"$|^f\" stranger\"$|\bbeside: whether")
+TERMS = re.compile(
+    r"^\"(strangers?|told|nobody|edge has started anew|answer that nobody waits for"
+    r"|nobody wanted the sum|time to go on without who is silent, or to ask them again)\"$"
+    r"|^b\"heard\"$|^f\" stranger\"$|\bbeside: whether"
+)
 
 DIALECT = re.compile(
     rf"\b(?:{'|'.join([*PERSONS.split(), *SPEECH.split(), *RARE.split(), *PHRASES])})\b", re.I
@@ -33,6 +37,7 @@ DIALECT = re.compile(
 CLEAN: tuple[str, ...] = (
     "cli",
     "cloud/authority",
+    "cloud/protocol",
     "cloud/service",
     "cloud/store",
     "core/common",
@@ -48,8 +53,12 @@ CLEAN: tuple[str, ...] = (
     "core/node/storage",
     "core/placement",
     "core/privacy",
+    "core/protocol",
+    "core/wire",
     "device/agent",
+    "device/protocol",
     "device/serving",
+    "edge/protocol",
     "edge/service",
     "simulations/dst",
     "simulations/federation",

@@ -133,11 +133,11 @@ class TestSpoilers:
         bench = self.spoilt()
         machine = bench.machine.runs.machine_of(bench.state)
         for devices in ([2**40], [12], [11], [7, 5]):
-            machine.run.sums.bar(devices)
+            machine.run.sums.exclude(devices)
         assert bench.state.barred == [11, 5, 7], "11 was there twice: it counts from the last time"
 
     def test_a_crowd_with_high_numbers_is_kept_out_too(self):
         bench = self.spoilt()
         crowd = list(range(10**6, 10**6 + edge_sums.BARRED_MAX))
-        bench.machine.runs.machine_of(bench.state).run.sums.bar(crowd)
+        bench.machine.runs.machine_of(bench.state).run.sums.exclude(crowd)
         assert bench.state.barred == crowd

@@ -150,7 +150,7 @@ class Masked(_secure.SecureBench):
 def test_a_device_that_uploads_out_of_turn_costs_its_edge_s_sum_and_no_other_one_s():
     bench = Masked().with_stranger()
     assert bench.refusals == [{"edge": 1, "strangers": [11]}]
-    assert bench.judge.believed({10: 1, 11: 1}) == [10], "nor does it come again"
+    assert bench.judge.eligible({10: 1, 11: 1}) == [10], "nor does it come again"
     assert len(bench.programs) == 1, "the others' sum is opened"
     bench.opened()
     assert bench.phase is Phase.AGGREGATING
@@ -162,16 +162,16 @@ def test_a_device_that_uploads_out_of_turn_costs_its_edge_s_sum_and_no_other_one
 def test_an_edge_that_names_devices_of_another_as_its_own_bars_none_of_them():
     bench = Masked().with_stranger()
     judge = bench.judge
-    assert judge.believed({11: 2, 20: 2}) == [11, 20] and not bench.state.barred
-    judge.doubt([11, 20], 2)
+    assert judge.eligible({11: 2, 20: 2}) == [11, 20] and not bench.state.barred
+    judge.suspect([11, 20], 2)
     assert bench.state.barred == [11], "two edges say so of it"
-    assert judge.believed({11: 3, 20: 3}) == [20] and judge.believed({20: 2}) == []
+    assert judge.eligible({11: 3, 20: 3}) == [20] and judge.eligible({20: 2}) == []
 
 
 def test_the_devices_that_a_run_doubts_are_a_limited_number():
     bench = Masked().collecting()
     for device in range(3 * BARRED_MAX):
-        bench.judge.doubt([device], 1)
+        bench.judge.suspect([device], 1)
     assert list(bench.state.doubted) == list(range(2 * BARRED_MAX, 3 * BARRED_MAX))
 
 
