@@ -100,11 +100,7 @@ class ProgramError(DelianError):
         return "\n".join(lines)
 
     def _chain(self) -> Iterator[str]:
-        """The calls.
-
-        Delian's own lines are one line each time that a user's are shown as well: the user's is the
-        one to mend, and `locs` has them all.
-        """
+        """The calls, without repeated lines of Delian itself; `locs` has them all."""
         if all(loc.is_own() for loc in self.locs):
             yield from self._shown(self.locs, "at")
             return

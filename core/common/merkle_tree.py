@@ -95,10 +95,7 @@ class Tree:
         return self._edges_at(at)[-1] if at else EMPTY_ROOT
 
     def inclusion(self, indices: Sequence[int], size: int) -> bytes:
-        """The batch proof of some leaves in the tree of `size` leaves.
-
-        indices: ascending, at most PROVEN_MAX. Raises ProofError.
-        """
+        """The batch proof of leaves; indices: ascending, at most PROVEN_MAX. Raises ProofError."""
         return Paths(self, indices, size).proof(indices)
 
     def consistency(self, old: int, size: int) -> bytes:

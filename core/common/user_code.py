@@ -116,10 +116,7 @@ def _is_users(file: str) -> bool:
 
 
 class _Loader(SourceFileLoader):
-    """Loads a file from what is read of it once.
-
-    It says no time of change, without which Python neither looks for compiled code nor keeps any.
-    """
+    """Loads a file from one reading. It has no time of change, so Python caches no code."""
 
     _content: bytes | None = None
 

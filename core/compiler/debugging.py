@@ -56,10 +56,7 @@ def is_for_people(f: Any) -> bool:
 
 
 def watched(op: Op, run: _Run) -> _Run:
-    """An operation of the reference back end that warns when finite numbers become non-finite.
-
-    The RuntimeWarning is given at the user's line, as NumPy's are.
-    """
+    """An operation that warns at the user's line when finite numbers become non-finite."""
     floats = [i for i, r in enumerate(op.results) if _is_float(r.type)]
     if op.regions or not op.operands or not floats:
         return run

@@ -35,11 +35,7 @@ SIZE_DEFAULT = 64
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One device's part of a cohort.
-
-    The tree of its data, its key u32[2], and the client state that it starts from, f32[kept_size];
-    None: it has none yet.
-    """
+    """A device's part of a cohort: its data, its key u32[2], its state f32[kept_size] or None."""
 
     data: Any
     key: Array

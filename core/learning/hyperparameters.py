@@ -69,9 +69,7 @@ class FromRun:
     """Marks a field that a run sets."""
 
     fact: str
-    """What sets it: a key of the [algorithm] table, `training_devices` (devices that may take part)
-    or `cohort_share` (the share of them that a round asks for).
-    """
+    """What sets it: a key of [algorithm], `training_devices` or `cohort_share`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,13 +82,9 @@ class Round:
     attempts_max: Annotated[int, Bounds(ge=1, le=1_000), Key()] = 5
     """Attempts in a row that may fail before the run gives up."""
     pool_min: Annotated[int | None, Bounds(ge=0, le=SELECTED_MAX), Key()] = None
-    """Devices that must be ready. Absent: as many as are selected; in a scenario 80% of the devices
-    that train, so that selection is uniform over nearly all.
-    """
+    """Devices that must be ready. Absent: as many as selected, in a scenario 80% of devices."""
     mode: Annotated[Literal["synchronous", "buffered"], Key(stage="fedbuff")] = "synchronous"
-    """`synchronous` (one cohort after the other) or `buffered` (devices train all the time;
-    FedBuff, Nguyen et al. 2022).
-    """
+    """`synchronous` (cohort after cohort) or `buffered` (FedBuff, Nguyen et al. 2022)."""
     buffer: Annotated[int | None, Devices, Key(when="buffered")] = None
     """Buffered: updates that make the next model. Absent: as many as `cohort`."""
     concurrency: Annotated[int | None, Devices, Key(when="buffered")] = None
@@ -121,9 +117,7 @@ class Privacy:
     clip: Annotated[float, Bounds(gt=0.0, le=1e6), Key("ring.clip", stage="clip.norm")] = 10.0
     """The largest L2 norm of an update; a longer one is scaled down to it."""
     rotated: Annotated[bool, Key("ring.rotated", stage="rotate", was=("privacy.rotation",))] = False
-    """Whether updates are rotated before they are rounded: steps are up to eight times finer, and
-    uploads whole blocks of up to 4,096 numbers.
-    """
+    """Whether updates are rotated: finer steps (to 8 times), uploads in blocks of up to 4,096."""
     bits: Annotated[int | None, Bounds(ge=8, le=32), Key("ring.bits", stage="quantise.bits")] = None
     """Width of a sum of updates, and of the numbers that travel: fewer are fewer bytes and coarser
     steps (with `rotated` they stay eight times finer). Absent: 32, or with noise as few as its
@@ -132,9 +126,7 @@ class Privacy:
     random_k: Annotated[
         float | None, Part, Key("ring.kept", stage="random_k.share", was=("privacy.kept",))
     ] = None
-    """The share of an update's numbers that travels in a round: the round's key chooses which, the
-    same for all devices, so that they add. Absent: all.
-    """
+    """The share of numbers that is sent, chosen by the round's key for all. Absent: all."""
     top_k: Annotated[
         float | None, Part, Key("ring.top", stage="top_k.share", was=("privacy.top",))
     ] = None
@@ -156,9 +148,7 @@ class Privacy:
     2020) or `plain`. Absent: `plain` in virtual time, `secure` by daemons.
     """
     suite: Annotated[int, Bounds(ge=1, le=2), Key("secure.suite")] = 1
-    """Secure: the algorithms. 1 masks by AES-256-CTR, which nearly every processor has instructions
-    for; 2 by ChaCha20.
-    """
+    """Secure: masks by AES-256-CTR (1), which most processors support, or ChaCha20 (2)."""
     cohort_min: Annotated[
         int | None,
         Bounds(ge=COHORT_MIN, le=MEMBERS_MAX),
@@ -183,9 +173,7 @@ class Privacy:
     cohorts: Annotated[
         int | None, Bounds(ge=1, le=COHORTS_MAX), Key(stage="mask.cohorts", when="masked")
     ] = None
-    """Secure: how many sums a round's devices are cut into. Absent: as few as have room for all,
-    1,000 devices in each.
-    """
+    """Secure: number of cohorts of a round. Absent: the fewest of at most 1,000 devices."""
     noise: Annotated[Literal["none", "distributed", "central"], Key("privacy", stage="noise")] = (
         "none"
     )
@@ -228,13 +216,9 @@ class Evaluation:
     improvement_min: Annotated[float, Share, Key(when="evaluates")] = 0.0
     """Federated: the share by which the personal loss must fall to count as better."""
     rollback_worse: Annotated[float, Bounds(ge=0.0, le=100.0), Key(when="evaluates")] = 0.0
-    """Federated, synchronous: roll back to the best model when the personal loss is above its by
-    more than this share. 0: never.
-    """
+    """Federated, synchronous: roll back at this relative rise of the personal loss. 0: never."""
     rollback_accuracy: Annotated[float, Bounds(ge=0.0, le=1.0), Key(when="evaluates")] = 0.0
-    """Federated, synchronous: roll back to the best model when the personal accuracy is below its
-    by more than this. 0: never.
-    """
+    """Federated, synchronous: roll back at this fall of the personal accuracy. 0: never."""
 
 
 #: A plan's parts, which are tables of a scenario.
@@ -398,10 +382,7 @@ class Plan:
 
     @cached_property
     def promise(self) -> PrivacyTarget | None:
-        """The privacy target of the noise; None: there is no noise.
-
-        Raises BudgetError where no noise keeps it.
-        """
+        """The privacy target of the noise, if any. Raises BudgetError where no noise keeps it."""
         if not self.noised:
             return None
         from ..privacy.mechanisms.noise_mechanism import PrivacyTarget

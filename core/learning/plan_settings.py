@@ -30,9 +30,7 @@ class Key:
     wire: str = ""
     """Its place in PlanMessage. Empty: the field's own name."""
     stage: str = ""
-    """The stage of the chain that it is a number of, and the number: `mask.corrupt`. Without a
-    number: the setting says whether there is the stage.
-    """
+    """The stage of the chain and its number, `mask.corrupt`, or a stage alone."""
     when: str = ""
     """The property of `Plan` without which nothing reads it. Empty: it is always read."""
     scenario: Any = None

@@ -51,11 +51,7 @@ def run_once(function: Function, args: Sequence[Any]) -> tuple[Array, ...]:
 
 @dataclass(frozen=True)
 class Update:
-    """What a local training gives.
-
-    The ring vector u32[L], the mean loss, whether all of it is finite, and the next client state,
-    one f32 vector.
-    """
+    """A training's ring vector u32[L], mean loss, finiteness, and next client state."""
 
     vector: Array
     loss: float

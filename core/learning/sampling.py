@@ -296,10 +296,7 @@ class Episodes:
         return self.judging(data, order)[0]
 
     def pieces(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Batch:
-        """`shots` drawings of each character of the one episode that this order stands for.
-
-        The drawings to judge by are among them.
-        """
+        """`shots` drawings of each character of an episode, those to evaluate among them."""
         each = self.shots + self.queries
         drawing = self.drawn(data, order, 0, self.training_ways or self.ways)
         column = (step * self.shots + np.arange(self.shots)) % each

@@ -141,10 +141,7 @@ _REGIONS: dict[str, Callable[[Op], _Run]] = {
 
 
 def run_block(block: Block, args: Sequence[Any]) -> list[Any]:
-    """The results of a block: an ndarray for each tensor, a `Stack` for each list.
-
-    Arguments are of the same kinds. Results may share memory with them and with each other.
-    """
+    """The results: ndarrays and `Stack`s. They may share memory with arguments."""
     return _Plan(block).run(args)
 
 

@@ -15,18 +15,12 @@ from ..ir import Array
 
 
 def embedding(table: Array, symbols: Array) -> Array:
-    """Rows of a table: f32[symbols, width], integers [...] -> f32[..., width].
-
-    Eagerly a symbol that the table has not is an IndexError; a program takes its last row.
-    """
+    """Rows of a table: f32[symbols, width], integers [...] -> f32[..., width]."""
     return table[symbols]
 
 
 def one_hot(labels: Array, classes: int, dtype: Any = np.float32) -> Array:
-    """Integers [...] -> [..., classes], one at the label and zero elsewhere.
-
-    All zero where it is out of range.
-    """
+    """Integers [...] -> [..., classes]: one at the label; zeros for one out of range."""
     return (labels[..., None] == np.arange(classes)).astype(dtype)  # type: ignore[no-any-return]
 
 

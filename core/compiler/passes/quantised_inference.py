@@ -78,10 +78,7 @@ class _Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """A tensor as scale[o] * (value + whole[o]) + shift[o], o being the last axis.
-
-    With relu, zero where that is negative.
-    """
+    """A tensor as scale[o] * (value + whole[o]) + shift[o] on the last axis, relu after it."""
 
     value: Value
     whole: Array
@@ -96,10 +93,7 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which products stay in f32.
-
-    The last one decides between classes and is small; the first one reads what comes from outside.
-    """
+    """Which products stay in f32: the small last one, and perhaps the first one."""
 
     keep_first: bool = False
     keep_last: bool = True

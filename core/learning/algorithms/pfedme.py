@@ -65,10 +65,7 @@ class PFedMe(Algorithm):
         return loss, tree.map(lambda w, t: self.penalty * (w - t), current, theta)
 
     def personalise(self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()) -> Any:
-        """The model theta_i(w_i) after `personal_steps` batches.
-
-        w_i starts from the shared model and moves as in training.
-        """
+        """The model theta_i(w_i) after `personal_steps` batches from the shared model."""
         order = task.source.order(data, key)
         centre, theta, memory = state, state, self.local.init(state)
         for step in range(self.personal_steps):

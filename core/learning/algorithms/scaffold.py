@@ -39,10 +39,7 @@ class Controlled(NamedTuple):
 
 @dataclass(frozen=True)
 class Scaffold(Algorithm):
-    """SCAFFOLD: control variates against client drift (Karimireddy et al. 2020).
-
-    It uploads twice the model. All devices have the same weight.
-    """
+    """SCAFFOLD (Karimireddy et al. 2020): control variates; uploads two models, equal weights."""
 
     about: ClassVar[About] = About(
         "SCAFFOLD",

@@ -201,10 +201,7 @@ def make_tables(
     shuffle: bool = True,
     judges: NDArray[np.bool_] | None = None,
 ) -> tuple[DeviceData, ...]:
-    """Cut each device's rows into a support and a query set and pad them.
-
-    parts: each device's rows, as indices into `x` and `y`.
-    """
+    """Cuts each device's rows into support and query sets and pads them."""
     for name, rows in zip(names, parts, strict=True):
         if len(rows) == 0:
             raise DelianError(

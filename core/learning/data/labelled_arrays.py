@@ -286,10 +286,7 @@ def federate(
 def _natural(
     data: Labelled, devices: int | None, min_examples: int, seed: int
 ) -> tuple[partitioners.Parts, tuple[str, ...], str, int]:
-    """The owners with enough examples; `devices` of them when a number is given.
-
-    Their parts and names, how they were found, and how many owners have too few examples.
-    """
+    """Owners with enough examples: parts, names, how they were found, the number left out."""
     if data.owners is None:
         raise DelianError(
             f"{data.source} does not say which device an example is on",

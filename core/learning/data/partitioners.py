@@ -64,10 +64,7 @@ def shards(
 
 
 def quantity(examples: int, devices: int, alpha: float, seed: int, min_examples: int = 2) -> Parts:
-    """Quantity skew: shuffled rows in amounts drawn from Dirichlet(alpha) (Li et al. 2022).
-
-    Each device gets `min_examples` first.
-    """
+    """Quantity skew by Dirichlet(alpha) (Li et al. 2022), at least `min_examples` each."""
     _check_enough(examples, devices, min_examples)
     rng = np.random.default_rng([seed, PARTITION_STREAM])
     order = rng.permutation(examples)
@@ -82,11 +79,7 @@ def quantity(examples: int, devices: int, alpha: float, seed: int, min_examples:
 def shift_features(
     x: NDArray[np.float32], parts: Sequence[NDArray[np.int64]], sigma: float, seed: int
 ) -> NDArray[np.float32]:
-    """Feature skew by noise.
-
-    Device i of n gets Gaussian noise of variance sigma * (i + 1) / n on its rows (Li et al. 2022).
-    A new array.
-    """
+    """Feature skew: noise of variance sigma * (i + 1) / n (Li et al. 2022). A new array."""
     shifted = x.copy()
     for i, part in enumerate(parts):
         rng = np.random.default_rng([seed, PARTITION_STREAM, i + 1])

@@ -28,11 +28,7 @@ NONE, SUB, UP, AVERAGE, PAETH = range(5)
 
 
 def grey(content: bytes, name: str) -> NDArray[np.uint8]:
-    """u8[height, width], 255 white.
-
-    name: of the image, for messages. Raises DelianError for what is damaged, or another kind of
-    PNG.
-    """
+    """u8[height, width], 255 white. Raises DelianError for a damaged or another PNG."""
     try:
         return _read(content)
     except (ValueError, struct.error, zlib.error) as error:

@@ -74,10 +74,7 @@ def he_normal(key: Tensor, shape: Sequence[int], inputs: int, outputs: int) -> T
 
 
 def lecun_normal(key: Tensor, shape: Sequence[int], inputs: int, outputs: int) -> Tensor:
-    """f32 of `shape`, normal with variance 1 / inputs, cut off at two deviations.
-
-    What selu and transformers' layers start from.
-    """
+    """f32 truncated normal of variance 1 / inputs, for selu and transformers."""
     return truncated_normal(key, shape, math.sqrt(1.0 / inputs) / _TRUNCATED_DEVIATION)
 
 

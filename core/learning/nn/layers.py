@@ -246,10 +246,7 @@ class GlobalAvgPool:
 
 @module
 class Sequential:
-    """Layers one after another.
-
-    `weight`, f32[N] with zero for rows that do not count, goes to those that normalise over rows.
-    """
+    """Layers in sequence. weight: f32[N], zero for rows to ignore, for normalisations."""
 
     layers: tuple[Any, ...]
 

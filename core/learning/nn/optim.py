@@ -129,10 +129,7 @@ def weight_decay(rate: float, mask: Any = None) -> Optimizer:
 
 
 def add_noise(key: Tensor, deviation: float, decay: float = 0.55) -> Optimizer:
-    """Adds normal noise whose variance is deviation^2 / (1 + t)^decay at step t.
-
-    Neelakantan et al. 2015, equation 1. The state is t.
-    """
+    """Noise of variance deviation^2 / (1 + t)^decay (Neelakantan et al. 2015); state: t."""
 
     def update(gradient: Any, steps: Any, params: Any) -> tuple[Any, Any]:
         drawn = random.fold_in(key, steps.astype(np.int64))

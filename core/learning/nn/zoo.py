@@ -58,11 +58,7 @@ class Mlp:
 
 @module
 class NormalisedMlp:
-    """Dense layers with batch normalisation and relu between.
-
-    With hidden sizes (256, 128, 64, 64) the few-shot network without convolutions of Finn et al.
-    2017, section 5.2.
-    """
+    """Dense layers with batch normalisation (Finn et al. 2017, section 5.2)."""
 
     norms: tuple[BatchNorm, ...]  # first: the last leaves are the head's, as everywhere
     layers: tuple[Dense, ...]

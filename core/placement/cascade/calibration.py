@@ -54,10 +54,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Held-out examples.
-
-    Raises DelianError where there are none, or the three arrays differ in length.
-    """
+    """Held-out examples. Raises DelianError for none, or for unequal lengths."""
 
     confidence: Array
     """f64[n]; NaN always goes up."""
@@ -82,11 +79,7 @@ class Held:
 
 
 def curve(held: Held) -> list[Point]:
-    """All there is to choose from, from nothing up to everything.
-
-    For each distinct confidence the threshold that sends just those below it, and one that sends
-    all.
-    """
+    """All thresholds that differ on the examples, from nothing sent to everything."""
     levels = np.where(np.isnan(held.confidence), -np.inf, held.confidence)
     order = np.argsort(levels, kind="stable")
     ordered = levels[order]
@@ -107,11 +100,7 @@ def curve(held: Held) -> list[Point]:
 
 
 def for_share(held: Held, share: float) -> Point:
-    """The most that may go up without more than this share going.
-
-    Raises DelianError for a share outside [0, 1], or one below that of the answers that are not
-    finite.
-    """
+    """The most to send within this share. Raises DelianError for an impossible share."""
     _check(share, "share")
     found = [p for p in curve(held) if p.share <= share]
     if not found:

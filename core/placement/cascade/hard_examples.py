@@ -80,10 +80,7 @@ def hard(chosen: Filter, answer: Array | None, first: int = 0) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Hard where the mean score is under `threshold`.
-
-    Of a classification, the probability of its class; of a detection, the boxes' mean.
-    """
+    """Hard where the mean score (class probability, or boxes' mean) is under `threshold`."""
 
     name: ClassVar[str] = "Threshold"
     looks: ClassVar[bool] = True
@@ -150,10 +147,7 @@ class IBT:
 
 @dataclass(frozen=True, slots=True)
 class Random:
-    """Hard for a share `random_ratio` of the examples, whatever they are.
-
-    What the other filters are to be better than. The same seed and number give the same choice.
-    """
+    """Hard for a random share `random_ratio`, the baseline, by seed and number."""
 
     name: ClassVar[str] = "Random"
     looks: ClassVar[bool] = False

@@ -205,9 +205,7 @@ class CascadeState:
 
     requests: dict[int, _Request] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
-    """Requests answered by the small and by the large model and by neither, those that were hard,
-    asked above, failed or late there, kept because above rested, and answers dropped.
-    """
+    """Requests by answer (small, large, neither), and hard, asked, failed, late ones."""
     streak: int = 0
     """Failures above in a row."""
     rests_until: int = 0

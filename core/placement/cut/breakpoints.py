@@ -27,10 +27,7 @@ PIECES_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """From `low` to `high` bytes a second up, these labels and wires cost least.
-
-    The placement's figures are for the geometric mean of the two.
-    """
+    """The best placement between two bandwidths; its figures are for their geometric mean."""
 
     low: float
     high: float

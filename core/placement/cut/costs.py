@@ -227,10 +227,7 @@ def steps_of(function: Function) -> list[Step]:
 
 
 def tagged(function: Function) -> Function:
-    """The program with the number of each operation of the body as its place in the source.
-
-    Operations within it have the same place, and so has what passes make of them.
-    """
+    """The program with each operation's number as its place in the source, for all passes."""
 
     def tag(op: Op, place: tuple[Loc, ...]) -> Op:
         regions = tuple(

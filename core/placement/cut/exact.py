@@ -152,10 +152,7 @@ def search(
 
 
 class _Program:
-    """The columns of the program, their cost, and the rows.
-
-    Columns are items by hops, tensors by hops up, then down, latencies, the slowest stage.
-    """
+    """The program's columns (items, tensors up and down, latencies, stage), cost and rows."""
 
     def __init__(self, table: Table) -> None:
         problem = table.problem

@@ -46,11 +46,7 @@ class LinkProfile:
     latency_s: float
     """One way, in seconds."""
     loss: float = 0.0
-    """The share of probes that were not answered.
-
-    It is reported, and lowers nothing, for what the transport sends again is in the bandwidth
-    already.
-    """
+    """The share of probes without an answer; the bandwidth includes it already."""
 
     def __post_init__(self) -> None:
         for name in ("up", "down"):
@@ -155,10 +151,7 @@ def estimate(probes: Sequence[Probe]) -> LinkProfile:
     rtt = min(empty)
 
     def byte_s(way: str) -> float | None:
-        """Of the transfers one way, the median of what a byte takes beyond the round trip.
-
-        At least a tenth of the whole, for a clock and a scheduler see no finer.
-        """
+        """The median seconds of a byte one way, at least a tenth of the whole."""
         other = "down" if way == "up" else "up"
         found = [
             max(s - rtt, 0.1 * s) / getattr(p, way)

@@ -121,10 +121,7 @@ class Problem:
     """Whether work may come back down."""
     objective: Objective = Objective()
     start_s: float = 0.0
-    """Seconds once if anything runs on the device, as to call it.
-
-    What a tier above takes to be called is in its hop's latency.
-    """
+    """Seconds once if anything runs on the device; hops have those of tiers above."""
 
     @property
     def tiers(self) -> int:

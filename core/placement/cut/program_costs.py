@@ -423,10 +423,7 @@ def _items(
 
 
 def _roots(graph: Graph) -> list[frozenset[int]]:
-    """By value, the numbers of the weights that reading it takes.
-
-    Itself, or those that it is made of where each part makes it.
-    """
+    """The weights that reading each value takes: itself, or those that it is made of."""
     none: frozenset[int] = frozenset()
     count = len(graph.function.body.params)
     held = graph.resident | graph.owned

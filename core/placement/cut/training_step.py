@@ -208,11 +208,7 @@ def _read_in(body: Block, slopes: Sequence[Value]) -> list[Value]:
 
 
 def _ties(graph: Graph, gradients: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """For each leaf of the model.
-
-    What reads it, makes and reads its gradient, and makes its new value. For each of the state:
-    what reads it and makes its new value.
-    """
+    """By leaf, what reads it, handles its gradient, and makes its new value."""
     for param in sorted(graph.owned):
         value = graph.results[1 + param]
         members = {*graph.consumers[param], graph.producer[value]}
@@ -224,10 +220,7 @@ def _ties(graph: Graph, gradients: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _made_by(graph: Graph, value: int) -> Iterator[int]:
-    """The operation that makes a value, and those before it that only prepare it.
-
-    Such as a gradient's reshape, and the product before that.
-    """
+    """The operation that makes a value, and those before it that only prepare it."""
     made = graph.producer[value]
     while made >= 0 and graph.moves[made]:
         yield made

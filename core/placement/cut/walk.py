@@ -214,11 +214,7 @@ class Walk:
         return self._put_off(visits)
 
     def _put_off(self, visits: list[Visit]) -> list[Visit]:
-        """Defers what reads only values that its tier owns until its result is first read.
-
-        An optimiser's momentum times its decay is one. Nothing waits for it, and it need not be
-        kept from visit to visit.
-        """
+        """Defers what reads only values that its tier owns until its result is first read."""
         graph, labels = self.graph, self.cut.labels
         at = {n: k for k, visit in enumerate(visits) for n in visit.ops}
         wanted = {graph.producer[v] for v in self.wanted}

@@ -74,10 +74,7 @@ def spent_on(parts: Parts, shields: Mapping[int, Shield], budget: Budget) -> Spe
 
 
 def check_rows(programs: Programs, weights: Weights, rows: int, seed: int = 0) -> None:
-    """Raises BoundaryError where what goes up of one row depends on another.
-
-    weights: of the device, by number; rows: of a batch.
-    """
+    """Raises BoundaryError where a row that goes up depends on another row."""
     parts = programs.parts
     rng = np.random.default_rng(seed)
     # The last input says which rows count: that is the same for both.

@@ -129,10 +129,7 @@ class Side:
         return self._at == len(self._steps)
 
     def start(self, inputs: Mapping[int, Array]) -> Sent | None:
-        """Begins a device's step with its batch, by value's number.
-
-        Its first message, or None where it needs no other tier.
-        """
+        """Begins a device's step with its batch: its first message, or None without one."""
         self._have.update(inputs)
         return self._go_on()
 
@@ -208,10 +205,7 @@ class Traffic:
 
 
 class Stepper:
-    """Steps of devices with the chain above them, in one process.
-
-    parts: of a training step (`placement.training`). What crosses is encoded and counted.
-    """
+    """Steps of devices and the chain above in one process; what crosses is encoded."""
 
     def __init__(
         self, parts: Parts, backend: Backend = "native", profile: Profile = "fast"

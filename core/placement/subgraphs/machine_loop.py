@@ -28,10 +28,7 @@ class Machine(Protocol):
 
 
 class MachineLoop:
-    """One machine and its timers.
-
-    carry: does what an effect says, timers and records apart. on_record: called with each Record.
-    """
+    """One machine and its timers. carry: handles other effects. on_record: gets Records."""
 
     def __init__(
         self,

@@ -89,10 +89,7 @@ def epsilon_of(divergences: Divergences, delta: float) -> float:
 
 
 def without_replacement(share: float, release: Divergences) -> Divergences:
-    """The privacy loss of a release from a secret sample, `share` of the population.
-
-    The sample is drawn without replacement, and drawn again for each release.
-    """
+    """The privacy loss with a secret sample, `share` of the population, of each release."""
     if not 0.0 < share <= 1.0:
         raise BudgetError(f"a share of {share:g} is sampled", "above 0 and at most 1")
     at = _every_order(release)

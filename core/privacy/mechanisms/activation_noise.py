@@ -139,10 +139,7 @@ class Shield:
 
 @dataclass(slots=True)
 class Spent:
-    """What one device's examples have been charged.
-
-    Every example is charged as much as the one that was released most often.
-    """
+    """What one device's examples were charged, each as the one released most often."""
 
     budget: Budget
     """What it may be."""

@@ -32,10 +32,7 @@ def packed_bytes(length: int, bits: int) -> int:
 
 
 def pack(vector: Vector, bits: int) -> bytes:
-    """u32[n] -> the lower `bits` bits of each, `packed_bytes(n, bits)` bytes.
-
-    Raises PackingError for a width that is none.
-    """
+    """u32[n] -> the lower `bits` bits of each, packed. Raises PackingError."""
     _check(bits)
     groups = -(-len(vector) // _GROUP)
     padded = np.zeros(groups * _GROUP, np.uint32)

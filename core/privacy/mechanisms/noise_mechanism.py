@@ -119,10 +119,7 @@ def release(plan: RingPlan, survivors: int, corrupt: float = 0.0) -> accountant.
 
 @dataclass(frozen=True, slots=True)
 class PrivacyTarget:
-    """What a run's devices are promised, and what that rests on.
-
-    Raises BudgetError where no noise could keep it.
-    """
+    """A run's differential privacy and its assumptions. Raises BudgetError."""
 
     epsilon: float
     delta: float

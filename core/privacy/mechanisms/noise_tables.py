@@ -55,10 +55,7 @@ def _table(masses: Iterator[Decimal]) -> tuple[Bits, Bits]:
 
 
 def _skellam_masses(variance: Decimal) -> Iterator[Decimal]:
-    """I_k(v) from k = 0, by Miller's backward recurrence I_(k-1) = I_(k+1) + (2k/v) I_k.
-
-    The recurrence is stable downwards: the starting values do not influence the result.
-    """
+    """I_k(v) from k = 0, by Miller's stable backward recurrence."""
     with localcontext(Context(prec=_DIGITS)):
         count = _entries(variance)
         factor = 2 / variance

@@ -149,11 +149,7 @@ class RingPlan:
 
     @property
     def scale(self) -> float:
-        """Steps in the ring for 1.0 of a weighted coordinate.
-
-        S above, the largest power of two for which a sum fits and the noise can be drawn; 0 where
-        there is none.
-        """
+        """Steps in the ring for 1.0: S above, the largest power of two that fits, or 0."""
         steps = self.clients_max * self.peak * _SLACK + NOISE_TAIL * self.sum_noise
         room = self._half - self.clients_max - (NOISE_MORE if self.noise else 0.0)
         scale = _power_below(room / (steps * self.clip))

@@ -363,10 +363,7 @@ class Helper:
 
 
 def leaves_of(request: pb.HelpRequest, verifier: Verifier) -> list[tuple[int, bytes]]:
-    """Device and leaf of each certificate that the log must have for a request.
-
-    Each leaf once, in the order of parts and devices. Certificates that are not the CA's have none.
-    """
+    """Device and leaf of the CA's certificates that a request needs in the log, in order."""
     found: dict[bytes, int] = {}
     for part in request.parts:
         for one in part.devices:

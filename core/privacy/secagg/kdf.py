@@ -134,11 +134,7 @@ def public_key(secret: bytes) -> bytes:
 
 
 def is_usable(public: bytes) -> bool:
-    """Whether a public key of X25519 gives different secrets to different peers.
-
-    32 bytes, and no point of small order. `agree` refuses those too; this is a thousand times
-    cheaper.
-    """
+    """Whether an X25519 public key is of 32 bytes and not of small order."""
     return (
         len(public) == KEY_BYTES
         and int.from_bytes(public, "little") % 2**255 % _PRIME not in _SMALL_ORDER
@@ -161,10 +157,7 @@ def agree(secret: bytes, peers: Sequence[bytes]) -> list[bytes]:
 
 
 def seal(shared: bytes, binding: bytes, sender: int, receiver: int, plain: bytes) -> bytes:
-    """Shares for one neighbour: AES-256-GCM, 16 bytes longer than they are.
-
-    shared: the X25519 secret of both sealing keys. sender, receiver: their indices.
-    """
+    """Encrypts shares for a neighbour: AES-256-GCM. shared: the X25519 secret."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     label = _parties(binding, sender, receiver)

@@ -88,10 +88,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Told(Mapping[int, M]):
-    """The messages to devices at the end of a step, by device, in increasing order.
-
-    Each message is made when it is read: those of a thousand devices are many MiB.
-    """
+    """The messages at a step's end, by device; each is made when it is read."""
 
     def __init__(self, devices: Sequence[int], make: Callable[[int], M]) -> None:
         self._devices, self._make = devices, make
@@ -124,10 +121,7 @@ class ServerSession:
         self._log = log
 
     def begin(self, task: Task, devices: Iterable[int]) -> None:
-        """Opens the session of an attempt with the devices that are given its task.
-
-        Raises SecureError where the plan is none, or cannot be kept with so many devices.
-        """
+        """Opens the session of an attempt. Raises SecureError for an impossible plan."""
         session = Session.of(task)
         cohort.check_plan(session)
         asked = sorted(set(devices))
@@ -164,10 +158,7 @@ class ServerSession:
         return True
 
     def close_keys(self) -> Told[pb.Cohort]:
-        """Continues with the members that have given keys and whose certificates are in the log.
-
-        Returns the message for each, by device. Raises SecureError when they are too few.
-        """
+        """Continues with the logged members that gave keys. Raises SecureError."""
         state = self.state
         assert state.phase is Phase.KEYS
         members = sorted(state.bundles)
@@ -307,11 +298,7 @@ class ServerSession:
         return pb.Survivors(**cohort.names(self._session, device), members=self.state.survivors)
 
     def add_consent(self, consent: pb.Consent) -> dict[int, pb.UnmaskRequest]:
-        """Takes a survivor's signature.
-
-        Returns the requests that can be sent now, by device: to those that have signed, as soon as
-        a threshold of their neighbours have.
-        """
+        """Takes a survivor's signature: the requests that can be sent now, by device."""
         state, place = self.state, self._layout
         if reason := self._refusal(consent, Phase.UNMASKING, state.members):
             self._refuse(reason)

@@ -119,11 +119,7 @@ class Session:
 
     @staticmethod
     def of(task: Task) -> Session:
-        """Of a task with a SecurePlan.
-
-        Raises SecureError when a digest is not one, or its ring has every device choose coordinates
-        of its own, where masks cannot cancel.
-        """
+        """Of a task with a SecurePlan. Raises SecureError for a bad digest or ring."""
         if task.ring.top:
             raise SecureError("task", "masks cancel only where devices send the same coordinates")
         return Session(
@@ -166,10 +162,7 @@ def leaf(bundle: KeyBundle) -> bytes:
 
 
 def roster(leaves: Sequence[bytes], devices: Sequence[int]) -> bytes:
-    """The digest of all members' numbers and leaves in order of index.
-
-    Raises SecureError for a bad list, and for numbers that do not increase: a device has one place.
-    """
+    """The digest of the members' numbers and leaves in order. Raises SecureError."""
     if not 0 < len(leaves) <= MEMBERS_MAX or len(devices) != len(leaves):
         raise SecureError("roster", f"a cohort of {len(leaves)} members, of 1 to {MEMBERS_MAX}")
     if any(len(one) != DIGEST_BYTES for one in leaves):

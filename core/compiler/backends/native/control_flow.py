@@ -77,10 +77,7 @@ def _carry_names(w: FunctionWriter, params: Values, results: Values) -> None:
 
 
 def _end_round(w: FunctionWriter, call: Call, region: int, params: Values) -> None:
-    """What a round gives becomes what the next one starts from, all at once.
-
-    Variables are read before tensors are copied: one may be a number out of a tensor.
-    """
+    """Results of a round become the next one's start; variables are read before tensors."""
     body = call.bodies[region]
     before, w.schedule = w.schedule, body
     pairs: list[tuple[str, str]] = []

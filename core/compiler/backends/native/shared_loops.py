@@ -129,10 +129,7 @@ def _type(token: str, most: int) -> str:
 
 
 def _joined(pattern: tuple[str, ...], rows: list[list[str]]) -> tuple[str, list[tuple[str, ...]]]:
-    """One text for loops that are alike, with parameters where their numbers differ.
-
-    And what each parameter is in every one of them.
-    """
+    """One text for alike loops, with parameters where numbers differ, and their values."""
     names: dict[tuple[str, ...], str] = {}
     out, parameters = [], []
     for place, column in enumerate(zip(*rows, strict=True)):

@@ -63,11 +63,7 @@ class TorchProgram:
             return self._run(*args)
 
     def __call__(self, *args: Array, out: Sequence[Array] | None = None) -> tuple[Array, ...]:
-        """Runs it on arrays, which are copied to the device and back.
-
-        Raises DelianError when an argument or a buffer does not fit, or the device has too little
-        memory.
-        """
+        """Runs it on arrays by way of the device. Raises DelianError where they do not fit."""
         args = tuple([np.asarray(a) if isinstance(a, np.generic) else a for a in args])
         check_arguments(self.function, args)
         if out is not None:

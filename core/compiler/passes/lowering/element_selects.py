@@ -71,11 +71,7 @@ def _written(block: Block, ranges: Mapping[Value, Interval]) -> Block:
 
 
 class _Side:
-    """A branch, computed in front of where it stood.
-
-    updates: of the results that change a number of an argument, that argument, the number and its
-    place.
-    """
+    """A branch computed in advance. updates: results that change a number."""
 
     def __init__(self, b: Builder, region: Block, args: Values) -> None:
         self.mapping = dict(zip(region.params, args, strict=True))

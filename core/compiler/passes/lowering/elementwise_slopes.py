@@ -150,10 +150,7 @@ def _kept(
     readers: Mapping[Value, Sequence[Op]],
     seen: set[Value],
 ) -> set[Value]:
-    """The factors of a value that are stored for its sake alone.
-
-    Computed element by element, and read by nothing that would have them stored anyway.
-    """
+    """The elementwise factors of a value that only it needs stored."""
     kept: set[Value] = set()
     work = [root]
     while work:

@@ -62,10 +62,7 @@ def _filled(block: Block) -> Block:
 
 
 def _is_short(op: Op) -> bool:
-    """Whether it repeats along or reduces a short innermost axis, but not the one before.
-
-    Sums in f64 keep their order.
-    """
+    """Whether it repeats or reduces a short innermost axis alone; sums in f64 keep their order."""
     if op.name == "broadcast":
         shape, kept = op.result.shape, op.attrs["dims"]
         last = len(shape) - 1

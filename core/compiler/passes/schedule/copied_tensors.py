@@ -24,10 +24,7 @@ class Copied:
     """The loops around it."""
     when: str
     op: Op | None = None
-    """The operation with regions at whose `when` it is made, or the update.
-
-    None for a loop of its own and for a result.
-    """
+    """The operation with regions, or the update, that it is made for; None for others."""
 
 
 def copies(schedule: Schedule, plan: MemoryPlan) -> list[Copied]:

@@ -174,10 +174,7 @@ class Units:
                         break
 
     def _tiles(self, loop: Loop, call: Call) -> bool:
-        """Whether a loop can run over the tiles of a product, or strips of a convolution.
-
-        Every tensor that it reads must run along rows and along columns by one stride each.
-        """
+        """Whether a loop can run over tiles or strips: one stride along rows, one along columns."""
         value = call.op.result
         if value.tensor.size < TILES_MIN or value.dtype is not DType.F32:
             return False

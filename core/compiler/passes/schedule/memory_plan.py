@@ -380,11 +380,7 @@ class _Planner:
             self._extend(self.scratch[step])
 
     def _write_back(self, op: Op, region: int, body: Schedule, carried: Values) -> None:
-        """What a round gives becomes what the next one starts from.
-
-        Between its last reading and here the old value of a carry is dead, and the new one may lie
-        there.
-        """
+        """Carries of the next round: a new value may lie where the dead old one was."""
         moves = self.plan.after.setdefault((op, region), [])
         for p, r, result in zip(carried, body.results, op.results, strict=True):
             if has_memory(p) and body.views[r].base is not p:

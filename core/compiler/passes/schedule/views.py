@@ -161,10 +161,7 @@ def extents(cuts: Cuts) -> tuple[int, ...]:
 
 
 def strides_in(cuts: Cuts, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """Strides along the loops of a space, from strides along the axes of a shape that fits it.
-
-    A rank-0 value fits any space: all loops read the one number.
-    """
+    """Strides along the loops of a space; a rank-0 value fits any space."""
     if not shape:
         return (0,) * (len(cuts) - 1)
     inner = sorted(cuts)[:-1]

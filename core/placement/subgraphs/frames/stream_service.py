@@ -35,10 +35,7 @@ REVIEW_S = 30.0
 
 
 class Line:
-    """A lower node that is there.
-
-    number: of this visit; no other has the same. ended: called once, when the visit is to end.
-    """
+    """A connected lower node. number: of this visit. ended: called once, at its end."""
 
     def __init__(
         self, number: int, name: str, peer: PeerIdentity | None, ended: Callable[[], object]

@@ -61,10 +61,7 @@ class ChoiceSettings:
 
     @classmethod
     def of(cls, objective: str) -> ChoiceSettings:
-        """For a plan's objective, as it was written.
-
-        Times can be compared under any link; of energy and of mixtures only the plan knows.
-        """
+        """By a plan's objective, which alone knows energy and mixtures."""
         about = {name for name in ("latency", "throughput", "energy") if name in objective}
         return cls(throughput=about == {"throughput"}, planned=len(about) > 1 or "energy" in about)
 
@@ -114,10 +111,7 @@ class Chooser:
     def consider(
         self, usable: Callable[[Course], bool], cost: Callable[[Course], float], now: int
     ) -> tuple[Course, Course] | None:
-        """Looks again; (the cut before, the cut now) where they differ.
-
-        cost: what is to be least, predicted seconds or `off_plan`.
-        """
+        """Chooses again by `cost`: (the cut before, the cut now) where they differ."""
         before, settings = self.current, self._settings
         self._rival = None
         others = [c for c in self.courses if c is not before and (not c.legs or usable(c))]

@@ -139,10 +139,7 @@ class Estimator:
         return shown
 
     def _first(self, event: Taken, now: int) -> float:
-        """The bandwidth by the first acknowledgement of a busy period.
-
-        It is what the acknowledgement took beyond the round trip, where that is long enough.
-        """
+        """The bandwidth by a busy period's first acknowledgement, beyond the round trip."""
         nbytes = event.taken - self._busy_taken
         round_trip = 2 * self.latency_s()
         seconds = (now - self._busy_since) / SECOND - round_trip

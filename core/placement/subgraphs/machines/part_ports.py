@@ -293,11 +293,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class CancelRun:
-    """The run is of no use any more.
-
-    It still counts as under way until `RunFinished` says that it has ended (at once where it had
-    not begun, or could be stopped).
-    """
+    """The run is of no use any more; it counts as under way until `RunFinished`."""
 
     run: int
 
@@ -328,10 +324,7 @@ class CancelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Send so many bytes of padding up, and have them acknowledged once with an empty message.
-
-    Answered with ProbeAnswered, or never.
-    """
+    """Send padding up, acknowledged by an empty message: ProbeAnswered, or nothing."""
 
     probe: int
     nbytes: int
@@ -399,10 +392,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The request came twice (this is the second ticket), or its asker needs it no more.
-
-    Forget the ticket, send nothing.
-    """
+    """Forget the ticket: its request is a repeated one, or not needed any more."""
 
     ticket: int
 

@@ -77,11 +77,7 @@ class _Cut:
 
 
 class Server:
-    """`handle(event, now) -> effects`.
-
-    upper: how the link to the tier above is assumed to be at first; None for the cloud, which has
-    none.
-    """
+    """`handle(event, now) -> effects`. upper: the assumed link up; None for the cloud."""
 
     def __init__(
         self, settings: ServerSettings | None = None, upper: ports.Link | None = None

@@ -45,10 +45,7 @@ class _Running:
 
 
 class RunQueue:
-    """Queues and runs under way.
-
-    lanes: how many tickets one run may have; workers: how many runs may be under way at once.
-    """
+    """Queues and runs. lanes: tickets of one run; workers: runs under way at once."""
 
     def __init__(self, lanes: int = 1, wait_ns: int = 0, workers: int = 1) -> None:
         assert lanes >= 1 and wait_ns >= 0 and workers >= 1
@@ -66,10 +63,7 @@ class RunQueue:
         self._queues.setdefault(job.queue, []).append(job)
 
     def drop(self, ticket: int) -> list[int]:
-        """Takes out all that is queued or under way for the ticket.
-
-        Gives the runs that no ticket needs now.
-        """
+        """Removes a ticket's jobs and gives the runs that no ticket needs now."""
         for queue in list(self._queues):
             kept = [j for j in self._queues[queue] if j.ticket != ticket]
             if kept:
@@ -112,10 +106,7 @@ class RunQueue:
         return min(map(self._due, self._queues.values()))
 
     def finished(self, run: int, now: int, measured: bool) -> list[Job]:
-        """A run has ended: its jobs that are still wanted.
-
-        measured: whether it did its work, and took the time that this work takes.
-        """
+        """A run has ended: its wanted jobs. measured: whether its time counts."""
         running = self._running.pop(run, None)
         if running is None:
             return []

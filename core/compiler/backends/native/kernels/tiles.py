@@ -85,10 +85,7 @@ def _place(dense: Tiles, rows: int, columns: int) -> None:
 
 
 def _convolution(name: str, d: Mapping[str, int], followed: bool) -> Iterator[int]:
-    """Rows of the tiles of a convolution, as of `dl_rows_from`; 0 is a tile by one pointer.
-
-    followed: a loop takes its result, some rows of pixels at a time.
-    """
+    """Rows of a convolution's tiles (`dl_rows_from`). followed: by a loop over its result."""
     if name == "conv":
         high = strip_rows(d, d["kh"] * d["kw"] * d["c"]) if followed else d["oh"]
         for rows in {high, d["oh"] % high}:
