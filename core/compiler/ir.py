@@ -22,7 +22,7 @@ new block.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -250,6 +250,13 @@ class Op:
         assert len(self.results) == 1, f"{self.name} has {len(self.results)} results"
         return self.results[0]
 
+    def with_regions(self, regions: Iterable[Block]) -> Op:
+        """The operation with these regions; the same object where they are its own."""
+        made = tuple(regions)
+        if all(a is b for a, b in zip(made, self.regions, strict=True)):
+            return self
+        return Op(self.name, self.operands, self.results, self.attrs, made, self.locs)
+
 
 @dataclass(slots=True, eq=False)
 class Block:
@@ -386,6 +393,39 @@ class Builder:
         return Block(self.params, self.ops, tuple(results))
 
 
+def replaced(
+    block: Block,
+    applies: Callable[[Op], bool],
+    replace: Callable[[Builder, Op, list[Value]], Values],
+) -> Block:
+    """The block with the operations that `applies` names replaced, those of regions first.
+
+    replace: (builder, operation, its operands) -> what takes the place of its results.
+    """
+    b = Builder(block.params)
+    mapping: dict[Value, Value] = {p: p for p in block.params}
+    for op in block.ops:
+        op = op.with_regions(replaced(r, applies, replace) for r in op.regions)
+        if not applies(op):
+            b.copy(op, mapping)
+            continue
+        with b.at(op.locs):
+            made = replace(b, op, [mapping[v] for v in op.operands])
+        mapping.update(zip(op.results, made, strict=True))
+    return b.finish([mapping[r] for r in block.results])
+
+
+def replaced_in(
+    function: Function,
+    applies: Callable[[Op], bool],
+    replace: Callable[[Builder, Op, list[Value]], Values],
+) -> Function:
+    """The function with such operations `replaced`; the same object where there are none."""
+    if not any(map(applies, function.body.walk())):
+        return function
+    return function.with_body(replaced(function.body, applies, replace))
+
+
 def count_ops(block: Block) -> int:
     """The number of operations, nested regions included."""
     return sum(1 for _ in block.walk())
@@ -413,8 +453,8 @@ def unshared(block: Block) -> Block:
                 mapping.update(zip(op.results, fresh, strict=True))
                 operands = tuple(mapping[v] for v in op.operands)
                 op = Op(op.name, operands, fresh, op.attrs, regions, op.locs)
-            elif any(a is not b for a, b in zip(regions, op.regions, strict=True)):
-                op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+            else:
+                op = op.with_regions(regions)
             ops.append(op)
         if not clone:
             return (

@@ -144,9 +144,7 @@ def _reproducible(function: Function, block: Block) -> Block:
     mapping: dict[Value, Value] = {p: p for p in block.params}
     tables = _tables(block)
     for op in block.ops:
-        if op.regions:
-            regions = tuple(_reproducible(function, r) for r in op.regions)
-            op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+        op = op.with_regions(_reproducible(function, r) for r in op.regions)
         if op.name not in _OWN_WAY or not _is_float(op) or op in tables:
             b.copy(op, mapping)
             continue

@@ -15,7 +15,7 @@ the block's arguments alone, and runs it again when it needs what is inside.
 
 from __future__ import annotations
 
-from ..ir import Block, Builder, DType, Op, TensorType, Value, Values
+from ..ir import Block, Builder, DType, Op, TensorType, Value, Values, replaced
 from .activity import LEADING, carries_start
 
 _I64 = TensorType(DType.I64)
@@ -47,22 +47,11 @@ def once(block: Block) -> Block:
 
 def nest_loops(block: Block, every: int | None = None) -> Block:
     """The block with every loop cut into segments of `every` trips, inner loops too."""
-    b = Builder(block.params)
-    mapping: dict[Value, Value] = {p: p for p in block.params}
-    for op in block.ops:
-        if not op.regions:
-            b.copy(op, mapping)
-            continue
-        regions = tuple(nest_loops(r, every) for r in op.regions)
-        op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
-        if op.name not in ("for", "while"):
-            b.copy(op, mapping)
-            continue
-        operands = [mapping[v] for v in op.operands]
-        with b.at(op.locs):
-            made = (_nest_for if op.name == "for" else _nest_while)(b, op, operands, every)
-        mapping.update(zip(op.results, made, strict=True))
-    return b.finish([mapping[r] for r in block.results])
+
+    def nest(b: Builder, op: Op, operands: list[Value]) -> Values:
+        return (_nest_for if op.name == "for" else _nest_while)(b, op, operands, every)
+
+    return replaced(block, lambda op: op.name in ("for", "while"), nest)
 
 
 def _nest_for(b: Builder, op: Op, operands: Values, every: int | None) -> Values:

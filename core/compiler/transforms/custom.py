@@ -11,7 +11,7 @@ the operation. There is no forward rule, as the reverse one need not be the tran
 
 from __future__ import annotations
 
-from ..ir import Block, Builder, Function, Op, Value
+from ..ir import Block, Builder, Function, Op, Value, Values, replaced
 
 NAME = "custom_vjp"
 
@@ -20,18 +20,11 @@ def expand(block: Block) -> Block:
     """The block with each custom function as its primal; the very same one when there is none."""
     if not any(op.name == NAME for op in block.walk()):
         return block
-    b = Builder(block.params)
-    mapping: dict[Value, Value] = {p: p for p in block.params}
-    for op in block.ops:
-        if op.name == NAME:
-            made = b.inline(expand(op.regions[0]), [mapping[v] for v in op.operands])
-            mapping.update(zip(op.results, made, strict=True))
-            continue
-        if op.regions:
-            regions = tuple(expand(r) for r in op.regions)
-            op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
-        b.copy(op, mapping)
-    return b.finish([mapping[r] for r in block.results])
+
+    def primal(b: Builder, op: Op, operands: list[Value]) -> Values:
+        return b.inline(op.regions[0], operands)
+
+    return replaced(block, lambda op: op.name == NAME, primal)
 
 
 def expanded(function: Function) -> Function:

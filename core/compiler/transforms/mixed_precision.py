@@ -72,11 +72,8 @@ class _Caster:
 
     def _op(self, op: Op) -> None:
         b = self.b
-        if op.regions:
-            regions = tuple(
-                _Caster(Builder(r.params, op.locs), self.dtype).run(r) for r in op.regions
-            )
-            op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+        casters = [_Caster(Builder(r.params, op.locs), self.dtype) for r in op.regions]
+        op = op.with_regions(c.run(r) for c, r in zip(casters, op.regions, strict=True))
         floats = [v for v in op.operands if _is_f32(v)]
         lower = op.name in _LOWERED or (
             op.name in _FOLLOWING

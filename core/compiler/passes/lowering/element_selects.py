@@ -63,9 +63,7 @@ def _written(block: Block, ranges: Mapping[Value, Interval]) -> Block:
                 mapping.update(zip(op.results, results, strict=True))
                 continue
             del b.ops[begun:]
-        if op.regions:
-            regions = tuple(_written(r, ranges) for r in op.regions)
-            op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+        op = op.with_regions(_written(r, ranges) for r in op.regions)
         b.copy(op, mapping)
     return b.finish([mapping[r] for r in block.results])
 

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from ...ir import Block, Builder, Function, Op, Value
+from ...ir import Function, Op, replaced_in
 
 _PRODUCTS = frozenset(
     (
@@ -21,24 +21,7 @@ _PRODUCTS = frozenset(
 
 def fold_empty_reductions(function: Function) -> Function:
     """The function with zeros for products and convolutions of an empty operand."""
-    if not any(_is_empty(op) for op in function.body.walk()):
-        return function
-    return function.with_body(_written(function.body))
-
-
-def _written(block: Block) -> Block:
-    b = Builder(block.params)
-    mapping: dict[Value, Value] = {p: p for p in block.params}
-    for op in block.ops:
-        if op.regions:
-            regions = tuple(_written(r) for r in op.regions)
-            op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
-        if not _is_empty(op):
-            b.copy(op, mapping)
-            continue
-        with b.at(op.locs):
-            mapping[op.result] = b.zeros(op.result.type)
-    return b.finish([mapping[r] for r in block.results])
+    return replaced_in(function, _is_empty, lambda b, op, _: (b.zeros(op.result.type),))
 
 
 def _is_empty(op: Op) -> bool:

@@ -8,7 +8,7 @@ in between        a loop over the groups, each a dense convolution of its channe
 
 from __future__ import annotations
 
-from ...ir import Block, Builder, DType, Function, Op, TensorType, Value
+from ...ir import Builder, DType, Function, Op, TensorType, Value, replaced_in
 
 #: What each primitive is within one group.
 _DENSE = {
@@ -21,31 +21,11 @@ _I64 = TensorType(DType.I64)
 
 def split_grouped_convolutions(function: Function) -> Function:
     """The function with dense and depthwise convolutions alone; the same one where that is so."""
-    if all(_is_done(op) for op in function.body.walk()):
-        return function
-    return function.with_body(_split(function.body))
+    return replaced_in(function, _is_grouped, lambda b, op, given: (_lowered(b, op, given),))
 
 
-def _split(block: Block) -> Block:
-    b = Builder(block.params)
-    mapping: dict[Value, Value] = {p: p for p in block.params}
-    for op in block.ops:
-        if op.regions:
-            regions = tuple(_split(r) for r in op.regions)
-            op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
-        if _is_done(op):
-            b.copy(op, mapping)
-            continue
-        with b.at(op.locs):
-            mapping[op.result] = _lowered(b, op, [mapping[v] for v in op.operands])
-    return b.finish([mapping[r] for r in block.results])
-
-
-def _is_done(op: Op) -> bool:
-    if op.name not in _DENSE:
-        return True
-    inputs, outputs = _per_group(op)
-    return inputs == outputs == 1
+def _is_grouped(op: Op) -> bool:
+    return op.name in _DENSE and _per_group(op) != (1, 1)
 
 
 def _per_group(op: Op) -> tuple[int, int]:

@@ -11,7 +11,7 @@ result is rounded as the reference rounds it, so what comes out is the same.
 
 from __future__ import annotations
 
-from ...ir import Block, Builder, DType, Function, ListType, Op, Type, Value
+from ...ir import Builder, DType, Function, ListType, Op, Type, Value, Values, replaced
 from ...primitives.halves import computes_on_halves, in_f32, is_half
 
 
@@ -24,7 +24,11 @@ def widen_halves(function: Function, kept: frozenset[str] = frozenset()) -> Func
         _holds_half(v.type) for op in function.body.walk() for v in (*op.operands, *op.results)
     ):
         return function
-    return function.with_body(_widened(function.body, kept))
+
+    def applies(op: Op) -> bool:
+        return computes_on_halves(op) and not _is_plain_convert(op) and op.name not in kept
+
+    return function.with_body(replaced(function.body, applies, _compute))
 
 
 def _holds_half(type_: Type) -> bool:
@@ -33,36 +37,21 @@ def _holds_half(type_: Type) -> bool:
     return type_.dtype.is_half
 
 
-def _widened(block: Block, kept: frozenset[str]) -> Block:
-    b = Builder(block.params)
-    mapping: dict[Value, Value] = {p: p for p in block.params}
-    for op in block.ops:
-        if op.regions:
-            regions = tuple(_widened(r, kept) for r in op.regions)
-            op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
-        if not computes_on_halves(op) or _is_plain_convert(op) or op.name in kept:
-            b.copy(op, mapping)
-            continue
-        with b.at(op.locs):
-            _compute(b, op, mapping)
-    return b.finish([mapping[r] for r in block.results])
-
-
 def _is_plain_convert(op: Op) -> bool:
     """Between a half and f32."""
     return op.name == "convert" and DType.F32 in (op.operands[0].dtype, op.results[0].dtype)
 
 
-def _compute(b: Builder, op: Op, mapping: dict[Value, Value]) -> None:
+def _compute(b: Builder, op: Op, operands: list[Value]) -> Values:
     wide = [
-        b("convert", x, dtype=DType.F32) if is_half(v.type) or op.name == "convert" else x
-        for v in op.operands
-        for x in (mapping[v],)
+        b("convert", v, dtype=DType.F32) if is_half(v.type) or op.name == "convert" else v
+        for v in operands
     ]
     if op.name == "convert":
-        made: tuple[Value, ...] = (b("convert", wide[0], dtype=op.attrs["dtype"]),)
+        made: Values = (b("convert", wide[0], dtype=op.attrs["dtype"]),)
     else:
         made = b.emit(op.name, wide, in_f32(op.attrs))
-    for r, value in zip(op.results, made, strict=True):
-        narrow = is_half(r.type) and value.dtype is DType.F32
-        mapping[r] = b("convert", value, dtype=r.dtype) if narrow else value
+    return [
+        b("convert", m, dtype=r.dtype) if is_half(r.type) and m.dtype is DType.F32 else m
+        for r, m in zip(op.results, made, strict=True)
+    ]

@@ -52,9 +52,8 @@ def _written(block: Block, ranges: Mapping[Value, Interval]) -> Block:
     changed = False
     for op in block.ops:
         if op.regions:
-            regions = tuple(_written(r, ranges) for r in op.regions)
-            changed |= any(x is not y for x, y in zip(regions, op.regions, strict=True))
-            op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+            before, op = op, op.with_regions(_written(r, ranges) for r in op.regions)
+            changed |= op is not before
         elif op.name != "constant" and (number := _known(op, ranges)) is not None:
             with b.at(op.locs):
                 mapping[op.result] = b.constant(number, op.result.dtype)

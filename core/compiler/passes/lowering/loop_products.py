@@ -37,13 +37,7 @@ HELD_PER_SUM_MAX = 1
 
 def batch_loop_products(block: Block, dtypes: frozenset[DType]) -> Block:
     """The block with such products, of these element types, outside of loops."""
-    ops: list[Op] = []
-    for op in block.ops:
-        if op.regions:
-            regions = tuple(batch_loop_products(r, dtypes) for r in op.regions)
-            if any(a is not b for a, b in zip(regions, op.regions, strict=True)):
-                op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
-        ops.append(op)
+    ops = [op.with_regions(batch_loop_products(r, dtypes) for r in op.regions) for op in block.ops]
     known = integers(ops)
     if not any(trips_of(op, known) for op in ops):
         same = all(a is b for a, b in zip(ops, block.ops, strict=True))

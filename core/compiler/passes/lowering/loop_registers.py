@@ -55,10 +55,8 @@ class _Registers:
         mapping: dict[Value, Value] = {p: p for p in block.params}
         changed = False
         for op in block.ops:
-            if op.regions:
-                regions = tuple(self.written(r) for r in op.regions)
-                changed |= any(x is not y for x, y in zip(regions, op.regions, strict=True))
-                op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+            before, op = op, op.with_regions(map(self.written, op.regions))
+            changed |= op is not before
             found = self._places(op) if op.name == "for" else []
             if not found:
                 b.copy(op, mapping)

@@ -80,10 +80,9 @@ class _Cutter:
                 continue
             if op.regions:
                 outer = self.scope
-                regions = tuple(self.written(r) for r in op.regions)
+                before, op = op, op.with_regions(map(self.written, op.regions))
                 self.scope = outer
-                changed |= any(x is not y for x, y in zip(regions, op.regions, strict=True))
-                op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+                changed |= op is not before
             b.copy(op, mapping)
             self._enter(op.results)
         return b.finish([mapping[r] for r in block.results]) if changed else block

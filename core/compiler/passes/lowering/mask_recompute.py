@@ -75,9 +75,7 @@ class _Masks:
         b = Builder(self.block.params)
         mapping: dict[Value, Value] = {p: p for p in self.block.params}
         for op in self.block.ops:
-            if op.regions:
-                regions = tuple(_Masks(r).again() for r in op.regions)
-                op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+            op = op.with_regions(_Masks(r).again() for r in op.regions)
             for v in op.operands:
                 if v not in self.sources or op in self.near[v]:
                     continue

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from ...ir import Block, Builder, Function, Op, Value
+from ...ir import Builder, Function, Op, Value, Values, replaced_in
 
 #: Which axes of both matrices, a row for each pixel and one for each channel, are summed over.
 _SUMMED = {
@@ -20,36 +20,15 @@ _SUMMED = {
 
 def pointwise_convolutions_to_products(function: Function) -> Function:
     """The function without convolutions of single pixels; the same one where there are none."""
-    if not any(_is_pointwise(op) for op in function.body.walk()):
-        return function
-    return function.with_body(_products(function.body))
+    return replaced_in(function, _is_pointwise, _product)
 
 
-def _products(block: Block) -> Block:
-    b = Builder(block.params)
-    mapping: dict[Value, Value] = {p: p for p in block.params}
-    for op in block.ops:
-        if op.regions:
-            regions = tuple(_products(r) for r in op.regions)
-            op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
-        if not _is_pointwise(op):
-            b.copy(op, mapping)
-            continue
-        with b.at(op.locs):
-            sides = []
-            for v in op.operands:
-                matrix = (v.tensor.size // v.shape[-1], v.shape[-1])
-                sides.append(b("reshape", mapping[v], shape=matrix))
-            contract_a, contract_b = _SUMMED[op.name]
-            attrs = {
-                "contract_a": contract_a,
-                "contract_b": contract_b,
-                "batch_a": (),
-                "batch_b": (),
-            }
-            made = b("dot", *sides, **attrs)
-            mapping[op.result] = b("reshape", made, shape=op.result.shape)
-    return b.finish([mapping[r] for r in block.results])
+def _product(b: Builder, op: Op, operands: list[Value]) -> Values:
+    shapes = [(v.tensor.size // v.shape[-1], v.shape[-1]) for v in operands]
+    a, k = (b("reshape", v, shape=shape) for v, shape in zip(operands, shapes, strict=True))
+    of_a, of_k = _SUMMED[op.name]
+    made = b("dot", a, k, contract_a=of_a, contract_b=of_k, batch_a=(), batch_b=())
+    return (b("reshape", made, shape=op.result.shape),)
 
 
 def _is_pointwise(op: Op) -> bool:

@@ -64,9 +64,7 @@ class _Sums:
         b = Builder(self.block.params)
         mapping: dict[Value, Value] = {p: p for p in self.block.params}
         for op in self.block.ops:
-            if op.regions:
-                regions = tuple(_Sums(r).rewritten() for r in op.regions)
-                op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+            op = op.with_regions(_Sums(r).rewritten() for r in op.regions)
             if op.name == "sub" and op.operands[0] in self.shifted:
                 mapping[op.result] = self._centre(b, op, mapping)
                 continue

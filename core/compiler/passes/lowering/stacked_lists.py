@@ -33,13 +33,7 @@ def lists_to_tensors(block: Block) -> Block:
     """The block with such lists as tensors; the very same one where there is none."""
     if not any(isinstance(r.type, ListType) for op in block.walk() for r in op.results):
         return block
-    ops = []
-    for op in block.ops:
-        if op.regions:
-            regions = tuple(lists_to_tensors(r) for r in op.regions)
-            if any(a is not b for a, b in zip(regions, op.regions, strict=True)):
-                op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
-        ops.append(op)
+    ops = [op.with_regions(map(lists_to_tensors, op.regions)) for op in block.ops]
     block = Block(block.params, ops, block.results)
     known = integers(ops)
     changes = _changes(block, known)

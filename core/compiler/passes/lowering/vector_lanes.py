@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ...ir import Block, Builder, DType, Function, Op, Value
+from ...ir import Builder, DType, Function, Op, Value, Values, replaced_in
 
 #: An innermost axis of more elements fills vectors by itself.
 SHORT_MAX = 16
@@ -33,32 +33,18 @@ _REDUCTIONS = frozenset(["reduce_sum", "reduce_max", "reduce_min"])
 
 def vectorize_short_axes(function: Function) -> Function:
     """The function with short innermost axes as parts of longer ones."""
-    if not any(_is_short(op) for op in function.body.walk()):
-        return function
-    return function.with_body(_filled(function.body))
-
-
-def _filled(block: Block) -> Block:
-    b = Builder(block.params)
-    mapping: dict[Value, Value] = {p: p for p in block.params}
     written: dict[tuple[Value, int], Value] = {}
-    for op in block.ops:
-        if op.regions:
-            regions = tuple(_filled(r) for r in op.regions)
-            op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
-        if not _is_short(op):
-            b.copy(op, mapping)
-            continue
-        with b.at(op.locs):
-            (x,) = (mapping[v] for v in op.operands)
-            if op.name != "broadcast":
-                mapping[op.result] = _sum(b, op, x)
-                continue
-            each = (x, op.result.shape[-1])
-            if each not in written:
-                written[each] = _written(b, *each)
-            mapping[op.result] = _broadcast(b, op, written[each])
-    return b.finish([mapping[r] for r in block.results])
+
+    def filled(b: Builder, op: Op, operands: list[Value]) -> Values:
+        (x,) = operands
+        if op.name != "broadcast":
+            return (_sum(b, op, x),)
+        each = (x, op.result.shape[-1])
+        if each not in written:
+            written[each] = _written(b, *each)
+        return (_broadcast(b, op, written[each]),)
+
+    return replaced_in(function, _is_short, filled)
 
 
 def _is_short(op: Op) -> bool:

@@ -59,9 +59,7 @@ class _Writer:
         b = Builder(self.block.params)
         mapping: dict[Value, Value] = {p: p for p in self.block.params}
         for op in self.block.ops:
-            if op.regions:
-                regions = tuple(_Writer(r).written_out() for r in op.regions)
-                op = Op(op.name, op.operands, op.results, op.attrs, regions, op.locs)
+            op = op.with_regions(_Writer(r).written_out() for r in op.regions)
             with b.at(op.locs):
                 made = self._made(b, op, mapping)
                 if made is not None:
