@@ -29,7 +29,7 @@ import numpy as np
 from ..ir import Array, Blocks, Builder, DType, Op, TensorType, Type, Types, Value, Values
 from .batching import spread
 from .rules import filled, number, total, widen
-from .table import Attrs, Maybe, Primitive
+from .table import Attrs, InferRule, JvpRule, Maybe, Primitive, ReferenceRule, VjpRule
 from .type_checks import FLOATS, fail, tensor
 from .unary import FUNCTION_COST
 
@@ -369,27 +369,15 @@ def _workspace(op: Op) -> int:
 #: Numbers that a panel is padded to, and those of a block of scores.
 _PADDED, _BLOCK = 32, 1 << 16
 
+
+def _row(
+    name: str, rule: InferRule, f: ReferenceRule, vjp: VjpRule, jvp: JvpRule, work: tuple[int, int]
+) -> Primitive:
+    options: dict[str, Any] = {"attrs": ("causal",), "batch": _batch, "workspace": _workspace}
+    return Primitive(name, rule, f, vjp, jvp, lambda op: _work(op, work), **options)
+
+
 ROWS = (
-    Primitive(
-        "attention",
-        _type,
-        _attention,
-        _back,
-        _forward,
-        lambda op: _work(op, (1, 1)),
-        attrs=("causal",),
-        batch=_batch,
-        workspace=_workspace,
-    ),
-    Primitive(
-        "attention_grad",
-        _grad_type,
-        _grad,
-        _grad_back,
-        _grad_forward,
-        lambda op: _work(op, (3, 2)),
-        attrs=("causal",),
-        batch=_batch,
-        workspace=_workspace,
-    ),
+    _row("attention", _type, _attention, _back, _forward, (1, 1)),
+    _row("attention_grad", _grad_type, _grad, _grad_back, _grad_forward, (3, 2)),
 )

@@ -141,6 +141,7 @@ def _flat(
     return Primitive(name, rule, reference, None, None, per_element(operations), c, operands=2)
 
 
+_SELECT = (_select_back, _select_forward, per_element(1), "({0} ? {1} : {2})")
 #: A division with its remainder made to follow the divisor's sign.
 _DIVISION_COST = 4
 
@@ -148,6 +149,7 @@ _DIVISION_COST = 4
 # The count is masked for the branch not taken, which a vectorised select still computes.
 _IN_WIDTH = "(uint64_t){1} < 8 * sizeof({t})"
 _COUNT = "({1} & (8 * sizeof({t}) - 1))"
+_LEFT, _RIGHT = f"({{t}})({{w}}{{0}} << {_COUNT})", f"({{t}})({{0}} >> {_COUNT})"
 
 ROWS = (
     _smooth("add", NUMERIC, each(np.add), _add, "({t})({w}{0} + {w}{1})"),
@@ -175,36 +177,20 @@ ROWS = (
         NUMERIC,
         each(np.floor_divide),
         "dl_floordiv_{s}({0}, {1})",
-        operations=_DIVISION_COST,
+        None,
+        _DIVISION_COST,
     ),
     _smooth("mod", NUMERIC, each(np.remainder), _mod, "dl_mod_{s}({0}, {1})", _DIVISION_COST),
     _flat("and", BITS, each(np.bitwise_and), "({t})({0} & {1})"),
     _flat("or", BITS, each(np.bitwise_or), "({t})({0} | {1})"),
     _flat("xor", BITS, each(np.bitwise_xor), "({t})({0} ^ {1})"),
+    _flat("shl", INTS, each(np.left_shift), f"({_IN_WIDTH} ? {_LEFT} : ({{t}})0)"),
     _flat(
-        "shl",
-        INTS,
-        each(np.left_shift),
-        f"({_IN_WIDTH} ? ({{t}})({{w}}{{0}} << {_COUNT}) : ({{t}})0)",
-    ),
-    _flat(
-        "shr",
-        INTS,
-        each(np.right_shift),
-        f"({_IN_WIDTH} ? ({{t}})({{0}} >> {_COUNT}) : ({{t}})({{0}} < 0 ? -1 : 0))",
+        "shr", INTS, each(np.right_shift), f"({_IN_WIDTH} ? {_RIGHT} : ({{t}})({{0}} < 0 ? -1 : 0))"
     ),
     _flat("eq", ALL, each(np.equal), "({t})({0} == {1})", DType.BOOL),
     _flat("ne", ALL, each(np.not_equal), "({t})({0} != {1})", DType.BOOL),
     _flat("lt", ALL, each(np.less), "({t})({0} < {1})", DType.BOOL),
     _flat("le", ALL, each(np.less_equal), "({t})({0} <= {1})", DType.BOOL),
-    Primitive(
-        "select",
-        _select_type,
-        each(np.where),
-        _select_back,
-        _select_forward,
-        per_element(1),
-        "({0} ? {1} : {2})",
-        operands=3,
-    ),
+    Primitive("select", _select_type, each(np.where), *_SELECT, operands=3),
 )

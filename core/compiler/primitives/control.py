@@ -18,7 +18,7 @@ An index of `switch` that is too small takes its first case, one that is too lar
 from __future__ import annotations
 
 from ..ir import Block, Blocks, DType, Op, TensorType, Type, Types
-from .table import Attrs, Primitive
+from .table import Attrs, CostRule, InferRule, Primitive
 from .type_checks import fail, params_are, results_are, scalar, tensor
 
 _BOOL = TensorType(DType.BOOL)
@@ -121,31 +121,14 @@ def _one_round(op: Op) -> int:
     return sum(block_cost(region) for region in op.regions)
 
 
+def _row(name: str, rule: InferRule, cost: CostRule, regions: int | None, *attrs: str) -> Primitive:
+    return Primitive(name, rule, None, None, None, cost, attrs=attrs, regions=regions)
+
+
 ROWS = (
-    Primitive("if", _if_type, None, None, None, _dearest, operands=None, regions=2),
-    Primitive("switch", _switch_type, None, None, None, _dearest, operands=None, regions=None),
-    Primitive(
-        "while",
-        _while_type,
-        None,
-        None,
-        None,
-        _one_round,
-        attrs=("consts",),
-        operands=None,
-        regions=2,
-    ),
-    Primitive(
-        "for", _for_type, None, None, None, _one_round, attrs=("consts",), operands=None, regions=1
-    ),
-    Primitive(
-        "custom_vjp",
-        _custom_vjp_type,
-        None,
-        None,
-        None,
-        lambda op: block_cost(op.regions[0]),
-        operands=None,
-        regions=3,
-    ),
+    _row("if", _if_type, _dearest, 2),
+    _row("switch", _switch_type, _dearest, None),
+    _row("while", _while_type, _one_round, 2, "consts"),
+    _row("for", _for_type, _one_round, 1, "consts"),
+    _row("custom_vjp", _custom_vjp_type, lambda op: block_cost(op.regions[0]), 3),
 )

@@ -5,7 +5,7 @@ Every place is clamped into range, so that a program can never read or write out
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from .table import (
     JvpRule,
     Maybe,
     Primitive,
-    ReferenceRule,
     VjpRule,
 )
 from .type_checks import INTS, NUMERIC, axis_of, differ, fail, int_tuple, scalar, tensor
@@ -203,62 +202,53 @@ def _one_each(op: Op) -> int:
 def _row(
     name: str,
     rule: InferRule,
-    reference: ReferenceRule,
+    f: Callable[..., Any],
     rules: tuple[VjpRule, JvpRule],
     operands: int | None,
+    batch: BatchRule,
     attrs: tuple[str, ...] = ("axis",),
     cost: CostRule = free,
-    batch: BatchRule | None = None,
 ) -> Primitive:
+    reference = one_result(f)
     return Primitive(
         name, rule, reference, *rules, cost, attrs=attrs, operands=operands, batch=batch
     )
 
 
+_SAME_AXIS = batching.same_attrs(axes=("axis",))
+_SLICE, _UPDATE = linear(_dynamic_slice_back, 1), linear(_dynamic_update_back, 2)
+_TAKE, _ALONG = linear(_take_back, 1), linear(_take_along_back, 1)
+_PUT, _PUT_ALONG = _adder("take"), _adder("take_along")
+
 ROWS = (
     _row(
         "dynamic_slice",
         _dynamic_slice_type,
-        one_result(_dynamic_slice),
-        linear(_dynamic_slice_back, 1),
+        _dynamic_slice,
+        _SLICE,
         None,
+        batching.dynamic_slice,
         ("sizes",),
-        batch=batching.dynamic_slice,
     ),
     _row(
         "dynamic_update",
         _dynamic_update_type,
-        one_result(_dynamic_update),
-        linear(_dynamic_update_back, 2),
+        _dynamic_update,
+        _UPDATE,
         None,
+        batching.dynamic_update,
         (),
-        batch=batching.dynamic_update,
     ),
-    _row("take", _take_type, one_result(_take), linear(_take_back, 1), 2, batch=batching.take),
-    _row(
-        "put_add",
-        _put_add_type,
-        one_result(_put_add),
-        _adder("take"),
-        3,
-        cost=_one_each,
-        batch=batching.put_add,
-    ),
-    _row(
-        "take_along",
-        _take_along_type,
-        one_result(_take_along),
-        linear(_take_along_back, 1),
-        2,
-        batch=batching.same_attrs(axes=("axis",)),
-    ),
+    _row("take", _take_type, _take, _TAKE, 2, batching.take),
+    _row("put_add", _put_add_type, _put_add, _PUT, 3, batching.put_add, cost=_one_each),
+    _row("take_along", _take_along_type, _take_along, _ALONG, 2, _SAME_AXIS),
     _row(
         "put_along_add",
         _put_along_add_type,
-        one_result(_put_along_add),
-        _adder("take_along"),
+        _put_along_add,
+        _PUT_ALONG,
         3,
+        _SAME_AXIS,
         cost=_one_each,
-        batch=batching.same_attrs(axes=("axis",)),
     ),
 )

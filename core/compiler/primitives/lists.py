@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Blocks, Builder, DType, ListType, Op, TensorType, Type, Types
-from .rules import filled
+from .rules import filled, free
 from .table import Attrs, Maybe, Primitive
 from .type_checks import NUMERIC, differ, fail, list_of, tensor
 
@@ -253,22 +253,14 @@ def _cost(op: Op) -> int:
     return element.size
 
 
+_SELECT = (_select_back, _select_forward)
+
 ROWS = (
-    Primitive(
-        "list_empty", _empty_type, _empty, None, None, lambda op: 0, attrs=("type",), operands=0
-    ),
-    Primitive("list_push", _push_type, _push, _push_back, _push_forward, lambda op: 0, operands=2),
-    Primitive("list_pop", _pop_type, _pop, _pop_back, _pop_forward, lambda op: 0, operands=1),
+    Primitive("list_empty", _empty_type, _empty, None, None, free, attrs=("type",), operands=0),
+    Primitive("list_push", _push_type, _push, _push_back, _push_forward, free, operands=2),
+    Primitive("list_pop", _pop_type, _pop, _pop_back, _pop_forward, free, operands=1),
     Primitive("list_add", _add_type, _add, _add_back, _add_forward, _cost, operands=2),
-    Primitive(
-        "list_select",
-        _select_type,
-        _select,
-        _select_back,
-        _select_forward,
-        lambda op: 0,
-        operands=3,
-    ),
+    Primitive("list_select", _select_type, _select, *_SELECT, free, operands=3),
     # What is taken stands in for lanes that are masked out: no derivative flows through it.
-    Primitive("list_take", _take_type, _take, None, None, lambda op: 0, operands=2),
+    Primitive("list_take", _take_type, _take, None, None, free, operands=2),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,8 @@ from .table import (
     Attrs,
     BatchRule,
     InferRule,
-    JvpRule,
     Maybe,
     Primitive,
-    ReferenceRule,
-    VjpRule,
 )
 from .type_checks import (
     NUMERIC,
@@ -222,86 +219,61 @@ def _concat_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
 def _row(
     name: str,
     rule: InferRule,
-    reference: ReferenceRule,
-    rules: tuple[VjpRule, JvpRule] | None,
+    f: Callable[..., Any],
+    back: Callable[[Builder, Op, Value], Sequence[Maybe]] | None,
     operands: int | None,
-    *attrs: str,
+    attrs: str,
     batch: BatchRule | None = None,
 ) -> Primitive:
-    vjp, jvp = rules or (None, None)
+    """A row of what moves numbers. back: the transpose; None: nothing flows back."""
+    vjp, jvp = (None, None) if back is None else linear(back)
+    named, reference = tuple(attrs.split()), one_result(f)
     return Primitive(
-        name, rule, reference, vjp, jvp, free, attrs=attrs, operands=operands, batch=batch
+        name, rule, reference, vjp, jvp, free, attrs=named, operands=operands, batch=batch
     )
+
+
+def _reshape(x: Array, attrs: Attrs) -> Array:
+    return x.reshape(attrs["shape"])
+
+
+def _transpose(x: Array, attrs: Attrs) -> Array:
+    return x.transpose(attrs["perm"])
+
+
+def _reverse(x: Array, attrs: Attrs) -> Array:
+    return np.flip(x, attrs["axes"])
+
+
+def _slice(x: Array, attrs: Attrs) -> Array:
+    return x[_windows(**attrs)]
 
 
 def _concat(*args: Any) -> Array:
     return np.concatenate(args[:-1], axis=args[-1]["axis"])
 
 
+_SAME_AXES = batching.same_attrs("axes")
+_SAME_AXIS = batching.same_attrs(axes=("axis",))
+_SIZES = batching.leading(shape="size")
+_PLACES = batching.leading(start=0, stop="size", step=1)
+
 ROWS = (
-    _row("constant", _constant_type, one_result(lambda attrs: attrs["value"]), None, 0, "value"),
-    _row("iota", _iota_type, one_result(_iota), None, 0, "dtype", "shape", "axis"),
-    _row(
-        "reshape",
-        _reshape_type,
-        one_result(lambda x, attrs: x.reshape(attrs["shape"])),
-        linear(_reshape_back),
-        1,
-        "shape",
-        batch=batching.leading(shape="size"),
-    ),
+    _row("constant", _constant_type, lambda attrs: attrs["value"], None, 0, "value"),
+    _row("iota", _iota_type, _iota, None, 0, "dtype shape axis"),
+    _row("reshape", _reshape_type, _reshape, _reshape_back, 1, "shape", _SIZES),
     _row(
         "broadcast",
         _broadcast_type,
-        one_result(_broadcast),
-        linear(_broadcast_back),
+        _broadcast,
+        _broadcast_back,
         1,
-        *("shape", "dims"),
-        batch=batching.broadcast,
+        "shape dims",
+        batching.broadcast,
     ),
-    _row(
-        "transpose",
-        _transpose_type,
-        one_result(lambda x, attrs: x.transpose(attrs["perm"])),
-        linear(_transpose_back),
-        1,
-        "perm",
-        batch=batching.transpose,
-    ),
-    _row(
-        "reverse",
-        _reverse_type,
-        one_result(lambda x, attrs: np.flip(x, attrs["axes"])),
-        linear(_reverse_back),
-        1,
-        "axes",
-        batch=batching.same_attrs("axes"),
-    ),
-    _row(
-        "slice",
-        _slice_type,
-        one_result(lambda x, attrs: x[_windows(**attrs)]),
-        linear(_slice_back),
-        1,
-        *("start", "stop", "step"),
-        batch=batching.leading(start=0, stop="size", step=1),
-    ),
-    _row(
-        "pad",
-        _pad_type,
-        one_result(_pad),
-        linear(_pad_back),
-        2,
-        *("low", "high", "interior"),
-        batch=batching.pad,
-    ),
-    _row(
-        "concat",
-        _concat_type,
-        one_result(_concat),
-        linear(_concat_back),
-        None,
-        "axis",
-        batch=batching.same_attrs(axes=("axis",)),
-    ),
+    _row("transpose", _transpose_type, _transpose, _transpose_back, 1, "perm", batching.transpose),
+    _row("reverse", _reverse_type, _reverse, _reverse_back, 1, "axes", _SAME_AXES),
+    _row("slice", _slice_type, _slice, _slice_back, 1, "start stop step", _PLACES),
+    _row("pad", _pad_type, _pad, _pad_back, 2, "low high interior", batching.pad),
+    _row("concat", _concat_type, _concat, _concat_back, None, "axis", _SAME_AXIS),
 )

@@ -19,7 +19,7 @@ import numpy as np
 from ..ir import Array, Blocks, Builder, DType, Op, TensorType, Type, Types, Value
 from .batching import same_attrs
 from .rules import number, one_result, zeros_like
-from .table import Attrs, Maybe, Primitive
+from .table import Attrs, CostRule, InferRule, JvpRule, Maybe, Primitive, ReferenceRule, VjpRule
 from .type_checks import FLOATS, differ, fail, tensor
 
 
@@ -235,53 +235,30 @@ def _workspace(op: Op) -> int:
     return 8 * (n * n + n * k)
 
 
-_SOLVE = (_solve_back, _solve_forward)
+def _row(
+    name: str,
+    rule: InferRule,
+    reference: ReferenceRule,
+    vjp: VjpRule,
+    jvp: JvpRule,
+    cost: CostRule,
+    operands: int,
+    attrs: tuple[str, ...] = (),
+) -> Primitive:
+    options: dict[str, Any] = {"batch": same_attrs(), "workspace": _workspace}
+    return Primitive(name, rule, reference, vjp, jvp, cost, None, attrs, operands, **options)
+
+
+_SOLVE = (_solve_back, _solve_forward, _solve_cost, 2)
+_CHOLESKY = (_cholesky_back, _cholesky_forward, _factor_cost, 1)
+_SLOGDET = (_slogdet_back, _slogdet_forward, _factor_cost, 1)
 
 ROWS = (
     # The lower factor of a symmetric positive definite matrix, of which the lower triangle is read.
-    Primitive(
-        "cholesky",
-        _cholesky_type,
-        one_result(_cholesky),
-        _cholesky_back,
-        _cholesky_forward,
-        _factor_cost,
-        operands=1,
-        batch=same_attrs(),
-        workspace=_workspace,
-    ),
-    Primitive(
-        "solve",
-        _solve_type,
-        one_result(_solve),
-        *_SOLVE,
-        _solve_cost,
-        operands=2,
-        batch=same_attrs(),
-        workspace=_workspace,
-    ),
+    _row("cholesky", _cholesky_type, one_result(_cholesky), *_CHOLESKY),
+    _row("solve", _solve_type, one_result(_solve), *_SOLVE),
     # Of the matrix one triangle is read.
-    Primitive(
-        "triangular_solve",
-        _triangular_type,
-        one_result(_triangular_solve),
-        *_SOLVE,
-        _solve_cost,
-        attrs=("lower",),
-        operands=2,
-        batch=same_attrs(),
-        workspace=_workspace,
-    ),
+    _row("triangular_solve", _triangular_type, one_result(_triangular_solve), *_SOLVE, ("lower",)),
     # The determinant's sign, and the logarithm of its magnitude.
-    Primitive(
-        "slogdet",
-        _slogdet_type,
-        _slogdet,
-        _slogdet_back,
-        _slogdet_forward,
-        _factor_cost,
-        operands=1,
-        batch=same_attrs(),
-        workspace=_workspace,
-    ),
+    _row("slogdet", _slogdet_type, _slogdet, *_SLOGDET),
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ir import Array, Blocks, Builder, DType, Op, TensorType, Type, Types, Value
 from .rules import Partial, cast, diagonal, each, each_in_f64, number, one_result, per_element
-from .table import Attrs, CostRule, Maybe, Primitive, ReferenceRule
+from .table import Attrs, CostRule, InferRule, Maybe, Primitive, ReferenceRule
 from .type_checks import ALL, BITS, FLOATS, INTS, NUMERIC, dtype_of, fail, same, tensor
 
 #: What an exponential, a sine and the like cost relative to an addition: about a polynomial's
@@ -37,6 +37,14 @@ def _slope(f: _Slope) -> Partial:
         return f(b, op.operands[0], op.result, g)
 
     return partial
+
+
+def _abs_slope(b: Builder, x: Value, y: Value, g: Value) -> Value:
+    return b("mul", g, b("sign", x))
+
+
+def _sqrt_slope(b: Builder, x: Value, y: Value, g: Value) -> Value:
+    return b("div", b("mul", g, number(b, y, 0.5)), y)
 
 
 def _tanh_slope(b: Builder, x: Value, y: Value, g: Value) -> Value:
@@ -78,16 +86,20 @@ def _convert_forward(b: Builder, op: Op, tangents: Sequence[Maybe]) -> Sequence[
     return (cast(b, t, op.result) if t is not None and op.result.dtype.is_float else None,)
 
 
+_CONVERT = (_convert_back, _convert_forward)
+
+
 def _flat(
     name: str,
     kinds: tuple[DType, ...],
     reference: ReferenceRule,
     c: str,
     result: DType | None = None,
+    cost: CostRule | None = None,
 ) -> Primitive:
     """A row of a primitive whose derivative is zero wherever it has one."""
-    rule = same(name, kinds, result)
-    return Primitive(name, rule, reference, None, None, per_element(1), c, operands=1)
+    rule, cost = same(name, kinds, result), cost or per_element(1)
+    return Primitive(name, rule, reference, None, None, cost, c, operands=1)
 
 
 def _smooth(
@@ -103,127 +115,61 @@ def _smooth(
     return Primitive(name, same(name, kinds), reference, vjp, jvp, cost, c, operands=1)
 
 
-_CHEAP = per_element(1)
+def _function(name: str, f: Callable[[Array], Array], slope: _Slope, c: str = "") -> Primitive:
+    """A row of a function of floats that is computed in f64, in C by `dl_NAME_TYPE`."""
+    return _smooth(name, FLOATS, each_in_f64(f), slope, c or f"dl_{name}_{{s}}({{0}})")
+
+
+def _with_dtype(
+    name: str, rule: InferRule, f: Callable[..., Any], cost: CostRule, c: str, *rules: Any
+) -> Primitive:
+    """A row of a primitive whose attribute is the result's element type."""
+    vjp, jvp = rules or (None, None)
+    reference = one_result(lambda x, attrs: f(x, attrs["dtype"].numpy))
+    return Primitive(name, rule, reference, vjp, jvp, cost, c, attrs=("dtype",), operands=1)
+
+
+_CHEAP, _FREE = per_element(1), per_element(0)
 
 ROWS = (
     _smooth(
-        "neg",
-        NUMERIC,
-        each(np.negative),
-        lambda b, x, y, g: b("neg", g),
-        "({t})(-{w}{0})",
-        _CHEAP,
+        "neg", NUMERIC, each(np.negative), lambda b, x, y, g: b("neg", g), "({t})(-{w}{0})", _CHEAP
     ),
-    _smooth(
-        "abs",
-        NUMERIC,
-        each(np.abs),
-        lambda b, x, y, g: b("mul", g, b("sign", x)),
-        "dl_abs_{s}({0})",
-        _CHEAP,
-    ),
+    _smooth("abs", NUMERIC, each(np.abs), _abs_slope, "dl_abs_{s}({0})", _CHEAP),
     # NaN stays NaN; both zeros give +0.
     _flat("sign", NUMERIC, each(np.sign), "({0} != {0} ? {0} : ({t})(({0} > 0) - ({0} < 0)))"),
     _flat("floor", FLOATS, each(np.floor), "dl_floor_{s}({0})"),
     _flat("ceil", FLOATS, each(np.ceil), "dl_ceil_{s}({0})"),
     # To the nearest whole number, a half to the even one.
     _flat("round", FLOATS, each(np.rint), "dl_round_{s}({0})"),
-    _smooth(
-        "exp",
-        FLOATS,
-        each_in_f64(np.exp),
-        lambda b, x, y, g: b("mul", g, y),
-        "dl_exp_{s}({0})",
-    ),
-    _smooth(
-        "log",
-        FLOATS,
-        each_in_f64(np.log),
-        lambda b, x, y, g: b("div", g, x),
-        "dl_log_{s}({0})",
-    ),
-    _smooth(
-        "log1p",
-        FLOATS,
-        each_in_f64(np.log1p),
-        lambda b, x, y, g: b("div", g, b("add", x, number(b, x, 1))),
-        "dl_log1p_{s}({0})",
-    ),
-    _smooth(
-        "expm1",
-        FLOATS,
-        each_in_f64(np.expm1),
-        lambda b, x, y, g: b("mul", g, b("add", y, number(b, y, 1))),
-        "dl_expm1_{s}({0})",
-    ),
+    _function("exp", np.exp, lambda b, x, y, g: b("mul", g, y)),
+    _function("log", np.log, lambda b, x, y, g: b("div", g, x)),
+    _function("log1p", np.log1p, lambda b, x, y, g: b("div", g, b("add", x, number(b, x, 1)))),
+    _function("expm1", np.expm1, lambda b, x, y, g: b("mul", g, b("add", y, number(b, y, 1)))),
     # The slope at 0 is infinite, as it is in truth: add an epsilon where it must be finite.
-    _smooth(
-        "sqrt",
-        FLOATS,
-        each(np.sqrt),
-        lambda b, x, y, g: b("div", b("mul", g, number(b, y, 0.5)), y),
-        "dl_sqrt_{s}({0})",
-    ),
-    _smooth(
-        "rsqrt",
-        FLOATS,
-        each_in_f64(lambda x: 1 / np.sqrt(x)),
-        _rsqrt_slope,
-        "(1 / dl_sqrt_{s}({0}))",
-    ),
-    _smooth(
-        "sin",
-        FLOATS,
-        each_in_f64(np.sin),
-        lambda b, x, y, g: b("mul", g, b("cos", x)),
-        "dl_sin_{s}({0})",
-    ),
-    _smooth(
-        "cos",
-        FLOATS,
-        each_in_f64(np.cos),
-        lambda b, x, y, g: b("neg", b("mul", g, b("sin", x))),
-        "dl_cos_{s}({0})",
-    ),
-    _smooth("tanh", FLOATS, each_in_f64(np.tanh), _tanh_slope, "dl_tanh_{s}({0})"),
-    _smooth("sigmoid", FLOATS, each_in_f64(_sigmoid), _sigmoid_slope, "dl_sigmoid_{s}({0})"),
-    _smooth("erf", FLOATS, each_in_f64(_erf), _erf_slope, "dl_erf_{s}({0})"),
+    _smooth("sqrt", FLOATS, each(np.sqrt), _sqrt_slope, "dl_sqrt_{s}({0})"),
+    _function("rsqrt", lambda x: 1 / np.sqrt(x), _rsqrt_slope, "(1 / dl_sqrt_{s}({0}))"),
+    _function("sin", np.sin, lambda b, x, y, g: b("mul", g, b("cos", x))),
+    _function("cos", np.cos, lambda b, x, y, g: b("neg", b("mul", g, b("sin", x)))),
+    _function("tanh", np.tanh, _tanh_slope),
+    _function("sigmoid", _sigmoid, _sigmoid_slope),
+    _function("erf", _erf, _erf_slope),
     _flat("not", BITS, each(np.invert), "dl_not_{s}({0})"),
     # x - x is 0 for a finite x and NaN for the others.
     _flat("is_finite", FLOATS, each(np.isfinite), "({t})({0} - {0} == 0)", DType.BOOL),
-    Primitive(
-        "stop_gradient",
-        same("stop_gradient", ALL),
-        each(np.asarray),
-        None,
-        None,
-        per_element(0),
-        "{0}",
-        operands=1,
-    ),
+    _flat("stop_gradient", ALL, each(np.asarray), "{0}", cost=_FREE),
     # The number itself, which no pass looks through: what must stay apart hangs on it.
     _flat("opaque", INTS, each(np.asarray), "{0}"),
     # A float that the integer type cannot hold gives some integer, not the same one everywhere.
-    Primitive(
+    _with_dtype(
         "convert",
         _convert_type,
-        one_result(lambda x, attrs: x.astype(attrs["dtype"].numpy)),
-        _convert_back,
-        _convert_forward,
-        per_element(1),
+        lambda x, dtype: x.astype(dtype),
+        _CHEAP,
         "dl_to_{s}({0})",
-        attrs=("dtype",),
-        operands=1,
+        *_CONVERT,
     ),
-    Primitive(
-        "bitcast",
-        _bitcast_type,
-        one_result(lambda x, attrs: x.view(attrs["dtype"].numpy)),
-        None,
-        None,
-        per_element(0),
-        "dl_bitcast_{s0}_{s}({0})",
-        attrs=("dtype",),
-        operands=1,
+    _with_dtype(
+        "bitcast", _bitcast_type, lambda x, dtype: x.view(dtype), _FREE, "dl_bitcast_{s0}_{s}({0})"
     ),
 )
