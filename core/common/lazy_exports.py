@@ -46,3 +46,12 @@ def lazily(
         return sorted({*vars(sys.modules[package]), *where})
 
     return get, names_of_package
+
+
+def exported(names: Mapping[str, str]) -> list[str]:
+    """The `__all__` of a package with these names; modules with dots are not exported."""
+    found: set[str] = set()
+    for module, own in names.items():
+        words = own.split()
+        found.update(word.removeprefix("=") for word in words or [module])
+    return sorted(found)

@@ -6,51 +6,32 @@ are found by `algorithm_registry`, and imported when they are first used.
 
 from typing import TYPE_CHECKING, Any
 
-from ..common.lazy_exports import lazily
+from ..common.lazy_exports import exported, lazily
 
 if TYPE_CHECKING:
-    from . import data as datasets
-    from .aggregate.chains import (
-        Chain,
-        chain,
-        clip,
-        clipped_mean,
-        fedbuff,
-        geometric_median,
-        krum,
-        mask,
-        mean,
-        median,
-        moving_clip,
-        multi_krum,
-        noise,
-        quantise,
-        random_k,
-        rotate,
-        server,
-        top_k,
-        trimmed_mean,
-    )
-    from .aggregate.stage_order import ChainError
-    from .algorithm import About, Algorithm, ClientResult, evaluate
-    from .algorithms import *  # noqa: F403
-    from .hyperparameters import Bounds, FromRun
-    from .sampling import Batch, Episodes, EpisodeTable, Samples, SampleSet
-    from .task import Classification, Metrics, Regression, Task
+    from . import data as datasets  # noqa: F401
+    from .aggregate.chains import *
+    from .aggregate.stage_order import *
+    from .algorithm import *
+    from .algorithms import *
+    from .hyperparameters import Bounds as Bounds
+    from .hyperparameters import FromRun as FromRun
+    from .sampling import *
+    from .task import *
 
-_lazy, _lazy_names = lazily(
-    __name__,
-    {
-        "algorithm": "About Algorithm ClientResult evaluate",
-        "aggregate.chains": "Chain chain clip clipped_mean fedbuff geometric_median krum mask mean "
-        "median moving_clip multi_krum noise quantise random_k rotate server top_k trimmed_mean",
-        "aggregate.stage_order": "ChainError",
-        "data": "=datasets",
-        "hyperparameters": "Bounds FromRun",
-        "sampling": "Batch Episodes EpisodeTable Samples SampleSet",
-        "task": "Classification Metrics Regression Task",
-    },
-)
+_NAMES = {
+    "algorithm": "About Algorithm ClientResult evaluate",
+    "aggregate.chains": "Chain chain clip clipped_mean fedbuff geometric_median krum mask mean "
+    "median moving_clip multi_krum noise quantise random_k rotate server top_k trimmed_mean",
+    "aggregate.stage_order": "ChainError",
+    "data": "=datasets",
+    "hyperparameters": "Bounds FromRun",
+    "sampling": "Batch Episodes EpisodeTable Samples SampleSet",
+    "task": "Classification Metrics Regression Task",
+}
+_lazy, _lazy_names = lazily(__name__, _NAMES)
+#: Without the built-in algorithms.
+__all__ = exported(_NAMES)
 
 
 def __getattr__(name: str) -> Any:
@@ -70,44 +51,3 @@ def __dir__() -> list[str]:
 
     kinds = map(algorithm_class, names())
     return sorted({*_lazy_names(), *(kind.__name__ for kind in kinds)})
-
-
-#: Without the built-in algorithms.
-__all__ = [
-    "About",
-    "Algorithm",
-    "Batch",
-    "Bounds",
-    "Chain",
-    "ChainError",
-    "Classification",
-    "ClientResult",
-    "EpisodeTable",
-    "Episodes",
-    "FromRun",
-    "Metrics",
-    "Regression",
-    "SampleSet",
-    "Samples",
-    "Task",
-    "chain",
-    "clip",
-    "clipped_mean",
-    "datasets",
-    "evaluate",
-    "fedbuff",
-    "geometric_median",
-    "krum",
-    "mask",
-    "mean",
-    "median",
-    "moving_clip",
-    "multi_krum",
-    "noise",
-    "quantise",
-    "random_k",
-    "rotate",
-    "server",
-    "top_k",
-    "trimmed_mean",
-]

@@ -6,137 +6,37 @@ that are primitives of the IR (`primitives`) run eagerly by their reference rule
 [N, H, W, C], sequences [N, T, C], kernels [space..., inputs, outputs]. Random functions take a key.
 """
 
-from ..intrinsics import (
-    attend,
-    conv,
-    conv_input_grad,
-    dynamic_slice,
-    dynamic_update,
-    erf,
-    grouped_conv,
-    put_add,
-    sigmoid,
-    stop_gradient,
-)
-from .activations import (
-    elu,
-    gelu,
-    glu,
-    hardsigmoid,
-    hardswish,
-    leaky_relu,
-    log_softmax,
-    logsumexp,
-    mish,
-    relu,
-    relu6,
-    selu,
-    silu,
-    softmax,
-    softplus,
-    softsign,
-)
-from .alignment import ctc
-from .convolution import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-    depthwise_conv2d,
-)
-from .dropout_masks import dropout
-from .gathers import (
-    embedding,
-    one_hot,
-    segment_max,
-    segment_mean,
-    segment_sum,
-    top_k,
-)
-from .image_resize import resize
-from .losses import (
-    absolute_error,
-    binary_cross_entropy,
-    cosine_similarity,
-    cross_entropy,
-    hinge,
-    huber,
-    kl_divergence,
-    nll,
-    squared_error,
-    triplet,
-)
-from .pooling import (
-    adaptive_avg_pool,
-    avg_pool,
-    global_avg_pool,
-    global_max_pool,
-    lp_pool,
-    max_pool,
-)
-from .scaled_attention import attention, causal_mask
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "absolute_error",
-    "adaptive_avg_pool",
-    "attend",
-    "attention",
-    "avg_pool",
-    "binary_cross_entropy",
-    "causal_mask",
-    "conv",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_input_grad",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "cosine_similarity",
-    "cross_entropy",
-    "ctc",
+from ...common.lazy_exports import exported, lazily
+
+if TYPE_CHECKING:
+    from ..intrinsics import *
+    from .activations import *
+    from .alignment import *
+    from .convolution import *
+    from .dropout_masks import *
+    from .gathers import *
+    from .image_resize import *
+    from .losses import *
+    from .pooling import *
+    from .scaled_attention import *
+
+_NAMES = {
+    ".intrinsics": "attend conv conv_input_grad dynamic_slice dynamic_update erf grouped_conv "
+    "put_add sigmoid stop_gradient",
+    "activations": "elu gelu glu hardsigmoid hardswish leaky_relu log_softmax logsumexp mish relu "
+    "relu6 selu silu softmax softplus softsign",
+    "alignment": "ctc",
+    "convolution": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
     "depthwise_conv2d",
-    "dropout",
-    "dynamic_slice",
-    "dynamic_update",
-    "elu",
-    "embedding",
-    "erf",
-    "gelu",
-    "global_avg_pool",
-    "global_max_pool",
-    "glu",
-    "grouped_conv",
-    "hardsigmoid",
-    "hardswish",
-    "hinge",
-    "huber",
-    "kl_divergence",
-    "leaky_relu",
-    "log_softmax",
-    "logsumexp",
-    "lp_pool",
-    "max_pool",
-    "mish",
-    "nll",
-    "one_hot",
-    "put_add",
-    "relu",
-    "relu6",
-    "resize",
-    "segment_max",
-    "segment_mean",
-    "segment_sum",
-    "selu",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "softplus",
-    "softsign",
-    "squared_error",
-    "stop_gradient",
-    "top_k",
-    "triplet",
-]
+    "dropout_masks": "dropout",
+    "gathers": "embedding one_hot segment_max segment_mean segment_sum top_k",
+    "image_resize": "resize",
+    "losses": "absolute_error binary_cross_entropy cosine_similarity cross_entropy hinge huber "
+    "kl_divergence nll squared_error triplet",
+    "pooling": "adaptive_avg_pool avg_pool global_avg_pool global_max_pool lp_pool max_pool",
+    "scaled_attention": "attention causal_mask",
+}
+__getattr__, __dir__ = lazily(__name__, _NAMES)
+__all__ = exported(_NAMES)

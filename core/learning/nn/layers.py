@@ -17,7 +17,6 @@ from ...compiler.ops.convolution import Padding, Sizes
 from ...compiler.tree import static_field
 from .initialise import Weights, glorot_uniform
 from .norms import BatchNorm
-from .recurrent import LstmCell
 
 
 @module
@@ -283,23 +282,3 @@ def _product(sizes: tuple[int, ...]) -> int:
     for size in sizes:
         product = product * size
     return product
-
-
-__all__ = [
-    "AvgPool",
-    "BatchNorm",
-    "Conv",
-    "ConvTranspose",
-    "Dense",
-    "DepthwiseConv",
-    "Dropout",
-    "Embedding",
-    "Flatten",
-    "Function",
-    "GlobalAvgPool",
-    "LstmCell",
-    "MaxPool",
-    "Residual",
-    "Sequential",
-    "glorot_uniform",
-]

@@ -26,7 +26,8 @@ import numpy as np
 from ...compiler.api import module
 from ...compiler.ir import Tensor
 from ...compiler.ops import stop_gradient
-from ...compiler.tree import static_field, within
+from ...compiler.tree import static_field
+from ...compiler.tree import within as within
 
 #: Added to a variance before its square root, as in the batch normalisation paper's experiments;
 #: `floor` of a layer, where it is another's weights that are loaded.
@@ -207,15 +208,3 @@ class InstanceNorm:
         centred = x - np.mean(x, axis=axes, keepdims=True)
         variance = np.mean(centred * centred, axis=axes, keepdims=True)
         return centred * (1.0 / np.sqrt(variance + self.floor)) * self.scale + self.shift
-
-
-__all__ = [
-    "BatchNorm",
-    "GroupNorm",
-    "InstanceNorm",
-    "LayerNorm",
-    "RmsNorm",
-    "RunningBatchNorm",
-    "Statistics",
-    "within",
-]

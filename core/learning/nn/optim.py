@@ -359,32 +359,3 @@ def lion(
     """Lion (Chen et al. 2023), with decoupled weight decay."""
     direction = scale_by_lion(beta1, beta2)
     return chain(direction, weight_decay(decay, mask), _by_rate(learning_rate))
-
-
-__all__ = [
-    "AdamState",
-    "Optimizer",
-    "adagrad",
-    "adam",
-    "adamw",
-    "add_noise",
-    "apply",
-    "chain",
-    "clip_by_global_norm",
-    "global_norm",
-    "lamb",
-    "lion",
-    "momentum",
-    "rmsprop",
-    "scale",
-    "scale_by_adam",
-    "scale_by_lion",
-    "scale_by_rms",
-    "scale_by_schedule",
-    "scale_by_sum_of_squares",
-    "scale_by_yogi",
-    "sgd",
-    "trust_ratio",
-    "weight_decay",
-    "yogi",
-]

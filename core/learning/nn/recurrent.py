@@ -186,6 +186,3 @@ def run(cell: Any, inputs: Tensor, lengths: Tensor | None, backwards: bool) -> T
         state = following
         outputs = ops.dynamic_update(outputs, given[None], (t, 0, 0))
     return outputs
-
-
-__all__ = ["GruCell", "LstmCell", "Recurrent", "RnnCell", "run"]

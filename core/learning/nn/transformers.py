@@ -153,6 +153,3 @@ def sinusoids(length: int, width: int) -> Tensor:
     frequencies = _LONGEST ** (-np.arange(half) / half)
     angles = np.arange(length)[:, None] * frequencies
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).astype(np.float32)
-
-
-__all__ = ["MultiHeadAttention", "TransformerBlock", "sinusoids"]
