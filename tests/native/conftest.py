@@ -4,5 +4,6 @@ from support.program_fixtures import (  # noqa: F401
     differential,
     primitive_names,
     pytest_generate_tests,
+    pytest_pyfunc_call,
     random_programs,
 )

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+import inspect
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+FIXTURES = ("primitive_case", "smooth_case")
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    for fixture in ("primitive_case", "smooth_case"):
+    for fixture in FIXTURES:
         if fixture in metafunc.fixturenames:
             from support.primitive_cases import TABLE
 
-            chosen = [case for case in TABLE if case.smooth or fixture == "primitive_case"]
-            metafunc.parametrize(fixture, chosen, ids=str)
+            cases: dict[str, list[Any]] = {}
+            for case in TABLE:
+                if case.smooth or fixture == "primitive_case":
+                    cases.setdefault(case.name, []).append(case)
+            metafunc.parametrize(fixture, cases.values(), ids=cases)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Calls the test of a primitive for each of its cases: each test has a cost of its own."""
+    for fixture in FIXTURES:
+        if fixture in pyfuncitem.funcargs:
+            names = inspect.signature(pyfuncitem.obj).parameters
+            given = {name: pyfuncitem.funcargs[name] for name in names}
+            for case in pyfuncitem.funcargs[fixture]:
+                try:
+                    pyfuncitem.obj(**{**given, fixture: case})
+                except Exception as error:
+                    error.add_note(f"the case is {case}")
+                    raise
+            return True
+    return None
 
 
 @pytest.fixture(scope="session")
