@@ -9,17 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ...core.common.errors import DelianError
-from ..options import (
-    AsJson,
-    ConfigFile,
-    DeviceNumber,
-    Due,
-    Homes,
-    IdentityFolder,
-    Insecure,
-    ResultsFile,
-    Settings,
-)
+from .. import options
 from ..output import echo
 from ..programs.quantise_commands import rows_of, write_rows
 
@@ -43,15 +33,15 @@ def cascade(
             "--above", min=0.001, max=86_400, help="Seconds that an answer above may take."
         ),
     ] = 1.0,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    home: Homes = None,
-    identity: IdentityFolder = None,
-    number: DeviceNumber = None,
-    insecure: Insecure = False,
-    due: Due = 10.0,
-    out: ResultsFile = None,
-    as_json: AsJson = False,
+    config: options.ConfigFile = None,
+    settings: options.Settings = None,
+    home: options.Homes = None,
+    identity: options.IdentityFolder = None,
+    number: options.DeviceNumber = None,
+    insecure: options.Insecure = False,
+    due: options.Due = 10.0,
+    out: options.ResultsFile = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Answer rows by a small model here, and what is hard by a large one above.
 

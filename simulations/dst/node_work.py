@@ -16,23 +16,9 @@ from ...core.learning.aggregate import robust
 from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.privacy.secagg import masks
 from ...core.privacy.secagg.helper import masks_of
-from ...core.protocol.ports import (
-    MS,
-    SECOND,
-    NewModel,
-    Outcome,
-    ProgramStopped,
-    RunProgram,
-    Vector,
-)
+from ...core.protocol import ports
+from ...core.wire import round_pb2
 from ...core.wire.blob_pb2 import BlobRef
-from ...core.wire.round_pb2 import (
-    BAD_BUNDLE,
-    NO_DATA,
-    NOT_SIGNED,
-    OUT_OF_MEMORY,
-    PROGRAM_FAILED,
-)
 from .draws import Rng
 from .oracles.edge_book import Name, name_of
 
@@ -44,17 +30,17 @@ if TYPE_CHECKING:
 EXAMPLES = 0x5EC2E7_0000
 LOSS = 1.2345678987654321e-77
 
-_REASONS = (NO_DATA, OUT_OF_MEMORY, PROGRAM_FAILED)
-_PATTERNS: dict[int, Vector] = {}
+_REASONS = (round_pb2.NO_DATA, round_pb2.OUT_OF_MEMORY, round_pb2.PROGRAM_FAILED)
+_PATTERNS: dict[int, ports.Vector] = {}
 
 
-def _pattern(length: int) -> Vector:
+def _pattern(length: int) -> ports.Vector:
     if length not in _PATTERNS:
         _PATTERNS[length] = np.arange(1, length + 1, dtype=np.uint32) * np.uint32(2654435761)
     return _PATTERNS[length]
 
 
-def update_of(device: int, key: tuple[int, int], plan: RingPlan, at: Name) -> Vector:
+def update_of(device: int, key: tuple[int, int], plan: RingPlan, at: Name) -> ports.Vector:
     """What a device uploads before it is masked.
 
     u32[D+1], each number from -512 to 511 and a weight of one half. Of an evaluation (dimension 4):
@@ -64,7 +50,7 @@ def update_of(device: int, key: tuple[int, int], plan: RingPlan, at: Name) -> Ve
     run, round, attempt = at
     mixed = device * 2654435761 + key[0] * 40503 + key[1]
     mixed += run * 613 + round * 331 + attempt * 97
-    steps: Vector = _pattern(plan.length) + np.uint32(mixed % 2**32)
+    steps: ports.Vector = _pattern(plan.length) + np.uint32(mixed % 2**32)
     steps &= np.uint32(1023)
     if plan.dimension == 4:
         steps[-1] = int(plan.weight_scale) // 4
@@ -81,7 +67,7 @@ class Work:
         self.world = world
         self.rng = Rng(seed, "work")
 
-    def run(self, host: Host, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
+    def run(self, host: Host, effect: ports.RunProgram) -> tuple[int, Callable[[], Any] | None]:
         """How long it takes in ns, and what then gives its outcome; None: it hangs."""
         for digest in effect.blobs:
             content = host.blobs[digest]
@@ -95,12 +81,12 @@ class Work:
             return self._masks(effect)
         return self._train(host, effect)
 
-    def _train(self, host: Host, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
+    def _train(self, host: Host, effect: ports.RunProgram) -> tuple[int, Callable[[], Any] | None]:
         faults, rng, world = self.world.faults, self.rng, self.world
         if stopped := self._stopped(host, effect):
-            return MS, lambda: stopped
+            return ports.MS, lambda: stopped
         key, ring = effect.arguments
-        due = MS + rng.exponential_ns(faults.train_s)
+        due = ports.MS + rng.exponential_ns(faults.train_s)
         if world.faulty:
             due = int(due * host.slow)
             if rng.chance(faults.train_hangs):
@@ -109,17 +95,17 @@ class Work:
                 bad = self._bad(ring.dimension)
                 return due, lambda: bad
         else:
-            due = min(due, int(world.shape.round_s / 3 * SECOND))
+            due = min(due, int(world.shape.round_s / 3 * ports.SECOND))
         plan = RingPlan(ring.clip, ring.clients_max, ring.dimension, ring.bits)
         device, words = host.node.number, (int(key[0]), int(key[1]))
         examples, at = EXAMPLES + device, name_of(effect.task)
         if world.gates is not None and world.gates.silent(at, device):
             nothing = update_of(device, words, plan, at)
             nothing[:-1] = 0
-            return due, lambda: Outcome(nothing, examples, LOSS)
-        return due, lambda: Outcome(update_of(device, words, plan, at), examples, LOSS)
+            return due, lambda: ports.Outcome(nothing, examples, LOSS)
+        return due, lambda: ports.Outcome(update_of(device, words, plan, at), examples, LOSS)
 
-    def _stopped(self, host: Host, effect: RunProgram) -> ProgramStopped | None:
+    def _stopped(self, host: Host, effect: ports.RunProgram) -> ports.ProgramStopped | None:
         """What a device's gate makes of a program; None: it runs."""
         gates, attacker = self.world.gates, self.world.attackers
         if gates is None or attacker is None:
@@ -129,23 +115,23 @@ class Work:
         if not reason:
             return None
         opened = reason in ("key", "interface")
-        return ProgramStopped(BAD_BUNDLE if opened else NOT_SIGNED)
+        return ports.ProgramStopped(round_pb2.BAD_BUNDLE if opened else round_pb2.NOT_SIGNED)
 
-    def _bad(self, dimension: int) -> Outcome | ProgramStopped:
+    def _bad(self, dimension: int) -> ports.Outcome | ports.ProgramStopped:
         kind = self.rng.below(4)
         if kind == 0:
-            return Outcome(None, EXAMPLES, LOSS)
+            return ports.Outcome(None, EXAMPLES, LOSS)
         if kind == 1:
-            return Outcome(None, EXAMPLES, LOSS, finite=False)
+            return ports.Outcome(None, EXAMPLES, LOSS, finite=False)
         if kind == 2:
-            return Outcome(np.ones(dimension, np.uint32), EXAMPLES, LOSS)
-        return ProgramStopped(self.rng.choice(_REASONS))
+            return ports.Outcome(np.ones(dimension, np.uint32), EXAMPLES, LOSS)
+        return ports.ProgramStopped(self.rng.choice(_REASONS))
 
-    def _update(self, host: Host, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
+    def _update(self, host: Host, effect: ports.RunProgram) -> tuple[int, Callable[[], Any] | None]:
         world, rng = self.world, self.rng
-        due = MS + rng.exponential_ns(0.2)
+        due = ports.MS + rng.exponential_ns(0.2)
         if world.faulty and rng.chance(world.faults.update_fails):
-            return due, lambda: ProgramStopped(PROGRAM_FAILED)
+            return due, lambda: ports.ProgramStopped(round_pb2.PROGRAM_FAILED)
         given, weight = effect.arguments
         mean = robust.update_of(given)
         _, old, *memory = effect.blobs
@@ -155,23 +141,23 @@ class Work:
         contents = [made]
         if world.shape.memory:
             contents.append(b"memory" + hashlib.sha256(b"".join([made, *memory])).digest())
-        return due, lambda: NewModel(*(self._put(host, content) for content in contents))
+        return due, lambda: ports.NewModel(*(self._put(host, content) for content in contents))
 
-    def _unmask(self, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
-        due = MS + self.rng.exponential_ns(0.1)
+    def _unmask(self, effect: ports.RunProgram) -> tuple[int, Callable[[], Any] | None]:
+        due = ports.MS + self.rng.exponential_ns(0.1)
         if self.world.faulty and self.rng.chance(self.world.faults.update_fails):
-            return due, lambda: ProgramStopped(OUT_OF_MEMORY)
+            return due, lambda: ports.ProgramStopped(round_pb2.OUT_OF_MEMORY)
         total, keys, suite = effect.arguments
         plain = np.array(total, np.uint32)
         masks.add(plain, keys, suite)
-        return due, lambda: Outcome(plain)
+        return due, lambda: ports.Outcome(plain)
 
-    def _masks(self, effect: RunProgram) -> tuple[int, Callable[[], Any] | None]:
-        due = MS + self.rng.exponential_ns(0.1)
+    def _masks(self, effect: ports.RunProgram) -> tuple[int, Callable[[], Any] | None]:
+        due = ports.MS + self.rng.exponential_ns(0.1)
         if self.world.faulty and self.rng.chance(self.world.faults.update_fails):
-            return due, lambda: ProgramStopped(OUT_OF_MEMORY)
+            return due, lambda: ports.ProgramStopped(round_pb2.OUT_OF_MEMORY)
         total = masks_of(*effect.arguments)
-        return due, lambda: Outcome(total)
+        return due, lambda: ports.Outcome(total)
 
     def _put(self, host: Host, content: bytes) -> BlobRef:
         digest = hashlib.sha256(content).digest()

@@ -16,40 +16,14 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...core.node.driver.batches import (
-    Append,
-    Batches,
-    CarryOut,
-    Checkpoint,
-    DriverLimits,
-    Pause,
-    Step,
-)
+from ...core.node.driver import batches
 from ...core.node.driver.clock import SteadyClock
 from ...core.node.driver.inbox import Item
 from ...core.node.driver.timers import Timer
 from ...core.node.storage.journal import whole
 from ...core.node.storage.memory_storage import MemoryDisk
 from ...core.node.storage.segments import JournalError, Segments
-from ...core.protocol.ports import (
-    SECOND,
-    BlobStored,
-    CancelProgram,
-    CancelTimer,
-    DropBlob,
-    Effect,
-    Event,
-    Node,
-    ProgramFinished,
-    Received,
-    Record,
-    RunProgram,
-    Send,
-    SendBlob,
-    SetTimer,
-    StoreBlob,
-    TimerFired,
-)
+from ...core.protocol import ports
 from ...core.wire.journal_pb2 import DeniedVersion
 from .skewed_clock import NodeClock
 
@@ -88,17 +62,17 @@ class Watched:
 
     def __init__(self, host: Host, machine: Any) -> None:
         self._host, self._machine = host, machine
-        self.node: Node = machine.node
+        self.node: ports.Node = machine.node
         self.changed = self.passed_on = False
 
-    def handle(self, event: Event, now: int) -> list[Effect]:
+    def handle(self, event: ports.Event, now: int) -> list[ports.Effect]:
         host = self._host
         if host.recovering:
-            replayed: list[Effect] = self._machine.handle(event, now)
+            replayed: list[ports.Effect] = self._machine.handle(event, now)
             return replayed
         host.world.note(host.node, event)
         machine = self._machine
-        effects: list[Effect] = machine.handle(event, now)
+        effects: list[ports.Effect] = machine.handle(event, now)
         self.changed, self.passed_on = machine.changed, machine.passed_on
         host.world.auditor.handled(host, event, effects)
         host.handled.append((event, effects))
@@ -125,7 +99,7 @@ class Host:
     def __init__(
         self,
         world: World,
-        node: Node,
+        node: ports.Node,
         make: Callable[[bytes | None], Any],
         process: Process,
         journaled: bool,
@@ -142,12 +116,14 @@ class Host:
         self.recovering = False
         self.life = 0  # starts so far: what was planned in an earlier one is void
         self.machine: Any = None
-        self.handled: list[tuple[Event, list[Effect]]] = []  # and not yet known to be durable
+        self.handled: list[
+            tuple[ports.Event, list[ports.Effect]]
+        ] = []  # and not yet known to be durable
         self.programs: dict[int, int] = {}
         self.blobs: dict[bytes, bytes] = {}
         self.disk = MemoryDisk()
         self.answered_ns = -1  # when it last received something
-        self._limits = DriverLimits(
+        self._limits = batches.DriverLimits(
             batch_events_max=BATCH_EVENTS_MAX,
             inbox_events_max=world.faults.inbox,
             checkpoint_entries=world.faults.checkpoint_entries if journaled else _NEVER,
@@ -164,22 +140,22 @@ class Host:
         self._busy = False
         self._turning = False
         process.hosts.append(self)
-        self._ways: dict[type, Callable[[Any, Event], None]] = {
-            Send: self._send,
-            SendBlob: self._send_blob,
-            StoreBlob: self._store_blob,
-            DropBlob: self._drop_blob,
-            SetTimer: self._set_timer,
-            CancelTimer: self._cancel_timer,
-            RunProgram: self._run_program,
-            CancelProgram: self._cancel_program,
-            Record: self._record,
+        self._ways: dict[type, Callable[[Any, ports.Event], None]] = {
+            ports.Send: self._send,
+            ports.SendBlob: self._send_blob,
+            ports.StoreBlob: self._store_blob,
+            ports.DropBlob: self._drop_blob,
+            ports.SetTimer: self._set_timer,
+            ports.CancelTimer: self._cancel_timer,
+            ports.RunProgram: self._run_program,
+            ports.CancelProgram: self._cancel_program,
+            ports.Record: self._record,
         }
         self._steps: dict[type, Callable[[Any], None]] = {
-            Append: self._append,
-            CarryOut: self._carry_out,
-            Checkpoint: self._checkpoint,
-            Pause: lambda step: None,
+            batches.Append: self._append,
+            batches.CarryOut: self._carry_out,
+            batches.Checkpoint: self._checkpoint,
+            batches.Pause: lambda step: None,
         }
 
     @property
@@ -215,9 +191,9 @@ class Host:
         self._batches.start(tuple(self.blobs), EPOCH_NS + self.world.now)
         self._turn()
 
-    def _new_batches(self) -> Batches:
+    def _new_batches(self) -> batches.Batches:
         refused = partial(self.world.auditor.refused, self)
-        return Batches(self._watched, self._steady, self._limits, refused)
+        return batches.Batches(self._watched, self._steady, self._limits, refused)
 
     def _watched(self, snapshot: bytes | None) -> Watched:
         self.machine = self.make(snapshot)
@@ -268,11 +244,11 @@ class Host:
 
     # ------------------------------------------------ events
 
-    def receive(self, sender: Node, message: Any) -> None:
+    def receive(self, sender: ports.Node, message: Any) -> None:
         """A message has come."""
         if not self.up:
             return
-        if not self._batches.post(Received(sender, message)):
+        if not self._batches.post(ports.Received(sender, message)):
             self.world.counts["inbox full"] += 1
             return
         self.answered_ns = self.world.now
@@ -281,7 +257,7 @@ class Host:
             attacker.received(self, sender, message)
         self._turn()
 
-    def post(self, event: Event, timer: Timer | None = None) -> None:
+    def post(self, event: ports.Event, timer: Timer | None = None) -> None:
         """Takes an event of the node's own. timer: the setting that fired."""
         self._batches.inbox.put(Item(event, timer=timer))
         self._turn()
@@ -295,7 +271,7 @@ class Host:
             while self.up and not self._busy and self._batches.inbox:
                 steps = self._batches.batch()
                 first = next(steps)
-                lag = self._lag_ns(type(first) is Append)
+                lag = self._lag_ns(type(first) is batches.Append)
                 if lag:
                     self._busy = True
                     self.world.after(lag, self._go_on, steps, first, self.life)
@@ -310,7 +286,7 @@ class Host:
             mean = (mean + 0.001) * self.slow
         return self.world.rng.exponential_ns(mean) if mean else 0
 
-    def _go_on(self, steps: Iterator[Step], first: Step, life: int) -> None:
+    def _go_on(self, steps: Iterator[batches.Step], first: batches.Step, life: int) -> None:
         if life == self.life and self.up:
             # Busy until the end: a timer that is due at once waits.
             self._finish_batch(steps, first)
@@ -318,7 +294,7 @@ class Host:
                 self._busy = False
                 self._turn()
 
-    def _finish_batch(self, steps: Iterator[Step], step: Step | None) -> None:
+    def _finish_batch(self, steps: Iterator[batches.Step], step: batches.Step | None) -> None:
         """Carries out the steps of a batch; the process may end anywhere."""
         try:
             self._draw_end()
@@ -367,7 +343,7 @@ class Host:
 
     # ------------------------------------------------ steps
 
-    def _append(self, step: Append) -> None:
+    def _append(self, step: batches.Append) -> None:
         if self.journaled:
             assert self._segments is not None
             self._unsure = len(step.entries)
@@ -381,7 +357,7 @@ class Host:
         if self._left == 0:
             raise Killed
 
-    def _carry_out(self, step: CarryOut) -> None:
+    def _carry_out(self, step: batches.CarryOut) -> None:
         if self.handled:  # nothing of this batch is written
             self._tell_durable()
         if self._left == 0:
@@ -392,7 +368,7 @@ class Host:
         if self._left == 0:
             raise Killed
 
-    def _checkpoint(self, step: Checkpoint) -> None:
+    def _checkpoint(self, step: batches.Checkpoint) -> None:
         if not self.journaled:
             return
         assert self._segments is not None
@@ -408,7 +384,7 @@ class Host:
 
     # ------------------------------------------------ effects
 
-    def _send(self, effect: Send, event: Event) -> None:
+    def _send(self, effect: ports.Send, event: ports.Event) -> None:
         self.world.auditor.sent(self, effect.message, event)
         attacker = self.world.attacker_at(self.node)
         said = [effect.message]
@@ -417,22 +393,22 @@ class Host:
         for message in said:
             self.world.network.send(self, effect.to, message)
 
-    def _send_blob(self, effect: SendBlob, event: Event) -> None:
+    def _send_blob(self, effect: ports.SendBlob, event: ports.Event) -> None:
         held = effect.digest in self.blobs
         self.world.check(held, "blob", f"{self.node} has not got what it is to send")
         self.world.network.send_blob(self, effect.to, effect.digest, self.blobs[effect.digest])
 
-    def _store_blob(self, effect: StoreBlob, event: Event) -> None:
+    def _store_blob(self, effect: ports.StoreBlob, event: ports.Event) -> None:
         world = self.world
         if world.faulty and world.rng.chance(world.faults.no_room):
-            self.post(BlobStored(effect.blob.digest, False))
+            self.post(ports.BlobStored(effect.blob.digest, False))
         else:
             lag = world.rng.exponential_ns(_PUT_S)
             world.after(lag, self._stored, effect.blob, self.life)
 
     def _stored(self, blob: Any, life: int) -> None:
         if life == self.life and self.up:
-            self.post(BlobStored(blob.digest, self.keep(blob)))
+            self.post(ports.BlobStored(blob.digest, self.keep(blob)))
 
     def keep(self, blob: Any) -> bool:
         """Whether the blob is in the store now. One without content was put there before."""
@@ -443,10 +419,10 @@ class Host:
         self.blobs[blob.digest] = blob.content
         return True
 
-    def _drop_blob(self, effect: DropBlob, event: Event) -> None:
+    def _drop_blob(self, effect: ports.DropBlob, event: ports.Event) -> None:
         self.blobs.pop(effect.digest, None)
 
-    def _set_timer(self, effect: SetTimer, event: Event) -> None:
+    def _set_timer(self, effect: ports.SetTimer, event: ports.Event) -> None:
         world, timer = self.world, self._batches.timers.set(effect.name, effect.at)
         at = self.clock.when(effect.at - self._steady.shift)
         if at <= world.now:
@@ -461,14 +437,14 @@ class Host:
         if self.world.faults.loose:
             if stands:
                 self._batches.timers.cancel(name)
-            self.post(TimerFired(name))
+            self.post(ports.TimerFired(name))
         elif stands:
-            self.post(TimerFired(name), timer)
+            self.post(ports.TimerFired(name), timer)
 
-    def _cancel_timer(self, effect: CancelTimer, event: Event) -> None:
+    def _cancel_timer(self, effect: ports.CancelTimer, event: ports.Event) -> None:
         self._batches.timers.cancel(effect.name)
 
-    def _run_program(self, effect: RunProgram, event: Event) -> None:
+    def _run_program(self, effect: ports.RunProgram, event: ports.Event) -> None:
         token = self.programs[effect.ticket] = self.world.token()
         missing = [d for d in effect.blobs if d not in self.blobs]
         self.world.check(not missing, "blob", f"{self.node} is to run what it has not got")
@@ -479,15 +455,15 @@ class Host:
     def _finish(self, ticket: int, token: int, finish: Callable[[], Any]) -> None:
         if self.programs.get(ticket) == token:
             del self.programs[ticket]
-            self.post(ProgramFinished(ticket, finish()))
+            self.post(ports.ProgramFinished(ticket, finish()))
 
-    def _cancel_program(self, effect: CancelProgram, event: Event) -> None:
+    def _cancel_program(self, effect: ports.CancelProgram, event: ports.Event) -> None:
         self.programs.pop(effect.ticket, None)
 
-    def _record(self, effect: Record, event: Event) -> None:
+    def _record(self, effect: ports.Record, event: ports.Event) -> None:
         self.world.counts[effect.kind] += 1
         if effect.kind == "deny_list_awaited" and not self.world.withholds:
-            version, issued_s = effect.fields["version"], self.now // SECOND
+            version, issued_s = effect.fields["version"], self.now // ports.SECOND
             self.world.order(self.node, DeniedVersion(version=version, issued_s=issued_s))
         if effect.kind == "session" and "reason" in effect.fields:
             self.world.counts[f"session {effect.fields['reason']}"] += 1
@@ -503,7 +479,9 @@ class Host:
         """The snapshot of the machine that the journal gives."""
         snapshot, entries = self.world.segments(self.disk).load()
         assert snapshot is not None
-        again = Batches(self.make, SteadyClock(Computer(self)), self._limits, lambda *told: None)
+        again = batches.Batches(
+            self.make, SteadyClock(Computer(self)), self._limits, lambda *told: None
+        )
         for _ in again.recover(snapshot, entries):
             pass
         assert again.machine is not None

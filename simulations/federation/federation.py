@@ -30,32 +30,8 @@ from ...core.learning.aggregate.robust import update_of
 from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.privacy.secagg import native
 from ...core.privacy.secagg.helper import masks_of
+from ...core.protocol import ports
 from ...core.protocol.machine import Machine
-from ...core.protocol.ports import (
-    CLOUD,
-    SECOND,
-    BlobStored,
-    CancelProgram,
-    CancelTimer,
-    DropBlob,
-    Event,
-    Floats,
-    NewModel,
-    Node,
-    Ordered,
-    Outcome,
-    ProgramFinished,
-    Received,
-    Record,
-    RunProgram,
-    Send,
-    SendBlob,
-    SetTimer,
-    Started,
-    StoreBlob,
-    Tier,
-    TimerFired,
-)
 from ...core.protocol.random_streams import Streams
 from ...core.wire.operator_pb2 import RunOrder
 from ...core.wire.round_pb2 import EdgeTask
@@ -80,9 +56,9 @@ from .virtual_time import Schedule
 #: The number of the run that is simulated.
 RUN = 1
 #: What a server update takes in virtual time.
-SERVER_UPDATE_NS = SECOND // 10
+SERVER_UPDATE_NS = ports.SECOND // 10
 #: What a helper takes to add a batch's masks up, likewise.
-MASKS_NS = SECOND // 20
+MASKS_NS = ports.SECOND // 20
 
 
 class Federation:
@@ -99,7 +75,7 @@ class Federation:
         training: Training,
         seed: int,
         threads: int = 1,
-        observer: Callable[[int, Host, Event], None] | None = None,
+        observer: Callable[[int, Host, ports.Event], None] | None = None,
         beside: bool = True,
         history: History = UNKEPT,
     ) -> None:
@@ -116,7 +92,7 @@ class Federation:
         self.evaluations: list[Evaluation] = []
         self.counts: Counter[str] = Counter()
         self.updates = 0
-        self.hosts: dict[Node, Host] = {}  # of devices, those that are awake
+        self.hosts: dict[ports.Node, Host] = {}  # of devices, those that are awake
         self._dormant = Dormant(plan.fleet.devices)
         self._resting: int | None = None  # until when the device at hand is to rest
         self._observer, self._beside = observer, beside
@@ -127,24 +103,24 @@ class Federation:
         self.models = Models(plan.ring.dimension)
         self._history = history
         self._handled: dict[type, Callable[[Host, Any], None]] = {
-            Send: self._on_send,
-            SendBlob: self._on_send_blob,
-            StoreBlob: self._on_store_blob,
-            DropBlob: self._on_drop_blob,
-            SetTimer: self._on_set_timer,
-            CancelTimer: self._on_cancel_timer,
-            RunProgram: self._on_run_program,
-            CancelProgram: self._on_cancel_program,
-            Record: self._on_record,
+            ports.Send: self._on_send,
+            ports.SendBlob: self._on_send_blob,
+            ports.StoreBlob: self._on_store_blob,
+            ports.DropBlob: self._on_drop_blob,
+            ports.SetTimer: self._on_set_timer,
+            ports.CancelTimer: self._on_cancel_timer,
+            ports.RunProgram: self._on_run_program,
+            ports.CancelProgram: self._on_cancel_program,
+            ports.Record: self._on_record,
         }
-        self._pending: list[tuple[Host, Event]] = []
+        self._pending: list[tuple[Host, ports.Event]] = []
         self._rounds_to_tell: list[RoundRecord] = []
         self._build()
 
     # ------------------------------------------------ what users call
 
     @property
-    def weights(self) -> Floats:
+    def weights(self) -> ports.Floats:
         """The global model's weights now, f32[D]."""
         return self._weights
 
@@ -164,7 +140,7 @@ class Federation:
 
     def so_far(self) -> Result:
         """What there is of the run."""
-        ended = self.hosts[CLOUD].machine.state.ended.get(RUN)
+        ended = self.hosts[ports.CLOUD].machine.state.ended.get(RUN)
         failed = ended is not None and ended.phase is Phase.FAILED
         return Result(
             rounds=tuple(self.records),
@@ -180,7 +156,7 @@ class Federation:
         )
 
     def _go(self, on_round: Callable[[RoundRecord], None] | None) -> None:
-        cloud, pop, stopping = self.hosts[CLOUD], self.schedule.pop, self._stopping
+        cloud, pop, stopping = self.hosts[ports.CLOUD], self.schedule.pop, self._stopping
         jobs, to_tell = self._jobs, self._rounds_to_tell
         while not stopping.is_set():
             state = cloud.machine.state
@@ -203,7 +179,7 @@ class Federation:
         A further run is over the same blobs as run `RUN`, to which records, weights and result
         belong; `run` ends when all runs are over.
         """
-        self._at(at_ns, self._order, self.hosts[CLOUD], order)
+        self._at(at_ns, self._order, self.hosts[ports.CLOUD], order)
 
     def stop(self) -> None:
         """Ends `run` before the next event; it returns what there is."""
@@ -219,7 +195,7 @@ class Federation:
         self._bundle = bundle.digest
         weights = self._made(self.models.weights(self.training.initial()))
         cloud = coordinator_of(plan, self.seed)
-        host = self._add(cloud, CLOUD, LinkProfile(), 0)
+        host = self._add(cloud, ports.CLOUD, LinkProfile(), 0)
         host.store = {b.blob.digest: b for b in (Stored(bundle), weights)}
         self._at(0, self._come_up, host)
         self.message = plan.message(ref_of(bundle), ref_of(weights.blob), self.seed)
@@ -234,7 +210,9 @@ class Federation:
             self._lay(device, self._attendance.first(device))
         self._plan_faults()
 
-    def _add(self, machine: Machine[Any], node: Node, link: LinkProfile, hop_number: int) -> Host:
+    def _add(
+        self, machine: Machine[Any], node: ports.Node, link: LinkProfile, hop_number: int
+    ) -> Host:
         ids = (hop_number, node.number)
         host = Host(
             node,
@@ -296,15 +274,15 @@ class Federation:
 
     def _plan_faults(self) -> None:
         for silence in self.plan.faults.silences:
-            host = self.hosts[Node(Tier.EDGE, silence.edge)]
-            self._at(round(silence.from_s * SECOND), self._mute, host, True)
-            self._at(round(silence.to_s * SECOND), self._mute, host, False)
+            host = self.hosts[ports.Node(ports.Tier.EDGE, silence.edge)]
+            self._at(round(silence.from_s * ports.SECOND), self._mute, host, True)
+            self._at(round(silence.to_s * ports.SECOND), self._mute, host, False)
         for crash in self.plan.faults.crashes:
-            host = self.hosts[Node(Tier.EDGE, crash.edge)]
-            self._at(round(crash.at_s * SECOND), self._crash_edge, host)
-            self._at(round(crash.back_s * SECOND), self._come_up, host)
+            host = self.hosts[ports.Node(ports.Tier.EDGE, crash.edge)]
+            self._at(round(crash.at_s * ports.SECOND), self._crash_edge, host)
+            self._at(round(crash.back_s * ports.SECOND), self._come_up, host)
         for seconds in self.plan.faults.restarts_s:
-            self._at(round(seconds * SECOND), self._restart_cloud)
+            self._at(round(seconds * ports.SECOND), self._restart_cloud)
 
     # ------------------------------------------------ events
 
@@ -312,7 +290,7 @@ class Federation:
         """Lets `action(number, *arguments)` happen at `time`."""
         return self.schedule.at(time, (action, arguments))
 
-    def _dispatch(self, host: Host, event: Event) -> None:
+    def _dispatch(self, host: Host, event: ports.Event) -> None:
         """Passes an event to a machine and carries out its effects, and the events they cause."""
         now, pending, handled = self.schedule.now, self._pending, self._handled
         while True:
@@ -325,7 +303,7 @@ class Federation:
                 return
             host, event = pending.pop(0)
 
-    def _deliver(self, _: int, host: Host, event: Received) -> None:
+    def _deliver(self, _: int, host: Host, event: ports.Received) -> None:
         host.coming -= 1
         if host.online and not host.muted:
             self._resting = None
@@ -336,7 +314,7 @@ class Federation:
             self._tally.lost += 1
 
     def _fire(self, host: Host, name: str) -> None:
-        self._dispatch(host, TimerFired(name))
+        self._dispatch(host, ports.TimerFired(name))
 
     def _finish(self, _: int, host: Host, ticket: int, job: Job, trained: bool) -> None:
         if host.job != (ticket, job):
@@ -349,9 +327,9 @@ class Federation:
             self._tally.trained(host.node.number, outcome)
             if isinstance(outcome, Trained) and outcome.put_down is not None:
                 outcome.put_down()
-        self._dispatch(host, ProgramFinished(ticket, outcome))
+        self._dispatch(host, ports.ProgramFinished(ticket, outcome))
 
-    def _update(self, _: int, host: Host, effect: RunProgram) -> None:
+    def _update(self, _: int, host: Host, effect: ports.RunProgram) -> None:
         if effect.ticket not in host.updates:
             return
         host.updates.remove(effect.ticket)
@@ -369,8 +347,8 @@ class Federation:
         blobs = self._history.model(self.models, make)
         self._made(blobs[0], effect.ticket // TICKETS)
         host.store.update((stored.blob.digest, stored) for stored in blobs)
-        model = NewModel(*(ref_of(stored.blob) for stored in blobs))
-        self._dispatch(host, ProgramFinished(effect.ticket, model))
+        model = ports.NewModel(*(ref_of(stored.blob) for stored in blobs))
+        self._dispatch(host, ports.ProgramFinished(effect.ticket, model))
 
     def _made(self, weights: Stored, run: int = RUN) -> Stored:
         """A model of run `RUN` is its newest."""
@@ -379,26 +357,26 @@ class Federation:
             self._weights = weights.weights
         return weights
 
-    def _unmask(self, _: int, host: Host, effect: RunProgram) -> None:
+    def _unmask(self, _: int, host: Host, effect: ports.RunProgram) -> None:
         if effect.ticket in host.updates:
             host.updates.remove(effect.ticket)
-            outcome = self._history.opened(lambda: Outcome(unmasked(effect, self.streams)))
-            self._dispatch(host, ProgramFinished(effect.ticket, outcome))
+            outcome = self._history.opened(lambda: ports.Outcome(unmasked(effect, self.streams)))
+            self._dispatch(host, ports.ProgramFinished(effect.ticket, outcome))
 
-    def _masks(self, _: int, host: Host, effect: RunProgram) -> None:
+    def _masks(self, _: int, host: Host, effect: ports.RunProgram) -> None:
         if effect.ticket in host.updates:
             host.updates.remove(effect.ticket)
             total = masks_of(*effect.arguments)
-            self._dispatch(host, ProgramFinished(effect.ticket, Outcome(total)))
+            self._dispatch(host, ports.ProgramFinished(effect.ticket, ports.Outcome(total)))
 
     def _order(self, _: int, host: Host, order: RunOrder) -> None:
-        self._dispatch(host, Ordered(order))
+        self._dispatch(host, ports.Ordered(order))
 
     # ------------------------------------------------ coming and going
 
     def _come_up(self, _: int, host: Host) -> None:
         host.online = True
-        self._dispatch(host, Started(tuple(host.store)))
+        self._dispatch(host, ports.Started(tuple(host.store)))
 
     def _go_down(self, host: Host) -> None:
         """The node's volatile part is gone: timers, and the program that it runs."""
@@ -459,7 +437,7 @@ class Federation:
         host.machine.out.carries_vectors = self._beside
 
     def _restart_cloud(self, number: int) -> None:
-        host = self.hosts[CLOUD]
+        host = self.hosts[ports.CLOUD]
         old = host.machine
         assert isinstance(old, Coordinator)
         self._go_down(host)
@@ -470,23 +448,25 @@ class Federation:
 
     # ------------------------------------------------ effects
 
-    def _on_send(self, host: Host, effect: Send) -> None:
+    def _on_send(self, host: Host, effect: ports.Send) -> None:
         message = effect.message
         if type(message) is EdgeTask and not self._history.replays:
             self._foresight.look(message, host.store)
         size = effect.size or message.ByteSize()
-        self._carry(host, effect.to, Received(host.node, message, b"", b"", effect.vector), size)
+        self._carry(
+            host, effect.to, ports.Received(host.node, message, b"", b"", effect.vector), size
+        )
 
-    def _on_send_blob(self, host: Host, effect: SendBlob) -> None:
+    def _on_send_blob(self, host: Host, effect: ports.SendBlob) -> None:
         blob, weights = host.store[effect.digest]
-        event = Received(host.node, blob, vector=None if weights is None else weights.data)
+        event = ports.Received(host.node, blob, vector=None if weights is None else weights.data)
         self._carry(host, effect.to, event, self.models.sizes[effect.digest])
 
-    def _carry(self, host: Host, to: Node, event: Received, size: int) -> None:
+    def _carry(self, host: Host, to: ports.Node, event: ports.Received, size: int) -> None:
         tally, schedule = self._tally, self.schedule
         now = schedule.now
         other = self.hosts.get(to) or self._wake(to.number)
-        if to.tier is Tier.CLOUD or host.node.tier is Tier.DEVICE:
+        if to.tier is ports.Tier.CLOUD or host.node.tier is ports.Tier.DEVICE:
             channel, way = host.up, host.ways[0]
         else:
             channel, way = other.down, other.ways[1]
@@ -503,27 +483,27 @@ class Federation:
             other.coming += 1
             schedule.at(arrival, (self._deliver, (other, event)))
 
-    def _on_store_blob(self, host: Host, effect: StoreBlob) -> None:
+    def _on_store_blob(self, host: Host, effect: ports.StoreBlob) -> None:
         blob = effect.blob
         digest = blob.digest
         # The network changes no bytes: what was hashed when it was made is hashed only once.
         intact = digest in self.models.sizes or hashlib.sha256(blob.content).digest() == digest
         if intact:
             host.store[digest] = Stored(blob, self.models.arrays.get(digest))
-        self._pending.append((host, BlobStored(digest, intact)))
+        self._pending.append((host, ports.BlobStored(digest, intact)))
 
-    def _on_drop_blob(self, host: Host, effect: DropBlob) -> None:
+    def _on_drop_blob(self, host: Host, effect: ports.DropBlob) -> None:
         host.store.pop(effect.digest, None)
 
-    def _on_set_timer(self, host: Host, effect: SetTimer) -> None:
+    def _on_set_timer(self, host: Host, effect: ports.SetTimer) -> None:
         if effect.name == "retry" and effect.at - self.schedule.now >= REST_MIN_NS:
             self._resting = effect.at
         self._timers.set(host, effect.name, effect.at)
 
-    def _on_cancel_timer(self, host: Host, effect: CancelTimer) -> None:
+    def _on_cancel_timer(self, host: Host, effect: ports.CancelTimer) -> None:
         self._timers.cancel(host, effect.name)
 
-    def _on_run_program(self, host: Host, effect: RunProgram) -> None:
+    def _on_run_program(self, host: Host, effect: ports.RunProgram) -> None:
         works = {"server_update": self._update, "unmask": self._unmask, "masks": self._masks}
         work = works.get(effect.program)
         if work is not None:
@@ -550,7 +530,9 @@ class Federation:
             share = self.streams.unit("dropout when", device, effect.ticket)
             self._at(now + int(share * duration), self._drop_out, host, effect.ticket)
 
-    def _start(self, effect: RunProgram, device: int, weights: Floats) -> Callable[[], Awaited]:
+    def _start(
+        self, effect: ports.RunProgram, device: int, weights: ports.Floats
+    ) -> Callable[[], Awaited]:
         """What begins a device's program on the thread pool."""
         key, ring = effect.arguments
         if effect.program == "client_update":
@@ -561,13 +543,13 @@ class Federation:
             start = partial(self.training.evaluate, device, weights, key, plan)
         return partial(self._history.launch, device, effect.blobs[1], weights, start)
 
-    def _on_cancel_program(self, host: Host, effect: CancelProgram) -> None:
+    def _on_cancel_program(self, host: Host, effect: ports.CancelProgram) -> None:
         host.updates.discard(effect.ticket)
         if host.job is not None and host.job[0] == effect.ticket:
             self._jobs.cancel(host.job[1])
             host.job = None
 
-    def _on_record(self, host: Host, effect: Record) -> None:
+    def _on_record(self, host: Host, effect: ports.Record) -> None:
         if effect.kind in ("round", "evaluation", "rolled_back") and effect.fields["run"] != RUN:
             return
         if effect.kind == "round":
@@ -588,5 +570,5 @@ class Federation:
             count(self.counts, effect.kind, effect.fields)
 
     def _is_there(self, device: int) -> bool:
-        host = self.hosts.get(Node(Tier.DEVICE, device))
+        host = self.hosts.get(ports.Node(ports.Tier.DEVICE, device))
         return self._dormant.is_up(device) if host is None else host.online

@@ -22,22 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.protocol.ports import (
-    BlobStored,
-    Event,
-    Floats,
-    NewModel,
-    Node,
-    Ordered,
-    Outcome,
-    ProgramFinished,
-    ProgramStopped,
-    Received,
-    Started,
-    Tier,
-    TimerFired,
-    Vector,
-)
+from ...core.protocol import ports
 from ...core.wire.blob_pb2 import Blob
 from ...core.wire.round_pb2 import EdgeSum, Upload
 from .training import Trained
@@ -46,7 +31,7 @@ _HEAD = Struct("<QBQ")
 _RECEIVED = Struct("<QBQcQBQ")  # a head, "R", and the sender's head
 _IDS = Struct("<QQQQ")
 _OUTCOME = Struct("<QQd?")
-_TIER = {Tier.DEVICE: 1, Tier.EDGE: 2, Tier.CLOUD: 3}
+_TIER = {ports.Tier.DEVICE: 1, ports.Tier.EDGE: 2, ports.Tier.CLOUD: 3}
 _KINDS: dict[type, bytes] = {}  # names of messages
 _FLUSH_BYTES = 1 << 16
 _ROW = 1024  # f32 numbers between those that go into one sum
@@ -64,10 +49,10 @@ class Trace:
         self._last_bytes = b""
         self.events = 0
 
-    def add(self, now: int, node: Node, event: Event) -> None:
+    def add(self, now: int, node: ports.Node, event: ports.Event) -> None:
         self.events += 1
         pending = self._pending
-        if isinstance(event, Received):
+        if isinstance(event, ports.Received):
             tier, number = event.sender
             pending += _RECEIVED.pack(
                 now, _TIER[node.tier], node.number, b"R", 0, _TIER[tier], number
@@ -80,7 +65,7 @@ class Trace:
             self._hash.update(pending)
             pending.clear()
 
-    def note(self, now: int, node: Node, what: bytes) -> None:
+    def note(self, now: int, node: ports.Node, what: bytes) -> None:
         """Something that no machine sees: a crash, a link that went silent."""
         self._pending += _HEAD.pack(now, _TIER[node.tier], node.number) + what
 
@@ -114,29 +99,29 @@ def _name(message: Any) -> bytes:
     return who + np.array(message.devices, "<u8").tobytes()
 
 
-def _finished(event: ProgramFinished) -> bytes:
+def _finished(event: ports.ProgramFinished) -> bytes:
     head = b"P" + event.ticket.to_bytes(8, "little")
     match event.outcome:
-        case Outcome(vector, examples, loss, finite) as outcome:
+        case ports.Outcome(vector, examples, loss, finite) as outcome:
             known = outcome.checksum if isinstance(outcome, Trained) else None
             words = known if known is not None else 0 if vector is None else checksum(vector)
             return head + b"O" + _OUTCOME.pack(words, examples, loss, finite)
-        case NewModel(weights, memory):
+        case ports.NewModel(weights, memory):
             return head + b"M" + weights.digest + (memory.digest if memory is not None else b"")
-        case ProgramStopped(reason):
+        case ports.ProgramStopped(reason):
             return head + b"F" + int(reason).to_bytes(4, "little")
 
 
 _CONTENT: dict[type, Callable[[Any], bytes]] = {
-    TimerFired: lambda event: b"T" + event.name.encode(),
-    BlobStored: lambda event: b"B" + event.digest + bytes([event.intact]),
-    ProgramFinished: _finished,
-    Started: lambda event: b"S" + b"".join(event.stored),
-    Ordered: lambda event: b"O" + event.order.SerializeToString(deterministic=True),
+    ports.TimerFired: lambda event: b"T" + event.name.encode(),
+    ports.BlobStored: lambda event: b"B" + event.digest + bytes([event.intact]),
+    ports.ProgramFinished: _finished,
+    ports.Started: lambda event: b"S" + b"".join(event.stored),
+    ports.Ordered: lambda event: b"O" + event.order.SerializeToString(deterministic=True),
 }
 
 
-def checksum(vector: Vector) -> int:
+def checksum(vector: ports.Vector) -> int:
     """The sum of a vector's 64-bit words modulo 2^64, and of what is left over."""
     even = len(vector) & ~1
     words = vector[:even].view(np.uint64)
@@ -144,7 +129,7 @@ def checksum(vector: Vector) -> int:
     return (int(np.add.reduce(words, dtype=np.uint64)) + odd) % 2**64
 
 
-def weights_name(weights: Floats) -> bytes:
+def weights_name(weights: ports.Floats) -> bytes:
     """32 bytes that stand for a model's weights f32[D].
 
     SHA-256 of their number and of sums modulo 2^64 of their 64-bit words, in rows of 512: one for
@@ -162,7 +147,9 @@ def weights_name(weights: Floats) -> bytes:
     return digest.digest()
 
 
-def share(weights: Floats, named: MutableMapping[bytes, Floats]) -> tuple[bytes, Floats]:
+def share(
+    weights: ports.Floats, named: MutableMapping[bytes, ports.Floats]
+) -> tuple[bytes, ports.Floats]:
     """A name for weights, and the array that has it in `named`.
 
     These, or equal ones that were there. Where other ones are there with equal sums, theirs is the

@@ -16,15 +16,7 @@ from typing import Any
 from ...core.placement.subgraphs.machines.part_ports import Course
 from ...core.placement.subgraphs.machines.request_table import Local
 from ...core.protocol.ports import SECOND
-from .cut_scenario import (
-    CutScenario,
-    CutTable,
-    courses_of,
-    links_of,
-    setup_of,
-    tables_of,
-    whole_s,
-)
+from . import cut_scenario
 from .cut_world import Served, World
 from .links_over_time import MBPS, LinkTrace
 
@@ -44,21 +36,21 @@ TOGETHER, ALONE, ABOVE = "together", "device only", "all above"
 
 
 def run_scenario(
-    scenario: CutScenario, say: Callable[[str], None] = lambda text: None
+    scenario: cut_scenario.CutScenario, say: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
     """The report. Raises DelianError where the scenario's files are wrong."""
-    tables = tables_of(scenario)
-    whole = whole_s(scenario, tables)
+    tables = cut_scenario.tables_of(scenario)
+    whole = cut_scenario.whole_s(scenario, tables)
     smaller = scenario.devices.smaller_ms
     local = Local(whole, math.inf if smaller is None else smaller / 1e3)
-    courses = courses_of(scenario, tables, whole)
-    kinds = links_of(scenario)
+    courses = cut_scenario.courses_of(scenario, tables, whole)
+    kinds = cut_scenario.links_of(scenario)
     links = [trace for _, trace in kinds]
     arms: list[dict[str, Any]] = []
     worlds: dict[str, World] = {}
     for name, cuts, alone in _arms(courses, local):
         say(f"{name}: {len(kinds)} devices, {scenario.seconds:g} s")
-        setup = setup_of(scenario, cuts, alone, links)
+        setup = cut_scenario.setup_of(scenario, cuts, alone, links)
         if name == ABOVE:
             setup = replace(setup, deadline_s=max(setup.deadline_s, PATIENT_S))
         world = World(setup, scenario.seed)
@@ -143,7 +135,9 @@ def quantile(values: Sequence[float], q: float) -> float | None:
     return values[max(0, math.ceil(q * len(values)) - 1)]
 
 
-def _cuts(tables: Sequence[CutTable], courses: Sequence[Course], world: World) -> list[Any]:
+def _cuts(
+    tables: Sequence[cut_scenario.CutTable], courses: Sequence[Course], world: World
+) -> list[Any]:
     used = Counter(s.cut for s in world.served if s.answered is not None and not s.fallback)
     return [
         {"number": k, **table.model_dump(mode="json"), "requests": used[course.cut]}

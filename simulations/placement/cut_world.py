@@ -15,44 +15,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from ...core.placement.subgraphs.machines import part_ports
 from ...core.placement.subgraphs.machines.asker import Asker, AskerSettings
-from ...core.placement.subgraphs.machines.part_ports import (
-    Answer,
-    CancelRequest,
-    CancelRun,
-    Course,
-    CutOpened,
-    CutRefused,
-    Drop,
-    Effect,
-    Event,
-    Failure,
-    Link,
-    OpenAsked,
-    OpenCut,
-    Opened,
-    PeerGone,
-    Prepare,
-    Prepared,
-    Probe,
-    ProbeAnswered,
-    Refuse,
-    Reply,
-    ReplyFailed,
-    ReplyReceived,
-    RequestCancelled,
-    Requested,
-    RequestReceived,
-    Run,
-    RunFinished,
-    SendRequest,
-    Taken,
-    Unprepare,
-    Unprepared,
-    UpperBack,
-    UpperGone,
-    Work,
-)
 from ...core.placement.subgraphs.machines.part_server import Server, ServerSettings
 from ...core.placement.subgraphs.machines.request_table import Local
 from ...core.protocol.ports import SECOND, Record, SetTimer, TimerFired
@@ -77,7 +41,7 @@ class Outage:
 class Setup:
     """What a world is made of."""
 
-    courses: tuple[Course, ...]
+    courses: tuple[part_ports.Course, ...]
     """The plan's cuts as the device sees them, of three tiers or two."""
     local: Local
     """The device's own programs.
@@ -89,8 +53,8 @@ class Setup:
     edge_links: tuple[LinkTrace, ...]
     requests: tuple[tuple[int, ...], ...]
     """By device, when each is made (ns)."""
-    nominal: Link
-    beyond: tuple[Link, ...] = ()
+    nominal: part_ports.Link
+    beyond: tuple[part_ports.Link, ...] = ()
     deadline_s: float = 1.0
     """After a request, when its answer is due."""
     noise: float = 0.02
@@ -117,11 +81,11 @@ class Served:
     asked: int
     deadline: int
     answered: int | None = None
-    by: Work | None = None
+    by: part_ports.Work | None = None
     """None where it was refused (`failure`)."""
     fallback: bool = False
     cut: bytes = b""
-    failure: Failure | None = None
+    failure: part_ports.Failure | None = None
     answers: int = 0
 
 
@@ -185,7 +149,7 @@ class World:
         """The hash of all that reached a machine."""
         return self._hash.hexdigest()
 
-    def note(self, node: Node, event: Event) -> None:
+    def note(self, node: Node, event: part_ports.Event) -> None:
         line = f"{self.schedule.now} {node.tier} {node.number} {event!r}\n"
         self._hash.update(line.encode())
 
@@ -219,7 +183,7 @@ class Node:
 
     # ------------------------------------------------ the machine
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: part_ports.Event) -> None:
         """Lets the machine handle an event, and carries out what it wants."""
         if not self.alive:
             return
@@ -227,51 +191,52 @@ class Node:
         for effect in self.machine.handle(event, self.world.schedule.now):
             self.carry(effect)
 
-    def later(self, at: int, event: Event) -> None:
+    def later(self, at: int, event: part_ports.Event) -> None:
         """An event at a time, unless the node has gone by then."""
         life = self.life
         self.world.schedule.at(at, lambda: self.hear(event) if self.life == life else None)
 
-    def carry(self, effect: Effect) -> None:
+    def carry(self, effect: part_ports.Effect) -> None:
         match effect:
             case SetTimer(name, at):
                 self.later(at, TimerFired(name))
-            case Run():
+            case part_ports.Run():
                 seconds = self.seconds(effect) * self.world.noise(self)
                 self.later(
-                    self.world.schedule.now + round(seconds * SECOND), RunFinished(effect.run)
+                    self.world.schedule.now + round(seconds * SECOND),
+                    part_ports.RunFinished(effect.run),
                 )
-            case CancelRun():
+            case part_ports.CancelRun():
                 pass  # what runs cannot be stopped
-            case OpenCut(cut):
+            case part_ports.OpenCut(cut):
                 self._open_above(cut)
-            case SendRequest():
+            case part_ports.SendRequest():
                 self._send(effect)
-            case CancelRequest(ticket):
+            case part_ports.CancelRequest(ticket):
                 self._call_off(ticket)
-            case Probe(number, nbytes):
+            case part_ports.Probe(number, nbytes):
                 self._probe(number, nbytes)
             case _:
                 self.own(effect)
 
-    def own(self, effect: Effect) -> None:
+    def own(self, effect: part_ports.Effect) -> None:
         raise AssertionError(f"{type(effect).__name__} at tier {self.tier}")
 
-    def course(self, cut: bytes) -> Course:
+    def course(self, cut: bytes) -> part_ports.Course:
         """A cut as this tier sees it."""
         whole = next(c for c in self.world.setup.courses if c.cut == cut)
         return seen_from(whole, self.tier, self.world.setup.edge_rest)
 
-    def seconds(self, run: Run) -> float:
+    def seconds(self, run: part_ports.Run) -> float:
         """What a run takes, but for noise."""
         setup = self.world.setup
-        if run.work is Work.WHOLE:
+        if run.work is part_ports.Work.WHOLE:
             alone = setup.local.whole
-        elif run.work is Work.SMALLER:
+        elif run.work is part_ports.Work.SMALLER:
             alone = setup.local.smaller
         else:
             course = self.course(run.cut)
-            alone = course.rest if run.work is Work.REST else course.seconds[0]
+            alone = course.rest if run.work is part_ports.Work.REST else course.seconds[0]
         lanes = len(run.tickets)
         return alone * (setup.alike + (1.0 - setup.alike) * lanes)
 
@@ -284,7 +249,7 @@ class Node:
             self.up.mended()
             self.down.mended()
             self.upper.peers[self.peer()] = self
-            self.hear(UpperBack())
+            self.hear(part_ports.UpperBack())
 
     def lose(self) -> None:
         """The link upwards broke; noticed later."""
@@ -292,7 +257,7 @@ class Node:
         self.up.broke()
         self.down.broke()
         at = self.world.schedule.now + round(self.world.setup.detect_s * SECOND)
-        self.later(at, UpperGone())
+        self.later(at, part_ports.UpperGone())
 
     def peer(self) -> int:
         """This node's number for the tier above."""
@@ -301,9 +266,9 @@ class Node:
     def _open_above(self, cut: bytes) -> None:
         assert self.upper is not None and self.up is not None
         upper, peer = self.upper, self.peer()
-        self.up.tell(lambda: upper.hear(OpenAsked(peer, cut)))
+        self.up.tell(lambda: upper.hear(part_ports.OpenAsked(peer, cut)))
 
-    def _send(self, effect: SendRequest) -> None:
+    def _send(self, effect: part_ports.SendRequest) -> None:
         assert self.upper is not None and self.up is not None
         upper, peer = self.upper, self.peer()
         ticket, cut, time = effect.ticket, effect.cut, effect.time
@@ -319,7 +284,7 @@ class Node:
         assert self.upper is not None and self.up is not None
         upper, peer = self.upper, self.peer()
         self.up.call_off(ticket)
-        self.up.tell(lambda: upper.hear(RequestCancelled(peer, ticket)))
+        self.up.tell(lambda: upper.hear(part_ports.RequestCancelled(peer, ticket)))
 
     def _probe(self, number: int, nbytes: int) -> None:
         assert self.upper is not None and self.up is not None and self.down is not None
@@ -327,12 +292,12 @@ class Node:
 
         def arrived() -> None:
             above = upper.above()
-            down.tell(lambda: self.hear(ProbeAnswered(number, above)))
+            down.tell(lambda: self.hear(part_ports.ProbeAnswered(number, above)))
 
         self.up.send(("probe", number), nbytes, arrived)
 
     def _taken(self, taken: int, waiting: int, at: int) -> None:
-        self.hear(Taken(taken, waiting, at))
+        self.hear(part_ports.Taken(taken, waiting, at))
 
 
 class DeviceNode(Node):
@@ -356,24 +321,26 @@ class DeviceNode(Node):
         world.served.append(served)
         self._open[self._tickets] = served
         world.estimated.append((self.number, now, self.machine.upper.link(now).up))
-        self.hear(Requested(self._tickets, deadline))
+        self.hear(part_ports.Requested(self._tickets, deadline))
 
-    def carry(self, effect: Effect) -> None:
-        if isinstance(effect, SendRequest) or (
-            isinstance(effect, Run) and effect.work is Work.PART
+    def carry(self, effect: part_ports.Effect) -> None:
+        if isinstance(effect, part_ports.SendRequest) or (
+            isinstance(effect, part_ports.Run) and effect.work is part_ports.Work.PART
         ):
-            for ticket in effect.tickets if isinstance(effect, Run) else (effect.ticket,):
+            for ticket in (
+                effect.tickets if isinstance(effect, part_ports.Run) else (effect.ticket,)
+            ):
                 self._open[ticket].cut = effect.cut
         super().carry(effect)
 
-    def own(self, effect: Effect) -> None:
+    def own(self, effect: part_ports.Effect) -> None:
         now = self.world.schedule.now
         match effect:
-            case Answer(ticket, by, fallback):
+            case part_ports.Answer(ticket, by, fallback):
                 served = self._open[ticket]
                 served.answered, served.by, served.fallback = now, by, fallback
                 served.answers += 1
-            case Refuse(ticket, failure):
+            case part_ports.Refuse(ticket, failure):
                 served = self._open[ticket]
                 served.failure = failure
                 served.answers += 1
@@ -403,10 +370,10 @@ class ServerNode(Node):
 
     def _fresh(self) -> Server:
         setup = self.world.setup
-        beyond = setup.beyond[0] if setup.beyond else Link(125e6, 125e6, 0.01)
+        beyond = setup.beyond[0] if setup.beyond else part_ports.Link(125e6, 125e6, 0.01)
         return Server(setup.server, None if self.upper is None else beyond)
 
-    def above(self) -> Link | None:
+    def above(self) -> part_ports.Link | None:
         """Its own link upwards as it finds it."""
         upper = self.machine.upper
         return upper.link(self.world.schedule.now) if upper is not None and upper.present else None
@@ -427,7 +394,7 @@ class ServerNode(Node):
             upper, peer = self.upper, self.peer()
             upper.peers.pop(peer, None)
             later = self.world.schedule.now + round(self.world.setup.detect_s * SECOND)
-            upper.later(later, PeerGone(peer))
+            upper.later(later, part_ports.PeerGone(peer))
 
     def restart(self) -> None:
         """The node is back; those below dial it again once they know that it was away."""
@@ -450,29 +417,34 @@ class ServerNode(Node):
             return
         self._tickets += 1
         self._from[self._tickets] = (peer, sequence, cut)
-        self.hear(RequestReceived(self._tickets, peer, sequence, cut, deadline))
+        self.hear(part_ports.RequestReceived(self._tickets, peer, sequence, cut, deadline))
 
-    def carry(self, effect: Effect) -> None:
-        if isinstance(effect, Run):
+    def carry(self, effect: part_ports.Effect) -> None:
+        if isinstance(effect, part_ports.Run):
             cuts = {self._from[ticket][2] for ticket in effect.tickets}
             assert cuts == {effect.cut}, "a batch of several cuts"
             self.batches.append(len(effect.tickets))
         super().carry(effect)
 
-    def own(self, effect: Effect) -> None:
+    def own(self, effect: part_ports.Effect) -> None:
         match effect:
-            case Prepare(cut):
+            case part_ports.Prepare(cut):
                 self._prepare(cut)
-            case Opened(peer, cut, failure):
-                self._tell(peer, CutOpened(cut) if failure is None else CutRefused(cut, failure))
-            case Reply(ticket, spent, above):
+            case part_ports.Opened(peer, cut, failure):
+                self._tell(
+                    peer,
+                    part_ports.CutOpened(cut)
+                    if failure is None
+                    else part_ports.CutRefused(cut, failure),
+                )
+            case part_ports.Reply(ticket, spent, above):
                 self._reply(ticket, spent, above)
-            case Refuse(ticket, failure):
+            case part_ports.Refuse(ticket, failure):
                 peer, sequence, _ = self._from.pop(ticket)
-                self._tell(peer, ReplyFailed(sequence, failure))
-            case Drop(ticket):
+                self._tell(peer, part_ports.ReplyFailed(sequence, failure))
+            case part_ports.Drop(ticket):
                 del self._from[ticket]
-            case Record() | Unprepare():
+            case Record() | part_ports.Unprepare():
                 pass
             case _:
                 super().own(effect)
@@ -481,25 +453,27 @@ class ServerNode(Node):
         world = self.world
         later = world.schedule.now + round(world.setup.prepare_s * SECOND)
         if any(c.cut == cut for c in world.setup.courses):
-            self.later(later, Prepared(self.course(cut)))
+            self.later(later, part_ports.Prepared(self.course(cut)))
         else:
-            self.later(later, Unprepared(cut, Failure.UNKNOWN))
+            self.later(later, part_ports.Unprepared(cut, part_ports.Failure.UNKNOWN))
 
-    def _tell(self, peer: int, event: Event) -> None:
+    def _tell(self, peer: int, event: part_ports.Event) -> None:
         node = self.peers.get(peer)
         if node is not None and node.down is not None:
             node.down.tell(lambda: node.hear(event))
 
-    def _reply(self, ticket: int, spent: int, above: Link | None) -> None:
+    def _reply(self, ticket: int, spent: int, above: part_ports.Link | None) -> None:
         peer, sequence, cut = self._from.pop(ticket)
         node = self.peers.get(peer)
         if node is None or node.down is None:
             return
         leg = node.course(cut).legs[0]
-        node.down.send(sequence, leg.down, lambda: node.hear(ReplyReceived(sequence, spent, above)))
+        node.down.send(
+            sequence, leg.down, lambda: node.hear(part_ports.ReplyReceived(sequence, spent, above))
+        )
 
 
-def seen_from(course: Course, tier: int, edge_rest: float) -> Course:
+def seen_from(course: part_ports.Course, tier: int, edge_rest: float) -> part_ports.Course:
     """A device's course as a tier further up sees it."""
     if tier == 0:
         return course

@@ -9,20 +9,7 @@ import numpy as np
 from ...core.common.errors import DelianError
 from ...core.learning import data
 from ...core.learning.data.data_files import npz_keys
-from .data_settings import (
-    Cifar10Data,
-    DealtData,
-    DigitsData,
-    FemnistData,
-    HarData,
-    IdxData,
-    LogisticData,
-    NpzData,
-    OmniglotData,
-    ShakespeareData,
-    SinusoidData,
-    hint_of,
-)
+from . import data_settings
 from .scenario import Scenario
 from .scenario_file import with_fleet, with_npz
 
@@ -61,7 +48,7 @@ def on_data(scenario: Scenario, loaded: data.FederatedData) -> Scenario:
 
 def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
     source, fleet = scenario.data, scenario.fleet
-    if isinstance(source, DealtData):
+    if isinstance(source, data_settings.DealtData):
         return data.federate(
             _labelled(scenario, path),
             partition=source.partition,
@@ -75,11 +62,13 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
             labels_each=source.labels_each,
             feature_noise=source.feature_noise,
         )
-    if isinstance(source, LogisticData | HarData | FemnistData):
+    if isinstance(
+        source, data_settings.LogisticData | data_settings.HarData | data_settings.FemnistData
+    ):
         return data.federate(
             _labelled(scenario, path),
             partition="natural",
-            devices=None if isinstance(source, LogisticData) else fleet.devices,
+            devices=None if isinstance(source, data_settings.LogisticData) else fleet.devices,
             alpha=0.0,
             min_examples=getattr(source, "min_examples", 2),
             query_fraction=source.query_fraction,
@@ -87,7 +76,7 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
             seed=scenario.seed,
             classes=getattr(scenario.model, "classes", None),
         )
-    if isinstance(source, OmniglotData):
+    if isinstance(source, data_settings.OmniglotData):
         return data.omniglot(
             _need(scenario, path),
             drawers=source.drawers,
@@ -97,7 +86,7 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
             if source.devices == "characters"
             else None,
         )
-    if isinstance(source, ShakespeareData):
+    if isinstance(source, data_settings.ShakespeareData):
         return data.shakespeare(
             _need(scenario, path),
             steps=source.steps,
@@ -110,7 +99,7 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
             seed=scenario.seed,
         )
     assert fleet.devices is not None, "the scenario checked it"
-    if isinstance(source, SinusoidData):
+    if isinstance(source, data_settings.SinusoidData):
         return data.sinusoids(
             devices=fleet.devices,
             shots=source.shots,
@@ -132,9 +121,9 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
 def _labelled(scenario: Scenario, path: Path | None) -> data.Labelled:
     """The examples of a source, before they lie on devices."""
     source = scenario.data
-    if isinstance(source, DigitsData):
+    if isinstance(source, data_settings.DigitsData):
         return data.digits()
-    if isinstance(source, LogisticData):
+    if isinstance(source, data_settings.LogisticData):
         assert scenario.fleet.devices is not None, "the scenario checked it"
         return data.logistic(
             devices=scenario.fleet.devices,
@@ -143,11 +132,15 @@ def _labelled(scenario: Scenario, path: Path | None) -> data.Labelled:
             multiple=source.multiple,
             seed=source.draw,
         )
-    if isinstance(source, NpzData):
+    if isinstance(source, data_settings.NpzData):
         return data.npz(_need(scenario, path), numbers=source.targets == "numbers")
-    if isinstance(source, IdxData):
+    if isinstance(source, data_settings.IdxData):
         return data.idx(_need(scenario, path), source.files)
-    readers = {Cifar10Data: data.cifar10, FemnistData: data.femnist, HarData: data.har}
+    readers = {
+        data_settings.Cifar10Data: data.cifar10,
+        data_settings.FemnistData: data.femnist,
+        data_settings.HarData: data.har,
+    }
     return readers[type(source)](_need(scenario, path))
 
 
@@ -184,7 +177,7 @@ def _check_counts(scenario: Scenario, loaded: data.FederatedData) -> None:
     fitting = {"round.cohort": training} if scenario.round.cohort > training else {}
     fitting |= {"round.reports_min": training} if scenario.round.reports_min > training else {}
     fitting |= {"fleet.edges": devices} if scenario.fleet.edges > devices else {}
-    hint = hint_of(fitting)
+    hint = data_settings.hint_of(fitting)
     if scenario.round.cohort > training:
         raise DelianError(
             f"a round of {scenario.round.cohort} devices, and the data has {training} that train",
@@ -192,7 +185,7 @@ def _check_counts(scenario: Scenario, loaded: data.FederatedData) -> None:
         )
     if scenario.fleet.edges > devices:
         raise DelianError(f"{scenario.fleet.edges} edges for {devices} devices", hint)
-    if isinstance(scenario.data, OmniglotData):
+    if isinstance(scenario.data, data_settings.OmniglotData):
         key = "training_ways" if scenario.data.training_ways else "ways"
         ways = getattr(scenario.data, key)
         for name, device in zip(loaded.names, loaded.devices, strict=True):

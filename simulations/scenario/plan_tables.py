@@ -8,26 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, create_model
 
-from ...core.learning import plan
-from ...core.learning.plan_settings import (
-    NO_KEY,
-    Setting,
-    converted,
-    renamed,
-    settings,
-    settings_of,
-)
+from ...core.learning import plan, plan_settings
 from .data_settings import Table
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 
-def _default(setting: Setting) -> Any:
+def _default(setting: plan_settings.Setting) -> Any:
     return setting.default if setting.key.scenario is None else setting.key.scenario
 
 
-def key(setting: Setting) -> Any:
+def key(setting: plan_settings.Setting) -> Any:
     """The field of a table that a setting is: its default in a scenario, and its bounds."""
     default = _default(setting)
     bounds: Any = setting.bounds.given()
@@ -36,18 +28,22 @@ def key(setting: Setting) -> Any:
 
 def key_at_top(name: str) -> Any:
     """The field of a scenario that is a setting of no table."""
-    return key(settings()[name])
+    return key(plan_settings.settings()[name])
 
 
-def _type_of(setting: Setting) -> Any:
+def _type_of(setting: plan_settings.Setting) -> Any:
     optional = setting.optional and setting.key.scenario is None
     return setting.type | None if optional else setting.type
 
 
-def keys_of(name: str) -> list[Setting]:
+def keys_of(name: str) -> list[plan_settings.Setting]:
     """The settings of a plan's part that are keys of its table."""
     kind = plan.TABLES[name]
-    return [s for s in settings_of(kind, name) if s.key.scenario is not NO_KEY]
+    return [
+        s
+        for s in plan_settings.settings_of(kind, name)
+        if s.key.scenario is not plan_settings.NO_KEY
+    ]
 
 
 def table_of(name: str) -> type[Table]:
@@ -78,9 +74,9 @@ def current(stored: Mapping[str, Any]) -> dict[str, Any]:
             s.name: _default(s) for s in keys_of(name) if _default(s) is not None
         }
         for old, value in stored.get(name, {}).items():
-            setting = renamed().get(f"{name}.{old}")
+            setting = plan_settings.renamed().get(f"{name}.{old}")
             table[setting.name if setting else old] = (
-                converted(old, setting, value) if setting else value
+                plan_settings.converted(old, setting, value) if setting else value
             )
     return tables
 

@@ -20,18 +20,8 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from ...core.learning.plan import ROUNDS_MAX, TABLES, Plan
 from ...core.learning.plan_settings import PlanError
+from . import data_settings
 from .algorithm_table import ChosenTable, alternatives
-from .data_settings import (
-    CHANGE,
-    DEVICES_MAX,
-    Data,
-    Model,
-    Table,
-    conflict,
-    hint_of,
-    learns_numbers,
-    with_defaults,
-)
 from .plan_tables import PlanEvaluation, Privacy, Round, key_at_top, part_of
 
 EDGES_MAX = 4_096  # as many as a coordinator serves
@@ -41,12 +31,12 @@ Share = Annotated[float, Field(ge=0.0, le=1e6)]
 
 
 if TYPE_CHECKING:
-    Alternatives = Table
+    Alternatives = data_settings.Table
 else:
     Alternatives = alternatives()
 
 
-class Mix(Table):
+class Mix(data_settings.Table):
     """Shares of the fleet's device profiles; they need not sum to one."""
 
     phone: Share = 0.6
@@ -59,14 +49,14 @@ class Mix(Table):
     @model_validator(mode="after")
     def _some_share(self) -> Mix:
         if self.phone + self.laptop + self.board <= 0.0:
-            raise conflict("phone", "the shares are all zero")
+            raise data_settings.conflict("phone", "the shares are all zero")
         return self
 
 
-class Fleet(Table):
+class Fleet(data_settings.Table):
     """The devices and the edges that gather them."""
 
-    devices: int | None = Field(default=None, ge=1, le=DEVICES_MAX)
+    devices: int | None = Field(default=None, ge=1, le=data_settings.DEVICES_MAX)
     """Devices in the federation. Absent: all that natural data has; `digits` and `synthetic` need
     it.
     """
@@ -78,7 +68,7 @@ class Fleet(Table):
     """Shares of device profiles."""
 
 
-class Link(Table):
+class Link(data_settings.Table):
     """One kind of network link."""
 
     latency_ms: float = Field(default=20.0, ge=0.0, le=600_000.0)
@@ -91,7 +81,7 @@ class Link(Table):
     """Chance that a message is lost and must be sent again."""
 
 
-class Network(Table):
+class Network(data_settings.Table):
     """The links between the tiers."""
 
     device_edge: Link = Link(latency_ms=40.0, jitter_ms=10.0, bandwidth_mbps=20.0)
@@ -107,7 +97,7 @@ class Evaluation(PlanEvaluation):
     """Measure after every so many rounds, and after the last."""
     federated: bool = False
     """Have devices evaluate the model through the protocol too, as a deployment does."""
-    devices: int | None = Field(default=None, ge=1, le=DEVICES_MAX)
+    devices: int | None = Field(default=None, ge=1, le=data_settings.DEVICES_MAX)
     """Measure on so many devices (the held-out ones among them). Absent: on all."""
     episodes: int = Field(default=5, ge=1, le=10_000)
     """Few-shot: a device's accuracy is the mean over so many episodes."""
@@ -121,11 +111,11 @@ class Evaluation(PlanEvaluation):
     @model_validator(mode="after")
     def _steps_rise(self) -> Evaluation:
         if list(self.steps) != sorted(set(self.steps)):
-            raise conflict("steps", f"{list(self.steps)} do not rise")
+            raise data_settings.conflict("steps", f"{list(self.steps)} do not rise")
         return self
 
 
-class Scenario(Table):
+class Scenario(data_settings.Table):
     """One simulation, from the data to the last round."""
 
     documented: ClassVar[type | None] = Plan
@@ -136,9 +126,9 @@ class Scenario(Table):
     """One or two sentences for the report."""
     seed: int = key_at_top("seed")
     rounds: int = key_at_top("rounds")
-    data: Data
+    data: data_settings.Data
     """What the devices hold."""
-    model: Model
+    model: data_settings.Model
     """What they learn."""
     algorithm: ChosenTable
     """How they learn it."""
@@ -164,7 +154,7 @@ class Scenario(Table):
     @property
     def regression(self) -> bool:
         """Whether numbers are learnt, and not labels."""
-        return learns_numbers(self.data.source, getattr(self.data, "targets", ""))
+        return data_settings.learns_numbers(self.data.source, getattr(self.data, "targets", ""))
 
     def plan(self, masked: bool = False) -> Plan:
         """The plan of the scenario's run. masked: whether updates are, where it does not say."""
@@ -218,7 +208,7 @@ class Scenario(Table):
         self._follow_fleet()
         text = self.data.source == "shakespeare"
         if self.model.name != "python" and (self.model.name == "lstm") != text:
-            raise conflict(
+            raise data_settings.conflict(
                 "model.name",
                 f"the {self.model.name} model does not read the data source {self.data.source}; "
                 "lstm reads shakespeare, and the others read images",
@@ -226,23 +216,23 @@ class Scenario(Table):
         if self.regression:
             self._check_regression()
         elif (self.evaluation.target or 0) > 1:
-            raise conflict("evaluation.target", "an accuracy is at most 1")
+            raise data_settings.conflict("evaluation.target", "an accuracy is at most 1")
         if self.round.reports_min > self.round.cohort:
-            raise conflict(
+            raise data_settings.conflict(
                 "round.reports_min",
                 f"{self.round.reports_min} reports of a round of {self.round.cohort} devices",
-                hint_of({"round.reports_min": self.round.cohort}),
+                data_settings.hint_of({"round.reports_min": self.round.cohort}),
             )
         self._check_plan()
         if self.fleet.devices is None:
             dealt = getattr(self.data, "partition", "natural") != "natural"
             if dealt or self.data.source in ("synthetic", "logistic", "sinusoid"):
-                raise conflict(
+                raise data_settings.conflict(
                     "fleet.devices", f"the data source {self.data.source} needs a number of devices"
                 )
             return self
         if self.data.source == "omniglot":
-            raise conflict(
+            raise data_settings.conflict(
                 "fleet.devices",
                 "the data source omniglot makes its devices of alphabets and drawers; "
                 "set data.drawers instead",
@@ -264,14 +254,16 @@ class Scenario(Table):
         ):
             owner = getattr(self, table)
             if key not in owner.model_fields_set and getattr(owner, key) > most >= 1:
-                self.__dict__[table] = with_defaults(owner, {key: most})
+                self.__dict__[table] = data_settings.with_defaults(owner, {key: most})
 
     def _check_regression(self) -> None:
         """What only labels have is refused where there are none."""
         if getattr(self.model, "classes", None) is not None:
-            raise conflict("model.classes", "numbers are learnt here, and there are no classes")
+            raise data_settings.conflict(
+                "model.classes", "numbers are learnt here, and there are no classes"
+            )
         if self.evaluation.rollback_accuracy:
-            raise conflict(
+            raise data_settings.conflict(
                 "evaluation.rollback_accuracy",
                 "an error is judged here; evaluation.rollback_worse is for it",
             )
@@ -284,7 +276,9 @@ class Scenario(Table):
         try:
             check(self.plan())
         except PlanError as fault:
-            raise conflict(fault.path, fault.reason, fault.hint or CHANGE) from fault
+            raise data_settings.conflict(
+                fault.path, fault.reason, fault.hint or data_settings.CHANGE
+            ) from fault
 
     def _check_counts(self, devices: int) -> None:
         held_out = getattr(self.data, "held_out_devices", 0)
@@ -298,18 +292,18 @@ class Scenario(Table):
         fitting |= {"fleet.edges": devices} if edges > devices else {}
         fitting |= {"round.cohort": left} if cohort > left else {}
         fitting |= {"round.reports_min": left} if self.round.reports_min > left else {}
-        hint = hint_of(fitting)
+        hint = data_settings.hint_of(fitting)
         if training < 1:
-            raise conflict(
+            raise data_settings.conflict(
                 "data.held_out_devices",
                 f"none of the {devices} devices (fleet.devices) would be left to train",
                 hint,
             )
         if edges > devices:
-            raise conflict(
+            raise data_settings.conflict(
                 "fleet.edges", f"{edges} edges for {devices} devices (fleet.devices)", hint
             )
-        raise conflict(
+        raise data_settings.conflict(
             "round.cohort",
             f"a round of {cohort}, and {training} devices train "
             "(fleet.devices less data.held_out_devices)",

@@ -25,16 +25,9 @@ from ....core.privacy.secagg.member_identity import SimulatedIdentity, simulated
 from ....core.privacy.secagg.secure_errors import SecureError
 from ....core.privacy.secagg.transcript import Session
 from ....core.protocol.ports import CLOUD, SECOND, Node, Tier
+from ....core.wire import secure_pb2
 from ....core.wire.journal_pb2 import DeniedVersion
 from ....core.wire.round_pb2 import EdgeTask, Task
-from ....core.wire.secure_pb2 import (
-    Cohort,
-    Consent,
-    KeyBundle,
-    Signed,
-    Survivors,
-    UnmaskRequest,
-)
 from ..oracles.edge_book import Name, name_of
 from . import log_attacks
 
@@ -132,9 +125,9 @@ class Talk:
     """What has passed of one session."""
 
     session: Session
-    cohorts: dict[int, Cohort] = field(default_factory=dict)
+    cohorts: dict[int, secure_pb2.Cohort] = field(default_factory=dict)
     """With `bundles`: by device."""
-    bundles: dict[int, KeyBundle] = field(default_factory=dict)
+    bundles: dict[int, secure_pb2.KeyBundle] = field(default_factory=dict)
     consents: dict[bytes, dict[int, bytes]] = field(default_factory=dict)
     """By set, then index."""
     told: dict[int, bytes] = field(default_factory=dict)
@@ -153,16 +146,16 @@ class Attacker:
         self._world, self._scheme, self.seed = world, scheme, world.seed
         self._talks: dict[Name, Talk] = {}
         self._before: dict[int, list[Any]] = {}
-        self._old_bundles: dict[int, KeyBundle] = {}
+        self._old_bundles: dict[int, secure_pb2.KeyBundle] = {}
         self.attacked: set[Name] = set()
         self.changed: set[bytes] = set()  # messages that a device can see to be bad
         self.found = 0  # of those, how many devices found out
         attack = scheme.attack
         cohort = self._logged if attack in LOGGED else _as_it_is
         self._ways: dict[type, Callable[[Talk, Any], list[Any]]] = {
-            Cohort: getattr(self, f"_cohort_{attack.name.lower()}", cohort),
-            Survivors: getattr(self, f"_survivors_{attack.name.lower()}", _as_it_is),
-            UnmaskRequest: getattr(self, f"_request_{attack.name.lower()}", _as_it_is),
+            secure_pb2.Cohort: getattr(self, f"_cohort_{attack.name.lower()}", cohort),
+            secure_pb2.Survivors: getattr(self, f"_survivors_{attack.name.lower()}", _as_it_is),
+            secure_pb2.UnmaskRequest: getattr(self, f"_request_{attack.name.lower()}", _as_it_is),
         }
 
     # ------------------------------------------------ what passes
@@ -172,9 +165,9 @@ class Attacker:
         if type(message) in messages.UP and name_of(message) in self._talks:
             talk = self._talks[name_of(message)]
             talk.heard[message.device] = sender
-            if type(message) is KeyBundle:
+            if type(message) is secure_pb2.KeyBundle:
                 talk.bundles[message.device] = message
-            elif type(message) is Consent:
+            elif type(message) is secure_pb2.Consent:
                 self._add_consent(host, talk, message)
 
     def sending(self, to: Node, message: Any) -> list[Any]:
@@ -187,12 +180,12 @@ class Attacker:
         if kind not in messages.DOWN or name_of(message) not in self._talks:
             return [message]
         talk = self._talks[name_of(message)]
-        if kind is Cohort and message.leaves:
+        if kind is secure_pb2.Cohort and message.leaves:
             talk.cohorts.setdefault(message.device, message)
         said = [message]
         if name_of(message) in self.attacked and message.device in talk.cohorts:
             said = self._ways.get(kind, _as_it_is)(talk, message)
-            if kind is not Cohort and self._scheme.attack is Attack.WITHHELD_SHARES:
+            if kind is not secure_pb2.Cohort and self._scheme.attack is Attack.WITHHELD_SHARES:
                 said = _few_shares(message)
             if self._scheme.attack in _BY_MESSAGE or self._is_mixed(talk, message):
                 self._note(message, said)
@@ -200,12 +193,12 @@ class Attacker:
 
     def _note(self, message: Any, said: list[Any]) -> None:
         """Notes what a device can see to be bad."""
-        mixed = self._scheme.attack in _MIXED and type(message) is Cohort
+        mixed = self._scheme.attack in _MIXED and type(message) is secure_pb2.Cohort
         self.changed.update(fingerprint(one) for one in said if mixed or one != message)
 
     def _is_mixed(self, talk: Talk, message: Any) -> bool:
         """Whether a cohort has neighbours that were given another task than its receiver."""
-        if type(message) is not Cohort or self._scheme.attack not in _MIXED:
+        if type(message) is not secure_pb2.Cohort or self._scheme.attack not in _MIXED:
             return False
         if self._scheme.where != CLOUD or message.device not in talk.heard:
             return False
@@ -275,10 +268,10 @@ class Attacker:
     def forged(
         self,
         talk: Talk,
-        message: Cohort,
-        bundles: list[KeyBundle],
+        message: secure_pb2.Cohort,
+        bundles: list[secure_pb2.KeyBundle],
         numbers: tuple[int, ...] | None = None,
-    ) -> Cohort:
+    ) -> secure_pb2.Cohort:
         """The cohort that these bundles make, in order, as the receiver gets it.
 
         As it is where that cannot be. numbers: the members' as it states them; None: those of the
@@ -294,7 +287,7 @@ class Attacker:
             near = layout(talk.session, leaves, devices).neighbours(index)
         except SecureError:
             return message  # of so few no cohort can be made
-        forged = Cohort(
+        forged = secure_pb2.Cohort(
             run=message.run,
             round=message.round,
             attempt=message.attempt,
@@ -310,12 +303,12 @@ class Attacker:
         forged.log.CopyFrom(log.proof(message.log.update, [bundles[i].device for i in near]))
         return forged
 
-    def _logged(self, talk: Talk, message: Cohort) -> list[Any]:
+    def _logged(self, talk: Talk, message: secure_pb2.Cohort) -> list[Any]:
         log = self._world.log
         assert log is not None, "a world that is attacked in has masks"
         return [log_attacks.WAYS[self._scheme.attack.name](self, log, talk, message)]
 
-    def _members(self, talk: Talk, message: Cohort) -> list[KeyBundle]:
+    def _members(self, talk: Talk, message: secure_pb2.Cohort) -> list[secure_pb2.KeyBundle]:
         """The bundles of the whole cohort, by what the receiver gets: of a complete graph."""
         own = talk.bundles.get(message.device)
         rest = {int(i): b for i, b in zip(message.indices, message.neighbours, strict=True)}
@@ -327,8 +320,8 @@ class Attacker:
     def _with_victim(
         self,
         talk: Talk,
-        message: Cohort,
-        change: Callable[[KeyBundle], KeyBundle],
+        message: secure_pb2.Cohort,
+        change: Callable[[secure_pb2.KeyBundle], secure_pb2.KeyBundle],
         numbers: tuple[int, ...] | None = None,
     ) -> list[Any]:
         """With the keys of the first honest member but the receiver changed."""
@@ -340,18 +333,18 @@ class Attacker:
                 return [self.forged(talk, message, bundles, numbers)]
         return [message]
 
-    def _cohort_unsigned_keys(self, talk: Talk, message: Cohort) -> list[Any]:
-        def change(bundle: KeyBundle) -> KeyBundle:
+    def _cohort_unsigned_keys(self, talk: Talk, message: secure_pb2.Cohort) -> list[Any]:
+        def change(bundle: secure_pb2.KeyBundle) -> secure_pb2.KeyBundle:
             forged = copy.deepcopy(bundle)
             forged.mask_key = bytes(reversed(bundle.mask_key))
             return forged
 
         return self._with_victim(talk, message, change)
 
-    def _cohort_foreign_keys(self, talk: Talk, message: Cohort) -> list[Any]:
+    def _cohort_foreign_keys(self, talk: Talk, message: secure_pb2.Cohort) -> list[Any]:
         own = SimulatedIdentity(min(self._scheme.colluders, default=0), self._world.seed)
 
-        def change(bundle: KeyBundle) -> KeyBundle:
+        def change(bundle: secure_pb2.KeyBundle) -> secure_pb2.KeyBundle:
             forged = copy.deepcopy(bundle)
             forged.sealing_key, forged.mask_key = bundle.mask_key, bundle.sealing_key
             signed = transcript.signed_bundle(
@@ -362,10 +355,10 @@ class Attacker:
 
         return self._with_victim(talk, message, change)
 
-    def _cohort_old_keys(self, talk: Talk, message: Cohort) -> list[Any]:
+    def _cohort_old_keys(self, talk: Talk, message: secure_pb2.Cohort) -> list[Any]:
         """With keys that the victim gave for another attempt, under this one's name."""
 
-        def change(bundle: KeyBundle) -> KeyBundle:
+        def change(bundle: secure_pb2.KeyBundle) -> secure_pb2.KeyBundle:
             old = copy.deepcopy(self._old_bundles.get(bundle.device, bundle))
             if old == bundle:
                 old.attempt = bundle.attempt + 1
@@ -378,7 +371,7 @@ class Attacker:
             self._old_bundles.setdefault(bundle.device, bundle)
         return said
 
-    def _cohort_two_seats(self, talk: Talk, message: Cohort) -> list[Any]:
+    def _cohort_two_seats(self, talk: Talk, message: secure_pb2.Cohort) -> list[Any]:
         """With a colluder's second keys in the place of an honest device, under its number."""
         seats = {b.device: b for b in self._members(talk, message)}
         mine = [d for d in sorted(seats) if d in self._scheme.colluders]
@@ -390,26 +383,26 @@ class Attacker:
         signed = transcript.signed_bundle(talk.session, number, second.sealing_key, second.mask_key)
         second.signature = SimulatedIdentity(number, self._world.seed).sign(signed)
 
-        def change(bundle: KeyBundle) -> KeyBundle:
+        def change(bundle: secure_pb2.KeyBundle) -> secure_pb2.KeyBundle:
             return second
 
         # The list names the honest device still: twice the same number would be no list.
         numbers = transcript.devices_of(message.devices)
         return self._with_victim(talk, message, change, numbers)
 
-    def _cohort_small_cohort(self, talk: Talk, message: Cohort) -> list[Any]:
+    def _cohort_small_cohort(self, talk: Talk, message: secure_pb2.Cohort) -> list[Any]:
         bundles = self._members(talk, message)
         others = [b for b in bundles if b.device != message.device][:2]
         few = sorted((b for b in bundles if b in others or b.device == message.device), key=_device)
         return [self.forged(talk, message, few) if len(few) == 3 else message]
 
-    def _cohort_second_roster(self, talk: Talk, message: Cohort) -> list[Any]:
+    def _cohort_second_roster(self, talk: Talk, message: secure_pb2.Cohort) -> list[Any]:
         return [message, *self._without_last(talk, message)]
 
-    def _cohort_two_rosters(self, talk: Talk, message: Cohort) -> list[Any]:
+    def _cohort_two_rosters(self, talk: Talk, message: secure_pb2.Cohort) -> list[Any]:
         return self._without_last(talk, message) if message.device % 2 else [message]
 
-    def _without_last(self, talk: Talk, message: Cohort) -> list[Any]:
+    def _without_last(self, talk: Talk, message: secure_pb2.Cohort) -> list[Any]:
         """A cohort without its last member but the receiver."""
         bundles = self._members(talk, message)
         last = [b for b in bundles if b.device != message.device][-1:]
@@ -417,13 +410,13 @@ class Attacker:
 
     # ------------------------------------------------ survivors
 
-    def _victim(self, talk: Talk, message: Survivors) -> int:
+    def _victim(self, talk: Talk, message: secure_pb2.Survivors) -> int:
         """The first survivor that does not work with the attacker; -1: there is none."""
         corrupt = {c.index for d, c in talk.cohorts.items() if d in self._scheme.colluders}
         alive = transcript.indices(message.members, talk.layout(message.device).members)
         return next((i for i in alive if i not in corrupt), -1)
 
-    def _without(self, talk: Talk, message: Survivors) -> Survivors:
+    def _without(self, talk: Talk, message: secure_pb2.Survivors) -> secure_pb2.Survivors:
         victim, changed = self._victim(talk, message), copy.deepcopy(message)
         if victim >= 0 and talk.cohorts[message.device].index != victim:
             members = bytearray(message.members)
@@ -431,20 +424,20 @@ class Attacker:
             changed.members = bytes(members)
         return changed
 
-    def _survivors_two_survivors(self, talk: Talk, message: Survivors) -> list[Any]:
+    def _survivors_two_survivors(self, talk: Talk, message: secure_pb2.Survivors) -> list[Any]:
         """Half of the devices receive that the victim has dropped out."""
         said = self._without(talk, message) if message.device % 2 else message
         talk.told[message.device] = said.members
         self._sign_as_colluders(talk, message.device, said.members)
         return [said]
 
-    def _survivors_second_survivors(self, talk: Talk, message: Survivors) -> list[Any]:
+    def _survivors_second_survivors(self, talk: Talk, message: secure_pb2.Survivors) -> list[Any]:
         return [message, self._without(talk, message)]
 
-    def _request_both_shares(self, talk: Talk, message: UnmaskRequest) -> list[Any]:
+    def _request_both_shares(self, talk: Talk, message: secure_pb2.UnmaskRequest) -> list[Any]:
         """When a device has given its shares for one set, it is asked for those for another."""
         place = talk.layout(message.device)
-        every = Survivors(
+        every = secure_pb2.Survivors(
             run=message.run,
             round=message.round,
             attempt=message.attempt,
@@ -453,21 +446,21 @@ class Attacker:
         )
         return [message, self._without(talk, every), message]
 
-    def _survivors_small_sum(self, talk: Talk, message: Survivors) -> list[Any]:
+    def _survivors_small_sum(self, talk: Talk, message: secure_pb2.Survivors) -> list[Any]:
         own, changed = talk.cohorts[message.device].index, copy.deepcopy(message)
         place = talk.layout(message.device)
         few = sorted({own, *place.neighbours(own)[:2]})
         changed.members = transcript.bitmap(few, place.members)
         return [changed]
 
-    def _request_forged_consents(self, talk: Talk, message: UnmaskRequest) -> list[Any]:
+    def _request_forged_consents(self, talk: Talk, message: secure_pb2.UnmaskRequest) -> list[Any]:
         own = SimulatedIdentity(min(self._scheme.colluders, default=0), self._world.seed)
         forged = copy.deepcopy(message)
         for consent in forged.consents[:1]:
             consent.signature = own.sign(b"whatever")
         return [forged]
 
-    def _add_consent(self, host: Host, talk: Talk, message: Consent) -> None:
+    def _add_consent(self, host: Host, talk: Talk, message: secure_pb2.Consent) -> None:
         """Gathers the signers of each set.
 
         Devices that received the other one are asked for their shares as soon as enough have signed
@@ -483,10 +476,10 @@ class Attacker:
             near = [i for i in place.neighbours(own) if i in signed]
             if told != members or own not in signed or len(near) < place.threshold:
                 continue
-            request = UnmaskRequest(
+            request = secure_pb2.UnmaskRequest(
                 run=message.run, round=message.round, attempt=message.attempt, device=device
             )
-            request.consents.extend(Signed(index=i, signature=signed[i]) for i in near)
+            request.consents.extend(secure_pb2.Signed(index=i, signature=signed[i]) for i in near)
             self._world.network.send(host, talk.heard[device], request)
 
     def _sign_as_colluders(self, talk: Talk, device: int, members: bytes) -> None:
@@ -550,5 +543,5 @@ def _few_shares(message: Any) -> list[Any]:
     return [changed]
 
 
-def _device(bundle: KeyBundle) -> int:
+def _device(bundle: secure_pb2.KeyBundle) -> int:
     return bundle.device

@@ -29,15 +29,8 @@ from ....core.compiler.backends.reference import run_block
 from ....core.learning import bundle as bundles
 from ....core.learning.bundle import Bundle
 from ....core.learning.disclosure.keys import KeyMisuseError, check_keys
+from ....core.node.identity.artifacts import manifest
 from ....core.node.identity.artifacts.artifact_keys import Seen
-from ....core.node.identity.artifacts.manifest import (
-    ANY,
-    ArtifactError,
-    raw,
-    sign_keys,
-    sign_manifest,
-    verify,
-)
 from ....core.privacy.secagg import transcript
 from ....core.privacy.secagg.member_identity import simulated_coordinator
 from ....core.protocol.ports import CLOUD, SECOND, Node, RunProgram
@@ -94,15 +87,15 @@ class Signer:
     def _listed(
         self, version: int, root: Ed25519PrivateKey, *online: Ed25519PrivateKey
     ) -> SignedArtifact:
-        keys = [OnlineKey(key=raw(k.public_key()), expires_s=_LIST_ENDS_S) for k in online]
+        keys = [OnlineKey(key=manifest.raw(k.public_key()), expires_s=_LIST_ENDS_S) for k in online]
         listed = OnlineKeys(
             federation=FEDERATION, version=version, expires_s=_LIST_ENDS_S, keys=keys
         )
-        return sign_keys(root, listed)
+        return manifest.sign_keys(root, listed)
 
     def signed(self, plan: Task | PlanMessage, **changes: Any) -> bytes:
         """A manifest as it was signed for the plan; changes: of its facts."""
-        return sign_manifest(self._online, self._keys, _manifest(plan, **changes))
+        return manifest.sign_manifest(self._online, self._keys, _manifest(plan, **changes))
 
     def by(self, attack: Attack, task: Task) -> bytes:
         """The manifest that goes with a task."""
@@ -111,11 +104,13 @@ class Signer:
                 return b""
             case Attack.BUNDLE_FOREIGN_ROOT:
                 mine = self._listed(3, self._outsider, self._outsider)
-                return sign_manifest(self._outsider, mine, _manifest(task))
+                return manifest.sign_manifest(self._outsider, mine, _manifest(task))
             case Attack.BUNDLE_STRANGER:
-                return sign_manifest(self._outsider, self._keys, _manifest(task))
+                return manifest.sign_manifest(self._outsider, self._keys, _manifest(task))
             case Attack.BUNDLE_WITHDRAWN_KEY:
-                return sign_manifest(self._old, self._keys_before, _manifest(task, sequence=9))
+                return manifest.sign_manifest(
+                    self._old, self._keys_before, _manifest(task, sequence=9)
+                )
             case Attack.BUNDLE_OLDER:
                 return self.signed(task, sequence=1)
             case Attack.BUNDLE_EXPIRED:
@@ -131,7 +126,7 @@ class Signer:
     def seen(self, plan: PlanMessage) -> Seen:
         """What devices have taken in earlier runs."""
         seen = Seen()
-        seen.take(verify(self.signed(plan), self.root.public_key(), FEDERATION, 0))
+        seen.take(manifest.verify(self.signed(plan), self.root.public_key(), FEDERATION, 0))
         return seen
 
 
@@ -147,7 +142,7 @@ def _manifest(plan: Task | PlanMessage, **changes: Any) -> ArtifactManifest:
         "line": "dst",
         "sequence": 2,
         "bundle": plan.bundle,
-        "targets": [ANY],
+        "targets": [manifest.ANY],
         "expires_s": _LIST_ENDS_S,
         "clip": plan.ring.clip,
         "dimension": plan.ring.dimension,
@@ -232,9 +227,9 @@ def opened(content: bytes) -> Bundle:
     try:
         return check_keys(bundles.parse(content, "bundle"))
     except KeyMisuseError as error:
-        raise ArtifactError("key", error.message) from error
+        raise manifest.ArtifactError("key", error.message) from error
     except DelianError as error:
-        raise ArtifactError("interface", error.message) from error
+        raise manifest.ArtifactError("interface", error.message) from error
 
 
 def answers(bundle: Bundle, has_canary: bool) -> bool:
@@ -305,7 +300,7 @@ class Gates:
             self._seen[number] = seen
             if content != self._world.bundle:
                 self._open(host, name_of(task), opened(content))
-        except ArtifactError as error:
+        except manifest.ArtifactError as error:
             return error.reason
         self._ran.setdefault(task.bundle.digest, name_of(task))
         return ""

@@ -38,34 +38,12 @@ from ....cloud.protocol.run_plan import RunPlan
 from ....core.learning import metrics
 from ....core.privacy.mechanisms import ring
 from ....core.privacy.secagg import messages
-from ....core.protocol.ports import (
-    CLOUD,
-    Effect,
-    Event,
-    Ordered,
-    Received,
-    Record,
-    RunProgram,
-    Send,
-    Tier,
-    Vector,
-)
+from ....core.protocol import ports
 from ....core.protocol.random_streams import device_key
+from ....core.wire import round_pb2
 from ....core.wire.admission_pb2 import EdgeHello
 from ....core.wire.journal_pb2 import Drain, DrainEdge
 from ....core.wire.operator_pb2 import RunOrder
-from ....core.wire.round_pb2 import (
-    COUNTED,
-    EVALUATE,
-    EdgeProgress,
-    EdgeSum,
-    EdgeSumAck,
-    EdgeTask,
-    Flush,
-    RoundClosed,
-    Upload,
-    UploadAck,
-)
 from ..node_work import EXAMPLES, LOSS, update_of
 from .books import AttemptBook, RunBook, cohorts
 from .edge_book import EdgeBook, Name, OracleFailure
@@ -108,7 +86,7 @@ class Auditor:
         self._ledger = Ledger()
         self._whys: set[str] = set()  # why sessions have failed
         self._answered: set[tuple[int, Name]] = set()
-        self._lies: dict[tuple[Name, int], list[Vector]] = defaultdict(list)
+        self._lies: dict[tuple[Name, int], list[ports.Vector]] = defaultdict(list)
 
     def fail(self, oracle: str, what: str) -> None:
         raise OracleFailure(oracle, what)
@@ -120,69 +98,73 @@ class Auditor:
 
     # ------------------------------------------------ events of hosts
 
-    def handled(self, host: Host, event: Event, effects: list[Effect]) -> None:
+    def handled(self, host: Host, event: ports.Event, effects: list[ports.Effect]) -> None:
         """An event was handled; nothing of it is durable yet."""
         tier = host.node.tier
-        if tier is Tier.CLOUD:
+        if tier is ports.Tier.CLOUD:
             self._look_for_steps(host, effects)
-        elif tier is Tier.DEVICE:
+        elif tier is ports.Tier.DEVICE:
             self._ledger.handled(host, effects)
             if self.world.attackers is not None:
                 self.world.attackers.check(host, event, effects)
             for effect in effects:
-                if type(effect) is RunProgram:
+                if type(effect) is ports.RunProgram:
                     key = (host.node.number, _name(host.machine.state.task))
                     self.check(key not in self._answered, "again", f"device {key[0]}, {key[1]}")
 
-    def durable(self, host: Host, handled: list[tuple[Event, list[Effect]]]) -> None:
+    def durable(self, host: Host, handled: list[tuple[ports.Event, list[ports.Effect]]]) -> None:
         """These events are durable; their effects follow."""
         tier = host.node.tier
-        if tier is Tier.CLOUD:
+        if tier is ports.Tier.CLOUD:
             for event, effects in handled:
                 self._cloud(host, event, effects)
             self._check_views(host, handled)
-        elif tier is Tier.EDGE:
+        elif tier is ports.Tier.EDGE:
             self._edge(host, handled)
         else:
             for event, effects in handled:
-                if type(event) is Ordered:
+                if type(event) is ports.Ordered:
                     self.settle(event.order)
                 for effect in effects:
-                    if type(effect) is Record and effect.kind == "answered":
-                        assert isinstance(event, Received)
+                    if type(effect) is ports.Record and effect.kind == "answered":
+                        assert isinstance(event, ports.Received)
                         self._answered.add((host.node.number, _name(event.message)))
 
-    def sent(self, host: Host, message: Any, event: Event) -> None:
+    def sent(self, host: Host, message: Any, event: ports.Event) -> None:
         """A message leaves."""
         tier, kind = host.node.tier, type(message)
-        if tier is Tier.DEVICE:
+        if tier is ports.Tier.DEVICE:
             self._look_for_secrets(host, message)
             self._ledger.sent(message)
-        elif kind is UploadAck:
-            upload = type(event) is Received and type(event.message) is Upload
-            if upload and message.status == COUNTED:
+        elif kind is round_pb2.UploadAck:
+            upload = type(event) is ports.Received and type(event.message) is round_pb2.Upload
+            if upload and message.status == round_pb2.COUNTED:
                 incarnation = host.machine.state.incarnation
                 self.edges.said_counted(host.node.number, incarnation, message)
-        elif kind is EdgeProgress:
+        elif kind is round_pb2.EdgeProgress:
             key = (message.edge, message.part, _name(message))
             self._counted[key] = max(self._counted[key], message.counted)
-        elif kind is EdgeSumAck:
+        elif kind is round_pb2.EdgeSumAck:
             self._acked(event)
 
-    def refused(self, host: Host, event: Event, fault: Exception) -> None:
+    def refused(self, host: Host, event: ports.Event, fault: Exception) -> None:
         """A machine refused a message."""
         liars, attacker = self.world.faults.liars, self.world.attackers
-        if attacker is not None and type(event) is Received and attacker.stands_at(event.sender):
+        if (
+            attacker is not None
+            and type(event) is ports.Received
+            and attacker.stands_at(event.sender)
+        ):
             return
-        if type(event) is Received:
+        if type(event) is ports.Received:
             sender = event.sender
-            if sender.tier is Tier.DEVICE and sender.number in liars:
+            if sender.tier is ports.Tier.DEVICE and sender.number in liars:
                 return
         self.fail("refused", f"{host.node} refused {event}: {fault}")
 
     def lied(self, device: int, message: Any) -> None:
         """A device has said something that it did not mean."""
-        if type(message) is Upload:
+        if type(message) is round_pb2.Upload:
             key = (_name(message), message.device)
             book = self.attempts.get(key[0])
             if book is not None and ring.is_packed(message.vector, book.plan):
@@ -190,16 +172,16 @@ class Auditor:
         elif type(message) in messages.UP:
             self._lies[_name(message), message.device] = []
 
-    def will_make(self, effect: RunProgram, digest: bytes) -> None:
+    def will_make(self, effect: ports.RunProgram, digest: bytes) -> None:
         """A server update has begun; it makes the model of this digest."""
         self._made[digest] = self._steps[effect.ticket]
 
     # ------------------------------------------------ sums
 
-    def _look_for_steps(self, host: Host, effects: list[Effect]) -> None:
+    def _look_for_steps(self, host: Host, effects: list[ports.Effect]) -> None:
         """A server update begins: of which sums?"""
         for effect in effects:
-            if type(effect) is RunProgram and effect.program == "server_update":
+            if type(effect) is ports.RunProgram and effect.program == "server_update":
                 number = effect.ticket // TICKETS
                 run = host.machine.state.runs[number]
                 pieces = run.batch if self.runs[number].plan.buffered else run.open
@@ -217,7 +199,7 @@ class Auditor:
                 step = self._steps[effect.ticket] = Step(run.round, sums, masked)
                 check_step(self.runs[number].plan, step, factors, *effect.arguments)
 
-    def _check_sum(self, name: Name, total: Vector, devices: tuple[int, ...]) -> None:
+    def _check_sum(self, name: Name, total: ports.Vector, devices: tuple[int, ...]) -> None:
         book, plan = self.attempts[name], self.runs[name[0]].plan
         self.check(len(set(devices)) == len(devices) > 0, "sum", f"{name} names {devices}")
         self.check(len(devices) >= plan.cohort_min, "ledger", f"{name} is of {devices}")
@@ -238,7 +220,7 @@ class Auditor:
         attacks = attacker is not None and attacker.meddled(name)
         return attacks or any(at[0] == name for at in self._lies)
 
-    def sum_of(self, name: Name, devices: Iterable[int]) -> Vector:
+    def sum_of(self, name: Name, devices: Iterable[int]) -> ports.Vector:
         """What the devices meant to say, added up."""
         book = self.attempts[name]
         total = np.zeros(book.plan.length, np.uint32)
@@ -246,7 +228,7 @@ class Auditor:
             total += update_of(device, device_key(book.key, device), book.plan, name)
         return total
 
-    def _lied(self, name: Name, devices: Iterable[int]) -> Iterator[Vector]:
+    def _lied(self, name: Name, devices: Iterable[int]) -> Iterator[ports.Vector]:
         """What liars may have added to a sum."""
         choices = []
         for device in devices:
@@ -285,42 +267,44 @@ class Auditor:
 
     # ------------------------------------------------ the coordinator
 
-    def _cloud(self, host: Host, event: Event, effects: list[Effect]) -> None:
+    def _cloud(self, host: Host, event: ports.Event, effects: list[ports.Effect]) -> None:
         touched = set()
-        if isinstance(event, Ordered):
+        if isinstance(event, ports.Ordered):
             self.settle(event.order)
             if isinstance(event.order, RunOrder):
                 self._order(event.order, effects)
             elif isinstance(event.order, DrainEdge):
                 self.withdrawn[event.order.edge] = event.order.draining
         for effect in effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, ports.Send):
                 message = effect.message
-                if isinstance(message, EdgeTask):
+                if isinstance(message, round_pb2.EdgeTask):
                     touched.add(self._tasked(message, effect.to.number))
-                elif isinstance(message, EdgeSumAck):
+                elif isinstance(message, round_pb2.EdgeSumAck):
                     self._acked(event)
-                elif isinstance(message, RoundClosed) and not message.HasField("device"):
+                elif isinstance(message, round_pb2.RoundClosed) and not message.HasField("device"):
                     self._close(_name(message))
-                elif isinstance(message, Flush):
+                elif isinstance(message, round_pb2.Flush):
                     self._flush(message)
-            elif isinstance(effect, Record):
+            elif isinstance(effect, ports.Record):
                 self._record(host, effect)
-            elif isinstance(effect, RunProgram) and effect.program == "server_update":
+            elif isinstance(effect, ports.RunProgram) and effect.program == "server_update":
                 self._begin_update(effect)
         for name in touched:
             self._check_asked(name)
 
-    def _check_views(self, host: Host, handled: list[tuple[Event, list[Effect]]]) -> None:
+    def _check_views(
+        self, host: Host, handled: list[tuple[ports.Event, list[ports.Effect]]]
+    ) -> None:
         """The coordinator sees of each edge the newest that it has received."""
         for event, _ in handled:
-            if isinstance(event, Received) and isinstance(event.message, EdgeHello):
+            if isinstance(event, ports.Received) and isinstance(event.message, EdgeHello):
                 hello = event.message
                 view = host.machine.state.edges[hello.edge]
                 new = (hello.incarnation, hello.sequence) <= (view.incarnation, view.sequence)
                 self.check(new, "roster", f"edge {hello.edge} is seen as it was before")
 
-    def _tasked(self, message: EdgeTask, edge: int) -> Name:
+    def _tasked(self, message: round_pb2.EdgeTask, edge: int) -> Name:
         task = message.task
         name, devices = _name(task), tuple(message.devices)
         run, book = self.runs[name[0]], self.attempts.get(name)
@@ -333,7 +317,7 @@ class Auditor:
             run.newest = name[1:]
             r = task.ring
             plan = ring.RingPlan(r.clip, r.clients_max, r.dimension, r.bits)
-            book = AttemptBook(task.rng_key, plan, task.purpose == EVALUATE, task.run)
+            book = AttemptBook(task.rng_key, plan, task.purpose == round_pb2.EVALUATE, task.run)
             self.check(task.run >= run.called, "attempt", f"{name} has an older name of its run")
             run.called = task.run
             self.attempts[name] = book
@@ -350,12 +334,12 @@ class Auditor:
         self.check(len(devices) <= limit, "attempt", f"{name} asks {len(devices)} devices")
         self.check(len(set(devices)) == len(devices), "attempt", f"{name} asks one twice")
 
-    def _acked(self, event: Event) -> None:
+    def _acked(self, event: ports.Event) -> None:
         """The coordinator acknowledges a sum."""
-        if isinstance(event, Received) and isinstance(event.message, EdgeSum):
+        if isinstance(event, ports.Received) and isinstance(event.message, round_pb2.EdgeSum):
             self._take(event.message)
 
-    def _take(self, message: EdgeSum) -> None:
+    def _take(self, message: round_pb2.EdgeSum) -> None:
         """What the coordinator must use from now on."""
         name, edge = _name(message), message.edge
         book = self.attempts[name]
@@ -373,7 +357,7 @@ class Auditor:
         book = self.attempts[name]
         book.closed = True
 
-    def _flush(self, message: Flush) -> None:
+    def _flush(self, message: round_pb2.Flush) -> None:
         """A synchronous run may ask before time when it has enough."""
         name = _name(message)
         book, plan = self.attempts[name], self.runs[name[0]].plan
@@ -386,7 +370,7 @@ class Auditor:
             target = target * len(book.selected) // together
         self.check(there >= target, "attempt", f"{name} is flushed with {there} of {target}")
 
-    def _begin_update(self, effect: RunProgram) -> None:
+    def _begin_update(self, effect: ports.RunProgram) -> None:
         """All that was acknowledged is in it, but what is too old."""
         step = self._steps[effect.ticket]
         run = step.sums[0][0][0]
@@ -409,7 +393,7 @@ class Auditor:
             attempt.unused -= devices
         book.batch = batch
 
-    def _record(self, host: Host, record: Record) -> None:
+    def _record(self, host: Host, record: ports.Record) -> None:
         fields, kind = record.fields, record.kind
         if kind == "round":
             self._round(fields)
@@ -512,8 +496,8 @@ class Auditor:
 
     # ------------------------------------------------ orders
 
-    def _order(self, order: RunOrder, effects: list[Effect]) -> None:
-        if any(type(e) is Record and e.kind == "refused_order" for e in effects):
+    def _order(self, order: RunOrder, effects: list[ports.Effect]) -> None:
+        if any(type(e) is ports.Record and e.kind == "refused_order" for e in effects):
             return
         kind = order.WhichOneof("order")
         if kind == "submit":
@@ -533,11 +517,11 @@ class Auditor:
     def recovered(self, host: Host) -> None:
         """A node has its state again: what it was ordered is in it."""
         state = host.machine.state
-        if host.node.tier is Tier.EDGE:
+        if host.node.tier is ports.Tier.EDGE:
             ordered = self.draining.get(host.node.number)
             kept = ordered is None or state.drained == ordered
             self.check(kept, "order", f"{host.node} forgot whether it drains")
-        elif host.node == CLOUD:
+        elif host.node == ports.CLOUD:
             gone = {edge for edge, draining in self.withdrawn.items() if draining}
             kept = state.draining.keys() == gone
             self.check(kept, "order", "the coordinator forgot which edges are out of service")
@@ -557,17 +541,17 @@ class Auditor:
 
     # ------------------------------------------------ edges
 
-    def _edge(self, host: Host, handled: list[tuple[Event, list[Effect]]]) -> None:
+    def _edge(self, host: Host, handled: list[tuple[ports.Event, list[ports.Effect]]]) -> None:
         number, incarnation = host.node.number, host.machine.state.incarnation
         for event, effects in handled:
-            if isinstance(event, Ordered):
+            if isinstance(event, ports.Ordered):
                 self.settle(event.order)
                 if isinstance(event.order, Drain):
                     self.draining[number] = event.order.draining
-            elif isinstance(event, Received) and event.sender == CLOUD:
+            elif isinstance(event, ports.Received) and event.sender == ports.CLOUD:
                 self.edges.told(number, incarnation, event.message)
             for effect in effects:
-                if isinstance(effect, Send) and isinstance(effect.message, EdgeSum):
+                if isinstance(effect, ports.Send) and isinstance(effect.message, round_pb2.EdgeSum):
                     self.edges.summed(incarnation, effect.message)
         self.edges.check_held(host.machine.state)
         self._helpers.handled(number, incarnation, handled)
