@@ -60,7 +60,7 @@ from .objects import NodeBlobs, ObjectBlobs, ObjectPacks, connect, is_url
 from .operator import OperatorService
 from .operator_orders import Orders
 from .registry import Registry
-from .relay_service import IdentityErrands
+from .relay_service import RelayService
 from .telemetry import Telemetry
 from .trust import Trust, remake
 from .updates import ServerUpdates
@@ -345,9 +345,9 @@ class CloudDaemon:
             servicers.append(
                 lambda s: enrolment_pb2_grpc.add_IdentityServicer_to_server(identity, s)
             )
-            errands = IdentityErrands(self.switch, authority, trust.page)
-            self._closers.push_async_callback(errands.close)
-            self.telemetry.sources.refusals["errands"] = lambda: errands.faults.counts
+            relayed = RelayService(self.switch, authority, trust.page)
+            self._closers.push_async_callback(relayed.close)
+            self.telemetry.sources.refusals["errands"] = lambda: relayed.faults.counts
         self.operator = OperatorService(
             self.registry,
             self.fleet,
@@ -420,11 +420,12 @@ class CloudDaemon:
     def _make_desk(self, snapshot: bytes | None) -> Coordinator:
         state = CoordinatorState() if snapshot is None else restore(snapshot)
         log_file = None if self.trust is None else self.trust.log.file
-        desk = Coordinator(state, policy=self.settings.policy, log=log_file, records_orders=True)
-        desk.runs.identity = self._identity_of(desk)
-        return desk
+        policy = self.settings.policy
+        coordinator = Coordinator(state, policy=policy, log=log_file, records_orders=True)
+        coordinator.runs.identity = self._identity_of(coordinator)
+        return coordinator
 
-    def _identity_of(self, desk: Coordinator) -> CertificateIdentity | None:
+    def _identity_of(self, coordinator: Coordinator) -> CertificateIdentity | None:
         """Signs tasks with the newest certificate.
 
         By the machine's own time, and no list that changes: a journal that is handled again takes
@@ -433,7 +434,9 @@ class CloudDaemon:
         if self.trust is None:
             return None
         return CertificateIdentity(
-            self.trust.own.material(), clock=lambda: desk.now / 1e9, margin_s=VERIFY_MARGIN_S
+            self.trust.own.material(),
+            clock=lambda: coordinator.now / 1e9,
+            margin_s=VERIFY_MARGIN_S,
         )
 
     def _state(self) -> CoordinatorState:
@@ -527,8 +530,8 @@ class CloudDaemon:
 
     def _renewed(self) -> None:
         """Uses the new certificate: gRPC by itself, tasks are signed with it, MQTT reconnects."""
-        desk: Any = self.cloud.machine
-        desk.runs.identity = self._identity_of(desk)
+        coordinator: Any = self.cloud.machine
+        coordinator.runs.identity = self._identity_of(coordinator)
         if self.mqtt is not None:
             self.mqtt.redial()
 

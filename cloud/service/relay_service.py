@@ -31,8 +31,8 @@ log = logging.getLogger("delian.cloud.service.relay_service")
 WAITING_MAX = 256
 
 
-class IdentityErrands:
-    """Takes the errands of a switch. `counts` says how often what went well, `faults` what not.
+class RelayService:
+    """Answers the relayed requests of a switch. `counts`: what went well; `faults`: what failed.
 
     pages: of the deny list that the coordinator has, or None; may block. rates: of the rates, in
     seconds.
@@ -53,8 +53,8 @@ class IdentityErrands:
         self._of_sender = Buckets(EDGE_BURST, EDGE_PER_S)
         self._pages = Buckets(PAGES_BURST, PAGES_PER_S)
         self._tasks: set[asyncio.Task[None]] = set()
-        switch.on_errand(RenewalAsk, self._take_ask)
-        switch.on_errand(DeniedAsk, self._take_denied)
+        switch.on_relayed(RenewalAsk, self._take_ask)
+        switch.on_relayed(DeniedAsk, self._take_denied)
 
     async def close(self) -> None:
         """Ends what is under way; the nodes ask again. May be called twice."""

@@ -224,13 +224,13 @@ class _Agent:
         self.tasks.start("the watch", self.watch.run(self._conditions_changed))
         self.tasks.start("renewal", self.uplinks.keep_identity())
         self.tasks.start("signing", self._keep_signing())
-        own, errands = self.who.identity, self.uplinks.errands
-        if own is not None and self.denied is not None and errands is not None:
+        own, relayed = self.who.identity, self.uplinks.relayed
+        if own is not None and self.denied is not None and relayed is not None:
             keeping = keep_denied(
                 own,
                 self.denied,
                 self._denied_asked,
-                errands,
+                relayed,
                 every_s=DEVICE_ASKS_EVERY_S,
                 home_first=True,
             )

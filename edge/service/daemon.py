@@ -222,9 +222,9 @@ class EdgeDaemon:
         self.sources.drivers[str(node)] = driver
         self.sources.refusals["switch"] = lambda: self.switch.faults.counts
         self.hubs.tell(self.sources)
-        own, denied, errands = self.who.identity, self.trust.denied, self.uplinks.errands
-        if errands is not None:
-            self.sources.refusals["errands"] = lambda: errands.faults.counts
+        own, denied, relayed = self.who.identity, self.trust.denied, self.uplinks.relayed
+        if relayed is not None:
+            self.sources.refusals["errands"] = lambda: relayed.faults.counts
         self.tasks.start("the edge", driver.run())
         await driver.started()
         await self.hubs.start()
@@ -234,8 +234,8 @@ class EdgeDaemon:
         self.tasks.start("the outbox", self.out.run())
         self.out.connected()
         self.tasks.start("renewal", self.uplinks.keep_identity())
-        if own is not None and denied is not None and errands is not None:
-            keeping = keep_denied(own, denied, self._denied_asked, errands)
+        if own is not None and denied is not None and relayed is not None:
+            keeping = keep_denied(own, denied, self._denied_asked, relayed)
             self.tasks.start("the deny list", keeping)
         if settings.health:
             self.health = HealthServer(settings.health, self._why_not_ready, self.metrics)

@@ -37,7 +37,7 @@ from ..identity.pki.roles import may_ask_for
 from .message_limits import Buckets, Faults
 from .switch import Switch
 
-#: For the answer to one errand: through an edge and back, and a coordinator that is busy.
+#: For the answer to one request: through an edge and back, and a coordinator that is busy.
 ANSWER_S = 30.0
 #: Pages of the deny list that one node may ask for: 6 MB at once, then one every 2 s.
 PAGES_BURST, PAGES_PER_S = 128, 0.5
@@ -50,7 +50,7 @@ EDGE_BURST, EDGE_PER_S = 512, 32.0
 Home = Callable[[], Node | None]
 
 
-class Errands:
+class RelayedRequests:
     """A node's side of it: asks for itself, and on an edge passes on for its devices.
 
     home: see `Home`. denied: on an edge, the deny list that it hands on; None: it has none yet.
@@ -76,11 +76,11 @@ class Errands:
         self._of_device = Buckets(DEVICE_BURST, DEVICE_PER_S)
         self._of_all = Buckets(EDGE_BURST, EDGE_PER_S)
         self._pages = Buckets(PAGES_BURST, PAGES_PER_S)
-        switch.on_errand(RenewalAnswer, self._take_answer)
-        switch.on_errand(DeniedPage, self._take_page)
+        switch.on_relayed(RenewalAnswer, self._take_answer)
+        switch.on_relayed(DeniedPage, self._take_page)
         if node.tier is Tier.EDGE:
-            switch.on_errand(RenewalAsk, self._take_ask)
-            switch.on_errand(DeniedAsk, self._take_denied)
+            switch.on_relayed(RenewalAsk, self._take_ask)
+            switch.on_relayed(DeniedAsk, self._take_denied)
 
     # ------------------------------------------------ for itself
 
@@ -146,14 +146,14 @@ class Errands:
             self.counts["answers passed on"] += 1
             self._switch.send(self.node, node, message)
         else:
-            self.faults.count("answer that nobody waits for", sender)
+            self.faults.count("unexpected answer", sender)
 
     def _take_page(self, sender: Node, to: Node, message: Message) -> None:
         assert isinstance(message, DeniedPage)
         if len(message.entries) > PAGE_BYTES:
             self.faults.count("malformed", sender)
         elif self._page is None or self._page[0] != message.offset or self._page[1].done():
-            self.faults.count("answer that nobody waits for", sender)
+            self.faults.count("unexpected answer", sender)
         else:
             self._page[1].set_result(message)
 

@@ -49,9 +49,8 @@ class Offer(Protocol):
     ) -> Awaitable[bool]: ...
 
 
-#: Takes an errand (`relay.py`) from a node that the link has authenticated, for a node of this
-#: process; never blocks.
-Errand = Callable[[Node, Node, Message], None]
+#: Takes a relayed request (`relay.py`) from a node that the link has authenticated; never blocks.
+Relayed = Callable[[Node, Node, Message], None]
 
 #: The largest message, in bytes, that a node would take from this sender now.
 Limit = Callable[[Node], int]
@@ -96,7 +95,7 @@ class Switch:
         self.delivered = 0
         self._ports: dict[Node, Port] = {}
         self._links: list[Link] = []
-        self._errands: dict[type[Message], Errand] = {}
+        self._relayed: dict[type[Message], Relayed] = {}
         self._copies: dict[tuple[Node, bytes], asyncio.Task[None]] = {}
 
     # ------------------------------------------------ nodes
@@ -129,10 +128,10 @@ class Switch:
         if link in self._links:
             self._links.remove(link)
 
-    def on_errand(self, kind: type[Message], take: Errand) -> None:
+    def on_relayed(self, kind: type[Message], take: Relayed) -> None:
         """The handler of a kind of relayed requests, for all nodes of this process."""
-        assert kind not in self._errands, f"{kind.__name__} is taken care of already"
-        self._errands[kind] = take
+        assert kind not in self._relayed, f"{kind.__name__} is taken care of already"
+        self._relayed[kind] = take
 
     def port(self, node: Node) -> Port | None:
         """The attached node's port; None when it is not of this process."""
@@ -195,18 +194,18 @@ class Switch:
         """
         port = self._ports.get(to)
         if port is None:
-            self.faults.count("nobody here", sender, to=str(to))
+            self.faults.count("no such receiver", sender, to=str(to))
             return False
         self.delivered += 1
         event = Received(sender, message, encoded, digest, vector)
         _post(port, event, _checked(traceparent), size)
         return True
 
-    def errand(self, sender: Node, to: Node, message: Message) -> bool:
+    def take_relayed(self, sender: Node, to: Node, message: Message) -> bool:
         """Delivers a relayed request. False: it has no receiver."""
-        take = self._errands.get(type(message))
+        take = self._relayed.get(type(message))
         if take is None or to not in self._ports:
-            self.faults.count("errand to nobody", sender, to=str(to))
+            self.faults.count("request to an unknown node", sender, to=str(to))
             return False
         take(sender, to, message)
         return True

@@ -269,7 +269,7 @@ class Asked:
         if len(offer.id) != ID_BYTES or offer.kind != TRANSFER_BLOB:
             raise Refused("malformed offer", "an offer without a name or a kind")
         if (node, offer.id) not in self._digests:
-            raise Refused("offer of a blob that nobody asked for", offer.id.hex()[:16])
+            raise Refused("offer of a blob that was not requested", offer.id.hex()[:16])
         if not 0 < offer.size <= BLOB_BYTES_MAX:
             raise Refused("oversized offer", f"a blob of {offer.size} bytes")
 

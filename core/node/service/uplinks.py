@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ..net.grpc.grpc_link import GrpcUplink
     from ..net.grpc.grpc_server import GrpcHub
     from ..net.mqtt.mqtt_link import MqttHub, MqttIdentity, MqttUplink
-    from ..net.relay import Errands
+    from ..net.relay import RelayedRequests
     from ..net.switch import Switch
     from ..storage.blobs import BlobStore
     from .prometheus import Sources
@@ -169,7 +169,7 @@ class Uplinks:
     homes: where the node may go, each once; one that does not offer the transport is left out.
     on_connected: called with a home whenever there is a new connection to it.
     on_renewed: called when there is a new certificate. denied: the deny list that is known here;
-    None: not kept. distrust: why a home's certificate is not trusted, or None. `errands`: None
+    None: not kept. distrust: why a home's certificate is not trusted, or None. `relayed`: None
     without an identity. Raises DelianError when no home is left, or an insecure node's is not on
     this machine.
     """
@@ -227,11 +227,11 @@ class Uplinks:
                 mqtt_homes,
                 on_connected=self._connected,
             )
-        self.errands: Errands | None = None
+        self.relayed: RelayedRequests | None = None
         if identity is not None:
-            from ..net.relay import Errands
+            from ..net.relay import RelayedRequests
 
-            self.errands = Errands(switch, who.node, self._spoken_to, denied=self._signed)
+            self.relayed = RelayedRequests(switch, who.node, self._spoken_to, denied=self._signed)
 
     def review(self) -> None:
         """Leaves homes that are revoked. Call it when the deny list has changed."""
@@ -322,8 +322,8 @@ class Uplinks:
         The other way round for a node that is to use MQTT. A refusal is final: TLS says that it is
         the coordinator's, or a signature that it is the authority's.
         """
-        identity, errands = self._who.identity, self.errands
-        assert identity is not None and errands is not None
+        identity, relayed = self._who.identity, self.relayed
+        assert identity is not None and relayed is not None
         material = await asyncio.to_thread(identity.material)
 
         async def by_grpc() -> EnrolReply:
@@ -334,7 +334,7 @@ class Uplinks:
             return await renew_call(cloud_address(facts), CLOUD, material, request)
 
         async def by_home() -> EnrolReply:
-            return await errands.renew(material, request)
+            return await relayed.renew(material, request)
 
         ways = (by_home, by_grpc) if self._transport == "mqtt" else (by_grpc, by_home)
         faults = []
@@ -397,7 +397,7 @@ async def keep_denied(
     identity: IdentityFolder,
     denied: KnownDenied,
     asked: asyncio.Event,
-    errands: Errands,
+    relayed: RelayedRequests,
     *,
     every_s: float = ASK_EVERY_S,
     home_first: bool = False,
@@ -406,7 +406,7 @@ async def keep_denied(
 
     Again and again until it is cancelled, and at once when `asked` is set. Without an answer it
     asks again soon, then less and less often. It asks the coordinator's gRPC and the home
-    (`errands`), in this order unless `home_first`; the second where the first fails, or has a list
+    (`relayed`), in this order unless `home_first`; the second where the first fails, or has a list
     that the CA should have signed again by now, or an older one than `denied.wanted`: an edge may
     keep the newest one to itself, above all one that is revoked.
     """
@@ -415,7 +415,7 @@ async def keep_denied(
     async def by_grpc(ask: DeniedAsk) -> DeniedPage:
         return await denied_call(identity, ask)
 
-    ways = (errands.denied, by_grpc) if home_first else (by_grpc, errands.denied)
+    ways = (relayed.denied, by_grpc) if home_first else (by_grpc, relayed.denied)
     while True:
         asked.clear()
         try:

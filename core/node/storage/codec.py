@@ -75,7 +75,7 @@ ERRAND_FIELDS: Mapping[type[Message], str] = {
     subgraph_pb2.SubgraphFrame: "subgraph",
 }
 
-#: What no state machine sees: what transports say to one another, and errands.
+#: What no state machine sees: messages of transports, and relayed requests.
 TRANSPORT_FIELDS: Mapping[type[Message], str] = {
     link_pb2.Offer: "offer",
     link_pb2.Want: "want",
@@ -171,8 +171,8 @@ def message_of(envelope: Envelope) -> Message:
     return message
 
 
-def errand_of(envelope: Envelope) -> Message | None:
-    """The errand in an envelope, or None: it says something else."""
+def relayed_of(envelope: Envelope) -> Message | None:
+    """The relayed request or answer in an envelope; None: it has something else."""
     field = envelope.WhichOneof("message")
     return getattr(envelope, field) if field in _ERRANDS else None
 

@@ -307,7 +307,7 @@ ROWS = [
         "refused a Upload of device",
     ),
     Row(messages_of_other_tiers, ("not allowed",)),
-    Row(message_to_a_third, ("switch: nobody here",), slow=True),
+    Row(message_to_a_third, ("switch: no such receiver",), slow=True),
     Row(old_protocol, ("node: record rejected",), "rejected: device"),
     Row(wrong_round, ("node: record late",), "late: device"),
     Row(wrong_round, ("node: record late",), "late: device", home=GATHERER, slow=True),

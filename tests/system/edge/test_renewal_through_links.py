@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from delian.cloud.authority.issuing import Issuing
 from delian.cloud.authority.local_authority import LocalAuthority
-from delian.cloud.service.relay_service import IdentityErrands
+from delian.cloud.service.relay_service import RelayService
 from delian.core.learning.data.rows import DataSettings
 from delian.core.node.identity.authority.authority import LIFE_S, Authority, issue_to
 from delian.core.node.identity.enrolment.kept_deny_list import KnownDenied, page_of
@@ -121,7 +121,7 @@ class Farm:
         key, issued = issue_to(self.authority, Role.AUTHORITY, 0)
         shown = TlsMaterial(key, issued.chain, self.authority.pem)
         authority = LocalAuthority(self.authority, issuing, lambda: shown)
-        self.cloud = IdentityErrands(switch, authority, authority.page)
+        self.cloud = RelayService(switch, authority, authority.page)
         self.closing.push_async_callback(self.cloud.close)
 
     async def run_edge(self, way: str) -> EdgeDaemon:
@@ -160,7 +160,7 @@ def within(scenario) -> None:
 async def renew(ups: Uplinks, folder: IdentityFolder):
     key = folder.pending_key()
     request = certificate_request(key)
-    return folder.accept(key, await ups.errands.renew(folder.material(), request))
+    return folder.accept(key, await ups.relayed.renew(folder.material(), request))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_device_that_its_edge_no_longer_trusts_is_not_even_passed_on(tmp_path)
             edge._denied_asked.set()
             await until(lambda: DEVICE not in edge.hubs.grpc.peers)
             await until(lambda: ups.home is None)
-            assert edge.uplinks.errands.counts["renewals passed on"] == 1
+            assert edge.uplinks.relayed.counts["renewals passed on"] == 1
 
     within(scenario)
 
@@ -309,7 +309,7 @@ def test_a_device_gets_the_deny_list_from_its_edge_and_leaves_one_that_is_revoke
             await until(lambda: edge.trust.denied.signed is not None)
             agent._denied_asked.set()
             await until(lambda: agent.denied().version == farm.authority.denied().version)
-            assert edge.uplinks.errands.counts["pages"] >= 1
+            assert edge.uplinks.relayed.counts["pages"] >= 1
             state = agent.driver.machine.state
             await until(lambda: state.denied_issued_s == agent.denied().issued_s)
             await until(lambda: DEVICE in edge.hubs.grpc.peers and state.homes == [3, 0])

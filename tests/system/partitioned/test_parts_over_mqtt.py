@@ -61,7 +61,7 @@ def below():
         service = EnvelopedService(owner, switch, edge, itertools.count(1))
 
         def says(visit, count, sender=device, **frame):
-            switch.errand(sender, edge, SubgraphFrame(visit=visit, count=count, **frame))
+            switch.take_relayed(sender, edge, SubgraphFrame(visit=visit, count=count, **frame))
 
         return SimpleNamespace(says=says, owner=owner, service=service)
 

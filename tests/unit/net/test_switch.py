@@ -83,7 +83,7 @@ def test_what_a_link_delivers_to_a_node_that_is_gone_is_counted():
     assert not switch.deliver(DEVICE, EDGE, HELLO)
     assert inbox.events == [Received(DEVICE, HELLO)]
     assert (inbox.traces, inbox.sizes) == (["00-trace"], [9])
-    assert switch.faults.counts == {"nobody here": 2}
+    assert switch.faults.counts == {"no such receiver": 2}
 
 
 def test_a_trace_context_that_is_too_long_is_left_out():

@@ -221,18 +221,18 @@ def test_only_blobs_that_were_asked_for_are_taken():
             asked.check(node, said)
         return caught.value.kind
 
-    assert kind_of_refusal(blob) == "offer of a blob that nobody asked for"
+    assert kind_of_refusal(blob) == "offer of a blob that was not requested"
     asked.add(ANN, blob.id)
     asked.check(ANN, blob)
-    assert kind_of_refusal(blob, BOB) == "offer of a blob that nobody asked for"
+    assert kind_of_refusal(blob, BOB) == "offer of a blob that was not requested"
     assert kind_of_refusal(offer(1, BLOB_BYTES_MAX + 1, TRANSFER_BLOB)) == "oversized offer"
     assert kind_of_refusal(offer(1, 10)) == "malformed offer"
     asked.done(ANN, blob.id)
-    assert kind_of_refusal(blob) == "offer of a blob that nobody asked for"
+    assert kind_of_refusal(blob) == "offer of a blob that was not requested"
     asked.add(ANN, blob.id)
     for number in range(ASKED_PER_PEER):
         asked.add(ANN, number.to_bytes(32))
-    assert kind_of_refusal(blob) == "offer of a blob that nobody asked for"
+    assert kind_of_refusal(blob) == "offer of a blob that was not requested"
 
 
 # ---------------------------------------------------------------- the outbox

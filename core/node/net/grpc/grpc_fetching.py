@@ -95,7 +95,7 @@ class Fetching:
         await asyncio.gather(*tasks, return_exceptions=True)
         now = monotonic()
         for out in self._outbox.expire(now):
-            self._faults.count("nobody took it", self._home, size=out.size)
+            self._faults.count("not fetched", self._home, size=out.size)
         self._intake.expire(now)
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class Fetching:
         port = self._switch.port(to)
         try:
             if port is None:
-                raise Refused("nobody here", str(to))
+                raise Refused("no such receiver", str(to))
             if offer.kind == link_pb2.TRANSFER_BLOB:
                 self.asked.check(to, offer)
             else:
@@ -217,7 +217,7 @@ class Fetching:
         try:
             async with self._slots:
                 if port is None:
-                    raise Refused("nobody here", str(to))
+                    raise Refused("no such receiver", str(to))
                 if offer.kind == link_pb2.TRANSFER_BLOB:
                     await self._pull_blob(offer, to, port.blobs)
                 else:
@@ -301,7 +301,7 @@ class Fetching:
         said = link_pb2.Envelope.FromString(content)
         to, field = node_of(said.to), said.WhichOneof("message") or ""
         if node_of(said.sender) != self._home:
-            raise Refused("wrong sender", "an envelope of somebody else")
+            raise Refused("wrong sender", "an envelope of another node")
         if field in SMALL or not may_send(self._home.tier, to.tier, field):
             raise Refused("not allowed", f"{field} to {to}")
         message = message_of(said)

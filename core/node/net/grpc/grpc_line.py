@@ -20,7 +20,7 @@ from ....wire.blob_pb2 import FetchBlob
 from ....wire.link_pb2 import Envelope, Goodbye
 from ...identity.pki.certificates import channel_options
 from ...identity.pki.roles import may_send
-from ...storage.codec import address, envelope_bytes, errand_of, message_of, node_of
+from ...storage.codec import address, envelope_bytes, message_of, node_of, relayed_of
 from .. import message_limits
 from ..transfer import Refused
 from . import grpc_core
@@ -276,7 +276,7 @@ class Line:
         if field is None:
             raise Refused("unknown message", "nothing, or nothing that is known")
         if node_of(said.sender) != self.home:
-            raise Refused("wrong sender", "an envelope of somebody else")
+            raise Refused("wrong sender", "an envelope of another node")
         to = node_of(said.to)
         if not may_send(self.home.tier, to.tier, field) or field == "blob":
             raise Refused("not allowed", f"{field} to {to}")
@@ -284,7 +284,7 @@ class Line:
             self.transfers.take_want(said.want)
         elif field == "offer":
             self.transfers.take_offer(said.offer, to)
-        elif (errand := errand_of(said)) is not None:
-            self._up.switch.errand(self.home, to, errand)
+        elif (request := relayed_of(said)) is not None:
+            self._up.switch.take_relayed(self.home, to, request)
         else:
             self._up.switch.deliver(self.home, to, message_of(said), said.traceparent)

@@ -27,7 +27,7 @@ from ....protocol.ports import Content, Node, ProtocolError
 from ....wire.link_pb2 import Envelope, PullRequest
 from ...identity.pki.certificates import IdentityError, TlsMaterial, server_credentials
 from ...identity.pki.roles import may_send
-from ...storage.codec import envelope_bytes, errand_of, message_of, node_of
+from ...storage.codec import envelope_bytes, message_of, node_of, relayed_of
 from .. import message_limits
 from ..loopback import INSECURE, check_loopback
 from ..switch import Switch
@@ -322,10 +322,10 @@ class GrpcHub:
                 content = await context.read()
         except TimeoutError:
             self.faults.count("silent stream", name_of(identity) if identity else context.peer())
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "say who you are")
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no first message came")
         if content is grpc.aio.EOF:  # it has gone, or sent what the core does not take
             self.faults.count("broken off", name_of(identity) if identity else context.peer())
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "say who you are")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no first message came")
         try:
             if len(content) > message_limits.INLINE_MAX:
                 raise ProtocolError("too long")
@@ -338,7 +338,9 @@ class GrpcHub:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no envelope")
         if identity is None or identity.node != node:
             self.faults.count("wrong sender", name_of(identity))
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "you are somebody else")
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED, "the certificate names another node"
+            )
         if not self._door.secure and (reason := self._door.refusal(identity, CONNECT)) is not None:
             self.faults.count(reason, node)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
@@ -399,7 +401,7 @@ class GrpcHub:
     def _accept(self, peer: Peer, said: Envelope, content: bytes, now: float) -> Any:
         """Checks an envelope and hands it on. Raises ProtocolError."""
         if node_of(said.sender) != peer.node:
-            raise Refused("wrong sender", "an envelope of somebody else")
+            raise Refused("wrong sender", "an envelope of another node")
         field = said.WhichOneof("message")
         if field == "goodbye":
             peer.left = True
@@ -415,8 +417,8 @@ class GrpcHub:
         if field == "want":
             self.transfers.take_want(peer.node, said.want)
             return None
-        if (errand := errand_of(said)) is not None:
-            self._switch.errand(peer.node, to, errand)
+        if (request := relayed_of(said)) is not None:
+            self._switch.take_relayed(peer.node, to, request)
             return None
         return self._deliver(peer.node, to, said, content)
 

@@ -68,13 +68,13 @@ class Serving:
         for peer in self.intake.expire(now):
             self.faults.count("transfer stopped", peer)
         for out in self.outbox.expire(now):
-            self.faults.count("nobody took it", out.to, size=out.size)
+            self.faults.count("not fetched", out.to, size=out.size)
 
     def take_offer(self, node: Node, to: Node, offer: Offer, now: float) -> None:
         port = self._switch.port(to)
         try:
             if port is None:
-                raise Refused("nobody here", str(to))
+                raise Refused("no such receiver", str(to))
             spool = self.intake.offer(node, offer, port.limit(node), now)
         except Refused as refusal:
             self._say(node, envelope_bytes(to, node, Want(id=offer.id[:32], refused=True)))
@@ -147,7 +147,7 @@ class Serving:
         content = spool.take()
         said, vector = read_envelope(content)
         if node_of(said.sender) != node:
-            raise Refused("wrong sender", "an envelope of somebody else")
+            raise Refused("wrong sender", "an envelope of another node")
         to = node_of(said.to)
         field = said.WhichOneof("message") or ""
         port = self._switch.port(to)

@@ -177,7 +177,7 @@ class Peer:
         self._pending = None
         self._confirmed(self)
         if not same_life:
-            self.transfers.begin_anew()
+            self.transfers.restart()
         self.kick()
         return body
 
@@ -340,8 +340,8 @@ class Peer:
             self.transfers.take_want(envelope.want)
         elif what == "goodbye":
             log.info("peer says goodbye", extra={"peer": str(self.other)})
-        elif (errand := codec.errand_of(envelope)) is not None:
-            self.switch.errand(sender, to, errand)
+        elif (request := codec.relayed_of(envelope)) is not None:
+            self.switch.take_relayed(sender, to, request)
         else:
             self.switch.deliver(sender, to, codec.message_of(envelope), envelope.traceparent, size)
 

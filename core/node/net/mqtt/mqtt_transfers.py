@@ -201,7 +201,7 @@ class Transfers:
                     await out.heard.wait()
             except TimeoutError:
                 if loop.time() - heard_at > message_limits.TRANSFER_IDLE_S:
-                    self._peer.faults.count("nobody took it", self._peer.other)
+                    self._peer.faults.count("not fetched", self._peer.other)
                     return
                 pause = min(pause * 2, PATIENCE_S_MAX)
                 self._peer.say(out.sender, out.to, out.offer, out.traceparent)
@@ -243,7 +243,7 @@ class Transfers:
             return Part(id=out.offer.id, offset=place[0], content=content), out
         return None
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """The peer has new keys, or is new: what was under way is lost."""
         for out in self._outgoing.values():
             out.state.forget_sent()
@@ -283,7 +283,7 @@ class Transfers:
         """Where an offered envelope goes; None: it is a blob. Raises Refused."""
         port = self._peer.switch.port(to)
         if port is None:
-            raise Refused("nobody here", f"an offer to {to}")
+            raise Refused("no such receiver", f"an offer to {to}")
         if len(self._incoming) >= message_limits.TRANSFERS_PER_PEER:
             raise Refused("too many offers", f"{len(self._incoming)} under way")
         if offer.kind == TRANSFER_BLOB:

@@ -83,7 +83,7 @@ class EnvelopedService:
         self._owner, self._switch, self._node, self._numbers = owner, switch, node, numbers
         self._lines: dict[Node, tuple[Line, _Visit, asyncio.Task[None]]] = {}
         self._rate = Buckets(FRAMES_BURST, FRAMES_PER_S, STREAMS_MAX)
-        switch.on_errand(SubgraphFrame, self._take)
+        switch.on_relayed(SubgraphFrame, self._take)
 
     def review(self, revoked: Callable[[Node], bool]) -> None:
         """Ends the visits of nodes that are revoked."""
@@ -194,7 +194,7 @@ class EnvelopedUpstream:
         self._visit: _Visit | None = None
         self._over = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        switch.on_errand(SubgraphFrame, self._take)
+        switch.on_relayed(SubgraphFrame, self._take)
 
     def start(self) -> None:
         """Sends from now on, whenever there is a way."""

@@ -148,7 +148,7 @@ def test_a_message_to_a_node_that_is_not_here_is_counted(net):
     async def story(stranger, hub, above):
         call = await stranger.connect()
         await call.write(stranger.says(CheckIn(device=66), to=net.edge(9)))
-        await net.until(lambda: above.switch.faults.counts["nobody here"] == 1)
+        await net.until(lambda: above.switch.faults.counts["no such receiver"] == 1)
 
     bad(net, story)
 
@@ -378,7 +378,7 @@ def test_what_nobody_fetches_is_forgotten(net):
         hub.transfers.outbox._idle_s = -1.0
         hub.review()
         assert hub.transfers.outbox.bytes_held == 0
-        assert hub.faults.counts["nobody took it"] == 1
+        assert hub.faults.counts["not fetched"] == 1
 
     bad(net, story)
 
@@ -433,7 +433,7 @@ def test_a_device_believes_its_home_no_more_than_that(net):
         assert counts["malformed"] == 1
         assert counts["wrong sender"] == 1
         assert counts["not allowed"] == 2
-        assert counts["offer of a blob that nobody asked for"] == 1
+        assert counts["offer of a blob that was not requested"] == 1
         assert counts["oversized offer"] == 1
         assert [e.want.refused for e in heard if e.HasField("want")] == [True, True]
 

@@ -121,7 +121,7 @@ def test_a_device_takes_no_blob_that_it_has_not_asked_for(mqtt, mosquitto):
             blob = await edge.blobs.put(os.urandom(100_000))
             edge.switch.send_blob(EDGE, DEVICE, blob.digest)
             await mqtt.until(lambda: hub.faults.counts["offer was refused"] == 1)
-            assert up.faults.counts == {"offer of a blob that nobody asked for": 1}
+            assert up.faults.counts == {"offer of a blob that was not requested": 1}
             assert not device.received and not device.blobs.contents
 
     asyncio.run(main())

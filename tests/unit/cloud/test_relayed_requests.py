@@ -71,7 +71,7 @@ class Wires:
         self.seen.append((sender, to, message))
         message = self.change(sender, to, message)
         if message is not None:
-            self.switches[to].errand(sender, to, message)
+            self.switches[to].request(sender, to, message)
 
     def of(self, kind):
         return [message for _, _, message in self.seen if isinstance(message, kind)]
@@ -94,7 +94,7 @@ class World:
         cloud = self.wires.process(CLOUD, EDGE_0)
         self.coordinator = self.new_coordinator(cloud)
         self.up = CLOUD
-        self.edge = n.Errands(
+        self.edge = n.RelayedRequests(
             self.wires.process(EDGE),
             EDGE,
             lambda: self.up,
@@ -104,13 +104,13 @@ class World:
         self.listed = None
         self.home = EDGE
         self.devices = {
-            node: n.Errands(self.wires.process(node), node, lambda: self.home)
+            node: n.RelayedRequests(self.wires.process(node), node, lambda: self.home)
             for node in (DEVICE, OTHER)
         }
 
     def new_coordinator(self, switch):
         self.desk = LocalAuthority(self.authority, self.issuing, lambda: self.own)
-        return e.IdentityErrands(switch, self.desk, self.desk.page, rates=lambda: self.now)
+        return e.RelayService(switch, self.desk, self.desk.page, rates=lambda: self.now)
 
     def material(self, role=Role.DEVICE, number=5, now_s=None):
         key, issued = issue_to(self.authority, role, number, now_s=now_s)
@@ -123,7 +123,7 @@ class World:
 
     def says(self, sender, to, message):
         """What a peer that keeps to no rules says."""
-        self.wires.switches[to].errand(sender, to, message)
+        self.wires.switches[to].request(sender, to, message)
 
     async def settled(self):
         while self.coordinator._tasks:
@@ -433,7 +433,7 @@ def test_who_is_not_answered_waits_so_long_and_forgets_it(tmp_path):
             await world.renew(world.material(), timeout_s=0.05)
         assert not world.devices[DEVICE]._asked
         world.says(EDGE, DEVICE, RenewalAnswer(result=_result(DEVICE)))
-        assert world.devices[DEVICE].faults.counts == {"answer that nobody waits for": 1}
+        assert world.devices[DEVICE].faults.counts == {"unexpected answer": 1}
 
     within(tmp_path, scenario)
 
@@ -531,8 +531,8 @@ def test_pages_have_a_rate_too(tmp_path):
 def test_where_nobody_takes_errands_or_nobody_is_they_are_counted(tmp_path):
     async def scenario(world):
         switch = world.wires.process(Node(Tier.EDGE, 9))
-        assert not switch.errand(DEVICE, Node(Tier.EDGE, 9), RenewalAsk())
-        assert not world.wires.switches[CLOUD].errand(EDGE, Node(Tier.EDGE, 8), RenewalAsk())
-        assert switch.faults.counts == {"errand to nobody": 1}
+        assert not switch.take_relayed(DEVICE, Node(Tier.EDGE, 9), RenewalAsk())
+        assert not world.wires.switches[CLOUD].request(EDGE, Node(Tier.EDGE, 8), RenewalAsk())
+        assert switch.faults.counts == {"request to an unknown node": 1}
 
     within(tmp_path, scenario)
