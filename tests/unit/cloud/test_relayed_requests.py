@@ -71,7 +71,7 @@ class Wires:
         self.seen.append((sender, to, message))
         message = self.change(sender, to, message)
         if message is not None:
-            self.switches[to].request(sender, to, message)
+            self.switches[to].take_relayed(sender, to, message)
 
     def of(self, kind):
         return [message for _, _, message in self.seen if isinstance(message, kind)]
@@ -123,7 +123,7 @@ class World:
 
     def says(self, sender, to, message):
         """What a peer that keeps to no rules says."""
-        self.wires.switches[to].request(sender, to, message)
+        self.wires.switches[to].take_relayed(sender, to, message)
 
     async def settled(self):
         while self.coordinator._tasks:
@@ -532,7 +532,7 @@ def test_where_nobody_takes_errands_or_nobody_is_they_are_counted(tmp_path):
     async def scenario(world):
         switch = world.wires.process(Node(Tier.EDGE, 9))
         assert not switch.take_relayed(DEVICE, Node(Tier.EDGE, 9), RenewalAsk())
-        assert not world.wires.switches[CLOUD].request(EDGE, Node(Tier.EDGE, 8), RenewalAsk())
+        assert not world.wires.switches[CLOUD].take_relayed(EDGE, Node(Tier.EDGE, 8), RenewalAsk())
         assert switch.faults.counts == {"request to an unknown node": 1}
 
     within(tmp_path, scenario)
