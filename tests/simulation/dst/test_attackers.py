@@ -8,6 +8,7 @@ import json
 
 import pytest
 from delian.core.common.errors import DelianError
+from delian.core.node.identity.artifacts import manifest
 from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.simulations.dst import seed_report
 from delian.simulations.dst.check import check_seeds
@@ -109,7 +110,7 @@ class TestWithoutACheckOfTheGate:
         ids=str,
     )
     def test_what_a_manifest_fixes(self, monkeypatch, check, attack):
-        monkeypatch.setattr(f"delian.device.agent.artifact_gate.{check}", lambda *told: None)
+        monkeypatch.setattr(manifest, check, lambda *told: None)
         assert "the device runs it" in self.broken(attack)
 
     def test_the_record(self, monkeypatch):

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest.mock import patch
 
+from delian.core.node.identity.artifacts import manifest
 from delian.core.privacy.secagg.client import ClientSession
 from delian.core.protocol.ports import CLOUD, Node, Tier
-from delian.device.agent import artifact_gate
 from delian.device.protocol import acceptance, releases
 from delian.device.protocol.acceptance import Acceptance
 from delian.simulations.dst.check import Failure, check_seed
@@ -112,14 +112,14 @@ CHECKS: Final = (
     ),
     Check(
         "the bundle of a manifest",
-        artifact_gate,
+        manifest,
         "check_bundle",
         _nothing,
         (Attack.BUNDLE_REPLACED,),
     ),
     Check(
         "the facts of a manifest",
-        artifact_gate,
+        manifest,
         "check_task",
         _nothing,
         (Attack.BUNDLE_LARGE_CLIP, Attack.BUNDLE_LESS_NOISE, Attack.BUNDLE_LOW_FLOOR),
