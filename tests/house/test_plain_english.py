@@ -66,20 +66,13 @@ CLEAN: tuple[str, ...] = (
     "simulations/runs",
     "simulations/scenario",
 )
-PAGES: tuple[str, ...] = (
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "README.md",
-    "SECURITY.md",
-    "docs/architecture.md",
-    "docs/backends.md",
-    "docs/decisions/README.md",
-    "docs/derivatives.md",
-    "docs/errors.md",
-    "docs/kernels.md",
-    "docs/performance.md",
-    "docs/placement.md",
-    "docs/report.md",
+#: The glossary lists the words; the protocol's page has triggers that records of runs name.
+NOT_READ = {"docs/glossary.md", "docs/language.md", "docs/protocol.md"}
+PAGES = sorted(
+    name
+    for pattern in ("*.md", "docs/**/*.md")
+    for path in ROOT.glob(pattern)
+    if (name := path.relative_to(ROOT).as_posix()) not in NOT_READ
 )
 
 
