@@ -28,8 +28,9 @@ from ..sampling import Batch
 from ..task import Metrics, Task
 from .maml import Maml
 
-#: The bias of a class without support rows: no row is assigned to it.
-ABSENT = -1e4
+#: The bias of a class without support rows, below that of any prototype (-|c_k|^2): no row is
+#: assigned to it. A power of two, so that it is the same number in f32.
+ABSENT = -(2.0**100)
 
 
 @dataclass(frozen=True)
