@@ -4,6 +4,7 @@
     python benchmarks/published.py synthetic --seeds 1
     python benchmarks/published.py sinusoid
     python benchmarks/published.py shakespeare --data tinyshakespeare.txt
+    python benchmarks/published.py shakespeare-rates --data tinyshakespeare.txt
 
 An experiment runs as its authors ran it, or the page says what differs. A figure is the mean over
 seeds with its standard deviation. With --keep FILE each finished run is a line of JSON there, and

@@ -307,6 +307,26 @@ SHAKESPEARE = (
         measure=newcomers,
     ),
 )
-SUITES = {"synthetic": SYNTHETIC, "sinusoid": SINUSOID, "shakespeare": SHAKESPEARE}
+#: The baseline alone, at two of its device's rates: how much of the published gap is the rate.
+SHAKESPEARE_RATES = tuple(
+    Experiment(
+        f"fedavg at {rate}",
+        "shakespeare",
+        "fedavg",
+        (
+            Figure(f"FedAvg at {rate}", "global", "40.76"),
+            Figure(f"FedAvg at {rate}, fine-tuned", "personalised", "38.71"),
+        ),
+        settings=(*TWENTY, f"algorithm.learning_rate={rate}"),
+        measure=newcomers,
+    )
+    for rate in (0.001, 0.01)
+)
+SUITES = {
+    "synthetic": SYNTHETIC,
+    "sinusoid": SINUSOID,
+    "shakespeare": SHAKESPEARE,
+    "shakespeare-rates": SHAKESPEARE_RATES,
+}
 #: Those that make their own data.
 OWN_DATA = ("synthetic", "sinusoid")
