@@ -41,9 +41,7 @@ def out_size(name: str, size: Sequence[int], kernel: Sequence[int], attrs: Attrs
     return out
 
 
-def operand_types(
-    name: str, types: Types, first: str, second: str
-) -> tuple[TensorType, TensorType]:
+def _operands(name: str, types: Types, first: str, second: str) -> tuple[TensorType, TensorType]:
     a, b = tensor(name, types[0], FLOATS, first), tensor(name, types[1], FLOATS, second)
     if a.dtype is not b.dtype:
         fail(name, f"element types of {a} and {b} differ", "convert one of them")
@@ -52,36 +50,55 @@ def operand_types(
     return a, b
 
 
-def _conv_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
-    x, k = operand_types("conv", types, "the input [N,H,W,C]", "the kernel [KH,KW,C,O]")
-    if x.shape[3] != k.shape[2]:
-        fail("conv", f"the input {x} has {x.shape[3]} channels, the kernel {k} takes {k.shape[2]}")
-    out = out_size("conv", x.shape[1:3], k.shape[:2], attrs)
-    return (TensorType(x.dtype, (x.shape[0], *out, k.shape[3])),)
+def _groups(name: str, attrs: Attrs, channels: int, outputs: int) -> int:
+    groups: int = attrs.get("groups", 1)
+    if groups > max(outputs, 1):
+        fail(name, f"groups must be an int from 1 to {max(outputs, 1)}, not {groups}")
+    if channels % groups or outputs % groups:
+        fail(name, f"{channels} and {outputs} channels do not fall into {groups} groups")
+    return groups
 
 
-def _input_grad_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
-    name = "conv_input_grad"
-    y, k = operand_types(name, types, "the cotangent [N,OH,OW,O]", "the kernel [KH,KW,C,O]")
-    size = int_tuple(name, attrs, "input_size", 2)
-    if y.shape[3] != k.shape[3]:
-        fail(
-            name, f"the cotangent {y} has {y.shape[3]} channels, the kernel {k} gives {k.shape[3]}"
-        )
-    if tuple(out_size(name, size, k.shape[:2], attrs)) != y.shape[1:3]:
-        fail(name, f"an input of {size} does not give {y} with the kernel {k}")
-    return (TensorType(y.dtype, (y.shape[0], *size, k.shape[2])),)
+def _type_rules(name: str, layout: str) -> tuple[InferRule, InferRule, InferRule]:
+    """The type rules of a convolution, its gradient by the input and that by the kernel."""
+    image, kernel, cotangent = (
+        "the input [N,H,W,C]",
+        f"the kernel {layout}",
+        "the cotangent [N,OH,OW,O]",
+    )
+    of_input, of_kernel = f"{name}_input_grad", f"{name}_weight_grad"
 
+    def output(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+        x, k = _operands(name, types, image, kernel)
+        groups = _groups(name, attrs, x.shape[3], k.shape[3])
+        if x.shape[3] != k.shape[2] * groups:
+            takes = f"{k.shape[2]} in each of {groups} groups" if "groups" in attrs else k.shape[2]
+            fail(name, f"the input {x} has {x.shape[3]} channels, the kernel {k} takes {takes}")
+        out = out_size(name, x.shape[1:3], k.shape[:2], attrs)
+        return (TensorType(x.dtype, (x.shape[0], *out, k.shape[3])),)
 
-def _weight_grad_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
-    name = "conv_weight_grad"
-    x, y = operand_types(name, types, "the input [N,H,W,C]", "the cotangent [N,OH,OW,O]")
-    kernel = int_tuple(name, attrs, "kernel_size", 2)
-    if x.shape[0] != y.shape[0]:
-        fail(name, f"the input {x} and the cotangent {y} differ in batch size")
-    if tuple(out_size(name, x.shape[1:3], kernel, attrs)) != y.shape[1:3]:
-        fail(name, f"the input {x} does not give {y} with a kernel of {kernel}")
-    return (TensorType(x.dtype, (*kernel, x.shape[3], y.shape[3])),)
+    def input_grad(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+        y, k = _operands(of_input, types, cotangent, kernel)
+        groups = _groups(of_input, attrs, 0, k.shape[3])
+        size = int_tuple(of_input, attrs, "input_size", 2)
+        if y.shape[3] != k.shape[3]:
+            channels = f"has {y.shape[3]} channels, the kernel {k} gives {k.shape[3]}"
+            fail(of_input, f"the cotangent {y} {channels}")
+        if tuple(out_size(of_input, size, k.shape[:2], attrs)) != y.shape[1:3]:
+            fail(of_input, f"an input of {size} does not give {y} with the kernel {k}")
+        return (TensorType(y.dtype, (y.shape[0], *size, k.shape[2] * groups)),)
+
+    def weight_grad(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+        x, y = _operands(of_kernel, types, image, cotangent)
+        groups = _groups(of_kernel, attrs, x.shape[3], y.shape[3])
+        size = int_tuple(of_kernel, attrs, "kernel_size", 2)
+        if x.shape[0] != y.shape[0]:
+            fail(of_kernel, f"the input {x} and the cotangent {y} differ in batch size")
+        if tuple(out_size(of_kernel, x.shape[1:3], size, attrs)) != y.shape[1:3]:
+            fail(of_kernel, f"the input {x} does not give {y} with a kernel of {size}")
+        return (TensorType(x.dtype, (*size, x.shape[3] // groups, y.shape[3])),)
+
+    return output, input_grad, weight_grad
 
 
 def taps(
@@ -164,13 +181,13 @@ def workspace(op: Op) -> int:
 def family(
     name: str,
     shared: tuple[str, ...],
-    types: tuple[InferRule, InferRule, InferRule],
+    layout: str,
     references: tuple[NumPy, NumPy, NumPy],
 ) -> tuple[Primitive, Primitive, Primitive]:
     """The rows of a convolution and its two gradients, each with the others as derivatives.
 
     They are (x, k) -> y, by the input (y, k) -> x, and by the kernel (x, y) -> k. shared:
-    attributes of all three. types, references: in that order.
+    attributes of all three. layout: the kernel's. references: in that order.
     """
 
     def again(b: Builder, op: Op, which: str, u: Value, v: Value, **more: Any) -> Value:
@@ -223,15 +240,10 @@ def family(
             workspace=workspace,
         )
         for (which, more), type_, reference, rule, cost in zip(
-            own, types, references, rules, costs, strict=True
+            own, _type_rules(name, layout), references, rules, costs, strict=True
         )
     )
     return first, second, third
 
 
-ROWS = family(
-    "conv",
-    ("strides", "padding"),
-    (_conv_type, _input_grad_type, _weight_grad_type),
-    (_conv, _input_grad, _weight_grad),
-)
+ROWS = family("conv", ("strides", "padding"), "[KH,KW,C,O]", (_conv, _input_grad, _weight_grad))

@@ -11,60 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ir import Array, Blocks, TensorType, Type, Types
+from ..ir import Array
 from . import conv
 from .rules import widen
 from .table import Attrs
-from .type_checks import fail, int_tuple
-
-
-def _groups(name: str, attrs: Attrs, channels: int, outputs: int) -> int:
-    groups: int = attrs["groups"]
-    if groups > max(outputs, 1):
-        fail(name, f"groups must be an int from 1 to {max(outputs, 1)}, not {groups}")
-    if channels % groups or outputs % groups:
-        fail(name, f"{channels} and {outputs} channels do not fall into {groups} groups")
-    return groups
-
-
-def _conv_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
-    name = "grouped_conv"
-    x, k = conv.operand_types(name, types, "the input [N,H,W,C]", "the kernel [KH,KW,C/G,O]")
-    groups = _groups(name, attrs, x.shape[3], k.shape[3])
-    if x.shape[3] != k.shape[2] * groups:
-        fail(
-            name,
-            f"the input {x} has {x.shape[3]} channels, the kernel {k} takes {k.shape[2]} in each of"
-            f" {groups} groups",
-        )
-    out = conv.out_size(name, x.shape[1:3], k.shape[:2], attrs)
-    return (TensorType(x.dtype, (x.shape[0], *out, k.shape[3])),)
-
-
-def _input_grad_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
-    name = "grouped_conv_input_grad"
-    y, k = conv.operand_types(name, types, "the cotangent [N,OH,OW,O]", "the kernel [KH,KW,C/G,O]")
-    groups = _groups(name, attrs, 0, k.shape[3])
-    size = int_tuple(name, attrs, "input_size", 2)
-    if y.shape[3] != k.shape[3]:
-        fail(
-            name, f"the cotangent {y} has {y.shape[3]} channels, the kernel {k} gives {k.shape[3]}"
-        )
-    if tuple(conv.out_size(name, size, k.shape[:2], attrs)) != y.shape[1:3]:
-        fail(name, f"an input of {size} does not give {y} with the kernel {k}")
-    return (TensorType(y.dtype, (y.shape[0], *size, k.shape[2] * groups)),)
-
-
-def _weight_grad_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
-    name = "grouped_conv_weight_grad"
-    x, y = conv.operand_types(name, types, "the input [N,H,W,C]", "the cotangent [N,OH,OW,O]")
-    groups = _groups(name, attrs, x.shape[3], y.shape[3])
-    kernel = int_tuple(name, attrs, "kernel_size", 2)
-    if x.shape[0] != y.shape[0]:
-        fail(name, f"the input {x} and the cotangent {y} differ in batch size")
-    if tuple(conv.out_size(name, x.shape[1:3], kernel, attrs)) != y.shape[1:3]:
-        fail(name, f"the input {x} does not give {y} with a kernel of {kernel}")
-    return (TensorType(x.dtype, (*kernel, x.shape[3] // groups, y.shape[3])),)
 
 
 def _by_group(x: Array, groups: int) -> Array:
@@ -115,6 +65,6 @@ def _weight_grad(x: Array, y: Array, attrs: Attrs) -> Array:
 ROWS = conv.family(
     "grouped_conv",
     ("strides", "padding", "groups"),
-    (_conv_type, _input_grad_type, _weight_grad_type),
+    "[KH,KW,C/G,O]",
     (_conv, _input_grad, _weight_grad),
 )
