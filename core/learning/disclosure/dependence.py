@@ -142,29 +142,12 @@ class Misuse:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An operation that chooses, or compares, by inputs or by what is drawn.
+    """An operation that chooses or compares, or a loop, and what decides it.
 
     Attributes:
-        op: its name.
-        inputs: places of the inputs that it chooses by.
-        random: whether it chooses by what the generator draws from the key.
-        locs: where it came from, outermost call first.
-    """
-
-    op: str
-    inputs: frozenset[int]
-    random: bool
-    locs: tuple[Loc, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Repetition:
-    """A loop, and what decides the number of its trips.
-
-    Attributes:
-        op: "for", whose trips are counted before the first, or "while".
-        inputs: places of the inputs that the number of trips depends on.
-        random: whether it depends on what the generator draws.
+        op: its name; of a loop "for", whose trips are counted before the first, or "while".
+        inputs: places of the inputs that it chooses by, or that the number of trips depends on.
+        random: whether it depends on what the generator draws from the key.
         locs: where it came from, outermost call first.
     """
 
@@ -188,7 +171,7 @@ class Analysis:
     outputs: tuple[Dependence, ...]
     misuses: tuple[Misuse, ...]
     choices: tuple[Choice, ...]
-    loops: tuple[Repetition, ...]
+    loops: tuple[Choice, ...]
 
 
 def analyse(block: Block, key: int | None = None) -> Analysis:
@@ -386,10 +369,10 @@ class _Graph:
     def _places(self, mask: int) -> frozenset[int]:
         return frozenset(i for i in range(len(self.block.params)) if mask >> i & 1)
 
-    def choices(self) -> tuple[tuple[Choice, ...], tuple[Repetition, ...]]:
+    def choices(self) -> tuple[tuple[Choice, ...], tuple[Choice, ...]]:
         """The operations that choose by anything but constants, and all loops."""
         made: list[Choice] = []
-        loops: list[Repetition] = []
+        loops: list[Choice] = []
         for op in _walk(self.block):
             mask = 0
             for value in _choosing(op):
@@ -397,7 +380,7 @@ class _Graph:
                 mask |= fact.values | fact.selects
             inputs, random = self._places(mask), bool(mask & self.random)
             if op.name in ("for", "while"):
-                loops.append(Repetition(op.name, inputs, random, op.locs))
+                loops.append(Choice(op.name, inputs, random, op.locs))
             if inputs or random:
                 made.append(Choice(op.name, inputs, random, op.locs))
         return tuple(made), tuple(loops)

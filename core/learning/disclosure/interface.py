@@ -45,7 +45,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Of one program."""
+    """The ports of one program."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
