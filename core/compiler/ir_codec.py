@@ -117,11 +117,7 @@ class _Table:
         return self.numbers.setdefault(key, len(self.numbers))
 
     def index_of_kept(self, key: Any) -> int:
-        """Of a part of the program, which is there as long as this is.
-
-        Most of its types and spans are the same object, and to hash one takes ten times as long as
-        to see that.
-        """
+        """The index of a part of the program, found by identity, ten times faster than by hash."""
         number = self._same.get(id(key))
         if number is None:
             number = self._same[id(key)] = self.index(key)

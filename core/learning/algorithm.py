@@ -95,7 +95,7 @@ class Algorithm:
     server: Optimizer = field(default_factory=lambda: sgd(1.0))
     """The server's optimiser, on the negative mean update. A unit step of SGD is the mean."""
     personal_steps: Annotated[int, Bounds(ge=0, le=10_000)] = 5
-    """Gradient steps of personalization. 0: none, as for the models of Ditto or FedPer."""
+    """Gradient steps of personalization. 0: none, as for a model that a device keeps (Ditto)."""
     personal_learning_rate: Rate = 0.1
     """The learning rate of the personal steps."""
 

@@ -101,9 +101,9 @@ class MomentsState(NamedTuple):
     """Means over the rows so far."""
 
     mean: Tensor
-    """Of x, f32[features]."""
+    """The mean of x, f32[features]."""
     square: Tensor
-    """Of x^2, f32[features]."""
+    """The mean of x^2, f32[features]."""
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,9 @@ class Member:
 def cohort_program(
     client_update: Function, shared: int, size: int, convolutions: Convolutions = "patches"
 ) -> tuple[Function, tuple[bool, ...]]:
-    """`client_update` over `size` lanes, its first `shared` parameters the same in all of them.
+    """`client_update` over `size` lanes, and which of its results differ from lane to lane.
 
-    And which of its results differ from lane to lane.
+    Its first `shared` parameters are the same in all lanes.
 
     convolutions: how those with a kernel for each lane are done (`transforms.wide`; loop: lane
     after lane).

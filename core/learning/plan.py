@@ -82,9 +82,13 @@ class Round:
     attempts_max: Annotated[int, Bounds(ge=1, le=1_000), Key()] = 5
     """Attempts in a row that may fail before the run gives up."""
     pool_min: Annotated[int | None, Bounds(ge=0, le=SELECTED_MAX), Key()] = None
-    """Devices that must be ready. Absent: as many as selected, in a scenario 80% of devices."""
+    """Devices that must be ready. Absent: as many as are selected; in a scenario 80% of the devices
+    that train, so that selection is nearly uniform.
+    """
     mode: Annotated[Literal["synchronous", "buffered"], Key(stage="fedbuff")] = "synchronous"
-    """`synchronous` (cohort after cohort) or `buffered` (FedBuff, Nguyen et al. 2022)."""
+    """`synchronous` (one cohort after the other) or `buffered` (devices train all the time;
+    FedBuff, Nguyen et al. 2022).
+    """
     buffer: Annotated[int | None, Devices, Key(when="buffered")] = None
     """Buffered: updates that make the next model. Absent: as many as `cohort`."""
     concurrency: Annotated[int | None, Devices, Key(when="buffered")] = None
@@ -117,7 +121,7 @@ class Privacy:
     clip: Annotated[float, Bounds(gt=0.0, le=1e6), Key("ring.clip", stage="clip.norm")] = 10.0
     """The largest L2 norm of an update; a longer one is scaled down to it."""
     rotated: Annotated[bool, Key("ring.rotated", stage="rotate", was=("privacy.rotation",))] = False
-    """Whether updates are rotated: finer steps (to 8 times), uploads in blocks of up to 4,096."""
+    """Whether updates are rotated: up to 8 times finer steps, uploads in blocks of up to 4,096."""
     bits: Annotated[int | None, Bounds(ge=8, le=32), Key("ring.bits", stage="quantise.bits")] = None
     """Width of a sum of updates, and of the numbers that travel: fewer are fewer bytes and coarser
     steps (with `rotated` they stay eight times finer). Absent: 32, or with noise as few as its
@@ -126,7 +130,9 @@ class Privacy:
     random_k: Annotated[
         float | None, Part, Key("ring.kept", stage="random_k.share", was=("privacy.kept",))
     ] = None
-    """The share of numbers that is sent, chosen by the round's key for all. Absent: all."""
+    """The share of an update's numbers that is sent. The round's key chooses them, the same for all
+    devices, so that they can be added. Absent: all.
+    """
     top_k: Annotated[
         float | None, Part, Key("ring.top", stage="top_k.share", was=("privacy.top",))
     ] = None
@@ -216,9 +222,13 @@ class Evaluation:
     improvement_min: Annotated[float, Share, Key(when="evaluates")] = 0.0
     """Federated: the share by which the personal loss must fall to count as better."""
     rollback_worse: Annotated[float, Bounds(ge=0.0, le=100.0), Key(when="evaluates")] = 0.0
-    """Federated, synchronous: roll back at this relative rise of the personal loss. 0: never."""
+    """Federated, synchronous: roll back to the best model when the personal loss is above its by
+    more than this share. 0: never.
+    """
     rollback_accuracy: Annotated[float, Bounds(ge=0.0, le=1.0), Key(when="evaluates")] = 0.0
-    """Federated, synchronous: roll back at this fall of the personal accuracy. 0: never."""
+    """Federated, synchronous: roll back to the best model when the personal accuracy is below its
+    by more than this. 0: never.
+    """
 
 
 #: A plan's parts, which are tables of a scenario.

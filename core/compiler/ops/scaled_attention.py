@@ -69,7 +69,7 @@ def _over_heads(mask: Array, shape: tuple[int, ...], keys: int) -> Array:
 
 
 def _in_full(query: Array, key: Array, value: Array, mask: Array | None, causal: bool) -> Array:
-    """With the whole tensor of scores; `query` is scaled."""
+    """Attention with the whole tensor of scores; `query` is scaled."""
     scores = query @ np.swapaxes(key, -1, -2)
     if mask is not None and mask.dtype.kind != "b":
         scores, mask = scores + mask, None

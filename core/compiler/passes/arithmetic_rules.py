@@ -65,7 +65,7 @@ def _abs(r: Rewriter, op: Op) -> Value | None:
 
 
 def _again(r: Rewriter, op: Op) -> Value | None:
-    """For f(f(x)) = f(x)."""
+    """f(f(x)) => f(x)."""
     (x,) = op.operands
     return x if r.origin(x, op.name) else None
 

@@ -77,10 +77,9 @@ def limits(value: Value) -> Interval:
 def carried(
     op: Op, outer: Made, found: Mapping[Value, Interval]
 ) -> dict[int, tuple[Interval, Interval]]:
-    """The carries of a loop whose values are known to lie in an interval.
+    """Intervals of a loop's carries: in the body, and where a round begins or the loop ends.
 
-    That in the body, and that where the loop begins a round or ends. The intervals of the body with
-    any carries are in `found` already.
+    The intervals of the body with any carries are in `found` already.
     """
     body, count = op.regions[-1], int(op.attrs["consts"])
     skipped = 2 if op.name == "for" else 0

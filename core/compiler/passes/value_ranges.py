@@ -206,7 +206,7 @@ def _choice(op: Op, made: Mapping[Value, Op], found: Mapping[Value, Interval]) -
 
 
 def _wrapped(op: Op, made: Mapping[Value, Op], found: Mapping[Value, Interval]) -> Interval | None:
-    """Of an index that counts from the end where it is negative: select(i < 0, i + n, i)."""
+    """The interval of an index that counts from the end: select(i < 0, i + n, i)."""
     test = made.get(op.operands[0])
     if test is None or test.name != "lt" or (bound := known(found, test.operands[1])) is None:
         return None
@@ -237,7 +237,7 @@ def _moved(
 
 
 def _corners(f: Callable[[int, int], int]) -> Callable[..., Interval]:
-    """Of an operation that is monotonic in each of its two operands."""
+    """The interval of an operation that is monotonic in each of its two operands."""
 
     def rule(a: Interval, b: Interval) -> Interval:
         values = [f(x, y) for x in a for y in b]
@@ -257,7 +257,7 @@ def _remainder(a: Interval, b: Interval) -> Interval | None:
 
 
 def _compared(below: Callable[[Sequence[int]], bool]) -> Callable[..., Interval]:
-    """Of a comparison of a with b, known where all of a stands on one side of all of b."""
+    """The interval of a comparison, known where all of a is on one side of all of b."""
 
     def rule(a: Interval, b: Interval) -> Interval:
         if below((a[1], b[0])):

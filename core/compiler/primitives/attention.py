@@ -277,7 +277,7 @@ def _forward(b: Builder, op: Op, tangents: Sequence[Maybe]) -> Sequence[Maybe]:
 
 
 def _parts(b: Builder, op: Op) -> tuple[Values, Value, Value, Value]:
-    """Of a derivative: its operands, the weights, dw less delta, and their product."""
+    """A derivative's operands, the weights, dw less delta, and their product."""
     q, k, v, lse, delta, g = wide = op.operands[:6]
     w = _weights(b, op, q, k, lse, op.operands[6:])
     dw = _pairs(b, g, v)

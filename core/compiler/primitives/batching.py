@@ -71,7 +71,7 @@ def same_attrs(*names: str, axes: Sequence[str] = ()) -> BatchRule:
 
 
 def leading(**first: Any) -> BatchRule:
-    """Of one operand: each named attribute gets one more entry in front, "size" for the lanes."""
+    """Rule of one operand: named attributes get an entry in front, "size" for the lanes."""
 
     def rule(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
         attrs = dict(op.attrs)
@@ -92,7 +92,7 @@ def transpose(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> 
 
 
 def pad(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values:
-    """With a value for each lane: padded with zeros, then the value chosen where there is none."""
+    """Pads with zeros where lanes have values of their own, then chooses the value there."""
     x, value = operands
     attrs = {k: (0, *op.attrs[k]) for k in ("low", "high", "interior")}
     wide = spread(b, x, flags[0], size)
@@ -219,7 +219,7 @@ def dot(b: Builder, op: Op, operands: Values, flags: Flags, size: int) -> Values
 
 
 def images(*fixed: int) -> BatchRule:
-    """Of a convolution whose first operand and result count images along axis 0.
+    """The rule of a convolution whose first operand and result count images along axis 0.
 
     Lanes are more images, unless an operand of `fixed` differs from lane to lane.
     """

@@ -169,7 +169,7 @@ def _only_read(b: Builder, op: Op, x: Value) -> Value:
 
 
 def _solve_back(b: Builder, op: Op, cotangents: Sequence[Maybe]) -> Sequence[Maybe]:
-    """To the right side A^-T g, to the matrix -(A^-T g) X'."""
+    """The right side gets A^-T g, the matrix -(A^-T g) X'."""
     (g,) = cotangents
     if g is None:
         return (None, None)

@@ -334,7 +334,7 @@ class Reverse:
 def _dear(block: Block, loop: Op) -> tuple[Value, ...]:
     """The values of a loop's body that are saved for its reverse.
 
-    None where the number of trips is not known, as in the segments that `checkpoint` makes.
+    There are none where the number of trips is unknown, as in the segments of `checkpoint`.
     """
     constants = {op.results[0]: op for op in block.ops if op.name == "constant"}
     if loop.name != "for" or any(v not in constants for v in loop.operands[:2]):

@@ -234,7 +234,7 @@ class Chain:
         return made
 
     def _of_round(self, plan: RingPlan, state: State) -> RingPlan:
-        """With the round's own clip, where it moves."""
+        """The plan with the round's own clip, where it moves."""
         for stage, its in zip(self.stages, state, strict=True):
             if stage.group == "moving_clip":
                 return replace(plan, within=its.clip)

@@ -22,11 +22,11 @@ class Columns(NamedTuple):
     """Places of a file's columns."""
 
     label: int
-    """Of labels, or of the numbers to learn."""
+    """The column of labels, or of the numbers to learn."""
     features: list[int]
-    """Of the features, in their order."""
+    """The columns of the features, in their order."""
     split: int | None
-    """Of what says which rows only judge; None: there is none."""
+    """The column that marks rows that only evaluate; None: there is none."""
 
 
 class CsvSource:

@@ -39,7 +39,7 @@ class ImageFolder:
                     yield folder.name, file
 
     def version(self) -> int | None:
-        """Of the folders' times: a file that is added or removed changes its folder's."""
+        """The version by the folders' times: a file that comes or goes changes its folder's."""
         try:
             folders = sorted(p for p in self.path.iterdir() if p.is_dir())
             return number_of(" ".join(f"{p.name} {p.stat().st_mtime_ns}" for p in folders))

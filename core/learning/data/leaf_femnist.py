@@ -87,8 +87,8 @@ def _users(file: Path) -> Iterator[tuple[str, Any]]:
             for name in cursor.members():
                 yield name, cursor.value()
     except (ValueError, RecursionError, OSError) as error:
-        told = str(error) or type(error).__name__
-        raise DelianError(f"{file} is not whole JSON: {told}", "make it again") from None
+        fault = str(error) or type(error).__name__
+        raise DelianError(f"{file} is not whole JSON: {fault}", "make it again") from None
     if not found:
         raise DelianError(f"{file} has no `user_data`", _HINT)
 

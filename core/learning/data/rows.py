@@ -68,7 +68,7 @@ class RowType:
     shape: tuple[int, ...]
     dtype: str = "f32"
     names: tuple[str, ...] = ("x", "y", "support", "query")
-    """Of all arrays that the bundle takes."""
+    """Names of all arrays that the bundle takes."""
     numbers: bool = False
     """These are learnt from a row, and no label."""
 
@@ -98,9 +98,9 @@ class DataSettings:
     classes: tuple[str, ...] = ()
     """What text labels and class folders are called, in the order of the model's classes."""
     query_fraction: float = 0.2
-    """Of the rows that are never trained on and judge the models."""
+    """The share of rows that are never trained on and evaluate the models."""
     bytes_max: int = BYTES_MAX
-    """Of memory that the data may take."""
+    """Bytes of memory that the data may take."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.query_fraction < 1.0:

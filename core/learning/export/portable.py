@@ -63,9 +63,9 @@ class Portable:
     header: str
     programs: tuple[str, ...]
     arena_bytes: int
-    """Of the arena."""
+    """Bytes of the arena."""
     list_bytes: int
-    """Of the heap."""
+    """Bytes of the heap of lists."""
 
 
 def portable(

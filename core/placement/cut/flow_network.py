@@ -225,9 +225,9 @@ def _ancestors(table: Table) -> tuple[Array, Array]:
 
 
 def groups(table: Table) -> tuple[Array, int]:
-    """Each item's group, i64[n], among items that must share a tier, and how many there are.
+    """Each item's group, i64[n], and the number of groups.
 
-    Those that ties join, and without returns what lies on a way between them.
+    The items of a group share a tier: ties join them and, without returns, what lies between them.
     """
     n, ties = len(table.seconds), table.ties
     if not len(ties):

@@ -41,8 +41,9 @@ class LinkProfile:
     """A link between a tier and the one above it."""
 
     up: float
-    """With `down`: bytes a second, towards the cloud and back."""
+    """Bytes a second towards the cloud."""
     down: float
+    """Bytes a second back."""
     latency_s: float
     """One way, in seconds."""
     loss: float = 0.0
@@ -77,7 +78,7 @@ class LinkProfile:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> LinkProfile:
-        """From what `body` gave. Raises DelianError for something else."""
+        """The profile that `body` gave. Raises DelianError for something else."""
         try:
             return cls(*(float(body[k]) for k in ("up", "down", "latency_s", "loss")))
         except (KeyError, TypeError, ValueError):

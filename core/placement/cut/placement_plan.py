@@ -42,8 +42,9 @@ class Piece:
     tiers: tuple[float, ...]
     """By tier, the seconds that its part takes."""
     up: tuple[int, ...]
-    """With `down`: by link, the bytes that go each way."""
+    """Bytes up over each link."""
     down: tuple[int, ...]
+    """Bytes down over each link."""
     wires_s: tuple[float, ...]
     """By link, seconds to encode and decode what goes over it."""
     memory: tuple[int, ...]

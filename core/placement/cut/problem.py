@@ -39,16 +39,14 @@ class PlacementError(DelianError):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A piece of work.
-
-    `seconds` and `joules` have an entry a tier (joules may be empty: none); math.inf seconds:
-    cannot run there.
-    """
+    """A piece of work."""
 
     seconds: tuple[float, ...]
+    """By tier; math.inf: it cannot run there."""
     memory: int = 0
     """Bytes that it holds on its tier."""
     joules: tuple[float, ...] = ()
+    """By tier, or empty: none."""
     pin: int | None = None
     """The only tier where it may run."""
 
@@ -80,29 +78,27 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A link between neighbouring tiers.
-
-    Bytes per second each way, seconds one way for the first byte, joules that the objective counts
-    for a byte.
-    """
+    """A link between neighbouring tiers."""
 
     up: float
+    """Bytes a second, as `down`."""
     down: float
     latency_s: float = 0.0
+    """One way, for the first byte."""
     joules_per_byte: float = 0.0
+    """What the objective counts for a byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """Weights of the sum.
-
-    Of seconds for one input, of seconds between inputs in a stream (the slowest stage), and of
-    joules.
-    """
+    """Weights of the sum."""
 
     latency: float = 1.0
+    """Of seconds for one input."""
     throughput: float = 0.0
+    """Of seconds between inputs in a stream (the slowest stage)."""
     energy: float = 0.0
+    """Of joules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +142,17 @@ class Placement:
     labels: tuple[int, ...]
     """An item's tier."""
     crossings: tuple[Crossing, ...]
-    """By tensor and hop."""
+    """The crossings, ordered by tensor and hop."""
     cost: float
     """The objective's."""
     tier_seconds: tuple[float, ...]
-    """With `memory`: an entry a tier."""
+    """Seconds of each tier."""
     up_seconds: tuple[float, ...]
     """Transfers and encoding on each hop, the hops' latencies, without `fixed_seconds`."""
     down_seconds: tuple[float, ...]
     fixed_seconds: tuple[float, ...]
     up_bytes: tuple[int, ...]
-    """With `down_bytes`: what each hop carries."""
+    """Bytes that each hop carries up."""
     down_bytes: tuple[int, ...]
     memory: tuple[int, ...]
     joules: float

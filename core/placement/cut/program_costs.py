@@ -145,7 +145,7 @@ class Placed:
     """A placement whose parts fit."""
 
     model: Model
-    """With the limits that were needed."""
+    """The model, with the limits that were needed."""
     placement: Placement
     """Priced with the wires of its cut."""
     cut: Cut
@@ -263,7 +263,7 @@ def placed(model: Model, solve: Callable[[Problem], Placement]) -> Placed:
 def tightened(model: Model, placement: Placement, held: Sequence[int]) -> Model:
     """The model with the limits of tiers lowered by what a placement's parts hold beyond them.
 
-    The same one where they fit. Raises PlacementError where nothing could fit.
+    It is the same object where they fit. Raises PlacementError where nothing could fit.
     """
     wanted, now = model.options.memory, model.problem.memory
     if all(m is None or h <= m for h, m in zip(held, wanted, strict=True)):

@@ -121,10 +121,10 @@ def _reached(
 
 
 def depends(function: Function, resident: Collection[int]) -> list[bool]:
-    """By operation of the top level.
+    """Whether each operation of the top level has a tier.
 
-    Whether it depends on a parameter that is not resident, and so has a tier. The label of the
-    others is `cut.SHARED`.
+    It has one if it depends on a parameter that is not resident. The label of the others is
+    `cut.SHARED`.
     """
     return list(graph_of(function, resident).moves)
 

@@ -253,7 +253,7 @@ class Stepper:
         return (
             [{**w, **side.moved} for w, side in zip(devices, below, strict=True)],
             {**chain, **moved},
-            [self._told(side) for side in below],
+            [self._results_of(side) for side in below],
         )
 
     def _exchange(
@@ -275,7 +275,7 @@ class Stepper:
             merged = above[receiver].take(merged)
         raise SplitError("a request without an answer")
 
-    def _told(self, side: Side) -> dict[int, Array]:
+    def _results_of(self, side: Side) -> dict[int, Array]:
         parts = self.parts
         return {
             k: side.value(value) for k, value in enumerate(parts.results) if k not in parts.updates

@@ -102,7 +102,7 @@ class Ended:
     """What a round has come to."""
 
     weights: dict[int, Array]
-    """Of the leaves above, by number; as they were where no training finished."""
+    """The leaves above, by number; unchanged where no training finished."""
     examples: int
     finished: tuple[str, ...]
     """The nodes that did all their steps."""

@@ -66,9 +66,10 @@ class Model:
 
     @classmethod
     def of(cls, bundle: Bundle, program: str = "infer", weights: Array | None = None) -> Model:
-        """Of a bundle. weights: the state or the model, f32; None: those that the bundle has.
+        """The model of a bundle, by default with the bundle's weights.
 
-        Raises DelianError where the bundle has no such program, or the weights are not its own.
+        weights: the state or the model, f32. Raises DelianError where the bundle has no such
+        program, or the weights are not its own.
         """
         if program not in bundle.programs:
             raise DelianError(f"the bundle has no program {program!r}")
@@ -125,7 +126,7 @@ class Prepared:
     """
     parts: Parts
     programs: Mapping[tuple[int, int], Executable]
-    """By a part's tier and phase."""
+    """Compiled parts by tier and phase."""
     seconds: Mapping[tuple[int, int], float]
     """What each takes here, once."""
     wide: dict[tuple[int, int, int], Executable] = field(default_factory=dict)

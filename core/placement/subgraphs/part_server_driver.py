@@ -334,7 +334,7 @@ def _number(key: Key) -> int:
 
 
 def name_of(model: Model, cut: bytes, tier: int) -> bytes:
-    """By what a cut is known on a node that serves it: 32 bytes."""
+    """The name of a cut on a node that serves it: 32 bytes."""
     return hashlib.sha256(
         b"".join((bytes((tier,)), model.bundle, model.weights, model.program.encode(), b"\0", cut))
     ).digest()

@@ -25,9 +25,9 @@ class Held:
     model: Model
     have: Values
     inputs: tuple[Array, ...] = ()
-    """Of the whole program, where they are here."""
+    """Inputs of the whole program, where they are here."""
     results: tuple[Array, ...] | None = None
-    """Of a run of the whole."""
+    """Results of a run of the whole program."""
     cut: bytes = b""
     tensors: list[BoundaryTensor] | None = None
     """What goes out next, encoded already where a run was the reason."""

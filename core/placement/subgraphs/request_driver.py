@@ -53,7 +53,7 @@ class Answered:
     fallback: bool
     """Whether that was not what the plan wanted."""
     seconds: float
-    """From the request to the answer."""
+    """Seconds from the request to the answer."""
 
 
 class AskingDriver:

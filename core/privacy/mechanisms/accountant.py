@@ -43,12 +43,12 @@ class BudgetError(DelianError):
 
 
 def gaussian(l2: float, variance: float) -> Divergences:
-    """A release with (discrete) Gaussian noise; l2: Delta_2, variance: V, in one unit."""
+    """The loss of a release with (discrete) Gaussian noise; l2: Delta_2, variance: V."""
     return tuple(order * l2 * l2 / (2 * variance) for order in ORDERS)
 
 
 def skellam(l2: float, l1: float, variance: float) -> Divergences:
-    """Of one release of whole numbers with Skellam noise.
+    """The privacy loss of one release of whole numbers with Skellam noise.
 
     l2, l1: Delta_2 and Delta_1, variance: V, in steps: unlike the Gaussian's, the bound is no
     function of their ratio alone.
@@ -71,7 +71,7 @@ def whole_l1(l2: float, dimension: int) -> float:
 
 
 def composed(parts: Sequence[Divergences]) -> Divergences:
-    """Of several releases together."""
+    """The privacy loss of several releases together."""
     return tuple(math.fsum(column) for column in zip(*parts, strict=True))
 
 
@@ -138,8 +138,9 @@ class Budget:
     """The budget of a run and what it has spent. Raises BudgetError for wrong numbers."""
 
     epsilon: float
-    """With `delta`: the promise."""
+    """Epsilon of the budget."""
     delta: float
+    """Delta of the budget."""
     failures: float = 0.0
     """The probability, already spent, of faults outside the divergences."""
     spent: list[float] = field(default_factory=lambda: [0.0] * len(ORDERS))

@@ -101,7 +101,7 @@ class Shield:
 
     @property
     def variance(self) -> float:
-        """Of the noise, in steps squared: below 2^26, which a table holds."""
+        """The variance of the noise, in steps squared: below 2^26, which a table holds."""
         return (self.noise * self.clip / self.step) ** 2
 
     def reach(self, row: int) -> float:
@@ -111,7 +111,7 @@ class Shield:
         return 2.0 * (self.clip / self.step * _SLACK + math.sqrt(row) / 2.0)
 
     def cost(self, row: int) -> Divergences:
-        """Of one release of a row of so many numbers."""
+        """The privacy loss of one release of a row of so many numbers."""
         return gaussian(self.reach(row), self.variance)
 
     def release(self, rows: Array, key: bytes) -> Array:
@@ -153,7 +153,7 @@ class Spent:
 
     @property
     def cost(self) -> Divergences:
-        """Of one pass."""
+        """The privacy loss of one pass."""
         return composed([shield.cost(row) for row, shield in self.releases])
 
 

@@ -43,7 +43,7 @@ class AdaptiveClip:
     moved: float = 0.0
     """The logarithm of how far it has."""
     least: float = 0.0
-    """With `most`: what it stays within. Raises DelianError for numbers that no clip can follow."""
+    """The smallest clip. Raises DelianError for numbers that no clip can follow."""
     most: float = math.inf
 
     @staticmethod

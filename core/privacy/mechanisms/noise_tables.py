@@ -36,7 +36,7 @@ def _entries(variance: Decimal) -> int:
 
 
 def _table(masses: Iterator[Decimal]) -> tuple[Bits, Bits]:
-    """From the masses P(0), P(1), ... of one side, up to a common factor."""
+    """The table of masses P(0), P(1), ... of one side, up to a common factor."""
     with localcontext(Context(prec=_DIGITS)):
         sides = [mass if k == 0 else 2 * mass for k, mass in enumerate(masses)]
         # From the far end, where terms are small: no digit of the sum is lost.

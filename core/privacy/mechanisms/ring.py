@@ -444,10 +444,10 @@ def unpacked(content: bytes | memoryview, plan: RingPlan) -> Vector:
 
 
 def choice(plan: RingPlan, round_key: bytes) -> npt.NDArray[np.int64]:
-    """Which coordinates of an update travel in a round, increasing.
+    """The coordinates of an update that are sent in a round, increasing.
 
-    Those of the `kept` smallest words that its 8-byte key gives, the lower place first. The same at
-    all devices, so that they add.
+    They are those of the `kept` smallest words that the round's 8-byte key gives, the lower place
+    first: the same at all devices, so that they can be added.
     """
     return _choice(plan.coordinates, plan.kept, round_key)
 

@@ -52,7 +52,7 @@ def peak(dimension: int) -> float:
 
 @functools.cache
 def _signs() -> Any:
-    """Of all coordinates of a block, f32[BLOCK_MAX]; made when something is first rotated."""
+    """The signs of a block's coordinates, f32[BLOCK_MAX]; made on first use."""
     odd = random.bits(random.key(0x44454C49414E), (BLOCK_MAX,)) & 1
     return (odd.astype(np.float32) * 2.0 - 1.0).astype(np.float32)
 

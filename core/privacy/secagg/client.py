@@ -80,10 +80,11 @@ class ClientState:
     secret: bytes = field(default=b"", repr=False)
     """All its keys follow from it; empty before and after."""
     bundle: pb.KeyBundle | None = None
-    """With `shares`, `consent`, `unmask`: what it has said."""
+    """The key bundle that it has sent."""
     cohort: pb.Cohort | None = None
-    """With `delivery`: what it received."""
+    """The cohort that it received."""
     shares: pb.SealedShares | None = None
+    """The sealed shares that it has sent."""
     delivery: pb.Delivery | None = None
     masked: bytes = b""
     """SHA-256 of its masked update."""

@@ -50,7 +50,7 @@ class Names(TypedDict):
 
 
 def names(session: Session, device: int) -> Names:
-    """Of a message to or from a device."""
+    """The names in a message to or from a device."""
     return Names(run=session.run, round=session.round, attempt=session.attempt, device=device)
 
 

@@ -89,7 +89,7 @@ class Helpers:
 
     @staticmethod
     def of(task: Task) -> Helpers:
-        """Of a task that names helpers with their keys."""
+        """The helpers of a task that names them with their keys."""
         named = task.secure.helpers
         return Helpers(Session.of(task), tuple(h.edge for h in named), tuple(h.key for h in named))
 
@@ -233,7 +233,7 @@ class Ledger:
     """What a helper must never forget, as plain data; no secret is in it."""
 
     runs: dict[int, RunLedger] = field(default_factory=dict)
-    """By number; those up to `floor` that are not here are not known any more."""
+    """Runs by number; those up to `floor` that are not here are forgotten."""
     floor: int = 0
     log: LogHead = field(default_factory=LogHead)
     """The newest head of the certificate log that it has accepted."""
@@ -255,10 +255,10 @@ class Answer:
     refusal: pb.HelpRefusal = pb.HELP_GIVEN
     bad: tuple[int, ...] = ()
     keys: tuple[tuple[bytes, int], ...] = ()
-    """Of the masks to be added up, 32 bytes and a sign each."""
+    """Keys of the masks to be added up, 32 bytes and a sign each."""
     suite: int = 0
     ring: RingPlan | None = None
-    """Of the sum."""
+    """The plan of the sum."""
     fault: SecureError | None = None
     """Why the proof of the certificate log does not hold."""
 
@@ -382,7 +382,7 @@ class _Batch:
     seeds: tuple[tuple[Helpers, MaskSeeds], ...]
     """Each with the part that it belongs to."""
     ring: RingPlan
-    """Of a sum."""
+    """The plan of a sum."""
 
     def digest(self) -> bytes:
         """Which devices, and which of their seeds."""

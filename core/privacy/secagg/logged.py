@@ -49,7 +49,7 @@ class LogRules:
     witnesses: tuple[bytes, ...] = ()
     """Their Ed25519 public keys, 32 bytes each."""
     quorum: int = 0
-    """Of so many of them a head needs cosignatures."""
+    """Cosignatures that a head needs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,19 +59,20 @@ class ServerState:
     asked: list[int] = field(default_factory=list)
     """Devices that have the task."""
     bundles: dict[int, pb.KeyBundle] = field(default_factory=dict)
-    """With `shares`: what they said, by device."""
+    """Key bundles of devices, by number."""
     members: list[int] = field(default_factory=list)
     """Those in the cohort, in increasing order: a member's index is its place."""
     leaves: bytes = b""
     """Their leaves."""
     shares: dict[int, pb.SealedShares] = field(default_factory=dict)
     sharers: bytes = b""
-    """With `survivors`: bitmaps over the members; those that sent shares, those in the sum."""
+    """Bitmap over the members that sent shares."""
     survivors: bytes = b""
+    """Bitmap over the members in the sum."""
     consents: dict[int, bytes] = field(default_factory=dict)
     """Signatures by index, in order of arrival."""
     consenting: list[int] = field(default_factory=list)
-    """Of each member, how many neighbours have consented."""
+    """How many neighbours of each member have consented."""
     unmasks: dict[int, pb.UnmaskShares] = field(default_factory=dict, repr=False)
     """Answers by index."""
     owed: dict[int, int] = field(default_factory=dict)
@@ -87,7 +88,7 @@ class ServerState:
 M = TypeVar("M", bound=Message)
 
 
-class Told(Mapping[int, M]):
+class Deliveries(Mapping[int, M]):
     """The messages at a step's end, by device; each is made when it is read."""
 
     def __init__(self, devices: Sequence[int], make: Callable[[int], M]) -> None:
@@ -157,7 +158,7 @@ class ServerSession:
         state.bundles[bundle.device] = bundle
         return True
 
-    def close_keys(self) -> Told[pb.Cohort]:
+    def close_keys(self) -> Deliveries[pb.Cohort]:
         """Continues with the logged members that gave keys. Raises SecureError."""
         state = self.state
         assert state.phase is Phase.KEYS
@@ -170,7 +171,7 @@ class ServerSession:
         cohort.layout(self._session, leaves, transcript.numbers(members))
         state.members, state.leaves = members, leaves
         state.phase = Phase.SHARES
-        return Told(members, lambda device: self._cohort(self._index(device)))
+        return Deliveries(members, lambda device: self._cohort(self._index(device)))
 
     def _logged(self, devices: Sequence[int], log: ServedLog) -> list[int]:
         """The devices to which the others can be proved, and that can be proved to the others.
@@ -227,7 +228,7 @@ class ServerSession:
         state.shares[shares.device] = shares
         return True
 
-    def close_shares(self) -> Told[pb.Delivery]:
+    def close_shares(self) -> Deliveries[pb.Delivery]:
         """Continues with the members that have sent shares: the message to each, by device.
 
         Raises SecureError when they are too few, or too few of one member's neighbours. On a ring
@@ -248,8 +249,8 @@ class ServerSession:
                 )
         state.sharers = transcript.bitmap(sorted(sharers), place.members)
         state.phase = Phase.MASKS
-        told = [state.members[index] for index in sorted(sharers)]
-        return Told(told, lambda device: self._delivery(self._index(device)))
+        devices = [state.members[index] for index in sorted(sharers)]
+        return Deliveries(devices, lambda device: self._delivery(self._index(device)))
 
     def _delivery(self, index: int) -> pb.Delivery:
         state, place = self.state, self._layout
@@ -263,7 +264,7 @@ class ServerSession:
 
     # ------------------------------------------------------------ survivors
 
-    def survivors(self, devices: Iterable[int]) -> Told[pb.Survivors]:
+    def survivors(self, devices: Iterable[int]) -> Deliveries[pb.Survivors]:
         """The messages for devices after all sums. Raises SecureError where masks would remain."""
         state, place = self.state, self._layout
         assert state.phase is Phase.MASKS
@@ -292,7 +293,7 @@ class ServerSession:
         state.consenting = [0] * place.members
         state.shares = {}
         state.phase = Phase.UNMASKING
-        return Told(named, self._survivors)
+        return Deliveries(named, self._survivors)
 
     def _survivors(self, device: int) -> pb.Survivors:
         return pb.Survivors(**cohort.names(self._session, device), members=self.state.survivors)
@@ -324,7 +325,7 @@ class ServerSession:
         return {state.members[i]: self._request(i) for i in sorted(ready)}
 
     def _request(self, index: int) -> pb.UnmaskRequest:
-        """With the first neighbours that have consented: always the same ones."""
+        """The request with the first neighbours that have consented: always the same ones."""
         state, place = self.state, self._layout
         near = set(place.neighbours(index))
         first: list[int] = []
@@ -398,7 +399,7 @@ class ServerSession:
         return found
 
     def _shares_by_owner(self) -> dict[int, dict[int, bytes]]:
-        """Of each member whose secret is needed, the shares by point."""
+        """Shares by point, of each member whose secret is needed."""
         state, place = self.state, self._layout
         held: dict[int, dict[int, bytes]] = {}
         for holder, unmask in sorted(state.unmasks.items()):
@@ -464,11 +465,11 @@ class ServerSession:
         state, place = self.state, self._layout
         # As many of a member's neighbours as may be corrupt: c of 2t > k + c (`params`).
         most = 2 * place.threshold - place.graph.degree - 1
-        told = {o: u for o, u in state.unmasks.items() if u.shares and u.device in edges}
+        shared = {o: u for o, u in state.unmasks.items() if u.shares and u.device in edges}
         found = []
         for index in state.owed:
             device = state.members[index]
-            near = [told[other] for other in place.neighbours(index) if other in told]
+            near = [shared[other] for other in place.neighbours(index) if other in shared]
             without = Counter(
                 edges[one.device] for one in near if all(s.index != index for s in one.shares)
             )

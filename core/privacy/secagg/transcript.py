@@ -95,17 +95,17 @@ class Session:
     )
 
     run: int
-    """With `round`, `attempt`: which."""
+    """The run's number."""
     round: int
     attempt: int
     clients_max: int
-    """With `bits`, `dimension`, `kept`, `noise`: of its RingPlan."""
+    """As in its RingPlan, like the four fields below."""
     bits: int
     dimension: int
     kept: int
     noise: float
     suite: int
-    """With `cohort_min`, `corrupt`, `dropout`: of its SecurePlan."""
+    """As in its SecurePlan, like the three fields below."""
     cohort_min: int
     corrupt: float
     dropout: float
@@ -119,7 +119,7 @@ class Session:
 
     @staticmethod
     def of(task: Task) -> Session:
-        """Of a task with a SecurePlan. Raises SecureError for a bad digest or ring."""
+        """The session of a task with a SecurePlan. Raises SecureError for a bad digest or ring."""
         if task.ring.top:
             raise SecureError("task", "masks cancel only where devices send the same coordinates")
         return Session(

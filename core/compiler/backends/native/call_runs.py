@@ -85,11 +85,11 @@ class _Kind:
 
     number: int
     text: str
-    """With the numbers that are the same in all of them."""
+    """Its text, with the numbers that all calls share."""
     pointers: int
     """How many they are given."""
     places: tuple[int, ...]
-    """Of the other numbers among theirs."""
+    """Places of the numbers that differ, among all numbers."""
 
     def values(self, call: _Call) -> Iterator[int]:
         """What a call is given that is data."""

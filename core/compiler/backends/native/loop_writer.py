@@ -181,8 +181,8 @@ class LoopWriter:
     def write(self) -> str:
         """The parameters and body of the function, without its name.
 
-        Of a large group it is part of its outermost loop, from `lo` to `hi`, and `cut` says how it
-        falls into parts.
+        The function of a large group is a part of its outermost loop, from `lo` to `hi`; `cut` says
+        how it falls into parts.
         """
         axes = self._axes()
         body = self._transposition(axes) or self._body(axes)

@@ -74,7 +74,7 @@ class _Rate:
 
 
 class Estimator:
-    """Of one link upwards.
+    """Estimates one link upwards.
 
     `taken`: bytes acknowledged since the link was made; `waiting`: bytes sent or queued and not
     acknowledged yet.
@@ -150,7 +150,7 @@ class Estimator:
         return nbytes / seconds
 
     def arriving(self, ticket: int, done: int, now: int) -> None:
-        """Of a reply, `done` bytes are here."""
+        """Records that `done` bytes of a reply are here."""
         if self._arriving is not None and self._arriving[0] == ticket:
             _, before, since = self._arriving
             seconds = (now - since) / SECOND

@@ -68,26 +68,24 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What one cut means for one tier: what it runs before it asks, what after, and the costs.
+    """What one cut means for one tier, and its costs.
 
-    before, after: indices into Parts.of(tier); None where there is nothing to run. after is None
-        unless work comes back down. A cut for which the tier above is asked twice has no course.
-    seconds: predicted time of a request's compute by tier, with encoding and decoding, of this tier
-        first, then of those above that the cut uses.
-    legs: what goes over each hop from this tier upwards, as far as the cut goes; empty: no tier is
-        asked, and `before` (None: Work.WHOLE) gives the results.
-    rest: predicted seconds of Work.REST here; infinite: this tier cannot.
-    pieces: where the plan has this cut: bandwidths of the hop upwards, bytes a second from and to.
-        Only for a choice by the plan (`ChoiceSettings.planned`).
+    A cut for which the tier above is asked twice has no course.
     """
 
     cut: bytes
     before: int | None
+    """Index into Parts.of(tier) of what runs before the tier above is asked; None: nothing."""
     after: int | None
+    """As `before`, of what runs after the reply; None unless work comes back down."""
     seconds: tuple[float, ...]
+    """Predicted compute time of a request by tier, with encoding, from this tier upwards."""
     legs: tuple[Leg, ...]
+    """Bytes over each hop upwards. Empty: `before` (None: Work.WHOLE) gives the results."""
     rest: float
+    """Predicted seconds of Work.REST here; infinite: this tier cannot."""
     pieces: tuple[tuple[float, float], ...] = ()
+    """The plan's ranges of bandwidth up, bytes a second, for `ChoiceSettings.planned`."""
 
 
 # ---------------------------------------------------------------- events of both machines
@@ -132,7 +130,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class ReplyArriving:
-    """Of a reply that is coming: how many of its bytes are here, of how many. Optional."""
+    """How many bytes of a coming reply are here, and of how many. Optional."""
 
     ticket: int
     done: int

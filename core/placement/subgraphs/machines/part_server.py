@@ -61,7 +61,7 @@ class _Peer:
 
     cuts: set[bytes] = field(default_factory=set)
     tickets: dict[int, int] = field(default_factory=dict)
-    """Of its requests under way, by its own numbers for them."""
+    """Tickets of its requests under way, by its own numbers for them."""
     answered: deque[int] = field(default_factory=lambda: deque(maxlen=ANSWERED_MAX))
 
 

@@ -80,7 +80,7 @@ class Drift:
         return min(OVERHEAD_MAX_S, overhead), ratio
 
     def _left(self, now: int) -> float:
-        """Of the sums, what still counts."""
+        """The share of the sums that still counts."""
         if self._half is None:
             return 1.0
         left: float = 0.5 ** ((now - self._at) / self._half)

@@ -26,7 +26,7 @@ def _lanes(type_: Type) -> int:
 
 
 def _payload_bytes(type_: Type) -> str:
-    """Of one element."""
+    """The bytes of one element, as C."""
     return "sizeof(void *)" if isinstance(type_, ListType) else str(type_.nbytes)
 
 

@@ -44,8 +44,8 @@ def defined(texts: Sequence[str], sizes: Sequence[str], headers: Iterable[str]) 
             _places(dense, name, d)
         lines += [_define("DL_ROWS_EVEN", dense.even), _define("DL_ROWS_EDGE", dense.edge)]
         lines += [_define("DL_ROWS_HALF", dense.half), _define("DL_WAYS", dense.ways)]
-    untold = " && ".join(f"(!defined({k}) || {k} == {v})" for k, v in CHOICES.items())
-    return [*_short(tiled), f"#if {untold}", *lines, "#endif"]
+    defaults = " && ".join(f"(!defined({k}) || {k} == {v})" for k, v in CHOICES.items())
+    return [*_short(tiled), f"#if {defaults}", *lines, "#endif"]
 
 
 def _short(tiled: Iterable[tuple[str, Mapping[str, int]]]) -> list[str]:

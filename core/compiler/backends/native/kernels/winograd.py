@@ -42,7 +42,7 @@ class Tiling:
 
     @classmethod
     def of(cls, d: Mapping[str, int]) -> Tiling:
-        """Of a convolution's sizes; a gradient by the input is one whose image is y."""
+        """The tiling of a convolution's sizes; a gradient by the input is one whose image is y."""
         points = d["kh"] + 3
         down, across = -(-d["oh"] // _SIDE), -(-d["ow"] // _SIDE)
         most = max(_BLOCK_FLOATS // (points * points * (d["c"] + d["o"])), _BLOCK_TILES)
@@ -108,10 +108,9 @@ def fits(name: str, d: Mapping[str, int]) -> bool:
 
 
 def _sums_enough(name: str, d: Mapping[str, int]) -> bool:
-    """Whether there is enough in the sums of a result for the errors of tiles.
+    """Whether a result's sums have enough terms for the errors of tiles.
 
-    Of an image smaller than a kernel they have a few of the kernel's numbers, and the errors are of
-    all of these.
+    Sums over an image smaller than a kernel have few of its numbers; the errors are of all.
     """
     sides = {"conv": ("h", "w"), "conv_input_grad": ("oh", "ow")}.get(name, ("h", "w", "oh", "ow"))
     if min(d[side] for side in sides) < min(d["kh"], _IMAGE):

@@ -75,13 +75,13 @@ class Entry:
     """One program in an object."""
 
     name: str
-    """Of the program."""
+    """The program's name."""
     symbol: str
-    """Of its function."""
+    """The name of its C function."""
     program: str
     """Its content hash."""
     arena_bytes: int
-    """With `tensor_bytes`, `groups`, `calls`: as `program.Report` has them."""
+    """As in `program.Report`, like the three numbers below."""
     tensor_bytes: int
     groups: int
     calls: int
@@ -98,10 +98,10 @@ class Facts:
     """What an artifact says of itself."""
 
     target: str
-    """With `machine`: as in `targets.Target`."""
+    """As in `targets.Target`, like `machine`."""
     machine: str
     compiler: str
-    """With `flags`: what made it."""
+    """The compiler that built it."""
     flags: tuple[str, ...]
     emitter: str
     """Hash of the sources that wrote the C."""

@@ -241,7 +241,7 @@ class Kept:
 
     key: str
     bytes: int
-    """With its C."""
+    """Size of the object and its C."""
     used_s: float
     """Unix time of its last use."""
     path: Path

@@ -29,7 +29,7 @@ class Target:
     machine: str
     """As `platform.machine()` says there."""
     zig: str
-    """With `cpu`: target of `zig cc`."""
+    """The target of `zig cc`."""
     cpu: str
     cross: tuple[str, ...] = ()
     """What a cross compiler of GCC is called."""

@@ -97,7 +97,7 @@ class Toolchain:
     flags: tuple[str, ...]
     identity: str
     version: str = ""
-    """Of the compiler alone."""
+    """The compiler's version."""
     target: Target = targets.HERE
     """The machine that it compiles for."""
 
@@ -194,12 +194,12 @@ class Toolchain:
             for process in running:
                 _end(process)
 
-    def _said(self, process: subprocess.Popen[str], out: str, told: str) -> str:
+    def _said(self, process: subprocess.Popen[str], out: str, errors: str) -> str:
         """What a compiler has said that ended. Raises DelianError where it refused."""
         import signal
 
         if process.returncode:
-            whole = (told or out).strip()
+            whole = (errors or out).strip()
             named = self.target.cpu != targets.NATIVE
             if named and any(text in whole for text in _NO_PROCESSOR):
                 raise DelianError(
