@@ -86,7 +86,7 @@ def row(kind: str, seeds: int) -> Row:
             return _by_oracle(kind, mutant, seeds)
     for mutant in module.STORE_MUTANTS:
         if mutant.name == name:
-            return Row(kind, name, mutant.test if _test_fails(mutant) else "", None)
+            return Row(kind, name, mutant.test if test_fails(mutant) else "", None)
     (check,) = (check for check in CHECKS if check.name == name)
     failure = found(check, range(seeds))
     if failure is None:
@@ -104,7 +104,7 @@ def _by_oracle(kind: str, mutant: Any, seeds: int) -> Row:
     return Row(kind, mutant.name, "", seeds)
 
 
-def _test_fails(mutant: Any) -> bool:
+def test_fails(mutant: Any) -> bool:
     """Whether a mutant's test passes without the bug, and fails with it."""
     command = [sys.executable, "-m", "support.planted", "--test", mutant.name]
     sound, planted = (
