@@ -180,7 +180,8 @@ def _read(program: str, args: list[str], grad: int, *, simplified: bool) -> Func
     if args or grad:
         raise DelianError("--arg and --grad are for Python functions", _EXAMPLE)
     if not file.is_file():
-        raise DelianError(f"there is no file {file}", _EXAMPLE)
+        missing = f"{file} is a folder" if file.is_dir() else f"there is no file {file}"
+        raise DelianError(missing, _EXAMPLE)
     if file.suffix == ".bundle":
         from ...core.learning.bundle import load
 

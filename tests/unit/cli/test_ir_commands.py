@@ -202,6 +202,7 @@ def test_a_bundle_s_program_and_a_text_are_shown_too(model, tmp_path):
         (["{model}:loss", "--arg", "f33[3]"], "f33"),
         (["{model}:loss", "--arg", "f32[3]"], "without `x`, `y`"),
         (["nowhere.bundle:infer"], "no file"),
+        (["/"], "/ is a folder"),
     ],
 )
 def test_what_cannot_be_shown_is_told(model, arguments, says):
