@@ -19,5 +19,6 @@ def test_without_a_check_one_of_its_attacks_fails(check):
 @pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.name)
 def test_without_a_check_hostile_seeds_fail(check):
-    failure = found(check, range(SEEDS))
+    # Where a machine has changed since, another seed fails; its own saves the search.
+    failure = found(check, [check.seed, *range(SEEDS)])
     assert failure is not None and failure.oracle in ("attack", "ledger", "sum", "machine")
