@@ -121,9 +121,9 @@ def rounds_so(text: str, call: int, got: Any) -> bool:
     `got`: what Python's outcome is compared with, as `_run` gives it.
 
     Python runs the program with such errors, several times: each operation that gives a float with
-    a fraction is disturbed, and the signs of zeros are drawn. A number that is a multiple of 1/64
-    is left: those that programs start from are exact in every order of operations. What differs
-    has to differ there too, at the same place: by a like amount, or in the same way.
+    a fraction is disturbed, and the signs of zeros are drawn. A small number that is a multiple of
+    1/64 is left: those that programs start from are exact in every order of operations. What
+    differs has to differ there too, at the same place: by a like amount, or in the same way.
     """
     want = _run(text, ast.NodeTransformer(), {})
     runs = [_run(text, _Disturb(), _errors(random.Random(k))) for k in range(_SAMPLES)]
@@ -143,7 +143,7 @@ def _errors(rng: random.Random) -> dict[str, Any]:
             return value
         if value == 0:
             return type(value)(rng.choice((0.0, -0.0)))
-        if not np.isfinite(value) or float(value) * 64 == int(float(value) * 64):
+        if not np.isfinite(value) or _is_exact(float(value), _ERRORS[dtype.itemsize]):
             return value
         return type(value)(value * (1 + rng.choice((-1, 1)) * _ERRORS[dtype.itemsize]))
 
@@ -153,6 +153,11 @@ def _errors(rng: random.Random) -> dict[str, Any]:
         return watched(made) if not isinstance(made, np.ndarray) and _rounds(function) else made
 
     return {"_watched": watched, "_calls": calls}
+
+
+def _is_exact(value: float, error: float) -> bool:
+    """Whether a number and its like are exact in every order of operations."""
+    return abs(value) * 64 < 1 / error and value * 64 == int(value * 64)
 
 
 def _excused(got: Any, want: Any, samples: list[Any]) -> bool:

@@ -215,21 +215,63 @@ def raise_(w: Writer) -> list[str]:
     return [f"if {test}:", f"    raise {w.fill(error)}"]
 
 
-@construct("statement", "try", 1.5, rare=True)
+#: What may raise an error, and its class.
+_RISKY = (
+    ("<p> // <p>", "ZeroDivisionError"),
+    ("<p> % <p>", "ArithmeticError"),
+    ("<n> / <p>", "ZeroDivisionError"),
+    ("math.sqrt(<p>)", "ValueError"),
+    ("math.log(<p>)", "(KeyError, ValueError)"),
+    ("int(<n> / <n>)", "(ZeroDivisionError, ValueError, OverflowError)"),
+    ("<v>[int(<p>)]", "(LookupError, ValueError, OverflowError)"),
+    ("<n> + {'a': <n>}[<e>]", "Exception"),
+    ("[<n>, <n>][<i>]", "IndexError"),
+)
+
+
+@construct("statement", "try", 2)
 def try_(w: Writer) -> list[str]:
+    """What may raise an error, perhaps in a loop, a function or a branch; and a handler."""
     _deeper(w)
-    lines = ["try:", *w.block(_few(w))]
-    kind = w.rng.random()
-    if kind < 0.4:
-        test = w.fill("<c>")
-        lines += [f"    if {test}:", "        raise ValueError('no')"]
-    error = w.rng.choice(("ValueError", "Exception", "(KeyError, ValueError)", "ZeroDivisionError"))
+    rng = w.rng
+    text, error = rng.choice(_RISKY)
+    name, risky = w.new(), w.fill(text)
+    body = [f"    {name} = {risky}"]
+    draw = rng.random()
+    if draw < 0.3:
+        body = [f"    if {w.fill('<c>')}:", f"        raise {w.fill('ValueError(<e>)')}"]
+        error = "ValueError"
+    elif draw < 0.4:
+        body, error = [f"    assert {w.fill('<c>')}"], "AssertionError"
+    elif draw < 0.5:
+        body = [f"    if {w.fill('<c>')}:", f"        {name} = {risky}"]
+    elif draw < 0.6:
+        places = [f"        {name} = {risky}", *indented(w.block(1))]
+        body = [f"    for {w.new('k')} in range({rng.choice('123')}):", *places]
+    elif draw < 0.7:
+        made = w.new("g")
+        head = [f"    def {made}(a):", f"        return a + {risky}"]
+        body = [*head, f"    {name} = {made}({w.fill('<n>')})"]
+    error = error if rng.random() < 0.85 else rng.choice(("Exception", "TypeError", "ValueError"))
+    start = [f"{name} = {w.fill('<n>')}"]
+    lines = [*start, "try:", *w.block(rng.randrange(3)), *body, *w.block(rng.randrange(3))]
     lines += [f"except {error}:", *w.block(1)]
-    if kind > 0.7:
-        lines += ["finally:", *w.block(1)]
-    elif kind > 0.6:
+    if rng.random() < 0.4:
+        lines.append(f"    {name} = {w.fill('<n>')}")
+    if rng.random() < 0.1:
+        lines.append("    raise")
+    if rng.random() < 0.2:
         lines += ["else:", *w.block(1)]
-    return lines
+    if rng.random() < 0.2:
+        lines += ["finally:", *w.block(1)]
+    w.frame.names.append(name)
+    return [line for k, line in enumerate(lines) if line != "    pass" or _is_alone(lines, k)]
+
+
+def _is_alone(lines: list[str], k: int) -> bool:
+    """Whether a block has no other line."""
+    after = lines[k + 1] if k + 1 < len(lines) else "x"
+    return not lines[k - 1].startswith(" ") and not after.startswith(" ")
 
 
 @construct("statement", "generator function", 1.5, rare=True)

@@ -20,7 +20,7 @@ from ..ragged import Ragged
 from ..traced import Transform
 from . import operators, statements
 from .containers import containers, list_methods
-from .flow import iteration
+from .flow import iteration, tries
 from .hir import hir, liveness, syntax
 from .memory import shared_memory
 from .values import (
@@ -89,6 +89,8 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
         return choices.call(s, f, args, kwargs)
     row = _row(f)
     if row is not None:
+        if s.tries:
+            tries.check_function(s, getattr(row, "name", ""))
         return row(s, f, args, kwargs)
     if kind is types.FunctionType:
         return _call_function(s, f, args, kwargs)
@@ -574,14 +576,14 @@ def item(s: Specialiser, value: Any, index: Any) -> Any:
         return call(s, method, (value, index), {})
     try:
         found = value[index]
-    except IndexError:
+    except IndexError as e:
         length = len(value)
         message = f"index {index} is out of range for {describe(value)}"
-        raise s.error("DL114", message, f"it has {length} items") from None
-    except KeyError:
+        raise s.error("DL114", message, f"it has {length} items") from e
+    except KeyError as e:
         near = difflib.get_close_matches(str(index), [str(k) for k in value], 1)
         hint = f"did you mean {near[0]!r}?" if near else ""
-        raise s.error("DL114", f"{describe(value)} has no key {index!r}", hint) from None
+        raise s.error("DL114", f"{describe(value)} has no key {index!r}", hint) from e
     except TypeError as e:
         raise s.error("DL113", f"an index into {describe(value)} fails: {e}") from None
     return s.own(found) if isinstance(value, list) and isinstance(index, slice) else found

@@ -37,7 +37,7 @@ def run_import(s: Specialiser, node: hir.Import, frame: Frame) -> None:
             value = sys.modules[node.module.split(".")[0]]
     except ImportError as e:
         text = f"the import fails: {type(e).__name__}: {e}"
-        raise s.error("DL113", text, "install the module, or import what there is") from None
+        raise s.error("DL113", text, "install the module, or import what there is") from e
     frame.vars[node.name] = value
 
 

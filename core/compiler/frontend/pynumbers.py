@@ -50,9 +50,14 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         if op in ("<<", ">>") and type(b) is int and b < 0:
             raise s.error("DL113", f"`{op}` fails: ValueError: negative shift count")
         one, other = arithmetic.of_one_class(a), arithmetic.of_one_class(b)
+        if s.tries and op in ("/", "//", "%"):
+            other = _no_zero(s, other)
         made = Tensor(arithmetic.BINARY[op](s, one, other).value, True)
         if op == "**" and made.dtype.is_float:
-            raises.ask(s, raises.gone(s, made, a, b), operator.pow, a, b)
+            _check_power(s, made, a, b)
+            if s.tries and type(one) is Tensor:
+                one = raises.harmless(s, made, one, (a, b), 1.0)
+                made = Tensor(arithmetic.BINARY[op](s, one, other).value, True)
         elif op in _FAILING:
             check(s, op, a, b)
         floats = made.kind == FLOAT and op != "/" and FLOAT not in (kind_of(a), kind_of(b))
@@ -103,6 +108,30 @@ def _either(s: Specialiser, made: Value, found: set[tuple[DType, bool]], by: Any
     return Tensor(made, kind=kind)
 
 
+def _no_zero(s: Specialiser, x: Any) -> Any:
+    """A divisor within a `try`: not 0, where its quotient is not looked at but has a slope."""
+    if type(x) is not Tensor or not x.dtype.is_float:
+        return x
+    zero = arithmetic.equal(s, x, 0).value
+    return x.like(s.emit("select", zero, s.scope.number(1, x.dtype), x.value))
+
+
+def _check_power(s: Specialiser, made: Tensor, a: Any, b: Any) -> None:
+    lost = raises.gone(s, made, a, b)
+    if not s.tries:
+        raises.ask(s, lost, operator.pow, a, b)
+        return
+    known = s.emit("eq", made.value, made.value)
+    zero = arithmetic.equal(s, arithmetic.tensor(s, a), 0).value
+    infinite = s.emit("and", lost, known)
+    by_zero = s.emit("and", infinite, zero)
+    too_large = s.emit("and", infinite, s.emit("not", zero))
+    raises.ask(s, by_zero, operator.pow, a, b, kind=ZeroDivisionError)
+    raises.ask(s, too_large, operator.pow, a, b, kind=OverflowError)
+    complex_ = s.emit("and", lost, s.emit("not", known))
+    raises.ask(s, complex_, operator.pow, a, b, kind=raises.Uncaught)
+
+
 def _fits(python: DType, dtype: DType) -> bool:
     """Whether a number of Python's own can be held as this type, where paths meet."""
     if DType.BOOL in (python, dtype):
@@ -119,11 +148,13 @@ def check(s: Specialiser, op: str, a: Any, b: Any) -> None:
     second = arithmetic.tensor(s, b)
     if op in ("<<", ">>"):
         if second.value not in s.natural:
-            raises.ask(s, arithmetic.less(s, second, 0).value, _FAILING[op], a, b)
+            less = arithmetic.less(s, second, 0).value
+            raises.ask(s, less, _FAILING[op], a, b, kind=ValueError)
         return
     low, high = s.natural.of(second.value) if second.dtype.is_int else (0, 0)
     if low <= 0 <= high:
-        raises.ask(s, arithmetic.equal(s, second, 0).value, _FAILING[op], a, b)
+        zero = arithmetic.equal(s, second, 0).value
+        raises.ask(s, zero, _FAILING[op], a, b, kind=ZeroDivisionError)
 
 
 _FAILING = {
@@ -193,7 +224,7 @@ def rounded(s: Specialiser, a: Tensor, digits: Any) -> Tensor:
     if digits is None:
         value = a.value
         if a.dtype.is_float:
-            raises.ask(s, s.emit("not", s.emit("is_finite", value)), round, a)
+            raises.ask_finite(s, value, round, a)
             value = s.emit("round", value)
         return Tensor(arithmetic.convert(s, value, DType.I64), True)
     if type(digits) is int and digits >= 0 and not a.dtype.is_float:

@@ -100,6 +100,11 @@ class Specialiser:
         self.changes: list[Any] = []
         #: The errors that the program may meet; None where no caller would raise them.
         self.faults: Faults | None = None
+        #: How many `try` are around what is specialised, and what a statement does once it is known
+        #: that nothing in it has raised an error; the errors that handlers are at (`tries`).
+        self.tries = 0
+        self.deferred: Callable[[], None] | None = None
+        self.handled: list[Any] = []
         #: Whether `assert` is checked, and what operations are given.
         self.checks = True
         #: Loops that a first attempt showed to need unrolling, by node identity.
@@ -524,6 +529,9 @@ class Specialiser:
 
     def eval_named(self, node: hir.Named, frame: Frame) -> Any:
         value = self.eval(node.value, frame)
+        if self.faults is not None and self.faults.pending():
+            text = "`:=` stands within a `try`, after what may raise an error"
+            raise self.error("DL102", text, "assign in a statement of its own")
         while frame.inner and frame.parent is not None:  # It belongs to the function around.
             frame = frame.parent
         frame.vars[node.name] = value

@@ -16,8 +16,8 @@ from ..ragged import Ragged
 from ..traced import ARRAY
 from . import calls, complexes, contexts, operators, ragged, special_methods
 from .containers import containers, list_stacks
-from .flow import branches, choices, iteration, loops, raises
-from .hir import hir
+from .flow import branches, choices, iteration, loops, raises, tries
+from .hir import hir, liveness
 from .memory import array_changes, shared_memory, stores
 from .numpy import arithmetic
 from .ragged import ragged_selection
@@ -29,14 +29,23 @@ if TYPE_CHECKING:
 
 
 def run(s: Specialiser, block: hir.Block, frame: Frame) -> None:
+    if s.tries:
+        tries.run(s, block, frame)
+        return
     for statement in block:
-        _RUN[type(statement)](s, statement, frame)
+        RUN[type(statement)](s, statement, frame)
 
 
 def _assign(s: Specialiser, node: hir.Assign, frame: Frame) -> None:
     value = s.eval(node.value, frame)
     if node.changed and isinstance(value, np.ndarray):
         value = _changeable(s, node.value, value, frame)
+    if s.tries and tries.deferred(s, lambda: _bind(s, node, value, frame)):
+        return
+    _bind(s, node, value, frame)
+
+
+def _bind(s: Specialiser, node: hir.Assign, value: Any, frame: Frame) -> None:
     for target in node.targets:
         if type(target) is hir.Name:
             frame.vars[target.name] = value
@@ -146,7 +155,9 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
         value = s.eval(node.value, frame)
         s.at(node.loc)
         made = updated(s, node.op, old, value)
-        if made is not old or type(index) is slice or not isinstance(owner, list | dict | Picked):
+        if made is old and type(index) is not slice and isinstance(owner, list | dict | Picked):
+            return
+        if not (s.tries and tries.deferred(s, lambda: store(s, owner, index, made))):
             store(s, owner, index, made)
         return
     if not isinstance(target, hir.Name):
@@ -156,7 +167,9 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
     value = s.eval(node.value, frame)
     s.at(node.loc)
     made = updated(s, node.op, old, value)
-    if made is not old:
+    if made is not old and not (
+        s.tries and tries.deferred(s, lambda: frame.vars.update({target.name: made}))
+    ):
         frame.vars[target.name] = made
 
 
@@ -212,7 +225,25 @@ def _update_container(s: Specialiser, op: str, old: Any, value: Any) -> None:
 def _evaluate(s: Specialiser, node: hir.Evaluate, frame: Frame) -> None:
     if debugging.on and _is_for_people(s, node.value, frame):
         return
+    if s.tries and _changes_a_list(node.value):
+        _evaluate_change(s, node.value, frame)
+        return
     s.eval(node.value, frame)
+
+
+def _changes_a_list(value: hir.Expr) -> bool:
+    if not isinstance(value, hir.Call) or not isinstance(value.function, hir.Attribute):
+        return False
+    return value.function.name in liveness.MUTATORS and not value.keywords
+
+
+def _evaluate_change(s: Specialiser, node: Any, frame: Frame) -> None:
+    """`items.append(v)` within a `try`: the change comes after the errors of `v`."""
+    function = s.eval(node.function, frame)
+    args = s.items(node.args, frame)
+    s.at(node.loc)
+    if not tries.deferred(s, lambda: calls.call(s, function, args, {})):
+        calls.call(s, function, args, {})
 
 
 def _is_for_people(s: Specialiser, value: hir.Expr, frame: Frame) -> bool:
@@ -246,6 +277,9 @@ def _assert(s: Specialiser, node: hir.Assert, frame: Frame) -> None:
         return () if node.message is None else (s.eval(node.message, frame),)
 
     if isinstance(truth, bool):
+        if not truth and s.tries:
+            s.at(node.loc)
+            raises.throw(s, Error(node.error, words(), {}))
         if not truth:
             text = "".join(f": {m if isinstance(m, str) else describe(m)}" for m in words())
             s.at(node.loc)
@@ -257,12 +291,15 @@ def _assert(s: Specialiser, node: hir.Assert, frame: Frame) -> None:
 
 
 def _raise(s: Specialiser, node: hir.Raise, frame: Frame) -> None:
+    if node.error is None:
+        s.at(node.loc)
+        tries.again(s)
     error = None if node.error is None else s.eval(node.error, frame)
     s.at(node.loc)
     raises.throw(s, error)
 
 
-_RUN: dict[type, Callable[[Any, Any, Frame], None]] = {
+RUN: dict[type, Callable[[Any, Any, Frame], None]] = {
     hir.Assign: _assign,
     hir.Update: _update,
     hir.Evaluate: _evaluate,
@@ -273,6 +310,7 @@ _RUN: dict[type, Callable[[Any, Any, Frame], None]] = {
     hir.Define: _define,
     hir.Assert: _assert,
     hir.Raise: _raise,
+    hir.Try: tries.run_try,
     hir.Import: contexts.run_import,
     hir.Delete: contexts.run_delete,
     hir.Enter: contexts.enter,

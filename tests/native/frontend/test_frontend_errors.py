@@ -8,6 +8,7 @@ committing it.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 from pathlib import Path
@@ -242,9 +243,10 @@ def change_list_that_is_another_on_one_path(x, v, n):
 
 def try_statement(x, v, n):
     try:
-        return v
-    finally:
-        pass
+        y = math.hypot(v[0], 2.0)
+    except OverflowError:
+        y = 0.0
+    return y
 
 
 def with_statement(x, v, n):

@@ -68,10 +68,10 @@ SHOWN = {
     "Delete": "y = x\ndel x\nreturn y",
     "Import": "import math\nreturn x * math.pi",
     "ImportFrom": "from math import pi\nreturn x * pi",
+    "Try": "try:\n    return x\nexcept ValueError as e:\n    return -x\nfinally:\n    pass",
     "With": "with np.errstate(all='ignore'):\n    return 1 / x",
 }
 REFUSED = {
-    "Try": "try:\n    return x\nexcept ValueError:\n    return x",
     "TryStar": "try:\n    return x\nexcept* ValueError:\n    x = x",
     "With": "with open('x') as f:\n    return x",
     "AsyncWith": "async with x:\n    return x",

@@ -28,6 +28,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "crossings": (np.array([0.5, -1.0, -2.0, 0.3, 1.0, -0.2]),),
     "counted": (np.float64(1.5), np.int64(4)),
     "careful_root": (np.float64(2.0), np.float64(1e-13)),
+    "mean_root": (np.array([4.0, -1.0, 2.25, -3.0]), 2.0),
     "relative_change": (np.array([1.0, 2.0, 4.0]), np.array([1.5, 1.0, 4.5])),
     "interpreter": (np.float64(0.2), np.float64(1.7)),
 }

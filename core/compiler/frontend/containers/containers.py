@@ -66,6 +66,19 @@ class Region:
 
 def may_change(s: Specialiser, owner: Any) -> None:
     """Refuses a change of a container that may not change; notes what it held."""
+    check_errors(s, owner)
+    _note(s, owner)
+
+
+def check_errors(s: Specialiser, owner: Any) -> None:
+    """Refuses a change after what may have raised an error that a handler takes."""
+    if s.faults is not None and s.faults.pending():
+        kind = type(owner).__name__
+        text = f"a {kind} changes in a statement of a `try` that may raise an error before"
+        raise s.error("DL102", text, "compute the value in a statement before")
+
+
+def _note(s: Specialiser, owner: Any) -> None:
     made = s.owned.get(id(owner))
     kind = type(owner).__name__
     if made is None:
@@ -95,7 +108,7 @@ def may_change(s: Specialiser, owner: Any) -> None:
 
 def put(s: Specialiser, owner: Container, content: Any) -> None:
     """Puts a joined content in place: a change of the region around."""
-    may_change(s, owner)
+    _note(s, owner)
     _fill(owner, content)
 
 

@@ -246,6 +246,7 @@ def store(s: Specialiser, owner: Any, index: Any, value: Any) -> bool:
     lists = list(_innermost(base))
     if len({id(v) for v in lists}) < len(lists):
         return False
+    containers.check_errors(s, base)
     index = _checked(s, index, of.type.shape[len(places) - 1], "list assignment index out of range")
     places = (*places[:-1], index)
     fits, slot = joins.join_leaf(s, joins.Slot(TensorType(of.type.dtype), of.kind), value)

@@ -57,32 +57,87 @@ def branch(
 ) -> None:
     """Both paths of a statement, and the names afterwards."""
     names = node.changed if isinstance(node, hir.If) else node.carried
+    split(s, test, runs, frame, names, _paths(node), _order(node), node.loc)
+
+
+def split(
+    s: Specialiser,
+    test: Value,
+    runs: Sequence[Callable[[], None]],
+    frame: Frame,
+    names: Sequence[str] | None,
+    where: Callable[[str], tuple[str, str]],
+    order: tuple[int, int] = (0, 1),
+    loc: Loc | None = None,
+    failed: int | None = None,
+) -> None:
+    """Two paths, and the names afterwards; None for all that either of them binds.
+
+    `failed`: the path that comes after an error which a handler takes.
+
+    Raises:
+        Raised: both end in an error, within a `try`.
+    """
     before = frame.vars
     scopes: list[Scope] = []
     ends: list[dict[str, Any]] = []
-    for k in _order(node):
+    over = [failed == 0, failed == 1]
+    for k in order:
         with raises.path(s) as ended, s.inside(s.new_scope(), changes=True) as scope:
             frame.vars = dict(before)
             runs[k]()
-        if ended:
+        if ended and not s.tries:
             frame.vars = before
             raises.stop(s, test, scope, holds=k == 0)
             runs[1 - k]()
             return
+        over[k] = over[k] or bool(ended)
         scopes.insert(k, scope)
         ends.insert(k, frame.vars)
     frame.vars = before
-    s.at(node.loc)
-    where = _paths(node)
+    if loc is not None:
+        s.at(loc)
+    if names is None:
+        found = dict.fromkeys((*ends[0], *ends[1]))
+        names = [n for n in found if ends[0].get(n, _ABSENT) is not ends[1].get(n, _ABSENT)]
     join = _Join(s, scopes, frame, ends, names)
     join.contents(before, ("on one path", "on the other"))
     after = {}
     for name in names:
-        after[name] = join.name(name, [end.get(name, _ABSENT) for end in ends], where(name))
+        values = [end.get(name, _ABSENT) for end in ends]
+        after[name] = _after(s, join, frame, name, values, where(name), over)
     results = join.emit("if", test)
     for name, value in after.items():
         if value is not _ABSENT:
             frame.vars[name] = value(results) if type(value) is _Later else value
+    if all(over):
+        raise raises.Raised("each path of it")
+
+
+def _after(
+    s: Specialiser,
+    join: _Join,
+    frame: Frame,
+    name: str,
+    values: Sequence[Any],
+    where: Sequence[str],
+    over: Sequence[bool],
+) -> Any:
+    """What a name is after two paths. What it is on a path with an error is for handlers alone:
+    where it has no value for both, they have none.
+    """
+    made = join.name(name, values, where)
+    if type(made) is not Unbound or over[0] is over[1]:
+        return made
+    kept = 1 if over[0] else 0
+    if values[kept] is _ABSENT or type(values[kept]) is Unbound:
+        return made
+    assert s.faults is not None
+    if values[1 - kept] is _ABSENT:
+        text = f"{joins.called(name)} has no value where an error was met before it is assigned"
+        made = Unbound("DL103", text, "assign it before the `try`")
+    s.faults.unknown(frame, name, made)
+    return join.placeholder(values[kept], kept)
 
 
 def _order(node: hir.If | hir.For) -> tuple[int, int]:

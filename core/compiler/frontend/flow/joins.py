@@ -131,6 +131,8 @@ def _names(node: Any) -> list[str]:
 def _blocks(node: Any) -> tuple[hir.Block, ...]:
     if isinstance(node, hir.If):
         return (node.then, node.otherwise)
+    if isinstance(node, hir.Try):
+        return node.blocks()
     return (node.body,) if isinstance(node, hir.For | hir.While) else ()
 
 

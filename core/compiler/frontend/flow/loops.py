@@ -26,7 +26,7 @@ from ..numpy import arithmetic
 from ..ragged.ragged_python import counted
 from ..scope import Scope, close, free_values, union
 from ..values import Counted, Frame, Indexed, Once, Tensor, TensorRange, describe
-from . import iteration, raises, unroll_limits
+from . import iteration, raises, tries, unroll_limits
 from .branches import Run, boolean, branch
 from .carries import Carries, LoopMismatch
 
@@ -137,10 +137,13 @@ def _rounds(
     with unroll_limits.unrolled(s, node.loc):
         for item in items:
 
-            def body(item: Callable[[], Any] = item) -> None:
+            def round_(item: Callable[[], Any] = item) -> None:
                 s.at(node.iterable.loc)
                 statements.assign(s, node.target, item(), frame)
                 statements.run(s, node.body, frame)
+
+            def body(round_: Callable[[], None] = round_) -> None:
+                tries.where_none(s, frame, round_)
 
             unroll_limits.count(s)
             if node.stop is not None:
@@ -204,10 +207,13 @@ def _index_region(
     """
 
     def run(index: Tensor) -> None:
-        s.at(node.iterable.loc)
-        statements.assign(s, node.target, item(index), frame)
-        with raises.refused(s):
-            statements.run(s, node.body, frame)
+        def round_() -> None:
+            s.at(node.iterable.loc)
+            statements.assign(s, node.target, item(index), frame)
+            with raises.refused(s):
+                statements.run(s, node.body, frame)
+
+        tries.where_none(s, frame, round_)
 
     if node.stop is None:
         _For(s, frame, node, node.carried, surely, start, stop, run).run()

@@ -24,14 +24,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ....common.errors import ProgramError
+from ....common.errors import Loc, ProgramError
 from ... import tree
 from ...faults import Fault, again
 from ...ir import DType, TensorType, Value
 from ..memory import stores
 from ..memory.stores import Memory
 from ..scope import Scope
-from ..values import Error, Tensor, Text, describe, is_number, is_static, kind_of
+from ..values import (
+    Error,
+    Frame,
+    Tensor,
+    Text,
+    Unbound,
+    describe,
+    is_number,
+    is_static,
+    kind_of,
+)
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -53,17 +63,36 @@ class Raised(Exception):
         return s.error("DL112", f"the function always raises here: {self.words}", hint)
 
 
+def not_raised(s: Specialiser, kind: type, what: str) -> None:
+    """Within a `try`, what raises an error in Python and has a value in a program: refused where a
+    handler takes it.
+    """
+    if s.faults is not None and s.faults.takes(kind):
+        text = f"{what} raises no {kind.__name__} in a program, and a handler takes it"
+        raise s.error("DL102", text, "test the numbers with `if`, or compute it outside the `try`")
+
+
+class Uncaught(Exception):
+    """The class of what is no error in Python: no handler takes it."""
+
+
 class Faults:
     """The fault code of a program, and what its errors mention.
 
     Attributes:
         table: the errors, in the order in which they were found.
+        kinds: their classes, where these are known; made: what `raise` was given.
         memories: of the code and of each number, each a memory that was there from the start.
     """
+
+    #: Whether handlers of the program take them (`tries`).
+    local = False
 
     def __init__(self, s: Specialiser) -> None:
         self.s = s
         self.table: list[Fault] = []
+        self.kinds: list[type | None] = []
+        self.made: list[Any] = []
         self.root = s.scope
         self.none: list[Value] = []
         self.memories: list[Memory] = []
@@ -71,10 +100,31 @@ class Faults:
 
     def _memory(self, type_: TensorType) -> Memory:
         value = self.root.number(0, type_.dtype, type_.shape)
-        memory = Memory(self.s, value, -len(self.memories), False)
+        memory = Memory(self.s, value, self.born(), False)
         self.memories.append(memory)
         self.none.append(value)
         return memory
+
+    def born(self) -> int:
+        """Before every array of the program."""
+        return -len(self.memories)
+
+    def pending(self) -> bool:
+        """Whether what is computed here may follow an error that a handler of the program takes, so
+        that it must change nothing.
+        """
+        return False
+
+    def unknown(self, frame: Frame, name: str, why: Unbound) -> None:
+        """A name of which handlers do not know the value."""
+
+    def takes(self, kind: type) -> bool:
+        """Whether a handler of the program takes errors of a class."""
+        return False
+
+    def kept(self, new: Value, old: Value) -> Value:
+        """A new value, if there was no error; else the old one."""
+        raise NotImplementedError
 
     def possible(self) -> bool:
         """Whether an error may have happened before this point."""
@@ -93,12 +143,19 @@ class Faults:
         make: Callable[[Sequence[Any]], BaseException | None],
         held: Sequence[Tensor],
         test: Value | None = None,
+        kind: type | None = None,
+        made: Any = None,
+        locs: tuple[Loc, ...] = (),
     ) -> None:
         """Sets the code, and what the error mentions, unless there was an error before.
 
-        `test`: only where it holds.
+        `test`: only where it holds. `kind`: its class, if it is surely raised there; None where
+        only the call knows. `made`: what `raise` was given. `locs`: where it is raised, if not
+        here.
         """
         s = self.s
+        self.kinds.append(kind)
+        self.made.append(made)
         free = list(self.memories[1:])
         slots = []
         for x in held:
@@ -111,7 +168,7 @@ class Faults:
         places = tuple(
             (self.memories.index(m) - 1, kind_of(x)) for m, x in zip(slots, held, strict=True)
         )
-        self.table.append(Fault(make, places, s.locs()))
+        self.table.append(Fault(make, places, locs or s.locs()))
         number = s.scope.number(len(self.table), DType.I64)
         if self.possible():
             none = self.none_yet()
@@ -144,7 +201,7 @@ def throw(s: Specialiser, error: Any) -> None:
         ProgramError: the error is raised whatever the numbers are, or nobody could raise it.
     """
     words = _words(error)
-    if s.region is s.outermost:
+    if s.region is s.outermost and not s.tries:
         if isinstance(error, ProgramError):
             raise s.error(error.code, error.message, error.hint)
         raise s.error("DL112", words, getattr(error, "hint", ""))
@@ -154,8 +211,15 @@ def throw(s: Specialiser, error: Any) -> None:
             f"the numbers of the running program decide whether this is raised: {words}",
             "only a call of a compiled function from Python raises it; here, return a flag",
         )
-    s.faults.add(*_recipe(s, error))
+    s.faults.add(*_recipe(s, error), kind=_class(error), made=error)
     raise Raised(words)
+
+
+def _class(error: Any) -> type:
+    if type(error) is Error:
+        cls: type = error.cls
+        return cls
+    return error if isinstance(error, type) else type(error)
 
 
 def _words(error: Any) -> str:
@@ -223,6 +287,9 @@ def stop(s: Specialiser, test: Value, scope: Scope, holds: bool = True) -> None:
 
     memories = () if s.faults is None else s.faults.memories
     changed = {m: v for m, v in scope.changed.items() if m in memories}
+    if s.tries and (len(changed) < len(scope.changed) or scope.contents):
+        text = "an expression changes an array or a list before it raises, within a `try`"
+        raise s.error("DL102", text, "write it as an `if` statement")
     if any(op.regions for op in scope.ops):
         scope.changed = changed
         other = s.new_scope()
@@ -275,13 +342,28 @@ def leave(s: Specialiser, scope: Scope) -> None:
 
 
 def checks(s: Specialiser) -> Faults | None:
-    """Where operations check their numbers: the fault code; else None."""
+    """Where operations check their numbers: the fault code; else None.
+
+    Raises:
+        ProgramError: DL102, a `try` is around them, and nothing is checked here.
+    """
+    if s.tries and s.faults is None:
+        text = "a function with a derivative of its own raises nothing: no `try` can be around it"
+        raise s.error("DL102", text, "call it outside the `try`")
     return s.faults if s.checks else None
 
 
-def ask(s: Specialiser, suspect: Value, compute: Callable[..., Any], *numbers: Any) -> None:
+def ask(
+    s: Specialiser,
+    suspect: Value,
+    compute: Callable[..., Any],
+    *numbers: Any,
+    kind: type | None = None,
+) -> None:
     """Where a condition holds once the program has run, Python computes this of the numbers: what
     it raises is the program's error, and where it raises nothing there is none.
+
+    `kind`: it surely raises an error of this class.
     """
     faults = checks(s)
     if faults is None:
@@ -297,7 +379,51 @@ def ask(s: Specialiser, suspect: Value, compute: Callable[..., Any], *numbers: A
             return e.with_traceback(None)
         return _complex(result) if isinstance(result, complex) else None
 
-    faults.add(make, held, suspect)
+    faults.add(make, held, suspect, kind)
+
+
+def ask_finite(s: Specialiser, value: Value, compute: Callable[..., Any], number: Any) -> None:
+    """What Python raises where it makes a whole number of an infinity or NaN."""
+    lost = s.emit("not", s.emit("is_finite", value))
+    if not s.tries:
+        ask(s, lost, compute, number)
+        return
+    known = s.emit("eq", value, value)
+    ask(s, s.emit("not", known), compute, number, kind=ValueError)
+    ask(s, s.emit("and", lost, known), compute, number, kind=OverflowError)
+
+
+def ask_float(
+    s: Specialiser,
+    made: Tensor,
+    compute: Callable[..., Any],
+    numbers: Sequence[Any],
+    infinite: type | None,
+) -> None:
+    """What a function of Python's raises where its float is `gone`.
+
+    `infinite`: the class of the error where it is an infinity; None where that is none for sure.
+    """
+    lost = gone(s, made, *numbers)
+    if not s.tries:
+        ask(s, lost, compute, *numbers)
+        return
+    known = s.emit("eq", made.value, made.value)
+    domain = s.emit("and", lost, s.emit("not", known))
+    ask(s, domain, compute, *numbers, kind=ValueError)
+    ask(s, s.emit("and", lost, known), compute, *numbers, kind=infinite)
+
+
+def harmless(
+    s: Specialiser, made: Tensor, number: Tensor, given: Sequence[Any], instead: float
+) -> Tensor:
+    """Within a `try`: an argument of a function, or another number where the result is `gone`. What
+    follows does not look at the result there, but a NaN of its slope would reach a gradient.
+    """
+    if not number.dtype.is_float:
+        return number
+    other = s.scope.number(instead, number.dtype)
+    return number.like(s.emit("select", gone(s, made, *given), other, number.value))
 
 
 def gone(s: Specialiser, result: Tensor, *given: Any) -> Value:
@@ -344,12 +470,12 @@ def check_index(s: Specialiser, index: Value, size: int, axis: int, text: str = 
     if low < -size:
         bad = s.emit("or", bad, s.emit("lt", ends[-1], s.scope.number(-size, DType.I64)))
     if not index.shape:
-        faults.add(make, [Tensor(index)], bad)
+        faults.add(make, [Tensor(index)], bad, IndexError)
         return
     from . import branches
 
     with s.inside(s.new_scope(), changes=True) as scope:
-        faults.add(make, [Tensor(_first_outside(s, index, size))])
+        faults.add(make, [Tensor(_first_outside(s, index, size))], kind=IndexError)
     branches.join_changes(s, (scope, s.new_scope()), bad)
 
 

@@ -21,6 +21,7 @@ variables; where conditions are static they are static too and cost nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ....common.errors import Loc
@@ -73,9 +74,28 @@ class _Lowering:
                     return tuple(out)  # Nothing reaches what follows.
                 if rest and _contains(statement.body, ("return",)):
                     return (*out, self.guarded(statement.loc, [RETURNED], rest, loop))
+            elif isinstance(statement, hir.Try):
+                node, flags = self.tried(statement, loop)
+                if flags and rest and not _always((statement,)):
+                    return (*out, node, self.guarded(statement.loc, flags, rest, loop))
+                out.append(node)
+                if _always((statement,)):
+                    return tuple(out)
             else:
                 out.append(statement)
         return tuple(out)
+
+    def tried(self, node: hir.Try, loop: _Loop | None) -> tuple[hir.Try, list[str]]:
+        """A `try`, and the flags that it may set. Its `else` follows its body."""
+        flags = _flags(node.body, loop)
+        otherwise = node.otherwise
+        if flags and otherwise:
+            otherwise = (self.guarded(node.loc, flags, otherwise, loop),)
+        else:
+            otherwise = self.block(otherwise, loop)
+        handlers = tuple(replace(h, body=self.block(h.body, loop)) for h in node.handlers)
+        body, last = self.block(node.body, loop), self.block(node.last, loop)
+        return hir.Try(node.loc, body, handlers, otherwise, last), _flags((node,), loop)
 
     def branches(
         self, node: hir.If, then: hir.Block, otherwise: hir.Block, loop: _Loop | None
@@ -89,10 +109,7 @@ class _Lowering:
         if _always(node.otherwise):
             return (self.branches(node, (*node.then, *rest), node.otherwise, loop),)
         first = self.branches(node, node.then, node.otherwise, loop)
-        flags = [RETURNED] if _contains((node,), ("return",)) else []
-        if loop is not None:
-            flags += [loop.stop] if _contains((node,), ("break",), into_loops=False) else []
-            flags += [loop.skip] if _contains((node,), ("continue",), into_loops=False) else []
+        flags = _flags((node,), loop)
         return (first, self.guarded(node.loc, flags, rest, loop)) if rest else (first,)
 
     def guarded(self, loc: Loc, flags: list[str], rest: hir.Block, loop: _Loop | None) -> hir.If:
@@ -130,6 +147,21 @@ class _Lowering:
         return (hir.SetFlag(node.loc, loop.stop if node.kind == "break" else loop.skip, True),)
 
 
+def _flags(block: hir.Block, loop: _Loop | None) -> list[str]:
+    """The flags that say whether code was left by an escape."""
+    flags = [RETURNED] if _contains(block, ("return",)) else []
+    if loop is not None:
+        flags += [loop.stop] if _contains(block, ("break",), into_loops=False) else []
+        flags += [loop.skip] if _contains(block, ("continue",), into_loops=False) else []
+    return flags
+
+
+def leaves(block: hir.Block) -> bool:
+    """Whether an escape leaves the code."""
+    inner = _contains(block, ("break", "continue"), into_loops=False)
+    return inner or _contains(block, ("return",))
+
+
 def _always(block: hir.Block) -> bool:
     """Whether no path falls off the block's end."""
     for statement in block:
@@ -139,6 +171,14 @@ def _always(block: hir.Block) -> bool:
             isinstance(statement, hir.If)
             and _always(statement.then)
             and _always(statement.otherwise)
+        ):
+            return True
+        if isinstance(statement, hir.Try) and (
+            _always(statement.last)
+            or (
+                (_always(statement.body) or _always(statement.otherwise))
+                and all(_always(h.body) for h in statement.handlers)
+            )
         ):
             return True
     return False
@@ -172,6 +212,9 @@ def _contains(block: hir.Block, kinds: tuple[str, ...], into_loops: bool = True)
         elif isinstance(s, hir.If):
             if _contains(s.then, kinds, into_loops) or _contains(s.otherwise, kinds, into_loops):
                 return True
+        elif isinstance(s, hir.Try):
+            if any(_contains(b, kinds, into_loops) for b in s.blocks()):
+                return True
         elif isinstance(s, hir.While | hir.For) and into_loops and _contains(s.body, kinds):
             return True
     return False
@@ -188,8 +231,16 @@ def _without_idle_flags(block: hir.Block, tested: set[str]) -> hir.Block:
             s = replace(s, then=then, otherwise=_without_idle_flags(s.otherwise, tested))
         elif isinstance(s, hir.While | hir.For):
             s = replace(s, body=_without_idle_flags(s.body, tested))
+        elif isinstance(s, hir.Try):
+            s = _mapped(s, lambda b: _without_idle_flags(b, tested))
         out.append(s)
     return tuple(out)
+
+
+def _mapped(node: hir.Try, change: Callable[[hir.Block], hir.Block]) -> hir.Try:
+    """A `try` with other blocks."""
+    handlers = tuple(replace(h, body=change(h.body)) for h in node.handlers)
+    return hir.Try(node.loc, change(node.body), handlers, change(node.otherwise), change(node.last))
 
 
 def marked(block: hir.Block, flag: hir.Name) -> hir.Block:
@@ -200,5 +251,7 @@ def marked(block: hir.Block, flag: hir.Name) -> hir.Block:
             out.append(hir.Assign(s.loc, (flag,), hir.Constant(s.loc, True)))
         elif isinstance(s, hir.If):
             s = replace(s, then=marked(s.then, flag), otherwise=marked(s.otherwise, flag))
+        elif isinstance(s, hir.Try):
+            s = _mapped(s, lambda b: marked(b, flag))
         out.append(s)
     return tuple(out)

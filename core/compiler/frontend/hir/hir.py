@@ -370,6 +370,30 @@ class Enter:
 
 
 @dataclass(frozen=True, slots=True)
+class Handler:
+    """`except kinds as name`. kinds: a class or a tuple of classes; None takes every error."""
+
+    loc: Loc
+    kinds: Expr | None
+    name: str | None
+    body: Block
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """`try`, `except`, `else` and `finally`. No escape leaves `last`."""
+
+    loc: Loc
+    body: Block
+    handlers: tuple[Handler, ...]
+    otherwise: Block
+    last: Block
+
+    def blocks(self) -> tuple[Block, ...]:
+        return (self.body, *(h.body for h in self.handlers), self.otherwise, self.last)
+
+
+@dataclass(frozen=True, slots=True)
 class Escape:
     """`break`, `continue` or `return value`, between `syntax` and `escapes`; none is left after
     that.
@@ -392,6 +416,7 @@ Statement: TypeAlias = (
     | Define
     | Assert
     | Raise
+    | Try
     | Import
     | Delete
     | Enter

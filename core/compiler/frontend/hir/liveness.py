@@ -128,6 +128,11 @@ class _Walk:
         self.assigned.add(node.name)
         self.rebound.add(node.name)
 
+    def handler(self, node: hir.Handler) -> None:
+        if node.name is not None:
+            self.assigned.add(node.name)
+            self.rebound.add(node.name)
+
     def placed(self, node: hir.Delete | hir.Enter) -> None:
         self.target(node.target)
 
@@ -175,6 +180,7 @@ _OWN: dict[type, Callable[[_Walk, Any], None]] = {
     hir.Define: _Walk.binding,
     hir.Named: _Walk.binding,
     hir.Import: _Walk.binding,
+    hir.Handler: _Walk.handler,
     hir.Delete: _Walk.placed,
     hir.Enter: _Walk.placed,
     hir.Call: _Walk.call,
@@ -287,6 +293,11 @@ class _Annotator:
             return hir.If(node.loc, node.test, then, otherwise, changed, dead, stored)
         if isinstance(node, hir.While | hir.For):
             return self.loop(node, self.around(node, live))
+        if isinstance(node, hir.Try):
+            live |= self.reads(node)  # An error may come at any place of it.
+            handlers = tuple(replace(h, body=self.block(h.body, live)) for h in node.handlers)
+            body, *_, otherwise, last = (self.block(b, live) for b in node.blocks())
+            return hir.Try(node.loc, body, handlers, otherwise, last)
         if isinstance(node, hir.Assign) and isinstance(node.value, hir.Call | hir.Binary):
             return replace(node, changed=True) if self.in_place & self.written(node) else node
         return node

@@ -59,8 +59,7 @@ _COMPARE: dict[type[ast.cmpop], str] = {
 
 #: What is refused by name: node class -> (what it is called, what to do instead).
 _REFUSED: dict[str, tuple[str, str]] = {
-    "Try": ("try", "a compiled program raises nothing; test the condition with `if`"),
-    "TryStar": ("try", "a compiled program raises nothing; test the condition with `if`"),
+    "TryStar": ("except*", "use `except`"),
     "AsyncWith": ("async with", "open the context around the call of the compiled function"),
     "AsyncFor": ("async for", "a compiled program waits for nothing; use a plain `for`"),
     "Await": ("await", "a compiled program waits for nothing; pass the value in"),
@@ -185,7 +184,7 @@ class _Converter:
 
     # Spans and refusals
 
-    def loc(self, node: ast.expr | ast.stmt | ast.pattern) -> Loc:
+    def loc(self, node: ast.expr | ast.stmt | ast.pattern | ast.excepthandler) -> Loc:
         end_line = node.end_lineno or node.lineno
         if self.is_ascii and node.end_col_offset:
             return Loc(self.file, node.lineno, node.col_offset, end_line, node.end_col_offset)
@@ -349,6 +348,18 @@ class _Converter:
 
     def statement_Raise(self, node: ast.Raise) -> hir.Statement:
         return hir.Raise(self.loc(node), None if node.exc is None else self.expr(node.exc))
+
+    def statement_Try(self, node: ast.Try) -> hir.Statement:
+        loc, last = self.loc(node), self.block(node.finalbody)
+        if escapes.leaves(last):
+            hint = "leave the function or loop after the `try`"
+            return hir.Refused(loc, "DL102", "`finally` cannot return, break or continue", hint)
+        handlers = tuple(self.handler(h) for h in node.handlers)
+        return hir.Try(loc, self.block(node.body), handlers, self.block(node.orelse), last)
+
+    def handler(self, node: ast.ExceptHandler) -> hir.Handler:
+        kinds = None if node.type is None else self.expr(node.type)
+        return hir.Handler(self.loc(node), kinds, node.name, self.block(node.body))
 
     def statement_Import(self, node: ast.Import) -> hir.Block:
         loc = self.loc(node)

@@ -16,6 +16,7 @@ from ...complex_numbers import Complex
 from ...ir import DType, Value
 from ...ragged import Ragged
 from .. import complexes, operators
+from ..flow import raises
 from ..numpy import arithmetic, indexing
 from ..ragged import ragged_selection
 from ..scope import close, free_values
@@ -138,6 +139,9 @@ def converted(s: Specialiser, value: Any, shape: tuple[int, ...], dtype: DType) 
         raise s.error("DL116", f"{value} has no value in {dtype.value}")
     if isinstance(value, float | np.floating) and dtype.is_int:
         value = int(value)
+    if s.tries and dtype.is_int and have == () and arithmetic.dtype_of(s, value)[0].is_float:
+        for kind in (ValueError, OverflowError):
+            raises.not_raised(s, kind, "an infinity or NaN in an array of whole numbers")
     return arithmetic.materialise(s, value, dtype, shape)
 
 

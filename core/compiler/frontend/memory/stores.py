@@ -278,6 +278,8 @@ def put(s: Specialiser, x: Tensor, new: Value) -> None:
         wholes.append(lens.get(s, wholes[-1]))
     for lens, whole in zip(reversed(x.lenses), reversed(wholes), strict=x.lenses != ()):
         new = lens.put(s, whole, new)
+    if s.faults is not None and s.faults.pending():
+        new = s.faults.kept(new, memory.value)
     set_value(s, memory, new)
 
 

@@ -8,7 +8,7 @@ nothing else; `Tensor.weak` carries that through the program.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -206,6 +206,17 @@ def broadcast(s: Specialiser, value: Value, shape: tuple[int, ...]) -> Value:
 def materialise(s: Specialiser, value: Any, dtype: DType, shape: tuple[int, ...]) -> Value:
     """A number as an SSA value of this type; Python numbers become constants of it."""
     if type(value) is Tensor:
+        if (
+            s.tries
+            and value.weak
+            and value.dtype.is_int
+            and dtype.is_int
+            and dtype is not DType.I64
+        ):
+            from ..flow import raises
+
+            what = "an int of Python's that does not fit an integer of NumPy's"
+            raises.not_raised(s, OverflowError, what)
         return broadcast(s, convert(s, value.value, dtype), shape)
     if isinstance(value, np.ndarray) and value.ndim > 0:
         return broadcast(s, s.scope.array(value, dtype), shape)
@@ -413,7 +424,8 @@ def _int_power(s: Specialiser, a: Any, b: Any, dtype: DType) -> Tensor:
         from ..flow import raises
 
         negative = s.emit("lt", exponent, s.scope.number(0, dtype, exponent.shape))
-        raises.ask(s, any_of(s, negative), lambda: np.power(np.int64(2), np.int64(-1)))
+        compute = partial(np.power, np.int64(2), np.int64(-1))
+        raises.ask(s, any_of(s, negative), compute, kind=ValueError)
     return s.call(np_numbers.int_power, *wide)  # type: ignore[no-any-return]
 
 

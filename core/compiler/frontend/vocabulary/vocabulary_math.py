@@ -43,8 +43,18 @@ def _checked(
     s: Specialiser, function: Callable[..., Any], values: Sequence[Tensor], made: Tensor
 ) -> Tensor:
     """The result, once it is one that Python has too."""
-    raises.ask(s, raises.gone(s, made, *values), function, *values)
+    infinite = _INFINITE.get(function.__name__)
+    raises.ask_float(s, made, function, values, infinite)
     return made
+
+
+#: The error where the result is infinite and the arguments are not.
+_INFINITE: dict[str, type] = {
+    **dict.fromkeys(("log", "log2", "log10", "log1p", "atanh"), ValueError),
+    **dict.fromkeys(("exp", "exp2", "expm1", "cosh", "sinh"), OverflowError),
+    **dict.fromkeys(("sqrt", "sin", "cos", "tan", "asin", "acos", "acosh"), raises.Uncaught),
+    **dict.fromkeys(("atan", "tanh", "asinh", "fabs", "fmod", "atan2", "cbrt"), raises.Uncaught),
+}
 
 
 def _unless(
@@ -60,17 +70,27 @@ def _floats(name: str, numpys: Any) -> Handler:
 
     def run(s: Specialiser, *args: Any) -> Tensor:
         values = [_number(s, a, name) for a in args]
-        return _checked(s, function, values, _weak(s.call(numpys, *values)))
+        made = _checked(s, function, values, _weak(s.call(numpys, *values)))
+        if not s.tries:
+            return made
+        safe = [raises.harmless(s, made, v, values, _HARMLESS.get(name, 0.5)) for v in values]
+        return _weak(s.call(numpys, *safe))
 
     return run
 
 
+#: Where functions have a value and a slope; others at 0.5.
+_HARMLESS = {"acosh": 1.5}
+
+
 def _log(s: Specialiser, x: Any, base: Any = None) -> Tensor:
     values = [_number(s, v, "log") for v in ((x,) if base is None else (x, base))]
-    logs = [_checked(s, math.log, [v], _weak(s.call(np.log, v))) for v in values]
+    logs: list[Tensor] = [_floats("log", np.log)(s, v) for v in values]
     if base is None:
         return logs[0]
-    return _checked(s, math.log, values, _weak(arithmetic.divide(s, *logs)))
+    made = _weak(arithmetic.divide(s, *logs))
+    raises.ask(s, raises.gone(s, made, *values), math.log, *values)
+    return made
 
 
 def _hypot(s: Specialiser, *coordinates: Any) -> Tensor:
@@ -101,7 +121,7 @@ def _to_int(name: str, rounding: Handler) -> Handler:
             raise s.error("DL119", f"`math.{name}` takes one number, not {describe(x)}")
         if value.dtype.is_float:
             value = arithmetic.tensor(s, value, DType.F64)
-            _unless(s, elementwise.isfinite(s, value).value, function, [value])
+            raises.ask_finite(s, value.value, function, value)
             value = rounding(s, value)
         return Tensor(arithmetic.convert(s, value.value, DType.I64), True)
 
