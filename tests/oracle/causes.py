@@ -136,7 +136,7 @@ def _errors(rng: random.Random) -> dict[str, Any]:
 
     def watched(value: Any) -> Any:
         dtype = getattr(value, "dtype", np.dtype(float) if type(value) is float else None)
-        if isinstance(value, np.ndarray) and value.ndim and value.dtype.kind == "f":
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             made = [watched(v) for v in value.ravel()]
             return np.array(made, value.dtype).reshape(value.shape)
         if dtype is None or dtype.kind != "f" or np.ndim(value):

@@ -77,16 +77,18 @@ def is_sane(value: Any, depth: int = 4) -> bool:
     return True
 
 
-def kind(value: Any) -> Any:
+def kind(value: Any, depth: int = 8) -> Any:
     """Class, element type, shape, structure: what a block has to leave as it is."""
     if isinstance(value, np.ndarray | np.generic):
         return type(value), value.dtype, value.shape
+    if not depth:  # It may hold itself.
+        return type(value)
     if isinstance(value, list | tuple):
-        return type(value), tuple(map(kind, value))
+        return type(value), tuple(kind(v, depth - 1) for v in value)
     if isinstance(value, dict):
-        return type(value), tuple((k, kind(v)) for k, v in value.items())
+        return type(value), tuple((k, kind(v, depth - 1)) for k, v in value.items())
     if is_data(value) and hasattr(value, "__dict__"):
-        return type(value), kind(vars(value))
+        return type(value), kind(vars(value), depth - 1)
     return type(value)
 
 

@@ -191,6 +191,47 @@ def test_a_change_is_seen(name: str) -> None:
     np.testing.assert_array_equal(compiled(X), after)
 
 
+def closures() -> dict[str, Case]:
+    """Functions that close over what the statement of their name changes."""
+    W, config, items = np.ones(3), {"lr": 0.5}, [1.0]
+    model, new, v = types.SimpleNamespace(w=np.ones(3)), np.full(3, 4.0), 2.0
+
+    def add() -> None:
+        W[0] += 5
+
+    def set_item() -> None:
+        config["lr"] = 1
+
+    def set_attribute() -> None:
+        model.w = new
+
+    def loop(x: Any) -> Any:
+        for item in items:
+            x = x * item + 1
+        return x
+
+    return {
+        "W[0] += 5": (lambda x: x * W, add),
+        'config["lr"] = 1': (lambda x: x - config["lr"], set_item),
+        "items.append(v)": (loop, lambda: items.append(v)),
+        "model.w = new": (lambda x: x @ model.w, set_attribute),
+    }
+
+
+@pytest.mark.parametrize("backend", ["reference", "native"])
+@pytest.mark.parametrize("statement", closures())
+def test_a_closure_that_changes_is_seen_at_the_next_call(statement: str, backend: str) -> None:
+    f, change = closures()[statement]
+    compiled, slope = dl.compile(f, backend=backend), dl.grad(lambda x: np.sum(f(x)))
+    np.testing.assert_array_equal(compiled(X), f(X))
+    first = slope(X)
+    change()
+    np.testing.assert_array_equal(compiled(X), f(X))
+    step = (np.sum(f(X + 1e-6)) - np.sum(f(X - 1e-6))) / 2e-6
+    assert np.sum(slope(X)) == pytest.approx(step, rel=1e-6)
+    assert statement.startswith("config") or np.sum(first) != pytest.approx(step, rel=1e-6)
+
+
 def test_nothing_is_compiled_again_where_nothing_changed() -> None:
     for name, (f, _) in cases().items():
         compiled = dl.compile(f, backend="reference")

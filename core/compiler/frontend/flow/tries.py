@@ -268,7 +268,7 @@ def _handled(s: Specialiser, node: hir.Try, frame: Frame) -> None:
 
 @contextmanager
 def _trying(s: Specialiser, caught: Caught) -> Iterator[None]:
-    before = s.faults, s.checks
+    before, scope, checked = (s.faults, s.checks), s.scope, set(s.scope.checked)
     s.faults, s.checks = caught, True
     s.tries += 1
     try:
@@ -276,6 +276,7 @@ def _trying(s: Specialiser, caught: Caught) -> Iterator[None]:
     finally:
         s.faults, s.checks = before
         s.tries -= 1
+        scope.checked = checked  # What the body has checked may have failed, and was handled.
 
 
 def _classes(s: Specialiser, handler: hir.Handler, frame: Frame) -> tuple[type, ...]:
