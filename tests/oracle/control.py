@@ -255,17 +255,31 @@ def try_(w: Writer) -> list[str]:
     error = error if rng.random() < 0.85 else rng.choice(("Exception", "TypeError", "ValueError"))
     start = [f"{name} = {w.fill('<n>')}"]
     lines = [*start, "try:", *w.block(rng.randrange(3)), *body, *w.block(rng.randrange(3))]
-    lines += [f"except {error}:", *w.block(1)]
-    if rng.random() < 0.4:
-        lines.append(f"    {name} = {w.fill('<n>')}")
-    if rng.random() < 0.1:
-        lines.append("    raise")
+    lines += [f"except {error}:", *_handler(w, name)]
+    if rng.random() < 0.3:
+        lines += [f"except {rng.choice(('ArithmeticError', 'LookupError', 'Exception'))}:"]
+        lines += _handler(w, name)
     if rng.random() < 0.2:
         lines += ["else:", *w.block(1)]
     if rng.random() < 0.2:
         lines += ["finally:", *w.block(1)]
     w.frame.names.append(name)
     return [line for k, line in enumerate(lines) if line != "    pass" or _is_alone(lines, k)]
+
+
+def _handler(w: Writer, name: str) -> list[str]:
+    """The body of a handler."""
+    lines = w.block(1)
+    if w.rng.random() < 0.4:
+        lines.append(f"    {name} = {w.fill('<n>')}")
+    draw = w.rng.random()
+    if draw < 0.1:
+        lines.append("    raise")
+    elif draw < 0.25 and w.loops:
+        lines.append(f"    {w.rng.choice(('continue', 'break'))}")
+    elif draw < 0.35 and not w.nested:
+        lines.append(f"    {w.returned()}")
+    return lines
 
 
 def _is_alone(lines: list[str], k: int) -> bool:

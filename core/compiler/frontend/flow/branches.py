@@ -98,8 +98,9 @@ def split(
     if loc is not None:
         s.at(loc)
     if names is None:
-        found = dict.fromkeys((*ends[0], *ends[1]))
-        names = [n for n in found if ends[0].get(n, _ABSENT) is not ends[1].get(n, _ABSENT)]
+        found = dict.fromkeys((*ends[0], *ends[1], *before))
+        old = {n: before.get(n, _ABSENT) for n in found}
+        names = [n for n in found if any(e.get(n, _ABSENT) is not old[n] for e in ends)]
     join = _Join(s, scopes, frame, ends, names)
     join.contents(before, ("on one path", "on the other"))
     after = {}

@@ -123,8 +123,8 @@ class Faults:
         return False
 
     def kept(self, new: Value, old: Value) -> Value:
-        """A new value, if there was no error; else the old one."""
-        raise NotImplementedError
+        """A new value, if there was no error that a handler takes; else the old one."""
+        return new
 
     def possible(self) -> bool:
         """Whether an error may have happened before this point."""

@@ -75,6 +75,9 @@ class _Lowering:
                 if rest and _contains(statement.body, ("return",)):
                     return (*out, self.guarded(statement.loc, [RETURNED], rest, loop))
             elif isinstance(statement, hir.Try):
+                if rest and not statement.last and _only_else_goes_on(statement):
+                    otherwise = (*statement.otherwise, *rest)
+                    return (*out, self.tried(replace(statement, otherwise=otherwise), loop)[0])
                 node, flags = self.tried(statement, loop)
                 if flags and rest and not _always((statement,)):
                     return (*out, node, self.guarded(statement.loc, flags, rest, loop))
@@ -145,6 +148,11 @@ class _Lowering:
             return tuple(out)
         assert loop is not None, f"{node.kind} outside a loop"
         return (hir.SetFlag(node.loc, loop.stop if node.kind == "break" else loop.skip, True),)
+
+
+def _only_else_goes_on(node: hir.Try) -> bool:
+    """Whether each handler leaves, so that what follows may stand in the `else`."""
+    return bool(node.handlers) and all(_always(h.body) for h in node.handlers)
 
 
 def _flags(block: hir.Block, loop: _Loop | None) -> list[str]:
