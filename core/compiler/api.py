@@ -244,10 +244,7 @@ def _direct(entry: _Entry, leaves: Sequence[Any]) -> Callable[..., Any] | None:
 
 
 def _knowable(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
-    """The leaves that a program may be specialised for although it could have them as numbers.
-
-    Whole ones, then floats too. The fewer values there are, the fewer programs.
-    """
+    """The numbers that a program may be specialised for: whole ones, then floats too."""
     whole = tuple(k for k, v in enumerate(leaves) if isinstance(v, int | np.integer | np.bool_))
     single = tuple(k for k, v in enumerate(leaves) if isinstance(v, int | float | np.generic))
     return [some for some in dict.fromkeys((whole, single)) if some]

@@ -41,10 +41,7 @@ def conv1d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Array:
-    """Cross-correlation of sequences: f32[N, T, C], f32[size, C / groups, O] -> f32[N, OT, O].
-
-    As `conv2d` otherwise.
-    """
+    """`conv2d` of sequences: f32[N, T, C], f32[size, C / groups, O] -> f32[N, OT, O]."""
     return _convolve("conv1d", 1, x, kernel, stride, padding, dilation, groups)
 
 
@@ -118,10 +115,7 @@ def conv_transpose1d(
     groups: int = 1,
     output_padding: Sizes = 0,
 ) -> Array:
-    """Transposed convolution of sequences: f32[N, T, C], f32[size, C, O / groups] -> f32[N, OT, O].
-
-    As `conv_transpose2d` otherwise.
-    """
+    """`conv_transpose2d` of sequences: f32[N, T, C], f32[size, C, O / groups] -> f32[N, OT, O]."""
     options = stride, padding, dilation, groups, output_padding
     return _transposed("conv_transpose1d", 1, x, kernel, *options)
 

@@ -40,15 +40,13 @@ from .walk import Pass, Visit, Walk, check_ceilings, planned
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A value at the boundary of parts.
-
-    Its number in the whole program, its type, and how it is written where it crosses ("f32", "f16",
-    "i8"...).
-    """
+    """A value at the boundary of parts."""
 
     value: int
+    """Its number in the whole program."""
     type: TensorType
     wire: str
+    """The number format in which it crosses, such as f16."""
 
 
 @dataclass(frozen=True, slots=True)
