@@ -64,6 +64,13 @@ def _shorter(s: Any, values: list[Any], strict: bool) -> Any:
     return dataclasses.replace(made, length=max(0, made.length - 1))
 
 
+def _after_an_error_too(s: Any, frame: Any, run: Callable[[], None]) -> None:
+    """What follows an error in a `try` runs all the same."""
+    clear, s.faults.clear = s.faults.clear, s.faults.memories[0].value
+    run()
+    s.faults.clear = clear
+
+
 _WRITE, _BUILD, _BIND, _ZIPPED = array_changes.write, tree.build, calls.bind, iteration.zipped
 
 #: What is wrong: (module, name, what stands there instead).
@@ -80,6 +87,11 @@ PLANTED: dict[str, tuple[str, str, Any]] = {
     "dicts are in the order of their keys": ("tree", "build", _sorted_dicts),
     "`in` is by identity": ("frontend.operators", "equal", lambda s, a, b: a is b),
     "an error is swallowed": ("frontend.flow.raises", "throw", lambda s, error: None),
+    "a `try` goes on after its error": (
+        "frontend.flow.tries",
+        "_guarded",
+        _after_an_error_too,
+    ),
     "a default argument is not shared": ("frontend.calls", "bind", _defaults_not_shared),
     "`max` is np.maximum": ("frontend.pynumbers", "extreme", _as_numpy_has_it),
     "NumPy's functions give Python's numbers": (
