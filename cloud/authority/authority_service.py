@@ -42,20 +42,13 @@ PAGES_MAX = NODES_MAX * ENTRY_BYTES // PAGE_BYTES + 1
 class AuthorityService(authority_pb2_grpc.AuthorityServicer):
     """Serves `Authority`. `counts` says how often what happened, for metrics.
 
-    fleet: the nodes, with their sites. audit: the record of calls. rates: of the rates, in seconds.
+    fleet: the nodes, with their sites. audit: the record of calls.
     """
 
-    def __init__(
-        self,
-        authority: LocalAuthority,
-        fleet: Fleet,
-        audit: AuditLog,
-        *,
-        rates: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, authority: LocalAuthority, fleet: Fleet, audit: AuditLog) -> None:
         self._authority, self._fleet, self._audit = authority, fleet, audit
         self._record = CallRecord(audit)
-        self._calls, self._rates = Buckets(CALLS_BURST, CALLS_PER_S), rates
+        self._calls = Buckets(CALLS_BURST, CALLS_PER_S)
         self.counts = {"announced": 0, "orders": 0, "refused": 0, "limited": 0}
 
     async def Announce(
@@ -152,7 +145,7 @@ class AuthorityService(authority_pb2_grpc.AuthorityServicer):
     async def _answer(self, context: Any, work: Callable[[], Awaitable[T]]) -> T:
         """What `work` gives; an error of ours ends the call with its words."""
         code, text = grpc.StatusCode.INTERNAL, ""
-        if not self._calls.take(caller_of(context).name, self._rates()):
+        if not self._calls.take(caller_of(context).name, time.monotonic()):
             self.counts["limited"] += 1
             await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls")
         try:

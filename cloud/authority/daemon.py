@@ -82,7 +82,9 @@ class AuthorityDaemon:
         self.database = await Database.open(settings.store or settings.folder / "delian.db")
         closers.push_async_callback(self.database.close)
         closers.push_async_callback(self.tasks.close)
-        self.fleet = Fleet(self.database, await asyncio.to_thread(self._known_home), self._out)
+        self.fleet = Fleet(
+            self.database, await asyncio.to_thread(self._known_home), lambda: self._draining
+        )
         self.audit = AuditLog(self.database, self.hosted.own.material)
         self.authority = self.hosted.authority(self.fleet, self._announced)
         numbers = await self.fleet.last_numbers(self.hosted.ca.number)
@@ -144,9 +146,6 @@ class AuthorityDaemon:
         self._closers.push_async_callback(self.hub.close)
 
     # ------------------------------------------------ what the coordinator has said
-
-    def _out(self) -> frozenset[int]:
-        return self._draining
 
     def _announced(self, home: HomeAddress, draining: frozenset[int]) -> None:
         if (home, draining) == (self.fleet.cloud, self._draining):

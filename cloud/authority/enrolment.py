@@ -21,9 +21,9 @@ import ipaddress
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
@@ -48,12 +48,10 @@ from ...core.node.identity.pki.certificates import (
     requested_key,
     server_credentials,
 )
-from ...core.node.identity.pki.identity_folder import HomeAddress
 from ...core.node.net.grpc import grpc_core
 from ...core.node.net.grpc.grpc_requests import open_to_all
 from ...core.protocol.ports import CLOUD, Node, Tier
 from ...core.wire import enrolment_pb2, enrolment_pb2_grpc, link_pb2
-from ...core.wire.authority_pb2 import EnrolledNode
 
 if TYPE_CHECKING:
     from .issuing import Issuing
@@ -70,30 +68,6 @@ _TIERS = {
     link_pb2.NODE_EDGE: Role.EDGE,
     link_pb2.NODE_CLOUD: Role.CLOUD,
 }
-
-
-class NodeRegistry(Protocol):
-    """The members of the federation: assigns their numbers, and stores them."""
-
-    async def register(
-        self, tier: Tier, labels: Mapping[str, str], now_ms: int, above: int = 0, site: str = ""
-    ) -> int:
-        """A number that no node of the tier has or had, from 1, and larger than `above`.
-
-        Durable on return. site: that the node's token was for; empty: none.
-        """
-
-    async def certified(self, node: Node, serial: int, not_after: int, now_ms: int) -> None:
-        """The node has been given a certificate. not_after: Unix time in seconds."""
-
-    async def homes(self, node: Node) -> Sequence[HomeAddress]:
-        """Where a node may connect, in the order in which to try."""
-
-    async def enrolled(self, tier: Tier, after: int) -> Sequence[EnrolledNode]:
-        """The next nodes of a tier that were let in, with numbers above `after`."""
-
-    async def revoke(self, node: Node) -> None:
-        """The node was revoked. One that is not known is left out."""
 
 
 # ---------------------------------------------------------------- limits

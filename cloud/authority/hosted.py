@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...core.common.errors import DelianError
 from ...core.node.identity.authority.approvals import TokenLimits
@@ -20,10 +21,13 @@ from ...core.node.identity.authority.tokens import TokenBook
 from ...core.node.identity.pki.identity_folder import HomeAddress
 from ...core.node.identity.pki.leaf_certificate import DAY_S
 from ...core.node.identity.pki.local_identity import authority_identity
-from .enrolment import EnrolmentService, NodeRegistry, RateLimit, serve_enrolment
+from .enrolment import EnrolmentService, RateLimit, serve_enrolment
 from .issuing import Issuing
 from .local_authority import LocalAuthority
 from .root_client import Refused, RootAuthority, open_authority
+
+if TYPE_CHECKING:
+    from ..service.fleet_registry import Fleet
 
 log = logging.getLogger("delian.cloud.authority")
 
@@ -71,7 +75,7 @@ class HostedAuthority:
 
     def authority(
         self,
-        registry: NodeRegistry,
+        registry: Fleet,
         announced: Callable[[HomeAddress, frozenset[int]], None] = lambda home, draining: None,
     ) -> LocalAuthority:
         """What answers. registry: the members of the federation."""

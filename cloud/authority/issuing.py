@@ -15,6 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...core.node.identity.authority.authority import LIFE_S, Authority, Issued
 from ...core.node.identity.authority.authority_book import TooMany
@@ -26,7 +27,9 @@ from ...core.node.net.relay import DEVICE_BURST, DEVICE_PER_S
 from ...core.protocol.ports import Tier
 from ...core.wire.enrolment_pb2 import EnrolReply
 from ...core.wire.link_pb2 import NODE_CLOUD, NODE_DEVICE, NODE_EDGE, Address
-from .enrolment import NodeRegistry
+
+if TYPE_CHECKING:
+    from ..service.fleet_registry import Fleet
 
 #: Replies that are remembered, some 2 KB each: two hours of a fleet of a million.
 KNOWN_MAX = 4_096
@@ -48,7 +51,7 @@ class Issuing:
     def __init__(
         self,
         authority: Authority,
-        registry: NodeRegistry,
+        registry: Fleet,
         *,
         life_s: int = LIFE_S,
         clock: Callable[[], float] = time.time,

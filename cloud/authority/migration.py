@@ -108,7 +108,9 @@ class Migration:
         if self._target.resolve() == self._cloud.resolve():
             raise IdentityError("both folders are the same", "name another for the authority")
         if self.placed.exists():
-            here, there = (load_certificate((f / CERTIFICATE).read_bytes()) for f in self._both)
+            here, there = (
+                load_certificate((f / CERTIFICATE).read_bytes()) for f in (self.source, self.placed)
+            )
             if here != there:
                 raise IdentityError(
                     f"{self.placed} holds another CA", "name another folder for the authority"
@@ -117,10 +119,6 @@ class Migration:
             raise IdentityError(
                 f"{self.source} holds no key: the CA was moved away", "look at its file `moving`"
             )
-
-    @property
-    def _both(self) -> tuple[Path, Path]:
-        return self.source, self.placed
 
     def mark(self) -> None:
         """Closes the old folder for all processes."""
@@ -159,7 +157,11 @@ class Migration:
         """Compares the copy, and opens it. Raises IdentityError."""
         for path in self._files():
             to = self._partial / path.relative_to(self.source)
-            same = path.readlink() == to.readlink() if path.is_symlink() else _same(path, to)
+            same = (
+                path.readlink() == to.readlink()
+                if path.is_symlink()
+                else to.is_file() and path.read_bytes() == to.read_bytes()
+            )
             if not same:
                 raise IdentityError(f"{to} is not a copy of {path}", "run the same command again")
         opened = Authority(self._partial)
@@ -236,7 +238,3 @@ class Migration:
 
 def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
-
-
-def _same(one: Path, other: Path) -> bool:
-    return other.is_file() and one.read_bytes() == other.read_bytes()

@@ -71,14 +71,11 @@ class RootAuthority:
         root: x509.Certificate,
         federation: str,
         folder: Path,
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raises IdentityError where the copy of the deny list is damaged."""
         self.address, self._federation, self._folder = address, federation, folder
         self._root = root
         self._known = KnownDenied(DeniedFile(root, federation, folder / DENIED_FILE))
-        self._clock = clock
         self._lock = threading.Lock()
         self._channel: tuple[grpc.Channel, float] | None = None  # and when it was made
         #: Makes the key and certificate to show; set once the folder is open.
@@ -162,7 +159,7 @@ class RootAuthority:
 
     def _open(self) -> grpc.Channel:
         with self._lock:
-            now, before = self._clock(), self._channel
+            now, before = time.monotonic(), self._channel
             if before is not None and now - before[1] < SHOWN_S:
                 return before[0]
             assert self.material is not None

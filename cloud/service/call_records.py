@@ -72,10 +72,6 @@ def _node(request: Any) -> str:
     return f"{node.tier.value}-{node.number}"
 
 
-def _tier(request: Any) -> str:
-    return node_of(link_pb2.Address(tier=request.tier)).tier.value
-
-
 #: What the record has of a request, in addition to its digest.
 _FACTS: Mapping[str, Callable[[Any], Mapping[str, object]]] = {
     "Submit": lambda r: {
@@ -90,7 +86,7 @@ _FACTS: Mapping[str, Callable[[Any], Mapping[str, object]]] = {
     "RevokeNode": lambda r: {"node": _node(r)},
     "Revoke": lambda r: {"name": r.name, "why": r.why},
     "CreateToken": lambda r: {
-        "tier": _tier(r),
+        "tier": node_of(link_pb2.Address(tier=r.tier)).tier.value,
         "uses": r.uses or 1,
         "valid_s": r.valid_s,
         "site": r.site,
@@ -109,8 +105,8 @@ _RESULTS: Mapping[str, Callable[[Any], Mapping[str, object]]] = {
 class CallRecord:
     """Records calls. log: None: nothing is recorded, as in tests without a store."""
 
-    def __init__(self, log: AuditLog | None, clock: Callable[[], float] = time.time) -> None:
-        self._log, self._clock = log, clock
+    def __init__(self, log: AuditLog | None) -> None:
+        self._log = log
 
     async def during(
         self, caller: Caller, method: str, request: Message, work: Callable[[], Awaitable[T]]
@@ -152,7 +148,7 @@ class CallRecord:
                 await log.append(lambda at: audit.outcome_entry(done, *at, self._now_ms()))
 
     def _now_ms(self) -> int:
-        return int(self._clock() * 1000)
+        return int(time.time() * 1000)
 
 
 def _shown(facts: Callable[[Any], Mapping[str, object]], message: Any) -> dict[str, str]:

@@ -95,7 +95,7 @@ def live(state: CoordinatorState, now_ns: int, silence_ns: int) -> dict[Node, Li
 
 
 class Fleet:
-    """A NodeRegistry in the database, and what operators ask of nodes."""
+    """The members of the federation, in the database, and what operators ask of nodes."""
 
     def __init__(
         self,

@@ -40,8 +40,7 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
     """Serves `Identity`. `counts` says how often what happened, for metrics.
 
     pages, log_pages: of the deny list that is handed out, or None, and of the certificate log; may
-    block. clock: Unix time. rates: of the
-    rates, in seconds.
+    block. clock: Unix time.
     """
 
     def __init__(
@@ -52,11 +51,10 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
         log_pages: Callable[[log_pb2.LogAsk], log_pb2.LogPage],
         *,
         clock: Callable[[], float] = time.time,
-        rates: Callable[[], float] = time.monotonic,
     ) -> None:
         self._authority, self._guard = authority, guard
         self._pages_of, self._log_pages = pages, log_pages
-        self._clock, self._rates = clock, rates
+        self._clock = clock
         self._asks = Buckets(EDGE_BURST, EDGE_PER_S)
         self._pages = Buckets(PAGES_BURST, PAGES_PER_S)
         self.counts = {"renewed": 0, "refused": 0, "limited": 0, "denied_asked": 0}
@@ -69,7 +67,7 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
             node = claimed(request)
             if peer.node is None or not may_ask_for(peer.node, node):
                 raise IdentityError("the renewal is for another node")
-            if not self._asks.take(name, self._rates()):
+            if not self._asks.take(name, time.monotonic()):
                 raise TooMany("too many renewals", "wait a minute")
             answer = await self._authority.renew(request)
             _, result = result_of(answer)
@@ -88,7 +86,7 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
     async def Denied(self, request: link_pb2.DeniedAsk, context: Any) -> link_pb2.DeniedPage:
         """A page of the deny list."""
         peer = await self._peer(context, _DENIED)
-        if not self._pages.take(peer.common_name, self._rates()):
+        if not self._pages.take(peer.common_name, time.monotonic()):
             self.counts["limited"] += 1
             await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many pages")
         self.counts["denied_asked"] += 1
@@ -102,7 +100,7 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
     async def Log(self, request: log_pb2.LogAsk, context: Any) -> log_pb2.LogPage:
         """A page of the certificate log."""
         peer = await self._peer(context, _LOG)
-        if not self._pages.take(peer.common_name, self._rates()):
+        if not self._pages.take(peer.common_name, time.monotonic()):
             self.counts["limited"] += 1
             await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many pages")
         try:

@@ -109,7 +109,7 @@ class ObjectBlobs:
 
     async def put(self, content: bytes) -> BlobRef:
         ref = await self.cache.put(content)
-        await self._upload(ref.digest, ref.size)
+        await self.upload(ref.digest, ref.size)
         return ref
 
     async def begin(self, digest: bytes, size: int) -> Partial:
@@ -145,8 +145,8 @@ class ObjectBlobs:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.cache.close()
 
-    async def _upload(self, digest: bytes, size: int) -> None:
-        """Out of the cache, where it is whole."""
+    async def upload(self, digest: bytes, size: int) -> None:
+        """Uploads a whole blob out of the cache."""
         if digest in self._sizes:
             return
         # It may not be evicted before it is read; and an upload that fails leaves nothing behind.
@@ -244,7 +244,7 @@ class _Uploading:
     async def finish(self) -> bool:
         if not await self._inner.finish():
             return False
-        await self._blobs._upload(self.digest, self.size)
+        await self._blobs.upload(self.digest, self.size)
         return True
 
     async def abort(self, keep: bool = True) -> None:

@@ -98,7 +98,9 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
 
     async def Submit(self, request: operator_pb2.SubmitRequest, context: Any) -> RunMessage:
         async def work() -> RunMessage:
-            return await self._once(request.request_id, lambda: self._submit(request))
+            return await self._once(
+                request.request_id, lambda: self._begin(request.plan, request.request_id)
+            )
 
         return await self._change(context, "Submit", request, work)
 
@@ -147,9 +149,6 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
                 log.info("run asked for again", extra={"run": run})
                 await self._until_begun(run)
         return await self._info(run)
-
-    async def _submit(self, request: operator_pb2.SubmitRequest) -> int:
-        return await self._begin(request.plan, request.request_id)
 
     async def _clone(self, request: operator_pb2.CloneRequest) -> int:
         before = await self._info(request.run)

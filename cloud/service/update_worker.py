@@ -125,9 +125,11 @@ class Worker:
         layout = Layout(4 * runtime.manifest.dimension, sum(m.nbytes for m in memory))
         self._confine(layout)
         assert self._shared is not None
+        whole = layout.state, layout.memory
+        sizes = (layout.state, *whole, *whole)
         parts = [
             np.frombuffer(self._shared, np.uint8, size, start)
-            for start, size in zip(layout.offsets, _sizes(layout), strict=True)
+            for start, size in zip(layout.offsets, sizes, strict=True)
         ]
         state, mean, before, after, kept = parts
         try:
@@ -159,10 +161,6 @@ class Worker:
         self._confined = True
         if self._shared is None:
             self._shared = mmap.mmap(self._file, layout.size)
-
-
-def _sizes(layout: Layout) -> tuple[int, int, int, int, int]:
-    return layout.state, layout.state, layout.memory, layout.state, layout.memory
 
 
 def _begin(settings: dict[str, Any]) -> Work:

@@ -97,12 +97,9 @@ class Acceptance(Part[DeviceState]):
         state = self.state
         # Until a session's cohort comes, its proof is to continue the head that the device stated.
         stated = state.session is not None and state.session.phase is SessionPhase.KEYS
-        return self._is_logged and not stated and order.old_size == state.log.size
-
-    @property
-    def _is_logged(self) -> bool:
-        """Whether the device asks for proofs of the certificate log."""
-        return self.owner.identity is not None and self.owner.policy.floor.log.required
+        owner = self.owner
+        logged = owner.identity is not None and owner.policy.floor.log.required
+        return logged and not stated and order.old_size == state.log.size
 
     def _is_newer(self, order: DeniedVersion) -> bool:
         """Whether the deny list differs from the one in the state.

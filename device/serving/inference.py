@@ -122,9 +122,10 @@ class PersonalModel:
 
         Raises DelianError when the rows are not those of the model.
         """
-        return self._predict(np.asarray(x))[0]
+        return self.predict_with(np.asarray(x))[0]
 
-    def _predict(self, x: Array) -> tuple[Array, _Loaded]:
+    def predict_with(self, x: Array) -> tuple[Array, _Loaded]:
+        """The prediction, and the model that made it."""
         model = self._model()
         rows = None if x.ndim < 1 else as_rows(x, model.row)
         if rows is None:
@@ -236,12 +237,11 @@ class InferenceServer:
         folder: Path,
         path: Path,
         backend: Backend = "native",
-        threads: int = 2,
         artifacts: Sequence[Path] = (),
     ) -> None:
         self._folder, self._path, self._backend = folder, path, backend
         self._artifacts = tuple(artifacts)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="delian-infer")
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="delian-infer")
         self._model: PersonalModel | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -326,7 +326,7 @@ class InferenceServer:
         if operation == "status":
             slot = self._model.slot
             return {"model": slot.digest, "made_ms": slot.made_ms, "bundle": slot.bundle}, b""
-        logits, model = self._model._predict(_array(frame))
+        logits, model = self._model.predict_with(_array(frame))
         made = np.ascontiguousarray(logits, "<f4")
         facts = {"model": model.slot.digest, "numbers": model.numbers}
         return {"dtype": "<f4", "shape": list(made.shape), **facts}, made.tobytes()

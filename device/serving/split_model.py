@@ -39,7 +39,6 @@ from ...core.node.service.hosting import Who, merge_homes, parse_home, who_is
 from ...core.node.service.uplinks import Transport, Uplinks
 from ...core.node.storage.memory_storage import MemoryBlobs
 from ...core.placement.cut.cut import DEVICE, Cut
-from ...core.placement.cut.link_model import LinkProfile
 from ...core.placement.cut.placement_plan import BYTES_MAX, PlacementPlan
 from ...core.placement.cut.program_split import check
 from ...core.placement.subgraphs.frames.enveloped import BOUNDARY_BYTES_MAX, EnvelopedUpstream
@@ -174,7 +173,7 @@ class SplitModel:
     # ------------------------------------------------ its life
 
     async def _begin(self) -> AskingDriver:
-        links = [_link(link) for link in self.plan.links]
+        links = [Link(each.up, each.down, each.latency_s) for each in self.plan.links]
         asker = Asker(
             self._courses,
             Local(whole=self.whole_s),
@@ -334,10 +333,6 @@ def input_of(model: Model) -> TensorType:
     if len(types) != 1 or not isinstance(types[0], TensorType) or not types[0].shape:
         raise DelianError(f"`{model.program}` takes no batch", "only such programs can be asked")
     return types[0]
-
-
-def _link(profile: LinkProfile) -> Link:
-    return Link(profile.up, profile.down, profile.latency_s)
 
 
 def read_plan(file: Path) -> PlacementPlan:

@@ -14,7 +14,7 @@ from delian.core.wire.authority_pb2 import EnrolledNode
 
 
 class FileRegistry:
-    """A `NodeRegistry` in one file."""
+    """What enrolment uses of a `Fleet`, in one file."""
 
     def __init__(self, folder: Path, homes: Callable[[Node], Sequence[HomeAddress]]) -> None:
         """homes: the fixed answer to where a node may connect."""

@@ -441,9 +441,7 @@ async def keep_denied(
                 await asked.wait()
 
 
-async def denied_call(
-    identity: IdentityFolder, asked: DeniedAsk, timeout_s: float = CALL_S
-) -> DeniedPage:
+async def denied_call(identity: IdentityFolder, asked: DeniedAsk) -> DeniedPage:
     """Asks the coordinator for a page. Raises IdentityError."""
     import grpc
 
@@ -462,7 +460,7 @@ async def denied_call(
     ) as channel:
         stub = enrolment_pb2_grpc.IdentityStub(channel)
         try:
-            reply: DeniedPage = await stub.Denied(asked, timeout=timeout_s)
+            reply: DeniedPage = await stub.Denied(asked, timeout=CALL_S)
         except grpc.aio.AioRpcError as error:
             raise IdentityError(
                 f"the coordinator did not give the deny list ({error.code().name.lower()})"

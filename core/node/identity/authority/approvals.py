@@ -105,9 +105,9 @@ class Wanted:
         who = (requester.federation, requester.common_name)
         site = site_for(requester, site)
         made = cls(*who, tier.value, uses, valid_s, nonce, int(now_s) + LIFE_S, site)
-        return made._checked()
+        return made.checked()
 
-    def _checked(self) -> Wanted:
+    def checked(self) -> Wanted:
         check_federation(self.federation)
         if self.site:
             check_site(self.site)
@@ -151,7 +151,7 @@ class Approval:
             signature = bytes.fromhex(whole.get("signature", ""))
             if set(whole) - {"request", "certificate", "signature"}:
                 raise ValueError
-            wanted._checked()
+            wanted.checked()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error):
             raise IdentityError(
                 "this is no request for a token", "make one with: delian token --request FILE"

@@ -210,30 +210,22 @@ class Authority(AuthorityBook):
             now_s=now_s,
         )
 
-    def issue_server(
-        self,
-        request: bytes,
-        addresses: Sequence[str],
-        *,
-        common_name: str = "broker",
-        life_s: int = LIFE_S,
-        now_s: float | None = None,
-    ) -> bytes:
+    def issue_server(self, request: bytes, addresses: Sequence[str]) -> bytes:
         """A certificate for a server that is no node, as an MQTT broker.
 
         It names addresses and no node, so `identity_of` refuses it. PEM, with the CA's after it.
         """
-        now = time.time() if now_s is None else now_s
+        now = time.time()
         names = address_names(addresses, self.issuing)
         if not names:
             raise certificates.IdentityError("a server's certificate needs an address")
         certificate = signed_leaf(
             self._ca,
             certificates.requested_key(request),
-            certificates.subject_of(self.federation, common_name, self.site),
+            certificates.subject_of(self.federation, "broker", self.site),
             names,
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
-            (life_s, now, now - BACKDATE_S),
+            (LIFE_S, now, now - BACKDATE_S),
         )
         self._write_down(certificate, None, now)
         return self._chain(certificate)

@@ -188,16 +188,13 @@ def accept_authority(folder: Path, chain: bytes, fingerprint: str) -> IssuingFac
         if before is not None and before != root:
             raise IdentityError("the certificate is of another root than this authority's")
         if (folder / authority_folder.CERTIFICATE).exists():
-            own = read_issuing(_load(folder / authority_folder.CERTIFICATE), root)
+            pem = (folder / authority_folder.CERTIFICATE).read_bytes()
+            own = read_issuing(x509.load_pem_x509_certificate(pem), root)
             if own.number != issuing.number:
                 raise IdentityError(f"the certificate is authority-{issuing.number}'s")
         write_file(folder / authority_folder.ROOT, root.public_bytes(Encoding.PEM))
         write_file(folder / authority_folder.CERTIFICATE, certificate.public_bytes(Encoding.PEM))
     return issuing
-
-
-def _load(path: Path) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(path.read_bytes())
 
 
 def _answer(chain: bytes) -> tuple[x509.Certificate, x509.Certificate]:

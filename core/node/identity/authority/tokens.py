@@ -313,9 +313,9 @@ class TokenBook:
                 self._ledger.append({"id": id.hex(), "key": mark, "number": number})
                 known.keys[mark] = number
 
-    def open_tokens(self, now_s: float | None = None) -> list[dict[str, object]]:
+    def open_tokens(self) -> list[dict[str, object]]:
         """The tokens that can still be used: id, role, expires, site, uses left. No secrets."""
-        now = time.time() if now_s is None else now_s
+        now = time.time()
         with self.lock.held():
             self._refresh()
             return [

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ..authority import terms
-from ..authority.authority import LIFE_S, Authority, issue_to
+from ..authority.authority import Authority, issue_to
 from .certificates import (
     OPERATORS,
     IdentityError,
@@ -124,15 +124,13 @@ def operator_identity(
     return issued.identity
 
 
-def broker_files(
-    authority: Authority, folder: Path, addresses: Iterable[str], *, life_s: int = LIFE_S
-) -> int:
+def broker_files(authority: Authority, folder: Path, addresses: Iterable[str]) -> int:
     """Writes key.pem, cert.pem and ca.pem of an MQTT broker, over those that are there.
 
     Gives the certificate's end in Unix time. Raises IdentityError.
     """
     key = new_key()
-    chain = authority.issue_server(certificate_request(key), list(addresses), life_s=life_s)
+    chain = authority.issue_server(certificate_request(key), list(addresses))
     private_folder(folder)
     write_file(folder / "ca.pem", authority.root_pem)
     write_file(folder / "key.pem", key_pem(key), 0o600)

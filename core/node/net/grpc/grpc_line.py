@@ -63,8 +63,9 @@ class Line:
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._filled = asyncio.Event()
+        metadata: Any = claim(uplink.node) if uplink.credentials is None else None
         self.transfers = Fetching(
-            uplink.switch, uplink.faults, uplink.meter, home, self._put, self._metadata()
+            uplink.switch, uplink.faults, uplink.meter, home, self._put, metadata
         )
         # What a coordinator says to an edge is for thousands of devices.
         self._pace = message_limits.Pace() if uplink.node.tier is Tier.DEVICE else None
@@ -187,9 +188,6 @@ class Line:
             return grpc.aio.insecure_channel(self._target, options)
         options += channel_options(self._up.federation, self.home)
         return grpc.aio.secure_channel(self._target, self._up.credentials(), options)
-
-    def _metadata(self) -> Any:
-        return claim(self._up.node) if self._up.credentials is None else None
 
     def redial(self) -> None:
         """Ends the connection and dials again at once."""

@@ -25,8 +25,7 @@ async def read_part(out: Outgoing, offset: int) -> bytes:
 class KeptParts:
     """The parts that were asked for last. A part that is being read is asked for by several."""
 
-    def __init__(self, bytes_max: int = PARTS_KEPT_BYTES) -> None:
-        self._bytes_max = bytes_max
+    def __init__(self) -> None:
         self._reading: dict[tuple[bytes, int], asyncio.Task[bytes]] = {}
         self._kept: OrderedDict[tuple[bytes, int], bytes] = OrderedDict()
         self._bytes = 0
@@ -55,7 +54,7 @@ class KeptParts:
         part = done.result()
         self._kept[key] = part
         self._bytes += len(part)
-        while self._bytes > self._bytes_max:
+        while self._bytes > PARTS_KEPT_BYTES:
             self._bytes -= len(self._kept.popitem(last=False)[1])
 
     def clear(self) -> None:

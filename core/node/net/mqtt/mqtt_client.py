@@ -140,7 +140,6 @@ class Connection:
         receive: Callable[[str, bytes, bool], None],
         changed: Callable[[bool], None],
         faults: Faults,
-        rng: random.Random | None = None,
     ) -> None:
         if address.tls != (tls is not None):
             raise DelianError(
@@ -163,7 +162,6 @@ class Connection:
         self._receive = receive
         self._changed = changed
         self._faults = faults
-        self._rng = rng or random.Random()
         self._client: aiomqtt.Client | None = None
         self._lost: asyncio.Future[None] | None = None
         self._window = asyncio.Semaphore(OUTSTANDING_MAX)
@@ -242,9 +240,7 @@ class Connection:
                     log.warning("no connection to the broker", extra=facts)
             pause = min(BACKOFF_S_MAX, BACKOFF_S * 2 ** min(failures, 10))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._closing.wait(), pause * (0.5 + 0.5 * self._rng.random())
-                )
+                await asyncio.wait_for(self._closing.wait(), pause * (0.5 + 0.5 * random.random()))
 
     async def _live(self) -> None:
         """One connection, from its beginning to its end."""

@@ -84,7 +84,6 @@ class MqttHub(Side):
         identity: MqttIdentity,
         broker: str,
         *,
-        peers_max: int = PEERS_MAX,
         on_peer: Callable[[Node, bool], None] | None = None,
         intake: Intake | None = None,
     ) -> None:
@@ -108,7 +107,6 @@ class MqttHub(Side):
             lambda payload: self.publish(self._home.topic, payload, retain=True),
         )
         self._peers: OrderedDict[Node, Below] = OrderedDict()
-        self._peers_max = peers_max
         self._births = Buckets(BIRTHS_BURST, 1 / BIRTH_EVERY_S, NODES_COUNTED)
         self._deaths = Buckets(BIRTHS_BURST, 1 / BIRTH_EVERY_S, NODES_COUNTED)
         self._newcomers = Buckets(NEWCOMERS_BURST, NEWCOMERS_PER_S, 1)
@@ -258,7 +256,7 @@ class MqttHub(Side):
         self._left(below)
 
     def _make_room(self) -> None:
-        while len(self._peers) >= self._peers_max:
+        while len(self._peers) >= PEERS_MAX:
             node = next((n for n, b in self._peers.items() if b.peer.current is None), None)
             node = node if node is not None else next(iter(self._peers))
             self.faults.counts["peers forgotten"] += 1
@@ -279,7 +277,6 @@ class _Visit(Side):
         broker: BrokerAddress,
         faults: Faults,
         intake: Intake,
-        rng: random.Random,
         on_connected: Callable[[Node], None],
     ) -> None:
         super().__init__(
@@ -296,7 +293,6 @@ class _Visit(Side):
         self._on_connected = on_connected
         self._well_at = asyncio.get_running_loop().time()
         self.peer = Peer(self.office, upper, self._confirmed)
-        self._rng = rng
         self._home: Seen | None = None
         self._birth: tuple[bytes, Ephemeral] | None = None  # that waits for its answer
         self._channel_at = self._away_at = 0.0
@@ -423,7 +419,7 @@ class _Visit(Side):
             self._wake.clear()
             if self._crowd:
                 self._crowd = False
-                await asyncio.sleep(self._rng.uniform(0, CROWD_S))
+                await asyncio.sleep(random.uniform(0, CROWD_S))
             if self._home is None or not self.connection.connected:
                 await self._wake.wait()
                 pause = WELCOME_S
@@ -435,7 +431,7 @@ class _Visit(Side):
                 await self._woken(SILENCE_S / 3)
                 continue
             self._be_born(self._home)
-            await self._woken(pause * self._rng.uniform(0.75, 1.25))
+            await self._woken(pause * random.uniform(0.75, 1.25))
             pause = min(pause * 2, WELCOME_S_MAX)
 
     async def _woken(self, pause_s: float) -> None:
@@ -479,16 +475,13 @@ class MqttUplink:
         homes: Mapping[Node, str],
         *,
         on_connected: Callable[[Node], None] | None = None,
-        intake: Intake | None = None,
-        rng: random.Random | None = None,
     ) -> None:
         """Raises DelianError."""
         self._switch = switch
         self._identity = identity
         self._homes: dict[Node, BrokerAddress] = {}
         self._on_connected = on_connected or (lambda home: None)
-        self._intake = intake or Intake()
-        self._rng = rng or random.Random()
+        self._intake = Intake()
         self.faults = Faults("mqtt uplink")
         self._visit: _Visit | None = None
         self._leaving: set[asyncio.Task[None]] = set()
@@ -576,7 +569,6 @@ class MqttUplink:
             self._homes[to],
             self.faults,
             self._intake,
-            self._rng,
             self._on_connected,
         )
         self._visit.start()
