@@ -19,6 +19,7 @@ from ...core.node.identity.authority.deny_list import ENTRY_BYTES, NODES_MAX
 from ...core.node.identity.authority.revoked import holder_of
 from ...core.node.identity.enrolment.kept_deny_list import PAGE_BYTES
 from ...core.node.identity.pki.certificates import IdentityError, Role
+from ...core.node.net.grpc.grpc_requests import refuse
 from ...core.node.net.message_limits import Buckets
 from ...core.protocol.ports import Node, Tier
 from ...core.wire import authority_pb2, authority_pb2_grpc, operator_pb2
@@ -163,5 +164,4 @@ class AuthorityService(authority_pb2_grpc.AuthorityServicer):
 
     async def _refuse(self, context: Any, code: grpc.StatusCode, text: str) -> NoReturn:
         self.counts["refused"] += 1
-        await context.abort(code, text)
-        raise AssertionError("abort does not return")
+        await refuse(context, code, text)

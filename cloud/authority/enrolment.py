@@ -23,7 +23,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -48,8 +49,7 @@ from ...core.node.identity.pki.certificates import (
     requested_key,
     server_credentials,
 )
-from ...core.node.net.grpc import grpc_core
-from ...core.node.net.grpc.grpc_requests import open_to_all
+from ...core.node.net.grpc.grpc_requests import refuse, serve_all
 from ...core.protocol.ports import CLOUD, Node, Tier
 from ...core.wire import enrolment_pb2, enrolment_pb2_grpc, link_pb2
 
@@ -154,7 +154,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             self.counts["limited"] += 1
             if self._first("limited", peer):
                 log.warning("enrolment limited", extra={"peer": peer})
-            await _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many tries")
+            await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many tries")
         role = _TIERS.get(request.tier)
         try:
             check_tls(context.auth_context())
@@ -166,9 +166,9 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         except IdentityError as error:
             self.counts["malformed"] += 1
             log.warning("malformed enrolment", extra={"peer": peer, "why": error.message})
-            await _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, error.message)
+            await refuse(context, grpc.StatusCode.INVALID_ARGUMENT, error.message)
         if role is not Role.CLOUD and not await self._coordinator_is_known():
-            await _refuse(
+            await refuse(
                 context,
                 grpc.StatusCode.UNAVAILABLE,
                 "no coordinator has announced its address to the authority; start it first",
@@ -182,20 +182,20 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         except Away as error:
             self.counts["away"] += 1
             log.warning("enrolment waits", extra={"peer": peer, "why": error.message})
-            await _refuse(context, grpc.StatusCode.UNAVAILABLE, error.message)
+            await refuse(context, grpc.StatusCode.UNAVAILABLE, error.message)
         except (TokenError, Revoked) as error:
             self.counts["refused"] += 1
             why = {"peer": peer, "token_id": token.id.hex(), "why": error.message}
             log.warning("enrolment refused", extra=why)
-            await _refuse(context, grpc.StatusCode.PERMISSION_DENIED, "the token is not valid")
+            await refuse(context, grpc.StatusCode.PERMISSION_DENIED, "the token is not valid")
         except TooMany as error:
             self.counts["limited"] += 1
             log.warning("enrolment limited", extra={"peer": peer, "why": error.message})
-            await _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
+            await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
         except IdentityError as error:
             self.counts["refused"] += 1
             log.error("enrolment failed", extra={"peer": peer, "why": error.message})
-            await _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, error.message)
+            await refuse(context, grpc.StatusCode.FAILED_PRECONDITION, error.message)
         self.counts["enrolled"] += fresh
         log.info("enrolled", extra={"peer": peer, "node": f"{role.value}-{number}"})
         return reply
@@ -233,11 +233,6 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             return admission, number
 
 
-async def _refuse(context: Any, code: grpc.StatusCode, why: str) -> NoReturn:
-    await context.abort(code, why)
-    raise AssertionError("abort does not return")
-
-
 # ---------------------------------------------------------------- the enrolment's port
 
 
@@ -250,30 +245,13 @@ async def serve_enrolment(
 
     material: the authority's. There is no way to serve it without TLS: the token would be read.
     """
-    grpc_core.hold()
-    server = grpc.aio.server(
-        maximum_concurrent_rpcs=CALLS_AT_ONCE,
-        options=[
-            ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
-            ("grpc.server_handshake_timeout_ms", IDLE_MS),
-            ("grpc.max_connection_idle_ms", IDLE_MS),
-            ("grpc.max_connection_age_ms", 2 * IDLE_MS),
-            ("grpc.max_concurrent_streams", 4),
-            ("grpc.max_metadata_size", 8 * 1024),
-            ("grpc.so_reuseport", 0),
-        ],
+    return await serve_all(
+        address,
+        partial(enrolment_pb2_grpc.add_EnrolmentServicer_to_server, service),
+        service.unreadable,
+        bytes_max=REQUEST_BYTES_MAX,
+        calls_max=CALLS_AT_ONCE,
+        idle_ms=IDLE_MS,
+        credentials=server_credentials(material, require_client=False),
+        purpose=" for enrolment",
     )
-    enrolment_pb2_grpc.add_EnrolmentServicer_to_server(
-        service, open_to_all(server, service.unreadable)
-    )
-    credentials = server_credentials(material, require_client=False)
-    try:
-        port = server.add_secure_port(address, credentials)
-    except RuntimeError:
-        port = 0
-    if port == 0:
-        raise IdentityError(
-            f"cannot listen on {address} for enrolment", "is the port in use by another process?"
-        )
-    await server.start()
-    return server, port

@@ -60,19 +60,11 @@ TABLE = (
     row(OUT, _T.OPENED, Buffered.use_sum, None, "as if there had been no masks"),
     row(AGGREGATING, _T.UNMASKED, Buffered.unmask, None, "take these masks out of the batch"),
     row(AGGREGATING, _T.NOT_UNMASKED, Buffered.note_refusal, COLLECTING, "these updates are lost"),
-    row(
-        AGGREGATING, _T.HELP_AGAIN, Buffered.prove_again, None, "from the head that the helper has"
-    ),
+    row(AGGREGATING, _T.HELP_AGAIN, Buffered.prove_again, None, "from the helper's head"),
     row(AGGREGATING, _T.HELP_DUE, Buffered.ask_helpers, None, "request or answer was lost"),
     row(AGGREGATING, _T.HELP_OVER, Buffered.end_help, COLLECTING, "these updates are lost"),
     row(COLLECTING, _T.AT_EDGES, Buffered.flush, COLLECTING, "ask those that have some"),
-    row(
-        COLLECTING,
-        _T.FULL,
-        Buffered.fill,
-        AGGREGATING,
-        "decode, weigh by staleness, update the model",
-    ),
+    row(COLLECTING, _T.FULL, Buffered.fill, AGGREGATING, "decode, weigh, update the model"),
     row((COLLECTING, EVALUATING), _T.AGAIN, Buffered.see, None, "is there enough already?"),
     row(AGGREGATING, _T.UPDATED, Buffered.next_model, COLLECTING, "waves begin from it"),
     row(AGGREGATING, _T.LAST_UPDATED, Buffered.last_model, DONE, "all models are made"),

@@ -46,16 +46,8 @@ TABLE = (
     row(WAITING, _T.REST_OVER, Rounds.look, WAITING, "the last cohort had time to come back"),
     row(WAITING, _T.WAIT_OVER, Rounds.settle, WAITING, "with fewer, or not at all"),
     row(WAITING, _T.ENOUGH, Rounds.select, COLLECTING, "uniformly; task them through their edges"),
-    row(
-        WAITING,
-        _T.ENOUGH_JUDGES,
-        Rounds.select,
-        EVALUATING,
-        "uniformly; the newest model is judged",
-    ),
-    row(
-        WAITING, _T.OTHERS_FIRST, Rounds.wait_on, WAITING, "they will come back: no attempt is lost"
-    ),
+    row(WAITING, _T.ENOUGH_JUDGES, Rounds.select, EVALUATING, "uniformly; they evaluate"),
+    row(WAITING, _T.OTHERS_FIRST, Rounds.wait_on, WAITING, "no attempt is lost"),
     row(WAITING, _T.TOO_FEW, Rounds.fall_short, WAITING, "is it worth another attempt?"),
     row(WAITING, _T.NO_JUDGES, Rounds.skip, WAITING, "training goes on without it"),
     row(OUT, _T.FETCHED, Rounds.hear, None, "a sign of life"),
@@ -68,13 +60,7 @@ TABLE = (
     row(OUT, _T.SILENT, Rounds.ask_again, None, "task, request or answer was lost"),
     row(COLLECTING, _T.ALL_IN, Rounds.judge, COLLECTING, "is it enough?"),
     row(COLLECTING, _T.TIME_OVER, Rounds.judge, COLLECTING, "is it enough?"),
-    row(
-        UNMASKING,
-        _T.STARTED,
-        Rounds.resume_unmasking,
-        UNMASKING,
-        "the shares survived: ask for more",
-    ),
+    row(UNMASKING, _T.STARTED, Rounds.resume_unmasking, UNMASKING, "the shares survived"),
     row(IN_SESSION, _T.SESSION, Rounds.attend, None, "keep it, and say what comes next"),
     row(ON, _T.SESSION_OVER, Rounds.turn_away, None, "the device has no session"),
     row(IN_SESSION, _T.STEP_OVER, Rounds.step, None, "keys, shares, consents"),
@@ -82,9 +68,7 @@ TABLE = (
     row(UNMASKING, _T.SHARES_IN, Rounds.open_sum, UNMASKING, "a program takes the masks out"),
     row((COLLECTING, UNMASKING), _T.OPENED, Rounds.use_sum, None, "as if there had been no masks"),
     row(IN_SESSION, _T.SESSION_FAILED, Rounds.fail_session, None, "the sum cannot be read"),
-    row(
-        (COLLECTING, UNMASKING), _T.CLOSE, Rounds.aggregate, AGGREGATING, "decode, update the model"
-    ),
+    row((COLLECTING, UNMASKING), _T.CLOSE, Rounds.aggregate, AGGREGATING, "update the model"),
     row(FALLIBLE, _T.SHORT, Rounds.try_again, WAITING, "a further attempt"),
     row(FALLIBLE, _T.GIVE_UP, Rounds.give_up, FAILED, "the run ends"),
     row(AGGREGATING, _T.UPDATED, Rounds.next_round, WAITING, "with the new weights"),

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 
@@ -22,6 +22,7 @@ from ...core.node.identity.enrolment.kept_deny_list import TIME_METADATA
 from ...core.node.identity.enrolment.renewal_messages import claimed, result_of
 from ...core.node.identity.pki.certificates import IdentityError, PeerIdentity, identity_of_context
 from ...core.node.identity.pki.roles import Guard, may_ask_for
+from ...core.node.net.grpc.grpc_requests import refuse
 from ...core.node.net.message_limits import Buckets
 from ...core.node.net.relay import EDGE_BURST, EDGE_PER_S
 from ...core.wire import enrolment_pb2_grpc, link_pb2, log_pb2
@@ -74,11 +75,11 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
         except TooMany as error:
             self.counts["limited"] += 1
             log.warning("renewal limited", extra={"node": name, "why": error.message})
-            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
+            await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
         except IdentityError as error:
             self.counts["refused"] += 1
             log.warning("renewal failed", extra={"node": name, "why": error.message})
-            await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, error.message)
+            await refuse(context, grpc.StatusCode.INVALID_ARGUMENT, error.message)
         self.counts["renewed" if result.reply else "refused"] += 1
         log.info("renewed", extra={"node": str(node), "through": name, "why": result.refusal})
         return answer
@@ -88,13 +89,13 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
         peer = await self._peer(context, _DENIED)
         if not self._pages.take(peer.common_name, time.monotonic()):
             self.counts["limited"] += 1
-            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many pages")
+            await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many pages")
         self.counts["denied_asked"] += 1
         # By the way, what time it is here: `delian doctor` compares.
         context.set_trailing_metadata(((TIME_METADATA, str(int(self._clock() * 1000))),))
         page = await asyncio.to_thread(self._pages_of, request)
         if page is None:
-            await self._refuse(context, grpc.StatusCode.UNAVAILABLE, "there is no deny list yet")
+            await refuse(context, grpc.StatusCode.UNAVAILABLE, "there is no deny list yet")
         return page
 
     async def Log(self, request: log_pb2.LogAsk, context: Any) -> log_pb2.LogPage:
@@ -102,12 +103,12 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
         peer = await self._peer(context, _LOG)
         if not self._pages.take(peer.common_name, time.monotonic()):
             self.counts["limited"] += 1
-            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many pages")
+            await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many pages")
         try:
             return await asyncio.to_thread(self._log_pages, request)
         except IdentityError as error:
             log.error("the certificate log cannot be read", extra={"why": error.message})
-            await self._refuse(context, grpc.StatusCode.UNAVAILABLE, error.message)
+            await refuse(context, grpc.StatusCode.UNAVAILABLE, error.message)
 
     async def _peer(self, context: Any, call: str) -> PeerIdentity:
         """The caller.
@@ -119,17 +120,12 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
             peer = identity_of_context(context.auth_context())
         except IdentityError as error:
             self.counts["refused"] += 1
-            await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, error.message)
+            await refuse(context, grpc.StatusCode.UNAUTHENTICATED, error.message)
         refusal = await asyncio.to_thread(self._guard.refusal, peer, call)
         if peer is None or refusal is not None:
             self.counts["refused"] += 1
             name = "unknown peer" if peer is None else peer.common_name
             log.warning("call refused", extra={"node": name, "call": call, "why": refusal})
             code = grpc.StatusCode.PERMISSION_DENIED
-            await self._refuse(context, code, refusal or "no certificate")
+            await refuse(context, code, refusal or "no certificate")
         return peer
-
-    @staticmethod
-    async def _refuse(context: Any, code: grpc.StatusCode, why: str) -> NoReturn:
-        await context.abort(code, why)
-        raise AssertionError("abort does not return")

@@ -14,6 +14,7 @@ from ...core.common.errors import DelianError
 from ...core.learning.bundle import BYTES_MAX as BUNDLE_BYTES_MAX
 from ...core.learning.bundle import parse
 from ...core.learning.disclosure.keys import check_keys
+from ...core.node.net.grpc.grpc_requests import refuse
 from ...core.node.net.message_limits import PART_BYTES
 from ...core.node.storage.blobs import BlobError, BlobsFull, BlobStore
 from ...core.node.storage.codec import node_of
@@ -501,8 +502,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
 
     async def _refuse(self, context: Any, code: grpc.StatusCode, text: str) -> NoReturn:
         self.counts["refused"] += 1
-        await context.abort(code, text)
-        raise AssertionError("abort does not return")
+        await refuse(context, code, text)
 
 
 def _words(fault: DelianError) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -47,21 +47,13 @@ IGNORE: Final = None
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """In each of `phases`, `trigger` does `action` and leads to `next`.
-
-    Attributes:
-        phases: where the row applies.
-        trigger: what happened.
-        action: what the machine does; IGNORE: nothing.
-        next: the phase after it; None: the phase stays.
-        why: for people: it goes into the documentation.
-    """
+    """In each of `phases`, `trigger` does `action` and leads to `next`."""
 
     phases: tuple[StrEnum, ...]
     trigger: StrEnum
-    action: Action | None
-    next: StrEnum | None
-    why: str
+    action: Action | None  # what the machine does; IGNORE: nothing
+    next: StrEnum | None  # the phase after it; None: the phase stays
+    why: str  # for people: it goes into the documentation
 
     @property
     def name(self) -> str:
@@ -107,40 +99,21 @@ class HasPhase(Protocol):
 S = TypeVar("S", bound=HasPhase)
 
 
+@dataclass(slots=True, eq=False)
 class Output:
-    """What a machine and its parts do about the event at hand.
+    """What a machine and its parts do about the event at hand."""
 
-    Attributes:
-        now: when the event is handled, ns.
-        event: the event; None while none is handled.
-        effects: what is to be done, in order.
-        posted: the trigger to look up once the present row is done, and its subject.
-        changed: whether the event changed the state, as far as the table shows.
-        passed_on: whether the event is a message that was sent on as it was.
-        timers: what the names of timers begin with.
-        carries_vectors: whether the driver carries vectors separately (`Send.vector`), so that one
-            that stays in this process is not copied. It is set before the first event.
-    """
-
-    __slots__ = (
-        "carries_vectors",
-        "changed",
-        "effects",
-        "event",
-        "now",
-        "passed_on",
-        "posted",
-        "timers",
-    )
-
-    def __init__(self, timers: str = "") -> None:
-        self.now = 0
-        self.event: Any = None
-        self.effects: list[Effect] = []
-        self.posted: tuple[StrEnum, Any] | None = None
-        self.changed, self.passed_on = True, False
-        self.timers = timers
-        self.carries_vectors = False
+    timers: str = ""  # what the names of timers begin with
+    now: int = 0  # when the event is handled, ns
+    event: Any = None  # None while none is handled
+    effects: list[Effect] = field(default_factory=list)  # what is to be done, in order
+    #: The trigger to look up once the present row is done, and its subject.
+    posted: tuple[StrEnum, Any] | None = None
+    changed: bool = True  # whether the event changed the state, as far as the table shows
+    passed_on: bool = False  # whether the event is a message that was sent on as it was
+    #: Whether the driver carries vectors separately (`Send.vector`), so that one that stays in this
+    #: process is not copied. It is set before the first event.
+    carries_vectors: bool = False
 
     def content(self, inside: Content) -> Content:
         """The vector of the message at hand: the separate one, else the one inside."""
@@ -201,23 +174,15 @@ class Part(Generic[S]):
 
 
 class Machine(ABC, Generic[S]):
-    """Runs a table over a state. A tier's machine gives `rows` and `read`.
+    """Runs a table over a state. A tier's machine gives `rows` and `read`."""
 
-    Attributes:
-        rows: the table.
-        node: whose machine it is.
-        state: plain data, which the guards read and the actions change.
-        out: where the actions write what is to be done.
-        actions: the object whose methods the rows hold.
-    """
-
-    rows: ClassVar[Index]
-    node: Node
+    rows: ClassVar[Index]  # the table
+    node: Node  # whose machine it is
 
     def __init__(self, state: S, out: Output, actions: Any) -> None:
-        self.state = state
-        self.out = out
-        self.actions = actions
+        self.state = state  # plain data, which the guards read and the actions change
+        self.out = out  # where the actions write what is to be done
+        self.actions = actions  # the object whose methods the rows hold
 
     @property
     def now(self) -> int:

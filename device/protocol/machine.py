@@ -61,22 +61,14 @@ TABLE = (
     row(UPLOADING, _T.STARTED, Device.resume_upload, UPLOADING, "the answer survived; send it"),
     row(UNMASKING, _T.STARTED, Device.resume_session, UNMASKING, "the shares survived; ask again"),
     row(IDLE, _T.RETRY, Device.check_in, CHECKING_IN, "the retry window says so"),
-    row(
-        CHECKING_IN,
-        _T.UNANSWERED,
-        Device.repeat_check_in,
-        CHECKING_IN,
-        "request or answer was lost",
-    ),
+    row(CHECKING_IN, _T.UNANSWERED, Device.repeat_check_in, CHECKING_IN, "a message was lost"),
     row(CHECKING_IN, _T.HOME_SILENT, Device.rehome, CHECKING_IN, "try the next home"),
     row(CHECKING_IN, _T.ACCEPTED, Device.wait, READY, "keep the lease and the next window"),
     row(OFFERED, _T.REJECTED, Device.rest, IDLE, "come back in the window"),
     row(OFFERED, _T.SENT_AWAY, Device.leave, IDLE, "try the next home in a moment"),
     row(IDLE, _T.WORK_CAME, Device.come_back_soon, IDLE, "in this window, not in the one before"),
     row(READY, _T.LEASE_OVER, Device.check_in, CHECKING_IN, "the edge may have forgotten it"),
-    row(
-        OFFERED, _T.CONNECTED, Device.check_in, CHECKING_IN, "a task may have come and gone unheard"
-    ),
+    row(OFFERED, _T.CONNECTED, Device.check_in, CHECKING_IN, "a task may have been missed"),
     row(RESTING, _T.TASK, Device.take, FETCHING, "also when the Accept was lost"),
     row(RESTING, _T.UNWANTED, Device.decline, None, "it is over already, or not allowed"),
     row(RESTING, _T.REFUSED, Device.refuse_task, None, "record why; the true task may still come"),
@@ -97,9 +89,7 @@ TABLE = (
     row(UNMASKING, _T.SESSION_FAILED, Device.abandon, IDLE, "its neighbours do without its shares"),
     row((*BEFORE, UNMASKING), _T.POLL_DUE, Device.poll, None, "say the last thing again"),
     row(UNMASKING, _T.HOME_SILENT, Device.poll_elsewhere, UNMASKING, "any home passes it on"),
-    row(
-        UPLOADING, _T.UNANSWERED, Device.send_answer, UPLOADING, "answer or its UploadAck was lost"
-    ),
+    row(UPLOADING, _T.UNANSWERED, Device.send_answer, UPLOADING, "answer or UploadAck was lost"),
     row(UPLOADING, _T.ANSWERED, Device.finish, IDLE, "the task is over, whatever the status"),
     row(UPLOADING, _T.IN_SUM, Device.stay, UNMASKING, "its shares will be asked for"),
     row(UNMASKING, _T.HEARD, Device.hear, UNMASKING, "its home is there"),
@@ -113,13 +103,7 @@ TABLE = (
     row(UNMASKING, _T.CONSENT_LOST, Device.withhold, IDLE, "its neighbours do without its shares"),
     row((*NOT_OFFERED, *OFFERED), _T.HOMES, Device.keep_homes, None, "for the next move"),
     row(OFFERED, _T.HOME_GONE, Device.leave_home, CHECKING_IN, "offer itself to the first of them"),
-    row(
-        tuple(Phase),
-        _T.DENIED,
-        Device.keep_denied,
-        None,
-        "how old it is decides about masked tasks",
-    ),
+    row(tuple(Phase), _T.DENIED, Device.keep_denied, None, "its age decides about masked tasks"),
     row(tuple(Phase), _T.LOG_UPDATE, Device.keep_log, None, "if it continues the known one"),
     row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
 )

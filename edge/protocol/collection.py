@@ -351,16 +351,8 @@ TABLE = (
     row(COLLECTING, _T.PROGRESS_DUE, Attempt.progress, COLLECTING, "answers came"),
     row(COLLECTING, _T.ALL_ANSWERED, Attempt.report, REPORTING, "send the last sum"),
     row(COLLECTING, _T.FLUSH, Attempt.report, REPORTING, "the cloud has enough"),
-    row(
-        COLLECTING, _T.FLUSH_ON, Attempt.part, COLLECTING, "send what there is; wait for the others"
-    ),
-    row(
-        COLLECTING,
-        _T.TIME_OVER,
-        Attempt.report,
-        REPORTING,
-        "devices that have not answered are late",
-    ),
+    row(COLLECTING, _T.FLUSH_ON, Attempt.part, COLLECTING, "send what there is"),
+    row(COLLECTING, _T.TIME_OVER, Attempt.report, REPORTING, "silent devices are late"),
     row(_OPEN, _T.SUM_UNANSWERED, Attempt.send_sums, None, "sum or EdgeSumAck was lost"),
     row(_OPEN, _T.SUM_ACKED, Attempt.drop_sum, None, "the cloud has it"),
     row(REPORTING, _T.ALL_ACKED, Attempt.end, OVER, "keep the answers"),

@@ -58,9 +58,7 @@ TABLE = (
     row(ON, _T.STARTED, Edge.restart, None, "the state survived: set the timers again"),
     row(ON, _T.CHECK_IN, Edge.admit, None, "Accept or Reject"),
     row(ON, _T.PACE, Edge.keep_pace, None, "how many devices, and when they come back"),
-    row(
-        SERVING, _T.PACE_DRAINS, Edge.drain_by_pace, DRAINING, "send the pool away, as by an order"
-    ),
+    row(SERVING, _T.PACE_DRAINS, Edge.drain_by_pace, DRAINING, "send the pool away"),
     row(DRAINING, _T.PACE_OPENS, Edge.keep_pace, SERVING, "take devices again"),
     row(ON, _T.HELLO_DUE, Edge.hello, None, "the pool changed, or a heartbeat"),
     row(ON, _T.FETCH, Edge.serve, None, "send it, or when it is here"),

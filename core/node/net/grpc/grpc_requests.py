@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
+
+from ...identity.pki.certificates import IdentityError
+from . import grpc_core
 
 #: Counts and logs a request that cannot be read: its kind ("broken off", "malformed") and the call.
 Count = Callable[[str, grpc.aio.ServicerContext], None]
@@ -101,10 +104,62 @@ class Registrar:
         )
 
 
-def open_to_all(server: grpc.aio.Server, count: Count) -> Registrar:
-    """For servers that any peer may call: enrolment, a witness."""
+async def refuse(context: Any, code: grpc.StatusCode, why: str) -> NoReturn:
+    """Ends a call."""
+    await context.abort(code, why)
+    raise AssertionError("abort does not return")
+
+
+async def serve_all(
+    address: str,
+    add: Callable[[Registrar], None],
+    count: Count,
+    *,
+    bytes_max: int,
+    calls_max: int,
+    idle_ms: int,
+    credentials: grpc.ServerCredentials | None = None,
+    purpose: str = "",
+) -> tuple[grpc.aio.Server, int]:
+    """Starts a server that any peer may call; gives it and its port. The caller stops it.
+
+    Args:
+        add: adds the servicer.
+        bytes_max: of a request.
+        calls_max: calls at once.
+        idle_ms: after it a connection without calls is closed.
+        credentials: TLS; None: none.
+        purpose: for the error's text, as " for enrolment".
+
+    Raises:
+        IdentityError: the address is in use.
+    """
+    grpc_core.hold()
+    options = [
+        ("grpc.max_receive_message_length", bytes_max),
+        ("grpc.server_handshake_timeout_ms", idle_ms),
+        ("grpc.max_connection_idle_ms", idle_ms),
+        ("grpc.max_connection_age_ms", 2 * idle_ms),
+        ("grpc.max_concurrent_streams", 4),
+        ("grpc.max_metadata_size", 8 * 1024),
+        ("grpc.so_reuseport", 0),
+    ]
+    server = grpc.aio.server(maximum_concurrent_rpcs=calls_max, options=options)
 
     async def admit(_: grpc.aio.ServicerContext) -> None:
         return None
 
-    return Registrar(server, lambda _, handler: admitted(handler, admit, count))
+    add(Registrar(server, lambda _, handler: admitted(handler, admit, count)))
+    try:
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise IdentityError(
+            f"cannot listen on {address}{purpose}", "is the port in use by another process?"
+        )
+    await server.start()
+    return server, port

@@ -8,10 +8,10 @@ from one address.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -26,7 +26,7 @@ from ...identity.log.witnessing import Witnessing
 from ...identity.pki.certificates import IdentityError
 from ..message_limits import Buckets, Faults
 from . import grpc_core
-from .grpc_requests import open_to_all
+from .grpc_requests import serve_all
 
 log = logging.getLogger("delian.witness")
 
@@ -76,27 +76,14 @@ async def serve_witness(address: str, service: WitnessService) -> tuple[grpc.aio
 
     The caller stops it. Raises IdentityError.
     """
-    grpc_core.hold()
-    server = grpc.aio.server(
-        maximum_concurrent_rpcs=CALLS_AT_ONCE,
-        options=[
-            ("grpc.max_receive_message_length", CALL_BYTES_MAX),
-            ("grpc.max_connection_idle_ms", IDLE_MS),
-            ("grpc.max_connection_age_ms", 2 * IDLE_MS),
-            ("grpc.max_concurrent_streams", 4),
-            ("grpc.max_metadata_size", 8 * 1024),
-            ("grpc.so_reuseport", 0),
-        ],
+    return await serve_all(
+        address,
+        partial(log_pb2_grpc.add_WitnessServicer_to_server, service),
+        service.unreadable,
+        bytes_max=CALL_BYTES_MAX,
+        calls_max=CALLS_AT_ONCE,
+        idle_ms=IDLE_MS,
     )
-    log_pb2_grpc.add_WitnessServicer_to_server(service, open_to_all(server, service.unreadable))
-    try:
-        port = server.add_insecure_port(address)
-    except RuntimeError:
-        port = 0
-    if port == 0:
-        raise IdentityError(f"cannot listen on {address}", "is the port in use by another process?")
-    await server.start()
-    return server, port
 
 
 async def cosign_call(address: str, asked: CosignAsk, timeout_s: float = CALL_S) -> CosignReply:
@@ -118,4 +105,4 @@ async def cosign_call(address: str, asked: CosignAsk, timeout_s: float = CALL_S)
 
 def witnessing_of(authority: Authority, addresses: Sequence[str]) -> Witnessing:
     """What sends the heads of a CA's log to witnesses, by their addresses, "host:port"."""
-    return Witnessing(authority, {at: functools.partial(cosign_call, at) for at in addresses})
+    return Witnessing(authority, {at: partial(cosign_call, at) for at in addresses})
