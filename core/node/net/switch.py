@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 from google.protobuf.message import Message
 
 from ...common.errors import DelianError
-from ...protocol.ports import Content, Event, Node, Received
+from ...protocol.ports import Event, Node, Received
 from ...wire.blob_pb2 import Blob
 from .message_limits import MESSAGE_BYTES_DEFAULT, PART_BYTES, TRACEPARENT_MAX, Faults
 from .traffic import Traffic
@@ -175,29 +175,16 @@ class Switch:
 
     # ------------------------------------------------ from links
 
-    def deliver(
-        self,
-        sender: Node,
-        to: Node,
-        message: Message,
-        traceparent: str = "",
-        size: int = 0,
-        encoded: Content = b"",
-        digest: bytes = b"",
-        vector: memoryview | None = None,
-    ) -> bool:
+    def deliver(self, to: Node, event: Received, traceparent: str = "", size: int = 0) -> bool:
         """Hands over a message whose sender the link has authenticated. False: `to` is not here.
 
-        size: its bytes, where the link knows them. encoded: its envelope, if it came in one that
-        says just this. digest: SHA-256 of `encoded`, where the link has checked it. vector: what
-        `message` lacks of an Upload.
+        size: its bytes, where the link knows them.
         """
         port = self._ports.get(to)
         if port is None:
-            self.faults.count("no such receiver", sender, to=str(to))
+            self.faults.count("no such receiver", event.sender, to=str(to))
             return False
         self.delivered += 1
-        event = Received(sender, message, encoded, digest, vector)
         _post(port, event, _checked(traceparent), size)
         return True
 
@@ -211,27 +198,18 @@ class Switch:
         return True
 
     async def hand_over(
-        self,
-        sender: Node,
-        to: Node,
-        message: Message,
-        traceparent: str = "",
-        size: int = 0,
-        encoded: Content = b"",
-        digest: bytes = b"",
-        vector: memoryview | None = None,
+        self, to: Node, event: Received, traceparent: str = "", size: int = 0
     ) -> bool:
         """`deliver` that waits while the receiver has no room for more."""
         port = self._ports.get(to)
         if port is None or port.offer is None:
-            return self.deliver(sender, to, message, traceparent, size, encoded, digest, vector)
+            return self.deliver(to, event, traceparent, size)
         self.delivered += 1
-        event = Received(sender, message, encoded, digest, vector)
         return await port.offer(event, _checked(traceparent), size)
 
     def deliver_blob(self, sender: Node, to: Node, digest: bytes, size: int) -> bool:
         """Says that a blob of `size` bytes is in the store of `to`, whole and checked."""
-        return self.deliver(sender, to, Blob(digest=digest, size=size))
+        return self.deliver(to, Received(sender, Blob(digest=digest, size=size)))
 
     # ------------------------------------------------ blobs within the process
 

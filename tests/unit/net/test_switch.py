@@ -77,10 +77,10 @@ def test_other_messages_leave_by_the_first_link_that_reaches_their_node():
 def test_what_a_link_delivers_to_a_node_that_is_gone_is_counted():
     switch, inbox = Switch(), Inbox()
     switch.attach(EDGE, inbox, MemoryBlobs())
-    assert switch.deliver(DEVICE, EDGE, HELLO, "00-trace", 9)
-    assert not switch.deliver(DEVICE, CLOUD, HELLO)
+    assert switch.deliver(EDGE, Received(DEVICE, HELLO), "00-trace", 9)
+    assert not switch.deliver(CLOUD, Received(DEVICE, HELLO))
     switch.detach(EDGE)
-    assert not switch.deliver(DEVICE, EDGE, HELLO)
+    assert not switch.deliver(EDGE, Received(DEVICE, HELLO))
     assert inbox.events == [Received(DEVICE, HELLO)]
     assert (inbox.traces, inbox.sizes) == (["00-trace"], [9])
     assert switch.faults.counts == {"no such receiver": 2}
@@ -89,7 +89,7 @@ def test_what_a_link_delivers_to_a_node_that_is_gone_is_counted():
 def test_a_trace_context_that_is_too_long_is_left_out():
     switch, inbox = Switch(), Inbox()
     switch.attach(EDGE, inbox, MemoryBlobs())
-    switch.deliver(DEVICE, EDGE, HELLO, "x" * (TRACEPARENT_MAX + 1))
+    switch.deliver(EDGE, Received(DEVICE, HELLO), "x" * (TRACEPARENT_MAX + 1))
     assert inbox.traces == [""]
 
 
@@ -110,13 +110,13 @@ def test_a_link_waits_while_the_receiver_has_no_room():
             return True
 
         switch.attach(EDGE, inbox, MemoryBlobs(), offer=offer)
-        waiting = asyncio.create_task(switch.hand_over(DEVICE, EDGE, HELLO, "t", 5))
+        waiting = asyncio.create_task(switch.hand_over(EDGE, Received(DEVICE, HELLO), "t", 5))
         await asyncio.sleep(0)
         assert not inbox.events
         room.set()
         assert await waiting
         assert (inbox.events, inbox.sizes) == ([Received(DEVICE, HELLO)], [5])
-        assert not await switch.hand_over(DEVICE, CLOUD, HELLO)
+        assert not await switch.hand_over(CLOUD, Received(DEVICE, HELLO))
 
     asyncio.run(story())
 

@@ -17,7 +17,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from ....common.errors import DelianError
-from ....protocol.ports import Node
+from ....protocol.ports import Node, Received
 from ....wire import link_pb2
 from ...identity.pki.roles import may_send
 from ...storage.codec import envelope_bytes, message_of, node_of
@@ -304,5 +304,5 @@ class Fetching:
             raise Refused("wrong sender", "an envelope of another node")
         if field in SMALL or not may_send(self._home.tier, to.tier, field):
             raise Refused("not allowed", f"{field} to {to}")
-        message = message_of(said)
-        self._switch.deliver(self._home, to, message, said.traceparent, spool.size, content)
+        event = Received(self._home, message_of(said), content)
+        self._switch.deliver(to, event, said.traceparent, spool.size)

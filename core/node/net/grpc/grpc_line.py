@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from ....protocol.ports import RETRY_MS_MAX, Node, ProtocolError, Tier
+from ....protocol.ports import RETRY_MS_MAX, Node, ProtocolError, Received, Tier
 from ....wire.blob_pb2 import FetchBlob
 from ....wire.link_pb2 import Envelope, Goodbye
 from ...identity.pki.certificates import channel_options
@@ -285,4 +285,4 @@ class Line:
         elif (request := relayed_of(said)) is not None:
             self._up.switch.take_relayed(self.home, to, request)
         else:
-            self._up.switch.deliver(self.home, to, message_of(said), said.traceparent)
+            self._up.switch.deliver(to, Received(self.home, message_of(said)), said.traceparent)

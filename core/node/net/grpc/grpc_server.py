@@ -23,7 +23,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from ....common.errors import DelianError
-from ....protocol.ports import Content, Node, ProtocolError
+from ....protocol.ports import Content, Node, ProtocolError, Received
 from ....wire.link_pb2 import Envelope, PullRequest
 from ...identity.pki.certificates import IdentityError, TlsMaterial, server_credentials
 from ...identity.pki.roles import may_send
@@ -431,13 +431,13 @@ class GrpcHub:
         digest: bytes = b"",
         vector: memoryview | None = None,
     ) -> Any:
-        message, size = message_of(said), len(content)
-        about = (said.traceparent, size, content, digest, vector)
+        event = Received(sender, message_of(said), content, digest, vector)
+        about = (said.traceparent, len(content))
         port = self._switch.port(to)
         if port is None or port.offer is None:
-            self._switch.deliver(sender, to, message, *about)
+            self._switch.deliver(to, event, *about)
             return None
-        return self._switch.hand_over(sender, to, message, *about)
+        return self._switch.hand_over(to, event, *about)
 
     async def _caller(self, context: Any, call: str) -> Node:
         """The node that makes a transfer. It must have its stream. Ends the call otherwise."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError, Message
 
-from ....protocol.ports import Node
+from ....protocol.ports import Node, Received
 from ....wire.blob_pb2 import FetchBlob
 from ....wire.link_pb2 import Envelope, Offer, Part, Want
 from ...identity.pki.certificates import PeerIdentity
@@ -326,8 +326,8 @@ class Peer:
         sender, to, what = self._addressed(envelope)
         if what not in _MESSAGES:
             raise SealError("malformed")
-        message, traceparent = codec.message_of(envelope), envelope.traceparent
-        await self.switch.hand_over(sender, to, message, traceparent, size)
+        event = Received(sender, codec.message_of(envelope))
+        await self.switch.hand_over(to, event, envelope.traceparent, size)
 
     def _take(self, envelope: Envelope, size: int) -> None:
         sender, to, what = self._addressed(envelope)
@@ -343,7 +343,8 @@ class Peer:
         elif (request := codec.relayed_of(envelope)) is not None:
             self.switch.take_relayed(sender, to, request)
         else:
-            self.switch.deliver(sender, to, codec.message_of(envelope), envelope.traceparent, size)
+            event = Received(sender, codec.message_of(envelope))
+            self.switch.deliver(to, event, envelope.traceparent, size)
 
     def _addressed(self, envelope: Envelope) -> tuple[Node, Node, str | None]:
         """Sender, receiver and content. Raises ProtocolError where that may not be."""
