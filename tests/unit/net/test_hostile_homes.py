@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from types import SimpleNamespace
 
 import pytest
@@ -37,7 +36,7 @@ def visiting(scenario):
         hub = MqttHub(Switch(), MqttIdentity("farm", EDGE), BROKER)
         own, faults = MqttIdentity("farm", DEVICE), Faults("up")
         address = BrokerAddress.parse(BROKER)
-        parts = (address, faults, Intake(), random.Random(1), lambda home: None)
+        parts = (address, faults, Intake(), lambda home: None)
         visit = _Visit(Switch(), own, EDGE, *parts)
         read = []
         reads = visit.read
