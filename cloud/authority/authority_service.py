@@ -49,7 +49,7 @@ class AuthorityService(authority_pb2_grpc.AuthorityServicer):
     def __init__(self, authority: LocalAuthority, fleet: Fleet, audit: AuditLog) -> None:
         self._authority, self._fleet, self._audit = authority, fleet, audit
         self._record = CallRecord(audit)
-        self._calls = Buckets(CALLS_BURST, CALLS_PER_S)
+        self._calls, self._rates = Buckets(CALLS_BURST, CALLS_PER_S), time.monotonic
         self.counts = {"announced": 0, "orders": 0, "refused": 0, "limited": 0}
 
     async def Announce(
@@ -146,7 +146,7 @@ class AuthorityService(authority_pb2_grpc.AuthorityServicer):
     async def _answer(self, context: Any, work: Callable[[], Awaitable[T]]) -> T:
         """What `work` gives; an error of ours ends the call with its words."""
         code, text = grpc.StatusCode.INTERNAL, ""
-        if not self._calls.take(caller_of(context).name, time.monotonic()):
+        if not self._calls.take(caller_of(context).name, self._rates()):
             self.counts["limited"] += 1
             await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls")
         try:

@@ -55,7 +55,7 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
     ) -> None:
         self._authority, self._guard = authority, guard
         self._pages_of, self._log_pages = pages, log_pages
-        self._clock = clock
+        self._clock, self._rates = clock, time.monotonic
         self._asks = Buckets(EDGE_BURST, EDGE_PER_S)
         self._pages = Buckets(PAGES_BURST, PAGES_PER_S)
         self.counts = {"renewed": 0, "refused": 0, "limited": 0, "denied_asked": 0}
@@ -68,7 +68,7 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
             node = claimed(request)
             if peer.node is None or not may_ask_for(peer.node, node):
                 raise IdentityError("the renewal is for another node")
-            if not self._asks.take(name, time.monotonic()):
+            if not self._asks.take(name, self._rates()):
                 raise TooMany("too many renewals", "wait a minute")
             answer = await self._authority.renew(request)
             _, result = result_of(answer)
@@ -87,7 +87,7 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
     async def Denied(self, request: link_pb2.DeniedAsk, context: Any) -> link_pb2.DeniedPage:
         """A page of the deny list."""
         peer = await self._peer(context, _DENIED)
-        if not self._pages.take(peer.common_name, time.monotonic()):
+        if not self._pages.take(peer.common_name, self._rates()):
             self.counts["limited"] += 1
             await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many pages")
         self.counts["denied_asked"] += 1
@@ -101,7 +101,7 @@ class IdentityService(enrolment_pb2_grpc.IdentityServicer):
     async def Log(self, request: log_pb2.LogAsk, context: Any) -> log_pb2.LogPage:
         """A page of the certificate log."""
         peer = await self._peer(context, _LOG)
-        if not self._pages.take(peer.common_name, time.monotonic()):
+        if not self._pages.take(peer.common_name, self._rates()):
             self.counts["limited"] += 1
             await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many pages")
         try:
