@@ -128,7 +128,7 @@ async def serve_all(
         bytes_max: of a request.
         calls_max: calls at once.
         idle_ms: after it a connection without calls is closed.
-        credentials: TLS; None: none.
+        credentials: TLS; None: without TLS.
         purpose: for the error's text, as " for enrolment".
 
     Raises:
