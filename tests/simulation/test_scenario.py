@@ -225,7 +225,7 @@ def test_what_a_mode_does_not_read_is_refused(tmp_path, settings, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["privacy.cohort_min=7"], "a sum of 6 devices, of which none under 7 is read"),
+        (["privacy.cohort_min=7"], "a sum of 6 devices, and the minimum of a sum is 7"),
         (["round.cohort=2"], "a sum of 2 devices"),
         (["round.cohort=9", "round.over_selection=9.9", "round.mode=synchronous"], None),
         (["round.mode=buffered", "round.concurrency=2000"], "masks are for at most 1000"),
@@ -250,7 +250,7 @@ def test_what_cannot_be_masked_is_refused(tmp_path, settings, message):
     [
         (["round.mode=synchronous"], "for a buffered run"),
         (["privacy.aggregation=plain"], "only masked rounds read it"),
-        (["privacy.cohort_min=7"], "none under 7 is read"),
+        (["privacy.cohort_min=7"], "the minimum of a sum is 7"),
         (["round.concurrency=701"], "masks are for at most 700"),
         (["privacy.helpers=4"], "privacy.helpers"),
         (["privacy.aggregation=secure"], None),

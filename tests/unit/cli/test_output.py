@@ -7,7 +7,7 @@ import json
 
 import pytest
 from delian.cli import output
-from delian.cli.fleet import fleet_commands, run_commands
+from delian.cli.fleet import coordinator_commands
 from delian.core.wire import link_pb2
 from delian.core.wire.operator_pb2 import FleetList, NodeInfo, RunEvent, RunInfo
 
@@ -31,11 +31,10 @@ class Coordinator:
 @pytest.fixture
 def hostile(monkeypatch):
     @contextlib.contextmanager
-    def connected(*where):
+    def connected(options):
         yield Coordinator()
 
-    for module in (fleet_commands, run_commands):
-        monkeypatch.setattr(module, "connected", connected)
+    monkeypatch.setattr(coordinator_commands.Connect, "__call__", connected)
 
 
 @pytest.mark.parametrize(("arguments", "lines"), [(("fleet", "ls"), 2), (("run", "watch", "1"), 1)])
