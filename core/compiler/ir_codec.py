@@ -26,19 +26,7 @@ from google.protobuf.message import DecodeError
 from ..common.errors import DelianError, Loc
 from ..common.source_names import name_of, path_of
 from ..wire import ir_pb2 as pb
-from .ir import (
-    Array,
-    Block,
-    Builder,
-    DType,
-    Function,
-    ListType,
-    Op,
-    TensorType,
-    Type,
-    Value,
-    Values,
-)
+from . import ir
 from .primitives import PRIMITIVES
 from .verify import Limits, verify, verify_type
 
@@ -48,29 +36,29 @@ T = TypeVar("T")
 SCHEMA = 1
 
 #: Builds what an operation of an older version has become; gives the values of its results.
-Upgrader: TypeAlias = Callable[[Builder, Op], Values]
+Upgrader: TypeAlias = Callable[[ir.Builder, ir.Op], ir.Values]
 #: By (primitive, the version that it was written for). An upgrader leads to today's version.
 UPGRADERS: Mapping[tuple[str, int], Upgrader] = MappingProxyType({})
 
 _DTYPES = {
-    DType.F64: pb.F64,
-    DType.F32: pb.F32,
-    DType.I64: pb.I64,
-    DType.I32: pb.I32,
-    DType.U32: pb.U32,
-    DType.U8: pb.U8,
-    DType.BOOL: pb.BOOL,
-    DType.BF16: pb.BF16,
-    DType.F16: pb.F16,
+    ir.DType.F64: pb.F64,
+    ir.DType.F32: pb.F32,
+    ir.DType.I64: pb.I64,
+    ir.DType.I32: pb.I32,
+    ir.DType.U32: pb.U32,
+    ir.DType.U8: pb.U8,
+    ir.DType.BOOL: pb.BOOL,
+    ir.DType.BF16: pb.BF16,
+    ir.DType.F16: pb.F16,
 }
-_DTYPE_OF: dict[int, DType] = {number: dtype for dtype, number in _DTYPES.items()}
+_DTYPE_OF: dict[int, ir.DType] = {number: dtype for dtype, number in _DTYPES.items()}
 
 
 class ProgramFormatError(DelianError):
     """Bytes that are not a program, or not one that this version can read."""
 
 
-def encode_function(fn: Function, locs: bool = True) -> bytes:
+def encode_function(fn: ir.Function, locs: bool = True) -> bytes:
     """The program as bytes: message Program of `proto/ir.proto`. Source spans only if `locs`."""
     return _Encoder(locs).program(fn)
 
@@ -79,7 +67,7 @@ def decode_function(
     data: bytes,
     limits: Limits | None = None,
     upgraders: Mapping[tuple[str, int], Upgrader] = UPGRADERS,
-) -> Function:
+) -> ir.Function:
     """The program that some bytes hold, verified.
 
     Raises:
@@ -101,7 +89,7 @@ def decode_function(
     return fn
 
 
-def content_hash(fn: Function) -> str:
+def content_hash(fn: ir.Function) -> str:
     """SHA-256, in hex, of the program without its source spans."""
     return hashlib.sha256(encode_function(fn, locs=False)).hexdigest()
 
@@ -133,7 +121,7 @@ class _Encoder:
         self.files = _Table()
         self.spans = _Table()
 
-    def program(self, fn: Function) -> bytes:
+    def program(self, fn: ir.Function) -> bytes:
         message = self.message
         message.name = fn.name
         self._block(fn.body)
@@ -155,26 +143,26 @@ class _Encoder:
         message.files.extend(self.files.numbers)
         return message.SerializeToString(deterministic=True)
 
-    def _type(self, type: Type) -> int:
+    def _type(self, type: ir.Type) -> int:
         """The number of a type of the program."""
-        if isinstance(type, ListType):
+        if isinstance(type, ir.ListType):
             self._type(type.element)  # an element's index comes first
         return self.types.index_of_kept(type)
 
-    def _write_type(self, type: Type) -> None:
+    def _write_type(self, type: ir.Type) -> None:
         made = self.message.types.add()
-        if isinstance(type, ListType):
+        if isinstance(type, ir.ListType):
             made.list_of = self.types.index(type.element)
             made.lanes.extend(type.lanes)
         else:
             made.tensor.dtype = _DTYPES[type.dtype]
             made.tensor.shape.extend(type.shape)
 
-    def _block(self, block: Block) -> int:
+    def _block(self, block: ir.Block) -> int:
         """Writes a block after those of its regions; gives its index."""
         made = pb.Block()
         type_of, span_of = self._type, self.spans.index_of_kept
-        numbers: dict[Value, int] = {}
+        numbers: dict[ir.Value, int] = {}
         for p in block.params:
             numbers[p] = len(numbers)
             made.params.append(type_of(p.type))
@@ -203,12 +191,12 @@ class _Encoder:
             datum.real = value
         elif isinstance(value, str):
             datum.text = value
-        elif isinstance(value, DType):
+        elif isinstance(value, ir.DType):
             datum.dtype = _DTYPES[value]
-        elif isinstance(value, TensorType | ListType):
+        elif isinstance(value, ir.TensorType | ir.ListType):
             datum.type = self._type(value)
         elif isinstance(value, np.ndarray):
-            datum.array.type = self.types.index(TensorType.of(value))
+            datum.array.type = self.types.index(ir.TensorType.of(value))
             little = value.dtype.newbyteorder("<")
             datum.array.data = np.ascontiguousarray(value, little).tobytes()
         elif isinstance(value, tuple):
@@ -235,13 +223,13 @@ class _Decoder:
         self.message = message
         self.limits = limits
         self.upgraders = upgraders
-        self.types: list[Type] = []
+        self.types: list[ir.Type] = []
         self.primitives: list[tuple[str, Upgrader | None]] = []
         self.spans: list[Loc] = []
-        self.blocks: list[Block | None] = []
+        self.blocks: list[ir.Block | None] = []
         self.constant_bytes = 0
 
-    def program(self) -> Function:
+    def program(self) -> ir.Function:
         message, limits = self.message, self.limits
         if message.schema != SCHEMA:
             raise ProgramFormatError(
@@ -265,10 +253,10 @@ class _Decoder:
         if list(donated) != sorted(set(donated)):
             raise ProgramFormatError("the donated parameters are not in increasing order")
         names = tuple(message.param_names), tuple(message.result_names)
-        return Function(message.name, body, *names, frozenset(donated))
+        return ir.Function(message.name, body, *names, frozenset(donated))
 
-    def _types(self) -> list[Type]:
-        types: list[Type] = []
+    def _types(self) -> list[ir.Type]:
+        types: list[ir.Type] = []
         for row in self.message.types:
             kind = row.WhichOneof("kind")
             if kind == "list_of":
@@ -277,7 +265,7 @@ class _Decoder:
                     raise ProgramFormatError(
                         f"a list with {len(lanes)} axes of lanes; at most {self.limits.rank_max}"
                     )
-                made: Type = ListType(_at(types, row.list_of, "type"), lanes)
+                made: ir.Type = ir.ListType(_at(types, row.list_of, "type"), lanes)
             elif kind == "tensor":
                 shape = tuple(row.tensor.shape)
                 # Before the product of its sizes is worked out.
@@ -285,7 +273,7 @@ class _Decoder:
                     raise ProgramFormatError(
                         f"a tensor of rank {len(shape)}; at most {self.limits.rank_max}"
                     )
-                made = TensorType(_dtype(row.tensor.dtype), shape)
+                made = ir.TensorType(_dtype(row.tensor.dtype), shape)
             else:
                 raise ProgramFormatError("a type is neither a tensor nor a list")
             verify_type(made, self.limits)
@@ -315,15 +303,15 @@ class _Decoder:
         file = _at(self.message.files, row.file, "file")
         return Loc(path_of(file), row.line, row.column, row.end_line, row.end_column)
 
-    def _block(self, block: pb.Block) -> Block:
-        b = Builder([_at(self.types, i, "type") for i in block.params])
+    def _block(self, block: pb.Block) -> ir.Block:
+        b = ir.Builder([_at(self.types, i, "type") for i in block.params])
         values = list(b.params)
         for row in block.ops:
             name, upgrader = _at(self.primitives, row.primitive, "primitive")
-            op = Op(
+            op = ir.Op(
                 name,
                 tuple([_at(values, i, "value") for i in row.operands]),
-                tuple([Value(_at(self.types, i, "type")) for i in row.results]),
+                tuple([ir.Value(_at(self.types, i, "type")) for i in row.results]),
                 self._attributes(row),
                 tuple([self._take_block(i) for i in row.regions]),
                 tuple([_at(self.spans, i, "span") for i in row.spans]),
@@ -335,14 +323,14 @@ class _Decoder:
                 values += self._upgrade(b, op, upgrader)
         return b.finish([_at(values, i, "value") for i in block.results])
 
-    def _upgrade(self, b: Builder, op: Op, upgrader: Upgrader) -> Values:
+    def _upgrade(self, b: ir.Builder, op: ir.Op, upgrader: Upgrader) -> ir.Values:
         with b.at(op.locs):
             made = upgrader(b, op)
         if [v.type for v in made] != [v.type for v in op.results]:
             raise ProgramFormatError(f"upgrading {op.name!r} changed the types of its results")
         return made
 
-    def _take_block(self, i: int) -> Block:
+    def _take_block(self, i: int) -> ir.Block:
         """An earlier block, which becomes the region of one operation and of no other."""
         block = _at(self.blocks, i, "block")
         if block is None:
@@ -377,9 +365,9 @@ class _Decoder:
             return tuple([self._datum(item) for item in datum.tuple.items])
         raise ProgramFormatError("an attribute has no value")
 
-    def _array(self, row: pb.Array) -> Array:
+    def _array(self, row: pb.Array) -> ir.Array:
         type = _at(self.types, row.type, "type")
-        if not isinstance(type, TensorType):
+        if not isinstance(type, ir.TensorType):
             raise ProgramFormatError(f"a constant cannot be a {type}")
         if len(row.data) != type.nbytes:
             raise ProgramFormatError(f"{type} takes {type.nbytes} bytes, not {len(row.data)}")
@@ -388,7 +376,7 @@ class _Decoder:
             raise ProgramFormatError(f"constants exceed {self.limits.constant_bytes_max} bytes")
         numpy = type.dtype.numpy
         raw = np.frombuffer(row.data, numpy.newbyteorder("<") if numpy.itemsize > 1 else np.uint8)
-        if type.dtype is DType.BOOL and raw.size and raw.max() > 1:
+        if type.dtype is ir.DType.BOOL and raw.size and raw.max() > 1:
             raise ProgramFormatError("a bool is 0 or 1")
         array = raw.astype(numpy).reshape(type.shape)
         array.setflags(write=False)
@@ -401,7 +389,7 @@ def _at(items: Sequence[T], i: int, what: str) -> T:
     return items[i]
 
 
-def _dtype(number: int) -> DType:
+def _dtype(number: int) -> ir.DType:
     if number not in _DTYPE_OF:
         raise ProgramFormatError(f"there is no element type {number}")
     return _DTYPE_OF[number]

@@ -24,19 +24,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from .ports import (
-    CancelTimer,
-    Content,
-    Effect,
-    Event,
-    Node,
-    ProtocolError,
-    Received,
-    Record,
-    Send,
-    SetTimer,
-    TimerFired,
-)
+from . import ports
 
 #: A method of the machine's actions, called with the trigger's subject. It returns False where it
 #: changed nothing.
@@ -106,7 +94,7 @@ class Output:
     timers: str = ""  # what the names of timers begin with
     now: int = 0  # when the event is handled, ns
     event: Any = None  # None while none is handled
-    effects: list[Effect] = field(default_factory=list)  # what is to be done, in order
+    effects: list[ports.Effect] = field(default_factory=list)  # what is to be done, in order
     #: The trigger to look up once the present row is done, and its subject.
     posted: tuple[StrEnum, Any] | None = None
     changed: bool = True  # whether the event changed the state, as far as the table shows
@@ -115,22 +103,22 @@ class Output:
     #: process is not copied. It is set before the first event.
     carries_vectors: bool = False
 
-    def content(self, inside: Content) -> Content:
+    def content(self, inside: ports.Content) -> ports.Content:
         """The vector of the message at hand: the separate one, else the one inside."""
         event = self.event
-        separate = event.vector if isinstance(event, Received) else None
+        separate = event.vector if isinstance(event, ports.Received) else None
         return inside if separate is None else separate
 
     def ignore(self, trigger: StrEnum) -> None:
         """Counts the event at hand as one that changes nothing, and says what it was."""
         event = self.event
-        if isinstance(event, Received):
+        if isinstance(event, ports.Received):
             what = type(event.message).__name__
-        elif isinstance(event, TimerFired):
+        elif isinstance(event, ports.TimerFired):
             what = f"timer {event.name}"
         else:
             what = type(event).__name__
-        self.effects.append(Record("ignored", {"what": what, "trigger": trigger.value}))
+        self.effects.append(ports.Record("ignored", {"what": what, "trigger": trigger.value}))
 
 
 class Part(Generic[S]):
@@ -150,13 +138,13 @@ class Part(Generic[S]):
         assert self.out.posted is None, "one trigger at a time"
         self.out.posted = (trigger, subject)
 
-    def emit(self, effect: Effect) -> None:
+    def emit(self, effect: ports.Effect) -> None:
         self.out.effects.append(effect)
 
     def send(
-        self, to: Node, message: Message, size: int = 0, vector: Content | None = None
+        self, to: ports.Node, message: Message, size: int = 0, vector: ports.Content | None = None
     ) -> None:
-        self.out.effects.append(Send(to, message, size, vector))
+        self.out.effects.append(ports.Send(to, message, size, vector))
 
     def delegate(self, machine: Machine[Any], event: Any) -> None:
         """Lets another machine of this node handle an event; its effects are this one's."""
@@ -164,20 +152,20 @@ class Part(Generic[S]):
         self.out.effects += machine.handle(event, self.now)
 
     def set_timer(self, name: str, at: int) -> None:
-        self.out.effects.append(SetTimer(self.out.timers + name, at))
+        self.out.effects.append(ports.SetTimer(self.out.timers + name, at))
 
     def cancel_timer(self, name: str) -> None:
-        self.out.effects.append(CancelTimer(self.out.timers + name))
+        self.out.effects.append(ports.CancelTimer(self.out.timers + name))
 
     def record(self, kind: str, **fields: Any) -> None:
-        self.out.effects.append(Record(kind, fields))
+        self.out.effects.append(ports.Record(kind, fields))
 
 
 class Machine(ABC, Generic[S]):
     """Runs a table over a state. A tier's machine gives `rows` and `read`."""
 
     rows: ClassVar[Index]  # the table
-    node: Node  # whose machine it is
+    node: ports.Node  # whose machine it is
 
     def __init__(self, state: S, out: Output, actions: Any) -> None:
         self.state = state  # plain data, which the guards read and the actions change
@@ -200,13 +188,13 @@ class Machine(ABC, Generic[S]):
         return self.out.passed_on
 
     @abstractmethod
-    def read(self, event: Event) -> tuple[StrEnum, Any]:
+    def read(self, event: ports.Event) -> tuple[StrEnum, Any]:
         """Gives an event's trigger in the present state, and its subject. Changes nothing."""
 
     def settle(self) -> None:
         """What follows each event. Most machines do nothing more."""
 
-    def handle(self, event: Event, now: int) -> list[Effect]:
+    def handle(self, event: ports.Event, now: int) -> list[ports.Effect]:
         """What to do about an event at `now` ns.
 
         Afterwards `changed` is false when every row that was taken kept the phase, and its action
@@ -217,7 +205,7 @@ class Machine(ABC, Generic[S]):
             ProtocolError: a peer is at fault. The state is unchanged.
         """
         assert now >= 0
-        out, effects = self.out, list[Effect]()
+        out, effects = self.out, list[ports.Effect]()
         out.now, out.event, out.effects, out.posted = now, event, effects, None
         out.changed = out.passed_on = False
         state, rows = self.state, self.rows
@@ -226,7 +214,9 @@ class Machine(ABC, Generic[S]):
             trigger, subject = next_step
             r = rows.get((state.phase, trigger))
             if r is None:
-                raise ProtocolError(f"{self.node}: {trigger} is not allowed while {state.phase}")
+                raise ports.ProtocolError(
+                    f"{self.node}: {trigger} is not allowed while {state.phase}"
+                )
             out.posted = None
             action, phase = r.action, r.next
             if action is IGNORE:
@@ -238,9 +228,9 @@ class Machine(ABC, Generic[S]):
                 state.phase = phase
             next_step = out.posted
         self.settle()
-        if type(event) is Received:
+        if type(event) is ports.Received:
             message = event.message
-            out.passed_on = any(type(e) is Send and e.message is message for e in effects)
+            out.passed_on = any(type(e) is ports.Send and e.message is message for e in effects)
         # A machine at rest holds on to nothing but its state: messages are large.
         out.effects, out.event, out.posted = [], None, None
         return effects

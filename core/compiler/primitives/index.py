@@ -11,18 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..ir import Array, Blocks, Builder, DType, Op, TensorType, Type, Types, Value
-from . import batching
+from . import batching, table
 from .rules import free, linear, one_result, zeros_like
-from .table import (
-    Attrs,
-    BatchRule,
-    CostRule,
-    InferRule,
-    JvpRule,
-    Maybe,
-    Primitive,
-    VjpRule,
-)
 from .type_checks import INTS, NUMERIC, axis_of, differ, fail, int_tuple, scalar, tensor
 
 
@@ -33,7 +23,7 @@ def _starts(name: str, x: TensorType, starts: Types) -> None:
         scalar(name, start, DType.I64, "a start")
 
 
-def _dynamic_slice_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+def _dynamic_slice_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
     if not types:
         fail("dynamic_slice", "needs a tensor to slice")
     x = tensor("dynamic_slice", types[0])
@@ -44,7 +34,7 @@ def _dynamic_slice_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Ty
     return (TensorType(x.dtype, sizes),)
 
 
-def _dynamic_update_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+def _dynamic_update_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
     if len(types) < 2:
         fail("dynamic_update", "needs a tensor and its update")
     x, update = tensor("dynamic_update", types[0]), tensor("dynamic_update", types[1])
@@ -58,7 +48,7 @@ def _dynamic_update_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[T
     return (x,)
 
 
-def _take_shape(name: str, types: Types, attrs: Attrs) -> tuple[TensorType, TensorType]:
+def _take_shape(name: str, types: Types, attrs: table.Attrs) -> tuple[TensorType, TensorType]:
     """What taking these indices of this tensor gives, and the tensor."""
     x = tensor(name, types[0])
     indices = tensor(name, types[1], INTS, "the indices")
@@ -69,7 +59,7 @@ def _take_shape(name: str, types: Types, attrs: Attrs) -> tuple[TensorType, Tens
     return TensorType(x.dtype, shape), x
 
 
-def _take_along_shape(name: str, types: Types, attrs: Attrs) -> tuple[TensorType, TensorType]:
+def _take_along_shape(name: str, types: Types, attrs: table.Attrs) -> tuple[TensorType, TensorType]:
     x = tensor(name, types[0])
     indices = tensor(name, types[1], INTS, "the indices")
     axis = axis_of(name, attrs, len(x.shape))
@@ -84,15 +74,15 @@ def _take_along_shape(name: str, types: Types, attrs: Attrs) -> tuple[TensorType
     return TensorType(x.dtype, indices.shape), x
 
 
-def _take_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+def _take_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
     return (_take_shape("take", types, attrs)[0],)
 
 
-def _take_along_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+def _take_along_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
     return (_take_along_shape("take_along", types, attrs)[0],)
 
 
-def _put_add_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+def _put_add_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
     taken, x = _take_shape("put_add", types, attrs)
     tensor("put_add", x, NUMERIC)
     if types[2] != taken:
@@ -100,7 +90,7 @@ def _put_add_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ..
     return (x,)
 
 
-def _put_along_add_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+def _put_along_add_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
     taken, x = _take_along_shape("put_along_add", types, attrs)
     tensor("put_along_add", x, NUMERIC)
     if types[2] != taken:
@@ -130,23 +120,23 @@ def _dynamic_update(x: Array, update: Array, *rest: Any) -> Array:
     return result
 
 
-def _take(x: Array, indices: Array, attrs: Attrs) -> Array:
+def _take(x: Array, indices: Array, attrs: table.Attrs) -> Array:
     axis = attrs["axis"]
     return np.take(x, _clamped(indices, x.shape[axis]), axis)
 
 
-def _put_add(x: Array, indices: Array, updates: Array, attrs: Attrs) -> Array:
+def _put_add(x: Array, indices: Array, updates: Array, attrs: table.Attrs) -> Array:
     axis, result = attrs["axis"], x.copy()
     np.add.at(result, (*(slice(None),) * axis, _clamped(indices, x.shape[axis])), updates)
     return result
 
 
-def _take_along(x: Array, indices: Array, attrs: Attrs) -> Array:
+def _take_along(x: Array, indices: Array, attrs: table.Attrs) -> Array:
     axis = attrs["axis"]
     return np.take_along_axis(x, _clamped(indices, x.shape[axis]), axis)
 
 
-def _put_along_add(x: Array, indices: Array, updates: Array, attrs: Attrs) -> Array:
+def _put_along_add(x: Array, indices: Array, updates: Array, attrs: table.Attrs) -> Array:
     axis, result = attrs["axis"], x.copy()
     places: list[Any] = list(np.ogrid[tuple(slice(n) for n in indices.shape)])
     places[axis] = _clamped(indices, x.shape[axis])
@@ -154,37 +144,37 @@ def _put_along_add(x: Array, indices: Array, updates: Array, attrs: Attrs) -> Ar
     return result
 
 
-def _dynamic_slice_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+def _dynamic_slice_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     x, *starts = op.operands
     return (b("dynamic_update", zeros_like(b, x), g, *starts),)
 
 
-def _dynamic_update_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+def _dynamic_update_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     _, update, *starts = op.operands
     kept = b("dynamic_update", g, zeros_like(b, update), *starts)
     return (kept, b("dynamic_slice", g, *starts, sizes=update.shape))
 
 
-def _take_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+def _take_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     x, indices = op.operands
     return (b.emit("put_add", (zeros_like(b, x), indices, g), op.attrs)[0],)
 
 
-def _take_along_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+def _take_along_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     x, indices = op.operands
     return (b.emit("put_along_add", (zeros_like(b, x), indices, g), op.attrs)[0],)
 
 
-def _adder(take: str) -> tuple[VjpRule, JvpRule]:
+def _adder(take: str) -> tuple[table.VjpRule, table.JvpRule]:
     """The rules of x + (updates put at indices): linear in the first and the third operand."""
 
-    def vjp(b: Builder, op: Op, cotangents: Sequence[Maybe]) -> Sequence[Maybe]:
+    def vjp(b: Builder, op: Op, cotangents: Sequence[table.Maybe]) -> Sequence[table.Maybe]:
         (g,) = cotangents
         if g is None:
             return (None, None, None)
         return (g, None, b.emit(take, (g, op.operands[1]), op.attrs)[0])
 
-    def jvp(b: Builder, op: Op, tangents: Sequence[Maybe]) -> Sequence[Maybe]:
+    def jvp(b: Builder, op: Op, tangents: Sequence[table.Maybe]) -> Sequence[table.Maybe]:
         (x, indices, _), (into, _, put) = op.operands, tangents
         if put is None:
             return (into,)
@@ -201,16 +191,16 @@ def _one_each(op: Op) -> int:
 
 def _row(
     name: str,
-    rule: InferRule,
+    rule: table.InferRule,
     f: Callable[..., Any],
-    rules: tuple[VjpRule, JvpRule],
+    rules: tuple[table.VjpRule, table.JvpRule],
     operands: int | None,
-    batch: BatchRule,
+    batch: table.BatchRule,
     attrs: tuple[str, ...] = ("axis",),
-    cost: CostRule = free,
-) -> Primitive:
+    cost: table.CostRule = free,
+) -> table.Primitive:
     reference = one_result(f)
-    return Primitive(
+    return table.Primitive(
         name, rule, reference, *rules, cost, attrs=attrs, operands=operands, batch=batch
     )
 

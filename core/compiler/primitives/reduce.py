@@ -12,26 +12,17 @@ from typing import Any
 import numpy as np
 
 from ..ir import Array, Blocks, Builder, DType, Op, TensorType, Type, Types, Value
+from . import table
 from .batching import same_attrs
 from .products import product_back, product_forward
 from .rules import cast, linear, one_result, widen, zeros_like
-from .table import (
-    Attrs,
-    CostRule,
-    InferRule,
-    JvpRule,
-    Maybe,
-    Primitive,
-    ReferenceRule,
-    VjpRule,
-)
 from .type_checks import ALL, NUMERIC, axes_of, axis_of, fail, tensor
 
 
-def _reduce_type(name: str, kinds: tuple[DType, ...], empty: bool) -> InferRule:
+def _reduce_type(name: str, kinds: tuple[DType, ...], empty: bool) -> table.InferRule:
     """`empty` says that reducing no elements at all has a meaning (it has for bool in any case)."""
 
-    def rule(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+    def rule(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
         x = tensor(name, types[0], kinds)
         axes = axes_of(name, attrs, "axes", len(x.shape))
         if tuple(sorted(axes)) != axes:
@@ -43,8 +34,8 @@ def _reduce_type(name: str, kinds: tuple[DType, ...], empty: bool) -> InferRule:
     return rule
 
 
-def _argument_type(name: str) -> InferRule:
-    def rule(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+def _argument_type(name: str) -> table.InferRule:
+    def rule(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
         x = tensor(name, types[0])
         axis = axis_of(name, attrs, len(x.shape))
         if x.shape[axis] == 0:
@@ -54,43 +45,43 @@ def _argument_type(name: str) -> InferRule:
     return rule
 
 
-def _argsort_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+def _argsort_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
     x = tensor("argsort", types[0])
     axis_of("argsort", attrs, len(x.shape))
     return (TensorType(DType.I64, x.shape),)
 
 
-def _cumsum_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+def _cumsum_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
     x = tensor("cumsum", types[0], NUMERIC)
     axis_of("cumsum", attrs, len(x.shape))
     return (x,)
 
 
-def _sum(x: Array, attrs: Attrs) -> Array:
+def _sum(x: Array, attrs: table.Attrs) -> Array:
     return np.asarray(np.sum(widen(x), attrs["axes"], dtype=widen(x).dtype)).astype(x.dtype)
 
 
-def _prod(x: Array, attrs: Attrs) -> Array:
+def _prod(x: Array, attrs: table.Attrs) -> Array:
     return np.asarray(np.prod(widen(x), attrs["axes"], dtype=widen(x).dtype)).astype(x.dtype)
 
 
-def _max(x: Array, attrs: Attrs) -> Any:
+def _max(x: Array, attrs: table.Attrs) -> Any:
     return np.any(x, attrs["axes"]) if x.dtype == np.bool_ else np.max(x, attrs["axes"])
 
 
-def _min(x: Array, attrs: Attrs) -> Any:
+def _min(x: Array, attrs: table.Attrs) -> Any:
     return np.all(x, attrs["axes"]) if x.dtype == np.bool_ else np.min(x, attrs["axes"])
 
 
-def _cumsum(x: Array, attrs: Attrs) -> Array:
+def _cumsum(x: Array, attrs: table.Attrs) -> Array:
     return np.cumsum(widen(x), attrs["axis"], dtype=widen(x).dtype).astype(x.dtype)
 
 
-def _first(f: Callable[[Array, int], Any]) -> ReferenceRule:
+def _first(f: Callable[[Array, int], Any]) -> table.ReferenceRule:
     return one_result(lambda x, attrs: np.asarray(f(x, attrs["axis"])).astype(np.int64))
 
 
-def _argsort(x: Array, attrs: Attrs) -> Array:
+def _argsort(x: Array, attrs: table.Attrs) -> Array:
     return np.argsort(x, attrs["axis"], kind="stable").astype(np.int64)
 
 
@@ -100,7 +91,7 @@ def _spread(b: Builder, g: Value, like: Value, axes: Sequence[int]) -> Value:
     return b("broadcast", g, shape=like.shape, dims=dims)
 
 
-def _sum_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+def _sum_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     return (_spread(b, g, op.operands[0], op.attrs["axes"]),)
 
 
@@ -111,7 +102,7 @@ def _ties(b: Builder, op: Op) -> tuple[Value, Value]:
     return tied, b("reduce_sum", cast(b, tied, x), axes=axes)
 
 
-def _extreme_back(b: Builder, op: Op, cotangents: Sequence[Maybe]) -> Sequence[Maybe]:
+def _extreme_back(b: Builder, op: Op, cotangents: Sequence[table.Maybe]) -> Sequence[table.Maybe]:
     (g,), (x,) = cotangents, op.operands
     if g is None:
         return (None,)
@@ -120,7 +111,7 @@ def _extreme_back(b: Builder, op: Op, cotangents: Sequence[Maybe]) -> Sequence[M
     return (b("select", tied, share, zeros_like(b, x)),)
 
 
-def _extreme_forward(b: Builder, op: Op, tangents: Sequence[Maybe]) -> Sequence[Maybe]:
+def _extreme_forward(b: Builder, op: Op, tangents: Sequence[table.Maybe]) -> Sequence[table.Maybe]:
     (t,), (x,) = tangents, op.operands
     if t is None:
         return (None,)
@@ -129,7 +120,7 @@ def _extreme_forward(b: Builder, op: Op, tangents: Sequence[Maybe]) -> Sequence[
     return (b("div", b("reduce_sum", chosen, axes=op.attrs["axes"]), count),)
 
 
-def _cumsum_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+def _cumsum_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     axes = (op.attrs["axis"],)
     running = b.emit("cumsum", (b("reverse", g, axes=axes),), op.attrs)[0]
     return (b("reverse", running, axes=axes),)
@@ -148,15 +139,17 @@ def _sorting(op: Op) -> int:
 
 def _row(
     name: str,
-    rule: InferRule,
-    reference: ReferenceRule,
-    rules: tuple[VjpRule, JvpRule] | None,
+    rule: table.InferRule,
+    reference: table.ReferenceRule,
+    rules: tuple[table.VjpRule, table.JvpRule] | None,
     attr: str,
-    cost: CostRule = _one_each,
-) -> Primitive:
+    cost: table.CostRule = _one_each,
+) -> table.Primitive:
     vjp, jvp = rules or (None, None)
     batch = same_attrs("axes") if attr == "axes" else same_attrs(axes=(attr,))
-    return Primitive(name, rule, reference, vjp, jvp, cost, attrs=(attr,), operands=1, batch=batch)
+    return table.Primitive(
+        name, rule, reference, vjp, jvp, cost, attrs=(attr,), operands=1, batch=batch
+    )
 
 
 _EXTREME = (_extreme_back, _extreme_forward)

@@ -8,89 +8,77 @@ from typing import Any
 import numpy as np
 
 from ..ir import Array, Blocks, Builder, DType, Op, TensorType, Type, Types, Value
-from . import batching
+from . import batching, table, type_checks
 from .rules import free, linear, one_result, zeros_like
-from .table import (
-    Attrs,
-    BatchRule,
-    InferRule,
-    Maybe,
-    Primitive,
-)
-from .type_checks import (
-    NUMERIC,
-    axes_of,
-    axis_of,
-    differ,
-    dtype_of,
-    fail,
-    int_tuple,
-    shape_text,
-    tensor,
-)
 
 
-def _constant_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+def _constant_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
     value: Array = attrs["value"]
     try:
         dtype = DType.of(value.dtype)
     except KeyError:
-        fail("constant", f"there is no element type {value.dtype}")
+        type_checks.fail("constant", f"there is no element type {value.dtype}")
     return (TensorType(dtype, value.shape),)
 
 
-def _iota_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+def _iota_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
     shape: tuple[int, ...] = attrs["shape"]
-    axis_of("iota", attrs, len(shape))
-    return (TensorType(dtype_of("iota", attrs, NUMERIC), shape),)
+    type_checks.axis_of("iota", attrs, len(shape))
+    return (TensorType(type_checks.dtype_of("iota", attrs, type_checks.NUMERIC), shape),)
 
 
-def _reshape_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
-    x = tensor("reshape", types[0])
+def _reshape_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
+    x = type_checks.tensor("reshape", types[0])
     result = TensorType(x.dtype, attrs["shape"])
     if result.size != x.size:
-        fail("reshape", f"{x} has {x.size} elements and {result} has {result.size}")
+        type_checks.fail("reshape", f"{x} has {x.size} elements and {result} has {result.size}")
     return (result,)
 
 
-def _broadcast_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
-    x = tensor("broadcast", types[0])
+def _broadcast_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
+    x = type_checks.tensor("broadcast", types[0])
     shape: tuple[int, ...] = attrs["shape"]
-    dims = int_tuple("broadcast", attrs, "dims", len(x.shape))
+    dims = type_checks.int_tuple("broadcast", attrs, "dims", len(x.shape))
     last = -1
     for size, dim in zip(x.shape, dims, strict=True):
         if not last < dim < len(shape):
-            fail("broadcast", f"dims {dims} must grow and stay within shape {shape_text(shape)}")
+            type_checks.fail(
+                "broadcast",
+                f"dims {dims} must grow and stay within shape {type_checks.shape_text(shape)}",
+            )
         if size != shape[dim] and size != 1:
-            fail("broadcast", f"{x} does not fit shape {shape_text(shape)} along dims {dims}")
+            type_checks.fail(
+                "broadcast",
+                f"{x} does not fit shape {type_checks.shape_text(shape)} along dims {dims}",
+            )
         last = dim
     return (TensorType(x.dtype, shape),)
 
 
-def _transpose_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
-    x = tensor("transpose", types[0])
-    perm = axes_of("transpose", attrs, "perm", len(x.shape))
+def _transpose_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
+    x = type_checks.tensor("transpose", types[0])
+    perm = type_checks.axes_of("transpose", attrs, "perm", len(x.shape))
     if len(perm) != len(x.shape):
-        fail("transpose", f"perm {perm} must name each axis of {x}")
+        type_checks.fail("transpose", f"perm {perm} must name each axis of {x}")
     return (TensorType(x.dtype, tuple([x.shape[p] for p in perm])),)
 
 
-def _reverse_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
-    x = tensor("reverse", types[0])
-    axes_of("reverse", attrs, "axes", len(x.shape))
+def _reverse_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
+    x = type_checks.tensor("reverse", types[0])
+    type_checks.axes_of("reverse", attrs, "axes", len(x.shape))
     return (x,)
 
 
-def _slice_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
-    x = tensor("slice", types[0])
+def _slice_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
+    x = type_checks.tensor("slice", types[0])
     rank = len(x.shape)
-    start = int_tuple("slice", attrs, "start", rank)
-    stop = int_tuple("slice", attrs, "stop", rank)
-    step = int_tuple("slice", attrs, "step", rank)
+    start = type_checks.int_tuple("slice", attrs, "start", rank)
+    stop = type_checks.int_tuple("slice", attrs, "stop", rank)
+    step = type_checks.int_tuple("slice", attrs, "step", rank)
     shape = []
     for size, lo, hi, by in zip(x.shape, start, stop, step, strict=True):
         if not lo <= hi <= size:
-            fail("slice", f"start {start}, stop {stop}, step {step} do not fit {x}")
+            type_checks.fail("slice", f"start {start}, stop {stop}, step {step} do not fit {x}")
         shape.append((hi - lo + by - 1) // by)
     return (TensorType(x.dtype, tuple(shape)),)
 
@@ -100,41 +88,41 @@ def padded_size(size: int, low: int, high: int, interior: int) -> int:
     return low + high + (size + (size - 1) * interior if size else 0)
 
 
-def _pad_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
-    x, value = tensor("pad", types[0]), types[1]
+def _pad_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
+    x, value = type_checks.tensor("pad", types[0]), types[1]
     if type(value) is not TensorType or value.dtype is not x.dtype or value.shape != ():
-        fail("pad", f"the padding value must be {x.dtype.value}[], not {value}")
+        type_checks.fail("pad", f"the padding value must be {x.dtype.value}[], not {value}")
     rank = len(x.shape)
-    edges = (int_tuple("pad", attrs, key, rank) for key in ("low", "high", "interior"))
+    edges = (type_checks.int_tuple("pad", attrs, key, rank) for key in ("low", "high", "interior"))
     shape = tuple([padded_size(*row) for row in zip(x.shape, *edges, strict=True)])
     return (TensorType(x.dtype, shape),)
 
 
-def _concat_type(types: Types, attrs: Attrs, regions: Blocks) -> tuple[Type, ...]:
+def _concat_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
     if not types:
-        fail("concat", "needs at least one operand")
-    first = tensor("concat", types[0])
-    axis = axis_of("concat", attrs, len(first.shape))
+        type_checks.fail("concat", "needs at least one operand")
+    first = type_checks.tensor("concat", types[0])
+    axis = type_checks.axis_of("concat", attrs, len(first.shape))
     shape = list(first.shape)
     shape[axis] = 0
     for type_ in types:
-        t = tensor("concat", type_)
+        t = type_checks.tensor("concat", type_)
         if t.dtype is not first.dtype:
-            differ("concat", first, t)
+            type_checks.differ("concat", first, t)
         if t.shape[:axis] != first.shape[:axis] or t.shape[axis + 1 :] != first.shape[axis + 1 :]:
-            fail("concat", f"{first} and {t} differ off axis {axis}")
+            type_checks.fail("concat", f"{first} and {t} differ off axis {axis}")
         shape[axis] += t.shape[axis]
     return (TensorType(first.dtype, tuple(shape)),)
 
 
-def _iota(attrs: Attrs) -> Array:
+def _iota(attrs: table.Attrs) -> Array:
     shape, axis = attrs["shape"], attrs["axis"]
     column = [-1 if i == axis else 1 for i in range(len(shape))]
     counts = np.arange(shape[axis]).astype(attrs["dtype"].numpy)
     return np.broadcast_to(counts.reshape(column), shape)
 
 
-def _broadcast(x: Array, attrs: Attrs) -> Array:
+def _broadcast(x: Array, attrs: table.Attrs) -> Array:
     sizes = dict(zip(attrs["dims"], x.shape, strict=True))
     aligned = x.reshape([sizes.get(i, 1) for i in range(len(attrs["shape"]))])
     return np.broadcast_to(aligned, attrs["shape"])
@@ -144,7 +132,7 @@ def _windows(start: Sequence[int], stop: Sequence[int], step: Sequence[int]) -> 
     return tuple(slice(*row) for row in zip(start, stop, step, strict=True))
 
 
-def _inside(x: Sequence[int], attrs: Attrs) -> dict[str, tuple[int, ...]]:
+def _inside(x: Sequence[int], attrs: table.Attrs) -> dict[str, tuple[int, ...]]:
     """Where padding puts the tensor: the attributes of the slice that takes it out again."""
     low, step = attrs["low"], tuple([i + 1 for i in attrs["interior"]])
     ends = zip(low, x, step, strict=True)
@@ -152,18 +140,18 @@ def _inside(x: Sequence[int], attrs: Attrs) -> dict[str, tuple[int, ...]]:
     return {"start": low, "stop": stop, "step": step}
 
 
-def _pad(x: Array, value: Array, attrs: Attrs) -> Array:
+def _pad(x: Array, value: Array, attrs: table.Attrs) -> Array:
     edges = zip(x.shape, attrs["low"], attrs["high"], attrs["interior"], strict=True)
     padded = np.full([padded_size(*row) for row in edges], value, dtype=x.dtype)
     padded[_windows(**_inside(x.shape, attrs))] = x
     return padded
 
 
-def _reshape_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+def _reshape_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     return (b("reshape", g, shape=op.operands[0].shape),)
 
 
-def _broadcast_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+def _broadcast_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     """Sums over every axis that was made or stretched."""
     x, dims = op.operands[0], op.attrs["dims"]
     whole = {d for d, n in zip(dims, x.shape, strict=True) if n == g.shape[d]}
@@ -177,15 +165,15 @@ def inverse(perm: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(range(len(perm)), key=perm.__getitem__))
 
 
-def _transpose_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+def _transpose_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     return (b("transpose", g, perm=inverse(op.attrs["perm"])),)
 
 
-def _reverse_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+def _reverse_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     return (b("reverse", g, axes=op.attrs["axes"]),)
 
 
-def _slice_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+def _slice_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     x, low, step = op.operands[0], op.attrs["start"], op.attrs["step"]
     interior = tuple([by - 1 for by in step])
     rows = zip(x.shape, low, g.shape, interior, strict=True)
@@ -194,7 +182,7 @@ def _slice_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
     return (b("pad", g, zero, low=low, high=high, interior=interior),)
 
 
-def _pad_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+def _pad_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     """The tensor's part is sliced out; the value's is the sum of what lies outside of that."""
     x, attrs = op.operands[0], op.attrs
     inside = b.full(TensorType(DType.BOOL, x.shape), True)
@@ -205,7 +193,7 @@ def _pad_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
     return (b("slice", g, **_inside(x.shape, attrs)), value)
 
 
-def _concat_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
+def _concat_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     axis, at = op.attrs["axis"], 0
     parts = []
     for x in op.operands:
@@ -218,34 +206,34 @@ def _concat_back(b: Builder, op: Op, g: Value) -> Sequence[Maybe]:
 
 def _row(
     name: str,
-    rule: InferRule,
+    rule: table.InferRule,
     f: Callable[..., Any],
-    back: Callable[[Builder, Op, Value], Sequence[Maybe]] | None,
+    back: Callable[[Builder, Op, Value], Sequence[table.Maybe]] | None,
     operands: int | None,
     attrs: str,
-    batch: BatchRule | None = None,
-) -> Primitive:
+    batch: table.BatchRule | None = None,
+) -> table.Primitive:
     """A row of what moves numbers. back: the transpose; None: nothing flows back."""
     vjp, jvp = (None, None) if back is None else linear(back)
     named, reference = tuple(attrs.split()), one_result(f)
-    return Primitive(
+    return table.Primitive(
         name, rule, reference, vjp, jvp, free, attrs=named, operands=operands, batch=batch
     )
 
 
-def _reshape(x: Array, attrs: Attrs) -> Array:
+def _reshape(x: Array, attrs: table.Attrs) -> Array:
     return x.reshape(attrs["shape"])
 
 
-def _transpose(x: Array, attrs: Attrs) -> Array:
+def _transpose(x: Array, attrs: table.Attrs) -> Array:
     return x.transpose(attrs["perm"])
 
 
-def _reverse(x: Array, attrs: Attrs) -> Array:
+def _reverse(x: Array, attrs: table.Attrs) -> Array:
     return np.flip(x, attrs["axes"])
 
 
-def _slice(x: Array, attrs: Attrs) -> Array:
+def _slice(x: Array, attrs: table.Attrs) -> Array:
     return x[_windows(**attrs)]
 
 

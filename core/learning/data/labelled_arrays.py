@@ -19,17 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import DelianError
+from . import federated_data
 from . import partitioners as partitioners
 from .data_files import npz_keys, read_gzip, read_npz
-from .federated_data import (
-    PARTITION_STREAM,
-    DataCard,
-    FederatedData,
-    hold_out,
-    label_table,
-    make_tables,
-    value_table,
-)
 from .rows import Rows
 
 Partition = Literal["dirichlet", "iid", "shards", "quantity", "natural"]
@@ -222,7 +214,7 @@ def federate(
     classes: int | None = None,
     labels_each: int = 2,
     feature_noise: float = 0.0,
-) -> FederatedData:
+) -> federated_data.FederatedData:
     """Deal labelled examples out to devices and split each device's into support and query.
 
     `labels_each` is for `shards`. `feature_noise` is the variance of the noise of the last device's
@@ -270,17 +262,21 @@ def federate(
         variance = feature_noise * float(x.std()) ** 2
         x = partitioners.shift_features(x, parts, variance, seed)
         how += f"; noise of up to {feature_noise:g} of the data's variance"
-    tables = make_tables(x, data.y, parts, names, query_fraction, seed, judges=data.query)
+    tables = federated_data.make_tables(
+        x, data.y, parts, names, query_fraction, seed, judges=data.query
+    )
     if numbers:
-        labels, counts = value_table([data.y[part] for part in parts])
+        labels, counts = federated_data.value_table([data.y[part] for part in parts])
     else:
         labels = tuple(str(i) for i in range(classes))
-        counts = label_table([data.y[part] for part in parts], classes)
+        counts = federated_data.label_table([data.y[part] for part in parts], classes)
     sizes = tuple(len(p) for p in parts)
     least = f"{min_examples} examples"
-    card = DataCard(data.source, how, "examples", sizes, labels, counts, numbers, left_out, least)
-    held_out = hold_out(len(parts), held_out_devices, seed)
-    return FederatedData(tables, held_out, data.x.shape[1:], classes, names, card)
+    card = federated_data.DataCard(
+        data.source, how, "examples", sizes, labels, counts, numbers, left_out, least
+    )
+    held_out = federated_data.hold_out(len(parts), held_out_devices, seed)
+    return federated_data.FederatedData(tables, held_out, data.x.shape[1:], classes, names, card)
 
 
 def _natural(
@@ -302,7 +298,7 @@ def _natural(
             "lower data.min_examples"
             + (f", or fleet.devices to at most {len(kept)}" if kept else ""),
         )
-    rng = np.random.default_rng([seed, PARTITION_STREAM])
+    rng = np.random.default_rng([seed, federated_data.PARTITION_STREAM])
     chosen = sorted(int(i) for i in rng.choice(kept, wanted, replace=False))
     how = f"by the data's own devices, {len(chosen)} of {len(parts)}"
     return (

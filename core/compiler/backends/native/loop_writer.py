@@ -18,16 +18,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ...ir import DType, Op, Value
+from ...passes.schedule import views
 from ...passes.schedule.block_steps import Loop, Schedule
 from ...passes.schedule.convolution_strips import Strips
-from ...passes.schedule.views import (
-    collapse,
-    contiguous_strides,
-    cuts_of,
-    extents,
-    strides_in,
-    tile_strides,
-)
 from .names import expression, from_memory, local_type, memory_type, wrapping
 
 #: The numbers of a chunk, as in reduce.h.
@@ -127,14 +120,14 @@ class LoopWriter:
         turned: the product may be computed as that of the turned matrices: tiles have any number of
         columns.
         """
-        space = self.loop.space | {columns, *cuts_of((value.tensor.size // columns, columns))}
+        space = self.loop.space | {columns, *views.cuts_of((value.tensor.size // columns, columns))}
         rows: list[int] = []
         across: list[int] = []
         for v in (*self.loads, value):
-            strides = contiguous_strides(extents(space))
+            strides = views.contiguous_strides(views.extents(space))
             if v is not value:
-                strides = strides_in(space, v.shape, self.schedule.views[v].strides)
-            found = tile_strides(space, columns, strides)
+                strides = views.strides_in(space, v.shape, self.schedule.views[v].strides)
+            found = views.tile_strides(space, columns, strides)
             assert found is not None, "the loop runs over tiles"
             rows.append(found[0])
             across.append(found[1])
@@ -234,7 +227,7 @@ class LoopWriter:
         sizes, reduced = loop.extents, loop.reduced
         columns: list[tuple[int, ...]] = []
         for v in self.loads:
-            columns.append(strides_in(loop.space, v.shape, self.schedule.views[v].strides))
+            columns.append(views.strides_in(loop.space, v.shape, self.schedule.views[v].strides))
         contiguous, kept = [0] * len(sizes), [0] * len(sizes)
         run, run_kept = 1, 1
         for i in range(len(sizes) - 1, -1, -1):
@@ -524,7 +517,7 @@ class LoopWriter:
 
 
 def _merge(axes: list[Axis]) -> list[Axis]:
-    merged = collapse([(a.size, *a.strides) for a in axes])
+    merged = views.collapse([(a.size, *a.strides) for a in axes])
     reduced = bool(axes) and axes[0].reduced
     return [Axis(m[0], m[1:], reduced) for m in merged]
 

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 from ...ir import Array, Block, Op, TensorType, Value, Values
 from ..lowering.trip_counts import integers, overwritten, trips_of
+from . import views
 from .block_steps import (
     REDUCTIONS,
     UPDATES,
@@ -35,18 +36,6 @@ from .block_steps import (
 )
 from .execution_order import Units
 from .product_layouts import axis_order, runs_as_matrix
-from .views import (
-    VIEWS,
-    Cuts,
-    View,
-    contiguous_strides,
-    cuts_of,
-    is_contiguous,
-    is_whole,
-    join_cuts,
-    own,
-    through,
-)
 
 #: Operations in one group: more would spill registers, and a compiler's time grows faster than a
 #: loop's length.
@@ -77,7 +66,7 @@ class _Fuser:
         self.block = block
         self.fixed = frozenset(fixed)
         self.windows: set[Value] = set()
-        self.views: dict[Value, View] = {}
+        self.views: dict[Value, views.View] = {}
         self.origin: dict[Value, Value] = {}
         self.iotas: set[Value] = set()
         self.constants: dict[Value, Array] = {}
@@ -86,7 +75,7 @@ class _Fuser:
     def run(self, replaced: Sequence[Value | None]) -> Schedule:
         for param in self.block.params:
             if isinstance(param.type, TensorType):
-                self.views[param] = own(param)
+                self.views[param] = views.own(param)
         for position, op in enumerate(_needed(self.block)):
             self._add(op, position)
         results = [
@@ -109,20 +98,20 @@ class _Fuser:
         )
 
     def _add(self, op: Op, position: int) -> None:
-        if op.name in VIEWS:
+        if op.name in views.VIEWS:
             self._view(op, position)
         elif op.name == "constant":
-            self.views[op.result] = own(op.result)
+            self.views[op.result] = views.own(op.result)
             self.constants[op.result] = op.attrs["value"]
         elif op.name == "iota":
             self._iota(op)
         elif is_elementwise(op) and op.results[0].shape != ():
             for result in op.results:
-                self.views[result] = own(result)
+                self.views[result] = views.own(result)
             if op.results[0].tensor.size:
                 self._group(op, position)
         elif op.name in REDUCTIONS and op.operands[0].tensor.size:
-            self.views[op.result] = own(op.result)
+            self.views[op.result] = views.own(op.result)
             self._group(op, position)
         else:
             self._call(op, position)
@@ -131,14 +120,16 @@ class _Fuser:
         axis, type_ = op.attrs["axis"], op.result.tensor
         line = Value(TensorType(type_.dtype, (type_.shape[axis],)))
         self.iotas.add(line)
-        self.views[op.result] = View(line, 0, tuple(int(i == axis) for i in range(type_.rank)))
+        self.views[op.result] = views.View(
+            line, 0, tuple(int(i == axis) for i in range(type_.rank))
+        )
 
     def _view(self, op: Op, position: int) -> None:
         x = op.operands[0]
-        view = through(op, self.views[x])
+        view = views.through(op, self.views[x])
         if view is None:
             x = self._copy(x, position)
-            view = through(op, self.views[x])
+            view = views.through(op, self.views[x])
             assert view is not None, "a stored tensor takes any shape"
         if op.name in _SAME_ORDER:
             self.origin[op.result] = x
@@ -152,7 +143,7 @@ class _Fuser:
         strides = self.views[x].strides
         if op.name == "take":
             strides = strides[1:]
-        self.views[op.result] = View(op.result, 0, strides)
+        self.views[op.result] = views.View(op.result, 0, strides)
         self.windows.add(op.result)
         index = self.graph.new(Call(op, op.operands, window=True), position)
         self.graph.depend(index, op.operands)
@@ -176,7 +167,7 @@ class _Fuser:
             operands = [self._as_matrix(op, side, x, position) for side, x in enumerate(operands)]
         for result in op.results:
             if isinstance(result.type, TensorType):
-                self.views[result] = own(result)
+                self.views[result] = views.own(result)
         index = self.graph.new(Call(op, tuple(operands), bodies), position)
         self.graph.depend(index, operands)
         self.graph.unit_of.update(dict.fromkeys(op.results, index))
@@ -212,11 +203,15 @@ class _Fuser:
         perm = axis_order(op, side)
         shape = tuple(x.shape[p] for p in perm)
         ordered = Value(TensorType(x.dtype, shape))
-        self.views[ordered] = View(view.base, view.offset, tuple(view.strides[p] for p in perm))
+        self.views[ordered] = views.View(
+            view.base, view.offset, tuple(view.strides[p] for p in perm)
+        )
         copy = self._copy(ordered, position)
-        strides = contiguous_strides(shape)
+        strides = views.contiguous_strides(shape)
         matrix = Value(x.type)
-        self.views[matrix] = View(copy, 0, tuple(strides[perm.index(i)] for i in range(len(perm))))
+        self.views[matrix] = views.View(
+            copy, 0, tuple(strides[perm.index(i)] for i in range(len(perm)))
+        )
         return matrix
 
     def _is_base_stored(self, x: Value) -> bool:
@@ -230,17 +225,17 @@ class _Fuser:
         """The value, or a copy of it, that lies row by row."""
         if not isinstance(x.type, TensorType) or x.shape == () or x.tensor.size == 0:
             return x
-        if self._is_base_stored(x) and is_contiguous(self.views[x], x.shape):
+        if self._is_base_stored(x) and views.is_contiguous(self.views[x], x.shape):
             return x
         return self._copy(x, position)
 
     def _copy(self, x: Value, position: int, blank: bool = False) -> Value:
         """A copy that lies row by row; `blank`: memory for one alone."""
         copy = Value(x.type)
-        self.views[copy] = own(copy)
+        self.views[copy] = views.own(copy)
         if x.tensor.size:
             loads = {} if blank else {x: None}
-            loop = Loop(cuts_of(x.shape), loads=loads, stores=[(copy, x)], blank=blank)
+            loop = Loop(views.cuts_of(x.shape), loads=loads, stores=[(copy, x)], blank=blank)
             index = self.graph.new(loop, position)
             self.graph.depend(index, loads)
             self.graph.unit_of[copy] = index
@@ -251,7 +246,7 @@ class _Fuser:
     ) -> Value:
         if isinstance(r.type, TensorType) and r.shape != () and r.tensor.size:
             base = self.views[r].base
-            kept = is_whole(self.views[r], r) and self._is_base_stored(r)
+            kept = views.is_whole(self.views[r], r) and self._is_base_stored(r)
             kept = kept and base not in self.windows
             if base in replaced:
                 kept = kept and base is place
@@ -263,7 +258,7 @@ class _Fuser:
     def _group(self, op: Op, position: int) -> None:
         """Puts an operation in a group: that of an operand, merging several, or a new one."""
         is_reduction = op.name in REDUCTIONS
-        space = cuts_of(op.operands[0].shape if is_reduction else op.results[0].shape)
+        space = views.cuts_of(op.operands[0].shape if is_reduction else op.results[0].shape)
         sources = {source_of(self.origin, v): None for v in op.operands}
         candidates = {
             self.graph.unit_of[s]: None
@@ -295,11 +290,11 @@ class _Fuser:
                 found.append(u)
         return found
 
-    def _fits(self, index: int, op: Op, space: Cuts) -> bool:
+    def _fits(self, index: int, op: Op, space: views.Cuts) -> bool:
         unit = self.graph.units[index]
         loop = unit.step
         assert isinstance(loop, Loop)
-        joined = join_cuts(loop.space, space)
+        joined = views.join_cuts(loop.space, space)
         if joined is None or len(loop.ops) + len(loop.reductions) >= GROUP_OPS_MAX:
             return False
         reductions = [*loop.reductions, op] if op.name in REDUCTIONS else loop.reductions
@@ -318,11 +313,11 @@ class _Fuser:
             return any(source_of(self.origin, v) not in unit.stored for v in inside)
         return True
 
-    def _enter(self, index: int, op: Op, space: Cuts) -> None:
+    def _enter(self, index: int, op: Op, space: views.Cuts) -> None:
         unit = self.graph.units[index]
         loop = unit.step
         assert isinstance(loop, Loop)
-        joined = join_cuts(loop.space, space)
+        joined = views.join_cuts(loop.space, space)
         assert joined is not None, "the operation fits"
         loop.space = joined
         outside = [v for v in op.operands if source_of(self.origin, v) not in unit.members]
@@ -340,7 +335,7 @@ class _Fuser:
         one, two = first.step, second.step
         if not (isinstance(one, Loop) and isinstance(two, Loop)):
             return False
-        joined = join_cuts(one.space, two.space)
+        joined = views.join_cuts(one.space, two.space)
         total = len(one.ops) + len(two.ops) + len(one.reductions) + len(two.reductions)
         if joined is None or total > GROUP_OPS_MAX:
             return False
@@ -364,7 +359,7 @@ class _Fuser:
         first, second = self.graph.units[a], self.graph.units.pop(b)
         one, two = first.step, second.step
         assert isinstance(one, Loop) and isinstance(two, Loop)
-        joined = join_cuts(one.space, two.space)
+        joined = views.join_cuts(one.space, two.space)
         assert joined is not None, "the groups fit"
         one.space = joined
         one.ops = two.ops + one.ops if first.deps >> b & 1 else one.ops + two.ops
