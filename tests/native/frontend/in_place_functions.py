@@ -82,6 +82,16 @@ def add_at(x):
     return y
 
 
+def zip_with_a_list(x):
+    y = x.copy()
+    for a, b in zip(y, [0, 1, 2, 3], strict=False):
+        y[1] += a - b + 2
+        y[3] = a
+    for a, b in zip(y, (0, 1, 2, 3), strict=False):
+        y[2] += a * b
+    return y
+
+
 def out_and_copyto(x):
     y = np.empty(4)
     np.add(x, x, out=y)

@@ -4,7 +4,7 @@ program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,7 +93,12 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
             text = "an array changes in place while an iterator computes its items"
             raise s.error("DL111", text, "compute them first: for x in list(values)")
 
-    for item in items(s, drawn_for_loop(s, value)):
+    made = drawn_for_loop(s, value)
+    if type(made) is Indexed and made.length <= UNROLL_MAX:  # Each item as it is when drawn.
+        drawn_items: Iterable[Any] = (made.item(s, k) for k in range(made.length))
+    else:
+        drawn_items = items(s, made)
+    for item in drawn_items:
         yield item
         check(False)
     check(True)
@@ -205,9 +210,28 @@ def zipped(s: Specialiser, values: list[Any], strict: bool) -> Any:
         lengths = [p.length for p in known]
         _check_strict(s, lengths, strict)
         return Indexed(min(lengths), lambda s, i: tuple(p.item(s, i) for p in known))
+    if any(type(v) in (Tensor, Complex) for v in values):  # Its elements are read when drawn.
+        mixed = [
+            p or _listed(v if type(v) is list else items(s, v))
+            for p, v in zip(parts, values, strict=True)
+        ]
+        lengths = [p.length for p in mixed]
+        _check_strict(s, lengths, strict)
+        return Indexed(min(lengths), lambda s, i: tuple(p.item(s, i) for p in mixed))
     rows = [items(s, v) for v in values]
     _check_strict(s, [len(r) for r in rows], strict)
     return [tuple(r) for r in zip(*rows, strict=False)]
+
+
+def _listed(value: list[Any]) -> Indexed:
+    """The items of a list, by known indices alone."""
+
+    def item(s: Specialiser, index: Any) -> Any:
+        if type(index) is not int:
+            raise s.needs_static(index, "an index into a list")
+        return value[index]
+
+    return Indexed(len(value), item)
 
 
 def _check_strict(s: Specialiser, lengths: list[int], strict: bool) -> None:
