@@ -12,8 +12,9 @@ NumPy's functions are in `vocabulary_numpy`, Python's in `vocabulary_python`, De
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
@@ -147,15 +148,13 @@ def _in_loop_type(s: Specialiser, row: Row, args: Sequence[Any]) -> Sequence[Any
     kinds = [arithmetic.dtype_of(s, v) for v in values]
     if not any(kind in (DType.BOOL, DType.U8) for kind, _ in kinds):
         return args
-    asked = tuple(
-        {DType.I64: int, DType.F64: float}.get(kind, kind.numpy) if weak else kind.numpy
-        for kind, weak in kinds
-    )
-    try:
-        loop = row.function.resolve_dtypes((*asked, *(None,) * row.function.nout))
-    except TypeError as e:
-        hint = "convert one of them: x.astype(np.int32); of bools use ^, ~, &, |"
-        raise s.error("DL116", f"`{row.name}` fails: {e}", hint) from None
+    loop = _loop(s, row, kinds)
+    classes = [arithmetic.alternatives(s, v) for v in values]
+    for value, several in zip(values, classes, strict=True):
+        if len(several) > 1:
+            results = {_loop(s, row, chosen)[row.function.nin :] for chosen in product(*classes)}
+            if len(results) > 1:
+                raise arithmetic.depends(s, value)
     out = []
     for value, (kind, _), to in zip(values, kinds, loop, strict=False):
         if kind in (DType.BOOL, DType.U8) and to != kind.numpy:
@@ -165,6 +164,19 @@ def _in_loop_type(s: Specialiser, row: Row, args: Sequence[Any]) -> Sequence[Any
             value = tensor_of(s, value, to)
         out.append(value)
     return out
+
+
+def _loop(s: Specialiser, row: Row, kinds: Iterable[tuple[DType, bool]]) -> tuple[Any, ...]:
+    """The types of the operands and results of NumPy's loop for operands of these types."""
+    asked = (
+        {DType.I64: int, DType.F64: float}.get(kind, kind.numpy) if weak else kind.numpy
+        for kind, weak in kinds
+    )
+    try:
+        return tuple(row.function.resolve_dtypes((*asked, *(None,) * row.function.nout)))
+    except TypeError as e:
+        hint = "convert one of them: x.astype(np.int32); of bools use ^, ~, &, |"
+        raise s.error("DL116", f"`{row.name}` fails: {e}", hint) from None
 
 
 def tensor_of(s: Specialiser, value: Any, dtype: Any) -> Tensor:
