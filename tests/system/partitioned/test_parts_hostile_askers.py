@@ -8,7 +8,7 @@ from time import monotonic
 
 import numpy as np
 from delian.core.placement.cut.cut import Cut
-from delian.core.placement.subgraphs import part_server_driver
+from delian.core.placement.subgraphs import request_limits
 from delian.core.placement.subgraphs.request_limits import PREPARES_BURST, SESSIONS_PER_PEER
 from delian.core.protocol.ports import Node, Tier
 from delian.core.wire.subgraph_pb2 import (
@@ -148,7 +148,7 @@ def test_another_node_s_session_is_unknown(tiers, model):
 
 
 def test_no_request_is_kept_for_longer_than_the_limit(tiers, model, monkeypatch):
-    monkeypatch.setattr(part_server_driver, "TIME_S_MAX", 1e-9)
+    monkeypatch.setattr(request_limits, "TIME_S_MAX", 1e-9)
 
     async def run():
         async with tiers.Upper(tiers.EDGE, [model]) as edge, tiers.raw(edge.address) as peer:
