@@ -33,10 +33,11 @@ def _module(name: str) -> Any:
 
 
 functions = _module("in_place_functions")
+loops = _module("in_place_loops")
 refused = _module("in_place_refused")
 
 X = np.array([3.0, 1.0, 2.0, 0.5])
-EQUAL = [f for f in vars(functions).values() if type(f) is FunctionType]
+EQUAL = [f for m in (functions, loops) for f in vars(m).values() if type(f) is FunctionType]
 
 
 def argument(f: Callable[..., Any]) -> Any:
