@@ -8,15 +8,12 @@ one check less.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from delian.core.privacy.secagg.client import ClientSession
 from delian.core.protocol.ports import CLOUD, Node, Tier
 from delian.device.protocol.acceptance import Acceptance
 from delian.device.protocol.secure_session import Sessions
-from delian.simulations.dst.draws import Rng
-from delian.simulations.dst.hostile.attacks import BUNDLES, LOGGED, Attack, Scheme
+from delian.simulations.dst.hostile.attacks import BUNDLES, LOGGED, Attack
 from delian.simulations.dst.hostile.hostile_bundles import Gates
 from delian.simulations.dst.oracles import found_out
 from delian.simulations.dst.oracles.edge_book import OracleFailure
@@ -24,12 +21,10 @@ from delian.simulations.dst.oracles.found_out import ANSWERS, ELSEWHERE, LATER
 from delian.simulations.dst.swarm import (
     ATTACK_AT,
     ATTACK_EVERY,
-    FaultPlan,
-    attacked,
-    colluders,
     draw,
 )
 from delian.simulations.dst.world import World
+from support.mutants.missing import world_of
 
 ROUNDS = 2
 EDGE = Node(Tier.EDGE, 1)
@@ -62,31 +57,16 @@ REASONS = {
     Attack.FORKED_LOG: {"log fork"},
     Attack.UNWITNESSED_LOG: {"log witnesses"},
 }
-#: Those of another list are strangers to one another: nobody answers, and nobody notices. What is
-#: said again is stale.
+#: Devices of different lists do not know one another: none answers, and none notices. A message
+#: that is sent again is stale.
 UNNOTICED = {Attack.TWO_ROSTERS, Attack.REPLAY}
 #: These come too late for the sum of the first set, or never: the attempt gives a model.
 NOTHING_LOST = {Attack.BOTH_SHARES, Attack.REPLAY}
 
 
 def world(attack: Attack | None, where: Node = CLOUD, sessions: int = 1) -> World:
-    """Twelve devices at two edges, masked rounds, no fault but this."""
-    shape = replace(
-        attacked(Rng(7, "plots"), draw(0, 12, 2)[0]),
-        secure=True,
-        cohort=8,
-        orders=(),
-        rounds=ROUNDS,
-        attempts_max=500,
-        evaluate_every=0,
-        buffer=0,
-        concurrency=0,
-        pool_min=0,
-        patience=0,
-        round_s=16.0,
-    )
-    scheme = attack and Scheme(attack, where, sessions, colluders(Rng(8, "plots"), shape))
-    return World(3, shape, FaultPlan(heal_s=200.0, scheme=scheme))
+    attacks = () if attack is None else ((attack, where),)
+    return world_of(*attacks, sessions=sessions, rounds=ROUNDS)
 
 
 def reasons(one: World) -> set[str]:

@@ -158,14 +158,14 @@ CHECKS: Final = (
 )
 
 
-def world_of(*attacks: tuple[Attack, Node], sessions: int = 2) -> World:
-    """A small masked federation without other faults, and the attackers in it."""
+def world_of(*attacks: tuple[Attack, Node], sessions: int = 2, rounds: int = 2) -> World:
+    """Twelve devices at two edges, masked rounds, the attackers among them, and no other fault."""
     shape = replace(
         attacked(Rng(7, "plots"), draw(0, 12, 2)[0]),
         secure=True,
         cohort=8,
         orders=(),
-        rounds=2,
+        rounds=rounds,
         attempts_max=500,
         evaluate_every=0,
         buffer=0,
@@ -175,8 +175,9 @@ def world_of(*attacks: tuple[Attack, Node], sessions: int = 2) -> World:
         round_s=16.0,
     )
     own = colluders(Rng(8, "plots"), shape)
-    first, *others = (Scheme(attack, where, sessions, own) for attack, where in attacks)
-    return World(3, shape, FaultPlan(heal_s=200.0, scheme=first, together=tuple(others)))
+    schemes = tuple(Scheme(attack, where, sessions, own) for attack, where in attacks)
+    first = schemes[0] if schemes else None
+    return World(3, shape, FaultPlan(heal_s=200.0, scheme=first, together=schemes[1:]))
 
 
 @contextmanager
