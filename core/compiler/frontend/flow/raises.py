@@ -122,6 +122,9 @@ class Faults:
         """Whether a handler of the program takes errors of a class."""
         return False
 
+    def check(self, kind: type | None) -> None:
+        """Refuses an error of a class that may not be raised here."""
+
     def kept(self, new: Value, old: Value) -> Value:
         """A new value, if there was no error that a handler takes; else the old one."""
         return new
@@ -154,6 +157,7 @@ class Faults:
         here.
         """
         s = self.s
+        self.check(kind)
         self.kinds.append(kind)
         self.made.append(made)
         free = list(self.memories[1:])

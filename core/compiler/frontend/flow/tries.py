@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....common.errors import Loc, ProgramError
+from ....common.errors import ProgramError
 from ...ir import DType, Value
 from .. import statements
 from ..hir import hir
@@ -90,19 +90,11 @@ class Caught(Faults):
         if frame is self.frame:
             self.hidden[name] = why
 
-    def add(
-        self,
-        make: Callable[[Sequence[Any]], BaseException | None],
-        held: Sequence[Tensor],
-        test: Value | None = None,
-        kind: type | None = None,
-        made: Any = None,
-        locs: tuple[Loc, ...] = (),
-    ) -> None:
-        """As a program's, with an error of a known class.
+    def check(self, kind: type | None) -> None:
+        """Refuses an error whose class only the call knows.
 
         Raises:
-            ProgramError: DL102, the class is not known.
+            ProgramError: DL102.
         """
         if kind is None:
             raise self.s.error(
@@ -110,7 +102,6 @@ class Caught(Faults):
                 "only a call knows which error this raises, if any, so no `try` can be around it",
                 "compute it before the `try`, or test its numbers with `if`",
             )
-        super().add(make, held, test, kind, made, locs)
 
     def takes(self, kind: type) -> bool:
         """Whether a handler of this `try`, or of one around it, takes an error."""
@@ -378,6 +369,3 @@ def _pass_on(s: Specialiser, caught: Caught, numbers: list[int]) -> None:
         held = [Tensor(caught.memories[k + 1].value, kind=of) for k, of in fault.held]
         met = s.emit("eq", code, s.scope.number(number, DType.I64))
         s.faults.add(fault.make, held, met, kind, made, fault.locs)
-
-
-__all__ = ["again", "deferred", "run", "run_try", "where_none"]

@@ -150,11 +150,9 @@ def _in_loop_type(s: Specialiser, row: Row, args: Sequence[Any]) -> Sequence[Any
         return args
     loop = _loop(s, row, kinds)
     classes = [arithmetic.alternatives(s, v) for v in values]
-    for value, several in zip(values, classes, strict=True):
-        if len(several) > 1:
-            results = {_loop(s, row, chosen)[row.function.nin :] for chosen in product(*classes)}
-            if len(results) > 1:
-                raise arithmetic.depends(s, value)
+    several = [v for v, found in zip(values, classes, strict=True) if len(found) > 1]
+    if several and len({_loop(s, row, c)[row.function.nin :] for c in product(*classes)}) > 1:
+        raise arithmetic.depends(s, several[0])
     out = []
     for value, (kind, _), to in zip(values, kinds, loop, strict=False):
         if kind in (DType.BOOL, DType.U8) and to != kind.numpy:
