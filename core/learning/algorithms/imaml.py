@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from ...common.errors import DelianError
 from ...compiler import tree
 from ...compiler.api import grad, hvp, value_and_grad
 from ...compiler.ir import Tensor
@@ -54,8 +55,12 @@ class IMaml(Maml):
     """How strongly a task's model is held near the shared one (lambda). 2: as in the paper."""
     cg_steps: Annotated[int, Bounds(ge=1, le=100)] = 5
     """Steps of conjugate gradients to the meta-gradient. 5: as in the paper."""
-    first_order: bool = False
-    """Not used: the meta-gradient does not look through the steps."""
+
+    def __post_init__(self) -> None:
+        if self.first_order:
+            raise DelianError(
+                "iMAML has no first-order form", "leave first_order out, or use Fomaml"
+            )
 
     def inner(self, task: Task, model: Any, centre: Any, batch: Batch) -> Any:
         """One gradient step on a batch's loss and the distance to the shared model."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import delian as dl
 import numpy as np
+import pytest
+from delian.core.common.errors import DelianError
 from delian.core.compiler.backends import compile_function
 from delian.core.learning import Batch, Classification, IMaml, Samples, SampleSet
 from delian.core.learning.nn import Mlp, sgd
@@ -105,3 +107,8 @@ def test_a_network_s_gradient_is_that_of_the_loss_after_its_adaptation() -> None
     pairs = zip(dl.tree.leaves(slope), dl.tree.leaves(direction), strict=True)
     along = sum(float(np.sum(a * b)) for a, b in pairs)
     np.testing.assert_allclose(along, (at(size) - at(-size)) / (2 * size), rtol=1e-2)
+
+
+def test_there_is_no_first_order_form() -> None:
+    with pytest.raises(DelianError, match="no first-order form"):
+        IMaml(first_order=True)
