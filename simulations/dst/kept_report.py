@@ -20,7 +20,7 @@ from .check import Failure, Report
 BYTES_MAX: Final = 4 << 20
 #: Failures that a run goes on after, where it has a file.
 FAILURES_MAX: Final = 50
-_FORM: Final = "delian dst report 1"
+_FORM: Final = "delian dst report 2"
 
 
 def load(path: Path, asked: dict[str, Any]) -> Report:

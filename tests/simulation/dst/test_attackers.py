@@ -151,7 +151,7 @@ def test_a_file_of_other_seeds_or_of_something_else_is_refused(tmp_path):
     assert seed_report.main(seed_report.Asked(range(0, 1), 4, 2, resume=file), as_json=True) == 0
     with pytest.raises(DelianError, match="a report of other seeds: first 0, devices 4"):
         seed_report.main(seed_report.Asked(range(0, 1), 5, 2, resume=file), as_json=True)
-    for content in (b"", b"[]", b"{" * 10_000, b"\xff", b'{"form": "delian dst report 1"}'):
+    for content in (b"", b"[]", b"{" * 10_000, b"\xff", b'{"form": "delian dst report 2"}'):
         file.write_bytes(content)
         with pytest.raises(DelianError, match="is no report of seeds"):
             seed_report.main(seed_report.Asked(range(0, 1), 4, 2, resume=file), as_json=True)
