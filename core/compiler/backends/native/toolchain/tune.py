@@ -105,10 +105,11 @@ class _Search:
         _race((best, variant), self._arguments, self._race_s)
         better = variant.least_s < _BETTER * best.least_s
         share = variant.least_s / best.least_s
-        self._say(f"{'*' if better else ' '} {share:6.3f} of the best  {said}")
         if better:
             self.best = variant
             self._keep(Tuning(flags, self._before_s, variant.least_s, self._tried))
+        # Kept first: an interrupt may come while this is printed.
+        self._say(f"{'*' if better else ' '} {share:6.3f} of the best  {said}")
         return better
 
     def found(self) -> Tuning:
