@@ -1,13 +1,14 @@
-"""What the oracle excuses: errors in the last bits and ties of a sort, and nothing beside them."""
+"""What the oracle excuses: errors in the last bits, ties of a sort and ints of 64 bits; no more."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from delian.core.compiler.backends import reference
-from oracle.judge import DIFFERS, EQUAL, ROUNDING, TIES, judge
+from oracle.judge import DIFFERS, EQUAL, OVERFLOW, ROUNDING, TIES, judge
 from oracle.planted import plant
 
 
@@ -77,3 +78,57 @@ def test_a_sort_excuses_nothing_but_its_ties(body: str, monkeypatch: pytest.Monk
     rows = {**reference.PRIMITIVES, "argsort": replace(row, reference=backwards)}
     monkeypatch.setattr(reference, "PRIMITIVES", rows)
     assert judge(program(body, TIED)).mark == DIFFERS
+
+
+#: An int that leaves 64 bits, and what a program makes of it.
+LONG = "long = int(x[0]) * 6 + 1"
+CALL = "np.array([2**62 + 5, 3, 2])"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return long, x",
+        "return long / 4.0, x[1] > long, long ** 2 % 7",
+        "items = [long, 2]\nitems[0] += 2**62\nitems[1] += 1\nreturn items",
+        "total = long\nfor k in x:\n    total = total * int(k) - 1\nreturn total, abs(total)",
+        "if long > 0:\n    raise ValueError\nreturn long",
+    ],
+)
+def test_ints_have_64_bits(body: str) -> None:
+    assert judge(program(f"{LONG}\n{body}", CALL)).mark == OVERFLOW
+
+
+@pytest.mark.parametrize(
+    ("fault", "body"),
+    [
+        ("a view is a copy", "v = x[1:]\nv += 1\nreturn x, long"),
+        ("`max` is np.maximum", "return long, max(1.5, float(x[1]) * np.nan)"),
+        ("`in` is by identity", "return x[1] in [x[0], 3], long"),
+        ("an error is swallowed", "if x[1] > 0:\n    raise ValueError\nreturn long"),
+        ("bool + bool is a bool", "return (x[0] > 1).item() + (x[1] > 1).item(), long"),
+        ("f32 += f64 is f64", "y = x.astype(np.float32)\ny += x / 2\nreturn y, long"),
+    ],
+)
+def test_an_overflow_in_one_place_hides_no_fault_in_another(
+    fault: str, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = program(f"{LONG}\n{body}", CALL)
+    assert judge(text).mark in (EQUAL, OVERFLOW)
+    plant(fault, monkeypatch.setattr)
+    assert judge(text).mark == DIFFERS
+
+
+def test_an_overflow_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multiplication that gives the largest int instead is a fault."""
+    row = reference.PRIMITIVES["mul"]
+
+    def saturated(*given: Any) -> Any:
+        made = row.reference(*given)
+        return [
+            np.where(x < 0, np.iinfo(x.dtype).max, x) if x.dtype == np.int64 else x for x in made
+        ]
+
+    rows = {**reference.PRIMITIVES, "mul": replace(row, reference=saturated)}
+    monkeypatch.setattr(reference, "PRIMITIVES", rows)
+    assert judge(program(f"{LONG}\nreturn long", CALL)).mark == DIFFERS

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import copy
 import functools
+import itertools
 import random
 from types import FunctionType, MethodType
 from typing import Any
@@ -16,45 +17,57 @@ import numpy as np
 _LIMIT = 2**63
 
 
-def overflows(text: str) -> bool:
-    """Whether an int leaves its 64 bits, or a number becomes complex, while Python runs it.
+def wraps_so(text: str, call: int, got: Any) -> bool:
+    """Whether a compiled program's outcome of a call comes of ints that have 64 bits.
 
-    Each operation is looked at: the operators of its text become calls.
+    `got`: what Python's outcome is compared with, as `_run` gives it. Python runs the program with
+    such ints: what differs has to be there what it is then.
     """
-    found = []
+    want, wrapped = _run(text, {}), _run(text, _WRAPPED)
+    if min(len(want), len(wrapped)) <= call:
+        return False
+    return _excused(got, want[call], [wrapped[call]], times=0.0)
 
-    def watched(value: Any) -> Any:
-        if type(value) is int and not -_LIMIT <= value < _LIMIT:
-            found.append(value)
-        if isinstance(value, complex | np.complexfloating):
-            found.append(value)
-        return value
 
-    _run(text, _Watch(), {"_watched": watched})
-    return bool(found)
+def _fit(value: Any) -> Any:
+    """An int as one of 64 bits; of a list or tuple, its items."""
+    if isinstance(value, complex):
+        raise ArithmeticError  # What a program raises for the power of a negative number.
+    if type(value) is int:
+        return (value + _LIMIT) % (2 * _LIMIT) - _LIMIT
+    if type(value) in (list, tuple) and any(map(_is_long, value)):
+        items = [_fit(v) if type(v) is int else v for v in value]
+        if type(value) is tuple:
+            return tuple(items)
+        value[:] = items
+    return value
+
+
+def _is_long(value: Any) -> bool:
+    return type(value) is int and not -_LIMIT <= value < _LIMIT
+
+
+def _fitted(function: Any, *args: Any, **keywords: Any) -> Any:
+    made = function(*args, **keywords)
+    if _is_long(made) and getattr(function, "__name__", "") in _FROM_FLOATS:
+        raise OverflowError
+    return _fit(made)
+
+
+#: What makes a whole number of a float: a program raises an error where it has no 64 bits for it.
+_FROM_FLOATS = ("int", "round", "floor", "ceil", "trunc")
+#: What a program with ints of 64 bits calls.
+_WRAPPED: dict[str, Any] = {"_fit": _fit, "_watched": _fit, "_calls": _fitted}
 
 
 class _Watch(ast.NodeTransformer):
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        self.generic_visit(node)
-        return _called(node)
-
-    visit_UnaryOp = visit_BinOp  # type: ignore[assignment]
-    visit_Call = visit_BinOp  # type: ignore[assignment]
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
-        self.generic_visit(node)
-        if not isinstance(node.target, ast.Name):
-            return node
-        look = _called(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
-        return [node, ast.copy_location(ast.Expr(look), node)]
-
-
-class _Disturb(ast.NodeTransformer):
-    """Operands, which are only read, and results of operators and of calls of functions that round.
+    """Operands, which are only read, and results of operators go through `_watched`.
 
     Which function is called is known when the program runs, so a call goes through `_calls`.
     """
+
+    def __init__(self) -> None:
+        self._places = itertools.count()
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -79,10 +92,24 @@ class _Disturb(ast.NodeTransformer):
             node.left = _called(node.left)
         return node
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        """`a[k] op= v` becomes `p1 = a; p2 = k; p3 = p1[p2]; p3 op= v; p1[p2] = _fit(p3)`."""
         self.generic_visit(node)
         node.value = _called(node.value)
-        return node
+        if any(isinstance(inner, ast.Slice) for inner in ast.walk(node.target)):
+            return node  # Of a list or an array.
+        held, key, item = (f"_place{next(self._places)}" for _ in range(3))
+        target, lines = ast.unparse(node.target), []
+        if isinstance(node.target, ast.Subscript):
+            lines = [f"{held} = {ast.unparse(node.target.value)}"]
+            lines += [f"{key} = {ast.unparse(node.target.slice)}"]
+            target = f"{held}[{key}]"
+        elif isinstance(node.target, ast.Attribute):
+            lines = [f"{held} = {ast.unparse(node.target.value)}"]
+            target = f"{held}.{node.target.attr}"
+        change = ast.unparse(ast.AugAssign(ast.Name(item, ast.Store()), node.op, node.value))
+        lines += [f"{item} = {target}", change, f"{target} = _fit({item})"]
+        return ast.parse("\n".join(lines)).body
 
 
 def _called(node: ast.expr) -> ast.expr:
@@ -118,23 +145,23 @@ def _rounds(function: Any) -> bool:
 def rounds_so(text: str, call: int, got: Any) -> bool:
     """Whether a compiled program's outcome of a call comes of errors in the last bits of floats.
 
-    `got`: what Python's outcome is compared with, as `_run` gives it.
-
-    Python runs the program with such errors, several times: each operation that gives a float with
-    a fraction is disturbed, and the signs of zeros are drawn. A small number that is a multiple of
-    1/64 is left: those that programs start from are exact in every order of operations. What
-    differs has to differ there too, at the same place: by a like amount, or in the same way.
+    `got`: as in `wraps_so`. Python runs the program with such errors and with ints of 64 bits,
+    several times: each operation that gives a float with a fraction is disturbed, and the signs of
+    zeros are drawn. A small number that is a multiple of 1/64 is left: those that programs start
+    from are exact in every order of operations. What differs has to differ there too, at the same
+    place: by a like amount, or in the same way.
     """
-    want = _run(text, ast.NodeTransformer(), {})
-    runs = [_run(text, _Disturb(), _errors(random.Random(k))) for k in range(_SAMPLES)]
+    want = _run(text, _WRAPPED)
+    runs = [_run(text, _errors(random.Random(k))) for k in range(_SAMPLES)]
     samples = [run[call] for run in runs if len(run) > call]
-    return len(want) > call and _excused(got, want[call], samples)
+    return len(want) > call and _excused(got, want[call], samples, _TIMES)
 
 
 def _errors(rng: random.Random) -> dict[str, Any]:
     """What a disturbed program calls."""
 
     def watched(value: Any) -> Any:
+        value = _fit(value)
         dtype = getattr(value, "dtype", np.dtype(float) if type(value) is float else None)
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             made = [watched(v) for v in value.ravel()]
@@ -148,11 +175,11 @@ def _errors(rng: random.Random) -> dict[str, Any]:
         return type(value)(value * (1 + rng.choice((-1, 1)) * _ERRORS[dtype.itemsize]))
 
     def calls(function: Any, *args: Any, **keywords: Any) -> Any:
-        made = function(*args, **keywords)
+        made = _fitted(function, *args, **keywords)
         # An array may be one that others hold.
         return watched(made) if not isinstance(made, np.ndarray) and _rounds(function) else made
 
-    return {"_watched": watched, "_calls": calls}
+    return {"_fit": _fit, "_watched": watched, "_calls": calls}
 
 
 def _is_exact(value: float, error: float) -> bool:
@@ -160,8 +187,11 @@ def _is_exact(value: float, error: float) -> bool:
     return abs(value) * 64 < 1 / error and value * 64 == int(value * 64)
 
 
-def _excused(got: Any, want: Any, samples: list[Any]) -> bool:
-    """Whether each difference is one that a sample has at its place."""
+def _excused(got: Any, want: Any, samples: list[Any], times: float) -> bool:
+    """Whether each difference is one that a sample has at its place.
+
+    times: how much larger than that of a sample the error of a float may be.
+    """
     from .judge import ZERO, difference
 
     said = difference(got, want)
@@ -174,13 +204,13 @@ def _excused(got: Any, want: Any, samples: list[Any]) -> bool:
         want = alike[0]
     if isinstance(got, list | tuple):
         places = zip(got, want, strict=True)
-        return all(_excused(g, w, [s[k] for s in alike]) for k, (g, w) in enumerate(places))
+        return all(_excused(g, w, [s[k] for s in alike], times) for k, (g, w) in enumerate(places))
     if isinstance(got, dict):
-        return all(_excused(got[key], want[key], [s[key] for s in alike]) for key in got)
+        return all(_excused(got[key], want[key], [s[key] for s in alike], times) for key in got)
     if isinstance(got, int | float | np.ndarray | np.generic):
-        return _numbers_excused(got, want, alike)
+        return _numbers_excused(got, want, alike, times)
     if hasattr(got, "__dict__"):
-        return _excused(vars(got), vars(want), [vars(s) for s in alike])
+        return _excused(vars(got), vars(want), [vars(s) for s in alike], times)
     return any(not difference(got, s) for s in alike)
 
 
@@ -196,16 +226,16 @@ def _form(value: Any) -> Any:
     return type(value).__name__, inner
 
 
-def _numbers_excused(got: Any, want: Any, samples: list[Any]) -> bool:
+def _numbers_excused(got: Any, want: Any, samples: list[Any], times: float) -> bool:
     from .judge import is_near
 
     near = is_near(got, want)
     for sample in samples:
         near = near | is_near(got, sample)
-    if np.asarray(want).dtype.kind == "f" and samples:
+    if times and np.asarray(want).dtype.kind == "f" and samples:
         exact = np.asarray(want, np.float64)
         spread = np.max([np.abs(np.asarray(s, np.float64) - exact) for s in samples], axis=0)
-        near = near | (np.abs(np.asarray(got, np.float64) - exact) <= _TIMES * spread)
+        near = near | (np.abs(np.asarray(got, np.float64) - exact) <= times * spread)
     return bool(np.all(near))
 
 
@@ -238,14 +268,15 @@ def stable_argsort(owner: Any) -> Any:
     return argsort
 
 
-def _run(text: str, transformer: ast.NodeTransformer, more: dict[str, Any]) -> list[Any]:
-    """The outcome of each call, of a program that is changed so: the result, the arguments and the
-    values of the module, or the name of an error's class.
+def _run(text: str, more: dict[str, Any]) -> list[Any]:
+    """The outcome of each call, with these `_watched` and `_calls`; empty: of the program itself.
+
+    It is the result, the arguments and the values of the module, or the name of an error's class.
     """
     tree = ast.parse(text)
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            transformer.visit(node)
+        if more and isinstance(node, ast.FunctionDef | ast.ClassDef):
+            _Watch().visit(node)
     ast.fix_missing_locations(tree)
     names: dict[str, Any] = {"__name__": "program", "_stable": stable_argsort, **more}
     exec(compile(tree, "<disturbed>", "exec", dont_inherit=True), names)
