@@ -24,14 +24,16 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Complex:
-    """A complex number or array: its real and its imaginary part, of one shape and float type.
+    """A complex number or array: two parts of one shape and float type.
 
     The parts are values of the program, arrays or types; both are of the same kind in Python: a
     Python complex has two Python floats, a complex NumPy scalar two NumPy scalars.
     """
 
     re: Any
+    """The real part."""
     im: Any
+    """The imaginary part."""
 
     def __str__(self) -> str:
         type_ = getattr(self.re, "type", self.re)

@@ -18,18 +18,16 @@ from ..common.errors import Loc, innermost
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error that a program may meet.
-
-    Attributes:
-        make: the error, of the numbers that it mentions; None where they are no error after all.
-        held: which of the hidden results these numbers are, the code left out; with the class that
-            each has in Python (`Tensor.kind`).
-        locs: where it is raised, and the calls that led there, innermost first.
-    """
+    """An error that a program may meet."""
 
     make: Callable[[Sequence[Any]], BaseException | None]
+    """The error, of the numbers that it mentions; None where they are no error after all."""
     held: tuple[tuple[int, int], ...]
+    """Which of the hidden results these numbers are, the code left out; with the class that each
+    has in Python (`Tensor.kind`).
+    """
     locs: tuple[Loc, ...]
+    """Where it is raised, and the calls that led there, innermost first."""
 
     def error(self, numbers: Sequence[Any]) -> BaseException | None:
         """The error, with the user's line as a note."""

@@ -171,13 +171,14 @@ class ListType:
     The empty list stands for "all zeros" of unknown length: popping it gives zeros and the empty
     list again, and adding it to a list gives that list. With that, push and pop are each other's
     adjoints, and reverse mode through a loop of unknown trip count is closed under reverse mode.
-
-    With `lanes` it is an array of such stacks, each of a length of its own: what `vmap` makes of a
-    list that a masked loop carries. A push or pop does one to every lane at once.
     """
 
     element: Type
+    """What one push adds, in one lane."""
     lanes: tuple[int, ...] = ()
+    """Shape of an array of such stacks, each of a length of its own: what `vmap` makes of a list
+    that a masked loop carries. A push or pop does one to every lane at once. Empty: one stack.
+    """
 
     @property
     def item(self) -> Type:

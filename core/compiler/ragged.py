@@ -20,18 +20,16 @@ from . import tree
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """An array of which only the running program knows how long one axis is.
-
-    Attributes:
-        data: an array; behind the first `count` entries of the axis there is padding, which no
-            result depends on.
-        count: i64[], from 0 to the length of that axis of `data`.
-        axis: the axis.
-    """
+    """An array of which only the running program knows how long one axis is."""
 
     data: Any
+    """An array; behind the first `count` entries of the axis there is padding, which no result
+    depends on.
+    """
     count: Any
+    """i64[], from 0 to the length of that axis of `data`."""
     axis: int = tree.static_field(default=0)
+    """The axis."""
 
     def __str__(self) -> str:
         type_ = getattr(self.data, "type", None)

@@ -154,17 +154,14 @@ def _is_read_only(buffer: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Leaves of nested lists that a program has as one array.
-
-    Attributes:
-        first: the first leaf; they follow each other.
-        shape: of the lists.
-        dtype: of the array.
-    """
+    """Leaves of nested lists that a program has as one array."""
 
     first: int
+    """Number of the first leaf; the others follow it."""
     shape: tuple[int, ...]
+    """Of the lists."""
     dtype: Any
+    """Of the array, as NumPy has it."""
 
     @property
     def size(self) -> int:
@@ -173,36 +170,34 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A specialised program.
-
-    Attributes:
-        function: the IR; its parameters are the arguments' leaves in order, static ones left out.
-        in_structure: of the tuple of arguments, static leaves included.
-        out_structure: of the result.
-        static: which leaves of the arguments are static.
-        outside: what was read from closures, globals and modules: (mapping or cell, name, value).
-        seen: the arrays, lists, dicts and sets that were read from outside, as they were.
-        kinds: of each leaf of the result, what Python would give: see `as_python`.
-        changed: the parameters that the function changes in place. What they hold afterwards
-            follows the function's own results, in this order.
-        faults: the errors that the program may meet (`faults`).
-        hidden: how many results follow those: the fault code, and what errors mention.
-        packs, packed_results: leaves of the arguments, and of the result, that are one parameter or
-            result of the program.
-    """
+    """A specialised program."""
 
     function: Function
+    """The IR; its parameters are the arguments' leaves in order, static ones left out."""
     in_structure: tree.Structure
+    """Of the tuple of arguments, static leaves included."""
     out_structure: tree.Structure
+    """Of the result."""
     static: frozenset[int]
+    """Which leaves of the arguments are static."""
     outside: tuple[tuple[Any, str, Any], ...]
+    """What was read from closures, globals and modules: (mapping or cell, name, value)."""
     kinds: tuple[int, ...] = ()
+    """Of each leaf of the result, what Python would give: see `as_python`."""
     seen: tuple[Seen, ...] = ()
+    """The arrays, lists, dicts and sets that were read from outside, as they were."""
     changed: tuple[int, ...] = ()
+    """The parameters that the function changes in place. What they hold afterwards follows the
+    function's own results, in this order.
+    """
     faults: tuple[Fault, ...] = ()
+    """The errors that the program may meet (`faults`)."""
     hidden: int = 0
+    """How many results follow those of `changed`: the fault code, and what errors mention."""
     packs: tuple[Pack, ...] = ()
+    """Leaves of the arguments that are one parameter of the program."""
     packed_results: tuple[Pack, ...] = ()
+    """Leaves of the result that are one result of the program."""
 
     def arguments(self, *args: Any) -> list[Any]:
         """The leaves that the program takes, of arguments like those that it was traced for."""

@@ -40,19 +40,20 @@ def is_static(f: dataclasses.Field[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The shape of a tree.
-
-    `kind` is the node's class, or None at a leaf; `keys` names its children in order.
-
-    `fixed` holds a dataclass's static fields as (name, value) pairs. `order` is that of a dict's
-    keys: its leaves come sorted, whatever the order, and the dict itself is put back as it was.
-    """
+    """The shape of a tree."""
 
     kind: type | None
+    """The node's class, or None at a leaf."""
     keys: tuple[Any, ...] = ()
+    """Names of its children, in order."""
     children: tuple[Structure, ...] = ()
+    """Structures of its children, in that order."""
     fixed: tuple[tuple[str, Any], ...] = ()
+    """A dataclass's static fields, as (name, value) pairs."""
     order: tuple[Any, ...] = field(default=(), compare=False)
+    """That of a dict's keys: its leaves come sorted, whatever the order, and the dict itself is put
+    back as it was. Empty for other nodes.
+    """
 
     @property
     def leaves(self) -> int:

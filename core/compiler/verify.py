@@ -39,37 +39,35 @@ _SMALLER = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a program from outside may ask for. The defaults hold any model a device would train.
-
-    Attributes:
-        encoded_bytes_max: the serialised program.
-        ops_max: operations, those of regions included.
-        nesting_max: regions within regions.
-        rank_max: axes of a tensor.
-        tensor_bytes_max: one tensor, its sizes of 0 counted as 1.
-        block_bytes_max: all tensors that one run of a block makes, its regions' apart, before any
-            memory is reused.
-        working_bytes_max: working memory of one operation, as its row says; a compiled program's
-            arena is checked against the same number (`core.learning.runtime`).
-        operations_max: arithmetic operations of one call. A loop counts as often as it runs where
-            its bounds are constants, else once; a branch as its longest case. Sizes of 0 count as
-            1, and what only moves elements as one operation an element.
-        constant_bytes_max: all constants together.
-        list_nesting_max: lists within lists.
-        names_max: characters of a name.
-    """
+    """What a program from outside may ask for. The defaults hold any model a device would train."""
 
     encoded_bytes_max: int = 256 * 2**20
+    """The serialised program."""
     ops_max: int = 200_000
+    """Operations, those of regions included."""
     nesting_max: int = 64
+    """Regions within regions."""
     rank_max: int = 16
+    """Axes of a tensor."""
     tensor_bytes_max: int = 2**30
+    """One tensor, its sizes of 0 counted as 1."""
     block_bytes_max: int = 16 * 2**30
+    """All tensors that one run of a block makes, its regions' apart, before memory is reused."""
     working_bytes_max: int = 4 * 2**30
+    """Working memory of one operation, as its row says; a compiled program's arena is checked
+    against the same number (`core.learning.runtime`).
+    """
     operations_max: int = 2**50
+    """Arithmetic operations of one call. A loop counts as often as it runs where its bounds are
+    constants, else once; a branch as its longest case. Sizes of 0 count as 1, and what only moves
+    elements as one operation an element.
+    """
     constant_bytes_max: int = 256 * 2**20
+    """All constants together."""
     list_nesting_max: int = 8
+    """Lists within lists."""
     names_max: int = 1000
+    """Characters of a name."""
 
     @classmethod
     def of_memory(cls, memory_bytes: int, operations_max: int = operations_max) -> Limits:

@@ -40,17 +40,14 @@ _SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class Ints:
-    """An int, or tuples of ints.
-
-    Attributes:
-        low: the least value of each int.
-        high: the greatest.
-        nesting: 0: one int; 1: a tuple of ints; 2: a tuple of tuples of ints.
-    """
+    """An int, or tuples of ints."""
 
     low: int
+    """The least value of each int."""
     high: int
+    """The greatest."""
     nesting: int
+    """0: one int; 1: a tuple of ints; 2: a tuple of tuples of ints."""
 
     def holds(self, value: Any) -> bool:
         return self._holds(value, self.nesting)

@@ -36,45 +36,48 @@ CostRule: TypeAlias = Callable[[Op], int]
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """One row.
-
-    Attributes:
-        name: the operation's name in the IR.
-        infer: its type rule.
-        reference: its meaning in NumPy; None for the operations with regions, which the interpreter
-            runs itself.
-        vjp: its reverse rule; None when nothing flows through it (comparisons, integers, random
-            bits) and for operations with regions, which `transforms` differentiates.
-        jvp: its forward rule, likewise.
-        cost: operations done, from the types alone.
-        workspace: bytes of working memory besides operands and results, from the types and the
-            attributes: an upper bound for every back end. None for one whose working memory is a
-            few times its operands and results, or fixed.
-        c: for an elementwise primitive, the C expression of one element, with {0}, {1}... for the
-            operands, {t} for the C type of the result, {s} for the suffix of its helper functions
-            (`f32`, `i64`, `bool`...) and {s0} for the first operand's suffix. Operands are names,
-            so an expression may use one twice. {w} stands before an operand of arithmetic that
-            wraps: a cast to the unsigned type of that width for a signed integer, else nothing.
-        attrs: names of the attributes that it must carry, no more and no fewer.
-        operands: how many operands it takes; None when that varies.
-        regions: how many regions it takes; None when that varies.
-        version: raised when the meaning changes; a serialised program names the versions that it
-            was made with.
-        batch: its rule for many lanes at once (`batching`); None for an elementwise primitive (one
-            with `c`), whose operands are repeated, for one on lists or with regions, which
-            `transforms.vmap` batches itself, and for one that runs lane by lane.
-    """
+    """One row."""
 
     name: str
+    """The operation's name in the IR."""
     infer: InferRule
+    """Its type rule."""
     reference: ReferenceRule | None
+    """Its meaning in NumPy; None for the operations with regions, which the interpreter runs
+    itself.
+    """
     vjp: VjpRule | None
+    """Its reverse rule; None when nothing flows through it (comparisons, integers, random bits) and
+    for operations with regions, which `transforms` differentiates.
+    """
     jvp: JvpRule | None
+    """Its forward rule; None as for `vjp`."""
     cost: CostRule
+    """Operations done, from the types alone."""
     c: str | None = None
+    """For an elementwise primitive, the C expression of one element, with {0}, {1}... for the
+    operands, {t} for the C type of the result, {s} for the suffix of its helper functions (`f32`,
+    `i64`, `bool`...) and {s0} for the first operand's suffix. Operands are names, so an expression
+    may use one twice. {w} stands before an operand of arithmetic that wraps: a cast to the unsigned
+    type of that width for a signed integer, else nothing. None for any other.
+    """
     attrs: tuple[str, ...] = ()
+    """Names of the attributes that it must carry, no more and no fewer."""
     operands: int | None = None
+    """How many operands it takes; None when that varies."""
     regions: int | None = 0
+    """How many regions it takes; None when that varies."""
     version: int = 1
+    """Raised when the meaning changes; a serialised program names the versions that it was made
+    with.
+    """
     batch: BatchRule | None = None
+    """Its rule for many lanes at once (`batching`); None for an elementwise primitive (one with
+    `c`), whose operands are repeated, for one on lists or with regions, which `transforms.vmap`
+    batches itself, and for one that runs lane by lane.
+    """
     workspace: CostRule | None = None
+    """Bytes of working memory besides operands and results, from the types and the attributes: an
+    upper bound for every back end. None for one whose working memory is a few times its operands
+    and results, or fixed.
+    """

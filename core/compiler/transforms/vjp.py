@@ -76,15 +76,14 @@ def vjp(block: Block, wrt: Sequence[int]) -> Block:
 
 @dataclass(slots=True)
 class _Stacks:
-    """What the forward loop kept for its reverse.
-
-    Its number of trips, each carry's values, and after these the values `saved` of its body; of a
-    custom function, its residuals.
-    """
+    """What the forward loop kept for its reverse."""
 
     trips: Value | None
+    """A `while`'s number of trips, i64[]; None: of a `for`, or of a custom function."""
     lists: tuple[Value, ...]
+    """Each carry's values, then those of `saved`; of a custom function, its residuals."""
     saved: tuple[Value, ...] = ()
+    """Values of the loop's body."""
 
 
 class Reverse:

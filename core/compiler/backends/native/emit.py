@@ -71,25 +71,24 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What the emitter says of one entry.
-
-    Attributes:
-        arena_bytes: the size of the arena that the caller passes.
-        tensor_bytes: what all stored tensors would take without sharing memory.
-        groups: fused groups. calls: other steps.
-        constants: what the caller passes after the parameters.
-        donated: parameters, each with the result whose buffer it lies in. lists: whether it takes
-        memory for lists.
-    """
+    """What the emitter says of one entry."""
 
     name: str
+    """The entry's C function."""
     arena_bytes: int
+    """Size of the arena that the caller passes."""
     tensor_bytes: int
+    """What all stored tensors would take without sharing memory."""
     groups: int
+    """Number of fused groups."""
     calls: int
+    """Number of other steps."""
     constants: tuple[Array, ...]
+    """What the caller passes after the parameters."""
     donated: tuple[tuple[int, int], ...]
+    """(parameter, result whose buffer it lies in), by their places."""
     lists: bool
+    """Whether it takes memory for lists."""
 
 
 class Unit:

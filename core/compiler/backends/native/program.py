@@ -41,20 +41,18 @@ _NOT_LOADED = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a compiled program is made of.
-
-    Attributes:
-        arena_bytes: working memory of one call.
-        tensor_bytes: what its tensors would take if none shared memory.
-        groups: fused loops. calls: other steps.
-        library: the shared object; in the cache the C next to it has the suffix .c.
-    """
+    """What a compiled program is made of."""
 
     arena_bytes: int
+    """Working memory of one call."""
     tensor_bytes: int
+    """What its tensors would take if none shared memory."""
     groups: int
+    """Number of fused loops."""
     calls: int
+    """Number of other steps."""
     library: Path
+    """The shared object; in the cache the C next to it has the suffix .c."""
 
 
 class _Thread(threading.local):

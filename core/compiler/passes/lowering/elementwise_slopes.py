@@ -67,15 +67,14 @@ def _rewritten(block: Block) -> Block:
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """What is linear in a value `given`, element by element.
-
-    The operations that make it, and the values of it that something else reads and that are worth a
-    factor.
-    """
+    """What is linear in a value, element by element."""
 
     given: Value
+    """The value."""
     makers: Mapping[Value, Op]
+    """The operations that make what is linear in it, by their result."""
     roots: Sequence[Value]
+    """The values of it that something else reads and that are worth a factor."""
 
 
 def _chains(block: Block) -> list[_Chain]:

@@ -66,26 +66,26 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Pool:
-    """One pool.
-
-    Attributes:
-        op: its maximum. image: what falls into windows, before it was split into them.
-        shape, sizes: of the image, and of a window, along the image's axes.
-        ties: the comparisons of all elements with their window's maximum.
-        rectified: what the image was cut out of, if that is max(x, 0), and the mask of x <= 0.
-        factors: values that the gradient is multiplied by before it is summed.
-        late: whether ties matter only where the maximum is positive: then windows are of what
-            is not yet rectified, and their maximum is.
-    """
+    """One pool."""
 
     op: Op
+    """Its maximum."""
     image: Value
+    """What falls into windows, before it was split into them."""
     shape: Shape
+    """Of the image."""
     sizes: Shape
+    """Of a window, along the image's axes."""
     ties: set[Value] = field(default_factory=set)
+    """The comparisons of all elements with their window's maximum."""
     rectified: tuple[Value, Value] | None = None
+    """What the image was cut out of, if that is max(x, 0), and the mask of x <= 0."""
     factors: list[Value] = field(default_factory=list)
+    """Values that the gradient is multiplied by before it is summed."""
     late: bool = False
+    """Whether ties matter only where the maximum is positive: then windows are of what is not yet
+    rectified, and their maximum is.
+    """
 
     @property
     def windows(self) -> Shape:
@@ -106,19 +106,18 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A pool's gradient on its way back.
-
-    Attributes:
-        pool: the pool. given: what each window gets, before it goes to those that tie.
-        tie: the comparison that finds the ties. clamped: whether the pool's rectifier has been
-        passed. pad: the operation that put back what no window had, if any.
-    """
+    """A pool's gradient on its way back."""
 
     pool: Pool
+    """The pool."""
     given: Value
+    """What each window gets, before it goes to those that tie."""
     tie: Value
+    """The comparison that finds the ties."""
     clamped: bool
+    """Whether the pool's rectifier has been passed."""
     pad: Op | None
+    """The operation that put back what no window had, if any."""
 
 
 class Pools:

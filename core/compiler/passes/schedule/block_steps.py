@@ -16,29 +16,29 @@ UPDATES = frozenset(["put_add", "put_along_add", "dynamic_update"])
 
 @dataclass(slots=True, eq=False)
 class Loop:
-    """A fused group: one nest of loops over `space`.
-
-    Attributes:
-        ops: element by element, in order.
-        reductions: what ends in this nest; all run over the same loops.
-        loads: the values read, each through the schedule's view of it.
-        stores: (stored value, the value that it is a copy of: itself where the loop computes it).
-        product: a `dot` or a convolution whose result, which nothing else reads, this loop takes as
-            it is computed, tile by tile or by some rows of pixels; it is never stored.
-        fused: with a product that goes into a matrix where it lies, another `dot` by that very
-            matrix, turned: the gradients of a dense layer by its weights and by its input, in one
-            pass over the weights. Its result is stored, and is that of the weights as they were.
-        blank: it has memory for what it stores, and nothing to do: all of it is written elsewhere.
-    """
+    """A fused group: one nest of loops."""
 
     space: Cuts
+    """What the loops run over, as cuts (`views`)."""
     ops: list[Op] = field(default_factory=list)
+    """Element by element, in order."""
     reductions: list[Op] = field(default_factory=list)
+    """What ends in this nest; all run over the same loops."""
     loads: dict[Value, None] = field(default_factory=dict)
+    """The values read, each through the schedule's view of it."""
     stores: list[tuple[Value, Value]] = field(default_factory=list)
+    """(stored value, the value that it is a copy of: itself where the loop computes it)."""
     product: Call | None = None
+    """A `dot` or a convolution whose result, which nothing else reads, this loop takes as it is
+    computed, tile by tile or by some rows of pixels; it is never stored.
+    """
     fused: Call | None = None
+    """With a product that goes into a matrix where it lies, another `dot` by that very matrix,
+    turned: the gradients of a dense layer by its weights and by its input, in one pass over the
+    weights. Its result is stored, and is that of the weights as they were.
+    """
     blank: bool = False
+    """It has memory for what it stores, and nothing to do: all of it is written elsewhere."""
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -54,43 +54,42 @@ class Loop:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """Any other operation: a kernel, rank-0 arithmetic, a list operation, or one with regions.
-
-    Attributes:
-        window: the result is not copied but lies in the first operand, a constant of a loop.
-        opens: of a `dynamic_update`, the value that it takes: a later step writes it right to its
-            place, which this call finds. It is no operand then.
-        taken: it is the product of a loop.
-    """
+    """Any other operation: a kernel, rank-0 arithmetic, a list operation, or one with regions."""
 
     op: Op
+    """The operation."""
     operands: tuple[Value, ...]
+    """What it reads, which may be copies of the operation's own operands."""
     bodies: tuple[Schedule, ...] = ()
+    """Of its regions, in order."""
     window: bool = False
+    """The result is not copied but lies in the first operand, a constant of a loop."""
     opens: Value | None = None
+    """Of a `dynamic_update`, the value that it takes: a later step writes it right to its place,
+    which this call finds. It is no operand then.
+    """
     taken: bool = False
+    """It is the product of a loop."""
 
 
 @dataclass(slots=True, eq=False)
 class Schedule:
-    """A block in the order in which it runs.
-
-    Attributes:
-        params, results: those of the block; every result is stored whole and row by row.
-        steps: what runs, in order.
-        views: of every tensor, where its elements lie.
-        origin: for a value that is another in the same order under another shape, that other.
-        iotas: bases that are not stored, because element k of them is k.
-        constants: bases that are stored with the program.
-    """
+    """A block in the order in which it runs."""
 
     params: tuple[Value, ...]
+    """Those of the block."""
     results: tuple[Value, ...]
+    """Those of the block; each is stored whole and row by row."""
     steps: list[Loop | Call]
+    """What runs, in order."""
     views: dict[Value, View]
+    """Of every tensor, where its elements lie."""
     origin: dict[Value, Value]
+    """For a value that is another in the same order under another shape, that other."""
     iotas: set[Value]
+    """Bases that are not stored, because element k of them is k."""
     constants: dict[Value, Array]
+    """Bases that are stored with the program."""
 
     def source(self, value: Value) -> Value:
         """The value before any reshape."""

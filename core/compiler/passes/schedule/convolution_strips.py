@@ -27,17 +27,14 @@ _LANES = 16
 
 @dataclass(frozen=True, slots=True)
 class Strips:
-    """How a loop goes over the rows of a result.
-
-    Attributes:
-        space: the loop's, with a cut between what is of other rows and what is within.
-        cut: that cut, the numbers of each trip of the outermost loop.
-        rows: of the result, which each trip takes.
-    """
+    """How a loop goes over the rows of a result."""
 
     space: Cuts
+    """The loop's, with a cut between what is of other rows and what is within."""
     cut: int
+    """That cut, the numbers of each trip of the outermost loop."""
     rows: int
+    """Of the result, which each trip takes."""
 
 
 def _tiled(op: Op) -> bool:

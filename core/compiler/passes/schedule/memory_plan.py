@@ -58,27 +58,26 @@ class MemoryPlan:
     """Places of bases.
 
     Rank-0 values and lists have none (they are local variables), nor have tensors without elements.
-
-    Attributes:
-        places: where each stored tensor lies.
-        offsets: for a region's parameter that names a part of a tensor outside, and for a window,
-            the elements to skip, besides those that only the running program knows.
-        before: for an operation with regions, the copies that start its carries.
-        after: for an operation and the index of a region, the copies at the end of that region.
-        results: (index of a result buffer, value) to be copied when the program ends.
-        scratch: for a call, the byte of the arena where the working memory that it asked for is.
-        arena_bytes: the size of the arena.
-        tensor_bytes: what all stored tensors would take if each had memory of its own.
     """
 
     places: dict[Value, Place] = field(default_factory=dict)
+    """Where each stored tensor lies."""
     offsets: dict[Value, int] = field(default_factory=dict)
+    """For a region's parameter that names a part of a tensor outside, and for a window, the
+    elements to skip, besides those that only the running program knows.
+    """
     before: dict[Op, list[Move]] = field(default_factory=dict)
+    """For an operation with regions, the copies that start its carries."""
     after: dict[tuple[Op, int], list[Move]] = field(default_factory=dict)
+    """For an operation and the index of a region, the copies at the end of that region."""
     results: list[tuple[int, Value]] = field(default_factory=list)
+    """(index of a result buffer, value) to be copied when the program ends."""
     scratch: dict[Call, int] = field(default_factory=dict)
+    """For a call, the byte of the arena where the working memory that it asked for is."""
     arena_bytes: int = 0
+    """Size of the arena."""
     tensor_bytes: int = 0
+    """What all stored tensors would take if each had memory of its own."""
 
 
 def has_memory(value: Value) -> bool:

@@ -10,19 +10,24 @@ from .views import View, collapse
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """C[m][n] = sum over k of A[m am + k ak] * B[k bk + n bn], once for each batch.
-
-    `batch` lists (size, stride in A, stride in B), outermost first.
-    """
+    """C[m][n] = sum over k of A[m am + k ak] * B[k bk + n bn], once for each batch."""
 
     batch: tuple[tuple[int, int, int], ...]
+    """(size, stride in A, stride in B), outermost first."""
     m: int
+    """Rows of A and C."""
     n: int
+    """Columns of B and C."""
     k: int
+    """Columns of A, rows of B."""
     am: int
+    """Stride of A's rows, in elements as the others."""
     ak: int
+    """Stride of A's columns."""
     bk: int
+    """Stride of B's rows."""
     bn: int
+    """Stride of B's columns."""
 
 
 def _axes(op: Op, side: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
