@@ -35,9 +35,13 @@ house *arguments:
 test *arguments="-n 2":
     pytest {{arguments}}
 
-# real daemons, brokers and processes, and slow tests; a failure is run once more, alone
+# real daemons, brokers and processes; a failure is run once more, alone
 system *folders:
     .ci/system {{folders}}
+
+# many seeds, large fleets, long campaigns: no part of `all`, an hour
+slow *folders:
+    .ci/slow {{folders}}
 
 # every decoder of outside bytes, for so many seconds each
 fuzz seconds="3":

@@ -9,7 +9,6 @@ import runpy
 import subprocess
 import sys
 import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -209,25 +208,6 @@ def test_what_is_generated_of_the_code_is_what_the_code_is():
     texts = runpy.run_path(str(ROOT / "tests" / "house" / "generated.py"))["texts"]
     for path, text in texts().items():
         assert path.read_text() == text, "run: python tests/house/generated.py"
-
-
-@pytest.mark.slow
-def test_a_wheel_has_every_file_of_the_packages(tmp_path):
-    copy = tmp_path / "checkout"
-    paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
-    files = [within_house(path) for path in paths if path.suffix != ".pyc"]
-    files += ["__init__.py", "__main__.py", "pyproject.toml", "README.md", "LICENSE"]
-    for name in files:
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        (copy / name).write_bytes((ROOT / name).read_bytes())
-    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(copy)]
-    subprocess.run(pip, check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    packed = set(zipfile.ZipFile(wheel).namelist())
-    wanted = {f"delian/{n}" for n in files if n.startswith(PACKAGES)}
-    assert wanted <= packed, sorted(wanted - packed)
-    assert {"delian/__init__.py", "delian/__main__.py"} <= packed
-    assert any(name.endswith("licenses/LICENSE") for name in packed)
 
 
 @pytest.mark.parametrize(

@@ -345,7 +345,6 @@ def test_plain_c_infers_as_the_native_program_does(bundle: Bundle, tmp_path: Pat
     np.testing.assert_allclose(np.array(lines, float).reshape(2, 3), wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [None, Maml(inner_steps=2)], ids=["fedavg", "exact-maml"])
 def test_plain_c_trains_as_the_native_program_does(
     algorithm: Algorithm | None, tmp_path: Path
@@ -382,7 +381,6 @@ def run_on(target: str, command: Path, *arguments: str) -> dict[str, object]:
     return said
 
 
-@pytest.mark.slow
 def test_a_command_of_this_machine_says_what_a_smaller_processor_lacks(
     bundle: Bundle, toolchain: Toolchain, tmp_path: Path
 ) -> None:
@@ -401,7 +399,6 @@ def test_a_command_of_this_machine_says_what_a_smaller_processor_lacks(
     assert subprocess.run([str(path)], capture_output=True).returncode == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", EMULATORS)
 def test_a_command_for_another_machine_gives_equal_results(
     bundle: Bundle, target: str, tmp_path: Path
@@ -427,7 +424,6 @@ def test_a_command_for_another_machine_gives_equal_results(
     np.testing.assert_allclose(there, logits, atol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", EMULATORS)
 def test_the_profile_reproducible_gives_the_same_bits_on_another_machine(
     bundle: Bundle, target: str, tmp_path: Path
@@ -480,7 +476,6 @@ def trained_and_inferred_on(target: str, command: Path) -> tuple[Array, Array]:
     return np.fromfile(command.parent / "own.f32", "<f4"), np.load(command.parent / "logits.npy")
 
 
-@pytest.mark.slow
 def test_a_command_refuses_what_does_not_fit(bundle: Bundle, tmp_path: Path) -> None:
     command = tmp_path / "tiny"
     built = build_for(bundle, find_target("native"), static=True, programs=["infer"])
@@ -516,7 +511,6 @@ def test_a_command_refuses_what_does_not_fit(bundle: Bundle, tmp_path: Path) -> 
     assert artifact.read(command).entries[0].name == "infer"
 
 
-@pytest.mark.slow
 def test_plain_c_compiles_for_a_cortex_m(bundle: Bundle, tmp_path: Path) -> None:
     """Compiled alone: no such machine is emulated here."""
     pytest.importorskip("ziglang")

@@ -256,7 +256,6 @@ def test_a_program_that_cannot_be_removed_is_not_said_to_be_gone(
     assert isinstance(told.exception, DelianError) and "cannot be removed" in str(told.exception)
 
 
-@pytest.mark.slow
 def test_a_disk_that_is_really_full(toolchain: Toolchain, tmp_path: Path) -> None:
     place = tmp_path / "small"
     place.mkdir()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-import pytest
 from delian.core.compiler.ir import Builder
 from native.backend_torch.test_torch_programs import I64, INDEX, ROW, agree, region
 
@@ -21,7 +20,6 @@ def test_the_core_does_not_import_torch() -> None:
     assert done.stdout.strip() == "False"
 
 
-@pytest.mark.slow
 def test_regions_through_the_compiler_give_what_the_reference_gives() -> None:
     body = region([INDEX, ROW, ROW], lambda b, i, x, y: [b("mul", x, y), b("sub", y, x)])
     b = Builder([INDEX, ROW, ROW])

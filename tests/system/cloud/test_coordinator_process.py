@@ -270,7 +270,6 @@ def run(main):
     return asyncio.run(asyncio.wait_for(main, 560))
 
 
-@pytest.mark.slow
 def test_a_run_ends_with_the_weights_of_the_runtime_and_an_orderly_end_leaves_a_checkpoint(
     bundle, tmp_path
 ):
@@ -372,7 +371,6 @@ def test_a_second_coordinator_in_the_same_place_is_refused(tmp_path):
     run(main())
 
 
-@pytest.mark.slow
 def test_kills_at_any_moment_lose_and_repeat_no_update(bundle, tmp_path):
     rounds, moments = 6, random.Random(1)
 

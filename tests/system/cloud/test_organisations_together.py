@@ -9,7 +9,6 @@ import hashlib
 
 import grpc
 import numpy as np
-import pytest
 from delian.core.compiler.ir import DType, TensorType
 from delian.core.learning import Classification, FedAvg, Samples, SampleSet
 from delian.core.learning.build.bundle_builder import build
@@ -95,7 +94,6 @@ async def started(world, organisation, name):
     await ready.wait()
 
 
-@pytest.mark.slow
 def test_two_organisations_share_masked_sums_until_one_is_revoked(tmp_path):
     async def scenario(world):
         world.south.found()

@@ -22,8 +22,6 @@ from delian.simulations.runs.stage import Stage
 from delian.simulations.scenario.scenario_file import load, override
 from support.canaries import Canary, files, leaks, of_numbers
 
-pytestmark = pytest.mark.slow
-
 ROUNDS, DEVICES = 3, 6
 #: All that is done to an update on its way, so that it goes through real links once.
 FINISHING = ["privacy.bits=20", "privacy.random_k=0.5", "privacy.clip_quantile=0.5"]

@@ -8,8 +8,6 @@ from delian.simulations.processes.processes import Shape, fitted, simulate_proce
 from delian.simulations.runs.simulate import simulate
 from delian.simulations.scenario import scenario_file
 
-pytestmark = pytest.mark.slow
-
 
 def test_daemons_keep_what_simulated_devices_keep():
     asked = scenario_file.override(

@@ -5,12 +5,9 @@ that is not said. The default suite damages every byte of the same files in this
 
 from __future__ import annotations
 
-import pytest
 from delian.simulations.processes.processes import Shape, simulate_processes
 from delian.simulations.scenario.scenario_file import load, override
 from support.damage_trials import run
-
-pytestmark = pytest.mark.slow
 
 #: More by hand: python tests/support/damage_trials.py --trials 200
 TRIALS = 60

@@ -9,8 +9,6 @@ import pytest
 from delian.simulations.processes.processes import Shape, simulate_processes
 from delian.simulations.scenario.scenario_file import load, override
 
-pytestmark = pytest.mark.slow
-
 ROUNDS = 6
 
 

@@ -11,7 +11,6 @@ import pytest
 from delian.core.node.net.mqtt import broker as brokers
 from support.processes.parted import Case, Tiers, slowed
 
-pytestmark = pytest.mark.slow
 BROKER = brokers.mosquitto_path() is not None
 
 

@@ -25,8 +25,6 @@ from delian.simulations.runs.simulate import simulate
 from delian.simulations.runs.stage import Stage
 from delian.simulations.scenario.scenario_file import load, override
 
-pytestmark = pytest.mark.slow
-
 ROUNDS = 3
 SERVERS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 

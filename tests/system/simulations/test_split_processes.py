@@ -17,8 +17,6 @@ from delian.core.placement.split_training.step_sides import Stepper
 from support.processes.shaped_link import Shape
 from support.processes.split_processes import SplitProcesses
 
-pytestmark = pytest.mark.slow
-
 B, INPUTS, CLASSES, STEPS = 10, 64, 10, 40
 #: First layer and head on the device, with images and labels; the layer between above.
 HOMES = {0: DEVICE, 1: DEVICE, 2: EDGE, 3: EDGE, 4: DEVICE, 5: DEVICE}

@@ -9,18 +9,16 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 FLAKY = """
-@pytest.mark.slow
+@pytest.mark.system
 def test_{name}():
     seen = pathlib.Path(__file__).with_name("{name}.seen")
     if not seen.exists():
         seen.touch()
         raise RuntimeError("the first failure of {name}")
 """
-WRONG = "@pytest.mark.slow\ndef test_wrong():\n    assert 1 == 2\n"
-GOOD = "@pytest.mark.slow\ndef test_good():\n    pass\n"
+WRONG = "@pytest.mark.system\ndef test_wrong():\n    assert 1 == 2\n"
+GOOD = "@pytest.mark.system\ndef test_good():\n    pass\n"
 
 
 @pytest.fixture
@@ -61,6 +59,11 @@ def test_a_test_that_fails_again_fails_the_run(system_run):
 def test_more_failures_than_five_fail_the_run(system_run):
     status, said = system_run(*(FLAKY.format(name=f"once_{n}") for n in range(6)))
     assert status == 1 and "6 failures are too many" in said and "FLAKY" not in said
+
+
+def test_a_slow_test_is_left_to_the_other_script(system_run):
+    status, said = system_run("@pytest.mark.slow\n" + WRONG)
+    assert status == 0 and "1 passed" in said, said
 
 
 def test_a_file_that_cannot_be_imported_fails_the_run(system_run):
