@@ -7,10 +7,11 @@ message that says what, where and what to do), 3 the coordinator does not answer
 
 from __future__ import annotations
 
+import copy
 import inspect
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.common.collector import end_unsearched, unsearched
@@ -174,12 +175,23 @@ def _show_warning(
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
 
+def _named(words: Sequence[str]) -> typer.Typer:
+    """The part of `app` that runs a command line: typer builds all commands of what it is given.
+
+    That takes 0.2 s of processor time for all of them, and a twentieth of it for a group.
+    """
+    part = copy.copy(app)
+    part.registered_groups = [g for g in app.registered_groups if g.name in words[:1]]
+    part.registered_commands = [c for c in app.registered_commands if c.name in words[:1]]
+    return part if part.registered_groups or part.registered_commands else app
+
+
 def main() -> None:
     """The console script's entry: runs the command and turns a user's mistake into a message."""
     end_unsearched()
     warnings.showwarning = _show_warning
     try:
-        app()
+        _named(sys.argv[1:])()
     except DelianError as error:
         echo(f"error: {error}", err=True)
         sys.exit(getattr(error, "exit_code", INPUT_ERROR))

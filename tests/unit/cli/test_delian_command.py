@@ -296,3 +296,14 @@ def test_doctor_says_what_it_finds(monkeypatch, capsys):
     assert delian("doctor", monkeypatch=monkeypatch) == 0
     told = capsys.readouterr().out
     assert all(name in told for name in ("python", "numpy", "compiler", "cache", "scikit-learn"))
+
+
+def test_only_what_the_command_line_names_is_built():
+    groups = {group.name for group in command.app.registered_groups}
+    commands = {each.name for each in command.app.registered_commands}
+    for name in groups | commands:
+        part = command._named([name, "--help"])
+        named = [each.name for each in (*part.registered_groups, *part.registered_commands)]
+        assert named == [name] and part.info == command.app.info
+    for words in ([], ["--help"], ["--version"], ["nonsense"]):
+        assert command._named(words) is command.app
