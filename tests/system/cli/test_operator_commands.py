@@ -19,7 +19,7 @@ from delian.core.common.errors import DelianError
 CODE = "import sys; from delian.cli.main import main; sys.argv[0] = 'delian'; main()"
 
 
-def delian(*arguments, **options):
+def process(*arguments, **options):
     command = [sys.executable, "-c", CODE, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
@@ -49,14 +49,14 @@ def coordinator(tmp_path_factory):
 
 
 @pytest.fixture
-def ask(coordinator, tmp_path):
-    """Runs a command; gives its JSON."""
+def ask(coordinator, delian):
+    """Runs a command in this process; gives its JSON."""
 
-    def asked(*arguments, code=0):
+    def asked(*arguments):
         where = ("--insecure", "--coordinator", coordinator, "--json")
-        done = delian(*arguments, *where, cwd=tmp_path)
-        assert done.returncode == code, done.stderr
-        return json.loads(done.stdout) if done.stdout.count("\n") == 1 else done.stdout
+        code, said, err = delian(*arguments, *where)
+        assert code == 0, err
+        return said
 
     return asked
 
@@ -174,13 +174,13 @@ def test_a_request_with_an_id_is_repeated_while_no_answer_comes(monkeypatch):
 
 
 def test_a_coordinator_that_is_not_there_exits_with_3(tmp_path):
-    done = delian("run", "list", "--insecure", "--coordinator", "127.0.0.1:1", cwd=tmp_path)
+    done = process("run", "list", "--insecure", "--coordinator", "127.0.0.1:1", cwd=tmp_path)
     assert done.returncode == 3 and "does not answer" in done.stderr
 
 
 def test_without_tls_a_coordinator_serves_this_machine_alone(tmp_path):
     state = ("--state", tmp_path / "state", "--set", "cloud.health=")
-    done = delian("cloud", "run", "--insecure", "--listen", "0.0.0.0:0", *state, cwd=tmp_path)
+    done = process("cloud", "run", "--insecure", "--listen", "0.0.0.0:0", *state, cwd=tmp_path)
     assert done.returncode == 2 and "loopback" in done.stderr and not done.stdout
 
 
