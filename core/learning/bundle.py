@@ -95,38 +95,40 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a bundle says of itself.
-
-    Attributes:
-        task: name of the task; `algorithm`: name of the algorithm.
-        state: the leaves of the state, in the order of the weights and of the uploaded vector.
-        memory: the leaves of the server's memory.
-        model: which leaves of the state make up the model that `evaluate` and `infer` take; none in
-        a bundle for inference alone.
-        data: the leaves of a device's data.
-        clip: the L2 norm that a device's update is clipped to.
-        clients_max: how many updates one ring sum may hold.
-        weight_max: what a device's weight is divided by, so that it lies in (0, 1].
-        noise, central, rotated, bits: of the ring plan, whose steps the programs know.
-        client_state: the leaves of what a device keeps from round to round; it never leaves it.
-        metrics: names of the task's own metrics, in the order in which `evaluate` gives their sums.
-    """
+    """What a bundle says of itself."""
 
     task: str
+    """Name of the task."""
     algorithm: str
+    """Name of the algorithm."""
     state: tuple[Leaf, ...]
+    """The leaves of the state, in the order of the weights and of the uploaded vector."""
     memory: tuple[Leaf, ...]
+    """The leaves of the server's memory."""
     model: tuple[int, ...]
+    """Which leaves of the state make up the model that `evaluate` and `infer` take; none in a
+    bundle for inference alone.
+    """
     data: tuple[Leaf, ...]
+    """The leaves of a device's data."""
     clip: float
+    """The L2 norm that a device's update is clipped to."""
     clients_max: int
+    """How many updates one ring sum may hold."""
     weight_max: float
+    """What a device's weight is divided by, so that it lies in (0, 1]."""
     noise: float = 0.0
+    """Of the ring plan (`RingPlan`), whose steps the programs know; 0: none."""
     central: bool = False
+    """Of the ring plan: whether one vector of noise is added to a sum."""
     rotated: bool = False
+    """Of the ring plan: whether updates are rotated."""
     bits: int = BITS
+    """Of the ring plan: a sum's width."""
     client_state: tuple[Leaf, ...] = ()
+    """The leaves of what a device keeps from round to round; it never leaves it."""
     metrics: tuple[str, ...] = ()
+    """Names of the task's own metrics, in the order in which `evaluate` gives their sums."""
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -163,15 +165,16 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A manifest, its programs by name, and the first state as one f32 vector.
-
-    As it is sent to devices a bundle is bare: `weights` is empty, for a device fetches the round's
-    weights under their own hash.
-    """
+    """A manifest, its programs and the first state."""
 
     manifest: Manifest
+    """What the bundle says of itself."""
     programs: Mapping[str, Function]
+    """By name."""
     weights: Array
+    """The first state as one vector, f32[D]. As it is sent to devices a bundle is bare: this is
+    empty, for a device fetches the round's weights under their own hash.
+    """
     written: Mapping[str, tuple[Function, bytes]] = field(
         default_factory=dict, repr=False, compare=False
     )

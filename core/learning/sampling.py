@@ -207,16 +207,20 @@ class Samples:
 class Episodes:
     """N-way, K-shot tasks (Vinyals et al. 2016) of an EpisodeTable.
 
-    An episode draws `ways` characters, numbers them at random, and draws `shots` drawings of each
-    to adapt on and `queries` others, by other hands, to judge by. A pass is `per_pass` episodes.
-    The order of a pass is its key.
+    An episode draws characters, numbers them at random, and draws drawings of each, to adapt on and
+    to judge by. The order of a pass is its key.
     """
 
     ways: int
+    """Characters of an episode."""
     shots: int
+    """Drawings of each character to adapt on."""
     queries: int
+    """Others, by other hands, to judge by."""
     per_pass: int
+    """Episodes of a pass."""
     scale: float = 1.0 / 255.0
+    """What a drawing's numbers are multiplied by."""
     training_ways: int = 0
     """Characters of a training episode (Snell et al. 2017, section 3.1). 0: `ways`."""
 

@@ -18,14 +18,14 @@ from .sampling import Batch, Episodes, Samples
 
 
 class Metrics(NamedTuple):
-    """Sums over rows, so that those of several batches or devices add up: each f32[].
-
-    `correct` counts right answers; of a regression it is the sum of absolute errors.
-    """
+    """Sums over rows, so that those of several batches or devices add up: each f32[]."""
 
     loss: Tensor
+    """The rows' losses."""
     correct: Tensor
+    """Right answers; of a regression the sum of absolute errors."""
     count: Tensor
+    """Rows: the sum of their weights."""
     more: Any = ()
     """The divided sums of a task's own metrics, (above, below), by name."""
 

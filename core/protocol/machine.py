@@ -238,15 +238,18 @@ class Machine(ABC, Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses between repetitions of a message: `first_ns`, doubled each time up to `max_ns`.
+    """Pauses between repetitions of a message, doubled each time.
 
     To each pause comes the time that a large message takes on the slowest link that is worth
     waiting for, so that a slow transfer is not taken for a lost one.
     """
 
     first_ns: int
+    """The first pause."""
     max_ns: int
+    """The longest."""
     bytes_per_second_min: int
+    """The rate of that slowest link."""
 
     def __post_init__(self) -> None:
         assert 0 < self.first_ns <= self.max_ns

@@ -219,24 +219,28 @@ class CancelTimer:
 class RunProgram:
     """Run a program of the bundle and answer with `ProgramFinished`.
 
-    client_update, evaluate: blobs (bundle, weights), arguments (key u32[2], RingPlan message) ->
-        Outcome; the second makes the device's personal model as well, and its vector holds metrics.
+    client_update, evaluate: blobs (bundle, weights), arguments (key u32[2], RingPlan message)
+        -> Outcome; the second makes the device's personal model as well, and its vector holds
+        metrics
     server_update: blobs (bundle, weights), or (bundle, weights, memory) where there is one,
         arguments (mean f32[D], sum of weights) -> NewModel
-    unmask: no blobs, arguments (sum u32[L], [(32-byte key, +1 or -1), ...], suite), and the ring
-        plan where its noise is to be added as well, under a key that only this node has -> Outcome,
-        whose vector is the sum with the masks of these keys added
-    masks: no blobs, arguments ([(32-byte key, +1 or -1), ...], L, suite) -> Outcome, whose vector
-        is the sum of these masks, u32[L]
-
-    task: of a device's programs, the task that they are run for: it carries what lets them run.
+    unmask: no blobs, arguments (sum u32[L], [(32-byte key, +1 or -1), ...], suite), and the
+        ring plan where its noise is to be added as well, under a key that only this node has
+        -> Outcome, whose vector is the sum with the masks of these keys added
+    masks: no blobs, arguments ([(32-byte key, +1 or -1), ...], L, suite) -> Outcome, whose
+        vector is the sum of these masks, u32[L]
     """
 
     ticket: int
+    """Number of this run of a program, which the answer repeats."""
     program: str
+    """Name of one of the above."""
     blobs: tuple[bytes, ...]
+    """Contents of its blobs, in that order."""
     arguments: tuple[Any, ...]
+    """Its arguments, in that order."""
     task: round_pb2.Task | None = None
+    """Of a device's programs, the task that they are run for: it carries what lets them run."""
 
 
 @dataclass(frozen=True, slots=True)

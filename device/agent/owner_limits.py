@@ -15,28 +15,30 @@ OWNERS_CODE = ("python:", "entry:")
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What the owner gives to training. Raises DelianError for limits that make no sense.
-
-    Attributes:
-        data: where the rows come from.
-        memory_mib: as in `WorkerLimits`; also what the device reports to a run.
-        compile_memory_mib: as in `WorkerLimits`; so are `cpu_s`, `wall_s`, `files`, `nice`,
-            `sandbox` and `operations_max`.
-        backend: "native" or "reference".
-        artifacts: files of `delian build`, whose programs are not compiled here.
-    """
+    """What the owner gives to training. Raises DelianError for limits that make no sense."""
 
     data: DataSettings = field(default_factory=DataSettings)
+    """Where the rows come from."""
     memory_mib: int = 2048
+    """As in `WorkerLimits`; also what the device reports to a run."""
     compile_memory_mib: int = 2048
+    """As in `WorkerLimits`."""
     cpu_s: int = 3600
+    """As in `WorkerLimits`."""
     wall_s: int = 3600
+    """As in `WorkerLimits`."""
     files: int = 128
+    """As in `WorkerLimits`."""
     nice: int = 10
+    """As in `WorkerLimits`."""
     sandbox: Sandbox = "prefer"
+    """As in `WorkerLimits`."""
     operations_max: int = 2**50
+    """As in `WorkerLimits`."""
     backend: Literal["native", "reference"] = "native"
+    """What runs the programs."""
     artifacts: tuple[str, ...] = ()
+    """Files of `delian build`, whose programs are not compiled here."""
 
     def __post_init__(self) -> None:
         _ = self.limits

@@ -44,15 +44,16 @@ class DeviceData:
 class EpisodeData:
     """One device's characters, to draw few-shot episodes from.
 
-    `chars` characters and `drawers` drawings of each are real. A program samples N characters and
-    splits their drawings into K shots and queries, so support and query sets are made afresh for
-    each episode.
+    A program samples N characters and splits their drawings into K shots and queries, so support
+    and query sets are made afresh for each episode.
     """
 
     x: NDArray[np.uint8]
     """u8 [characters, drawers, 28, 28]."""
     chars: int
+    """How many of the characters are real."""
     drawers: int
+    """How many drawings of each are real."""
 
     @property
     def examples(self) -> int:
@@ -61,24 +62,26 @@ class EpisodeData:
 
 @dataclass(frozen=True, slots=True)
 class DataCard:
-    """What a reader of a report must know about the data.
-
-    Where it is from and how it lies on the devices.
-
-    `label_counts[d][l]` counts device d's examples of label l (its support and query sets
-    together); where `numbers` are learnt, l is a range of values. `left_out` counts the devices of
-    the data that have too little, which is less than `least` in words: "4 examples".
-    """
+    """What a reader of a report must know: where data are from, how they lie on the devices."""
 
     source: str
+    """Where the data are from, in words."""
     partition: str
+    """How they were dealt to the devices, in words."""
     unit: str
+    """What an example is, in the plural: "drawings"."""
     examples: tuple[int, ...]
+    """By device, how many of these it has."""
     label_names: tuple[str, ...]
+    """By label, its name."""
     label_counts: tuple[tuple[int, ...], ...]
+    """`[d][l]` counts device d's examples of label l (its support and query sets together)."""
     numbers: bool = False
+    """Whether numbers are learnt; then a label l is a range of values."""
     left_out: int = 0
+    """How many devices of the data have too little."""
     least: str = ""
+    """What they have less than, in words: "4 examples"."""
 
     @property
     def missing(self) -> str:
@@ -107,19 +110,20 @@ class DataCard:
 
 @dataclass(frozen=True, slots=True)
 class FederatedData:
-    """Every device's data. All devices share one capacity, one dtype and one example shape.
-
-    `held_out` devices never train: they say how well the model serves devices that it has not met.
-    `classes` is the number of a model's labels, or of numbers that it gives a row; `names` the
-    devices' names for people.
-    """
+    """Every device's data. All devices share one capacity, one dtype and one example shape."""
 
     devices: tuple[DeviceData, ...] | tuple[EpisodeData, ...]
+    """Each device's data, by its number."""
     held_out: frozenset[int]
+    """Devices that never train: they say how well the model serves devices that it has not met."""
     example_shape: tuple[int, ...]
+    """Of one example, without the axis of rows."""
     classes: int
+    """The number of a model's labels, or of numbers that it gives a row."""
     names: tuple[str, ...]
+    """The devices' names for people."""
     card: DataCard
+    """What a report says of the data."""
 
     def __post_init__(self) -> None:
         assert self.devices, "a federation without devices"

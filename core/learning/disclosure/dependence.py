@@ -105,19 +105,16 @@ HALF_BITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """What one output depends on.
-
-    Attributes:
-        values: places of the inputs whose numbers reach it by arithmetic.
-        selects: places of the inputs that choose what it is.
-        random: whether what the generator draws from the key reaches it by arithmetic.
-        random_selects: whether what the generator draws chooses what it is.
-    """
+    """What one output depends on."""
 
     values: frozenset[int]
+    """Places of the inputs whose numbers reach it by arithmetic."""
     selects: frozenset[int]
+    """Places of the inputs that choose what it is."""
     random: bool
+    """Whether what the generator draws from the key reaches it by arithmetic."""
     random_selects: bool
+    """Whether what the generator draws chooses what it is."""
 
     @property
     def inputs(self) -> frozenset[int]:
@@ -127,51 +124,42 @@ class Dependence:
 
 @dataclass(frozen=True, slots=True)
 class Misuse:
-    """A key that is used otherwise than as a key.
-
-    Attributes:
-        what: what is done to it, as a clause: "compares a random key".
-        op: the operation's name; "" where the key is a result of the program.
-        locs: where that operation came from, outermost call first.
-    """
+    """A key that is used otherwise than as a key."""
 
     what: str
+    """What is done to it, as a clause: "compares a random key"."""
     op: str
+    """The operation's name; "" where the key is a result of the program."""
     locs: tuple[Loc, ...]
+    """Where that operation came from, outermost call first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An operation that chooses or compares, or a loop, and what decides it.
-
-    Attributes:
-        op: its name; of a loop "for", whose trips are counted before the first, or "while".
-        inputs: places of the inputs that it chooses by, or that the number of trips depends on.
-        random: whether it depends on what the generator draws from the key.
-        locs: where it came from, outermost call first.
-    """
+    """An operation that chooses or compares, or a loop, and what decides it."""
 
     op: str
+    """Its name; of a loop "for", whose trips are counted before the first, or "while"."""
     inputs: frozenset[int]
+    """Places of the inputs that it chooses by, or that the number of trips depends on."""
     random: bool
+    """Whether it depends on what the generator draws from the key."""
     locs: tuple[Loc, ...]
+    """Where it came from, outermost call first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What is known of a program.
-
-    Attributes:
-        outputs: the dependences of each output, in order.
-        misuses: of the key, in the order of the program.
-        choices: of operations that choose by an input or by what is drawn, in that order too.
-        loops: all loops, in that order too.
-    """
+    """What is known of a program."""
 
     outputs: tuple[Dependence, ...]
+    """The dependences of each output, in order."""
     misuses: tuple[Misuse, ...]
+    """Of the key, in the order of the program."""
     choices: tuple[Choice, ...]
+    """Of operations that choose by an input or by what is drawn, in that order too."""
     loops: tuple[Choice, ...]
+    """All loops, in that order too."""
 
 
 def analyse(block: Block, key: int | None = None) -> Analysis:
@@ -198,44 +186,40 @@ _CARRY, _MIX, _COMPARE, _PICK, _GENERATE, _DRAW = range(6)
 
 @dataclass(slots=True)
 class _Fact:
-    """What is known of one value.
-
-    Attributes:
-        place: its place in the order of the program; what it is computed from comes before it,
-            except in loops.
-        values: the inputs whose numbers reach it, as bits.
-        selects: the inputs that choose it, as bits.
-        form: what its elements may hold, as bits.
-        edges: a rule, and the fact that it leads to.
-        waits: whether it has grown since its edges were followed last.
-    """
+    """What is known of one value."""
 
     place: int
+    """Its place in the order of the program; what it is computed from comes before it, except in
+    loops.
+    """
     values: int = 0
+    """The inputs whose numbers reach it, as bits."""
     selects: int = 0
+    """The inputs that choose it, as bits."""
     form: int = 0
+    """What its elements may hold, as bits."""
     edges: list[tuple[int, _Fact]] = field(default_factory=list)
+    """A rule, and the fact that it leads to."""
     waits: bool = False
+    """Whether it has grown since its edges were followed last."""
 
 
 @dataclass(slots=True)
 class _Graph:
-    """The edges of a block, and the facts that travel along them.
-
-    Attributes:
-        block: the block that is analysed.
-        key: the place of the parameter that is a random key; None: there is none.
-        facts: the fact of each value.
-        placed: the same facts, by their places.
-        waiting: a heap of the places of facts that wait. The earliest is followed first, so that a
-            value outside of loops is followed once.
-    """
+    """The edges of a block, and the facts that travel along them."""
 
     block: Block
+    """The block that is analysed."""
     key: int | None
+    """The place of the parameter that is a random key; None: there is none."""
     facts: dict[Value, _Fact] = field(default_factory=dict)
+    """The fact of each value."""
     placed: list[_Fact] = field(default_factory=list)
+    """The same facts, by their places."""
     waiting: list[int] = field(default_factory=list)
+    """A heap of the places of facts that wait. The earliest is followed first, so that a value
+    outside of loops is followed once.
+    """
 
     @property
     def random(self) -> int:

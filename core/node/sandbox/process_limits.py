@@ -33,28 +33,24 @@ _FIRST_TO_GO = "1000"
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """What the owner of a machine gives to a worker process.
-
-    Attributes:
-        memory_mib: on top of what the interpreter takes; a program that would need more is refused.
-        compile_memory_mib: for compiling, likewise, for each process.
-        cpu_s: processor seconds of one job.
-        wall_s: seconds of one job by the clock, compiling included.
-        files: open files.
-        nice: added to the niceness.
-        sandbox: whether a kernel without landlock or seccomp runs programs at all.
-        operations_max: arithmetic operations of one call of a program, as far as they can be
-        derived from it.
-    """
+    """What the owner of a machine gives to a worker process."""
 
     memory_mib: int = 2048
+    """On top of what the interpreter takes; a program that would need more is refused."""
     compile_memory_mib: int = 2048
+    """For compiling, likewise, for each process."""
     cpu_s: int = 3600
+    """Processor seconds of one job."""
     wall_s: int = 3600
+    """Seconds of one job by the clock, compiling included."""
     files: int = 128
+    """Open files."""
     nice: int = 10
+    """Added to the niceness."""
     sandbox: Sandbox = "prefer"
+    """Whether a kernel without landlock or seccomp runs programs at all."""
     operations_max: int = 2**50
+    """Arithmetic operations of one call of a program, as far as they can be derived from it."""
 
     def __post_init__(self) -> None:
         for name in ("memory_mib", "compile_memory_mib", "cpu_s", "wall_s", "operations_max"):

@@ -225,15 +225,14 @@ def sign_plan(online: OnlineFolder, plan: PlanMessage, line: str | None = None) 
 
 @dataclass(slots=True)
 class Seen:
-    """What a device has taken.
-
-    The version and SHA-256 of the highest list of keys, and of each line the sequence and SHA-256
-    of its highest manifest.
-    """
+    """What a device has taken."""
 
     version: int = 0
+    """Of the highest list of keys; 0: none was taken."""
     keys: bytes = b""
+    """SHA-256 of that list; empty: none was taken."""
     lines: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    """By line, the sequence and SHA-256 of its highest manifest."""
 
     def take(self, found: m.Verified) -> bool:
         """Stores it; whether there was something new in it.
