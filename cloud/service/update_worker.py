@@ -78,12 +78,15 @@ class Worker:
         self._limits, self._given = limits, given
         self._allowed = given.of_programs()
         self._backend, self._file = backend, file
+        self._limited = backend in ("native", "reference")
         self._runtime: Runtime | None = None
         self._confined = False
         self._shared: mmap.mmap | None = None
 
     def __call__(self, job: frames.Frame) -> tuple[Mapping[str, Any], Content]:
         """A job and its answer. Raises JobStopped."""
+        if self._limited:
+            self._limits.of_job()
         try:
             if job.head["op"] == "load":
                 return self._load(job), b""
@@ -152,7 +155,7 @@ class Worker:
 
     def _confine(self, layout: Layout) -> None:
         """From here on a program has run in this process. Raises JobStopped."""
-        if not self._confined and self._backend in ("native", "reference"):
+        if not self._confined and self._limited:
             self._limits.running()
             try:
                 confine_run((), self._given.sandbox)

@@ -116,13 +116,15 @@ class Limits:
         _lower(resource.RLIMIT_AS, most, hard=most)
 
     def of_job(self, memory_mib: int = 0, cpu_s: int = 0) -> None:
-        """What the signer of its bundle allows the next job.
+        """The next job begins: its processor time is counted from here.
 
-        Zero, or more than the owner gives: what the owner gives.
+        Its limits are what the signer of its bundle allows. Zero, or more than the owner gives:
+        what the owner gives.
         """
         given = self._given
         self._memory_mib = min(memory_mib or given.memory_mib, given.memory_mib)
         self._cpu_s = min(cpu_s or given.cpu_s, given.cpu_s)
+        self._seconds()
 
     def compiling(self) -> None:
         """A compiler may be started."""
@@ -137,7 +139,6 @@ class Limits:
         """
         _lower(resource.RLIMIT_AS, self._base + self._memory_mib * _MIB)
         _lower(resource.RLIMIT_NPROC, 0, hard=0)
-        self._seconds()
 
     def _seconds(self) -> None:
         used = resource.getrusage(resource.RUSAGE_SELF)
