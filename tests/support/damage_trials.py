@@ -17,6 +17,7 @@ The owner's own files (configuration, data) and logs are left alone.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import shutil
@@ -255,8 +256,11 @@ def run(trials: int, seed: int, folder: Path) -> dict[str, Counter[str]]:
         outcome, tier.truth, lines = start(tier, work)
         assert outcome == "served", lines[-5:]
         put_back(tier)
-    every = [(tier, path) for tier in made for path in places(tier)]
-    draw.shuffle(every)
+    files = [[(tier, path) for path in places(tier)] for tier in made]
+    for of_tier in files:
+        draw.shuffle(of_tier)
+    # The tiers in turn, so that few trials are of all.
+    every = [one for row in itertools.zip_longest(*files) for one in row if one is not None]
     for number in range(trials):
         # Each file once before one is damaged again.
         tier, path = every[number % len(every)]

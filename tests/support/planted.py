@@ -12,6 +12,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ from support.mutants.missing import CHECKS, found
 _TESTS = Path(__file__).parents[1]
 #: Seeds within which an oracle finds each.
 SEEDS = 150
-#: Added to pytest's exit codes: 1 alone is an error of this script.
-_TOLD = 64
+#: Begins the line that names the mutants whose tests fail.
+_FAIL = "fail:"
 #: Kind of bug -> the name of a mutant, or of a check of `missing` that is left out.
 KINDS = {
     "dropped journal write": "journals_one_entry_less",
@@ -106,21 +107,36 @@ def _by_oracle(kind: str, mutant: Any, seeds: int) -> Row:
 
 def test_fails(mutant: Any) -> bool:
     """Whether a mutant's test passes without the bug, and fails with it."""
-    command = [sys.executable, "-m", "support.planted", "--test", mutant.name]
-    sound, planted = (
-        subprocess.run([*command, *more], capture_output=True, timeout=600, cwd=_TESTS).returncode
-        for more in ([], ["--plant"])
-    )
-    passed, failed = pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED
-    return (sound, planted) == (_TOLD + passed, _TOLD + failed)
+    return mutant.name in failing([mutant.name])
 
 
-def _run_test(name: str, plant: bool) -> int:
-    (mutant,) = (m for m in mutants.STORE_MUTANTS if m.name == name)
+def failing(names: Sequence[str]) -> set[str]:
+    """Those of the mutants of stores whose test passes without the bug, and fails with it.
+
+    All in one process beside this one, which imports the tests once.
+    """
+    command = [sys.executable, "-m", "support.planted", "--test", ",".join(names)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=_TESTS)
+    *_, last = ["", *done.stdout.splitlines()]
+    return set(last.removeprefix(_FAIL).split()) if last.startswith(_FAIL) else set()
+
+
+def _run_tests(names: Sequence[str]) -> None:
+    """Runs the tests of mutants, and prints those that only the bug fails."""
+    found = []
+    for mutant in mutants.STORE_MUTANTS:
+        if mutant.name in names:
+            sound, planted = (_run_test(mutant, plant) for plant in (False, True))
+            if (sound, planted) == (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+                found.append(mutant.name)
+    print(_FAIL, *found)
+
+
+def _run_test(mutant: Any, plant: bool) -> int:
     with pytest.MonkeyPatch.context() as patch:
         if plant:
             mutant.plant(patch)
-        return _TOLD + pytest.main(["-q", "-x", "-p", "no:cacheprovider", mutant.path])
+        return pytest.main(["-q", "-x", "-p", "no:cacheprovider", mutant.path])
 
 
 def main() -> int:
@@ -128,10 +144,10 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many seeds each, at most")
     parser.add_argument("--json", action="store_true", help="one JSON object at the end")
     parser.add_argument("--test", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--plant", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.test:
-        return _run_test(asked.test, asked.plant)
+        _run_tests(asked.test.split(","))
+        return 0
     rows = []
     if not asked.json:
         print(f"{'kind':36}{'seeds':>6}  {'planted':36}found by")

@@ -68,6 +68,15 @@ def left(folder: Path) -> tuple[dict[str, Any], bytes]:
     return report, (folder / "model.bundle").read_bytes()
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[dict[str, Any], bytes]:
+    """What is left of a run that nothing stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    done = start(folder, "--out", "whole", *SET)
+    assert done.returncode == 0, done.stderr
+    return left(folder / "whole")
+
+
 def test_killed_in_both_runs_of_a_comparison(tmp_path):
     asked = ["--compare", "scaffold", *SET]
     whole = start(tmp_path, "--out", "whole", *asked)
@@ -87,7 +96,7 @@ def test_killed_in_both_runs_of_a_comparison(tmp_path):
     assert names == {"report.html", "report.json", "model.bundle"}
 
 
-def test_stopped_by_ctrl_c(tmp_path):
+def test_stopped_by_ctrl_c(tmp_path, whole):
     stopped = start(tmp_path, "--out", "run", *SET, where=(1, 4), name="SIGINT")
     assert stopped.returncode == 130, stopped.stderr
     assert "to go on after round 3: delian simulate --resume run" in stopped.stderr
@@ -97,8 +106,7 @@ def test_stopped_by_ctrl_c(tmp_path):
     resumed = start(tmp_path, "--resume", "run")
     assert resumed.returncode == 0, resumed.stderr
     assert "replayed to round 3" in resumed.stderr
-    whole = start(tmp_path, "--out", "whole", *SET)
-    assert whole.returncode == 0 and left(tmp_path / "run") == left(tmp_path / "whole")
+    assert left(tmp_path / "run") == whole
     once_more = start(tmp_path, "--resume", "run")
     assert once_more.returncode == 2 and "no run that can be resumed" in once_more.stderr
 
@@ -203,7 +211,7 @@ def test_a_comparison_that_is_stopped_in_its_second_run(tmp_path):
     assert whole.returncode == 0 and left(tmp_path / "run") == left(tmp_path / "whole")
 
 
-def test_a_report_that_nothing_takes_is_made_when_there_is_room(tmp_path):
+def test_a_report_that_nothing_takes_is_made_when_there_is_room(tmp_path, whole):
     """Neither the run's folder nor the system's temporary files take it."""
     refusing = """
 from delian.cli.simulation import simulate_commands as simulate
@@ -223,8 +231,7 @@ simulate.write = refused
     assert not list(temporary.iterdir())
     resumed = start(tmp_path, "--resume", "run")
     assert resumed.returncode == 0 and "replayed to round 5" in resumed.stderr
-    assert start(tmp_path, "--out", "whole", *SET).returncode == 0
-    assert left(tmp_path / "run") == left(tmp_path / "whole")
+    assert left(tmp_path / "run") == whole
     assert not (tmp_path / "run" / "resume").exists()
 
 
@@ -256,9 +263,8 @@ def test_killed_while_it_is_kept_for_the_first_time(tmp_path):
     assert resumed.returncode == 0 and "it starts again" in resumed.stderr
 
 
-def test_one_that_was_killed_before_anything_was_kept_begins_anew(tmp_path):
+def test_one_that_was_killed_before_anything_was_kept_begins_anew(tmp_path, whole):
     assert start(tmp_path, "--out", "run", *SET, where=(1, 1)).returncode == -signal.SIGKILL
     resumed = start(tmp_path, "--resume", "run")
     assert resumed.returncode == 0 and "it starts again" in resumed.stderr
-    assert start(tmp_path, "--out", "whole", *SET).returncode == 0
-    assert left(tmp_path / "run") == left(tmp_path / "whole")
+    assert left(tmp_path / "run") == whole

@@ -371,8 +371,9 @@ def test_a_second_coordinator_in_the_same_place_is_refused(tmp_path):
     run(main())
 
 
-def test_kills_at_any_moment_lose_and_repeat_no_update(bundle, tmp_path):
-    rounds, moments = 6, random.Random(1)
+@pytest.mark.parametrize("rounds", [3, pytest.param(8, marks=pytest.mark.slow)])
+def test_kills_at_any_moment_lose_and_repeat_no_update(bundle, tmp_path, rounds):
+    moments = random.Random(1)
 
     async def main():
         coordinator = Coordinator(tmp_path / "cloud")
@@ -381,7 +382,7 @@ def test_kills_at_any_moment_lose_and_repeat_no_update(bundle, tmp_path):
             async with coordinator.operator() as call:
                 number = await submit(call, bundle, rounds, round_s=30)
             async with devices(coordinator.port):
-                for _ in range(6):
+                for _ in range(rounds):
                     await asyncio.sleep(moments.random() * 1.5)
                     await coordinator.end(signal.SIGKILL)
                     await coordinator.start()

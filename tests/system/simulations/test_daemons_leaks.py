@@ -4,6 +4,7 @@ is searched for the devices' data, updates and secrets, which only their own fol
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from urllib.request import ProxyHandler, build_opener
@@ -22,7 +23,7 @@ from delian.simulations.runs.stage import Stage
 from delian.simulations.scenario.scenario_file import load, override
 from support.canaries import Canary, files, leaks, of_numbers
 
-ROUNDS, DEVICES = 3, 6
+ROUNDS, DEVICES = 2, 4
 #: All that is done to an update on its way, so that it goes through real links once.
 FINISHING = ["privacy.bits=20", "privacy.random_k=0.5", "privacy.clip_quantile=0.5"]
 #: Words under which a number of examples could be told.
@@ -30,19 +31,18 @@ _COUNTS = rb'(?i)(?:num_)?examples"?\W{1,3}(\d+)'
 
 
 class Fleet:
-    """Six devices, half of them over a broker; `folder` has all that they and the others left."""
+    """Four devices, half of them over a broker; `folder` has all that they and the others left."""
 
     def __init__(self, folder: Path) -> None:
         settings = [f"rounds={ROUNDS}", f"evaluation.every={ROUNDS}", *FINISHING]
         asked = override(load("digits"), settings)
-        by_mqtt = 3 if mosquitto_path() else 0
+        by_mqtt = 2 if mosquitto_path() else 0
+        shape = Shape(DEVICES, 1, by_mqtt=by_mqtt, folder=folder)
         self.folder, self.pages = folder, dict[str, bytes]()
-        self.stage = Stage(fitted(asked, Shape()), None, None, "native", lambda event: None)
+        self.stage = Stage(fitted(asked, shape), None, None, "native", lambda event: None)
         self.seed = asked.seed
         self.canaries: list = []
-        self.result = simulate_processes(
-            asked, Shape(by_mqtt=by_mqtt, folder=folder), meddle=self._look
-        )
+        self.result = simulate_processes(asked, shape, meddle=self._look)
 
     def _look(self, children, record) -> None:
         """After a round: metrics, and in the first one the devices' first secrets."""
@@ -73,8 +73,9 @@ class Fleet:
             owner = f"device-{device}"
             held = stage.arrays[stage.data.training[device]]
             for row in np.asarray(held.x)[: int(held.support)].reshape(int(held.support), -1)[:20]:
-                start = next(i for i in range(len(row)) if len(set(row[i : i + 8])) >= 5)
-                self.canaries += of_numbers("data", owner, row[start : start + 40])
+                telling = (i for i in range(len(row)) if various(row[i : i + 12]))
+                for start in itertools.islice(telling, 1):
+                    self.canaries += of_numbers("data", owner, row[start : start + 40])
             key = streams.word("round key", 1, 1).to_bytes(8, "little")
             words = np.array(device_key(key, device), np.uint32)
             update = stage.runtime.client_update(weights, held, words).vector
@@ -86,6 +87,12 @@ class Fleet:
     def places(self):
         yield from self.pages.items()
         yield from files(self.folder)
+
+
+def various(values: np.ndarray) -> bool:
+    """Whether so few numbers, and their digits, are not found everywhere."""
+    text = "".join(map(str, values.tolist()))
+    return len(set(values.tolist())) >= 5 and len(set(text) & set("0123456789")) >= 5
 
 
 def may_have(owner: str, place: str) -> bool:
@@ -106,7 +113,7 @@ def test_only_a_device_itself_has_what_is_its_own(fleet):
     sent = fleet.result.rounds[-1].bytes["device_edge_up"]
     assert DEVICES * 2407 * 20 // 8 < sent < DEVICES * (2407 * 20 // 8 + 6_000)
     places = dict(fleet.places())
-    assert len(fleet.pages) >= 3 * ROUNDS and any("delian.db rounds" in p for p in places)
+    assert len(fleet.pages) >= 2 * ROUNDS and any("delian.db rounds" in p for p in places)
     assert any(p.endswith(".log") for p in places)
     assert leaks(fleet.canaries, places.items(), may_have) == []
     own = leaks(fleet.canaries, places.items())

@@ -5,19 +5,31 @@ that is not said. The default suite damages every byte of the same files in this
 
 from __future__ import annotations
 
+import pytest
 from delian.simulations.processes.processes import Shape, simulate_processes
 from delian.simulations.scenario.scenario_file import load, override
-from support.damage_trials import run
+from support.damage_trials import by_tier, run
 
-#: More by hand: python tests/support/damage_trials.py --trials 200
-TRIALS = 60
+#: By hand as well: python tests/support/damage_trials.py --trials 200
+TRIALS, TRIALS_SLOW = 8, 200
 
 
 def test_damaged_state_is_the_newest_or_refused_or_said(tmp_path):
+    """Two files of each tier."""
     counts = run(TRIALS, 1, tmp_path)
-    outcomes = {outcome for counted in counts.values() for outcome in counted}
-    assert sum(sum(counted.values()) for counted in counts.values()) == TRIALS
-    assert outcomes == {"newest", "said", "refused"}, counts
+    assert set(by_tier(counts)) == {"cloud", "edge", "device", "authority"}
+    assert outcomes(counts) <= {"newest", "said", "refused"}, counts
+
+
+@pytest.mark.slow
+def test_many_times_damaged_state_is_the_newest_or_refused_or_said(tmp_path):
+    counts = run(TRIALS_SLOW, 2, tmp_path)
+    assert sum(sum(counted.values()) for counted in counts.values()) == TRIALS_SLOW
+    assert outcomes(counts) == {"newest", "said", "refused"}, counts
+
+
+def outcomes(counts):
+    return {outcome for counted in counts.values() for outcome in counted}
 
 
 def test_a_device_whose_bundle_is_torn_fetches_it_again_and_goes_on(tmp_path):

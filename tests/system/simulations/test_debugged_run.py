@@ -30,7 +30,7 @@ def debug(monkeypatch):
     [
         ("scaffold", ()),  # memory of the server and of devices
         ("maml", ()),  # a derivative through a derivative
-        ("apfl", ("evaluation.steps=[1, 3]",)),
+        pytest.param("apfl", ("evaluation.steps=[1, 3]",), marks=pytest.mark.slow),
         ("fedavg", ("round.mode=buffered",)),
         ("fedavg", ("privacy.top_k=0.1", "privacy.aggregation=plain")),
     ],

@@ -61,6 +61,7 @@ def test_two_helpers_unmask_and_one_is_killed_on_the_way(nobody_left, tmp_path):
     assert "helped" not in (folder / "edge-1.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_buffered_run_of_sessions(nobody_left, tmp_path):
     folder = tmp_path / "fleet"
     check(simulate_processes(scenario(), Shape(by_mqtt=0, folder=folder)))
