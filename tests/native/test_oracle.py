@@ -39,8 +39,13 @@ def test_more_random_programs_are_cpythons() -> None:
     assert not missing, "constructs that no program has"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", PLANTED)
+#: Found within a few programs: the default suite looks for this one.
+SOON = "isinstance answers as for an array"
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(f, marks=[] if f == SOON else pytest.mark.slow) for f in PLANTED]
+)
 def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(fault, monkeypatch.setattr)
     assert found_after() is not None, f"{PROGRAMS_MAX} programs and no difference"
