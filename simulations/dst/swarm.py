@@ -58,21 +58,24 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """The faults of one seed; by default none. All end at `heal_s` but where it is said.
-
-    Chances are by message (loss, duplication, corruption, stale), by batch of a mortal node
-    (crash), by program (training, update_fails) or by blob that is put (no_room).
-    """
+    """The faults of one seed; by default none. All end at `heal_s` but where it is said."""
 
     heal_s: float = 0.0
+    """When they end, in s; 0: there are none but where it is said."""
     latency_s: float = 0.02
+    """Of a message between processes, one way, in s."""
     jitter_s: float = 0.005
+    """Mean of what comes to the latency, exponential."""
     loss: float = 0.0
+    """Chance, by message, that it does not arrive."""
     duplication: float = 0.0
+    """Chance, by message, that it arrives twice."""
     corruption: float = 0.0
+    """Chance, by message, that it is damaged."""
     stale: float = 0.0
-    """It comes again, `stale_s` later on average, healed or not."""
+    """Chance, by message, that it comes again, `stale_s` later on average, healed or not."""
     stale_s: float = 60.0
+    """The mean of that delay, in s."""
     wire: bool = False
     """All messages are really encoded."""
     claim: bool = False
@@ -83,8 +86,11 @@ class FaultPlan:
     Until then the few others are selected again and again.
     """
     partitions: tuple[Partition, ...] = ()
+    """Which nodes cannot reach which, and when."""
     mortal: frozenset[Node] = frozenset()
+    """Nodes that may crash."""
     crash: float = 0.0
+    """Chance, by batch of a mortal node, that it crashes."""
     power: float = 0.5
     """The share of crashes that lose what was not synced."""
     down_s: float = 3.0
@@ -100,18 +106,25 @@ class FaultPlan:
     append_s: float = 0.0
     """What an append takes, on average."""
     checkpoint_entries: int = 200
+    """Entries of a journal after which a node writes a checkpoint."""
     offset_s: float = 0.0
-    """With `drift_ppm`: bounds of clocks' errors."""
+    """Bound of the error of clocks."""
     drift_ppm: int = 0
+    """Bound of the error of clocks' rates, in parts per million."""
     clock_set: float = 0.0
     """How likely a restart finds the clock set."""
     slow: dict[Node, float] = field(default_factory=dict)
     """Node -> factor."""
     no_room: float = 0.0
+    """Chance, by blob that is put, that there is no room for it."""
     train_s: float = 2.0
+    """How long a training takes, on average, in s."""
     train_fails: float = 0.0
+    """Chance, by program, that a training fails."""
     train_hangs: float = 0.0
+    """Chance, by program, that a training does not end."""
     update_fails: float = 0.0
+    """Chance, by program of the coordinator or an edge, that it fails."""
     liars: frozenset[int] = frozenset()
     """Devices whose damaged messages arrive."""
     brokers: tuple[float, ...] = ()
@@ -125,6 +138,7 @@ class FaultPlan:
     loose: bool = False
     """A cancelled timer may fire all the same."""
     settle: bool = False
+    """Whether the world goes on long after all runs: nothing may be held for them then."""
 
     @property
     def schemes(self) -> tuple[Scheme, ...]:

@@ -71,13 +71,12 @@ class DeviceProfile:
 
 @dataclass(frozen=True)
 class Fleet:
-    """Devices 0 to `devices` - 1 behind edges 0 to `edges` - 1.
-
-    Device d stands behind edge d mod `edges`.
-    """
+    """Devices 0, 1, ... behind edges 0, 1, ...: device d stands behind edge d mod `edges`."""
 
     devices: int
+    """How many devices there are."""
     edges: int
+    """How many edges there are."""
     shares: Mapping[str, float] = field(default_factory=lambda: {"phone": 1.0})
     """Class -> its share of the devices; they need not add up to 1."""
     classes: Mapping[str, DeviceClass] = field(default_factory=lambda: CLASSES)

@@ -21,17 +21,20 @@ OVERHEAD_BYTES = 96
 
 @dataclass(frozen=True, slots=True)
 class LinkProfile:
-    """One kind of link.
-
-    Latency and jitter (its mean; exponential) one way; loss and duplication by message.
-    """
+    """One kind of link."""
 
     latency_ms: float = 20.0
+    """One way."""
     jitter_ms: float = 0.0
+    """Mean of what comes to the latency, exponential, one way."""
     up_mbps: float = 100.0
+    """Megabits a second towards the cloud."""
     down_mbps: float = 100.0
+    """Megabits a second towards the device."""
     loss: float = 0.0
+    """Chance that a message is lost."""
     duplication: float = 0.0
+    """Chance that a message comes twice."""
 
     def __post_init__(self) -> None:
         assert self.latency_ms >= 0 and self.jitter_ms >= 0

@@ -20,57 +20,66 @@ HOPS = (DEVICE_UP, DEVICE_DOWN, EDGE_UP, EDGE_DOWN)
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One attempt at a round, as the simulator sees it, which sees everything."""
+    """One attempt at a round, as the simulator sees it, which sees everything.
+
+    Each selected device is counted once: as reported, refused, dropped, late or spare.
+    """
 
     round: int
+    """Number of the round."""
     attempt: int
+    """Number of the attempt at it."""
     succeeded: bool
-    """False when too few reported; the round is then tried again.
-
-    Each of the `selected` devices is in exactly one of `reported` (in the sum), `refused` (answered
-    that there is no update: not finite, out of memory), `dropped` (vanished), `late` (was there,
-    and not in time) and `spare` (the round had enough without it and stopped it).
-    """
+    """False when too few reported; the round is then tried again."""
     selected: tuple[int, ...]
+    """Devices that were asked."""
     reported: tuple[int, ...]
+    """Devices whose update is in the sum."""
     refused: Mapping[int, FailureReason]
+    """Devices that answered that there is no update (not finite, out of memory), and why."""
     dropped: tuple[int, ...]
+    """Devices that vanished."""
     late: tuple[int, ...]
+    """Devices that were there, and not in time."""
     spare: tuple[int, ...]
+    """Devices without which the round had enough, so that it stopped them."""
     duplicates: int
     """Answers that came again."""
     bytes: Mapping[str, int]
-    """With `messages`: what was sent over each hop since the record before, lost and repeated
-    messages with it.
-    """
+    """What was sent over each hop since the record before, lost and repeated messages with it."""
     messages: Mapping[str, int]
+    """How many messages that were, over each hop."""
     lost_messages: int
+    """How many of them were lost."""
     seconds: Mapping[str, float]
     """Virtual time summed over devices.
 
     Computing, and messages on their way over each kind of link.
     """
     started_ns: int
-    """With `ended_ns`: from the selection to the new model, in virtual time."""
+    """When devices were selected, in virtual time."""
     ended_ns: int
+    """When the new model was there, in virtual time."""
     loss: float | None
     """Mean of the reported devices' training losses, weighed by examples; they are never sent."""
     examples: int
+    """The reported devices' examples."""
     weight: float
     """The sum of weights that the ring carried."""
     why: str = ""
+    """Why it did not succeed; empty where it did."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What devices said of model number `round`.
-
-    Means over the examples of `devices` devices, by name (`core.learning.metrics`).
-    """
+    """What devices said of a model."""
 
     round: int
+    """The model's number."""
     devices: int
+    """How many devices evaluated it."""
     metrics: Mapping[str, float]
+    """Means over the examples of these devices, by name (`core.learning.metrics`)."""
     rolled_back_to: int | None = None
     """The model that took its place, for it was so much worse; None: it stayed."""
 

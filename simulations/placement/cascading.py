@@ -50,15 +50,14 @@ _SURE_OF_INTERVAL = 1.96  # standard deviations of a normal number: 95 of 100 li
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a threshold is chosen for.
-
-    A share that may go up, an accuracy on the calibration rows, or one that is promised but for a
-    chance of `failure`. Just one of share and accuracy.
-    """
+    """What a threshold is chosen for. Just one of share and accuracy is given."""
 
     share: float | None = None
+    """A share of the rows that may go up."""
     accuracy: float | None = None
+    """An accuracy on the calibration rows."""
     failure: float | None = None
+    """The chance with which the promised accuracy may fail; None: nothing is promised."""
 
     def choose(self, held: Held) -> Point:
         """Raises DelianError where the rows do not have it."""
@@ -74,15 +73,14 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The conditions between the models.
-
-    The link, how rows are written on it ("f32", "f16", "i8"), and how much slower the device is
-    than this machine.
-    """
+    """The conditions between the models."""
 
     link: LinkProfile
+    """Between the device and the tier above."""
     wire: str = "f32"
+    """How rows are written on it: "f32", "f16" or "i8"."""
     slower: float = 1.0
+    """How much slower the device is than this machine."""
 
 
 class Judged:

@@ -49,12 +49,15 @@ class Setup:
     devices, edges: their numbers; a device's edge is its number modulo the edges'.
     """
     device_links: tuple[LinkTrace, ...]
-    """With `edge_links`: their traces, and the nominal links that their machines assume."""
+    """By device, the trace of its link upwards."""
     edge_links: tuple[LinkTrace, ...]
+    """By edge, the trace of its link upwards."""
     requests: tuple[tuple[int, ...], ...]
     """By device, when each is made (ns)."""
     nominal: part_ports.Link
+    """What the device's machine assumes of its link before it has measured."""
     beyond: tuple[part_ports.Link, ...] = ()
+    """What machines assume of the links above that one."""
     deadline_s: float = 1.0
     """After a request, when its answer is due."""
     noise: float = 0.02

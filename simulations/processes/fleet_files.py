@@ -46,15 +46,19 @@ LOOPBACK = "127.0.0.1"
 class Layout:
     """The nodes, and their addresses.
 
-    Edges are numbered from 1; device i goes to edge 1 + i % edges, and uses MQTT where its number
-    is in `by_mqtt`.
+    Edges are numbered from 1; device i goes to edge 1 + i % edges.
     """
 
     folder: Path
+    """Where the nodes' files are."""
     edges: int
+    """How many edges gather devices."""
     devices: int
+    """How many devices there are."""
     by_mqtt: frozenset[int]
+    """Numbers of the devices that use MQTT."""
     store: str = ""
+    """The coordinator's setting of that name; empty: its default."""
     helpers: int = 0
     """Further edges, which gather no devices and hold what unmasks."""
     plain: bool = False

@@ -63,8 +63,9 @@ class Saved:
     facts: Mapping[str, Any]
     """What else there is."""
     weights: Mapping[bytes, Floats]
-    """With `memories`: by name."""
+    """By name."""
     memories: Mapping[bytes, bytes]
+    """By name."""
 
 
 class Resumable:

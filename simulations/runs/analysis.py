@@ -42,16 +42,17 @@ class Question:
     """Label or x."""
     bins: int = 10
     low: float = 0.0
-    """With `high`: the range of x.
-
-    `clip` bounds a device's measure, where its values may lie outside 0..1.
-    """
+    """Lower bound of the range of x."""
     high: float = 1.0
+    """Upper bound of the range of x."""
     wanted: tuple[float, ...] = (0.1, 0.25, 0.5, 0.75, 0.9)
     most: int = 8
     bits: int = 16
     least: float = 0.0
     clip: float | None = None
+    """Bounds a device's measure, where its values may lie outside 0..1; None: to the length that
+    values within it allow.
+    """
 
 
 def ask(question: Question, scenario: Scenario, data_path: Path | None = None) -> dict[str, Any]:

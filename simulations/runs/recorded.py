@@ -31,16 +31,18 @@ RECORDED = 16
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Recorded updates f32[D] with their weights in (0, 1].
-
-    Also the weights f32[D] that they began from, and the bundle that made them.
-    """
+    """Recorded updates, and what made them."""
 
     updates: tuple[tuple[Floats, float], ...]
+    """Updates f32[D] with their weights in (0, 1]."""
     first: Floats
+    """The weights f32[D] that they began from."""
     bundle: bytes
+    """The bundle that made them, encoded."""
     clip: float
+    """The L2 norm that updates are clipped to."""
     flops: float
+    """What one run of a program is taken to cost, in floating-point operations."""
 
 
 def record(devices: int = RECORDED) -> Recording:

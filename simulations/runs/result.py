@@ -38,45 +38,66 @@ class Spread:
 class RoundRecord:
     """One round.
 
-    Accuracies are means over the evaluated devices; None in rounds without evaluation.
-
-    `selected` devices were asked; each then is counted once: it `reported`, was `refused` (its
-    update is not finite), `dropped` (vanished), `late` (after the deadline) or `spare` (the round
-    had its target without it). `applied` is False when too few reported and nothing changed.
-    `seconds` sums over devices, `virtual_seconds` is how long the round took; of real daemons both
-    are zero, and `wall_seconds` says how long. An accuracy is the mean over devices; pooled, it is
-    the share of right answers over all their examples. Where numbers are learnt it is the mean
-    squared error (`measures`), and `r_squared` and `absolute_error` are those of all examples.
-    metrics: the task's own (`own_metrics`), over all examples; None where it has none.
+    Each selected device is counted once: as reported, refused, dropped, late or spare. An accuracy
+    is the mean over the evaluated devices; pooled, it is the share of right answers over all their
+    examples. Where numbers are learnt, an accuracy is the mean squared error (`measures`). What is
+    judged is None in rounds without evaluation.
     """
 
     round: int
+    """Number of the round."""
     selected: int
+    """Devices that were asked."""
     reported: int
+    """Devices whose update is in the round."""
     dropped: int
+    """Devices that vanished; with real daemons 0."""
     late: int
+    """Devices after the deadline; with real daemons also those that vanished."""
     refused: int
+    """Devices whose update is not finite."""
     spare: int
+    """Devices without which the round had its target."""
     applied: bool
+    """False when too few reported and nothing changed."""
     bytes: Mapping[str, int]
+    """By link and direction (LINKS)."""
     seconds: Mapping[str, float]
+    """Virtual time by what it went into (TIMES), summed over devices; zero with real daemons."""
     virtual_seconds: float
+    """How long the round took; zero with real daemons."""
     wall_seconds: float | None = None
+    """How long the round took by the clock, with real daemons; None otherwise."""
     training_loss: float | None = None
+    """Mean of the reported devices' losses, weighed by examples; with real daemons None."""
     global_accuracy: float | None = None
+    """The global model's, a mean over devices."""
     personalised_accuracy: float | None = None
+    """The personalised models', a mean over devices."""
     global_loss: float | None = None
+    """The global model's, a mean over devices."""
     personalised_loss: float | None = None
+    """The personalised models', a mean over devices."""
     global_spread: Spread | None = None
+    """Of the global model's accuracy over devices."""
     personalised_spread: Spread | None = None
+    """Of the personalised models' accuracy over devices."""
     global_pooled_accuracy: float | None = None
+    """The global model's, pooled."""
     personalised_pooled_accuracy: float | None = None
+    """The personalised models', pooled."""
     global_r_squared: float | None = None
+    """R² over all examples, where numbers are learnt that differ; else None."""
     personalised_r_squared: float | None = None
+    """As `global_r_squared`."""
     global_absolute_error: float | None = None
+    """Mean absolute error over all examples, where numbers are learnt; else None."""
     personalised_absolute_error: float | None = None
+    """As `global_absolute_error`."""
     global_metrics: Mapping[str, float | None] | None = None
+    """The task's own (`own_metrics`), over all examples; None where it has none."""
     personalised_metrics: Mapping[str, float | None] | None = None
+    """As `global_metrics`."""
 
     @property
     def took_seconds(self) -> float:
@@ -100,10 +121,11 @@ class DeviceRecord:
     accuracy_before: float | None
     accuracy_after: float | None
     steps_query: tuple[float, ...] = ()
-    """With `steps_support`: its accuracy after none and each of `evaluation.steps` local steps, on
-    the rows that judge and on those that it adapts to; empty where it was not requested.
+    """Its accuracy after none and each of `evaluation.steps` local steps, on the rows that judge;
+    empty where it was not requested.
     """
     steps_support: tuple[float, ...] = ()
+    """The same, on the rows that it adapts to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +138,15 @@ class SimulationResult:
     parameters: int
     trace_hash: str
     data: Mapping[str, Any]
+    """The data card."""
     host: Mapping[str, Any] = field(default_factory=dict)
+    """What differs between machines and runs (wall times, versions, threads); nothing else may."""
     stopped_by: StoppedBy | None = None
     """None for a run that came to its last round, "interrupt" when it was stopped, "unfinished" for
-    what there is of one that goes on, "failure" when it gave up; `why` then says what was in the
-    way, or why a run ended early that came to no harm, and `hint` what to do about it.
+    what there is of one that goes on, "failure" when it gave up.
     """
     why: str = ""
+    """What was in the way of a run that gave up, or why a run ended early that came to no harm."""
     evaluations: tuple[Evaluation, ...] = ()
     """What devices said through the protocol."""
     algorithm: Mapping[str, Any] | None = None
@@ -132,16 +156,13 @@ class SimulationResult:
     chain: str = ""
     """What updates went through."""
     hint: str = ""
+    """What to do about `why`."""
     fitting: Mapping[str, tuple[Any, Any]] | None = None
     """Of real daemons the scenario's keys that were changed to fit them, before and after."""
     resumable: int = 0
-    """The round with which the run is kept, to be resumed.
-
-    Zero: with none, and `not_resumable` says why such a run is not kept, where it was to be. `data`
-    is the data card, `host` what differs between machines and runs (wall times, versions, threads);
-    nothing else may.
-    """
+    """The round with which the run is kept, to be resumed; 0: with none."""
     not_resumable: str = ""
+    """Why a run that was to be kept is not; empty: it is, or was not to be."""
 
     @property
     def interrupted(self) -> bool:
@@ -166,14 +187,14 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class UpdateFinished:
-    """One device's local training (or evaluation) of round `round` is computed.
-
-    `done` of `expected`.
-    """
+    """One device's local training (or evaluation) of a round is computed."""
 
     round: int
+    """The round."""
     done: int
+    """How many of these are computed."""
     expected: int
+    """How many there are to compute."""
     evaluating: bool = False
 
 

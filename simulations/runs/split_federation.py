@@ -63,39 +63,44 @@ _ORDER, _ROUND, _COHORT, _TURNS, _DROPS, _ROUNDING = range(6)
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """What is run.
-
-    Attributes:
-        above: names of the model's leaves that live above the device, or what they begin with
-            (`layers.1.`); empty: none, and this is federated averaging.
-        sharing: of what is above, by the devices of an edge.
-        rounds, local_steps: of each round's device. edges: devices are dealt to them in turn.
-        cohort: devices a round; None: all. dropout: the share of these that fall silent.
-        optimizer: of all parts; it starts again each round.
-        labels_stay: the U-shape: labels, and the last layers, on the device.
-        wire: how f32 tensors travel: "f32", "f16", "i8".
-        clip: of a device part's update. secure: whether its sum is masked.
-        shields, epsilon, delta: of what goes up: one for each tensor that does, activations first
-            and gradients after them (`SplitRun.up`), or one for all; none: it goes as it is.
-        seed: of everything drawn.
-    """
+    """What is run."""
 
     above: tuple[str, ...]
+    """Names of the model's leaves that live above the device, or what they begin with
+    (`layers.1.`); empty: none, and this is federated averaging.
+    """
     sharing: Sharing = Sharing.COPIES
+    """Of what is above, by the devices of an edge."""
     rounds: int = 10
+    """Number of rounds."""
     local_steps: int = 5
+    """Of each round's device."""
     edges: int = 1
+    """Devices are dealt to them in turn."""
     cohort: int | None = None
+    """Devices a round; None: all."""
     dropout: float = 0.0
+    """The share of these that fall silent."""
     optimizer: Optimizer = field(default_factory=lambda: sgd(0.1))
+    """Of all parts; it starts again each round."""
     labels_stay: bool = True
+    """The U-shape: labels, and the last layers, on the device."""
     wire: str = "f32"
+    """How f32 tensors travel: "f32", "f16", "i8"."""
     clip: float = 10.0
+    """Of a device part's update."""
     secure: bool = True
+    """Whether the sum of device parts' updates is masked."""
     shields: tuple[Shield, ...] = ()
+    """Of what goes up: one for each tensor that does, activations first and gradients after them
+    (`SplitRun.up`), or one for all; none: it goes as it is.
+    """
     epsilon: float = math.inf
+    """Of the shields' privacy budget."""
     delta: float = 1e-5
+    """Of the shields' privacy budget."""
     seed: int = 0
+    """Of everything drawn."""
 
 
 class SplitRun:

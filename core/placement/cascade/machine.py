@@ -66,22 +66,22 @@ class CascadeError(DelianError):
 
 @dataclass(frozen=True, slots=True)
 class CascadePlan:
-    """How a cascade decides.
-
-    Attributes:
-        chosen: the filter; a request of several rows is hard where one of them is.
-        above_ns: how long above may take; after it the small model's answer stands.
-        small_ns: how long the small model takes: kept back of a request's deadline where it has not
-        run yet.
-        failures: so many in a row, and above is left alone. pause: for how long.
-    """
+    """How a cascade decides."""
 
     chosen: Filter
+    """The filter; a request of several rows is hard where one of them is."""
     mode: Mode = Mode.INFERENCE_THEN_MINING
+    """Whether the small model or the filter comes first."""
     above_ns: int = SECOND
+    """How long above may take, in ns; after it the small model's answer stands."""
     small_ns: int = 0
+    """How long the small model takes, in ns: kept back of a request's deadline where it has not run
+    yet.
+    """
     failures: int = 3
+    """So many in a row, and above is left alone."""
     pause: Backoff = PAUSE
+    """For how long above is left alone."""
 
     def __post_init__(self) -> None:
         if self.above_ns <= 0 or self.small_ns < 0 or self.failures < 1:

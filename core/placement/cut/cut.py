@@ -56,19 +56,18 @@ class CutError(DelianError):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where operations run, and how what crosses is written.
-
-    Attributes:
-        labels: a tier for each operation at the top level, or SHARED.
-        wires: by a value's number, "f16" or "i8" where it travels narrower than it is. Any other
-            wire means "as it is" and is left out.
-        bundle: its content hash, 64 hexadecimal digits, or empty. program: its name there.
-    """
+    """Where operations run, and how what crosses is written."""
 
     labels: tuple[int, ...]
+    """A tier for each operation at the top level, or SHARED."""
     wires: Mapping[int, str] = field(default_factory=dict, hash=False)
+    """By a value's number, "f16" or "i8" where it travels narrower than it is. Any other wire means
+    "as it is" and is left out.
+    """
     bundle: str = ""
+    """The bundle's content hash, 64 hexadecimal digits, or empty."""
     program: str = ""
+    """The program's name in that bundle."""
 
     def __post_init__(self) -> None:
         _check_labels(self.labels)

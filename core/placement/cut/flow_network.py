@@ -48,14 +48,14 @@ _DOUBLINGS = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Edges of node a are indptr[a]:indptr[a+1], sorted by `heads`; each one's reverse is there.
-
-    capacity f64[edges], from 0, inf allowed. Node ZERO is the source, ONE the sink.
-    """
+    """A graph; each edge's reverse is an edge, too. Node ZERO is the source, ONE the sink."""
 
     indptr: Array
+    """Integers [nodes + 1]: the edges of node a are indptr[a]:indptr[a+1]."""
     heads: Array
+    """Integers [edges]: the node where an edge ends; a node's edges are sorted by it."""
     capacity: Array
+    """f64[edges], from 0, inf allowed."""
 
     @classmethod
     def of(cls, tails: Array, heads: Array, capacity: Array, nodes: int) -> Graph:
@@ -75,16 +75,16 @@ class Graph:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """A problem's graph.
-
-    group i64[n]: an item's number among groups that share a tier; low, high i64[groups]: the least
-    and the greatest labels that break no rule;
-    """
+    """A problem's graph."""
 
     graph: Graph
+    """The graph whose least cuts are the problem's."""
     group: Array
+    """i64[n]: an item's number among groups that share a tier."""
     low: Array
+    """i64[groups]: the least labels that break no rule."""
     high: Array
+    """i64[groups]: the greatest labels that break no rule."""
     constant: float
     """Cost that all cuts share."""
 

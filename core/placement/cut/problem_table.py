@@ -29,17 +29,18 @@ NUMBER_MAX = 1e15
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rates:
-    """What crossing one way costs the objective.
-
-    cost f64[m,h]: tensor v on hop k, in the wire that costs least there, wire i64[m,h]; inf where v
-    has none. more f64[m], from 0: what v costs beyond that sum when it crosses all hops, in the one
-    wire that costs least over all, whole i64[m].
-    """
+    """What crossing one way costs the objective, for m tensors and h hops."""
 
     cost: Array
+    """f64[m,h]: tensor v on hop k, in the wire that costs least there; inf where v has none."""
     wire: Array
+    """i64[m,h]: that wire."""
     more: Array
+    """f64[m], from 0: what v costs beyond the sum of its `cost` when it crosses all hops, in the
+    one wire that costs least over all.
+    """
     whole: Array
+    """i64[m]: that one wire."""
 
     def wires(self, crosses: Array) -> Array:
         """i64[m,h]: the wire that each tensor takes where it crosses these hops, bool[m,h]."""

@@ -56,38 +56,40 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class NodeProfile:
-    """A node.
-
-    Attributes:
-        name: whatever its owner calls it. cpu: the processor's name. date: ISO 8601, when it was
-            measured. threads: that one call used.
-        samples: by class (`CLASSES`), what was measured.
-        element_s: by the name of an elementwise function (exp, div...), the seconds that it adds to
-            each element of a fused loop.
-        bandwidth: of memory beyond the caches, bytes a second, read and written together. memory:
-        bytes that a part may take, weights and working memory; None: not known. call_s, argument_s:
-        what calling a program takes in addition to its steps, and for each argument. encode_s: by
-        wire ("f32", "f16", "i8"), seconds a value's byte in f32 takes to encode and
-            decode once.
-        joules_per_second: of the processor at work; None: energy is not known.
-        joules_per_byte: of its radio, a byte sent or received.
-        programs: by content hash, the seconds of each operation of that program's body, in order.
-    """
+    """A node."""
 
     name: str
+    """Whatever its owner calls it."""
     cpu: str
+    """The processor's name."""
     date: str
+    """When it was measured, ISO 8601."""
     threads: int
+    """How many one call used."""
     samples: Mapping[str, tuple[Sample, ...]]
+    """By class (`CLASSES`), what was measured."""
     element_s: Mapping[str, float]
+    """By the name of an elementwise function (exp, div...), the seconds that it adds to each
+    element of a fused loop.
+    """
     bandwidth: float
+    """Of memory beyond the caches, bytes a second, read and written together."""
     memory: int | None
+    """Bytes that a part may take, weights and working memory; None: not known."""
     call_s: float
+    """Seconds that calling a program takes in addition to its steps."""
     argument_s: float
+    """Seconds that a call takes for each argument."""
     encode_s: Mapping[str, float]
+    """By wire ("f32", "f16", "i8"), seconds that a value's byte in f32 takes to encode and decode
+    once.
+    """
     joules_per_second: float | None = None
+    """Of the processor at work; None: energy is not known."""
     joules_per_byte: float | None = None
+    """Of its radio, a byte sent or received; None: energy is not known."""
     programs: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """By content hash, the seconds of each operation of that program's body, in order."""
 
     def scaled(self, factor: float, name: str = "") -> NodeProfile:
         """A node that takes `factor` times as long for everything: for tests and simulations."""

@@ -49,27 +49,26 @@ MEMORY_HINT = "raise --memory, or let more tiers take part"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is asked of a placement.
-
-    Attributes:
-        objective: what is least.
-        wires: how tensors may be written where they cross; "f32" stands for as they are. Results
-            always are.
-        ceilings: by value's number, the highest tier that may see it: 0 for an input that must not
-            leave the device.
-        pins: by operation's number, the only tier that may run it.
-        memory: by tier, bytes; None: no limit; empty: those of the profiles.
-        returns: whether work may come back down (training).
-        owned: numbers of parameters that one tier has, which are trained.
-    """
+    """What is asked of a placement."""
 
     objective: Objective = field(default_factory=Objective)
+    """What is least."""
     wires: tuple[str, ...] = ("f32",)
+    """How tensors may be written where they cross; "f32" stands for as they are. Results always
+    are.
+    """
     ceilings: Mapping[int, int] = field(default_factory=dict)
+    """By value's number, the highest tier that may see it: 0 for an input that must not leave the
+    device.
+    """
     pins: Mapping[int, int] = field(default_factory=dict)
+    """By operation's number, the only tier that may run it."""
     memory: tuple[int | None, ...] = ()
+    """By tier, bytes; None: no limit; empty: those of the profiles."""
     returns: bool = False
+    """Whether work may come back down (training)."""
     owned: tuple[int, ...] = ()
+    """Numbers of parameters that one tier has, which are trained."""
 
 
 @dataclass(frozen=True, slots=True)

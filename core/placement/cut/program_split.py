@@ -51,30 +51,32 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one tier computes at one time.
-
-    Attributes:
-        phase: counts the tier's parts from 0.
-        program: its parameters are those of `resident`, then `inputs`; its results `outputs`, then
-            the new values of `updates`.
-        resident: the numbers of the whole's parameters that this tier has, resident or owned.
-        inputs: values that the device was given, that came in a message, or that an earlier part of
-            the tier kept.
-        outputs: values that others need, or a later part of the tier.
-        updates: the numbers of owned parameters that have new values. They hold from the next run
-            on: later parts of this one read the old.
-        lanes: 0, or how many requests `program` takes at once; then its inputs and results have one
-            more axis in front, which the ports do not show.
-    """
+    """What one tier computes at one time."""
 
     tier: int
+    """The tier."""
     phase: int
+    """Counts the tier's parts from 0."""
     program: Function
+    """Its parameters are those of `resident`, then `inputs`; its results `outputs`, then the new
+    values of `updates`.
+    """
     resident: tuple[int, ...]
+    """The numbers of the whole's parameters that this tier has, resident or owned."""
     inputs: tuple[Port, ...]
+    """Values that the device was given, that came in a message, or that an earlier part of the tier
+    kept.
+    """
     outputs: tuple[Port, ...]
+    """Values that others need, or a later part of the tier."""
     updates: tuple[int, ...] = ()
+    """The numbers of owned parameters that have new values. They hold from the next run on: later
+    parts of this one read the old.
+    """
     lanes: int = 0
+    """0, or how many requests `program` takes at once; then its inputs and results have one more
+    axis in front, which the ports do not show.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,24 +105,22 @@ Step: TypeAlias = Part | Message
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A program cut into parts.
-
-    Attributes:
-        name: the whole's. steps: parts and messages in the order in which they happen.
-        resident: the numbers of its parameters that are resident or owned; homes: the tiers of
-            those that are owned.
-        inputs: its other parameters, which the device is given.
-        results: by result of the whole, the number of its value.
-        updates: by result that is the new value of an owned parameter, that parameter's number.
-    """
+    """A program cut into parts."""
 
     name: str
+    """The whole's."""
     steps: tuple[Step, ...]
+    """Parts and messages, in the order in which they happen."""
     resident: tuple[int, ...]
+    """The numbers of its parameters that are resident or owned."""
     homes: Mapping[int, int]
+    """By the number of an owned parameter, its tier."""
     inputs: tuple[Port, ...]
+    """Its other parameters, which the device is given."""
     results: tuple[int, ...]
+    """By result of the whole, the number of its value."""
     updates: Mapping[int, int]
+    """By result that is the new value of an owned parameter, that parameter's number."""
 
     @property
     def parts(self) -> tuple[Part, ...]:

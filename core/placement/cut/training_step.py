@@ -52,22 +52,20 @@ _PRODUCTS = ("dot", "conv", "conv_input_grad", "grouped_conv", "grouped_conv_inp
 
 @dataclass(frozen=True, slots=True)
 class TrainingStep:
-    """A step of training, ready to be cut.
-
-    Attributes:
-        function: (model..., state..., x, y, weight) -> (loss, model'..., state'...), leaf by leaf.
-        leaves: how many the model has. states: how many the optimiser's state has; it begins with
-            zeros.
-        ties: pairs of operations that must be on one tier.
-        ceilings: by value's number, the highest tier that may see it: the device, for what reveals
-            labels that stay.
-    """
+    """A step of training, ready to be cut."""
 
     function: Function
+    """(model..., state..., x, y, weight) -> (loss, model'..., state'...), leaf by leaf."""
     leaves: int
+    """How many the model has."""
     states: int
+    """How many leaves the optimiser's state has; it begins with zeros."""
     ties: tuple[tuple[int, int], ...]
+    """Pairs of operations that must be on one tier."""
     ceilings: Mapping[int, int]
+    """By value's number, the highest tier that may see it: the device, for what reveals labels that
+    stay.
+    """
 
     @property
     def owned(self) -> tuple[int, ...]:

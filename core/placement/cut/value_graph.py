@@ -22,30 +22,30 @@ from ...compiler.ir import Block, Function, ListType, Value
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The numbers and edges of a function.
-
-    Attributes:
-        values: by number. producer: by value's number, the operation that gives it; -1: none, it is
-            a parameter.
-        operands: by operation, the numbers of the values that it reads, each once, in order; gives:
-            those of its results.
-        consumers: by value's number, the operations that read it, in order; only those that move.
-        results: the numbers of the function's results.
-        moves: by operation, whether it depends on an input or on something owned; fed: whether on
-            an input.
-    """
+    """The numbers and edges of a function."""
 
     function: Function
+    """The function."""
     resident: frozenset[int]
+    """Numbers of the parameters that every tier has."""
     owned: frozenset[int]
+    """Numbers of the parameters that one tier has."""
     values: tuple[Value, ...]
+    """By number."""
     producer: tuple[int, ...]
+    """By value's number, the operation that gives it; -1: none, it is a parameter."""
     operands: tuple[tuple[int, ...], ...]
+    """By operation, the numbers of the values that it reads, each once, in order."""
     gives: tuple[tuple[int, ...], ...]
+    """By operation, the numbers of its results."""
     consumers: tuple[tuple[int, ...], ...]
+    """By value's number, the operations that read it, in order; only those that move."""
     results: tuple[int, ...]
+    """The numbers of the function's results."""
     moves: tuple[bool, ...]
+    """By operation, whether it depends on an input or on something owned."""
     fed: tuple[bool, ...]
+    """By operation, whether it depends on an input."""
 
     @property
     def inputs(self) -> tuple[int, ...]:

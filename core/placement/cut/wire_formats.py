@@ -48,16 +48,17 @@ class WireError(DelianError):
 class Encoded:
     """A tensor as it travels, field by field as `BoundaryTensor` has it.
 
-    Attributes:
-        dtype: "f16" or "i8", or the tensor's own ("f32", "bool"...).
-        content: little-endian, row-major.
-        scale, zero_point: value = scale * (element - zero_point) for "i8"; zeros otherwise.
+    For "i8", value = scale * (element - zero_point).
     """
 
     dtype: str
+    """What it travels as: "f16" or "i8", or the tensor's own ("f32", "bool"...)."""
     content: bytes
+    """The elements, little-endian, row-major."""
     scale: float = 0.0
+    """Of "i8"; 0 otherwise."""
     zero_point: int = 0
+    """Of "i8"; 0 otherwise."""
 
 
 def wires_of(type: TensorType) -> tuple[str, ...]:

@@ -126,8 +126,9 @@ class Talk:
 
     session: Session
     cohorts: dict[int, secure_pb2.Cohort] = field(default_factory=dict)
-    """With `bundles`: by device."""
+    """By device."""
     bundles: dict[int, secure_pb2.KeyBundle] = field(default_factory=dict)
+    """By device."""
     consents: dict[bytes, dict[int, bytes]] = field(default_factory=dict)
     """By set, then index."""
     told: dict[int, bytes] = field(default_factory=dict)

@@ -23,8 +23,9 @@ class AttemptBook:
     taken: dict[int, int | None] = field(default_factory=dict)
     """Edge -> the part of its sum that comes next; None: no more."""
     devices: set[int] = field(default_factory=set)
-    """With `failures`: in the sums that the coordinator has acknowledged."""
+    """In the sums that the coordinator has acknowledged."""
     failures: set[int] = field(default_factory=set)
+    """Devices that failed, in those sums."""
     unused: set[int] = field(default_factory=set)
     """Those of `devices` that are in no model yet."""
     closed: bool = False

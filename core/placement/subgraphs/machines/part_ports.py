@@ -116,16 +116,14 @@ class CutRefused:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """How far the link upwards is, whenever the tier above acknowledges something.
-
-    `taken` bytes have arrived there since the link was made (`UpperBack`), at `at` ns of its clock
-    (any origin).
-    """
+    """How far the link upwards is, whenever the tier above acknowledges something."""
 
     taken: int
+    """Bytes that have arrived there since the link was made (`UpperBack`)."""
     waiting: int
     """Bytes that are still to be acknowledged, sent or queued here, probes among them."""
     at: int
+    """When they had, in ns of the clock of the tier above (any origin)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,14 +277,19 @@ Event: TypeAlias = (
 class Run:
     """Run this for these tickets, all at once, and answer with `RunFinished`.
 
-    A device's run has one ticket. A machine has at most `workers` runs under way.
+    A machine has at most `workers` runs under way.
     """
 
     run: int
+    """Number of this run."""
     cut: bytes
+    """Digest of the cut."""
     work: Work
+    """What is run."""
     part: int | None
+    """Of Work.PART, an index into Parts.of(tier); None otherwise."""
     tickets: tuple[int, ...]
+    """A device's run has one."""
 
 
 @dataclass(frozen=True, slots=True)
