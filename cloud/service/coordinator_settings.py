@@ -34,23 +34,26 @@ class CloudSettings:
     Empty: the CA's folder is here, and the coordinator's operator has its key.
     """
     ca: Path | None = None
-    """With `identity`: folders; None: in the folder."""
+    """The CA's folder; None: in the folder."""
     identity: Path | None = None
+    """The folder of the coordinator's identity; None: in the folder."""
     listen: str = "127.0.0.1:7443"
+    """Where it serves gRPC."""
     enrolment: str = "127.0.0.1:7444"
+    """Where it enrols nodes, if the CA's folder is here."""
     health: str = "127.0.0.1:7790"
     """Empty: none."""
     public: str = ""
-    """With `public_enrolment`, `public_broker`: where nodes reach `listen`, `enrolment` and
-    `broker`.
-    """
+    """Where nodes reach `listen`; empty: there."""
     public_enrolment: str = ""
+    """Where nodes reach `enrolment`; empty: there."""
     addresses: tuple[str, ...] = ()
     """For its certificate."""
     broker: str = ""
     """"mqtts://host:port"; empty: no MQTT."""
     broker_authority: Path | None = None
     public_broker: str = ""
+    """Where nodes reach `broker`; empty: there."""
     certificate_days: int = 30
     enrolments_per_minute: float = 60.0
     token_uses: int = 20

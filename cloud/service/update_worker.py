@@ -52,8 +52,9 @@ class Layout:
     """Where in the file what lies."""
 
     state: int
-    """With `memory`: bytes of one state, and of one memory."""
+    """Bytes of one state."""
     memory: int
+    """Bytes of one memory."""
 
     @property
     def offsets(self) -> tuple[int, int, int, int, int]:

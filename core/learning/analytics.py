@@ -162,7 +162,9 @@ class Quantiles(Query):
     wanted: tuple[float, ...] = (0.5,)
     """Probabilities in 0..1. The interval of each halves each round, from `high` - `low`."""
     low: float = 0.0
+    """Lower end of the first interval."""
     high: float = 1.0
+    """Upper end of the first interval."""
 
     def init(self, task: Task, key: Tensor) -> Bracket:
         ends = np.zeros(len(self.wanted), np.float32)

@@ -109,9 +109,11 @@ class DeviceSettings:
     signed: bool = True
     """Whether only signed bundles run, where a root key or the federation's terms are known."""
     insecure: bool = False
-    """With `number`, `federation`: without an identity, on loopback alone."""
+    """Without an identity, on loopback alone."""
     number: int | None = None
+    """The device's number, where it has no identity."""
     federation: str = ""
+    """The federation's name, where it has no identity."""
 
 
 Phase = Literal["starting", "running", "stopped"]

@@ -97,9 +97,11 @@ class EdgeSettings:
     serve: tuple[Path, ...] = ()
     """Bundles with weights of which it runs parts for its devices."""
     insecure: bool = False
-    """With `number`, `federation`: without an identity, on loopback alone."""
+    """Without an identity, on loopback alone."""
     number: int | None = None
+    """The edge's number, where it has no identity."""
     federation: str = ""
+    """The federation's name, where it has no identity."""
 
 
 async def serve(

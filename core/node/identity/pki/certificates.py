@@ -139,9 +139,10 @@ class PeerIdentity:
     serial: int
     """Unique within the federation's CA."""
     not_after: int
+    """Until when it is valid, unix time in seconds."""
     common_name: str
     not_before: int = 0
-    """With `not_after`: unix time in seconds."""
+    """From when it is valid, unix time in seconds."""
     site: str = ""
     """The organisation or place that a node or an owner belongs to; empty: none."""
 

@@ -57,8 +57,9 @@ class IssuingFacts:
     domains: tuple[str, ...]
     """That the root has granted."""
     not_before: int
-    """With `not_after`: unix time in seconds."""
+    """From when it is valid, unix time in seconds."""
     not_after: int
+    """Until when it is valid, unix time in seconds."""
 
     def allows_host(self, name: str) -> bool:
         """Whether a certificate that it issues may have this DNS name."""

@@ -40,8 +40,9 @@ class _Verified:
     issued_s: int
     """When it begins itself."""
     begins_s: float
-    """With `ends_s`: when it and its issuing authority's are valid."""
+    """From when it and its issuing authority's are valid."""
     ends_s: float
+    """Until when both are valid."""
     key: ec.EllipticCurvePublicKey
     leaf: bytes
 

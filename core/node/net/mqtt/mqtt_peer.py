@@ -61,8 +61,9 @@ class Office:
     meter: Meter
     intake: Intake
     connected: Callable[[], bool]
-    """With `publish`: of the connection."""
+    """Whether the connection is up."""
     publish: Callable[[Publication], Awaitable[None]]
+    """Publishes on the connection."""
     distrust: Callable[[PeerIdentity], str | None]
     """Why a peer is not trusted any more, or None."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
