@@ -182,7 +182,7 @@ async def speaks_http_1(scene: Scene) -> None:
 ROWS = [
     Row(silent_stream, ("silent stream",), "silent stream from device-"),
     Row(never_answers, UNANSWERED, "unanswered", members=1),
-    Row(fetches_and_never_answers, UNANSWERED, "unanswered", members=1, slow=True),
+    Row(fetches_and_never_answers, UNANSWERED, "unanswered", members=1),
     Row(never_reads, ("slow reader",)),
     Row(never_reads_a_blob, ("slow reader",), members=1),
     Row(flood, ("too many messages",), slowed=True),

@@ -278,7 +278,7 @@ async def flood_of_enrolments(scene: Scene) -> None:
 
 ROWS = [
     Row(expired_stream, ("certificate expired",)),
-    Row(expired_stream, ("certificate expired",), home=GATHERER, slow=True),
+    Row(expired_stream, ("certificate expired",), home=GATHERER),
     Row(expired_handshake, BELOW, BELOW[0]),
     Row(other_authority, BELOW, BELOW[0]),
     Row(revoked, ("revoked",), "revoked from device"),
@@ -293,13 +293,12 @@ ROWS = [
             "refused_sum: edge",
             home=CLOUD,
             members=1,
-            slow="sum" not in changed,
         )
         for changed in ({"sum": bytes(400)}, {"count": 2}, {"devices": [1]}, {"part": 3})
     ),
     Row(edge_that_names_another, ("cloud: refused edgehello",), "refused a EdgeHello", home=CLOUD),
     Row(edge_of_an_old_protocol, ("cloud: refused edgehello",), "refused a EdgeHello", home=CLOUD),
-    Row(edge_with_no_round, ("cloud: record ignored",), "", home=CLOUD, slow=True),
+    Row(edge_with_no_round, ("cloud: record ignored",), "", home=CLOUD),
     # Whose devices the edge has, nobody else can tell: it is waited for.
     Row(
         edge_that_never_answers,
@@ -309,7 +308,6 @@ ROWS = [
         members=1,
         deadline_ms=4_000,
         at_deadline=True,
-        slow=True,
     ),
     Row(token_used_before, ("enrolment: refused",), "enrolment refused", home=CLOUD),
     Row(token_expired, ("enrolment: refused",), "enrolment refused", home=CLOUD),
@@ -319,7 +317,6 @@ ROWS = [
         ("enrolment: refused",),
         "enrolment refused",
         home=CLOUD,
-        slow=True,
     ),
     Row(oversized_request, ("enrolment: malformed",), "malformed enrolment", home=CLOUD),
     Row(flood_of_enrolments, ("enrolment: limited",), "enrolment limited", home=CLOUD),
