@@ -80,7 +80,7 @@ class Algorithm:
     about: ClassVar[About] = About()
     """What reports and documents show of it."""
     source_keys: ClassVar[tuple[str, ...]] = ()
-    """Fields of `Samples`, besides the batch size, that are keys of its scenarios as well."""
+    """Fields of `Samples` or `Episodes`, besides the batch size, that are keys of its scenarios."""
     splits_rows: ClassVar[bool] = False
     """Whether a step cuts its rows in two: some are adapted on, the others make the step."""
     labels_only: ClassVar[str] = ""

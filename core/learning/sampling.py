@@ -221,8 +221,10 @@ class Episodes:
     """Episodes of a pass."""
     scale: float = 1.0 / 255.0
     """What a drawing's numbers are multiplied by."""
-    training_ways: int = 0
-    """Characters of a training episode (Snell et al. 2017, section 3.1). 0: `ways`."""
+    training_ways: Annotated[int, Bounds(ge=0, le=50)] = 0
+    """Classes of a training episode, where episodes are few-shot tasks: at least `data.ways`. More
+    of them make better features (Snell et al. 2017, section 3.1). 0: `data.ways`.
+    """
 
     @property
     def labels(self) -> int:

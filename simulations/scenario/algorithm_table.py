@@ -19,6 +19,7 @@ from pydantic_core.core_schema import no_info_plain_validator_function
 
 from ...core.common.field_docs import field_docs
 from ...core.learning import algorithm_registry, hyperparameters
+from ...core.learning.plan import ROUNDS_MAX
 from .data_settings import Table
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ class AlgorithmTable(Table):
     """How far the server goes along the mean update. 1 with sgd is plain averaging."""
     server_optimizer: Literal["sgd", "momentum", "adam", "yogi", "adagrad"] = "sgd"
     """The server's optimiser (FedOpt; momentum of 0.9 is FedAvgM)."""
+    server_decay_rounds: int = Field(default=0, ge=0, le=ROUNDS_MAX)
+    """Rounds in which the server's learning rate falls to zero, along half a cosine; `rounds` is a
+    good value. 0: the rate stays as it is.
+    """
 
     algorithm_class: ClassVar[type[Algorithm]]
     """The class whose fields the other keys are."""
@@ -61,9 +66,10 @@ class AlgorithmTable(Table):
 
     @classmethod
     def meanings(cls) -> dict[str, str]:
-        from ...core.learning import Samples
+        from ...core.learning import Episodes, Samples
 
-        return {**field_docs(Samples), **field_docs(cls.algorithm_class), **super().meanings()}
+        sources = {**field_docs(Episodes), **field_docs(Samples)}
+        return {**sources, **field_docs(cls.algorithm_class), **super().meanings()}
 
 
 class OwnTable(AlgorithmTable):
@@ -106,10 +112,11 @@ def table_of(name: str) -> type[AlgorithmTable]:
 def _made(
     base: type[AlgorithmTable], kind: type[Algorithm], more: dict[str, Any], text: str
 ) -> type[AlgorithmTable]:
-    from ...core.learning import Samples
+    from ...core.learning import Episodes, Samples
 
     known: Mapping[str, Any] = hyperparameters.hyperparameters(kind)
-    of_source = hyperparameters.hyperparameters(Samples)
+    of_source = {**hyperparameters.hyperparameters(Episodes)}
+    of_source |= hyperparameters.hyperparameters(Samples)
     known = {**known, **{name: of_source[name] for name in kind.source_keys}}
     keys = {name: (each.type, _field(each)) for name, each in known.items()}
     made = create_model(kind.__name__, __base__=base, __module__=__name__, **{**more, **keys})

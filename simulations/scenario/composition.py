@@ -7,6 +7,7 @@ show. Which key is which number of a stage is said at the plan's fields (`Key.st
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from ...core.common.errors import DelianError
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["chain_of", "governed", "keys_of", "written_out"]
 
-SERVER = ("server_optimizer", "server_learning_rate")
+#: The keys of the server's stage, in the order of its fields.
+SERVER = ("server_optimizer", "server_learning_rate", "server_decay_rounds")
 #: Numbers of a stage that stand for an absent key.
 _ABSENT = {"privacy.bits": 0, "privacy.cohort_min": 0, "privacy.cohorts": 1}
 
@@ -35,7 +37,7 @@ def chain_of(scenario: Scenario, masked: bool = False) -> Chain:
     # An algorithm of the user's own brings a server's optimiser where the scenario names none.
     if chosen.name == "python" and not chosen.model_fields_set & {*SERVER}:
         return made
-    server = chains.server(chosen.server_optimizer, chosen.server_learning_rate)
+    server = chains.server(*(getattr(chosen, key) for key in SERVER))
     return chains.chain(*made.stages, server)
 
 
@@ -60,9 +62,7 @@ def keys_of(chain: Chain) -> dict[str, dict[str, Any]]:
     if (rule := chain.get("rule")) is not None:
         tables["round"]["rule"] = rule.rule
     if (server := chain.get("server")) is not None:
-        tables["algorithm"] = dict(
-            zip(SERVER, (server.optimizer, server.learning_rate), strict=True)
-        )
+        tables["algorithm"] = dict(zip(SERVER, astuple(server), strict=True))
     return tables
 
 

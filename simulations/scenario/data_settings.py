@@ -197,10 +197,6 @@ class OmniglotData(Table):
     """
     ways: int = Field(default=5, ge=2, le=50)
     """Classes in an episode (N)."""
-    training_ways: int = Field(default=0, ge=0, le=50)
-    """Classes in a training episode, at least `ways`: prototypical networks learn better features
-    from more of them (Snell et al. 2017). 0: `ways`.
-    """
     shots: int = Field(default=1, ge=1, le=19)
     """Drawings of each character to learn from (K)."""
     queries: int = Field(default=3, ge=1, le=19)
@@ -230,8 +226,6 @@ class OmniglotData(Table):
                 f"shots + queries is {self.shots + self.queries}, and a device has {self.drawers} "
                 "drawings of a character (data.drawers)",
             )
-        if 0 < self.training_ways < self.ways:
-            raise conflict("training_ways", f"it is 0, or at least data.ways, which is {self.ways}")
         return self
 
 

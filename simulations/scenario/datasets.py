@@ -186,11 +186,12 @@ def _check_counts(scenario: Scenario, loaded: data.FederatedData) -> None:
     if scenario.fleet.edges > devices:
         raise DelianError(f"{scenario.fleet.edges} edges for {devices} devices", hint)
     if isinstance(scenario.data, data_settings.OmniglotData):
-        key = "training_ways" if scenario.data.training_ways else "ways"
-        ways = getattr(scenario.data, key)
+        training_ways = getattr(scenario.algorithm, "training_ways", 0)
+        key = "algorithm.training_ways" if training_ways else "data.ways"
+        ways = training_ways or scenario.data.ways
         for name, device in zip(loaded.names, loaded.devices, strict=True):
             if isinstance(device, data.EpisodeData) and device.chars < ways:
                 raise DelianError(
                     f"device `{name}` has {device.chars} characters, and an episode draws {ways}",
-                    f"lower data.{key}",
+                    f"lower {key}",
                 )

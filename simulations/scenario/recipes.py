@@ -56,9 +56,8 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Tas
     if isinstance(example, EpisodeTable):
         assert isinstance(scenario.data, data_settings.OmniglotData)
         few = scenario.data
-        episodes = Episodes(
-            few.ways, few.shots, few.queries, few.episodes, training_ways=few.training_ways
-        )
+        ways = getattr(scenario.algorithm, "training_ways", 0)
+        episodes = Episodes(few.ways, few.shots, few.queries, few.episodes, training_ways=ways)
         shape: tuple[int, ...] = (few.ways * few.queries, *example.images.shape[2:], 1)
         init = _init(scenario, shape[1:], episodes.labels)
         return learning.Classification(scenario.name, init, episodes), TensorType(DType.F32, shape)

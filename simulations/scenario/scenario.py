@@ -223,6 +223,8 @@ class Scenario(data_settings.Table):
                 f"{self.round.reports_min} reports of a round of {self.round.cohort} devices",
                 data_settings.hint_of({"round.reports_min": self.round.cohort}),
             )
+        if ways := getattr(self.algorithm, "training_ways", 0):
+            self._check_training_ways(ways)
         self._check_plan()
         if self.fleet.devices is None:
             dealt = getattr(self.data, "partition", "natural") != "natural"
@@ -266,6 +268,18 @@ class Scenario(data_settings.Table):
             raise data_settings.conflict(
                 "evaluation.rollback_accuracy",
                 "an error is judged here; evaluation.rollback_worse is for it",
+            )
+
+    def _check_training_ways(self, ways: int) -> None:
+        if not isinstance(self.data, data_settings.OmniglotData):
+            raise data_settings.conflict(
+                "algorithm.training_ways",
+                f"the data source {self.data.source} has rows, and not few-shot episodes",
+            )
+        if ways < self.data.ways:
+            raise data_settings.conflict(
+                "algorithm.training_ways",
+                f"it is 0, or at least data.ways, which is {self.data.ways}",
             )
 
     def _check_plan(self) -> None:

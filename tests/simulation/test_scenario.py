@@ -302,6 +302,17 @@ def test_another_model_or_source_leaves_the_keys_that_it_does_not_know(tmp_path)
         override(scenario, ["model.name=cnn", "model.file=a.py"])
 
 
+def test_episodes_that_train_have_as_many_classes_as_those_that_judge_or_more(tmp_path):
+    few = with_algorithm(load("omniglot-characters"), "protonet")
+    assert override(few, ["algorithm.training_ways=20"]).algorithm.training_ways == 20
+    with pytest.raises(DelianError, match="which is 5"):
+        override(few, ["algorithm.training_ways=4"])
+    with pytest.raises(DelianError, match="digits has rows"):
+        override(write(tmp_path), ["algorithm.name=protonet", "algorithm.training_ways=20"])
+    with pytest.raises(DelianError, match="no key `training_ways`"):
+        override(few, ["algorithm.name=maml", "algorithm.training_ways=20"])
+
+
 def test_a_mistake_in_an_alternative_is_told(mistake):
     message = mistake("[fleet]", "[alternatives.fedavg]\nepoch = 1\n\n[fleet]")
     assert message.startswith("FILE:17:1: there is no key `epoch` in [alternatives.fedavg]")

@@ -45,14 +45,15 @@ from ...privacy.mechanisms import adaptive_clip, noise_mechanism, post_processin
 from ...privacy.mechanisms.ring import RingPlan
 from ...protocol.ports import Floats, Vector
 from ...wire.operator_pb2 import AggregationRule
-from ..nn.optim import Optimizer, adagrad, adam, sgd, yogi
+from ..nn.optim import Optimizer, Rate, adagrad, adam, sgd, yogi
 from ..nn.optim import apply as moved
-from ..plan import STALENESS_MAX, Privacy, Round
+from ..nn.schedules import cosine
+from ..plan import ROUNDS_MAX, STALENESS_MAX, Privacy, Round
 from . import robust
 
 #: Where the denominator of a server's optimiser begins at nothing: tau of Reddi et al. 2021.
 TAU = 1e-3
-SERVERS: Mapping[str, Callable[[float], Optimizer]] = {
+SERVERS: Mapping[str, Callable[[Rate], Optimizer]] = {
     "sgd": sgd,
     "momentum": partial(sgd, momentum=0.9),
     "adam": adam,
@@ -426,6 +427,8 @@ class Server(_Named):
     """The optimiser's name, one of `SERVERS`."""
     learning_rate: float = 1.0
     """Its learning rate."""
+    decay_rounds: int = 0
+    """Rounds in which the rate falls to zero, along half a cosine. 0: it stays as it is."""
     group = "server"
     where, takes, gives = "cloud, the bundle's program", "mean", "model"
 
@@ -435,10 +438,17 @@ class Server(_Named):
                 f"server: there is no optimiser `{self.optimizer}`", f"one of {', '.join(SERVERS)}"
             )
         _between("server", "the learning rate", self.learning_rate, 0.0, 100.0)
+        if not 0 <= self.decay_rounds <= ROUNDS_MAX:
+            raise DelianError(
+                f"server: decay_rounds is {self.decay_rounds}", f"a number from 0 to {ROUNDS_MAX:_}"
+            )
 
     def made(self) -> Optimizer:
         """What it stands for."""
-        return SERVERS[self.optimizer](self.learning_rate)
+        rate: Rate = self.learning_rate
+        if self.decay_rounds:
+            rate = cosine(rate, self.decay_rounds)
+        return SERVERS[self.optimizer](rate)
 
     def init(self, ring: RingPlan) -> Any:
         return self.made().init(np.zeros(ring.dimension, np.float32))

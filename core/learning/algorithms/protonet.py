@@ -44,7 +44,7 @@ class ProtoNet(Maml):
     about: ClassVar[About] = About(
         "ProtoNet", "Snell et al. 2017", "the change by gradients through prototypes"
     )
-    source_keys: ClassVar[tuple[str, ...]] = ()
+    source_keys: ClassVar[tuple[str, ...]] = ("training_ways",)
     labels_only: ClassVar[str] = "makes prototypes of classes"
 
     local_steps: int = 0

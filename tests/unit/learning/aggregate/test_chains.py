@@ -207,7 +207,8 @@ def test_the_documentation_shows_the_table():
         " random_k(share=0.1) | noise(epsilon=8, delta=1e-05) | mask(least=5) | mean |"
         " server(optimizer=adam, learning_rate=0.01)",
         "clip(norm=2) | quantise | mask(cohorts=3) | trimmed_mean(hostile=0.3)",
-        "top_k(share=0.05) | clip(norm=1) | quantise(bits=8) | mean",
+        "top_k(share=0.05) | clip(norm=1) | quantise(bits=8) | mean |"
+        " server(learning_rate=0.5, decay_rounds=20)",
         "clip(norm=1) | quantise | mask(helpers=2) | fedbuff(staleness_max=4)",
     ],
 )
@@ -232,6 +233,8 @@ def test_a_chain_prints_what_it_is_read_from(text):
         ("random_k(2) | mean", "the share is 2"),
         ("quantise(40) | mean", "a ring of 40 bits"),
         ("server(lion) | mean", "no optimiser `lion`"),
+        ("server(adam, 0.1, -1) | mean", "decay_rounds is -1"),
+        ("server(adam, 0.1, 1.5) | mean", "`1.5` is no number"),
         ("krum(0.7)", "hostile is 0.7"),
         ("mask(dropout=1)", "dropout is 1"),
         ("x" * 3000, "3000 characters"),
@@ -325,6 +328,19 @@ def test_a_chain_is_a_pair_that_does_not_change_what_it_is_given():
     optimizer = adam(0.1)
     step, _ = optimizer.update(-mean, optimizer.init(MODEL), MODEL)
     np.testing.assert_array_equal(one, MODEL + step)
+
+
+def test_the_server_s_rate_falls_to_zero_along_half_a_cosine():
+    stage = chains.server("sgd", 0.5, decay_rounds=4)
+    plan = ring.RingPlan(10.0, 1, D)
+    state, rates = stage.init(plan), []
+    for _ in range(6):
+        turn = chains.Turn(plan, model=MODEL)
+        model, state = stage.apply(np.ones(D, np.float32), state, turn)
+        rates.append((model - MODEL).mean())
+    half = 0.5**0.5
+    falling = [1.0, 0.5 + 0.5 * half, 0.5, 0.5 - 0.5 * half, 0.0, 0.0]
+    np.testing.assert_allclose(rates, np.multiply(0.5, falling), atol=1e-6)
 
 
 def test_older_updates_count_less_and_the_oldest_not_at_all():
