@@ -175,10 +175,10 @@ class Bundle:
     """The first state as one vector, f32[D]. As it is sent to devices a bundle is bare: this is
     empty, for a device fetches the round's weights under their own hash.
     """
-    written: Mapping[str, tuple[Function, bytes]] = field(
+    written: dict[str, tuple[Function, bytes]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    """Bytes of programs that need not be made again, with the function that they are of."""
+    """Programs that are encoded already: the function and its bytes, by name."""
 
     def parts(self) -> dict[str, bytes]:
         """The files inside, but for the manifest."""
@@ -189,7 +189,9 @@ class Bundle:
 
     def _encoded(self, name: str) -> bytes:
         function, made = self.programs[name], self.written.get(name)
-        return made[1] if made is not None and made[0] is function else encode_function(function)
+        if made is None or made[0] is not function:
+            made = self.written[name] = (function, encode_function(function))
+        return made[1]
 
     def bare(self) -> Bundle:
         """The bundle without its weights."""

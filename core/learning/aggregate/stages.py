@@ -447,7 +447,7 @@ class Server(_Named):
         """What it stands for."""
         rate: Rate = self.learning_rate
         if self.decay_rounds:
-            rate = cosine(rate, self.decay_rounds)
+            rate = cosine(self.learning_rate, self.decay_rounds)
         return SERVERS[self.optimizer](rate)
 
     def init(self, ring: RingPlan) -> Any:
