@@ -12,19 +12,24 @@ from delian.simulations.scenario.datasets import load_data
 from delian.simulations.scenario.scenario_file import load, override
 from typer.testing import CliRunner
 
-EVERYBODY = ["--set", "fleet.dropout=0.0", "--set", "network.device_edge.loss=0.0"]
+#: A small fleet of which each device answers.
+SETTINGS = [
+    *("fleet.devices=18", "data.held_out_devices=2", "fleet.dropout=0.0"),
+    "network.device_edge.loss=0.0",
+]
 
 
-def run(*arguments):
+def run(*arguments, settings=SETTINGS):
+    changes = [word for setting in settings for word in ("--set", setting)]
     return CliRunner().invoke(
-        app, ["analyse", *map(str, arguments), *EVERYBODY], catch_exceptions=False
+        app, ["analyse", *map(str, arguments), *changes], catch_exceptions=False
     )
 
 
 @pytest.fixture(scope="module")
 def rows():
     """All rows of the devices that train: x as the model takes it, and y."""
-    data = load_data(override(load("digits"), []))
+    data = load_data(override(load("digits"), SETTINGS))
     devices = [data.devices[d] for d in data.training]
     x = np.concatenate([d.x[: d.examples] for d in devices]).reshape(-1, 64) / 16
     return x, np.concatenate([d.y[: d.examples] for d in devices])
@@ -32,7 +37,7 @@ def rows():
 
 def test_a_histogram_of_labels(rows):
     answer = json.loads(run("digits", "histogram", "--json").stdout)
-    assert answer["reported"] == answer["devices"] == 48
+    assert answer["reported"] == answer["devices"] == 16
     np.testing.assert_allclose(answer["shares"], np.bincount(rows[1]) / len(rows[1]), atol=1e-4)
     assert "%  ####" in run("digits", "histogram").stdout
 
@@ -53,9 +58,8 @@ def test_the_data_is_read_once(monkeypatch):
 
 
 def test_numbers_have_no_labels_to_count():
-    changes = ["--set", "fleet.devices=30", "--set", "data.held_out_devices=2"]
     with pytest.raises(DelianError, match="no labels") as caught:
-        run("sinusoid", "histogram", *changes)
+        run("sinusoid", "histogram", settings=["fleet.devices=30", "data.held_out_devices=2"])
     assert caught.value.hint == "--of x"
 
 

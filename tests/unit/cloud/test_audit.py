@@ -190,7 +190,7 @@ def test_any_flipped_bit_is_found(authority, material):
     lines = chain(material)
     draw = random.Random(1)
     for place, line in enumerate(lines):
-        places = range(len(line)) if len(line) < 900 else draw.sample(range(len(line)), 300)
+        places = draw.sample(range(len(line)), min(len(line), 100))
         for at in places:
             changed = bytearray(line)
             changed[at] ^= 1 << draw.randrange(8)
