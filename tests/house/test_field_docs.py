@@ -15,15 +15,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("cli", "cloud", "core", "device", "edge", "simulations")
-#: Folders whose classes are still documented in paragraphs; one is taken out when it is done.
-LATER = ("core/compiler/frontend",)
 
 
-def wrong_in(folder: str) -> list[str]:
-    """Classes of a folder that a paragraph documents, with the fields that it names."""
+def wrong_in(package: str) -> list[str]:
+    """Classes of a package that a paragraph documents, with the fields that it names."""
     return [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {', '.join(names)}"
-        for path in sorted((ROOT / folder).rglob("*.py"))
+        for path in sorted((ROOT / package).rglob("*.py"))
         if "_pb2" not in path.name
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef) and has_fields(node) and (names := named_elsewhere(node))
@@ -70,13 +68,8 @@ def named_elsewhere(node: ast.ClassDef) -> list[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_fields_are_documented_one_by_one(package):
-    found = [line for line in wrong_in(package) if not line.startswith(LATER)]
+    found = wrong_in(package)
     assert not found, "write a docstring under each field: " + "; ".join(found)
-
-
-@pytest.mark.parametrize("folder", LATER)
-def test_a_folder_is_an_exception_only_while_it_needs_it(folder):
-    assert wrong_in(folder), "take it out of LATER"
 
 
 EXAMPLE = '''

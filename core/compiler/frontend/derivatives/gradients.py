@@ -50,25 +50,22 @@ class Pushforward(Pullback):
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A function at given arguments, as a closed block.
-
-    Attributes:
-        block: (differentiated leaves..., free values...) -> tensor leaves of the result.
-        operands: what the block's parameters are at the call.
-        wrt: the differentiated leaves themselves.
-        arguments: structure of the differentiated arguments, a tuple.
-        leaves: leaves of the result; a tensor's is its place among the block's results.
-        structure: of the result.
-        scope: where its errors are (`raises.given`): the last results of the block.
-    """
+    """A function at given arguments, as a closed block."""
 
     block: Block
+    """(differentiated leaves..., free values...) -> tensor leaves of the result."""
     operands: tuple[Value, ...]
+    """What the block's parameters are at the call."""
     wrt: tuple[Tensor, ...]
+    """The differentiated leaves themselves."""
     arguments: tree.Structure
+    """Structure of the differentiated arguments, a tuple."""
     leaves: tuple[Any, ...]
+    """Leaves of the result; a tensor's is its place among the block's results."""
     structure: tree.Structure
+    """Of the result."""
     scope: Scope
+    """Where its errors are (`raises.given`): the last results of the block."""
 
     def faults(self, s: Specialiser, values: Sequence[Value]) -> None:
         """Takes the errors of a call that gave these values."""

@@ -103,20 +103,18 @@ def may_be_carried(functions: Any, path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One of the paths that meet.
-
-    Attributes:
-        scope: what the path computed, which nothing outside of it may use.
-        frame, names: the branch's own frame, and its names at the path's end.
-        kept: of those, the names that the branch gives on: a function may read them afterwards.
-        params: the parameters of the path's own region.
-    """
+    """One of the paths that meet."""
 
     scope: Scope
+    """What the path computed, which nothing outside of it may use."""
     frame: Frame | None
+    """The branch's own frame."""
     names: Mapping[str, Any]
+    """The branch's names at the path's end."""
     kept: frozenset[str]
+    """Of those, the names that the branch gives on: a function may read them afterwards."""
     params: tuple[Value, ...] = ()
+    """The parameters of the path's own region."""
 
     def look(self, frame: Frame, name: str) -> tuple[bool, Any]:
         """What a function that reads from a frame finds there; whether it is to be carried out."""

@@ -261,51 +261,62 @@ class SetFlag:
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """`changed`: names that a branch may assign and somebody reads afterwards.
-
-    `dead`: names that a branch may assign and nobody reads afterwards.
-    `stored`: names whose list or dict a branch may change.
-    """
+    """`if test: then, else: otherwise`."""
 
     loc: Loc
     test: Expr
     then: Block
     otherwise: Block
     changed: tuple[str, ...] = ()
+    """Names that a branch may assign and that are read afterwards."""
     dead: tuple[str, ...] = ()
+    """Names that a branch may assign and that are not read afterwards."""
     stored: tuple[str, ...] = ()
+    """Names whose list or dict a branch may change."""
 
 
 @dataclass(frozen=True, slots=True)
 class While:
-    """`carried`: names that the body assigns and that the test, the body's start or what follows
-    reads.
-
-    `stop` is the flag that a `break` or `return` inside sets, tested by the loop before its own
-    test. `rebound`: names that the body binds otherwise than by `op=`.
-    """
+    """`while test: body`."""
 
     loc: Loc
     test: Expr
     body: Block
     stop: str | None
+    """The flag that a `break` or `return` inside sets, tested by the loop before its own test;
+    None: there is none.
+    """
     carried: tuple[str, ...] = ()
+    """Names that the body assigns and that the test, the body's start or what follows reads."""
     dead: tuple[str, ...] = ()
+    """Names that the body assigns and that none of these reads."""
     stored: tuple[str, ...] = ()
+    """Names whose list or dict the body may change."""
     rebound: frozenset[str] = frozenset()
+    """Names that the body binds otherwise than by `op=`."""
 
 
 @dataclass(frozen=True, slots=True)
 class For:
+    """`for target in iterable: body`.
+
+    The names of the target count as assigned by the body.
+    """
+
     loc: Loc
     target: Target
     iterable: Expr
     body: Block
     stop: str | None
+    """As in `While`."""
     carried: tuple[str, ...] = ()
+    """As in `While`."""
     dead: tuple[str, ...] = ()
+    """As in `While`."""
     stored: tuple[str, ...] = ()
+    """As in `While`."""
     rebound: frozenset[str] = frozenset()
+    """As in `While`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,8 +338,11 @@ class Assert:
 
     loc: Loc
     test: Expr
+    """What must hold."""
     message: Expr | None
+    """The error's argument; None: it has none."""
     error: type[Exception] = AssertionError
+    """The class of the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,17 +353,17 @@ class Raise:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """`import module` or `from module import attribute`, bound to a name.
-
-    `attribute`: what is taken of the module; None for the module itself.
-    `top`: the name is bound to the package that holds the module, as `import a.b` binds `a`.
-    """
+    """`import module` or `from module import attribute`, bound to a name."""
 
     loc: Loc
     module: str
+    """Dotted name of the module."""
     attribute: str | None
+    """What is taken of the module; None for the module itself."""
     name: str
+    """What it is bound to."""
     top: bool = False
+    """The name is bound to the package that holds the module, as `import a.b` binds `a`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,20 +456,17 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class FunctionDef:
-    """A function.
-
-    Attributes:
-        assigned: the names that are local to it.
-        reads: the names that it takes from around it.
-        refused: set when no call of it can be compiled (a generator, `async`).
-        loop: the same function as a loop, where it ends in calls of itself.
-    """
+    """A function."""
 
     loc: Loc
     name: str
     parameters: Parameters
     body: Block
     assigned: frozenset[str]
+    """The names that are local to it."""
     reads: frozenset[str]
+    """The names that it takes from around it."""
     refused: Refused | None = None
+    """Set when no call of it can be compiled (a generator, `async`)."""
     loop: FunctionDef | None = None
+    """The same function as a loop, where it ends in calls of itself."""
