@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import socket
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 #: A condition that is not true after so long never is.
@@ -45,6 +47,16 @@ def run(main: Coroutine[Any, Any, Any], within_s: float = 300) -> None:
     """Runs a test that calls `until`."""
     with asyncio.Runner(loop_factory=_Loop) as runner:
         runner.run(asyncio.wait_for(main, within_s))
+
+
+def listens(path: Path) -> bool:
+    """Whether a server accepts on a Unix socket, whose file is there a moment earlier."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 async def until(condition: Callable[[], Any]) -> None:

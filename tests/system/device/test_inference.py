@@ -23,6 +23,7 @@ from delian.core.node.sandbox import frames, landlock, seccomp
 from delian.device.agent.personal_model import Judgement, NoModelError, PersonalStore
 from delian.device.serving import inference
 from delian.device.serving.inference import InferenceServer, PersonalModel, ask
+from support.waiting import listens
 
 X = np.random.default_rng(5).normal(size=(5, 4)).astype(np.float32)
 
@@ -250,12 +251,15 @@ def test_the_server_is_a_process_that_ends_when_told(store, blobs, tmp_path, bac
         str(path),
     ]
     with subprocess.Popen([*command, "--backend", backend]) as process:
-        deadline = time.monotonic() + 120
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert ask(path, {"op": "predict"}, X)[1].shape == (5, 3)
-        process.terminate()
-        assert process.wait(120) == 0
+        try:
+            deadline = time.monotonic() + 120
+            while not listens(path) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert ask(path, {"op": "predict"}, X)[1].shape == (5, 3)
+            process.terminate()
+            assert process.wait(120) == 0
+        finally:
+            process.kill()  # else a failure would wait for it without end
     made = list((tmp_path / "cache").rglob("*.so"))
     assert [p.parent.parent.name for p in made] == ["workers"] * (backend == "native")
 

@@ -54,6 +54,7 @@ from delian.device.protocol.device_state import DevicePolicy
 from delian.device.serving.inference import ask
 from delian.edge.service import daemon as edge_daemon
 from delian.edge.service.daemon import EdgeSettings
+from support.waiting import listens
 
 EDGE, DEVICE = Node(Tier.EDGE, 1), Node(Tier.DEVICE, 7)
 KEY = b"8 bytes!"
@@ -277,7 +278,7 @@ def test_rounds_over_sockets_give_the_sums_that_they_must(made, data, tmp_path):
         assert 0 <= said["personalised_accuracy"] <= 1 and said["queries"] == pytest.approx(
             5, abs=0.1
         )
-        while not socket.exists():
+        while not listens(socket):
             await asyncio.sleep(0.02)
         answer, logits = await asyncio.to_thread(ask, socket, {"op": "predict"}, rows()[0])
         assert logits.shape == (20, 3)
