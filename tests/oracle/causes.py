@@ -32,7 +32,7 @@ def wraps_so(text: str, call: int, got: Any) -> bool:
 def _fit(value: Any) -> Any:
     """An int as one of 64 bits; of a list or tuple, its items."""
     if isinstance(value, complex):
-        raise ArithmeticError  # What a program raises for the power of a negative number.
+        raise _Beyond("ArithmeticError")
     if type(value) is int:
         return (value + _LIMIT) % (2 * _LIMIT) - _LIMIT
     if type(value) in (list, tuple) and any(map(_is_long, value)):
@@ -43,6 +43,10 @@ def _fit(value: Any) -> Any:
     return value
 
 
+class _Beyond(BaseException):
+    """The error of a program where Python has a value: no handler of the program takes it."""
+
+
 def _is_long(value: Any) -> bool:
     return type(value) is int and not -_LIMIT <= value < _LIMIT
 
@@ -50,7 +54,7 @@ def _is_long(value: Any) -> bool:
 def _fitted(function: Any, *args: Any, **keywords: Any) -> Any:
     made = function(*args, **keywords)
     if _is_long(made) and getattr(function, "__name__", "") in _FROM_FLOATS:
-        raise OverflowError
+        raise _Beyond("OverflowError")
     return _fit(made)
 
 
@@ -142,6 +146,15 @@ def _rounds(function: Any) -> bool:
     return known and getattr(function, "__name__", "") not in _EXACT
 
 
+def _is_fresh(made: Any, function: Any, args: Any, keywords: Any) -> bool:
+    """Whether an array is surely not one that others hold."""
+    owner = getattr(function, "__self__", None)
+    numpys = isinstance(function, np.ufunc) or isinstance(owner, np.ndarray)
+    numpys = numpys or str(getattr(function, "__module__", "")).startswith("numpy")
+    known = any(made is value for value in (owner, *args))
+    return numpys and made.base is None and not known and "out" not in keywords
+
+
 def rounds_so(text: str, call: int, got: Any) -> bool:
     """Whether a compiled program's outcome of a call comes of errors in the last bits of floats.
 
@@ -176,8 +189,9 @@ def _errors(rng: random.Random) -> dict[str, Any]:
 
     def calls(function: Any, *args: Any, **keywords: Any) -> Any:
         made = _fitted(function, *args, **keywords)
-        # An array may be one that others hold.
-        return watched(made) if not isinstance(made, np.ndarray) and _rounds(function) else made
+        if isinstance(made, np.ndarray) and not _is_fresh(made, function, args, keywords):
+            return made
+        return watched(made) if _rounds(function) else made
 
     return {"_fit": _fit, "_watched": watched, "_calls": calls}
 
@@ -287,8 +301,8 @@ def _run(text: str, more: dict[str, Any]) -> list[Any]:
             result = names["f"](*given)
             out.append(copy.deepcopy((result, given, state(names))))
             names["between"]()
-        except Exception as e:
-            out.append(type(e).__name__)
+        except (Exception, _Beyond) as e:
+            out.append(str(e) if type(e) is _Beyond else type(e).__name__)
             break
     return out
 

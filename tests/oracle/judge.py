@@ -22,13 +22,13 @@ from . import causes
 from .samples import quiet
 
 EQUAL, REFUSED, DIFFERS = "equal", "refused", "differs"
-#: Differences that docs/language.md states: a class after paths that meet; a value where an error
-#: of Python depends on the numbers; an int of more than 64 bits; the sign of a zero; a program
-#: whose Python result itself differs so with the last bits of its numbers, or with the sign of a
-#: zero; equal elements in another order than NumPy's unstable `argsort` leaves them in.
-WIDER, UNCHECKED, OVERFLOW = "wider class", "unchecked error", "overflow"
-ZERO, ROUNDING, TIES = "sign of a zero", "rounding", "ties of a sort"
-STATED = (WIDER, UNCHECKED, OVERFLOW, ZERO, ROUNDING, TIES)
+#: Differences that docs/language.md states: a class after paths that meet; an int of more than 64
+#: bits; the sign of a zero; a program whose Python result itself differs so with the last bits of
+#: its numbers, or with the sign of a zero; equal elements in another order than NumPy's unstable
+#: `argsort` leaves them in.
+WIDER, OVERFLOW, ZERO = "wider class", "overflow", "sign of a zero"
+ROUNDING, TIES = "rounding", "ties of a sort"
+STATED = (WIDER, OVERFLOW, ZERO, ROUNDING, TIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,19 +171,10 @@ def backend_words(value: Any) -> str:
     return text if len(text) < 2000 else text[:2000] + "..."
 
 
-#: Errors of Python that depend on the numbers of the program, which has a value there.
-_UNCHECKED_WORDS = (
-    *("out of bounds for",),
-    *("cannot convert float NaN", "cannot convert float infinity"),
-)
-
-
 def _of_errors(k: int, raised: Any, error: Any, outcome: Any) -> Verdict:
     words = f"call {k}: compiled {_said(error)}, in Python {_said(raised)}"
     if raised is None or error is None:
-        known = any(words in str(raised) for words in _UNCHECKED_WORDS)
-        mark = UNCHECKED if error is None and known else DIFFERS
-        return Verdict(mark, words, call=k, outcome=outcome)
+        return Verdict(DIFFERS, words, call=k, outcome=outcome)
     same = type(raised) is type(error) and str(raised) == str(error)
     if isinstance(raised, RecursionError) and isinstance(error, RecursionError):
         same = True  # The words name the operation at which the stack ended.

@@ -224,7 +224,7 @@ def rounded(s: Specialiser, a: Tensor, digits: Any) -> Tensor:
     if digits is None:
         value = a.value
         if a.dtype.is_float:
-            raises.ask_finite(s, value, round, a)
+            raises.ask_whole(s, a, round)
             value = s.emit("round", value)
         return Tensor(arithmetic.convert(s, value, DType.I64), True)
     if type(digits) is int and digits >= 0 and not a.dtype.is_float:

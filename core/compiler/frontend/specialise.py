@@ -551,14 +551,14 @@ class Specialiser:
 
         return shapes.stack(self, values, axis)
 
-    def array(self, values: Any) -> Any:
+    def array(self, values: Any, dtype: Any = None) -> Any:
         from .numpy import shapes
 
         if isinstance(values, tuple | list) and complexes.among(values):
             from .complexes import complex_functions as functions
 
             return functions.array(self, values)
-        return shapes.array(self, values)
+        return shapes.array(self, values, dtype)
 
     def call(self, function: Any, *args: Any, **keywords: Any) -> Any:
         return calls.call(self, function, args, keywords)

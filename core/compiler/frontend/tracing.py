@@ -217,6 +217,12 @@ def _type_of(leaf: Any, name: str) -> tuple[TensorType | None, int]:
                 hint=f"convert it to one of {known}",
             ) from None
     if isinstance(leaf, bool | int | float):
+        if isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
+            raise ProgramError(
+                "DL118",
+                f"the argument `{name}` is {leaf}, and an int of a program has 64 bits",
+                hint="pass it as a float, or as a known number: dl.Static(value)",
+            )
         return TensorType.of(leaf), kind_of(leaf)
     return None, 0
 

@@ -111,13 +111,17 @@ def outcome(
             return "!", f"{e.code}: {e.message}"
         except Exception as e:
             said = f"{type(e).__name__}: {e}"
-            if any(isinstance(v, complex) for v in tree.leaves(want)):
+            if any(isinstance(v, complex) or _is_long(v) for v in tree.leaves(want)):
                 return "!", said
             return ("=", RAISES) if said == raised else ("~", f"{said}, in Python {raised}")
     if raised:
         return "^", f"Python raises {raised}; compiled it is {got!r}"
     said = difference(got, want)
     return ("~", f"{said}: compiled {got!r}, in Python {want!r}") if said else ("=", "")
+
+
+def _is_long(value: Any) -> bool:
+    return type(value) is int and not -(2**63) <= value < 2**63
 
 
 def difference(got: Any, want: Any) -> str:

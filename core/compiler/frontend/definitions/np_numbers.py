@@ -268,13 +268,14 @@ def piecewise(
     """Every function is run on all of x."""
     if not isinstance(condlist, list | tuple):
         condlist = [condlist]
-    values = [f(x, *args, **kw) if callable(f) else f for f in funclist]
+    kind = np.result_type(x)
+    values = [f(x, *args, **kw) if callable(f) else np.asarray(f, kind) for f in funclist]
     if len(values) not in (len(condlist), len(condlist) + 1):
         raise ProgramError("DL119", "np.piecewise: a function a condition, and one more or none")
     result = values[-1] if len(values) > len(condlist) else 0
     for k in range(len(condlist)):
         result = np.where(condlist[k], values[k], result)
-    return np.asarray(result, dtype=np.result_type(x))
+    return np.asarray(result, dtype=kind)
 
 
 def running(f: Callable[[Tensor, Tensor], Tensor], x: Tensor, axis: int) -> Tensor:

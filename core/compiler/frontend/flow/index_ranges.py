@@ -36,6 +36,9 @@ class Ranges:
         found = self.known.get(value)
         return found if found is not None else _TYPES[value.dtype]
 
+    def of_type(self, dtype: DType) -> Range:
+        return _TYPES[dtype]
+
     def __contains__(self, value: Value) -> bool:
         found = self.known.get(value)
         return found is not None and found[0] >= 0

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ....common.errors import Loc
 from ...ir import DType, TensorType, Value
 from ...traced import SCALAR, same_static
@@ -76,10 +78,18 @@ def join_leaf(s: Specialiser, a: Any, b: Any) -> tuple[bool, Any]:
     if x.weak and y.weak:
         return True, Slot((x if kinds[0] > kinds[1] else y).type, x.kind | y.kind)
     if x.weak and kinds[0] <= kinds[1]:
-        return True, Slot(y.type, x.kind | y.kind)
+        return _fits(a, y.type.dtype), Slot(y.type, x.kind | y.kind)
     if y.weak and kinds[1] <= kinds[0]:
-        return True, Slot(x.type, x.kind | y.kind)
+        return _fits(b, x.type.dtype), Slot(x.type, x.kind | y.kind)
     return False, None
+
+
+def _fits(leaf: Any, dtype: DType) -> bool:
+    """Whether a number of Python's is surely among the numbers of another type."""
+    if not dtype.is_int or dtype is DType.I64:
+        return True
+    info = np.iinfo(dtype.numpy)
+    return type(leaf) is int and bool(info.min <= leaf <= info.max)
 
 
 def _has_slot(leaf: Any) -> bool:

@@ -22,12 +22,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ....common.errors import Loc, ProgramError
 from ... import tree
 from ...faults import Fault, again
 from ...ir import DType, TensorType, Value
+from ...traced import SCALAR
 from ..memory import stores
 from ..memory.stores import Memory
 from ..scope import Scope
@@ -381,20 +385,64 @@ def ask(
             result = compute(*given)
         except Exception as e:
             return e.with_traceback(None)
-        return _complex(result) if isinstance(result, complex) else None
+        return _beyond(result)
 
     faults.add(make, held, suspect, kind)
 
 
-def ask_finite(s: Specialiser, value: Value, compute: Callable[..., Any], number: Any) -> None:
-    """What Python raises where it makes a whole number of an infinity or NaN."""
-    lost = s.emit("not", s.emit("is_finite", value))
+def ask_whole(
+    s: Specialiser,
+    number: Tensor,
+    compute: Callable[..., Any],
+    dtype: DType = DType.I64,
+    large: type = Uncaught,
+) -> None:
+    """What Python or NumPy raises where a number has no value among the integers of a type: a float
+    for its fraction alone has one.
+
+    `large`: the class of the error of a float that is finite; Python itself has none.
+    """
+    if checks(s) is None:
+        return
+    value, (low, high) = number.value, s.natural.of_type(dtype)
+    if not number.dtype.is_float:
+        least, most = s.natural.of(value)
+        if low <= least and most <= high:
+            return
+        ends = [s.scope.number(n, DType.I64) for n in (low, high)]
+        outside = s.emit("or", s.emit("lt", value, ends[0]), s.emit("lt", ends[1], value))
+        ask(s, outside, compute, number, kind=OverflowError)
+        return
+    if number.dtype is not DType.F64:
+        value = s.emit("convert", value, dtype=DType.F64)
+    wide = dtype is DType.I64  # Of which no float is just below the least.
+    ends = [s.scope.number(float(n), DType.F64) for n in (low if wide else low - 1, high + 1)]
+    above = s.emit("le" if wide else "lt", ends[0], value)
+    lost = s.emit("not", s.emit("and", above, s.emit("lt", value, ends[1])))
     if not s.tries:
         ask(s, lost, compute, number)
         return
-    known = s.emit("eq", value, value)
+    known, finite = s.emit("eq", value, value), s.emit("is_finite", value)
     ask(s, s.emit("not", known), compute, number, kind=ValueError)
-    ask(s, s.emit("and", lost, known), compute, number, kind=OverflowError)
+    ask(s, s.emit("and", lost, finite), compute, number, kind=large)
+    infinite = s.emit("and", known, s.emit("not", finite))
+    ask(s, infinite, compute, number, kind=OverflowError)
+
+
+def check_fits(s: Specialiser, value: Any, dtype: DType, item: bool = False) -> None:
+    """What NumPy raises where a number does not fit the integers of an array: an int or float of
+    Python's; with `item`, also a scalar of floats that becomes one element of signed integers.
+    """
+    if type(value) is not Tensor or not dtype.is_int or value.dtype in (DType.BOOL, dtype):
+        return
+    scalar = item and value.kind == SCALAR and value.dtype.is_float and dtype.numpy.kind == "i"
+    if value.weak or scalar:
+        compute = partial(_one_item, dtype.numpy)
+        ask_whole(s, value, compute, dtype, large=OverflowError)
+
+
+def _one_item(dtype: Any, number: Any) -> None:
+    np.array([number], dtype)
 
 
 def ask_float(
@@ -445,9 +493,14 @@ def gone(s: Specialiser, result: Tensor, *given: Any) -> Value:
     return s.emit("and", lost, s.emit("select", known, finite, numbers))
 
 
-def _complex(result: complex) -> BaseException:
-    text = f"Python gives the complex number {result} here, and a program that of floats a float"
-    return ArithmeticError(f"{text}: convert the base, complex(x) ** y")
+def _beyond(result: Any) -> BaseException | None:
+    """The error of what Python computes and a program cannot."""
+    if isinstance(result, complex):
+        text = f"Python gives the complex number {result} here, and a program that of floats a"
+        return ArithmeticError(f"{text} float: convert the base, complex(x) ** y")
+    if type(result) is int and not -(2**63) <= result < 2**63:
+        return OverflowError(f"Python gives {result} here, and an int of a program has 64 bits")
+    return None
 
 
 def check_index(s: Specialiser, index: Value, size: int, axis: int, text: str = "") -> None:

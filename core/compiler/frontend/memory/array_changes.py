@@ -45,7 +45,15 @@ def store(s: Specialiser, x: Tensor, index: Any, value: Any) -> None:
         return
     target = indexing.place(s, x, index)
     stores.check_overlap(s, target, value)
-    stores.put(s, target, converted(s, value, target.shape, x.dtype))
+    stores.put(s, target, converted(s, _item(s, value, x.dtype), target.shape, x.dtype))
+
+
+def _item(s: Specialiser, value: Any, dtype: DType) -> Any:
+    """What is written to a place: a scalar of NumPy's too must fit signed integers."""
+    if type(value) is not Tensor or value.shape:
+        return value
+    raises.check_fits(s, value, dtype, item=True)
+    return arithmetic.strong(value)
 
 
 def update(s: Specialiser, op: str, x: Tensor, value: Any) -> None:
@@ -124,7 +132,7 @@ def fits(
 def converted(s: Specialiser, value: Any, shape: tuple[int, ...], dtype: DType) -> Value:
     """What an assignment writes: NumPy converts it to the array's type, whatever its own."""
     if isinstance(value, tuple | list):
-        value = s.array(value)
+        value = s.array(value, dtype.numpy if dtype.is_int else None)
     if not is_number(value):
         raise s.error("DL119", f"an array cannot hold {describe(value)}")
     have = arithmetic.shape_of(value)
@@ -135,13 +143,10 @@ def converted(s: Specialiser, value: Any, shape: tuple[int, ...], dtype: DType) 
             value = Tensor(indexing.reshape(s, made.value, have[ones:]))
             have = have[ones:]
     fits(s, have, shape)
-    if isinstance(value, float) and dtype.is_int and not np.isfinite(value):
-        raise s.error("DL116", f"{value} has no value in {dtype.value}")
     if isinstance(value, float | np.floating) and dtype.is_int:
+        if not np.isfinite(value):
+            raise s.error("DL116", f"{value} has no value in {dtype.value}")
         value = int(value)
-    if s.tries and dtype.is_int and have == () and arithmetic.dtype_of(s, value)[0].is_float:
-        for kind in (ValueError, OverflowError):
-            raises.not_raised(s, kind, "an infinity or NaN in an array of whole numbers")
     return arithmetic.materialise(s, value, dtype, shape)
 
 
@@ -309,7 +314,7 @@ def copyto(
         same_kind(s, value, x.dtype, "np.copyto")
     fits(s, arithmetic.shape_of(value), x.shape)
     stores.check_overlap(s, x, value)
-    new = converted(s, value, x.shape, x.dtype)
+    new = converted(s, arithmetic.cast(s, value), x.shape, x.dtype)
     if where is not True:
         fits(s, arithmetic.shape_of(where), x.shape)
         mask = arithmetic.materialise(s, arithmetic.tensor(s, where), DType.BOOL, x.shape)
@@ -340,7 +345,7 @@ def fill(s: Specialiser, x: Tensor, value: Any) -> None:
     stores.changeable(s, x)
     if arithmetic.shape_of(value) != ():
         raise s.error("DL119", f"x.fill takes one number, not {describe(value)}")
-    stores.put(s, x, converted(s, value, x.shape, x.dtype))
+    stores.put(s, x, converted(s, _item(s, value, x.dtype), x.shape, x.dtype))
 
 
 def sort(s: Specialiser, x: Tensor, axis: Any = -1) -> None:
@@ -383,7 +388,7 @@ def put(s: Specialiser, a: Any, ind: Any, v: Any, mode: Any = "raise") -> None:
         raise s.error("DL114", f"np.put takes whole numbers as places, not {describe(ind)}")
     places = arithmetic.tensor(s, places)
     count = int(np.prod(places.shape, dtype=np.int64))
-    values = _flat(s, v)
+    values = _flat(s, v, x.dtype)
     if count == 0 or 0 in values.shape:
         return
     at = np.arange(count) % values.shape[0]
@@ -416,7 +421,7 @@ def _masked_line(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """An array, a mask and values as vectors; NumPy converts arrays of values safely alone."""
     x = _array(s, a, what)
-    truths, given = _flat(s, mask), _flat(s, values)
+    truths, given = _flat(s, mask), _flat(s, values, x.dtype)
     size = int(np.prod(x.shape, dtype=np.int64))
     if truths.shape != (size,):
         raise s.error("DL114", f"{what}: mask and data must be the same size")
@@ -430,9 +435,11 @@ def _masked_line(
     return _line(s, x), truths, given
 
 
-def _flat(s: Specialiser, value: Any) -> Tensor:
-    """Numbers as a vector, in row-major order."""
+def _flat(s: Specialiser, value: Any, fit: DType | None = None) -> Tensor:
+    """Numbers as a vector, in row-major order; Python's fit a type."""
     made = s.array(value) if isinstance(value, tuple | list) else value
+    if fit is not None:
+        raises.check_fits(s, made, fit)
     if not is_number(made):
         raise s.error("DL119", f"an array cannot hold {describe(value)}")
     x = arithmetic.tensor(s, made)

@@ -206,17 +206,10 @@ def broadcast(s: Specialiser, value: Value, shape: tuple[int, ...]) -> Value:
 def materialise(s: Specialiser, value: Any, dtype: DType, shape: tuple[int, ...]) -> Value:
     """A number as an SSA value of this type; Python numbers become constants of it."""
     if type(value) is Tensor:
-        if (
-            s.tries
-            and value.weak
-            and value.dtype.is_int
-            and dtype.is_int
-            and dtype is not DType.I64
-        ):
+        if value.weak and dtype.is_int:
             from ..flow import raises
 
-            what = "an int of Python's that does not fit an integer of NumPy's"
-            raises.not_raised(s, OverflowError, what)
+            raises.check_fits(s, value, dtype)
         return broadcast(s, convert(s, value.value, dtype), shape)
     if isinstance(value, np.ndarray) and value.ndim > 0:
         return broadcast(s, s.scope.array(value, dtype), shape)
@@ -226,12 +219,12 @@ def materialise(s: Specialiser, value: Any, dtype: DType, shape: tuple[int, ...]
 
 def check_range(s: Specialiser, value: Any, dtype: DType) -> None:
     """NEP 50: a Python int that does not fit the array's type is an error, not a wider type."""
-    if dtype.is_int and type(value) is int:
+    if dtype.is_int and type(value) in (int, float):
         info = np.iinfo(dtype.numpy)
-        if not info.min <= value <= info.max:
+        if not info.min - 1 < value < info.max + 1:
             raise s.error(
                 "DL116",
-                f"the integer {value} does not fit {dtype.value} ({info.min} to {info.max})",
+                f"the number {value} does not fit {dtype.value} ({info.min} to {info.max})",
                 "convert the array to a wider type first: x.astype(np.int64)",
             )
 
@@ -251,6 +244,11 @@ def tensor(s: Specialiser, value: Any, dtype: DType | None = None) -> Tensor:
     if type(value) is int and dtype.is_int:
         check_range(s, value, dtype)
     return Tensor(materialise(s, value, dtype, shape_of(value)))
+
+
+def cast(s: Specialiser, value: Any) -> Any:
+    """What NumPy converts without a look at it: an array, and a float of Python's too."""
+    return strong(value) if type(value) is Tensor and value.dtype.is_float else value
 
 
 def strong(value: Any) -> Any:
@@ -483,8 +481,9 @@ def truth(s: Specialiser, value: Any) -> Value:
 
 
 def select(s: Specialiser, condition: Any, a: Any, b: Any) -> Tensor:
-    """NumPy's three-argument `where`."""
+    """NumPy's three-argument `where`, where an int of Python's that does not fit wraps."""
     dtype, weak = result_dtype(s, (a, b))
+    a, b = (strong(v) if type(v) is Tensor else v for v in (a, b))
     shape = broadcast_shapes(s, (condition, a, b))
     test = materialise(s, tensor(s, condition, DType.BOOL), DType.BOOL, shape)
     args = [materialise(s, v, dtype, shape) for v in (a, b)]

@@ -6,6 +6,7 @@ What is longer than a few operations, or needs a loop, is written in NumPy itsel
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -237,12 +238,28 @@ def clip(
     min: Any = None,
     max: Any = None,
 ) -> Any:
-    low, high = a_min if a_min is not None else min, a_max if a_max is not None else max
+    low = _end(s, a, a_min if a_min is not None else min, False)
+    high = _end(s, a, a_max if a_max is not None else max, True)
     if low is not None and high is not None:  # All three promote at once.
         kind, _ = arithmetic.result_dtype(s, [array(s, v) for v in (a, low, high)])
         a, low, high = (tensor(s, array(s, v), kind) for v in (a, low, high))
     out: Any = array(s, a) if low is None else arithmetic.maximum(s, array(s, a), array(s, low))
     return out if high is None else arithmetic.minimum(s, out, array(s, high))
+
+
+def _end(s: Specialiser, a: Any, end: Any, greatest: bool) -> Any:
+    """An end that no integer of the array's type exceeds counts as the last of them."""
+    dtype, weak = arithmetic.dtype_of(s, array(s, a))
+    if not dtype.is_int or weak or type(end) not in (int, Tensor):
+        return end
+    info = np.iinfo(dtype.numpy)
+    last = info.max if greatest else info.min
+    if type(end) is int:
+        return builtins.min(end, last) if greatest else builtins.max(end, last)
+    if not end.weak or not end.dtype.is_int:
+        return end
+    name = "min" if greatest else "max"
+    return Tensor(s.emit(name, end.value, s.scope.number(last, end.dtype)), True)
 
 
 #: Powers of ten beyond are no floats.

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir import DType, Value
 from .. import operators
-from ..flow import iteration
+from ..flow import iteration, raises
 from ..memory import stores
 from ..memory.views_of_arrays import Reverse, Transpose
 from ..operators import static_int, static_ints
@@ -60,7 +60,7 @@ def shape_argument(s: Specialiser, shape: Any) -> tuple[int, ...]:
 def full(s: Specialiser, shape: Any, fill_value: Any, dtype: Any = None) -> Tensor:
     sizes = shape_argument(s, shape)
     kind = arithmetic.dtype_of(s, fill_value)[0] if dtype is None else numpy_dtype(s, dtype)
-    return Tensor(arithmetic.materialise(s, tensor(s, fill_value, kind), kind, sizes))
+    return _filled(s, fill_value, kind, sizes)
 
 
 def zeros(s: Specialiser, shape: Any, dtype: Any = float) -> Tensor:
@@ -90,8 +90,12 @@ def full_like(
     s: Specialiser, a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None
 ) -> Tensor:
     kind, sizes = _like(s, a, dtype, shape)
-    value = tensor(s, fill_value)
-    return Tensor(arithmetic.materialise(s, Tensor(value.value), kind, sizes))
+    return _filled(s, fill_value, kind, sizes)
+
+
+def _filled(s: Specialiser, value: Any, kind: DType, sizes: tuple[int, ...]) -> Tensor:
+    given = tensor(s, arithmetic.cast(s, value), kind)
+    return Tensor(arithmetic.materialise(s, given, kind, sizes))
 
 
 #: No array is longer.
@@ -215,15 +219,19 @@ def array(
     kind = None if dtype is None else numpy_dtype(s, dtype)
     made = object
     if type(object) is not Tensor and not isinstance(object, np.ndarray):
-        made = _nested(s, object)
+        made = _nested(s, object, kind if kind is not None and kind.is_int else None)
     return tensor(s, made, kind if kind is not None else tensor(s, made).dtype)
 
 
-def _nested(s: Specialiser, value: Any) -> Any:
+def _nested(s: Specialiser, value: Any, kind: DType | None) -> Any:
+    """kind: integers that each number must fit."""
     if is_static(value):
-        return operators.python(s, lambda: np.asarray(value), "`np.array`")
+        dtype = None if kind is None else kind.numpy
+        return operators.python(s, lambda: np.asarray(value, dtype), "`np.array`")
     if isinstance(value, tuple | list):
-        return stack(s, [_nested(s, v) for v in value])
+        return stack(s, [_nested(s, v, kind) for v in value])
+    if kind is not None:
+        raises.check_fits(s, value, kind, item=True)
     return arithmetic.strong(arithmetic.one_type(s, value))
 
 

@@ -107,7 +107,7 @@ def _pad_numbers(
     """One number, or one for each end of each axis, the later axes over the earlier."""
     rank = len(x.shape)
     if arithmetic.shape_of(values) == () and not isinstance(values, tuple | list):
-        value = arithmetic.materialise(s, values, x.dtype, ())
+        value = arithmetic.materialise(s, arithmetic.strong(values), x.dtype, ())
         return shapes.same(
             x, s.emit("pad", x.value, value, low=low, high=high, interior=(0,) * rank)
         )

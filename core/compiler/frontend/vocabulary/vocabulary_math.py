@@ -121,7 +121,7 @@ def _to_int(name: str, rounding: Handler) -> Handler:
             raise s.error("DL119", f"`math.{name}` takes one number, not {describe(x)}")
         if value.dtype.is_float:
             value = arithmetic.tensor(s, value, DType.F64)
-            raises.ask_finite(s, value.value, function, value)
+            raises.ask_whole(s, value, function)
             value = rounding(s, value)
         return Tensor(arithmetic.convert(s, value.value, DType.I64), True)
 
