@@ -150,7 +150,7 @@ class Compiled(Generic[P, R_co]):
         entry = self._entry(leaves, structure)
         traced = entry.traced
         entry.calls += 1
-        if entry.calls == _DIRECT_FROM and self.backend == "native":
+        if entry.calls == _DIRECT_FROM and self.backend == "native" and not traced.said:
             entry.direct = _direct(entry, leaves)
         self._direct = entry.direct
         passed = traced.passed(leaves)

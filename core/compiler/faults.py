@@ -41,6 +41,18 @@ class Fault:
         return made
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A call that Python makes once a program has run: of print, or of a logger."""
+
+    call: Callable[[Sequence[Any]], None]
+    """Makes it, of the numbers that it mentions."""
+    first: int
+    """Which of the hidden results says whether the program came to it; the numbers follow."""
+    kinds: tuple[int, ...]
+    """The class that each number has in Python (`Tensor.kind`)."""
+
+
 def again(error: BaseException) -> BaseException:
     """Another error like one that was made while compiling: each call raises its own."""
     try:

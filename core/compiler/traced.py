@@ -19,7 +19,7 @@ import numpy as np
 from ..common.errors import DelianError
 from . import tree
 from .complex_numbers import is_complex, opened
-from .faults import Fault
+from .faults import Fault, Said
 from .ir import Function, ListType, TensorType
 
 Kind = Literal[
@@ -193,11 +193,13 @@ class Traced:
     faults: tuple[Fault, ...] = ()
     """The errors that the program may meet (`faults`)."""
     hidden: int = 0
-    """How many results follow those of `changed`: the fault code, and what errors mention."""
+    """How many results follow those of `changed`: of `said`, the fault code, its numbers."""
     packs: tuple[Pack, ...] = ()
     """Leaves of the arguments that are one parameter of the program."""
     packed_results: tuple[Pack, ...] = ()
     """Leaves of the result that are one result of the program."""
+    said: tuple[Said, ...] = ()
+    """The calls of print and loggers that Python makes once the program has run."""
 
     def arguments(self, *args: Any) -> list[Any]:
         """The leaves that the program takes, of arguments like those that it was traced for."""
@@ -241,12 +243,21 @@ class Traced:
         return out
 
     def checked(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        """The program's visible results. Raises the error that the program met, as Python does."""
+        """The program's visible results, once Python has made the calls that the program came to.
+
+        Raises the error that the program met, as Python does.
+        """
         if not self.hidden:
             return arrays
-        code, *held = arrays[len(arrays) - self.hidden :]
-        if number := int(code):
-            fault = self.faults[number - 1]
+        held, end = arrays[len(arrays) - self.hidden :], 0
+        for said in self.said:
+            came, *numbers = held[said.first : (end := said.first + 1 + len(said.kinds))]
+            if came:
+                said.call(
+                    [_PRESENT[k](np.asarray(v)) for k, v in zip(said.kinds, numbers, strict=True)]
+                )
+        if end < self.hidden and (number := int(held[end])):
+            fault, held = self.faults[number - 1], held[end + 1 :]
             error = fault.error([_PRESENT[kind](np.asarray(held[k])) for k, kind in fault.held])
             if error is not None:
                 raise error

@@ -57,10 +57,17 @@ def test_so_does_one_of_a_derivative_of_a_derivative(no_prompt, capsys):
     assert capsys.readouterr().out == "x is 1.0 2.0\n" * 3
 
 
-def test_without_it_they_are_refused(monkeypatch):
+def test_without_it_what_stops_is_refused(monkeypatch):
     monkeypatch.setattr(debugging, "on", False)
     with pytest.raises(ProgramError, match="DELIAN_DEBUG=1"):
-        api.grad(lambda x: print(x))(X)
+        api.grad(lambda x: breakpoint())(X)
+
+
+def test_without_it_a_derivative_s_program_prints(monkeypatch, capsys):
+    monkeypatch.setattr(debugging, "on", False)
+    got = api.grad(lambda x: (print(x[0]), np.sum(x**3))[1])(X)
+    np.testing.assert_allclose(got, 3 * X**2)
+    assert capsys.readouterr().out == f"{X[0]}\n"
 
 
 def test_an_assertion_about_tensors_is_judged():

@@ -7,8 +7,10 @@ from __future__ import annotations
 import ast
 import copy
 import functools
+import io
 import itertools
 import random
+from contextlib import redirect_stdout
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -285,7 +287,8 @@ def stable_argsort(owner: Any) -> Any:
 def _run(text: str, more: dict[str, Any]) -> list[Any]:
     """The outcome of each call, with these `_watched` and `_calls`; empty: of the program itself.
 
-    It is the result, the arguments and the values of the module, or the name of an error's class.
+    It is the result, the arguments, the module's values and what was printed, or the name of an
+    error's class.
     """
     tree = ast.parse(text)
     for node in tree.body:
@@ -298,8 +301,9 @@ def _run(text: str, more: dict[str, Any]) -> list[Any]:
     for make in names["CALLS"]:
         given = make()
         try:
-            result = names["f"](*given)
-            out.append(copy.deepcopy((result, given, state(names))))
+            with redirect_stdout(io.StringIO()) as printed:
+                result = names["f"](*given)
+            out.append(copy.deepcopy((result, given, state(names), printed.getvalue())))
             names["between"]()
         except (Exception, _Beyond) as e:
             out.append(str(e) if type(e) is _Beyond else type(e).__name__)

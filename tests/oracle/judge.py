@@ -6,9 +6,10 @@ arguments and the arrays, lists and numbers of the module.
 
 from __future__ import annotations
 
+import io
 import linecache
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from itertools import count
 from types import CodeType
@@ -126,12 +127,15 @@ def _changed(side: World) -> bool:
 def _call(python: World, other: World, compiled: Any, k: int, make: Any) -> Verdict:
     theirs, mine = make(), other.names["CALLS"][k]()
     want = got = raised = error = None
+    want_out, out = io.StringIO(), io.StringIO()
     try:
-        want = python.names["f"](*theirs)
+        with redirect_stdout(want_out):
+            want = python.names["f"](*theirs)
     except Exception as e:
         raised = e
     try:
-        got = compiled(*mine)
+        with redirect_stdout(out):
+            got = compiled(*mine)
     except ProgramError as e:
         if e.code == "DL121":
             return Verdict(DIFFERS, f"call {k}: {e}", e.code)
@@ -140,13 +144,16 @@ def _call(python: World, other: World, compiled: Any, k: int, make: Any) -> Verd
         return Verdict(REFUSED, e.message, "DelianError")
     except Exception as e:
         error = e
-    outcome = type(error).__name__ if error is not None else (got, tuple(mine), other.state())
+    outcome: Any = (got, tuple(mine), other.state(), out.getvalue())
+    if error is not None:
+        outcome = type(error).__name__
     if raised is not None or error is not None:
         return _of_errors(k, raised, error, outcome)
     parts = (
         ("the result", got, want),
         ("the arguments", mine, theirs),
         ("the module", other.state(), python.state()),
+        ("the output", out.getvalue(), want_out.getvalue()),
     )
     mild = Verdict(EQUAL)
     for what, a, b in parts:

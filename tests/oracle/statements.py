@@ -158,3 +158,11 @@ def nonlocal_(w: Writer) -> list[str]:
         f"    {name} = {w.like(w.env[name])}",
         f"{made}()",
     ]
+
+
+table(
+    "statement",
+    r"""
+    print 0.4: print('at', <i>) ;; print(<n>) ;; print(<u>, <c>) ;; print(<d>, sep='-')
+    """,
+)

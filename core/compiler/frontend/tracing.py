@@ -143,8 +143,9 @@ def _traced(
                 result_names.append(path)
         changed = [k for k, m in arguments.items() if m.value is not params[k]]
         results += [arguments[k].value for k in changed]
+        said, mentioned = ((), []) if s.faults is None else s.faults.calls()
         hidden = [] if s.faults is None else s.faults.results()
-        results += hidden
+        results += [*mentioned, *hidden]
         if free_values(s.scope.ops, params, results):
             hint = "return its results instead of the function"
             raise s.error("DL119", "a function made inside a derivative is called outside it", hint)
@@ -158,6 +159,7 @@ def _traced(
         (
             *(p or "result" for p in result_names),
             *(f"{param_names[k]} (changed)" for k in changed),
+            *(f"said {k}" for k in range(len(mentioned))),
             *(f"fault {k}" if k else "fault" for k in range(len(hidden))),
         ),
     )
@@ -174,9 +176,10 @@ def _traced(
         seen,
         tuple(changed),
         tuple(s.faults.table) if s.faults is not None else (),
-        len(hidden),
+        len(mentioned) + len(hidden),
         packs,
         packed_results,
+        said,
     )
 
 

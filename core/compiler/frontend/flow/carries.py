@@ -243,6 +243,12 @@ class Carries:
         settled = True
         self.s.at(self.node.loc)
         for memory in scope.changed:
+            if self.s.faults is not None and any(
+                memory in found for *_, found in self.s.faults.said
+            ):
+                text = "`print` or a logger is called in a loop that cannot be unrolled"
+                hint = "return the numbers, and print them outside"
+                raise LoopMismatch("DL106", text, self.s.locs(), hint)
             if memory not in self.changed:
                 self.changed.append(memory)
                 settled = False

@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....common.errors import Loc, ProgramError
-from ... import tree
-from ...faults import Fault, again
+from ...faults import Fault, Said, again
 from ...ir import DType, TensorType, Value
 from ...traced import SCALAR
 from ..memory import stores
@@ -39,20 +38,14 @@ from ..values import (
     Error,
     Frame,
     Tensor,
-    Text,
     Unbound,
     describe,
-    is_number,
-    is_static,
     kind_of,
 )
+from .deferred_values import later
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
-
-#: An array of more elements is not carried along for the words of an error; NumPy writes it with
-#: dots.
-_HELD_MAX = 1000
 
 
 class Raised(Exception):
@@ -87,6 +80,8 @@ class Faults:
         table: the errors, in the order in which they were found.
         kinds: their classes, where these are known; made: what `raise` was given.
         memories: of the code and of each number, each a memory that was there from the start.
+        said: calls that Python makes later (`host_calls`): what it does with the numbers, their
+            kinds, and memories of whether the program came there and of the numbers.
     """
 
     #: Whether handlers of the program take them (`tries`).
@@ -100,18 +95,24 @@ class Faults:
         self.root = s.scope
         self.none: list[Value] = []
         self.memories: list[Memory] = []
-        self._memory(TensorType(DType.I64))
+        self.said: list[tuple[Callable[[Sequence[Any]], None], list[int], list[Memory]]] = []
+        self._memory(TensorType(DType.I64), self.memories)
 
-    def _memory(self, type_: TensorType) -> Memory:
+    def _memory(self, type_: TensorType, among: list[Memory]) -> Memory:
         value = self.root.number(0, type_.dtype, type_.shape)
         memory = Memory(self.s, value, self.born(), False)
-        self.memories.append(memory)
+        among.append(memory)
         self.none.append(value)
         return memory
 
+    @property
+    def unseen(self) -> list[Memory]:
+        """The memories that are no arrays of the program's."""
+        return [*self.memories, *(m for *_, found in self.said for m in found)]
+
     def born(self) -> int:
         """Before every array of the program."""
-        return -len(self.memories)
+        return -len(self.none)
 
     def pending(self) -> bool:
         """Whether what is computed here may follow an error that a handler of the program takes, so
@@ -169,7 +170,7 @@ class Faults:
         for x in held:
             fit = next((m for m in free if stores.type_of(m) == x.type), None)
             if fit is None:
-                fit = self._memory(x.type)
+                fit = self._memory(x.type, self.memories)
             else:
                 free.remove(fit)
             slots.append(fit)
@@ -185,6 +186,24 @@ class Faults:
         for memory, value in zip((self.memories[0], *slots), values, strict=True):
             _set(s, memory, test, value)
 
+    def say(self, call: Callable[[Sequence[Any]], None], held: Sequence[Tensor]) -> None:
+        """Python makes this call of these numbers if the program comes here without an error."""
+        found: list[Memory] = []
+        test = self.none_yet() if self.possible() else None
+        for value in (self.s.scope.number(True, DType.BOOL), *(x.value for x in held)):
+            _set(self.s, self._memory(value.tensor, found), test, value)
+        self.said.append((call, [kind_of(x) for x in held], found))
+
+    def calls(self) -> tuple[tuple[Said, ...], list[Value]]:
+        """The calls that the program may come to, and the hidden results that they need."""
+        made: list[Said] = []
+        values: list[Value] = []
+        for call, kinds, found in self.said:
+            if found[0].value not in self.none:
+                made.append(Said(call, len(values), tuple(kinds)))
+                values += [m.value for m in found]
+        return tuple(made), values
+
 
 def _set(s: Specialiser, memory: Memory, test: Value | None, value: Value) -> None:
     """Sets a hidden result where a condition holds; None holds always."""
@@ -198,7 +217,7 @@ def _set(s: Specialiser, memory: Memory, test: Value | None, value: Value) -> No
 
 def only_faults(s: Specialiser, changed: stores.Changed) -> bool:
     """Whether a region changed nothing but the fault code and what goes with it."""
-    return all(s.faults is not None and m in s.faults.memories for m in changed)
+    return s.faults is not None and all(m in s.faults.unseen for m in changed)
 
 
 def throw(s: Specialiser, error: Any) -> None:
@@ -251,7 +270,7 @@ def _recipe(
         text = f"`raise` takes an exception, not {describe(error)}"
         raise s.error("DL119", text, 'raise ValueError("what is wrong")')
     held: list[Tensor] = []
-    made = _later(s, (error.args, error.kwargs), held)
+    made = later(s, (error.args, error.kwargs), held)
 
     def make(numbers: Sequence[Any]) -> BaseException:
         args, kwargs = made(numbers)
@@ -261,31 +280,6 @@ def _recipe(
     return make, held
 
 
-def _later(s: Specialiser, value: Any, held: list[Tensor]) -> Callable[[Sequence[Any]], Any]:
-    """What an abstract value is when its numbers, which are added to `held`, are known."""
-    leaves, structure = tree.flatten(value)
-    parts = [_later_leaf(s, leaf, held) for leaf in leaves]
-    return lambda numbers: tree.unflatten(structure, [part(numbers) for part in parts])
-
-
-def _later_leaf(s: Specialiser, leaf: Any, held: list[Tensor]) -> Callable[[Sequence[Any]], Any]:
-    if type(leaf) is Tensor:
-        place = len(held)
-        if leaf.type.size > _HELD_MAX:
-            text = f"the words of an error cannot hold {describe(leaf)}"
-            raise s.error("DL112", text, "mention its shape, or one number of it")
-        held.append(leaf)
-        return lambda numbers: numbers[place]
-    if type(leaf) is Text:
-        write = leaf.write
-        inner = _later(s, leaf.parts, held)
-        return lambda numbers: write(*inner(numbers))
-    if is_static(leaf) or is_number(leaf):
-        return lambda numbers: leaf
-    text = f"the words of an error cannot hold {describe(leaf)}"
-    raise s.error("DL112", text, "mention numbers, arrays and texts")
-
-
 def stop(s: Specialiser, test: Value, scope: Scope, holds: bool = True) -> None:
     """The fault code after a path that ends in an error.
 
@@ -293,7 +287,7 @@ def stop(s: Specialiser, test: Value, scope: Scope, holds: bool = True) -> None:
     """
     from . import branches
 
-    memories = () if s.faults is None else s.faults.memories
+    memories = () if s.faults is None else s.faults.unseen
     changed = {m: v for m, v in scope.changed.items() if m in memories}
     if s.tries and (len(changed) < len(scope.changed) or scope.contents):
         text = "an expression changes an array or a list before it raises, within a `try`"
@@ -377,7 +371,7 @@ def ask(
     if faults is None:
         return
     held: list[Tensor] = []
-    made = _later(s, numbers, held)
+    made = later(s, numbers, held)
 
     def make(values: Sequence[Any]) -> BaseException | None:
         given = made(values)
@@ -568,6 +562,9 @@ def taken_of_lanes(
     if not scope.changed:
         return
     assert s.faults is not None
+    if any(m not in s.faults.memories for m in scope.changed):
+        text = "`print` or a logger is called in `dl.vmap`, which runs all lanes at once"
+        raise s.error("DL106", text, "return the numbers, and print them outside")
     code = list(scope.changed).index(s.faults.memories[0])
     lane = s.scope.number(0, DType.I64)
     if spread[code]:

@@ -330,7 +330,7 @@ def set_value(s: Specialiser, memory: Memory, value: Value) -> None:
 def changed_since(s: Specialiser, at: tuple[int, int]) -> bool:
     """Whether an array that was made before `mark` has been changed since, and is still in use."""
     place, born = at
-    hidden = () if s.faults is None else s.faults.memories
+    hidden = () if s.faults is None else s.faults.unseen
     memories = (found() for found, *_ in s.changes[place:])
     return any(m is not None and m.born <= born and m not in hidden for m in memories)
 

@@ -17,7 +17,7 @@ from ...ir import DType
 from ...traced import ARRAY
 from .. import calls, operators, pynumbers, special_methods
 from ..complexes.complex_python import CMATH, complex_of
-from ..flow import iteration, raises
+from ..flow import host_calls, iteration, raises
 from ..numpy import arithmetic
 from ..numpy.arithmetic import tensor
 from ..values import (
@@ -490,6 +490,7 @@ def rows() -> list[Row]:
         (bool, "bool", _bool),
         (str, "str", _text(str)),
         (repr, "repr", _text(repr)),
+        *host_calls.FUNCTIONS,
     )
     fold: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (int, "int", _int),
