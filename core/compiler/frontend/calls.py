@@ -479,13 +479,18 @@ def _owner(f: Any) -> Any:
     return None if isinstance(owner, types.ModuleType) else owner
 
 
+#: Modules of NumPy's whose functions are called by their names.
+_NAMED = ("numpy.linalg", "numpy.fft", "numpy.ma")
+
+
 def _name(f: Any) -> str:
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
-    if (getattr(f, "__module__", None) or "").startswith("numpy.random"):
+    module = getattr(f, "__module__", None) or ""
+    if module.startswith("numpy.random"):
         return f"np.random.{name.split('.')[-1]}"
     if isinstance(f, np.ufunc) or _is_numpy(f):
-        return f"np.{name}"
-    module = (getattr(f, "__module__", None) or "").split(".")[0]
+        return f"np.{name}" if module not in _NAMED else f"{module.replace('numpy', 'np')}.{name}"
+    module = module.split(".")[0]
     return name if module in ("builtins", "", "__main__") else f"{module}.{name}"
 
 
