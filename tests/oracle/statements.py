@@ -75,6 +75,8 @@ table(
     out 2: np.add(<A>, <s>, out=<A>) ;; np.multiply(<A1>, 2, <A1>)
     out 2: np.maximum(<A1>, <s>, out=<A1>) ;; np.negative(<A1>, out=<A1>)
     out 2: <N> = np.add(<A1>, <n>, out=<A1>)
+    out at places 1: np.add(<A1>, <n>, out=<A1>, where=<A1> > 0) ;; np.sin(<A1>, <A1>, where=<c>)
+    out at places 1: np.multiply(<A1>, <s>, out=<A1>, where=<A1> == <n>)
     ufunc at 1: np.add.at(<V>, [0, 1, 1], <n>) ;; np.subtract.at(<V>, np.array([0, 0]), <n>)
     ufunc at 1: np.maximum.at(<V>, [0], <n>)
     functions that change 2: np.copyto(<A>, <s>) ;; np.fill_diagonal(<M>, <n>) ;; <A>.fill(<n>)

@@ -357,13 +357,16 @@ def sort(s: Specialiser, x: Tensor, axis: Any = -1) -> None:
     stores.put(s, x, reductions.sort(s, stores.plain(x), axis).value)
 
 
-def out(s: Specialiser, target: Any, result: Any, what: str, exact: bool) -> Any:
+def out(s: Specialiser, target: Any, result: Any, what: str, exact: bool, where: Any = True) -> Any:
     """What a call with `out=target` gives: its result, written there.
 
     `exact`: the array's type must be the result's, for NumPy may compute in the array's type.
+    `where`: the places that are written.
     """
     if isinstance(target, tuple) and len(target) == 1:
         target = target[0]
+    if where is not True and type(target) is Complex:
+        raise s.error("DL116", f"{what}: `where` is not known here for complex numbers")
     if type(target) is Complex:
         return complexes.out(s, target, result, what, exact)
     x = _array(s, target, what)
@@ -375,7 +378,17 @@ def out(s: Specialiser, target: Any, result: Any, what: str, exact: bool) -> Any
     if exact and have is not x.dtype:
         text = f"{what} gives {have.value}, and `out` holds {x.dtype.value}"
         raise s.error("DL116", text, "assign instead: out[...] = result")
-    write(s, x, result, what)
+    if where is True:
+        write(s, x, result, what)
+        return x
+    mask = arithmetic.tensor(s, where)
+    if mask.dtype is not DType.BOOL:
+        raise s.error("DL116", f"{what}: `where` takes bools, not {describe(where)}")
+    same_kind(s, result, x.dtype, what)
+    fits(s, mask.shape, x.shape, f"`where` of {what}")
+    new = arithmetic.materialise(s, result, x.dtype, x.shape)
+    test = arithmetic.broadcast(s, mask.value, x.shape)
+    stores.put(s, x, s.emit("select", test, new, x.value))
     return x
 
 

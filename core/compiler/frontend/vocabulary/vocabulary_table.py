@@ -74,11 +74,12 @@ class Row:
         if self.gives is not None:
             args, kwargs = positional_arguments.placed(f, self.handler, args, kwargs)
         if kwargs and kwargs.get("out") is not None and self.name.startswith("np."):
-            rest = {k: v for k, v in kwargs.items() if k != "out"}
             exact = not isinstance(f, np.ufunc)
-            return array_changes.out(
-                s, kwargs["out"], self(s, f, args, rest), f"`{self.name}`", exact
-            )
+            own = ("out",) if exact or f is np.power else ("out", "where")
+            rest = {k: v for k, v in kwargs.items() if k not in own}
+            where = kwargs.get("where", True) if "where" in own else True
+            result = self(s, f, args, rest)
+            return array_changes.out(s, kwargs["out"], result, f"`{self.name}`", exact, where)
         if kwargs and (words := refused_keyword(kwargs, self.handler)):
             raise s.error("DL105", f"`{self.name}`: {words[0]}", words[1])
         if self.fold and is_static((tuple(args), dict(kwargs))):
