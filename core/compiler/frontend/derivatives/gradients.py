@@ -83,6 +83,8 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Place:
+    """Where a leaf of a result is among the block's results, and its kind (`Tensor.kind`)."""
+
     index: int
     kind: int
 

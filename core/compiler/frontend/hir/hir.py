@@ -27,18 +27,24 @@ RESULT = "$return"
 
 @dataclass(frozen=True, slots=True)
 class Constant:
+    """A known value of the text: a number, a text, None."""
+
     loc: Loc
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
+    """A name that is read."""
+
     loc: Loc
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
+    """`value.name`."""
+
     loc: Loc
     value: Expr
     name: str
@@ -106,6 +112,8 @@ class Conditional:
 
 @dataclass(frozen=True, slots=True)
 class Subscript:
+    """`value[index]`."""
+
     loc: Loc
     value: Expr
     index: Expr
@@ -113,6 +121,8 @@ class Subscript:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
+    """`start:stop:step` of an index; None where a part is left out."""
+
     loc: Loc
     start: Expr | None
     stop: Expr | None
@@ -138,12 +148,16 @@ class DictDisplay:
 
 @dataclass(frozen=True, slots=True)
 class Starred:
+    """`*value`, in a call or a display."""
+
     loc: Loc
     value: Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Lambda:
+    """`lambda`, as a function without a name."""
+
     loc: Loc
     function: FunctionDef
 
@@ -347,6 +361,8 @@ class Assert:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
+    """`raise error`; None raises again what a handler takes."""
+
     loc: Loc
     error: Expr | None
 
