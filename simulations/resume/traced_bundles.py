@@ -1,9 +1,10 @@
 """Traced bundles on disk, by what they are traced from.
 
 To trace an algorithm over a model takes longer than all the rest of a short run. What comes out is
-a function of the package's own sources, the scenario, and a few facts of its data; a run that has
-them all in common with an earlier one reads that one's bundle. The file's programs are verified
-when they are read, as those of any bundle.
+a function of the package's own sources, the scenario's model, algorithm and chain, and a few facts
+of its data; a run that has them all in common with an earlier one reads that one's bundle, whatever
+its fleet, links and evaluations. The file's programs are verified when they are read, as those of
+any bundle.
 
 Nothing is kept of a model or an algorithm in a file of the user's: it may import whatever it likes.
 """
@@ -27,7 +28,6 @@ from ...core.common.files import make_private, write_whole
 from ...core.compiler import tree
 from ...core.compiler.backends.native.toolchain.toolchain import cache_folder
 from ...core.learning.bundle import Bundle, load
-from ..scenario.scenario import Scenario
 
 #: Bundles that are kept; of more, those that were not used for longest go.
 KEPT_MAX = 64
@@ -37,13 +37,13 @@ BYTES_MAX = 64 * 2**20
 _SOURCES = ("core", "simulations")
 
 
-def bundle_of(scenario: Scenario, data: Any, facts: Any, trace: Callable[[], Bundle]) -> Bundle:
+def bundle_of(data: Any, facts: Any, trace: Callable[[], Bundle]) -> Bundle:
     """The bundle that `trace` makes, or what it made when all of this was the same.
 
-    data: one device's arrays, of which types count. facts: what else of the data goes into the
-    trace, as plain data.
+    data: one device's arrays, of which types count. facts: all else that goes into the trace, as
+    plain data.
     """
-    path = folder() / f"{_key(scenario, data, facts)}.bundle"
+    path = folder() / f"{_key(data, facts)}.bundle"
     with contextlib.suppress(DelianError):  # none there, or not one that this version reads
         bundle = load(path, own=True)  # its name has the hash of the sources that wrote it
         _touch(path)
@@ -58,20 +58,11 @@ def folder() -> Path:
     return cache_folder() / "traced"
 
 
-def _key(scenario: Scenario, data: Any, facts: Any) -> str:
+def _key(data: Any, facts: Any) -> str:
     leaves, structure = tree.flatten(data)
     types = [(str(leaf.dtype), leaf.shape) for leaf in map(np.asarray, leaves)]
-    said = json.dumps(
-        [
-            scenario.to_json(),
-            types,
-            repr(structure),
-            facts,
-            platform.python_version(),
-            np.__version__,
-        ],
-        sort_keys=True,
-    )
+    versions = [platform.python_version(), np.__version__]
+    said = json.dumps([facts, types, repr(structure), versions], sort_keys=True)
     return hashlib.sha256(f"{_sources()} {said}".encode()).hexdigest()
 
 

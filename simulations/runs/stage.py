@@ -25,7 +25,7 @@ from ...core.compiler.ir import Array, TensorType
 from ...core.learning.aggregate.chains import Chain
 from ...core.learning.bundle import Bundle
 from ...core.learning.cohort_program import runtime_of
-from ...core.learning.data import DeviceData, FederatedData
+from ...core.learning.data import FederatedData
 from ...core.learning.runtime import Runtime, Score
 from ...core.privacy.mechanisms.ring import RingPlan
 from ..federation.fleet import Fleet
@@ -145,29 +145,30 @@ class Stage:
         """The bundle; an earlier run's, where nothing in it is the user's own."""
         if self.own_algorithm is not None or self.scenario.model_file is not None:
             return self._build()
-        data = self.data
-        sizes = {(d.support, d.query) for d in data.devices if isinstance(d, DeviceData)}
-        counts = [len(data.devices), len(data.training), data.classes, sorted(sizes)]
-        return bundle_of(self.scenario, self.arrays[0], counts, self._build)
+        read = recipes.what_is_read(self.scenario, self.data)
+        facts = [read, str(self.chain()), self._of_the_run]
+        return bundle_of(self.arrays[0], facts, self._build)
+
+    @functools.cached_property
+    def _of_the_run(self) -> dict[str, Any]:
+        """What `build` takes of the run; rounds and reports count only where noise is planned."""
+        plan, chosen = self.scenario.plan(), self._parts[2]
+        noised = self.chain().get("noise") is not None
+        return {
+            "clients_max": plan.selected,
+            "weight_max": recipes.weight_max(chosen, self.data),
+            "seed": plan.seed,
+            "releases": plan.rounds if noised else 1,
+            "survivors": plan.reports_min if noised else 1,
+        }
 
     def _build(self) -> Bundle:
         from ...core.learning.analytics import Query
         from ...core.learning.build.bundle_builder import build  # and with it the front end
 
         task, example, chosen = self._parts
-        plan = self.scenario.plan()
-        bundle = build(
-            task,
-            chosen,
-            self.arrays[0],
-            example=example,
-            chain=self.chain(),
-            clients_max=plan.selected,
-            weight_max=recipes.weight_max(chosen, self.data),
-            seed=plan.seed,
-            releases=plan.rounds,
-            survivors=plan.reports_min,
-        )
+        data, chain = self.arrays[0], self.chain()
+        bundle = build(task, chosen, data, example=example, chain=chain, **self._of_the_run)
         if not isinstance(chosen, Query):  # which has answers, and no model
             recipes.check_labels(self.scenario, self.data, bundle)
         return bundle

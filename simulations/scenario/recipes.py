@@ -168,6 +168,18 @@ def algorithm(scenario: Scenario, data: datasets.FederatedData) -> learning.Algo
     return chosen.algorithm_class(local=local, **values)
 
 
+def what_is_read(scenario: Scenario, data: datasets.FederatedData) -> dict[str, Any]:
+    """All that `task` and `algorithm` read of a scenario without files of the user's.
+
+    It is plain data. What they read of a device's arrays, their types, is not among it.
+    """
+    plain = scenario.to_json()
+    wanted = hyperparameters.facts_wanted(scenario.algorithm.algorithm_class).values()
+    facts = {name: fact for name, fact in _facts(scenario, data).items() if name in wanted}
+    tables = {name: plain[name] for name in ("name", "data", "model", "algorithm")}
+    return {**tables, "classes": data.classes, "facts": facts}
+
+
 #: Keys that a local optimiser is made of.
 _LOCAL = {"optimizer", "learning_rate", "momentum"}
 

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from delian.core.learning import algorithm_registry
 from delian.simulations.resume import traced_bundles
 from delian.simulations.runs.stage import Stage
-from delian.simulations.scenario import scenario_file
+from delian.simulations.scenario import recipes, scenario_file
+from delian.simulations.scenario.datasets import load_data
 
 SMALL = ["data.support=4", "data.query=2", "fleet.devices=4", "round.cohort=2", "model.hidden=[3]"]
 
@@ -54,6 +56,52 @@ def test_another_setting_is_another_bundle(folder):
     stage_of()
     stage_of("algorithm.learning_rate=0.2")
     assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("rounds=9", "round.timeout_ms=9000", "fleet.edges=2", "fleet.dropout=0.5"),
+        *("evaluation.every=3", "network.device_edge.loss=0.1", "description=other"),
+    ],
+)
+def test_a_run_that_differs_in_nothing_that_is_traced_has_the_bundle(folder, setting):
+    first, second = stage_of(), stage_of(setting)
+    assert len(list(folder.iterdir())) == 1
+    assert same(first, second) and second._build().to_bytes() == first._build().to_bytes()
+
+
+def test_rounds_count_where_noise_is_planned_for_them(folder):
+    noise = ["privacy.aggregation=secure", "privacy.noise=distributed", "privacy.epsilon=500"]
+    noise += ["fleet.devices=9", "round.cohort=6", "privacy.delta=1e-5"]
+    stage_of(*noise)
+    stage_of(*noise, "rounds=9")
+    assert len(list(folder.iterdir())) == 2
+
+
+class Recorder:
+    """Stands for an object, and notes what is read of it."""
+
+    def __init__(self, of):
+        self.__dict__.update(of=of, read=set())
+
+    def __getattr__(self, name):
+        self.read.add(name)
+        return getattr(self.of, name)
+
+
+@pytest.mark.parametrize("name", ["synthetic-mlp", "digits"])
+def test_all_that_a_trace_reads_is_in_its_name(name):
+    """What `recipes.what_is_read` gives is enough: nothing else of a scenario is looked at."""
+    scenario = scenario_file.load(name)
+    data = Recorder(load_data(scenario))
+    for algorithm in algorithm_registry.names():
+        chosen = Recorder(scenario_file.with_algorithm(scenario, algorithm))
+        chosen.__dict__["round"] = Recorder(chosen.of.round)
+        recipes.task(chosen, data)
+        recipes.algorithm(chosen, data)
+        assert chosen.read <= {"name", "data", "model", "algorithm", "regression"}
+        assert chosen.round.read <= {"cohort"} and data.read <= {"classes", "devices", "training"}
 
 
 def test_a_damaged_file_is_traced_again(folder):
