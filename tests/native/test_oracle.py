@@ -12,7 +12,7 @@ from oracle.program import program
 from oracle.writer import TABLE
 
 #: Programs of the default suite, and of the slow tests, where each K-th runs natively too.
-USUAL, SLOW, NATIVE_EVERY = 100, 1900, 100
+USUAL, SLOW, NATIVE_EVERY = 50, 1950, 100
 
 
 def check(total: Tally) -> None:

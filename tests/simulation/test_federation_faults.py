@@ -213,10 +213,10 @@ def run_two(seed):
     return ended[2]
 
 
-@pytest.mark.parametrize("first", [0, *map(slow, range(20, 60, 20))])
+@pytest.mark.parametrize("first", [0, *map(slow, range(8, 56, 8))])
 def test_two_runs_share_a_fleet_and_both_end(first):
     phases = set()
-    for seed in range(first, first + 20):
+    for seed in range(first, first + 8):
         try:
             ended = run_two(seed)
         except Exception as fault:
@@ -226,7 +226,7 @@ def test_two_runs_share_a_fleet_and_both_end(first):
     assert len(phases) == 2
 
 
-@pytest.mark.parametrize("first", [0, 40, *map(slow, range(80, len(SEEDS), 40))])
+@pytest.mark.parametrize("first", [0, *map(slow, range(40, len(SEEDS), 40))])
 def test_every_sum_is_exact_and_every_run_ends(first):
     for seed in SEEDS[first : first + 40]:
         try:
@@ -246,9 +246,9 @@ def masked(seed):
     return {**SECURE, "cohort": cohort, "evaluation_cohort": 4, "attempts_max": 60}
 
 
-@pytest.mark.parametrize("first", [0, slow(12)])
+@pytest.mark.parametrize("first", [0, *map(slow, range(6, 24, 6))])
 def test_masked_sums_are_exact_too_and_every_run_ends(first):
-    for seed in range(first, first + 12):
+    for seed in range(first, first + 6):
         try:
             result = run(seed, **masked(seed))
         except Exception as fault:
@@ -476,22 +476,23 @@ def uses_a_batch_twice(monkeypatch):
     monkeypatch.setattr(staleness, "take", take)
 
 
+#: Planted bugs, and a seed in which each shows: it is tried first.
 BUGS = [
-    counts_twice,
-    counts_late,
-    counts_failures,
-    adds_again,
-    forgets_to_clear,
-    trusts_lost_edges,
-    asks_for_a_part_twice,
-    uses_a_batch_twice,
+    (counts_twice, 1),
+    (counts_late, 167),
+    (counts_failures, 5),
+    (adds_again, 1),
+    (forgets_to_clear, 63),
+    (trusts_lost_edges, 3),
+    (asks_for_a_part_twice, 11),
+    (uses_a_batch_twice, 9),
 ]
 
 
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_planted_bug_is_found(bug, monkeypatch):
+@pytest.mark.parametrize(("bug", "first"), BUGS)
+def test_a_planted_bug_is_found(bug, first, monkeypatch):
     bug(monkeypatch)
-    for seed in SEEDS[1::2]:
+    for seed in (*SEEDS[first::2], *SEEDS[1:first:2]):
         try:
             result = run(seed)
         except (AssertionError, ProtocolError):

@@ -465,7 +465,7 @@ def test_a_folder_is_one_processs_own(tmp_path: Path) -> None:
     ("algorithm", "settings", "options", "why"),
     [
         ("scaffold", BUFFERED, {}, "buffered run whose devices keep a state"),
-        ("fedavg", [], {"backend": "torch:cpu"}, "which devices train together"),
+        ("fedavg", ["rounds=1"], {"backend": "torch:cpu"}, "which devices train together"),
     ],
 )
 def test_what_cannot_be_resumed_is_not_kept(

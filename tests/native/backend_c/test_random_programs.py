@@ -10,8 +10,8 @@ from delian.core.compiler.backends.native import program
 from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain, find
 
 #: Programs of each kind in an ordinary run, and how many files more in a slow one.
-USUAL = {"tensors": 24, "convolutions": 8, "models": 4}
-FILES = 3
+USUAL = {"tensors": 12, "convolutions": 4, "models": 2}
+FILES = 7
 
 
 def check(differential: ModuleType, toolchain: Toolchain, kind: str, first: int) -> None:

@@ -212,7 +212,9 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_packing, "_SIZE_MIN", 2)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 8))]
+)
 def test_random_programs(seed: int, monkeypatch: pytest.MonkeyPatch):
     forced(monkeypatch)
     rng = random.Random(seed)
