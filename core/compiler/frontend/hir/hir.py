@@ -312,13 +312,11 @@ class While:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`for target in iterable: body`.
-
-    The names of the target count as assigned by the body.
-    """
+    """`for target in iterable: body`."""
 
     loc: Loc
     target: Target
+    """Its names count as assigned by the body."""
     iterable: Expr
     body: Block
     stop: str | None
