@@ -30,6 +30,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "careful_root": (np.float64(2.0), np.float64(1e-13)),
     "mean_root": (np.array([4.0, -1.0, 2.25, -3.0]), 2.0),
     "relative_change": (np.array([1.0, 2.0, 4.0]), np.array([1.5, 1.0, 4.5])),
+    "clipped": (np.array([3.0, 4.0]), 2.0),
     "interpreter": (np.float64(0.2), np.float64(1.7)),
 }
 
