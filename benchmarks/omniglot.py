@@ -89,14 +89,14 @@ TWENTY_WAYS = ("algorithm.training_ways=20", "data.episodes=1")
 #: Convolutions with max pooling, as in the paper on prototypical networks.
 POOLED = "model.strided=false"
 #: Rounds of some twenty minutes of one core, but for ProtoNet, which gains nothing from more than
-#: two, and MAML, which had twelve.
+#: two, MAML, which had twelve, and iMAML, whose rounds take five times as long.
 LONG: Mapping[str, Long] = {
     "protonet": Long(1200, 0.003, (*TWENTY_WAYS, POOLED)),
     "maml": Long(8000, 0.01),
     "fomaml": Long(18_000, 0.01),
     "anil": Long(18_000, 0.01),
     "reptile": Long(20_000, 0.01),
-    "imaml": Long(2500, 0.01),
+    "imaml": Long(2000, 0.003),
 }
 #: Evaluations of a longer run, the last one at its end; each is of so many episodes a device.
 EVALUATIONS, EPISODES = 10, 40
