@@ -7,8 +7,6 @@ import errno
 import hashlib
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -67,26 +65,6 @@ def test_the_migrations_lead_to_the_tables_of_the_models(store):
         assert revision == migrate.head() == migrate.HEAD
 
     run(main())
-
-
-OPENING = """
-import asyncio, sys
-from delian.cloud.store.database import Database
-
-async def main():
-    await (await Database.open(sys.argv[1])).close()
-
-asyncio.run(main())
-print("alembic" in sys.modules)
-"""
-
-
-def test_alembic_is_imported_only_where_tables_change(tmp_path):
-    def opened() -> str:
-        command = [sys.executable, "-c", OPENING, tmp_path / "s.db"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    assert [opened(), opened()] == ["True", "False"]
 
 
 def test_a_database_of_the_first_version_is_brought_up_to_date_with_its_rows(store, monkeypatch):

@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 
 import delian as dl
 import numpy as np
@@ -23,7 +22,6 @@ from delian.core.node.sandbox import frames, landlock, seccomp
 from delian.device.agent.personal_model import Judgement, NoModelError, PersonalStore
 from delian.device.serving import inference
 from delian.device.serving.inference import InferenceServer, PersonalModel, ask
-from support.waiting import listens
 
 X = np.random.default_rng(5).normal(size=(5, 4)).astype(np.float32)
 
@@ -236,6 +234,22 @@ def test_a_server_that_closes_without_listening_is_still_heard(tmp_path):
         refusing.join()
 
 
+#: The server's process, which says when it listens.
+SERVING = """
+import sys
+from delian.device.serving import inference
+
+start = inference.InferenceServer.start
+
+async def said(self):
+    await start(self)
+    print("it listens", flush=True)
+
+inference.InferenceServer.start = said
+sys.exit(inference.main())
+"""
+
+
 @pytest.mark.parametrize("backend", ["native", "reference"])
 def test_the_server_is_a_process_that_ends_when_told(store, blobs, tmp_path, backend, monkeypatch):
     """It compiles behind its walls, into the workers' part of the cache."""
@@ -243,18 +257,10 @@ def test_the_server_is_a_process_that_ends_when_told(store, blobs, tmp_path, bac
     monkeypatch.setenv("DELIAN_CACHE_PART", "workers")
     serve_model(store, blobs, 1.0)
     path = tmp_path / "s"
-    command = [
-        sys.executable,
-        "-m",
-        "delian.device.serving.inference",
-        str(store.folder),
-        str(path),
-    ]
-    with subprocess.Popen([*command, "--backend", backend]) as process:
+    command = [sys.executable, "-c", SERVING, str(store.folder), str(path), "--backend", backend]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            deadline = time.monotonic() + 120
-            while not listens(path) and time.monotonic() < deadline:
-                time.sleep(0.02)
+            assert process.stdout.readline() == "it listens\n"
             assert ask(path, {"op": "predict"}, X)[1].shape == (5, 3)
             process.terminate()
             assert process.wait(120) == 0

@@ -14,7 +14,10 @@ from delian.core.node.sandbox.process_limits import Limits, WorkerLimits
 def process(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A process whose processor time the test sets, and the limits that it was given."""
     state = SimpleNamespace(spent=0.0, limits={})
-    used = lambda which: SimpleNamespace(ru_utime=state.spent, ru_stime=0.0)  # noqa: E731
+
+    def used(which: int) -> SimpleNamespace:
+        return SimpleNamespace(ru_utime=state.spent, ru_stime=0.0)
+
     monkeypatch.setattr(resource, "getrusage", used)
     monkeypatch.setattr(
         resource, "setrlimit", lambda which, pair: state.limits.update({which: pair})
