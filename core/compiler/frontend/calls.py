@@ -196,8 +196,10 @@ class _TailCall(Exception):
 
 
 def _body(s: Specialiser, key: object, function: hir.FunctionDef, frame: Frame) -> None:
-    """Runs a body; as the loop that it can be written as, where it calls itself under a condition
-    that is not known.
+    """Runs a body, inlined or as a loop.
+
+    It is a loop where the function calls itself under a condition that only the running program
+    knows.
     """
     mine = Activation(key, s.region, frame)
     first = mine
@@ -507,6 +509,7 @@ def unknown(s: Specialiser, f: Any) -> Exception:
 
 
 def attribute(s: Specialiser, value: Any, name: str) -> Any:
+    """`value.name`; properties run as functions, and what is found outside is noted."""
     kind = type(value)
     if kind is Tensor or kind is Picked:
         from .vocabulary import vocabulary_table

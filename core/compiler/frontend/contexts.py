@@ -1,6 +1,4 @@
-"""Statements around what a program computes: `import`, `del`, and `with` on contexts that change
-nothing in it.
-"""
+"""Statements that change nothing in what a program computes: `import`, `del`, some `with`."""
 
 from __future__ import annotations
 

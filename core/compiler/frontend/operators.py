@@ -94,6 +94,7 @@ def _written(s: Specialiser, op: str, a: Any, b: Any) -> Text:
 
 
 def text_needed(s: Specialiser, what: str) -> Exception:
+    """The error of an operation on the text of a number that is not known."""
     hint = "choose by comparing the number itself, or make the text outside the compiled function"
     return s.static_needed(
         f"{what} needs the text of a number that only the running program knows", hint
@@ -101,6 +102,7 @@ def text_needed(s: Specialiser, what: str) -> Exception:
 
 
 def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    """`a op b` by the classes of both: the program's numbers, structures, a user's objects."""
     if op == "%" and isinstance(a, str) and not is_static(b):
         return _written(s, op, a, b)
     if type(a) is Ragged or type(b) is Ragged:
@@ -190,6 +192,7 @@ def _listed(s: Specialiser, op: str, value: Any, other: Any) -> Any:
 
 
 def unary(s: Specialiser, op: str, a: Any) -> Any:
+    """`op a`, op one of `not`, `-`, `+`, `~`."""
     if op == "not":
         test = condition(s, a)
         return not test if isinstance(test, bool) else Tensor(s.emit("not", test), True)
@@ -205,6 +208,7 @@ def unary(s: Specialiser, op: str, a: Any) -> Any:
 
 
 def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    """`a op b`, op one of `==`, `<`, `is`, `in` and their like."""
     if op in ("is", "is not"):
         same = _is(s, a, b)
         return same if op == "is" else unary(s, "not", same)
@@ -248,6 +252,7 @@ def attribute_of_pair(s: Specialiser, value: Any, name: str) -> Any:
 
 
 def kind_of_tensor(value: Any) -> int:
+    """What a tensor is in Python, as a `Tensor.kind`; 0 for what is not a tensor."""
     return kind_of(value) if type(value) is Tensor else 0
 
 
@@ -277,8 +282,9 @@ def _is(s: Specialiser, a: Any, b: Any) -> Any:
 
 
 def _compare_trees(s: Specialiser, op: str, a: Any, b: Any) -> Any:
-    """`==` and `!=` of lists, tuples and dicts: as Python, item by item, an item being equal to
-    itself.
+    """`==` and `!=` of lists, tuples and dicts, item by item.
+
+    As in Python, an item is equal to itself.
     """
     listed = next((k for k in (list, tuple) if isinstance(a, k) and isinstance(b, k)), None)
     if op in ("==", "!="):
@@ -330,8 +336,9 @@ def _contains(s: Specialiser, a: Any, b: Any, op: str) -> Any:
 
 
 def _equals_one_of(s: Specialiser, a: Any, values: list[Any], op: str) -> Any:
-    """Whether a value is among some others, as Python asks: one by one. The running program asks
-    where numbers of its own are among them.
+    """Whether a value is among some others, compared one by one as in Python.
+
+    The running program compares where numbers of its own are among them.
     """
     found: Any = False
     for value in values:

@@ -184,6 +184,7 @@ def _base(s: Specialiser, a: Any, b: Any) -> Any:
 
 
 def unary(s: Specialiser, op: str, a: Tensor) -> Tensor:
+    """`-`, `+` or `~` of a number of Python's own: of a bool it is an int."""
     return _of_one(s, arithmetic.UNARY[op], a)
 
 
@@ -203,6 +204,7 @@ def _of_one(s: Specialiser, compute: Callable[[Specialiser, Any], Tensor], a: Te
 
 
 def compare(s: Specialiser, op: str, a: Any, b: Any) -> Tensor:
+    """A comparison, which is a bool of Python's where both operands are Python's own."""
     made = arithmetic.COMPARE[op](s, a, b)
     x, y = kind_of(a), kind_of(b)
     if x < SCALAR and y < SCALAR:
@@ -260,6 +262,7 @@ def extreme(s: Specialiser, greatest: bool, values: list[Any]) -> Any:
 
 
 def compare_any(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    """A comparison of any two values, as a bool or a truth of the running program."""
     from . import operators
 
     test = operators.condition(s, operators.compare(s, op, a, b))

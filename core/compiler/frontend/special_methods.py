@@ -1,5 +1,7 @@
-"""Operators that a user's class defines, with Python's fall-backs: the reflected method where the
-first gives `NotImplemented` or is not there, and first where its class is derived from the other's.
+"""Operators that a user's class defines, with Python's fall-backs.
+
+The reflected method comes second, where the first gives `NotImplemented` or is not there; it comes
+first where its class is derived from the other's.
 """
 
 from __future__ import annotations

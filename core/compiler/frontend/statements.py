@@ -1,6 +1,6 @@
 """Statements: assignment, stores into local lists and dicts, assertions.
 
-Branches and loops are in `control`.
+Branches and loops are in `flow`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 def run(s: Specialiser, block: hir.Block, frame: Frame) -> None:
+    """Runs a block; within a `try`, each statement where no error came before it."""
     if s.tries:
         tries.run(s, block, frame)
         return
@@ -54,8 +55,9 @@ def _bind(s: Specialiser, node: hir.Assign, value: Any, frame: Frame) -> None:
 
 
 def _changeable(s: Specialiser, node: hir.Expr, value: Any, frame: Frame) -> Any:
-    """An array that NumPy has just made of known values, as one of the program: it is about to be
-    changed in place.
+    """An array that NumPy has just made of known values, as one of the program.
+
+    It is about to be changed in place.
     """
     if isinstance(node, hir.Call):
         function = s.eval(node.function, frame)
@@ -74,6 +76,7 @@ def _changeable(s: Specialiser, node: hir.Expr, value: Any, frame: Frame) -> Any
 
 
 def assign(s: Specialiser, target: hir.Target, value: Any, frame: Frame) -> None:
+    """Binds a name, unpacks a sequence, or stores an item or an attribute."""
     if type(target) is hir.Name:
         frame.vars[target.name] = value
         return
@@ -174,8 +177,9 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
 
 
 def updated(s: Specialiser, op: str, old: Any, value: Any) -> Any:
-    """`old op= value`: an array, list, dict or set is changed in place, anything else gives a new
-    value.
+    """`old op= value`.
+
+    An array, list, dict or set is changed in place, anything else gives a new value.
     """
     if type(old) is Tensor and old.kind & ARRAY:
         array_changes.update(s, op, old, value)
@@ -202,8 +206,9 @@ def updated(s: Specialiser, op: str, old: Any, value: Any) -> Any:
 
 
 def _is_changed(op: str, old: Any, value: Any) -> bool:
-    """Whether `op=` changes a list, dict or set. NumPy's own operators come before a list's `+=`,
-    and `*=` wants a number that is known.
+    """Whether `op=` changes a list, dict or set.
+
+    NumPy's own operators come before a list's `+=`, and `*=` wants a number that is known.
     """
     if isinstance(old, list):
         known = isinstance(value, int | np.integer)

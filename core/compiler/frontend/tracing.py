@@ -184,8 +184,9 @@ def _traced(
 
 
 def _argument(s: Specialiser, x: Tensor, name: str, changes: bool, row_major: bool) -> Memory:
-    """The memory of an array that the caller passes. row_major: the program is for those alone
-    whose elements lie side by side, row by row.
+    """The memory of an array that the caller passes.
+
+    row_major: the program is for those alone whose elements lie next to each other, row by row.
     """
     x.own = stores.fresh(s, x.value).own
     memory = stores.memory_of(s, x)

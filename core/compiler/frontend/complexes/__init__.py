@@ -1,7 +1,7 @@
 """Complex numbers of the running program: pairs of real tensors (`complex_numbers.Complex`).
 
 A pair is a tree, so branches and loops carry it, and derivatives go through its parts. Operators
-and functions are formulas on the parts (`definitions.complexes`), which follow NumPy: a real
+and functions are formulas on the parts (`definitions.np_complexes`), which follow NumPy: a real
 operand becomes complex first, types promote by NEP 50, and what has no complex meaning is refused.
 What is known while compiling (`1j`) is a Python or NumPy number until it meets one of the program.
 
@@ -100,6 +100,7 @@ def kind(value: Any) -> int:
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
+    """The shape of a number or array, complex or not."""
     return arithmetic.shape_of(value.re if type(value) is Complex else value)
 
 
@@ -112,6 +113,7 @@ def classes(z: Complex) -> list[Any]:
 
 
 def is_operand(value: Any) -> bool:
+    """Whether an operator of complex numbers takes it: real numbers become complex."""
     return is_any(value) or is_number(value)
 
 
@@ -169,8 +171,10 @@ def new(s: Specialiser, pair: Sequence[Any], kind: int, row_major: bool = False)
 
 
 def kind_of_result(values: Sequence[Any]) -> int:
-    """What a single number that an operator gives is in Python: a number of Python's own where all
-    operands are; FLOAT is complex then, and INT says that it may be real.
+    """The kind of the single number that an operator gives (`Tensor.kind`).
+
+    It is a number of Python's own where all operands are; FLOAT is complex then, and INT says that
+    it may be real.
     """
     kinds = [kind(v) for v in values]
     surely = any(is_any(v) and not kind(v) & INT for v in values)
@@ -188,6 +192,7 @@ def formula(s: Specialiser, f: Callable[..., Any], *args: Any, **kwargs: Any) ->
 
 
 def parts(values: Sequence[Complex]) -> list[Any]:
+    """The present values of all parts, in order: re, im, re, im, ..."""
     return [stores.plain(p) for v in values for p in (v.re, v.im)]
 
 
@@ -234,6 +239,7 @@ def _row_major(*values: Any) -> bool:
 
 
 def unary(s: Specialiser, op: str, a: Complex) -> Any:
+    """`-z` or `+z`; `~z` is refused."""
     if op == "~":
         raise not_for_complex(s, "`~`")
     re, im = formula(s, formulas.negative if op == "-" else formulas.positive, *parts([a]))
@@ -261,6 +267,7 @@ def truth(s: Specialiser, z: Complex) -> Any:
 
 
 def not_for_complex(s: Specialiser, what: str) -> Exception:
+    """The error of an operation that raises TypeError in Python and NumPy."""
     text = f"{what} does not take complex numbers, in Python and NumPy a TypeError"
     return s.error("DL119", text, "take z.real, z.imag, abs(z) or np.angle(z)")
 
@@ -269,6 +276,7 @@ def not_for_complex(s: Specialiser, what: str) -> Exception:
 
 
 def subscript(s: Specialiser, z: Any, index: Any) -> Any:
+    """`z[index]`: views of both parts."""
     z = present(s, z)
     if z.re.weak:
         raise s.error("DL119", "a Python complex has no items")
@@ -293,6 +301,7 @@ def update(s: Specialiser, op: str, z: Complex, value: Any) -> None:
 
 
 def write(s: Specialiser, z: Complex, result: Any, what: str) -> None:
+    """Writes a result into both parts of an array, in place; `what` names it in errors."""
     from ..memory import array_changes
 
     made = lift(s, result, z.re.dtype)
@@ -348,8 +357,9 @@ def all_as_pairs(s: Specialiser, value: Any) -> Any:
 
 
 def known_as_pairs(s: Specialiser, value: Any, content: bool = False) -> Any:
-    """Likewise, but for those in lists and dicts, which stay the objects that they are. `content`:
-    the value is itself what such a container holds.
+    """Likewise, but for those in lists and dicts, which stay the objects that they are.
+
+    `content`: the value is itself what such a container holds.
     """
     if type(value) in (list, dict) and not content:
         return value
@@ -362,9 +372,11 @@ def known_as_pairs(s: Specialiser, value: Any, content: bool = False) -> Any:
 
 
 def alike(s: Specialiser, values: Sequence[Any], content: bool = False) -> list[Any]:
-    """Trees that are to be joined: where one has a complex number and another a known one, or a
-    number of Python's own, that becomes complex too. Lists and dicts are left as they are; with
-    `content` the values are what such a container holds.
+    """Trees that are to be joined, with complex numbers in the same places.
+
+    Where one has a complex number and another a known one, or a number of Python's own, that
+    becomes complex too. Lists and dicts are left as they are; with `content` the values are what
+    such a container holds.
     """
     first = values[0]
     if type(first) is Complex or any(is_any(v) for v in values):
@@ -461,6 +473,7 @@ def of_class(s: Specialiser, z: Complex, classinfo: Any) -> bool:
 
 
 def several_classes(s: Specialiser, z: Complex) -> Exception:
+    """The error of an operation that needs to know which class of Python a number has."""
     words = " or ".join(f"`{c.__name__}`" for c in classes(z))
     text = f"this number is in Python {words}, as the program takes its path"
     return s.static_needed(text, "convert it on each path: complex(x), np.complex128(x)")

@@ -104,8 +104,9 @@ def call(s: Specialiser, row: Row, f: Any, args: Sequence[Any], kwargs: Mapping[
 
 
 def takes(row: Row, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call of a row is one of complex numbers. Python's own functions that only move
-    values about are not.
+    """Whether a call of a row is one of complex numbers.
+
+    Python's own functions that only move values about are not.
     """
     if not complexes.among(args) and not (kwargs and complexes.among(tuple(kwargs.values()))):
         return False
@@ -126,6 +127,7 @@ def asked_type(s: Specialiser, kwargs: Mapping[str, Any]) -> tuple[DType | None,
 
 
 def numbers_in(value: Any) -> list[Any]:
+    """The items of nested lists and tuples, or the value itself, as one list."""
     if isinstance(value, list | tuple):
         return [x for v in value for x in numbers_in(v)]
     return [value]
@@ -139,6 +141,7 @@ def pairs_of(s: Specialiser, value: Any, dtype: DType) -> Any:
 
 
 def part_of(value: Any, name: str) -> Any:
+    """The part `name` (re, im) of a complex number, or of each in nested lists."""
     if isinstance(value, list):
         return [part_of(v, name) for v in value]
     part: Tensor = getattr(value, name)

@@ -157,8 +157,9 @@ _OUTSIDE: tuple[Any, Any] = (None, None)
 def flatten(
     s: Specialiser, value: Any, scope: Scope | None, deep: Iterable[int], content: bool = False
 ) -> tuple[list[Any], tree.Structure]:
-    """Leaves and structure, with the containers made before a region as leaves, but for `deep`
-    ones. `content`: `value` is itself the content of such a container.
+    """Leaves and structure; containers made before a region are leaves, but for `deep` ones.
+
+    `content`: `value` is itself the content of such a container.
     """
 
     def kept(node: Any) -> bool:
@@ -193,8 +194,9 @@ def walk(value: Any, stop: frozenset[int] = frozenset()) -> Iterator[Any]:
 
 
 def rebuilt(s: Specialiser, structure: tree.Structure, leaves: Sequence[Any]) -> Any:
-    """The tree again; its containers are new, and belong to the present region, but for those
-    among the leaves.
+    """The tree again, with new containers, but for those among the leaves.
+
+    The new ones belong to the present region.
     """
     made = tree.unflatten(structure, leaves)
     stop = frozenset(id(v) for v in leaves if type(v) in (list, dict))

@@ -333,6 +333,7 @@ def _has_part(value: Any) -> bool:
 
 
 def members(unit: Any) -> tuple[Any, ...]:
+    """The lists that a branch or loop changes as one value."""
     return unit.lists if type(unit) is Group else (unit,)
 
 

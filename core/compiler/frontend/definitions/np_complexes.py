@@ -288,6 +288,7 @@ def greater_equal(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
 
 
 def truth(a: Tensor, b: Tensor) -> Tensor:
+    """Whether a number is not zero, as `bool` and np.logical_and take it."""
     return (a != 0) | (b != 0)
 
 
@@ -352,6 +353,7 @@ def is_close(a: Tensor, b: Tensor, c: Tensor, d: Tensor, rel_tol: Any, abs_tol: 
 
 
 def rect(r: Tensor, phi: Tensor) -> Pair:
+    """`cmath.rect`."""
     return r * np.cos(phi), r * np.sin(phi)
 
 

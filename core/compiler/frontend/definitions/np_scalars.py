@@ -27,8 +27,9 @@ def perm(n: int, k: int) -> int:
 
 
 def remainder(x: float, y: float) -> float:
-    """Of the division whose quotient is rounded to the nearest whole number, to even in the middle:
-    by exact operations alone (IEEE 754, 5.3.1).
+    """`math.remainder`, by exact operations alone (IEEE 754, 5.3.1).
+
+    The quotient is rounded to the nearest whole number, to even in the middle.
     """
     size, step = abs(x), abs(y)
     below = math.fmod(size, step)

@@ -1,5 +1,6 @@
-"""Factorisations of matrices: QR by Householder's reflections, eigenvalues and singular values by
-Jacobi's rotations.
+"""Factorisations of matrices: QR, eigenvalues and singular values.
+
+QR goes by Householder's reflections, the others by Jacobi's rotations.
 
 A round rotates n / 2 pairs of columns at once, the first half with the second; then columns change
 places, so that n - 1 rounds, a sweep, meet all pairs (Golub and Van Loan, Matrix Computations,
@@ -104,8 +105,9 @@ def _order(n: int) -> list[int]:
 
 
 def _rotation(p: Tensor, q: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine that make the element between two diagonal ones zero. Smooth also where it
-    is zero already: a rotation by nothing has a slope.
+    """Cosine and sine that make the element between two diagonal ones zero.
+
+    Smooth also where it is zero already: a rotation by nothing has a slope.
     """
     gap = q - p
     idle = (gap == 0) & (between == 0)

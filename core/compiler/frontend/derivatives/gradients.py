@@ -1,5 +1,4 @@
-"""Differentiation inside a program: `grad`, `value_and_grad`, `vjp` and `jvp` of any abstract
-function.
+"""Differentiation inside a program: `grad`, `value_and_grad`, `vjp`, `jvp` of any function.
 
 The function is specialised in a scope of its own with its differentiated leaves as parameters. What
 else it uses, the tensors that it closes over among them, is free in that scope; closing it makes
@@ -94,6 +93,7 @@ def _from(leaf: Any, values: Sequence[Value]) -> Any:
 
 
 def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Calls a function that a transform of the compiler (`grad`, `vmap`, ...) made."""
     if t.kind == "vmap":
         return vmap_calls.call(s, t, args, kwargs)
     if t.kind == "checkpoint":

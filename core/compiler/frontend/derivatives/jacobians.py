@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 
 def call(s: Specialiser, t: Transform, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The Jacobian by args[argnums]: a tree like the result, whose leaves are trees like the
-    argument (or tuples of them) of arrays [*result's shape, *argument's shape].
+    """The Jacobian by args[argnums].
+
+    A tree like the result, whose leaves are trees like the argument (or tuples of them) of arrays
+    [*result's shape, *argument's shape].
     """
     places = gradients.places_of(s, t, args)
     complexes.refuse(s, tuple(args[k] for k in places), f"`dl.{t.kind}`")

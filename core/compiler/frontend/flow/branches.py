@@ -32,6 +32,7 @@ Run = Callable[[], Any]
 
 
 def run_if(s: Specialiser, node: hir.If, frame: Frame) -> None:
+    """Runs the path that is known to be taken; else both, as regions of the program."""
     test = s.eval(node.test, frame)
     s.at(node.test.loc)
     truth = operators.condition(s, test)
@@ -124,8 +125,10 @@ def _after(
     where: Sequence[str],
     over: Sequence[bool],
 ) -> Any:
-    """What a name is after two paths. What it is on a path with an error is for handlers alone:
-    where it has no value for both, they have none.
+    """What a name is after two paths.
+
+    What it is on a path with an error is for handlers alone: where it has no value for both, they
+    have none.
     """
     made = join.name(name, values, where)
     if type(made) is not Unbound or over[0] is over[1]:
@@ -269,8 +272,9 @@ class _Join:
     def flattened(
         self, values: Sequence[Any], content: bool
     ) -> tuple[list[tuple[list[Any], tree.Structure]], set[int]]:
-        """Leaves and structures; a container that is the same object on each path is a leaf. And
-        the containers, by id, that are not.
+        """Leaves and structures of each path, and the ids of the containers that are no leaves.
+
+        A container that is the same object on each path is a leaf.
         """
         deep: set[int] = set()
         while True:
@@ -371,8 +375,9 @@ class _Join:
         return _Later(lambda results: self.columns.joined(key, results[place], slot.kind, leaves))
 
     def placeholder(self, given: Any, path: int) -> Any:
-        """A hidden name that one path sets, guarded by a flag: on the other paths it is zeros that
-        nobody looks at.
+        """A hidden name that one path sets, guarded by a flag.
+
+        On the other paths it is zeros, which are not used.
         """
         leaves, structure = tree.flatten(complexes.known_as_pairs(self.s, given))
         plan: list[Any] = []
@@ -461,8 +466,9 @@ class _Join:
 def choose(
     s: Specialiser, name: str, test: Value, runs: Sequence[Run], loc: Loc, where: Sequence[str]
 ) -> Any:
-    """An expression of several paths, of which the running program takes one: by an `if` on a
-    condition or a `switch` on an index.
+    """An expression of several paths, of which the running program takes one.
+
+    It chooses by an `if` on a condition or a `switch` on an index.
     """
     scopes, values = [], []
     for k, run in enumerate(runs):

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 
 class LoopMismatch(ProgramError):
-    """What a loop carries changes its type or structure: a loop of known length may still be
-    unrolled.
+    """What a loop carries changes its type or structure.
+
+    A loop of known length may still be unrolled.
     """
 
 
@@ -380,8 +381,9 @@ class Carries:
         return changed
 
     def check_aliases(self) -> None:
-        """A name that a round leaves bound to an array that the loop changes in place would have
-        to see the change in the next round.
+        """Refuses a name that is bound, after a round, to an array that the loop changes in place.
+
+        The name would have to see the change in the next round.
         """
         for name, slots in self.leaves.items():
             for slot, leaf in zip(slots, self.ending.get(name, ()), strict=False):

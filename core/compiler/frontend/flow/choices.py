@@ -39,6 +39,7 @@ def is_function(value: Any) -> bool:
 
 
 def is_index(value: Any) -> bool:
+    """Whether it is an index that only the running program knows."""
     return type(value) is Tensor and value.shape == () and value.dtype.is_int
 
 
@@ -94,8 +95,9 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def may_be_carried(functions: Any, path: Path) -> bool:
-    """Whether functions hold nothing that a loop's round made: then they are the same ones in each
-    round.
+    """Whether functions hold nothing that a loop's round made.
+
+    Then they are the same ones in each round.
     """
     given = functions.functions if type(functions) is Choice else (functions,)
     return not any(Carrier(path).collect(f) for f in given)
@@ -128,8 +130,9 @@ class Path:
 
 
 class Carrier:
-    """Takes the functions that a path chose out of it: which values go along, and the functions
-    with other values in their places.
+    """Takes the functions that a path chose out of it.
+
+    It says which values go along, and makes the functions with other values in their places.
     """
 
     def __init__(self, path: Path) -> None:

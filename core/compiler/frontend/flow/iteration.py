@@ -1,6 +1,4 @@
-"""What can be iterated, and how: item by item at compile time, or by an index of the running
-program.
-"""
+"""What can be iterated: item by item at compile time, or by an index of the running program."""
 
 from __future__ import annotations
 
@@ -53,8 +51,10 @@ def drawn(s: Specialiser, value: Any) -> Any:
 
 
 def drawn_for_loop(s: Specialiser, value: Any) -> Any:
-    """What a loop goes through. Python computes an iterator's items between the rounds: where one
-    of them may end in an error, its place among the errors of the rounds would be another.
+    """What a loop goes through.
+
+    Python computes an iterator's items between the rounds: where one of them may end in an error,
+    its place among the errors of the rounds would be another.
     """
     before = s.faults is not None and s.faults.memories[0].value
     made = drawn(s, value)
@@ -65,8 +65,9 @@ def drawn_for_loop(s: Specialiser, value: Any) -> Any:
 
 
 def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]:
-    """Every item, as Python goes through what may change meanwhile: a list by its places; a dict,
-    and what an iterator draws from, must not change.
+    """Every item, as Python goes through what may change meanwhile.
+
+    A list is read by its places; a dict, and what an iterator draws from, must not change.
     """
     if type(value) is list:
         k = 0
@@ -105,6 +106,7 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
 
 
 def changed_meanwhile(s: Specialiser) -> Exception:
+    """The error of a loop that changes what it goes through."""
     text = "what a loop goes through changes in the loop"
     return s.error("DL111", text, "go through a copy: for x in list(values)")
 
@@ -154,6 +156,7 @@ def _bound(value: TensorRange) -> Any:
 
 
 def too_long(s: Specialiser, length: int) -> Exception:
+    """The error of a loop with more items than are unrolled."""
     return s.error(
         "DL110",
         f"{length} items are too many to unroll (at most {UNROLL_MAX})",
@@ -185,6 +188,7 @@ def as_indexed(s: Specialiser, value: Any) -> Indexed | None:
 
 
 def row(s: Specialiser, value: Any, index: Any) -> Any:
+    """`value[index]` along the first axis; a known number where both are known."""
     if isinstance(value, np.ndarray) and type(index) is int:
         return value[index]
     if complexes.is_any(value):
@@ -241,6 +245,7 @@ def _check_strict(s: Specialiser, lengths: list[int], strict: bool) -> None:
 
 
 def enumerated(s: Specialiser, value: Any, start: int) -> Any:
+    """`enumerate`, by an index of the running program where `value` has one."""
     value = drawn(s, value)
     part = as_indexed(s, value)
     if part is not None:
@@ -249,6 +254,7 @@ def enumerated(s: Specialiser, value: Any, start: int) -> Any:
 
 
 def backwards(s: Specialiser, value: Any) -> Any:
+    """`reversed`, by an index of the running program where `value` has one."""
     if isinstance(value, range):
         return value[::-1]
     part = as_indexed(s, value)

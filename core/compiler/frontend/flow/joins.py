@@ -113,6 +113,7 @@ def fill(s: Specialiser, leaf: Any, slot: Slot) -> Value:
 
 
 def zeros(s: Specialiser, slot: Slot) -> Value:
+    """The value of a slot on a path that has none: it is not used there."""
     return s.scope.number(0, slot.type.dtype, slot.type.shape)
 
 

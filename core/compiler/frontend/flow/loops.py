@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
+    """Unrolls a `for`, or makes it a loop of the program, by what it goes through."""
     source = s.eval(node.iterable, frame)
     s.at(node.iterable.loc)
     live = type(source) is list or (type(source) is Once and (source.sources or source.computes))
@@ -236,6 +237,8 @@ def _index_region(
 
 
 def run_while(s: Specialiser, node: hir.While, frame: Frame) -> None:
+    """Unrolls a `while` with a known test, or makes it a loop of the program."""
+
     def test() -> Any:
         runs: list[Run] = [lambda: s.eval(node.test, frame)]
         if node.stop is not None:
@@ -403,8 +406,9 @@ class _While(Carries):
         return self.s.emit("and", faults.none_yet(), truth)
 
     def rotated(self) -> None:
-        """Runs the test before the loop and at each round's end: it may meet errors itself, and a
-        test of the IR gives nothing but its truth.
+        """Runs the test before the loop and at each round's end.
+
+        It may meet errors itself, and a test of the IR gives only its truth.
         """
         going = f"$going{self.node.loc.line}.{self.node.loc.column}"
         self.restore()

@@ -61,8 +61,9 @@ class Raised(Exception):
 
 
 def not_raised(s: Specialiser, kind: type, what: str) -> None:
-    """Within a `try`, what raises an error in Python and has a value in a program: refused where a
-    handler takes it.
+    """Refuses, within a `try`, what raises an error in Python and has a value in a program.
+
+    Only where a handler takes that error.
     """
     if s.faults is not None and s.faults.takes(kind):
         text = f"{what} raises no {kind.__name__} in a program, and a handler takes it"
@@ -115,8 +116,9 @@ class Faults:
         return -len(self.none)
 
     def pending(self) -> bool:
-        """Whether what is computed here may follow an error that a handler of the program takes, so
-        that it must change nothing.
+        """Whether what is computed here may follow an error that a handler of the program takes.
+
+        Then it must change nothing.
         """
         return False
 
@@ -362,8 +364,9 @@ def ask(
     *numbers: Any,
     kind: type | None = None,
 ) -> None:
-    """Where a condition holds once the program has run, Python computes this of the numbers: what
-    it raises is the program's error, and where it raises nothing there is none.
+    """Lets Python compute this of the numbers where a condition holds, once the program has run.
+
+    What Python raises is the program's error; where it raises nothing there is none.
 
     `kind`: it surely raises an error of this class.
     """
@@ -391,8 +394,9 @@ def ask_whole(
     dtype: DType = DType.I64,
     large: type = Uncaught,
 ) -> None:
-    """What Python or NumPy raises where a number has no value among the integers of a type: a float
-    for its fraction alone has one.
+    """What Python or NumPy raises where a number has no value among the integers of a type.
+
+    A float is judged without its fraction.
 
     `large`: the class of the error of a float that is finite; Python itself has none.
     """
@@ -424,8 +428,10 @@ def ask_whole(
 
 
 def check_fits(s: Specialiser, value: Any, dtype: DType, item: bool = False) -> None:
-    """What NumPy raises where a number does not fit the integers of an array: an int or float of
-    Python's; with `item`, also a scalar of floats that becomes one element of signed integers.
+    """What NumPy raises where a number does not fit the integers of an array.
+
+    The number is an int or float of Python's; with `item`, also a scalar of floats that becomes one
+    element of signed integers.
     """
     if type(value) is not Tensor or not dtype.is_int or value.dtype in (DType.BOOL, dtype):
         return
@@ -463,8 +469,9 @@ def ask_float(
 def harmless(
     s: Specialiser, made: Tensor, number: Tensor, given: Sequence[Any], instead: float
 ) -> Tensor:
-    """Within a `try`: an argument of a function, or another number where the result is `gone`. What
-    follows does not look at the result there, but a NaN of its slope would reach a gradient.
+    """Within a `try`: an argument of a function, or another number where the result is `gone`.
+
+    What follows does not look at the result there, but a NaN of its slope would reach a gradient.
     """
     if not number.dtype.is_float:
         return number
@@ -473,8 +480,9 @@ def harmless(
 
 
 def gone(s: Specialiser, result: Tensor, *given: Any) -> Value:
-    """bool[]: a float of Python's is infinite though what it was computed of is finite, or NaN
-    though none of that is.
+    """bool[]: a float of Python's has no finite value though its operands have one.
+
+    It is infinite and they are finite, or it is NaN and none of them is.
     """
     value = result.value
     inputs = [x.value for x in given if type(x) is Tensor and x.dtype.is_float]
@@ -543,8 +551,9 @@ def _first_outside(s: Specialiser, index: Value, size: int) -> Value:
 
 
 def given(scope: Scope) -> list[Value]:
-    """What a function that was closed as a block gives beside its results: the fault code after it
-    and what its errors mention, as far as they change in it.
+    """What a function that was closed as a block gives beyond its results.
+
+    That is the fault code after it and what its errors mention, as far as they change in it.
     """
     return [value for value, *_ in scope.changed.values()]
 

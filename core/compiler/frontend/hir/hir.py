@@ -423,8 +423,9 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Escape:
-    """`break`, `continue` or `return value`, between `syntax` and `escapes`; none is left after
-    that.
+    """`break`, `continue` or `return value`.
+
+    They exist between `syntax` and `escapes`; none is left after that.
     """
 
     loc: Loc
@@ -455,8 +456,10 @@ Block: TypeAlias = tuple[Statement, ...]
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Defaults are expressions of the defining scope; for a function that Python made they are its
-    own values.
+    """The parameters of a function.
+
+    Defaults are expressions of the defining scope; for a function that Python made they are its own
+    values.
     """
 
     positional: tuple[str, ...]

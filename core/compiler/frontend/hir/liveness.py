@@ -28,8 +28,9 @@ MUTATORS = frozenset(
 def annotate(
     body: hir.Block, parameters: set[str]
 ) -> tuple[hir.Block, frozenset[str], frozenset[str]]:
-    """The body with its branches and loops annotated, the names local to the function, those that
-    it takes from outside.
+    """The annotated body, the names local to the function, the names that it takes from outside.
+
+    Branches and loops of the body are annotated.
     """
     annotator = _Annotator(body, parameters)
     annotated = annotator.block(body, frozenset((hir.RESULT,)) | annotator.pinned)

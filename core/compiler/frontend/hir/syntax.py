@@ -1,5 +1,7 @@
-"""Python source to HIR. With `syntax_patterns` the only file that knows `ast`, so the only one that
-a new Python can break.
+"""Python source to HIR.
+
+With `syntax_patterns` it is the only file that knows `ast`, so the only one that a new version of
+Python can break.
 
 A function's source file is parsed whole (so spans need no correction), its node is found by line
 and name, and it is converted once: the result is cached by the code object. A lambda is told from
@@ -107,8 +109,10 @@ def _convert(code: CodeType) -> hir.FunctionDef:
 
 
 def _lines(code: CodeType) -> list[str]:
-    """The lines of a function's file. Python's own search goes through all modules; it is left to
-    files that are not there, as those of an archive.
+    """The lines of a function's file.
+
+    Python's own search goes through all modules; it is left to files that are not there, as those
+    of an archive.
     """
     linecache.checkcache(code.co_filename)
     lines = linecache.getlines(code.co_filename)
@@ -147,8 +151,9 @@ def _functions_at(node: ast.AST, line: int, name: str) -> Iterator[_Function]:
 
 
 def _by_columns(code: CodeType, nodes: list[_Function]) -> _Function | None:
-    """Of several lambdas that begin on a line, the smallest one whose body holds all of the code's
-    instructions.
+    """The one of several lambdas on a line that a code object is of.
+
+    It is the smallest one whose body holds all of the code's instructions.
     """
     spans = [
         (line, column, end_line, end_column)

@@ -38,8 +38,10 @@ _CALLS = "$calls"
 
 
 def _counted(loc: Loc) -> hir.Block:
-    """A call: so many of them as Python never has on its stack are its error, else a recursion that
-    ends in Python could be a loop without an end.
+    """A call, with a limit on how many there are.
+
+    So many of them as Python never has on its stack are its error, else a recursion that ends in
+    Python could be a loop without an end.
     """
     count = hir.Name(loc, _CALLS)
     words = hir.Constant(loc, "maximum recursion depth exceeded")

@@ -151,6 +151,7 @@ def converted(s: Specialiser, value: Any, shape: tuple[int, ...], dtype: DType) 
 
 
 def masked(s: Specialiser) -> Exception:
+    """The error of as many new values as a mask of the running program chooses."""
     return s.error(
         "DL114",
         "what is written through a mask of the running program must be one number, or broadcast"

@@ -130,8 +130,9 @@ class Guard:
         self.shared = shared
 
     def alone(self) -> bool:
-        """Whether the joined array shares its memory with none that is still in use, so that it may
-        be changed.
+        """Whether the joined array may be changed.
+
+        It may where it shares its memory with none that is still in use.
         """
         if not self.shared and any(True for _ in self.live()):
             gc.collect()  # A cycle of references must not decide what compiles.
@@ -198,8 +199,9 @@ def alias(s: Specialiser, x: Tensor) -> Tensor:
 
 
 def reshaped(s: Specialiser, x: Tensor, value: Value, contiguous: bool = False) -> Tensor:
-    """A reshape as NumPy makes it: a view where the strides allow it, else a copy; an array that
-    may be either where the memory layout is not known.
+    """A reshape as NumPy makes it: a view where the strides allow it, else a copy.
+
+    Where the memory layout is not known, it is an array that may be either.
 
     `contiguous`: it is a view of contiguous memory alone (`ravel`).
     """
@@ -245,8 +247,9 @@ def _layout(memory: Memory, lenses: Sequence[Lens]) -> Any:
 
 
 def guarded(s: Specialiser, value: Value, others: Iterable[Any]) -> Tensor:
-    """An array that may share memory with some tensors: it is not changed, and is not read once
-    one of them was.
+    """An array that may share memory with some tensors.
+
+    It is not changed, and is not read once one of them was.
     """
     memories = [m for o in others if type(o) is Tensor and (m := memory_of(s, o)) is not None]
     made = Tensor(value, kind=ARRAY)
@@ -373,6 +376,7 @@ def replayed(changed: Changed) -> Iterator[None]:
 
 
 def refuse_changes(s: Specialiser, changed: Changed) -> ProgramError:
+    """The error of a region that cannot give back an array that it changed."""
     memory = next(iter(changed))
     return s.error(
         "DL111",
@@ -469,9 +473,7 @@ class Columns:
         return made
 
     def known(self, column: Sequence[Any]) -> tuple[frozenset[int], bool]:
-        """What is known of a column's array: those from before that it may be, and whether it may
-        be shared.
-        """
+        """The arrays from before that a column's array may be, and whether it may be shared."""
         found = self._arrays(column)
         older = frozenset(b for _, b in found if self.born is None or b <= self.born)
         shared = any(len(self.places[place]) > 1 for place in found)
@@ -527,6 +529,7 @@ def _is_unknown(s: Specialiser, leaf: Any) -> bool:
 
 
 def type_of(memory: Memory) -> TensorType:
+    """The type of the whole array in a memory, of which tensors may be views."""
     return memory.value.tensor
 
 
@@ -536,8 +539,10 @@ def plain(x: Tensor) -> Tensor:
 
 
 def check_overlap(s: Specialiser, target: Tensor, value: Any) -> None:
-    """Refuses what NumPy copies without a buffer: a vector into another of the same memory with a
-    stride of its own, where the result depends on the order.
+    """Refuses what NumPy copies without a buffer.
+
+    That is a vector into another of the same memory with a stride of its own, where the result
+    depends on the order.
     """
     vectors = type(value) is Tensor and len(target.shape) == len(value.shape) == 1
     if not vectors or value.type.size < 2 or not (is_array(value) and is_array(target)):

@@ -59,6 +59,7 @@ def dtype_of(s: Specialiser, value: Any) -> tuple[DType, bool]:
 
 
 def not_a_number(s: Specialiser, value: Any) -> Exception:
+    """The error of an operand that is no real number and no array of them."""
     if type(value) is Complex or is_complex(value):
         text = f"a complex number ({describe(value)}) stands where a real one is needed"
         return s.error("DL116", text, "take z.real, z.imag or abs(z)")
@@ -81,8 +82,9 @@ _ONE_CLASS = frozenset((BOOL, INT, FLOAT, SCALAR, ARRAY, SCALAR | ARRAY))
 
 
 def alternatives(s: Specialiser, value: Any) -> list[tuple[DType, bool]]:
-    """The element type, and whether it is weak, of each class that a number may have in Python, as
-    the program takes its path.
+    """The element type, and whether it is weak, of each class that a number may have.
+
+    The classes are Python's; which one it has depends on the program's path.
     """
     if type(value) is not Tensor or value.kind in _ONE_CLASS:
         return [dtype_of(s, value)]
@@ -117,11 +119,13 @@ def of_one_class(value: Any) -> Any:
 def result_dtype(
     s: Specialiser, values: Sequence[Any], then: Callable[[DType], DType] = lambda dtype: dtype
 ) -> tuple[DType, bool]:
-    """The element type that these promote to, and whether it is weak. `then` makes the result's
-    type of it.
+    """The element type that these promote to, and whether it is weak.
 
-    Raises ProgramError DL108 where the result's type depends on the path that the program takes:
-    one of the values is in Python of one class or another.
+    `then` makes the result's type of it.
+
+    Raises:
+        ProgramError: DL108, where the result's type depends on the path that the program takes:
+            one of the values is in Python of one class or another.
     """
     kinds = [dtype_of(s, value) for value in values]
     found = promoted(s, kinds)
@@ -137,6 +141,7 @@ def result_dtype(
 
 
 def promoted(s: Specialiser, kinds: Iterable[tuple[DType, bool]]) -> tuple[DType, bool]:
+    """NEP 50 for these element types, each with whether it is weak."""
     strong: DType | None = None
     weak = -1
     for dtype, is_weak in kinds:
@@ -152,6 +157,7 @@ def promoted(s: Specialiser, kinds: Iterable[tuple[DType, bool]]) -> tuple[DType
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
+    """The shape; () for what is not an array."""
     if type(value) is Tensor:
         return value.shape
     return value.shape if isinstance(value, np.ndarray) else ()
@@ -179,6 +185,7 @@ def _aligned(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 
 def convert(s: Specialiser, value: Value, dtype: DType) -> Value:
+    """A value of another element type; of a bool it says which elements are not zero."""
     have = value.dtype
     if have is dtype:
         return value
@@ -261,6 +268,7 @@ def strong(value: Any) -> Any:
 def operands(
     s: Specialiser, values: Sequence[Any], dtype: DType
 ) -> tuple[list[Value], tuple[int, ...]]:
+    """The values as one element type and one shape, and that shape."""
     shape = broadcast_shapes(s, values)
     return [materialise(s, v, dtype, shape) for v in values], shape
 
@@ -280,8 +288,9 @@ def float_kind(dtype: DType) -> DType:
 
 
 def floating(s: Specialiser, name: str, *values: Any) -> Tensor:
-    """Likewise, integers becoming floats first, as in NumPy's `exp`: f64, but f16 where that holds
-    all of them.
+    """Likewise, integers becoming floats first, as in NumPy's `exp`.
+
+    They become f64, or f16 where that holds all of them.
     """
     dtype, weak = result_dtype(s, values, float_kind)
     dtype = float_kind(dtype)
@@ -325,10 +334,13 @@ def divide(s: Specialiser, a: Any, b: Any) -> Tensor:
 
 
 def quotient_kind(dtype: DType) -> DType:
+    """The type that `/` computes in: integers become f64, also where f16 held them."""
     return dtype if dtype.is_float else DType.F64
 
 
 def bitwise(name: str) -> Binary:
+    """The handler of an operator on bits: it refuses floats."""
+
     def handler(s: Specialiser, a: Any, b: Any) -> Tensor:
         dtype, _ = result_dtype(s, (a, b))
         if dtype.is_float:
@@ -344,6 +356,8 @@ left_shift, right_shift = bitwise("shl"), bitwise("shr")
 
 
 def compare(name: str, swap: bool = False) -> Binary:
+    """The handler of a comparison; it compares integers of two ranges in i64."""
+
     def handler(s: Specialiser, a: Any, b: Any) -> Tensor:
         if swap:
             a, b = b, a
@@ -374,6 +388,7 @@ _POWER_MAX = 16
 
 
 def power(s: Specialiser, a: Any, b: Any) -> Tensor:
+    """`np.power`; a small whole exponent that is known becomes multiplications."""
     exponent = b.item() if isinstance(b, np.generic) else b
     if type(a) is Tensor and type(exponent) in (int, float):
         dtype, weak = result_dtype(s, (a, b))
@@ -395,8 +410,10 @@ def power(s: Specialiser, a: Any, b: Any) -> Tensor:
 
 
 def python_power(s: Specialiser, a: Any, b: Any) -> Tensor:
-    """`a ** b`. NumPy takes the square root for 0.5 of an array, and in np.power; Python's floats
-    and NumPy's scalars have an infinity for minus infinity there, and no negative zero.
+    """`a ** b`, with Python's rules for its own numbers and NumPy's for the others.
+
+    NumPy takes the square root for 0.5 of an array, and in np.power; Python's floats and NumPy's
+    scalars have an infinity for minus infinity there, and no negative zero.
     """
     if (
         type(a) is Tensor
@@ -450,6 +467,7 @@ def _repeated(s: Specialiser, base: Tensor, exponent: int) -> Tensor:
 
 
 def negative(s: Specialiser, a: Any) -> Tensor:
+    """`-a`; refused for bools, as in NumPy."""
     dtype, _ = dtype_of(s, a)
     if dtype is DType.BOOL:
         raise s.error("DL116", "a bool array has no negative", "use ~x or np.logical_not(x)")
@@ -457,12 +475,14 @@ def negative(s: Specialiser, a: Any) -> Tensor:
 
 
 def positive(s: Specialiser, a: Any) -> Tensor:
+    """`+a`; refused for NumPy's bools, not for Python's."""
     if dtype_of(s, a) == (DType.BOOL, False):
         raise s.error("DL116", "NumPy has no + of a bool", "convert it: x.astype(np.int32)")
     return tensor(s, a)
 
 
 def invert(s: Specialiser, a: Any) -> Tensor:
+    """`~a`: of bools `not`, of integers each bit; refused for floats."""
     dtype, _ = dtype_of(s, a)
     if dtype.is_float:
         raise s.error("DL116", f"~ does not take {dtype.value}", "it is for integers and bools")

@@ -22,8 +22,9 @@ def is_concatenator(value: Any) -> bool:
 
 
 def joined(s: Specialiser, value: Any, index: Any) -> Any:
-    """`value[index]`: slices are ranges, numbers are arrays of one element. `np.r_` joins rows,
-    `np.c_` puts vectors side by side as columns.
+    """`value[index]`: slices are ranges, numbers are arrays of one element.
+
+    `np.r_` joins rows, `np.c_` puts vectors side by side as columns.
 
     Raises:
         ProgramError: DL119, for the directives in text ('r', '0,2'); those of `shapes.concatenate`.

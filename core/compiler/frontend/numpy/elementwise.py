@@ -30,6 +30,8 @@ def array(s: Specialiser, value: Any) -> Any:
 
 
 def binary(handler: Handler) -> Handler:
+    """Wraps a handler of two numbers: nested sequences become arrays first."""
+
     def run(s: Specialiser, x1: Any, x2: Any) -> Any:
         return handler(s, array(s, x1), array(s, x2))
 
@@ -46,6 +48,8 @@ def floats(name: str) -> Handler:
 
 
 def numbers(name: str) -> Handler:
+    """The handler of an operation that keeps the element type."""
+
     def run(s: Specialiser, x: Any) -> Tensor:
         return arithmetic.elementwise(s, name, array(s, x))
 
@@ -97,6 +101,8 @@ def tan(s: Specialiser, x: Any) -> Tensor:
 
 
 def log_base(base: float) -> Handler:
+    """The handler of a logarithm: the natural one divided by that of the base."""
+
     def run(s: Specialiser, x: Any) -> Tensor:
         return arithmetic.divide(s, floats("log")(s, x), float(np.log(base)))
 
@@ -178,6 +184,8 @@ def hypot(s: Specialiser, x1: Any, x2: Any) -> Tensor:
 
 
 def logical(handler: Handler) -> Handler:
+    """Wraps a handler of two bools: numbers are true where they are not zero."""
+
     def run(s: Specialiser, x1: Any, x2: Any) -> Any:
         return handler(s, tensor(s, x1, DType.BOOL), tensor(s, x2, DType.BOOL))
 
@@ -308,6 +316,8 @@ def nan_to_num(
 
 
 def constructor(dtype: DType) -> Handler:
+    """The handler of a scalar type of NumPy called as a function, as `np.float32(x)`."""
+
     def run(s: Specialiser, x: Any = 0) -> Tensor:
         if dtype.is_float and type(x) is int:  # It may be too large for an integer of the IR.
             x = operators.python(s, lambda: float(x), f"`np.{dtype.numpy.name}`")

@@ -76,8 +76,10 @@ def takes_arrays(s: Specialiser, x: Tensor, index: Any) -> bool:
 def places(
     s: Specialiser, x: Tensor, index: Any
 ) -> tuple[Tensor, list[Value], int, tuple[int, ...]]:
-    """What arrays index: (x with the indexed axes first, as a view; the places along each of them;
-    before which of the other axes the arrays' axes stand in x[index]; their shape).
+    """What arrays index: (x, places, axis, shape).
+
+    x has the indexed axes first, as a view; the places are those along each of them. The shape is
+    that of the arrays' axes, which stand in x[index] before that one of the other axes.
     """
     items, dots = expanded(s, x, index)
     base = _basic(s, x, [slice(None) if is_index(i) else i for i in items])
@@ -168,6 +170,7 @@ def _by_numbers(s: Specialiser, x: Tensor, items: Sequence[Any]) -> Tensor:
 
 
 def reshape(s: Specialiser, value: Value, shape: tuple[int, ...]) -> Value:
+    """A value in another shape of as many elements; not an operation where it has it."""
     return value if value.shape == shape else s.emit("reshape", value, shape=shape)
 
 
@@ -176,8 +179,10 @@ def _is_array(item: Any) -> bool:
 
 
 def expanded(s: Specialiser, x: Tensor, index: Any) -> tuple[list[Any], int | None]:
-    """The index as one entry an axis (None is an extra axis), whatever was left out filled up with
-    whole slices; and before which entry the ellipsis stood, if there was one.
+    """The index as one entry an axis (None is an extra axis).
+
+    Whatever was left out is filled up with whole slices. Also before which entry the ellipsis
+    stood, if there was one.
     """
     items = [_entry(s, i) for i in _without_masks(s, x, index)]
     used = sum(1 for i in items if i is not None and i is not Ellipsis)
@@ -350,6 +355,7 @@ def _taken(s: Specialiser, x: Tensor, items: Sequence[Any], dots: int | None) ->
 
 
 def is_index(item: Any) -> bool:
+    """Whether an entry of an index takes its axis away: an array or a number."""
     return _is_array(item) or type(item) is int
 
 

@@ -23,6 +23,7 @@ def _float(s: Specialiser, a: Any) -> Tensor:
 
 
 def square(s: Specialiser, a: Any, what: str) -> Tensor:
+    """Floats [..., n, n]; `what` names the function in the error."""
     x = _float(s, a)
     if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
         raise s.error("DL115", f"{what} takes square matrices, not {describe(x)}")

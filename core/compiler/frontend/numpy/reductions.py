@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def reduced(s: Specialiser, name: str, x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+    """A reduction `name` of the IR; over no axes it is the value."""
     value = s.emit(name, x, axes=axes) if axes else x
     if keepdims:
         shape = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
@@ -27,8 +28,7 @@ def reduced(s: Specialiser, name: str, x: Value, axes: tuple[int, ...], keepdims
 
 
 def _accumulated(s: Specialiser, a: Any, dtype: Any, where: Any, identity: int) -> Value:
-    """What is summed up: bools and integers narrower than i64 are widened to it, as NumPy widens
-    them.
+    """What is summed up: bools and narrow integers as i64, as NumPy widens them.
 
     NumPy sums unsigned integers in u64, which the IR has not: the program says what to sum them in.
     """

@@ -44,6 +44,7 @@ def axes_of(s: Specialiser, x: Any, axis: Any) -> tuple[int, ...]:
 
 
 def same(x: Tensor, value: Value) -> Tensor:
+    """Another value that is as weak as a tensor."""
     return Tensor(value, x.weak)
 
 
@@ -51,6 +52,7 @@ def same(x: Tensor, value: Value) -> Tensor:
 
 
 def shape_argument(s: Specialiser, shape: Any) -> tuple[int, ...]:
+    """Sizes that are known while compiling and not negative; a number is one size."""
     sizes = static_ints(s, shape, "a shape")
     if any(n < 0 for n in sizes):
         raise s.error("DL115", f"a shape has no negative sizes: {describe(sizes)}")
@@ -127,6 +129,7 @@ def arange(s: Specialiser, start: Any, stop: Any = None, step: Any = 1, dtype: A
 
 
 def iota(s: Specialiser, length: int, kind: DType = DType.I64) -> Value:
+    """0, 1, ..., length - 1."""
     return s.emit("iota", dtype=kind, shape=(length,), axis=0)
 
 
@@ -166,6 +169,7 @@ def linspace(
 
 
 def strong_sequence(s: Specialiser, value: Any) -> Any:
+    """A list or tuple as an array, which is not weak; anything else as it is."""
     return array(s, value) if isinstance(value, tuple | list) else value
 
 
@@ -282,6 +286,7 @@ def transpose(s: Specialiser, a: Any, *axes: Any) -> Tensor:
 
 
 def permuted(s: Specialiser, x: Tensor, perm: Sequence[int]) -> Tensor:
+    """A view with the axes in another order; the tensor itself where they keep theirs."""
     if tuple(perm) == tuple(range(len(perm))):
         return x
     lens = Transpose(tuple(perm))
@@ -352,6 +357,7 @@ def atleast_1d(s: Specialiser, *arys: Any) -> Any:
 
 
 def sequence(s: Specialiser, arrays: Any) -> list[Any]:
+    """The arrays to be joined, at least one; numbers in them are not weak."""
     values = iteration.items(s, arrays)
     if not values:
         raise s.error("DL119", "needs at least one array")

@@ -32,6 +32,7 @@ def take(s: Specialiser, a: Any, indices: Any, axis: Any = None, *, mode: Any = 
 
 
 def whole_numbers(s: Specialiser, indices: Any, what: str) -> Any:
+    """Indices as numbers or an array of integers; `what` names the function in the error."""
     if isinstance(indices, tuple | list) and is_static(indices):
         indices = operators.python(s, lambda: np.asarray(indices), f"`{what}`")
     elif isinstance(indices, tuple | list):

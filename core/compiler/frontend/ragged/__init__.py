@@ -37,6 +37,7 @@ def among(values: Sequence[Any]) -> bool:
 
 
 def refused(s: Specialiser, what: str, value: Any, hint: str = "") -> Exception:
+    """The error of a function that cannot take a length that the data decide."""
     text = f"{what} needs the length of {describe(value)}, which the data decide"
     default = "keep the shape and choose with np.where(mask, x, 0), or reduce it: sum, mean, sort"
     return s.static_needed(text, hint or default)
@@ -69,15 +70,18 @@ def new(s: Specialiser, data: Any, count: Any, axis: int = 0) -> Ragged:
 
 
 def capacity(r: Ragged) -> int:
+    """The length at most: that of the axis with its padding."""
     size: int = r.data.shape[r.axis]
     return size
 
 
 def rank(r: Ragged) -> int:
+    """The number of axes, the one of unknown length among them."""
     return len(r.data.shape)
 
 
 def plain(r: Ragged) -> Tensor:
+    """The data with the padding, as a tensor without its memory."""
     return stores.plain(r.data)
 
 
@@ -142,6 +146,7 @@ def shape(s: Specialiser, r: Ragged) -> tuple[Any, ...]:
 
 
 def size(s: Specialiser, r: Ragged) -> Any:
+    """The number of elements without the padding, as the running program counts them."""
     others = r.data.type.size // max(capacity(r), 1)
     return r.count if others == 1 else operators.binary(s, "*", r.count, others)
 
@@ -222,6 +227,7 @@ def _cut(s: Specialiser, r: Ragged, n: int) -> Ragged:
 
 
 def words(shapes: Sequence[tuple[Any, ...]]) -> str:
+    """Shapes as NumPy's errors write them: (2,3) (4,)."""
     written = (",".join(map(str, x)) + ("," if len(x) == 1 else "") for x in shapes)
     return " ".join(f"({x})" for x in written)
 
@@ -324,6 +330,7 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
 
 
 def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
+    """A comparison by elements; `in` is one truth."""
     if op in ("in", "not in"):
         found = Tensor(s.call(np.any, compare(s, "==", b, a)).value, True)
         return found if op == "in" else operators.unary(s, "not", found)
@@ -331,10 +338,12 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
 
 
 def unary(s: Specialiser, op: str, a: Ragged) -> Any:
+    """`op a` by elements."""
     return elementwise(s, (a,), lambda x: operators.unary(s, op, x))
 
 
 def is_operand(value: Any) -> bool:
+    """Whether an operator of ragged arrays takes it."""
     return type(value) is Ragged or is_number(value)
 
 

@@ -250,6 +250,7 @@ def sort(
 
 
 def sort_in_place(s: Specialiser, r: Ragged, axis: Any = -1) -> None:
+    """`x.sort(axis)`."""
     stores.changeable(s, r.data)
     made = sort(s, np.sort, Ragged(plain(r), r.count, r.axis), axis)
     stores.put(s, r.data, made.data.value)
@@ -511,14 +512,17 @@ def average(s: Specialiser, f: Any, a: Any, axis: Any = None, weights: Any = Non
 
 
 def ask_shape(s: Specialiser, f: Any, a: Any) -> Any:
+    """`np.shape`, with the count in the place of the axis."""
     return shape(s, a)
 
 
 def ask_size(s: Specialiser, f: Any, a: Any, axis: Any = None) -> Any:
+    """`np.size`, without the padding."""
     return size(s, a) if axis is None else shape(s, a)[axis]
 
 
 def ask_ndim(s: Specialiser, f: Any, a: Any) -> int:
+    """`np.ndim`."""
     return rank(a)
 
 

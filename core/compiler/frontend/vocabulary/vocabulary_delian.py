@@ -1,5 +1,6 @@
-"""Delian's own functions that are primitives to the compiler; all the others are inlined from their
-source.
+"""Delian's own functions that are primitives to the compiler.
+
+All the others are inlined from their source.
 """
 
 from __future__ import annotations
@@ -144,6 +145,7 @@ def _threefry(s: Specialiser, key: Any, c0: Any, c1: Any) -> Any:
 
 
 def rows() -> list[Row]:
+    """A row for each of these functions."""
     known = (
         (tree.map, "tree.map", _map),
         (tree.flatten, "tree.flatten", _leaves),

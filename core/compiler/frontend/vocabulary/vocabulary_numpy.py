@@ -456,6 +456,7 @@ def _gives(name: str) -> int | None:
 
 
 def rows() -> list[Row]:
+    """A row for each function and scalar type of NumPy that the compiler knows."""
     made: dict[int, Row] = {}
     for _, group in GROUPS:
         for f, handler in group:

@@ -453,6 +453,7 @@ def _operator_rows() -> list[Row]:
 
 
 def rows() -> list[Row]:
+    """A row for each built-in and function of Python's modules that the compiler knows."""
     always: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (len, "len", _len),
         (range, "range", _range),

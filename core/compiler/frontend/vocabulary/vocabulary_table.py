@@ -179,6 +179,7 @@ def _loop(s: Specialiser, row: Row, kinds: Iterable[tuple[DType, bool]]) -> tupl
 
 
 def tensor_of(s: Specialiser, value: Any, dtype: Any) -> Tensor:
+    """A number or array as a tensor of what a user may give as a dtype."""
     return arithmetic.tensor(s, value, arithmetic.numpy_dtype(s, dtype))
 
 
@@ -345,6 +346,7 @@ _INSTEAD = {
 
 
 def tensor_attribute(s: Specialiser, x: Tensor | Picked, name: str) -> Any:
+    """`x.name`: a property's value, or a method bound to x."""
     if type(x) is Picked:
         raise s.static_needed(f"`{name}` needs to know which list this is", "use np.array(rows)")
     assert type(x) is Tensor
