@@ -110,13 +110,13 @@ class Tree:
             half = 1 << (_height(count) - 1)
             level = _height(half)
             if left <= half:
-                parts.append(self._node(_height(count - half), start + half, size))
+                parts.append(self.node(_height(count - half), start + half, size))
                 count = half
             else:
-                parts.append(self._node(level, start, size))
+                parts.append(self.node(level, start, size))
                 start, count, left, is_old_root = start + half, count - half, left - half, False
         if not is_old_root:
-            parts.append(self._node(_height(count), start, size))
+            parts.append(self.node(_height(count), start, size))
         return b"".join(reversed(parts))
 
     def _checked(self, size: int) -> int:
@@ -128,7 +128,7 @@ class Tree:
         at = index * HASH_BYTES
         return bytes(self._levels[level][at : at + HASH_BYTES])
 
-    def _node(self, level: int, start: int, size: int) -> bytes:
+    def node(self, level: int, start: int, size: int) -> bytes:
         """The hash of the subtree of 2^level leaves that begins at leaf `start`, cut at `size`."""
         if start + (1 << level) <= size:
             return self._complete(level, start >> level)
@@ -196,9 +196,9 @@ class Paths:
             at = index >> level
             sibling = (at ^ 1) << level
             if at & 1:
-                lefts.append(tree._node(level, sibling, self.size))
+                lefts.append(tree.node(level, sibling, self.size))
             elif sibling < self.size:
-                rights += tree._node(level, sibling, self.size)
+                rights += tree.node(level, sibling, self.size)
             left_levels.append(len(lefts))
             right_ends.append(len(rights))
         above = [(len(lefts) - count) * HASH_BYTES for count in left_levels]

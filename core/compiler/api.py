@@ -398,11 +398,15 @@ class Derivative(Transform):
             made = _made_before(self)
             if self.kind not in _PAIRS:  # of these the value is plain Python's
                 self._run_plainly(args)
-        result = made._compiled(*args)
+        return made.run(args)
+
+    def run(self, args: tuple[Any, ...]) -> Any:
+        """A call of the compiled programs, by the function's own positional arguments."""
+        result = self._compiled(*args)
         if self.kind == "vjp":
-            return result, lambda cotangent: made._pull(args, cotangent)
+            return result, lambda cotangent: self._pull(args, cotangent)
         if self.kind == "linearize":
-            return result, lambda *tangents: made._pull(args, tangents)
+            return result, lambda *tangents: self._pull(args, tangents)
         return result
 
     def _run_plainly(self, args: Sequence[Any]) -> None:

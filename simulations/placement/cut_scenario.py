@@ -11,7 +11,7 @@ import tomllib
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
@@ -199,6 +199,11 @@ class CutScenario(Table):
             raise conflict("seconds", f"more than {REQUESTS_MAX:,} requests")
         return self
 
+    def placed_in(self, folder: Path) -> Self:
+        """The scenario itself, once its files are relative to a folder."""
+        self._folder = folder
+        return self
+
     @property
     def folder(self) -> Path:
         """What files are relative to."""
@@ -235,8 +240,7 @@ def load(source: str, settings: list[str] | None = None) -> CutScenario:
         scenario = CutScenario.model_validate(raw)
     except ValidationError as error:
         raise DelianError(f"{path}: {_problems(error)}", "see docs/placement.md") from None
-    scenario._folder = path.parent
-    return scenario
+    return scenario.placed_in(path.parent)
 
 
 def _put(raw: dict[str, Any], setting: str) -> None:

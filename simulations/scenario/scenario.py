@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -149,7 +149,17 @@ class Scenario(data_settings.Table):
     `clip(1) | quantise(16) | mask | mean | server(adam, 0.01)` (docs/algorithms.md).
     """
 
-    _folder: Path | None = PrivateAttr(default=None)
+    _folder: Path = PrivateAttr(default_factory=Path)
+
+    def placed_in(self, folder: Path) -> Self:
+        """The scenario itself, once its files are relative to a folder."""
+        self._folder = folder
+        return self
+
+    @property
+    def folder(self) -> Path:
+        """What files are relative to."""
+        return self._folder
 
     @property
     def regression(self) -> bool:
@@ -169,19 +179,19 @@ class Scenario(data_settings.Table):
     def data_file(self) -> Path | None:
         """The scenario's own data file, if it names one, from the scenario's folder."""
         path: str | None = getattr(self.data, "path", None)
-        return None if path is None else (self._folder or Path()) / path
+        return None if path is None else self._folder / path
 
     @property
     def model_file(self) -> Path | None:
         """The Python file of the scenario's own model, if it has one."""
         file: str | None = getattr(self.model, "file", None)
-        return None if file is None else (self._folder or Path()) / file
+        return None if file is None else self._folder / file
 
     @property
     def algorithm_file(self) -> Path | None:
         """The Python file of the scenario's own algorithm, if it has one."""
         file: str | None = getattr(self.algorithm, "file", None)
-        return None if file is None else (self._folder or Path()) / file
+        return None if file is None else self._folder / file
 
     def to_json(self) -> dict[str, Any]:
         """The scenario as plain data, as reports show it: without alternatives and absent keys."""

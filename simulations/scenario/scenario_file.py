@@ -59,9 +59,7 @@ def load(source: str | Path = DEFAULT) -> Scenario:
             f"{path}: arrays in arrays, too deep", "no key takes such a value"
         ) from None
     places: Mapping[KeyPath, Any] = key_locations(text, str(path))
-    scenario = _validate(*_renamed(raw, _Origin(str(path), places)))
-    scenario._folder = path.parent
-    return scenario
+    return _validate(*_renamed(raw, _Origin(str(path), places))).placed_in(path.parent)
 
 
 def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
@@ -233,9 +231,7 @@ def _renamed(raw: dict[str, Any], origin: _Origin) -> tuple[dict[str, Any], _Ori
 
 
 def _again(scenario: Scenario, raw: dict[str, Any], origin: _Origin) -> Scenario:
-    changed = _validate(raw, origin)
-    changed._folder = scenario._folder
-    return changed
+    return _validate(raw, origin).placed_in(scenario.folder)
 
 
 def find(source: str | Path) -> Path:

@@ -207,14 +207,15 @@ class _Lanes:
     ) -> Block:
         """A region over all lanes, its results batched where `made` says."""
         inner = self._inner(types)
-        return inner.b.finish(inner._run_wide(block, inner.b.params, flags, made))
+        return inner.b.finish(inner.run_wide(block, inner.b.params, flags, made))
 
     def _inner(self, types: Types) -> _Lanes:
         return _Lanes(Builder(types, self.b.locs), self.kinds, self.spread, self.manner)
 
-    def _run_wide(
+    def run_wide(
         self, block: Block, args: Values, flags: Sequence[bool], made: Sequence[bool]
     ) -> list[Value]:
+        """Likewise; a result that is the same in all lanes is batched too, where `made` says."""
         results = self.run(block, args, flags)
         have = self.spread.results(block, tuple(flags))
         rows = zip(block.results, results, have, made, strict=True)
@@ -232,7 +233,7 @@ class _Lanes:
         kinds = [self.kinds.of(p.type, f) for p, f in zip(reverse.params, flags, strict=True)]
         inner = self._inner(kinds)
         wide = (True,) * len(reverse.results)
-        made = inner._run_wide(reverse, inner.b.params, flags, wide)
+        made = inner.run_wide(reverse, inner.b.params, flags, wide)
         own = [f for v, f in zip(op.operands, given, strict=True) if v.dtype.is_float]
         outs = [
             v if f else inner.b("reduce_sum", v, axes=(0,)) for v, f in zip(made, own, strict=True)
@@ -271,12 +272,12 @@ class _Lanes:
         """A branch's results for the lanes in the mask; anything for the others."""
         b, made = self.b, (True,) * len(op.results)
         if self._may_run(region):
-            return self._run_wide(region, args, flags, made)
+            return self.run_wide(region, args, flags, made)
         types = [v.type for v in (mask, *args)]
         inner = self._inner(types)
         own_mask, *own = inner.b.params
-        safe = inner._stand_ins(own_mask, own, flags)
-        then = inner.b.finish(inner._run_wide(region, safe, flags, made))
+        safe = inner.stand_ins(own_mask, own, flags)
+        then = inner.b.finish(inner.run_wide(region, safe, flags, made))
         empty = Builder(types, b.locs)
         otherwise = empty.finish([empty.zeros(r.type) for r in then.results])
         some = b("reduce_max", mask, axes=(0,))
@@ -299,7 +300,7 @@ class _Lanes:
             return b("list_select", _aligned(b, mask, x.type.lanes), x, y)
         return b("select", _aligned(b, mask, x.shape), x, y)
 
-    def _stand_ins(self, mask: Value, values: Values, flags: Sequence[bool]) -> list[Value]:
+    def stand_ins(self, mask: Value, values: Values, flags: Sequence[bool]) -> list[Value]:
         """Batched values with those of a lane in the mask where a lane is out."""
         b = self.b
         if not any(flags):
@@ -362,7 +363,7 @@ class _Lanes:
         flags = (*given[:split], *made)
         consts = operands[:split]
         carries = self._wide_carries(op, operands[split:], given[split:], made)
-        active = self._run_wide(cond, [*consts, *carries], flags, (True,))[0]
+        active = self.run_wide(cond, [*consts, *carries], flags, (True,))[0]
         start = [*consts, active, *carries]
         types = [v.type for v in start]
 
@@ -370,8 +371,8 @@ class _Lanes:
         test = going.finish([going("reduce_max", going.params[split], axes=(0,))])
         inner = self._inner(types)
         fixed, (mask, *now) = inner.b.params[:split], inner.b.params[split:]
-        then = inner._masked_round(body, mask, [*fixed, *now], flags, made, now)
-        still = inner._run_wide(cond, [*fixed, *then], flags, (True,))[0]
+        then = inner.masked_round(body, mask, [*fixed, *now], flags, made, now)
+        still = inner.run_wide(cond, [*fixed, *then], flags, (True,))[0]
         done = inner.b.finish([inner.b("and", mask, still), *then])
         return b.emit("while", start, {"consts": split}, (test, done))[1:]
 
@@ -394,12 +395,12 @@ class _Lanes:
         index = inner.b("add", own_lo, step)
         flags = (True, *given[2:split], *made)
         now = rest[len(consts) :]
-        then = inner._masked_round(op.regions[0], mask, [index, *rest], flags, made, now)
+        then = inner.masked_round(op.regions[0], mask, [index, *rest], flags, made, now)
         bounds = b.constant(0, DType.I64), most
         attrs = {"consts": 2 + len(consts)}
         return b.emit("for", (*bounds, *outside), attrs, (inner.b.finish(then),))
 
-    def _masked_round(
+    def masked_round(
         self,
         body: Block,
         mask: Value,
@@ -409,8 +410,8 @@ class _Lanes:
         now: Values,
     ) -> list[Value]:
         """The carries after a round: the body's for the lanes in the mask, else as they were."""
-        safe = list(args) if self._may_run(body) else self._stand_ins(mask, args, flags)
-        found = self._run_wide(body, safe, flags, made)
+        safe = list(args) if self._may_run(body) else self.stand_ins(mask, args, flags)
+        found = self.run_wide(body, safe, flags, made)
         rows = zip(found, now, made, strict=True)
         return [self._select(mask, x, y) if m else y for x, y, m in rows]
 
