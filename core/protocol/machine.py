@@ -87,6 +87,18 @@ class HasPhase(Protocol):
 S = TypeVar("S", bound=HasPhase)
 
 
+def step(rows: Index, one: HasPhase, trigger: StrEnum, *given: Any) -> None:
+    """Takes a row for one of many things that a machine keeps, each in a phase of its own.
+
+    The phase is set before the action is called with `given`, which may take a further step.
+    """
+    r = rows[one.phase, trigger]
+    if r.next is not None:
+        one.phase = r.next
+    if r.action is not IGNORE:
+        r.action(*given)
+
+
 @dataclass(slots=True, eq=False)
 class Output:
     """What a machine and its parts do about the event at hand."""

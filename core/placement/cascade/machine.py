@@ -36,7 +36,7 @@ import numpy as np
 
 from ...common.errors import DelianError
 from ...compiler.ir import Array
-from ...protocol.machine import IGNORE, Backoff, index, row
+from ...protocol.machine import IGNORE, Backoff, index, row, step
 from ...protocol.ports import MS, SECOND
 from .hard_examples import Filter, hard
 
@@ -235,11 +235,7 @@ class Cascade:
         trigger = self._read(event, one)
         if trigger is None:
             return self._effects
-        r = _ROWS[one.phase, trigger]
-        assert r.action is not IGNORE
-        r.action(self, event.request, one, event)
-        if r.next is not None:
-            one.phase = Phase(r.next)
+        step(_ROWS, one, trigger, self, event.request, one, event)
         if one.phase is Phase.DONE:
             del self.state.requests[event.request]
         return self._effects
@@ -349,9 +345,6 @@ class Cascade:
         one.why = self._went_wrong(request, event)
         self._effects.append(RunSmall(request))
 
-    def wait(self, request: int, one: _Request, event: Event) -> None:
-        """The failure was counted when the time was over."""
-
     def fail(self, request: int, one: _Request, event: Event) -> None:
         above = one.why if isinstance(event, SmallRan) else self._went_wrong(request, event)
         one.why = f"the model here failed, and {above}"
@@ -378,7 +371,7 @@ TABLE = (
     row(_P.ALONE, _T.LOST, Cascade.fail, _P.DONE, "said in words"),
     row(_P.RUNNING, _T.SMALL, Cascade.keep, _P.DONE, "easy, or no other answer came"),
     row(_P.RUNNING, _T.LARGE, Cascade.take, _P.DONE, "late, and still before the small one"),
-    row(_P.RUNNING, _T.LARGE_FAILED, Cascade.wait, None, "the small model runs already"),
+    row(_P.RUNNING, _T.LARGE_FAILED, IGNORE, None, "counted already; the small model runs"),
     row(_P.RUNNING, _T.SMALL_FAILED, Cascade.ask, _P.ALONE, "above, which was not asked yet"),
     row(_P.RUNNING, _T.LOST, Cascade.fail, _P.DONE, "above failed before"),
 )

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ....protocol.machine import IGNORE, index, row
+from ....protocol.machine import IGNORE, index, row, step
 from ....protocol.ports import MS, SECOND, Record
 from . import part_ports as ports
 from .run_queue import Job, RunQueue
@@ -222,12 +222,7 @@ class RequestTable:
     # ------------------------------------------------ actions of the table
 
     def _step(self, request: Request, trigger: Trigger) -> None:
-        """One row of the table."""
-        r = _ROWS[request.phase, trigger]
-        if r.next is not None:
-            request.phase = Phase(r.next)
-        if r.action is not IGNORE:
-            r.action(self, request)
+        step(_ROWS, request, trigger, self, request)
 
     def ask(self, request: Request) -> None:
         """Sends the boundary up; where that cannot be now, falls back at once."""
