@@ -105,7 +105,7 @@ def test_a_device_reads_a_home_that_says_too_much_more_slowly_and_loses_nothing(
     async def sleep(seconds):
         slept.append(seconds)
 
-    monkeypatch.setattr(grpc_line, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(grpc_line, "now_s", lambda: 0.0)
     monkeypatch.setattr(grpc_line, "asyncio", SimpleNamespace(sleep=sleep))
     faults = Faults("up")
     uplink = SimpleNamespace(

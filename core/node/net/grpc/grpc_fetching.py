@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -21,6 +20,7 @@ from ....protocol.ports import Node, Received
 from ....wire import link_pb2
 from ...identity.pki.roles import may_send
 from ...storage.codec import envelope_bytes, message_of, node_of
+from ..loop_clock import now_s
 from ..message_limits import TRANSFERS_PER_PEER, Faults
 from ..switch import Switch
 from ..traffic import Meter
@@ -93,7 +93,7 @@ class Fetching:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        now = monotonic()
+        now = now_s()
         for out in self._outbox.expire(now):
             self._faults.count("not fetched", self._home, size=out.size)
         self._intake.expire(now)
@@ -106,7 +106,7 @@ class Fetching:
 
     def offer(self, sender: Node, message: Message, content: bytes) -> None:
         """Offers a large message; `content` is its envelope."""
-        out = self._outbox.envelope(sender, self._home, message, content, monotonic())
+        out = self._outbox.envelope(sender, self._home, message, content, now_s())
         if out is None:
             self._faults.count("too much to send", self._home)
         elif not out.users and self._channel is not None:  # else it is on its way, or will be
@@ -139,7 +139,7 @@ class Fetching:
             if offer.kind == link_pb2.TRANSFER_BLOB:
                 self.asked.check(to, offer)
             else:
-                self._intake.offer(self._home, offer, port.limit(self._home), monotonic())
+                self._intake.offer(self._home, offer, port.limit(self._home), now_s())
             if offer.id not in self._fetching and len(self._fetching) >= FETCHING_MAX:
                 self._make_room()
         except Refused as refusal:
@@ -189,7 +189,7 @@ class Fetching:
                         await call.write(part)
                     self._meter.sent(self._home, len(part), "part")
                     offset += len(content)
-                    out.touched = monotonic()
+                    out.touched = now_s()
                 await call.done_writing()
                 async with asyncio.timeout(PART_S):
                     reply = link_pb2.PushReply.FromString(await call)
@@ -285,7 +285,7 @@ class Fetching:
         try:
             async with aclosing(self._parts(offer.id, spool.offset)) as parts:
                 async for part in parts:
-                    spool.write(part, monotonic())
+                    spool.write(part, now_s())
         finally:
             spool.writer = None
         if spool.offset < spool.size:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -22,8 +21,8 @@ from ...identity.pki.certificates import channel_options
 from ...identity.pki.roles import may_send
 from ...storage.codec import address, envelope_bytes, message_of, node_of, relayed_of
 from .. import message_limits
+from ..loop_clock import now_s
 from ..transfer import Refused
-from . import grpc_core
 from .grpc_ending import Ending
 from .grpc_fetching import Fetching
 from .grpc_guard import claim
@@ -80,9 +79,9 @@ class Line:
     async def _run(self) -> None:
         tries = 0
         while True:
-            began = monotonic()
+            began = now_s()
             refused = await self._visit()
-            tries = 0 if monotonic() - began > GOOD_S else tries + 1
+            tries = 0 if now_s() - began > GOOD_S else tries + 1
             try:
                 async with asyncio.timeout(self._pause(tries, refused)):
                     await self._wished.wait()
@@ -182,12 +181,11 @@ class Line:
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.max_pings_without_data", 0),
         ]
-        grpc_core.hold()
         if self._up.credentials is None:
             options.append(("grpc.enable_http_proxy", 0))
-            return grpc.aio.insecure_channel(self._target, options)
+            return self._up.transport.channel(self._target, None, options)
         options += channel_options(self._up.federation, self.home)
-        return grpc.aio.secure_channel(self._target, self._up.credentials(), options)
+        return self._up.transport.channel(self._target, self._up.credentials(), options)
 
     def redial(self) -> None:
         """Ends the connection and dials again at once."""
@@ -261,7 +259,7 @@ class Line:
             if self._goodbye is not None:
                 log.info("%s: %s says goodbye, %s", self._up.node, self.home, self._goodbye.reason)
                 return
-            if self._pace is not None and (wait_s := self._pace.wait_s(monotonic())) > 0.0:
+            if self._pace is not None and (wait_s := self._pace.wait_s(now_s())) > 0.0:
                 self._up.faults.count("too many messages", self.home)
                 await asyncio.sleep(wait_s)
 

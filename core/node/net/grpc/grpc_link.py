@@ -23,6 +23,7 @@ from ..loopback import INSECURE, check_loopback
 from ..message_limits import Faults
 from ..switch import Switch
 from .grpc_line import Line
+from .grpc_transport import TCP, Transport
 
 if TYPE_CHECKING:
     from ...storage.blobs import BlobStore
@@ -36,7 +37,7 @@ class GrpcUplink:
 
     homes: node -> "host:port". credentials: None: without TLS, to loopback only. federation: whose
     names the homes' certificates carry. on_connected: called with the home whenever there is a new
-    connection.
+    connection. transport: makes the channels.
 
         uplink = GrpcUplink(switch, node, {Node(Tier.EDGE, 1): "edge:7443"}, credentials, "farm")
         switch.add_link(uplink)
@@ -55,6 +56,7 @@ class GrpcUplink:
         *,
         on_connected: Callable[[Node], None] | None = None,
         rng: random.Random | None = None,
+        transport: Transport = TCP,
     ) -> None:
         self.faults = Faults("grpc uplink")
         self.meter = switch.traffic.meter("grpc")
@@ -64,6 +66,7 @@ class GrpcUplink:
         self.federation = federation
         self.on_connected = on_connected
         self.rng = rng or random.Random()
+        self.transport = transport
         self._homes: dict[Node, str] = {}
         self._line: Line | None = None
         self._leaving: set[asyncio.Task[None]] = set()

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -29,14 +28,15 @@ from ...identity.pki.certificates import IdentityError, TlsMaterial, server_cred
 from ...identity.pki.roles import may_send
 from ...storage.codec import envelope_bytes, message_of, node_of, relayed_of
 from .. import message_limits
+from ..loop_clock import now_s
 from ..loopback import INSECURE, check_loopback
 from ..switch import Switch
 from ..transfer import Intake, Outbox, Refused
-from . import grpc_core
 from .grpc_guard import Connections, Door, Policy, Servicer, UnknownCalls, name_of
 from .grpc_peer import CALL_ENDED, CONNECT, GOODBYE_S, PULL, PUSH, SERVICE, Peer
 from .grpc_requests import Registrar, read_request
 from .grpc_serving import Serving
+from .grpc_transport import TCP, Transport
 
 if TYPE_CHECKING:
     from ...storage.blobs import BlobStore
@@ -69,7 +69,7 @@ class GrpcHub:
     (then connections that TLS refuses are not counted); None: no TLS, on loopback only. policy:
     `identity.roles.Guard`. servicers: see `grpc_guard.Servicer`; their calls pass the same policy.
     federation: of callers without certificates. calls_per_connection: more than the default only
-    for a process with many nodes.
+    for a process with many nodes. transport: makes the server.
 
         hub = GrpcHub(switch, "127.0.0.1:0", None, Guard(INSECURE, Tier.EDGE))
         port = await hub.start()
@@ -91,6 +91,7 @@ class GrpcHub:
         on_peer: Callable[[Node, bool], None] | None = None,
         intake: Intake | None = None,
         outbox: Outbox | None = None,
+        transport: Transport = TCP,
     ) -> None:
         if credentials is None:
             check_loopback(address, "the address")
@@ -104,6 +105,7 @@ class GrpcHub:
             credentials = server_credentials(self._door.connections)
         self._credentials = credentials
         self._servicers = servicers
+        self._transport = transport
         self._calls = calls_per_connection
         self._on_peer = on_peer
         self._peers: dict[Node, Peer] = {}
@@ -123,9 +125,8 @@ class GrpcHub:
 
     async def start(self) -> int:
         """Serves from now on; the port. Raises DelianError where the address is taken."""
-        grpc_core.hold()
-        server = grpc.aio.server(
-            options=[
+        server = self._transport.server(
+            [
                 ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
                 ("grpc.max_concurrent_streams", self._calls),
                 ("grpc.so_reuseport", 0),
@@ -200,7 +201,7 @@ class GrpcHub:
             if reason is not None:
                 self.faults.count(reason, peer.node)
                 peer.end(reason)
-        self.transfers.expire(monotonic())
+        self.transfers.expire(now_s())
         connections = self._door.connections
         if connections is not None and (more := connections.review()):
             self.faults.counts["connections without a call"] = connections.silent
@@ -229,7 +230,7 @@ class GrpcHub:
             return
         content = envelope_bytes(sender, to, message, traceparent)
         if len(content) > message_limits.INLINE_MAX:
-            out = self.transfers.outbox.envelope(sender, to, message, content, monotonic())
+            out = self.transfers.outbox.envelope(sender, to, message, content, now_s())
             if out is None:
                 self.faults.count("too much to send", to)
                 return
@@ -249,7 +250,7 @@ class GrpcHub:
         if size is None or peer is None:
             self.faults.count("blob is gone" if size is None else "unreachable", to)
             return
-        out = self.transfers.outbox.blob(sender, to, digest, size, blobs, monotonic())
+        out = self.transfers.outbox.blob(sender, to, digest, size, blobs, now_s())
         if out is None:
             self.faults.count("too much to send", to)
             return
@@ -347,7 +348,7 @@ class GrpcHub:
         await context.send_initial_metadata(())
         self._meter.received(node, len(content))
         peer = Peer(node, identity, context, task, self._meter)
-        peer.seen = monotonic()
+        peer.seen = now_s()
         if said.WhichOneof("message") is not None:
             waits = self._take(peer, content)
             if waits is not None:
@@ -376,7 +377,7 @@ class GrpcHub:
 
     def _take(self, peer: Peer, content: bytes) -> Any:
         """One envelope. Gives something to wait for where its receiver has no room."""
-        now = monotonic()
+        now = now_s()
         if not peer.may_speak(now):
             self.faults.count("too many messages", peer.node)
             if peer.limited > message_limits.RATE_DROPPED_MAX:

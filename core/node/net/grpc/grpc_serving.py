@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from time import monotonic
 from typing import Any
 
 import grpc
@@ -22,6 +21,7 @@ from ....wire.link_pb2 import Envelope, Offer, PullRequest, PushReply, Want
 from ...identity.pki.roles import may_send
 from ...storage.codec import envelope_bytes, node_of, read_envelope
 from ..backoff import Patience
+from ..loop_clock import now_s
 from ..message_limits import Faults
 from ..mqtt.kept_parts import KeptParts
 from ..switch import Switch
@@ -112,7 +112,7 @@ class Serving:
                         spool.writer = me
                     if spool.writer is not me:
                         await context.abort(grpc.StatusCode.ABORTED, "another call goes on with it")
-                    spool.write(part, monotonic())
+                    spool.write(part, now_s())
                     here = spool.offset
             if spool is not None and spool.offset == spool.size:
                 await self._arrived(node, spool)
@@ -197,7 +197,7 @@ class Serving:
                 await context.write(part)
             self._meter.sent(out.to, len(part), "part")
             offset += part_length(offset, out.size)
-            out.touched = monotonic()
+            out.touched = now_s()
 
 
 def _let_go(spool: Spool | None, writer: object) -> None:

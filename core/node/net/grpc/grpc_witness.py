@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
@@ -24,6 +23,7 @@ from ...identity.log.log_entries import CHECKPOINT_BYTES_MAX, LogFork
 from ...identity.log.witness import Witness
 from ...identity.log.witnessing import Witnessing
 from ...identity.pki.certificates import IdentityError
+from ..loop_clock import now_s
 from ..message_limits import Buckets, Faults
 from . import grpc_core
 from .grpc_requests import serve_all
@@ -50,7 +50,7 @@ class WitnessService(log_pb2_grpc.WitnessServicer):
     async def Cosign(self, request: CosignAsk, context: Any) -> CosignReply:
         """A cosignature, or the size of the head that the witness has."""
         caller = context.peer().rpartition(":")[0]
-        if not self._callers.take(caller, time.monotonic()):
+        if not self._callers.take(caller, now_s()):
             self.counts["limited"] += 1
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls")
         try:

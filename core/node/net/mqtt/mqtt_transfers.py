@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from ....protocol.ports import Node, ProtocolError
 from ....wire.link_pb2 import TRANSFER_BLOB, TRANSFER_ENVELOPE, Envelope, Offer, Part, Want
 from ...identity.pki.roles import may_send_blob
 from .. import message_limits
+from ..loop_clock import now_s
 from ..switch import Switch
 from ..transfer import Asked, Intake, Piece, Refused, Spool
 from .mqtt_parts import PART_BYTES, WINDOW, Receiving, Sending
@@ -90,7 +90,7 @@ class _Envelope:
         if self.spool.writer is not self:
             raise ProtocolError("the transfer goes on by another way")
         part = Piece(self.spool.id, self.offset, content)
-        self.spool.write(part, time.monotonic())
+        self.spool.write(part, now_s())
 
     async def finish(self) -> bool:
         self._intake.drop(self._peer, self.spool)
@@ -222,14 +222,14 @@ class Transfers:
                 out.task.cancel()
             return
         part_bytes = min(want.part_bytes, PART_BYTES)
-        out.state.take_want(want.offset, want.have, part_bytes, time.monotonic())
+        out.state.take_want(want.offset, want.have, part_bytes, now_s())
         out.heard.set()
         self._peer.kick()
 
     async def next_part(self) -> tuple[Part, Outgoing] | None:
         """The part to send now; transfers take turns."""
         for out in list(self._outgoing.values()):
-            place = out.state.next_part(time.monotonic())
+            place = out.state.next_part(now_s())
             if place is None:
                 continue
             self._outgoing.move_to_end(out.offer.id)
@@ -265,7 +265,7 @@ class Transfers:
                 known.parts.put_nowait(Part(id=offer.id))  # wakes the task; no part is empty
             return
         since = self._done.get(offer.id)
-        if since is not None and time.monotonic() - since < DONE_S:
+        if since is not None and now_s() - since < DONE_S:
             self._want(sender, to, offer, offer.size)
             return
         try:
@@ -291,7 +291,7 @@ class Transfers:
                 raise Refused("not allowed", f"a blob from {sender}")
             self._asked.check(to, offer)
             return None
-        now = time.monotonic()
+        now = now_s()
         self._intake.expire(now)
         return self._intake.offer(self._peer.other, offer, port.limit(sender), now)
 
@@ -395,7 +395,7 @@ class Transfers:
                 await self._peer.take_envelope(envelope, offer.size)
             except (DecodeError, ProtocolError):
                 self._peer.faults.count("malformed", self._peer.other)
-        self._done[offer.id] = time.monotonic()
+        self._done[offer.id] = now_s()
         if len(self._done) > DONE_MAX:
             self._done.popitem(last=False)
         self._want(coming.sender, coming.to, offer, offer.size)
