@@ -9,9 +9,6 @@ import ssl
 
 import grpc
 import pytest
-from delian.core.node.identity.pki.certificates import (
-    node_name,
-)
 from delian.core.node.identity.pki.tls_contexts import client_context
 from delian.core.node.net import message_limits
 from delian.core.node.net.grpc.grpc_peer import CONNECT, PULL
@@ -19,14 +16,14 @@ from delian.core.node.storage.codec import envelope_bytes
 from delian.core.wire import round_pb2
 from delian.core.wire.admission_pb2 import Reject
 from delian.core.wire.blob_pb2 import FetchBlob
-from delian.core.wire.link_pb2 import Offer
+from delian.core.wire.link_pb2 import Offer, PullRequest
 
 from support.peers.peer_scene import (
     Row,
     Scene,
 )
-from support.peers.peer_wires import Http2, Stream, tls_connection
-from support.peers.peer_world import FEDERATION, GATHERER
+from support.peers.peer_wires import Stream, tls_connection
+from support.peers.peer_world import GATHERER
 
 #: What TLS, or gRPC's core, refuses before anybody here is asked.
 BELOW = ("connections without a call",)
@@ -61,39 +58,27 @@ async def fetches_and_never_answers(scene: Scene) -> None:
 async def never_reads(scene: Scene) -> None:
     """Asks on, and leaves no room for an answer, not even in the transport."""
     world = scene.world
-    files = world.files(f"device-{scene.number}", scene.material)
     before = (await world.counts(scene.home)).get("grpc: goodbye not taken", 0)
-    wire = await Http2.connect(world, files, scene.home)
-    try:
-        name = node_name(FEDERATION, world.server(scene.home))
-        await wire.call(1, CONNECT, name)
+    async with world.unread(scene.home, scene.material, CONNECT) as call:
         for sequence in range(1, 2 * message_limits.QUEUE_ENVELOPES_MAX):
             said = scene.check_in(sequence)
-            await wire.say(1, envelope_bytes(scene.who, scene.home, said))
+            await call.say(envelope_bytes(scene.who, scene.home, said))
         await scene.honest_end()
         await world.counted(scene.home, "grpc: goodbye not taken", before)
-    finally:
-        wire.close()
 
 
 async def never_reads_a_blob(scene: Scene) -> None:
     """Wants the weights, and takes none of them."""
     world = scene.world
-    files = world.files(f"device-{scene.number}", scene.material)
     before = (await world.counts(scene.home)).get("grpc: slow reader", 0)
     async with scene.stream() as stream:
         task = await scene.enlist(stream)
         await stream.say(FetchBlob(digest=task.weights.digest))
         offer = await stream.hear(Offer)
-        wire = await Http2.connect(world, files, scene.home)
-        try:
-            name = node_name(FEDERATION, world.server(scene.home))
-            await wire.call(1, PULL, name)
-            await wire.say(1, b"\x0a\x20" + offer.id, last=True)
+        async with world.unread(scene.home, scene.material, PULL) as call:
+            await call.say(PullRequest(id=offer.id).SerializeToString(), last=True)
             await scene.honest_end()
             await world.counted(scene.home, "grpc: slow reader", before)
-        finally:
-            wire.close()
 
 
 # ---------------------------------------------------------------- too much
@@ -186,11 +171,11 @@ ROWS = [
     Row(never_reads, ("slow reader",)),
     Row(never_reads_a_blob, ("slow reader",), members=1),
     Row(flood, ("too many messages",), slowed=True),
-    Row(flood, ("too many messages",), home=GATHERER, slow=True, slowed=True),
+    Row(flood, ("too many messages",), home=GATHERER, slowed=True),
     Row(flood_of_lies, ("node: refused checkin",), "refused a CheckIn"),
-    Row(flood_of_calls, ("silent stream",), "silent stream from device-"),
+    Row(flood_of_calls, ("silent stream",), "silent stream from device-", real=True),
     Row(second_stream, ("replaced",), "replaced by a newer stream"),
-    Row(half_open, BELOW, BELOW[0]),
-    Row(without_tls, BELOW, BELOW[0]),
-    Row(speaks_http_1, BELOW, BELOW[0]),
+    Row(half_open, BELOW, BELOW[0], real=True),
+    Row(without_tls, BELOW, BELOW[0], real=True),
+    Row(speaks_http_1, BELOW, BELOW[0], real=True),
 ]

@@ -231,7 +231,7 @@ async def revoked(scene: Scene) -> None:
     async with link(scene) as mqtt:
         await mqtt.say(scene.check_in())
         await mqtt.hear(Reject)
-        await asyncio.to_thread(world.authority.revoke, f"device-{scene.number}")
+        await world.revoke(f"device-{scene.number}")
         await world.until(lambda: is_denied(scene), "for the deny list")
         await mqtt.say(scene.check_in(2))
         visit = mqtt.link._visit
@@ -299,7 +299,7 @@ def row(attack, *refused: str, logged: str | None = None, **more) -> Row:
     names = tuple(name if ":" in name else f"mqtt: {name}" for name in refused)
     if logged is None:
         logged = f"mqtt hub: {refused[0]} from device" if refused else ""
-    return Row(attack, names, logged, by_mqtt=True, **more)
+    return Row(attack, names, logged, by_mqtt=True, real=True, **more)
 
 
 ROWS = [

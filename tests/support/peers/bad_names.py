@@ -83,7 +83,7 @@ async def revoked(scene: Scene) -> None:
     async with scene.stream() as stream:
         await stream.say(scene.check_in())
         await stream.hear(Reject)
-        await asyncio.to_thread(world.authority.revoke, f"device-{scene.number}")
+        await world.revoke(f"device-{scene.number}")
         await stream.end()
         assert stream.goodbye == "revoked"
     await no_way_back(scene)
@@ -100,7 +100,7 @@ async def revoked_at_work(scene: Scene) -> None:
     world = scene.world
     async with scene.stream() as stream:
         await scene.enlist(stream)
-        await asyncio.to_thread(world.authority.revoke, f"device-{scene.number}")
+        await world.revoke(f"device-{scene.number}")
         await stream.end()
         await no_way_back(scene)
         await scene.honest_end()
@@ -279,11 +279,11 @@ async def flood_of_enrolments(scene: Scene) -> None:
 ROWS = [
     Row(expired_stream, ("certificate expired",)),
     Row(expired_stream, ("certificate expired",), home=GATHERER),
-    Row(expired_handshake, BELOW, BELOW[0]),
-    Row(other_authority, BELOW, BELOW[0]),
+    Row(expired_handshake, BELOW, BELOW[0], real=True),
+    Row(other_authority, BELOW, BELOW[0], real=True),
     Row(revoked, ("revoked",), "revoked from device"),
     Row(revoked, ("revoked",), "revoked from device", home=GATHERER),
-    Row(revoked_at_work, ("revoked",), "a certificate was revoked", members=1),
+    Row(revoked_at_work, ("revoked",), "a certificate was revoked", members=1, real=True),
     Row(plays_operator, ("not allowed",), "not allowed from device-", home=GATHERER),
     Row(plays_home, ("not allowed",), "not allowed from edge-7"),
     *(
@@ -309,15 +309,16 @@ ROWS = [
         deadline_ms=4_000,
         at_deadline=True,
     ),
-    Row(token_used_before, ("enrolment: refused",), "enrolment refused", home=CLOUD),
-    Row(token_expired, ("enrolment: refused",), "enrolment refused", home=CLOUD),
-    Row(token_of_others, ("enrolment: refused",), "enrolment refused", home=CLOUD),
+    Row(token_used_before, ("enrolment: refused",), "enrolment refused", home=CLOUD, real=True),
+    Row(token_expired, ("enrolment: refused",), "enrolment refused", home=CLOUD, real=True),
+    Row(token_of_others, ("enrolment: refused",), "enrolment refused", home=CLOUD, real=True),
     Row(
         token_for_a_device_as_edge,
         ("enrolment: refused",),
         "enrolment refused",
         home=CLOUD,
+        real=True,
     ),
-    Row(oversized_request, ("enrolment: malformed",), "malformed enrolment", home=CLOUD),
-    Row(flood_of_enrolments, ("enrolment: limited",), "enrolment limited", home=CLOUD),
+    Row(oversized_request, ("enrolment: malformed",), "malformed enrolment", home=CLOUD, real=True),
+    Row(flood_of_enrolments, ("enrolment: limited",), "enrolment limited", home=CLOUD, real=True),
 ]

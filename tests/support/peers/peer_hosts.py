@@ -45,11 +45,16 @@ def gatherer(snapshot: bytes | None) -> EdgeMachine:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process holds. tasks: None where nobody can tell; rss: KiB, the most there was."""
+    """What a host holds."""
 
     files: int
+    """Open ones; calls at work where there are no files."""
     tasks: int | None
+    """None where nobody can tell."""
     rss: int
+    """KiB, the most there was."""
+    held: int = 0
+    """Bytes of transfers that are on their way in."""
 
 
 def settings_of_cloud(folder: Path, authority: Path, broker: str) -> CloudSettings:
@@ -85,7 +90,6 @@ def hasten(patch: Any) -> None:
     """Shortens what daemons wait for, and what is a flood: a test of either takes a second."""
     patch.setattr(grpc_server, "FIRST_S", 1.0)
     patch.setattr(grpc_server, "REVIEW_S", 0.3)
-    patch.setattr(grpc_serving, "PART_S", 1.0)
     patch.setattr(message_limits, "RATE_BURST", 500)
     patch.setattr(message_limits, "RATE_PER_S", 20.0)  # a slow machine floods slowly
     patch.setattr(mqtt_transfers, "STALL_S", 0.5)
@@ -152,24 +156,9 @@ class Inside:
         if isinstance(self.daemon, EdgeDaemon):
             facts = self.daemon.facts()
             self.ports = {"grpc": facts["grpc"], "health": facts["health"]}
-            intakes = [h.transfers.intake for h in (self.daemon.hubs.grpc,)]
         else:
             self.ports = self.daemon.ports
-            intakes = [self.daemon.hub.transfers.intake]
-        for intake in intakes:
-            intake._idle_s = 1.0  # `hasten` comes too late for a default argument
         return self.ports
-
-    @property
-    def intake(self) -> Any:
-        hub = self.daemon.hubs.grpc if isinstance(self.daemon, EdgeDaemon) else self.daemon.hub
-        return hub.transfers.intake
-
-    @property
-    def peers(self) -> set[Any]:
-        """Who is connected over gRPC."""
-        hub = self.daemon.hubs.grpc if isinstance(self.daemon, EdgeDaemon) else self.daemon.hub
-        return set(hub.peers)
 
     def check(self) -> None:
         """Raises what has ended the daemon."""

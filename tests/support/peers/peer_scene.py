@@ -113,9 +113,10 @@ class Row:
     refused: counters of the daemon that must have grown; "kind" stands for gRPC's, "node: kind"
     for the node's. logged: what its log says; None: `{kind} from {who}` for the first. home: whom
     it attacks. members: bad devices that are tasked; counted: those of them that answer.
-    deadline_ms: the round's; at_deadline: only its deadline ends the round. slow: for -m slow.
+    deadline_ms: the round's; at_deadline: only its deadline ends the round.
     inside: not for processes, which would be waited for too long. slowed: where disk or broker are
-    slower than the rate allows it is slowed down instead.
+    slower than the rate allows it is slowed down instead. real: needs real links, or the daemons
+    around the hubs; the others are played in memory (`memory_world.py`).
     """
 
     attack: Callable[[Scene], Awaitable[None]]
@@ -127,9 +128,9 @@ class Row:
     deadline_ms: int = ROUND_MS
     at_deadline: bool = False
     by_mqtt: bool = False
-    slow: bool = False
     inside: bool = False
     slowed: bool = False
+    real: bool = False
 
     @property
     def name(self) -> str:

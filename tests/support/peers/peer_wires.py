@@ -11,7 +11,7 @@ import contextlib
 import ssl
 import struct
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from delian.core.node.identity.pki.certificates import TlsFiles, TlsMaterial, node_name
@@ -29,6 +29,9 @@ from delian.core.wire.link_pb2 import Envelope, Part, PullRequest, PushReply
 from google.protobuf.message import Message
 
 from support.peers.peer_world import EDGE, FEDERATION, World
+
+if TYPE_CHECKING:
+    from support.peers.system_world import SystemWorld
 
 #: For an answer: longer than daemons in the field wait for a bad peer.
 ANSWER_S = 180.0
@@ -154,12 +157,14 @@ def message_of_any(said: Envelope) -> Message:
 
 # ---------------------------------------------------------------- below gRPC
 
-_DATA, _HEADERS, _SETTINGS, _WINDOW = 0, 1, 4, 8
+_DATA, _HEADERS, _SETTINGS = 0, 1, 4
+_STREAM = 1
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 class Http2:
-    """One HTTP/2 connection with a receive window of nothing: it takes no answer, ever (RFC 9113).
+    """One HTTP/2 connection with a call and a receive window of nothing: it takes no answer, ever
+    (RFC 9113).
 
     Header fields are literals without indexing (RFC 7541, 6.2.2).
     """
@@ -168,7 +173,7 @@ class Http2:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    async def connect(cls, world: World, files: TlsFiles, home: Node = EDGE) -> Http2:
+    async def connect(cls, world: SystemWorld, files: TlsFiles, home: Node = EDGE) -> Http2:
         reader, writer = await tls_connection(world, client_context(files), home)
         made = cls(reader, writer)
         no_window = struct.pack(">HI", 4, 0)  # SETTINGS_INITIAL_WINDOW_SIZE
@@ -177,8 +182,8 @@ class Http2:
         await writer.drain()
         return made
 
-    async def call(self, stream: int, path: str, authority: str) -> None:
-        """Opens a call as `stream`, an odd number."""
+    async def call(self, path: str, authority: str) -> None:
+        """Opens the call."""
         fields = [
             (":method", "POST"),
             (":scheme", "https"),
@@ -188,13 +193,13 @@ class Http2:
             ("te", "trailers"),
         ]
         block = b"".join(_literal(name, value) for name, value in fields)
-        self._writer.write(_frame(_HEADERS, 4, stream, block))
+        self._writer.write(_frame(_HEADERS, 4, _STREAM, block))
         await self._writer.drain()
 
-    async def say(self, stream: int, content: bytes, last: bool = False) -> None:
+    async def say(self, content: bytes, last: bool = False) -> None:
         """One gRPC message. All of them together must fit 64 KiB."""
         body = struct.pack(">BI", 0, len(content)) + content
-        self._writer.write(_frame(_DATA, int(last), stream, body))
+        self._writer.write(_frame(_DATA, int(last), _STREAM, body))
         await self._writer.drain()
 
     async def closed(self) -> None:
@@ -217,7 +222,7 @@ def _literal(name: str, value: str) -> bytes:
 
 
 async def tls_connection(
-    world: World, context: ssl.SSLContext, home: Node = EDGE
+    world: SystemWorld, context: ssl.SSLContext, home: Node = EDGE
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """TLS to a daemon, without gRPC."""
     context.set_alpn_protocols(["h2"])
@@ -232,7 +237,7 @@ async def tls_connection(
 class Mqtt:
     """A link over the broker whose frames are made by hand."""
 
-    def __init__(self, world: World, who: Node, files: TlsFiles, home: Node = EDGE) -> None:
+    def __init__(self, world: SystemWorld, who: Node, files: TlsFiles, home: Node = EDGE) -> None:
         self.world, self.who, self.home = world, who, home
         self.switch, self.inbox = Switch(), asyncio.Queue[Message]()
         self.switch.attach(who, self._take, MemoryBlobs(), lambda sender: 1 << 20)

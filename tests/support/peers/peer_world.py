@@ -1,5 +1,5 @@
-"""A small federation under mutual TLS: a coordinator, an edge, a broker where there is one, and
-honest devices whose rounds must not suffer.
+"""A small federation: a coordinator, an edge, and honest devices whose rounds must not suffer.
+`memory_world.py` has one in memory, `system_world.py` one of daemons under mutual TLS.
 
 A test asks for a round, does harm while the honest devices hold their updates back, and lets them
 go. The round's model then tells whether the sum was exact: it is the digest of what the runtime
@@ -9,16 +9,12 @@ makes of the honest updates, computed here.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import json
-import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 from delian.core.compiler.ir import DType, TensorType
 from delian.core.learning import Classification, FedAvg, Samples, SampleSet
@@ -29,43 +25,25 @@ from delian.core.node.driver.driver import Driver
 from delian.core.node.identity.authority.authority import Authority
 from delian.core.node.identity.pki.certificates import (
     Role,
-    TlsFiles,
     TlsMaterial,
     certificate_request,
-    channel_credentials,
-    channel_options,
     key_pem,
     new_key,
 )
-from delian.core.node.identity.pki.identity_folder import HomeAddress, IdentityFolder
-from delian.core.node.net.grpc.grpc_link import GrpcUplink
-from delian.core.node.net.mqtt import broker_acl
-from delian.core.node.net.mqtt.broker import Broker, BrokerSettings, mosquitto_path
-from delian.core.node.net.mqtt.mqtt_link import MqttIdentity, MqttUplink
 from delian.core.node.net.switch import Switch
 from delian.core.node.storage.memory_storage import MemoryBlobs, MemoryDisk
 from delian.core.privacy.mechanisms import ring
 from delian.core.protocol.machine import Backoff
-from delian.core.protocol.ports import CLOUD, MS, SECOND, Node, Outcome, Tier
+from delian.core.protocol.ports import CLOUD, MS, SECOND, Clock, Node, Outcome, Tier
 from delian.core.protocol.random_streams import Streams, device_key
 from delian.core.wire.admission_pb2 import DeviceFacts, Eligibility, RetryWindow
 from delian.core.wire.blob_pb2 import BlobRef
-from delian.core.wire.operator_pb2 import PlanMessage, PutPart, SubmitRequest, WatchRequest
-from delian.core.wire.operator_pb2_grpc import OperatorStub
+from delian.core.wire.operator_pb2 import PlanMessage
 from delian.device.protocol.device_state import DevicePolicy, DeviceState
 from delian.device.protocol.machine import DeviceMachine
 
 from support.disk_journal import DiskJournal
-from support.peers.peer_hosts import (
-    Inside,
-    Lines,
-    Outside,
-    Usage,
-    cloud_inside,
-    edge_inside,
-    http_get,
-    read_metrics,
-)
+from support.peers.peer_hosts import Usage
 
 FEDERATION = "bad-peers"
 EDGE, GATHERER = Node(Tier.EDGE, 1), Node(Tier.EDGE, 0)
@@ -132,23 +110,19 @@ class Runner:
 class Device:
     """An honest device: its machine, driver and link."""
 
-    def __init__(self, world: World, number: int, home: Node, by_mqtt: bool) -> None:
+    def __init__(self, world: World, number: int, home: Node) -> None:
         self.node, self.home = Node(Tier.DEVICE, number), home
         self.runner, self.switch, blobs = Runner(number), Switch(), MemoryBlobs()
-        material = world.material(Role.DEVICE, number)
-        self.link: GrpcUplink | MqttUplink
-        if by_mqtt:
-            files = world.files(f"device-{number}", material)
-            who = MqttIdentity(FEDERATION, self.node, lambda: files)
-            self.link = MqttUplink(self.switch, who, {home: world.broker_url})
-        else:
-            homes = {home: world.address(home)}
-            self.link = GrpcUplink(
-                self.switch, self.node, homes, lambda: channel_credentials(material), FEDERATION
-            )
+        self.link = world.uplink(self.switch, self.node, home)
         self.switch.add_link(self.link)
-        journal = DiskJournal(MemoryDisk(), lambda n: bytes(n))
-        self.driver = Driver(lambda _: self._machine(), journal, self.switch, blobs, self.runner)
+        self.driver = Driver(
+            lambda _: self._machine(),
+            DiskJournal(MemoryDisk(), lambda n: bytes(n)),
+            self.switch,
+            blobs,
+            self.runner,
+            clock=world.clock,
+        )
         self.switch.attach(self.node, self.driver.post, blobs)
         self.task = asyncio.create_task(self.driver.run())
         self.link.start()
@@ -187,12 +161,11 @@ class Round:
         await self.under_way()
         for device in self.world.honest:
             device.runner.gate.set()
-        async with asyncio.timeout(WAIT_S), self.world.operator() as stub:
-            async for event in stub.WatchRun(WatchRequest(run=self.run)):
-                if event.kind == "round":
-                    self.attempts += event.time_ms >= self.harm_ms
-                    self.facts = json.loads(event.facts)
-                    self.took_ms = event.time_ms - self.facts["opened_ms"]
+        async with asyncio.timeout(WAIT_S):
+            for ended_ms, facts in await self.world.attempts(self.run):
+                self.attempts += ended_ms >= self.harm_ms
+                self.facts = facts
+                self.took_ms = ended_ms - facts["opened_ms"]
         for device in self.world.honest:
             device.runner.gate.clear()
 
@@ -217,19 +190,24 @@ class Round:
 
 
 class World:
-    """The federation. outside: its daemons are processes."""
+    """What the federations have in common. `cloud` and `edge` are its hosts (`peer_hosts`)."""
 
-    def __init__(self, folder: Path, runner: asyncio.Runner, outside: bool = False) -> None:
-        self.folder, self.outside = folder, outside
+    #: How often `until` looks.
+    poll_s = 0.02
+    #: Of drivers; None: the computer's.
+    clock: Clock | None = None
+    #: Whether its daemons are processes of their own.
+    outside = False
+    cloud: Any
+    edge: Any
+
+    def __init__(self, folder: Path, runner: asyncio.Runner) -> None:
+        self.folder = folder
         self._runner = runner
         self.authority = Authority.create(folder / "ca", FEDERATION)
         self.bundle = make_bundle()
         self.runtime = Runtime(self.bundle, "reference")
         self.honest: list[Device] = []
-        self.broker: Broker | None = None
-        self._broker_log = Lines()
-        self.cloud: Inside | Outside
-        self.edge: Inside | Outside
         self._numbers = iter(range(101, 10_000))
         self._refs: list[BlobRef] = []
 
@@ -237,65 +215,75 @@ class World:
         """Plays a scene on the world's loop."""
         return self._runner.run(asyncio.wait_for(scene, 500))
 
-    # ------------------------------------------------ its life
+    # ------------------------------------------------ what each has of its own
 
     async def start(self) -> None:
-        folder = self.folder
-        if mosquitto_path() is not None:
-            rules = broker_acl.mosquitto(FEDERATION, range(1, 9))
-            tls = self.files("broker", self._broker_material())
-            self.broker = Broker(BrokerSettings(port=0, kind="mosquitto", tls=tls, acl=rules))
-            logging.getLogger("delian.net.broker").addHandler(self._broker_log)
-            await self.broker.start()
-        broker, ca = self.broker_url, folder / "ca"
-        (folder / "edge").mkdir()
-        if self.outside:
-            self.cloud = Outside("cloud", folder / "cloud", authority=str(ca), broker=broker)
-        else:
-            self.cloud = cloud_inside(folder / "cloud", ca, broker)
-        ports = await self.cloud.start()
-        where = f"127.0.0.1:{ports['grpc']}"
-        identity = IdentityFolder(folder / "edge" / "identity")
-        edge = self.material(Role.EDGE, EDGE.number)
-        homes = [HomeAddress(CLOUD, grpc=where)]
-        identity.store(edge, renew_after_s=10**6, homes=homes)
-        if self.outside:
-            self.edge = Outside("edge", folder / "edge", cloud=where, broker=broker)
-        else:
-            self.edge = edge_inside(folder / "edge", where, broker)
-        await self.edge.start()
-        for number, home in HONEST.items():
-            by_mqtt = number == BY_MQTT and self.broker is not None
-            self.honest.append(Device(self, number, home, by_mqtt))
+        """Starts the hosts, then `begin`."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    def uplink(self, switch: Switch, node: Node, home: Node) -> Any:
+        """An honest device's link."""
+        raise NotImplementedError
+
+    def channel(self, home: Node, material: TlsMaterial) -> Any:
+        """A connection of its own to a home."""
+        raise NotImplementedError
+
+    def unread(self, home: Node, material: TlsMaterial, call: str) -> Any:
+        """A call that takes no answer, for `async with`; `say(content, last)` sends."""
+        raise NotImplementedError
+
+    async def put(self, content: bytes) -> BlobRef:
+        """Brings a blob into the coordinator's store."""
+        raise NotImplementedError
+
+    async def submit(self, plan: PlanMessage) -> int:
+        """Begins a run."""
+        raise NotImplementedError
+
+    async def attempts(self, run: int) -> list[tuple[int, dict[str, Any]]]:
+        """When each attempt ended, Unix ms, and its facts; once the run is over."""
+        raise NotImplementedError
+
+    async def revoke(self, name: str) -> None:
+        raise NotImplementedError
+
+    async def counts(self, home: Node) -> dict[str, float]:
+        """A home's metrics (see `peer_hosts.read_metrics`)."""
+        raise NotImplementedError
+
+    def logs(self, home: Node) -> tuple[list[str], ...]:
+        """What was logged there."""
+        raise NotImplementedError
+
+    def now_s(self) -> float:
+        """Unix time."""
+        return time.time()
+
+    # ------------------------------------------------ its life
+
+    async def begin(self) -> None:
+        """Brings the honest devices, and plays a first round."""
+        self.honest = [Device(self, number, home) for number, home in HONEST.items()]
         # What they hold is not a bad peer's.
         await self.until(lambda: all(d.link.home for d in self.honest), "for honest devices")
-        async with self.operator() as stub:
-            for content in (self.bundle.bare().to_bytes(), self.bundle.weights.tobytes()):
-                ref = BlobRef(digest=hashlib.sha256(content).digest(), size=len(content))
-                parts = [PutPart(blob=ref), PutPart(content=content)]
-                self._refs.append(await stub.PutBlob(iter(parts)))
+        for content in (self.bundle.bare().to_bytes(), self.bundle.weights.tobytes()):
+            self._refs.append(await self.put(content))
         # Nor is what a first round brings that stays: streams for blobs, the honest devices' own.
         await (await self.round()).end()
 
-    async def close(self) -> None:
+    async def end(self) -> None:
+        """Ends the honest devices and the hosts."""
         await asyncio.gather(*(device.close() for device in self.honest))
         for host in (self.edge, self.cloud):
             await host.close()
-        if self.broker is not None:
-            await self.broker.close()
-            logging.getLogger("delian.net.broker").removeHandler(self._broker_log)
 
     # ------------------------------------------------ who is who
 
-    @property
-    def broker_url(self) -> str:
-        return "" if self.broker is None else self.broker.address
-
-    def address(self, home: Node) -> str:
-        host = self.edge if home == EDGE else self.cloud
-        return f"127.0.0.1:{host.ports['grpc']}"
-
-    def host(self, home: Node) -> Inside | Outside:
+    def host(self, home: Node) -> Any:
         return self.edge if home == EDGE else self.cloud
 
     def server(self, home: Node) -> Node:
@@ -325,41 +313,9 @@ class World:
             number,
             addresses=at,
             life_s=life_s,
-            now_s=time.time() - ago_s,
+            now_s=self.now_s() - ago_s,
         )
         return TlsMaterial(key_pem(key), issued.chain, self.authority.pem)
-
-    def _broker_material(self) -> TlsMaterial:
-        key = new_key()
-        chain = self.authority.issue_server(certificate_request(key), ["127.0.0.1"])
-        return TlsMaterial(key_pem(key), chain, self.authority.pem)
-
-    def files(self, name: str, material: TlsMaterial) -> TlsFiles:
-        """The same as files, which the MQTT client wants."""
-        folder = self.folder / "files" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        parts = {"key": material.key, "cert": material.certificate, "ca": material.authority}
-        for part, content in parts.items():
-            (folder / f"{part}.pem").write_bytes(content)
-        return TlsFiles(folder / "key.pem", folder / "cert.pem", folder / "ca.pem")
-
-    @contextlib.asynccontextmanager
-    async def operator(self) -> AsyncIterator[Any]:
-        if not hasattr(self, "_operator"):
-            self._operator = self.material(Role.OPERATOR, 1)
-        async with self.channel(GATHERER, self._operator) as channel:
-            yield OperatorStub(channel)
-
-    def channel(self, home: Node, material: TlsMaterial) -> Any:
-        """A connection of its own to a daemon."""
-        options = [
-            *channel_options(FEDERATION, self.server(home)),
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.enable_retries", 0),
-            ("grpc.max_receive_message_length", -1),
-            ("grpc.max_send_message_length", -1),
-        ]
-        return grpc.aio.secure_channel(self.address(home), channel_credentials(material), options)
 
     # ------------------------------------------------ rounds
 
@@ -386,9 +342,7 @@ class World:
         manifest = self.bundle.manifest
         plan.ring.clip, plan.ring.clients_max = manifest.clip, manifest.clients_max
         plan.ring.bits, plan.ring.dimension = 32, manifest.dimension
-        async with self.operator() as stub:
-            submitted = await stub.Submit(SubmitRequest(plan=plan))
-            return Round(self, submitted.run, deadline_ms)
+        return Round(self, await self.submit(plan), deadline_ms)
 
     def expected(self, run: int, devices: Iterable[int]) -> np.ndarray:
         """The weights after the round of a run, when exactly these devices were added up."""
@@ -406,18 +360,6 @@ class World:
 
     # ------------------------------------------------ what can be seen
 
-    async def counts(self, home: Node) -> dict[str, float]:
-        """A daemon's metrics (see `peer_hosts.read_metrics`), and the broker's."""
-        port = self.host(home).ports["health"]
-        counts = read_metrics(await http_get(port, "/metrics"))
-        if self.broker is not None:
-            counts["broker: complaints"] = self.broker.complaints
-        return counts
-
-    def logs(self, home: Node) -> tuple[list[str], list[str]]:
-        """What a daemon has logged, and the broker."""
-        return self.host(home).log(), self._broker_log.lines
-
     def usage(self) -> dict[str, Usage]:
         return {"cloud": self.cloud.usage(), "edge": self.edge.usage()}
 
@@ -431,13 +373,14 @@ class World:
 
     async def until(self, condition: Callable[[], Any], why: str = "") -> None:
         """Waits until something is so; a test that waits in vain fails."""
-        began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         while True:
             found = condition()
             if asyncio.iscoroutine(found):
                 found = await found
             if found:
                 return
-            if time.monotonic() - began > WAIT_S:
+            if loop.time() - began > WAIT_S:
                 raise AssertionError(f"waited in vain {why}")
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(self.poll_s)

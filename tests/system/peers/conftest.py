@@ -9,7 +9,7 @@ for _needed in ("sqlalchemy", "grpc", "aiomqtt"):
     pytest.importorskip(_needed)
 
 from support.peers.peer_hosts import hasten  # noqa: E402
-from support.peers.peer_world import World  # noqa: E402
+from support.peers.system_world import SystemWorld  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def processes(tmp_path_factory):
 @contextlib.contextmanager
 def playing(folder, **more):
     with asyncio.Runner() as runner:
-        made = World(folder, runner, **more)
+        made = SystemWorld(folder, runner, **more)
         try:
             runner.run(made.start())
             yield made
