@@ -1,4 +1,4 @@
-"""`python -m delian` is the `delian` command: for who has no console scripts on the path."""
+"""`python -m delian` is the `delian` command: where console scripts are not on the path."""
 
 from .cli.main import main
 

@@ -131,7 +131,7 @@ class Rounds(Part[RunState]):
         attempt.tries += 1
         self.set_timer("repeat", self.now + self.run.context.backoff.pause(attempt.tries))
 
-    def hear(self, edge: int) -> None:
+    def mark_alive(self, edge: int) -> None:
         self.at_hand.shares[edge].alive = True
 
     def note(self, message: EdgeProgress) -> None:

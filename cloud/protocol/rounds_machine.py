@@ -50,7 +50,7 @@ TABLE = (
     row(WAITING, _T.OTHERS_FIRST, Rounds.wait_on, WAITING, "no attempt is lost"),
     row(WAITING, _T.TOO_FEW, Rounds.fall_short, WAITING, "is it worth another attempt?"),
     row(WAITING, _T.NO_JUDGES, Rounds.skip, WAITING, "training goes on without it"),
-    row(OUT, _T.FETCHED, Rounds.hear, None, "a sign of life"),
+    row(OUT, _T.FETCHED, Rounds.mark_alive, None, "a sign of life"),
     row(OUT, _T.PROGRESS, Rounds.note, None, "a sign of life, and a count"),
     row(OUT, _T.TARGET_MET, Rounds.flush, None, "ask for the sums now"),
     row(OUT, _T.SUM, Rounds.add, None, "to the running sum"),

@@ -141,7 +141,7 @@ class Device(Part[device_state.DeviceState]):
     def keep_conditions(self, order: Conditions) -> None:
         self.state.facts, self.state.eligibility = order.facts, order.eligibility
 
-    def tell_conditions(self, order: Conditions) -> None:
+    def check_in_again(self, order: Conditions) -> None:
         self._withdraw_offer()
         self.keep_conditions(order)
         self.check_in(None)
@@ -331,7 +331,7 @@ class Device(Part[device_state.DeviceState]):
         self.set_timer("task", self.state.ends_ns)
         self.sessions.say()
 
-    def hear(self, _: object) -> None:
+    def reset_silence(self, _: object) -> None:
         self.state.unheard = 0
 
     def hold(self, vector: ports.Vector) -> None:

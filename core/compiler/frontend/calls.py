@@ -50,7 +50,7 @@ _PURE_MODULES = frozenset(("math", "cmath", "operator", "_operator", "numpy"))
 _PURE_BUILTINS = frozenset(
     ("ascii", "bin", "chr", "format", "hash", "hex", "issubclass", "oct", "ord")
 )
-#: NumPy's functions that read or change the world, beside all of numpy.random.
+#: NumPy's functions that read or change the world, apart from all of numpy.random.
 _IMPURE_NUMPY = frozenset(
     (
         *("load", "save", "savez", "savez_compressed", "loadtxt", "savetxt", "genfromtxt"),
@@ -126,7 +126,7 @@ def _row(f: Any) -> Callable[[Specialiser, Any, Sequence[Any], Mapping[str, Any]
 
 
 _NO = object()
-#: The package itself: its classes are not set anew while it runs.
+#: The package itself: its classes are not changed while it runs.
 _HOUSE = f"{__name__.partition('.')[0]}."
 
 

@@ -147,7 +147,7 @@ def _of_complex(a: Any, b: Any) -> bool:
 
 
 def _tensor_and_other(s: Specialiser, op: str, a: Any, b: Any) -> Any:
-    """A tensor beside something that is not a number: a nested list, or a user's class."""
+    """A tensor and something that is not a number: a nested list, or a user's class."""
     made = special_methods.binary(s, op, a, b)
     if made is not NotImplemented:
         return made
@@ -171,9 +171,9 @@ def _no_operator(s: Specialiser, op: str, a: Any, b: Any) -> Exception:
 
 
 def _listed(s: Specialiser, op: str, value: Any, other: Any) -> Any:
-    """A list or tuple beside an array or a NumPy scalar, as the array that NumPy takes it for.
+    """A list or tuple with an array or a NumPy scalar, as the array that NumPy takes it for.
 
-    Beside one of Python's own numbers it stays what it is, and `*` with a scalar repeats it.
+    With one of Python's own numbers it stays what it is, and `*` with a scalar repeats it.
     """
     if not isinstance(value, list | tuple):
         return value

@@ -30,30 +30,31 @@ them out, a daemon or the simulator. This page is made from the machines' own ta
 `python tests/house/generated.py`; `proto/` describes the messages field by field.
 
 - **Delivery** is at least once, in no order. A node that needs an answer sends again, with growing
-  pauses; each request is answered. What has been counted is known by (run, round, attempt, device),
-  so nothing is counted twice.
+  pauses; each request is answered. Updates are identified by (run, round, attempt, device), so none
+  is counted twice.
 - **A run's name** in messages is its number and, above 32 bits, the time of the coordinator's start
-  after which an attempt was opened. So what edges and devices know or hold of a history that a
-  coordinator has forgotten, for it was restored from an older copy, is to all of them of another
-  run. What was opened before a start goes on under its name. A run that promises privacy keeps its
-  name: no device is to do a round of it twice.
+  after which an attempt was opened. When a coordinator is restored from an older copy, the state
+  that edges and devices hold of its lost history is therefore that of another run. An attempt that
+  was opened before a start continues under its name. A run with a privacy promise keeps its name,
+  because no device may take part in one of its rounds twice.
 - **Addition is in the ring** of integers modulo 2^32. A device clips its update, multiplies it by
   its weight, scales it, rounds it at random and uploads D + 1 elements, the last of which is the
   weight. An edge keeps one running sum; the coordinator adds the edges' sums and divides. Sums are
   exact: order and grouping do not matter, and masks that cancel in the sum change nothing.
 - **With masks** an attempt is a session of secure aggregation alongside the round: keys and shares
-  go up and down while devices train, edges pass them through, and the sums are opened when their
-  members have given their shares. `docs/secure_aggregation.md` has it byte by byte.
+  go up and down while devices train, edges forward them, and the sums are opened when their
+  members have given their shares. `docs/secure_aggregation.md` describes it byte by byte.
 - **A round** ends when enough updates are with the edges, when every edge has reported, or when its
   time is over. Too few updates fail the attempt, and the round is tried again from the same
   weights.
 - **Without rounds** (a buffered run) devices work all the time, in waves that begin from the newest
-  model. When the edges have enough updates they are asked for a part of each wave's sum and go on;
-  older updates count less.
+  model. When the edges have enough updates, the coordinator requests a part of each wave's sum;
+  the waves continue. Older updates have less weight.
 - **An evaluation** is an attempt whose vector holds metrics: how the newest model does on a device,
   and the device's own, made from it. It is summed like any update.
-- **Several runs** share one pool of devices. The one that took devices longest ago is first; each
-  takes what those before it do not wait for, and one that can do with fewer takes an equal part.
+- **Several runs** share one pool of devices. The run that took devices longest ago is first. Each
+  run takes devices that the runs before it do not wait for; a run that can use fewer devices takes
+  an equal share.
 - **Times on the wire are durations**: no two clocks need to agree.
 - In every phase, what is late, repeated or of no use is counted and ignored. What is in no table is
   a protocol error: the driver drops the message and counts it against its sender.

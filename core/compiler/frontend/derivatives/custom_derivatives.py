@@ -136,7 +136,7 @@ def _region(
 
 
 def _residuals(s: Specialiser, primal: _Region, forward: _Region) -> Sequence[Any]:
-    """The leaves of what the forward function keeps, beside the function's result."""
+    """The leaves of what the forward function keeps, without the function's result."""
     count = len(primal.leaves)
     good = (
         forward.structure.kind is tuple

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Pullback:
-    """What `vjp` gives beside the result: takes its cotangents to those of the arguments."""
+    """What `vjp` gives with the result: takes its cotangents to those of the arguments."""
 
     __slots__ = ("closed",)
 
@@ -42,7 +42,7 @@ class Pullback:
 
 
 class Pushforward(Pullback):
-    """What `linearize` gives beside the result: takes the arguments' tangents to its own."""
+    """What `linearize` gives with the result: takes the arguments' tangents to its own."""
 
     __slots__ = ()
 

@@ -65,7 +65,8 @@ class Carries:
         #: What the names' leaves were before the loop, and what the last round left.
         self.starting: dict[str, list[Any]] = {}
         self.ending: dict[str, list[Any]] = {}
-        #: The arrays that the latter may be: alive until the next round has asked who shares them.
+        #: The arrays that the latter may be: alive until the next round has asked which names share
+        #: them.
         self.held: list[stores.Memory] = []
         #: What a round knows of the arrays that names are bound to at its start.
         self.aliases: dict[Any, Any] = {}

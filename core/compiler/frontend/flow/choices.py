@@ -6,7 +6,7 @@
 Where paths meet with different functions, the name holds a `Choice` of them and its tag becomes a
 value of the program (defunctionalisation: Reynolds, "Definitional interpreters", 1972). What a
 function captured from within its path goes along as values of the program too; on the other paths
-they are zeros that nobody looks at.
+they are zeros, which are not used.
 """
 
 from __future__ import annotations

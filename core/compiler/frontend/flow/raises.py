@@ -145,7 +145,7 @@ class Faults:
         return self.s.emit("eq", self.memories[0].value, self.s.scope.number(0, DType.I64))
 
     def results(self) -> list[Value]:
-        """What the program gives beside its own results."""
+        """What the program gives after its own results."""
         return [m.value for m in self.memories] if self.possible() else []
 
     def add(
@@ -227,7 +227,8 @@ def throw(s: Specialiser, error: Any) -> None:
 
     Raises:
         Raised: the path ends here.
-        ProgramError: the error is raised whatever the numbers are, or nobody could raise it.
+        ProgramError: the error is raised whatever the numbers are, or there is no caller in Python
+            to raise it.
     """
     words = _words(error)
     if s.region is s.outermost and not s.tries:

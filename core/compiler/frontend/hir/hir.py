@@ -6,7 +6,7 @@ kind of argument. It is Python's syntax tree with four differences:
 - `break`, `continue` and `return` are gone: they became assignments to flags (names that begin
   with `$`) and real guarding `if`s, so that a branch which is not taken is not computed, and leaks
   no NaN into a gradient;
-- every `if` and loop says which names it may change and who still wants them (`liveness`);
+- every `if` and loop says which names it may change and which are read later (`liveness`);
 - what the language refuses is a `Refused` node, so that the error comes when it is reached, with
   the chain of calls;
 - every node carries its source span.

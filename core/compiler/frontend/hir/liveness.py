@@ -1,4 +1,4 @@
-"""Which names a branch or loop changes, and which of those anybody still wants (HIR -> HIR).
+"""Which names a branch or loop changes, and which of those are read later (HIR -> HIR).
 
 Backwards over the statements, as in any textbook: what is live before a statement is what it reads
 and what is live after it, less what it surely writes. A loop carries a name only when the body

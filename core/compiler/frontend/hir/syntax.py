@@ -4,8 +4,8 @@ With `syntax_patterns` it is the only file that knows `ast`, so the only one tha
 Python can break.
 
 A function's source file is parsed whole (so spans need no correction), its node is found by line
-and name, and it is converted once: the result is cached by the code object. A lambda is told from
-its neighbours on the line by the columns of its instructions (`code.co_positions`).
+and name, and it is converted once: the result is cached by the code object. A lambda is found
+among its neighbours on the line by the columns of its instructions (`code.co_positions`).
 
 What the language lacks becomes a `Refused` node: see `hir`.
 """

@@ -60,7 +60,7 @@ class Memory:
         value: what it holds now.
         version: another one after each change; it is kept in `clock`, which outlives the memory.
         scope: where `value` was computed.
-        born: when the array was made, to tell the arrays of a region from those around it.
+        born: when the array was made, to distinguish a region's arrays from those around it.
         guard: other arrays that it may be, or None.
         argument: the parameter's name, for an array that the caller passed.
         fixed: why it cannot be changed, or "".

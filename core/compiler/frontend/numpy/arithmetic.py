@@ -536,5 +536,5 @@ UNARY = {"-": negative, "+": positive, "~": invert}
 
 
 def is_operand(value: Any) -> bool:
-    """Whether the operators above take it beside a tensor."""
+    """Whether the operators above take it with a tensor."""
     return type(value) is Tensor or isinstance(value, NUMBERS)

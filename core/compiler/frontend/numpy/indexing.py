@@ -309,7 +309,7 @@ def wrapped(s: Specialiser, index: Any, size: int, axis: int) -> Value:
 def _advanced(s: Specialiser, x: Tensor, items: Sequence[Any], dots: int | None) -> Tensor:
     """With at least one array: slices first, then the arrays, broadcast together, in one `take`.
 
-    Integers beside arrays count as arrays. Where the arrays' axes stand side by side their result
+    Integers among arrays count as arrays. Where the arrays' axes follow one another, their result
     stands in their place, otherwise in front: NumPy's rule. An ellipsis parts them even where it
     stands for no axis.
     """

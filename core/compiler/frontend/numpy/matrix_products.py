@@ -234,7 +234,7 @@ def _summed(s: Specialiser, term: str, value: Tensor, keep: set[str]) -> Tensor:
 def _contract(
     s: Specialiser, a: tuple[str, Tensor], b: tuple[str, Tensor], wanted: set[str]
 ) -> tuple[str, Tensor]:
-    """The product of two terms, summed over what nobody wants any more."""
+    """The product of two terms, summed over the axes that are not used later."""
     (p, x), (q, y) = a, b
     x, p = _summed(s, p, x, wanted | set(q)), "".join(c for c in p if c in wanted or c in q)
     y, q = _summed(s, q, y, wanted | set(p)), "".join(c for c in q if c in wanted or c in p)

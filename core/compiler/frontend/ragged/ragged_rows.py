@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..specialise import Specialiser
     from ..vocabulary.vocabulary_table import Row
 
-#: Functions of NumPy's, beside ufuncs, that run on each element: how many arrays they take.
+#: Functions of NumPy's, other than ufuncs, that run on each element: how many arrays they take.
 ELEMENTWISE: dict[str, int] = {
     **dict.fromkeys(("round", "around", "nan_to_num", "fix", "isposinf", "isneginf"), 1),
     **dict.fromkeys(("isreal", "iscomplex"), 1),

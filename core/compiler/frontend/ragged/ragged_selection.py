@@ -93,7 +93,7 @@ def of_array(s: Specialiser, x: Tensor, index: Any) -> Any:
     for k in at:
         shape = arithmetic.shape_of(expanded[k])
         if shape != () and not any(expanded[k] is i for i in where) and shape[0] != 1:
-            raise refused(s, "an index beside an array of another length", given[0])
+            raise refused(s, "an index with an array of another length", given[0])
     data = indexing.subscript(s, x, tuple(items))
     return new(s, padded(s, data, count), count, indexing.front_of(expanded, at, dots))
 
@@ -124,7 +124,7 @@ def _as_places(
     for other in found[1:]:
         _same_length(s, first, other, "shape mismatch: indexing arrays could not be broadcast")
         if capacity(other) != capacity(first):
-            raise refused(s, "an index beside an array of another length", other)
+            raise refused(s, "an index with an array of another length", other)
     return out, first.count, [r.data for r in found]
 
 

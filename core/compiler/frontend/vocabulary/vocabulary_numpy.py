@@ -1,7 +1,7 @@
 """NumPy's functions: one row each, under NumPy's own names and with its semantics.
 
 A handler builds operations; a `Defined` one is written in NumPy itself (`definitions`). What a row
-leaves out of NumPy's is a note beside it: docs/vocabulary.md is made from this table.
+leaves out of NumPy's is in a note of the row: docs/vocabulary.md is made from this table.
 """
 
 from __future__ import annotations
