@@ -60,7 +60,7 @@ PACE_NUMBER_MAX = DEVICE_NUMBER_MAX = 2**63
 _T = Trigger
 
 TABLE = (
-    row((OFFLINE, SERVING), _T.STARTED, Runs.start, SERVING, "and every run that is not over"),
+    row((OFFLINE, SERVING), _T.STARTED, Runs.start, SERVING, "with every run that is not over"),
     row(SERVING, _T.HELLO, Runs.keep_roster, None, "the ready devices, and their edges"),
     row(SERVING, _T.FETCH, Runs.serve, None, "what an active run names"),
     row(SERVING, _T.OF_RUN, Runs.pass_on, None, "to the run's machine"),
@@ -68,11 +68,11 @@ TABLE = (
     row(SERVING, _T.LATE_SESSION, Runs.turn_away, None, "the device has no session"),
     row(SERVING, _T.SUBMIT, Runs.submit, None, "begin it"),
     row(SERVING, _T.ORDER, Runs.pass_on, None, "to the run's machine"),
-    row(SERVING, _T.BAD_ORDER, Runs.refuse_order, None, "say why"),
-    row(SERVING, _T.DRAIN, Runs.drain, None, "its pace says so"),
-    row(SERVING, _T.DENIED, Runs.keep_denied, None, "the edges' pace says so"),
-    row(SERVING, _T.LOG_HEAD, Runs.keep_log, None, "sessions that begin later go by it"),
-    row(SERVING, _T.BLOB_GONE, Runs.miss, None, "runs that need it pause, and say why"),
+    row(SERVING, _T.BAD_ORDER, Runs.refuse_order, None, "report why"),
+    row(SERVING, _T.DRAIN, Runs.drain, None, "its Pace carries it"),
+    row(SERVING, _T.DENIED, Runs.keep_denied, None, "the edges' Pace carries it"),
+    row(SERVING, _T.LOG_HEAD, Runs.keep_log, None, "later sessions use it"),
+    row(SERVING, _T.BLOB_GONE, Runs.miss, None, "runs that need it pause, and report why"),
     row(SERVING, _T.STALE, IGNORE, None, "count it"),
 )
 
