@@ -1,4 +1,4 @@
-"""`delian run`: submit runs to a coordinator and look after them."""
+"""`delian run`: submit runs to a coordinator and manage them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...core.wire.enrolment_pb2 import FederationTerms
     from ...core.wire.operator_pb2 import PlanMessage
 
-app = typer.Typer(help="Submit runs and look after them.", no_args_is_help=True)
+app = typer.Typer(help="Submit and manage runs.", no_args_is_help=True)
 
 GAVE_UP = 1
 #: Phases behind which nothing comes.
@@ -57,13 +57,16 @@ def submit(
         list[str] | None,
         typer.Option("--plan", metavar="KEY=VALUE", help="Change a field of the plan: rounds=20."),
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="What people call it.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The run's name.")] = None,
     line: Annotated[
         str | None,
-        typer.Option("--line", help="What the signed bundle is a version of. (default: the name)"),
+        typer.Option(
+            "--line", help="Line of versions that the bundle is signed for. (default: the name)"
+        ),
     ] = None,
     manifest: Annotated[
-        Path | None, typer.Option("--manifest", help="What `delian artifact sign` wrote.")
+        Path | None,
+        typer.Option("--manifest", help="The manifest that `delian artifact sign` wrote."),
     ] = None,
     plain: Annotated[
         bool,
@@ -76,7 +79,7 @@ def submit(
     helper: Annotated[
         list[int] | None,
         typer.Option(
-            "--helper", help="An edge that holds what unmasks (buffered runs); again: more."
+            "--helper", help="An edge that helps to unmask a buffered run; may be repeated."
         ),
     ] = None,
     watch_it: Annotated[bool, typer.Option("--watch", help="Show its progress.")] = False,
@@ -84,14 +87,14 @@ def submit(
 ) -> None:
     """Build a model's programs, put them into the coordinator's store and start a run.
 
-    A scenario gives model, algorithm and rounds, as for `delian simulate`; its data are only looked
-    at for their shape, the fleet brings its own. With --bundle the plan is --plan's alone: rounds,
-    cohort and whatever else proto/operator.proto has.
+    A scenario gives model, algorithm and rounds, as for `delian simulate`. Only the shapes of its
+    data are used: devices train on their own data. With --bundle the plan comes from --plan alone:
+    rounds, cohort and the other fields of PlanMessage in proto/operator.proto.
 
-    Updates are masked (secure aggregation) unless --plain is given: edges and the coordinator then
-    read sums alone. The scenario's `privacy` table, or --plan secure.cohort_min=20, says how; it is
-    raised to the federation's terms. The bundle is signed by the key in the operator's identity
-    (`delian ca issue operator`).
+    Updates are masked (secure aggregation) unless --plain is given: edges and the coordinator learn
+    only sums. The scenario's `privacy` table, or --plan secure.cohort_min=20, configures the masks;
+    values below the federation's terms are raised to them. The bundle is signed with the key in the
+    operator's identity (`delian ca issue operator`).
     """
     message, built = _prepare(scenario, bundle, model, settings or [], data, plain)
     _mask(message, plain, helper or [])
@@ -183,7 +186,7 @@ def pause(
     run: RunNumber,
     as_json: AsJson = False,
 ) -> None:
-    """Select no more devices; what is under way ends."""
+    """Pause a run once the round under way has ended."""
     _control(run, "pause", connect, as_json)
 
 
@@ -194,7 +197,7 @@ def resume(
     run: RunNumber,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a paused run."""
+    """Continue a paused run."""
     _control(run, "resume", connect, as_json)
 
 
@@ -205,7 +208,7 @@ def cancel(
     run: RunNumber,
     as_json: AsJson = False,
 ) -> None:
-    """End a run with the model that it has; what is under way is dropped."""
+    """End a run with its newest model; the round under way is dropped."""
     _control(run, "cancel", connect, as_json)
 
 
@@ -216,14 +219,14 @@ def clone(
     run: RunNumber,
     plan: Annotated[
         list[str] | None,
-        typer.Option("--plan", metavar="KEY=VALUE", help="A field that is to differ: rounds=20."),
+        typer.Option("--plan", metavar="KEY=VALUE", help="A field with another value: rounds=20."),
     ] = None,
     from_newest: Annotated[
         bool, typer.Option("--from-newest", help="Begin from its newest model.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start a run like another one."""
+    """Start a run with the programs and the plan of another run."""
     from ...core.wire.operator_pb2 import CloneRequest, PlanMessage
 
     changes = PlanMessage()

@@ -65,7 +65,7 @@ def simulate(
     ] = None,
     scenario: Annotated[
         str | None,
-        typer.Option("--scenario", "-s", metavar="FILE", help="The same, as an option."),
+        typer.Option("--scenario", "-s", metavar="FILE", help="The scenario, as an option."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -87,7 +87,9 @@ def simulate(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Decides everything random: same seed, same result."),
+        typer.Option(
+            min=0, metavar="N", help="Seed of all random numbers: same seed, same result."
+        ),
     ] = None,
     threads: Annotated[
         int | None,
@@ -104,7 +106,7 @@ def simulate(
     ] = None,
     events: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write each round down as it ends, as a line of JSON."),
+        typer.Option(metavar="FILE", help="Write each round as a line of JSON when it ends."),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print report.json, and nothing else, on stdout.")
@@ -151,22 +153,23 @@ def simulate(
     resume: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Go on with the run in this folder that was stopped or killed."
+            metavar="DIR", help="Continue the run in this folder that was stopped or killed."
         ),
     ] = None,
 ) -> None:
     """Train a federation of simulated devices and write a report.
 
     Without options: sixty devices behind three edges learn handwritten digits in a few seconds.
-    The result is a page, report.html, and its figures, report.json. Ctrl-C ends the run after the
-    round's bookkeeping and writes the report so far. A run of the virtual mode that is
-    killed leaves what there was of it a minute or so before, with the model, in DIR/unfinished.
-    --resume DIR goes on with a run that was stopped or killed, from where it was some seconds
-    before; it ends as if it had never stopped.
+    The result is a page, report.html, and its figures, report.json.
+
+    Ctrl-C stops the run and writes the report so far. A run of the virtual mode that is killed
+    leaves its report and its model, at most about a minute old, in DIR/unfinished. --resume DIR
+    continues a run that was stopped or killed from some seconds before; the results are those of an
+    uninterrupted run.
 
     With --mode processes a coordinator, edges and devices run as daemons on this machine, connected
     by gRPC and MQTT over loopback with certificates of their own, and stop at the end. The scenario
-    is fitted to so few of them; what that changes is said, and stands in the report.
+    is reduced to that many devices; the changed keys are printed and are in the report.
 
     With DELIAN_DEBUG=1 in the environment models and algorithms run as plain Python, for print and
     pdb, and a NaN is reported at the line that makes it.
