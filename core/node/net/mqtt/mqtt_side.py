@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,9 +45,13 @@ class MqttIdentity:
     """Why a peer is not trusted any more, else None (`roles.Guard.distrust`)."""
     broker_authority: Path | None = None
     """The CA of the broker's certificate, where that is not the federation's CA."""
+    connect: Callable[..., Connection] = Connection
+    """Makes its connections to brokers."""
+    clock: Callable[[], float] = time.time
+    """Unix time, at which certificates of others are checked."""
 
     def credentials(self) -> Credentials:
-        return Credentials(self.federation, host_of(self.node), self._material())
+        return Credentials(self.federation, host_of(self.node), self._material(), self.clock)
 
     def _material(self) -> Callable[[], TlsMaterial] | None:
         files = self.files
@@ -55,7 +60,7 @@ class MqttIdentity:
     def connection(self, broker: BrokerAddress, role: str, link: Side) -> Connection:
         """A connection of its own under a name that cannot be guessed."""
         files = self.files
-        return Connection(
+        return self.connect(
             broker,
             f"{name_of(host_of(self.node))}-{role}-{secrets.token_hex(8)}",
             tls=None if files is None else lambda: client_context(files(), self.broker_authority),

@@ -39,6 +39,7 @@ import hashlib
 import os
 import secrets
 import struct
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -134,15 +135,20 @@ class Credentials:
     """What a node signs its presences with, and how it checks others'.
 
     material: asked for each presence that is made, so that a renewed certificate is shown; None: no
-    certificates in this federation.
+    certificates in this federation. clock: Unix time, at which others' certificates are checked.
     """
 
     def __init__(
-        self, federation: str, node: Node, material: Callable[[], certificates.TlsMaterial] | None
+        self,
+        federation: str,
+        node: Node,
+        material: Callable[[], certificates.TlsMaterial] | None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.federation = federation
         self.node = node
         self._material = material
+        self._clock = clock
         self._authority: x509.Certificate | None = None
 
     @property
@@ -197,10 +203,10 @@ class Credentials:
         )
         return SignedPresence(presence=encoded, signature=signature).SerializeToString()
 
-    def read(self, payload: bytes, now_s: float | None = None) -> Seen:
+    def read(self, payload: bytes) -> Seen:
         """Checks a node's presence: form, federation, certificate and signature.
 
-        The certificate is checked at Unix time `now_s` (None: now). Raises SealError.
+        Raises SealError.
         """
         if len(payload) > PRESENCE_BYTES_MAX:
             raise SealError("malformed")
@@ -220,11 +226,11 @@ class Credentials:
             or len(presence.key) != (32 if has_key else 0)
         ):
             raise SealError("malformed")
-        identity = None if self._material is None else self._identity(signed, presence, node, now_s)
+        identity = None if self._material is None else self._identity(signed, presence, node)
         return Seen(presence, signed.presence, node, other, identity)
 
     def _identity(
-        self, signed: SignedPresence, presence: Presence, node: Node, now_s: float | None
+        self, signed: SignedPresence, presence: Presence, node: Node
     ) -> certificates.PeerIdentity:
         assert self._material is not None
         if len(presence.certificate) > CERTIFICATE_BYTES_MAX:
@@ -233,7 +239,7 @@ class Credentials:
             chain = read_chain(presence.certificate)
             if self._authority is None:
                 self._authority = certificates.load_certificate(self._material().authority)
-            identity = chain.verify(self._authority, now_s)
+            identity = chain.verify(self._authority, self._clock())
         except certificates.IdentityError:
             raise SealError("certificate") from None
         if identity.federation != self.federation or identity.node != node:

@@ -33,11 +33,11 @@ def who(farm):
     """Credentials of a node of the federation."""
     known = {}
 
-    def make(node, material=None):
+    def make(node, material=None, **more):
         if node not in known:
             known[node] = farm.material(Role(node.tier.value), node.number)
         shown = material or known[node]
-        return Credentials("farm", node, lambda: shown)
+        return Credentials("farm", node, lambda: shown, **more)
 
     return make
 
@@ -227,7 +227,7 @@ def test_a_certificate_that_has_ended_is_refused(who):
     home = who(EDGE).home(1)
     assert who(DEVICE).read(home).node == EDGE
     with pytest.raises(SealError, match="certificate"):
-        who(DEVICE).read(home, now_s=4_000_000_000)
+        who(DEVICE, clock=lambda: 4e9).read(home)
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xff" * 40, bytes(PRESENCE_BYTES_MAX + 1)])
