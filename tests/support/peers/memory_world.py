@@ -1,5 +1,6 @@
-"""The federation in memory: the hubs, links and machines of the daemons, over `memory_grpc` and in
-virtual time. Certificates are real ones; their times, and all limits of time, are the loop's.
+"""The federation in memory: the hubs, links and machines of the daemons, over `memory_grpc` and
+`memory_mqtt`, in virtual time. Certificates are real ones; they end, and all limits of time hold,
+by the loop's clock.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from delian.core.node.identity.pki.certificates import Role, TlsMaterial
 from delian.core.node.identity.pki.roles import Guard
 from delian.core.node.net.grpc.grpc_link import GrpcUplink
 from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.mqtt.mqtt_link import MqttHub, MqttIdentity, MqttUplink
 from delian.core.node.net.switch import Limit, Switch
 from delian.core.node.service.prometheus import Sources, text
 from delian.core.node.storage.memory_storage import MemoryBlobs, MemoryDisk
@@ -40,8 +42,9 @@ from delian.edge.protocol.machine import EdgeMachine
 from support.disk_journal import DiskJournal
 from support.node_bench import LoopClock
 from support.peers.memory_grpc import MemoryCall, MemoryNetwork
+from support.peers.memory_mqtt import MemoryBroker
 from support.peers.peer_hosts import QUICK, Lines, Usage, gatherer, read_metrics
-from support.peers.peer_world import EDGE, FEDERATION, GATHERER, World
+from support.peers.peer_world import BY_MQTT, EDGE, FEDERATION, GATHERER, World
 
 ADDRESSES = {CLOUD: "cloud:1", GATHERER: "cloud:1", EDGE: "edge:1"}
 
@@ -75,17 +78,21 @@ class MemoryHost:
         self.sources.refusals["switch"] = lambda: self.switch.faults.counts
         self.drivers: list[Driver] = []
         self._tasks: list[asyncio.Task[None]] = []
-        servicers = [] if server == EDGE else [_serve_operators]
+        guard = Guard(FEDERATION, server.tier, lambda: world.denied, world.now_s)
         self.hub = GrpcHub(
             self.switch,
             ADDRESSES[server],
             world.network.tls,
-            Guard(FEDERATION, server.tier, lambda: world.denied, world.now_s),
-            servicers=servicers,
+            guard,
+            servicers=[] if server == EDGE else [_serve_operators],
             federation=FEDERATION,
             transport=world.network,
         )
         self.sources.refusals["grpc"] = lambda: self.hub.faults.counts
+        material = world.material(Role(server.tier.value), server.number)
+        who = world.mqtt_identity(server, material, distrust=guard.distrust)
+        self.mqtt = MqttHub(self.switch, who, world.broker_url)
+        self.sources.refusals["mqtt"] = lambda: self.mqtt.faults.counts
 
     def add(self, node: Node, make: Any, limit: Limit, told: Any) -> Driver:
         """A node of this host. told: takes its records."""
@@ -108,7 +115,9 @@ class MemoryHost:
             self._tasks.append(asyncio.create_task(driver.run()))
             await driver.started()
         await self.hub.start()
+        self.mqtt.start()
         self.switch.add_link(self.hub)
+        self.switch.add_link(self.mqtt)
 
     def counts(self) -> dict[str, float]:
         return read_metrics(text(self.sources.families()).decode())
@@ -124,6 +133,7 @@ class MemoryHost:
 
     async def close(self) -> None:
         await self.hub.close()
+        await self.mqtt.close()
         for driver in self.drivers:
             await driver.close()
         await asyncio.gather(*self._tasks)
@@ -142,7 +152,7 @@ class MemoryWorld(World):
 
     def __init__(self, folder: Path, runner: asyncio.Runner) -> None:
         super().__init__(folder, runner)
-        self.network = MemoryNetwork()
+        self.network, self.broker = MemoryNetwork(), MemoryBroker()
         self.clock = LoopClock(time.time_ns())
         self.denied = DenyList()
         self._lines = Lines()
@@ -212,8 +222,19 @@ class MemoryWorld(World):
             transport=self.network,
         )
 
-    def uplink(self, switch: Switch, node: Node, home: Node) -> GrpcUplink:
+    def uplink(self, switch: Switch, node: Node, home: Node) -> GrpcUplink | MqttUplink:
+        if node.number == BY_MQTT:
+            who = self.mqtt_identity(node, self.material(Role.DEVICE, node.number))
+            return MqttUplink(switch, who, {home: self.broker_url})
         return self._uplink(switch, node, home, Role.DEVICE)
+
+    @property
+    def broker_url(self) -> str:
+        return "mqtts://memory:1"
+
+    def mqtt_identity(self, node: Node, material: TlsMaterial, **more: Any) -> MqttIdentity:
+        told = {"connect": self.broker.connect, "clock": self.now_s, **more}
+        return super().mqtt_identity(node, material, **told)
 
     def channel(self, home: Node, material: TlsMaterial) -> Any:
         return self.network.channel(ADDRESSES[home], material)

@@ -22,9 +22,7 @@ from delian.cloud.protocol.coordinator_state import CoordinatorPolicy
 from delian.cloud.service import daemon as cloud_daemon
 from delian.cloud.service.daemon import CloudDaemon, CloudSettings
 from delian.core.node.identity.pki.identity_folder import HomeAddress
-from delian.core.node.net import message_limits
 from delian.core.node.net.grpc import grpc_server, grpc_serving
-from delian.core.node.net.mqtt import mqtt_transfers
 from delian.core.protocol.ports import CLOUD, MS
 from delian.edge.protocol.edge_state import EdgePolicy, EdgeState
 from delian.edge.protocol.machine import EdgeMachine, restore
@@ -87,13 +85,9 @@ def settings_of_edge(folder: Path, cloud: str, broker: str) -> EdgeSettings:
 
 
 def hasten(patch: Any) -> None:
-    """Shortens what daemons wait for, and what is a flood: a test of either takes a second."""
+    """Shortens what daemons wait for: a test of it takes a second."""
     patch.setattr(grpc_server, "FIRST_S", 1.0)
     patch.setattr(grpc_server, "REVIEW_S", 0.3)
-    patch.setattr(message_limits, "RATE_BURST", 500)
-    patch.setattr(message_limits, "RATE_PER_S", 20.0)  # a slow machine floods slowly
-    patch.setattr(mqtt_transfers, "STALL_S", 0.5)
-    patch.setattr(message_limits, "TRANSFER_IDLE_S", 1.0)
     patch.setattr(cloud_daemon, "DENIED_S", 0.3)
     asked = edge_daemon.keep_denied
     patch.setattr(edge_daemon, "keep_denied", lambda *who: asked(*who, every_s=0.3))

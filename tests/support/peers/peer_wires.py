@@ -19,7 +19,7 @@ from delian.core.node.identity.pki.tls_contexts import client_context
 from delian.core.node.net.grpc.grpc_ending import Ending
 from delian.core.node.net.grpc.grpc_peer import CONNECT, PULL, PUSH
 from delian.core.node.net.mqtt.mqtt_client import Publication
-from delian.core.node.net.mqtt.mqtt_link import MqttIdentity, MqttUplink
+from delian.core.node.net.mqtt.mqtt_link import MqttUplink
 from delian.core.node.net.mqtt.topics import Direction, Kind, Topic
 from delian.core.node.net.switch import Switch
 from delian.core.node.storage.codec import address, envelope_bytes, message_of
@@ -237,12 +237,13 @@ async def tls_connection(
 class Mqtt:
     """A link over the broker whose frames are made by hand."""
 
-    def __init__(self, world: SystemWorld, who: Node, files: TlsFiles, home: Node = EDGE) -> None:
+    def __init__(self, world: World, who: Node, material: TlsMaterial, home: Node = EDGE) -> None:
         self.world, self.who, self.home = world, who, home
         self.switch, self.inbox = Switch(), asyncio.Queue[Message]()
         self.switch.attach(who, self._take, MemoryBlobs(), lambda sender: 1 << 20)
-        identity = MqttIdentity(FEDERATION, who, lambda: files)
-        self.link = MqttUplink(self.switch, identity, {home: world.broker_url})
+        self.link = MqttUplink(
+            self.switch, world.mqtt_identity(who, material), {home: world.broker_url}
+        )
 
     def _take(self, event: Any, traceparent: str = "", size: int = 0) -> None:
         self.inbox.put_nowait(event.message)

@@ -25,11 +25,13 @@ from delian.core.node.driver.driver import Driver
 from delian.core.node.identity.authority.authority import Authority
 from delian.core.node.identity.pki.certificates import (
     Role,
+    TlsFiles,
     TlsMaterial,
     certificate_request,
     key_pem,
     new_key,
 )
+from delian.core.node.net.mqtt.mqtt_link import MqttIdentity
 from delian.core.node.net.switch import Switch
 from delian.core.node.storage.memory_storage import MemoryBlobs, MemoryDisk
 from delian.core.privacy.mechanisms import ring
@@ -200,6 +202,8 @@ class World:
     outside = False
     cloud: Any
     edge: Any
+    #: Of MQTT; None: there is none.
+    broker: Any = None
 
     def __init__(self, folder: Path, runner: asyncio.Runner) -> None:
         self.folder = folder
@@ -226,6 +230,11 @@ class World:
 
     def uplink(self, switch: Switch, node: Node, home: Node) -> Any:
         """An honest device's link."""
+        raise NotImplementedError
+
+    @property
+    def broker_url(self) -> str:
+        """Of MQTT."""
         raise NotImplementedError
 
     def channel(self, home: Node, material: TlsMaterial) -> Any:
@@ -316,6 +325,19 @@ class World:
             now_s=self.now_s() - ago_s,
         )
         return TlsMaterial(key_pem(key), issued.chain, self.authority.pem)
+
+    def files(self, name: str, material: TlsMaterial) -> TlsFiles:
+        """The same as files, which the MQTT client wants."""
+        folder = self.folder / "files" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = {"key": material.key, "cert": material.certificate, "ca": material.authority}
+        for part, content in parts.items():
+            (folder / f"{part}.pem").write_bytes(content)
+        return TlsFiles(folder / "key.pem", folder / "cert.pem", folder / "ca.pem")
+
+    def mqtt_identity(self, node: Node, material: TlsMaterial, **more: Any) -> MqttIdentity:
+        files = self.files(str(node), material)
+        return MqttIdentity(FEDERATION, node, lambda: files, **more)
 
     # ------------------------------------------------ rounds
 

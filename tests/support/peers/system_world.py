@@ -13,7 +13,6 @@ from typing import Any
 import grpc
 from delian.core.node.identity.pki.certificates import (
     Role,
-    TlsFiles,
     TlsMaterial,
     certificate_request,
     channel_credentials,
@@ -27,7 +26,7 @@ from delian.core.node.net.blob_upload import parts_of
 from delian.core.node.net.grpc.grpc_link import GrpcUplink
 from delian.core.node.net.mqtt import broker_acl
 from delian.core.node.net.mqtt.broker import Broker, BrokerSettings, mosquitto_path
-from delian.core.node.net.mqtt.mqtt_link import MqttIdentity, MqttUplink
+from delian.core.node.net.mqtt.mqtt_link import MqttUplink
 from delian.core.node.net.switch import Switch
 from delian.core.protocol.ports import CLOUD, Node
 from delian.core.wire.blob_pb2 import BlobRef
@@ -98,8 +97,7 @@ class SystemWorld(World):
     def uplink(self, switch: Switch, node: Node, home: Node) -> GrpcUplink | MqttUplink:
         material = self.material(Role.DEVICE, node.number)
         if node.number == BY_MQTT and self.broker is not None:
-            files = self.files(f"device-{node.number}", material)
-            who = MqttIdentity(FEDERATION, node, lambda: files)
+            who = self.mqtt_identity(node, material)
             return MqttUplink(switch, who, {home: self.broker_url})
         homes = {home: self.address(home)}
         return GrpcUplink(switch, node, homes, lambda: channel_credentials(material), FEDERATION)
@@ -125,15 +123,6 @@ class SystemWorld(World):
         key = new_key()
         chain = self.authority.issue_server(certificate_request(key), ["127.0.0.1"])
         return TlsMaterial(key_pem(key), chain, self.authority.pem)
-
-    def files(self, name: str, material: TlsMaterial) -> TlsFiles:
-        """The same as files, which the MQTT client wants."""
-        folder = self.folder / "files" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        parts = {"key": material.key, "cert": material.certificate, "ca": material.authority}
-        for part, content in parts.items():
-            (folder / f"{part}.pem").write_bytes(content)
-        return TlsFiles(folder / "key.pem", folder / "cert.pem", folder / "ca.pem")
 
     def channel(self, home: Node, material: TlsMaterial) -> Any:
         """A connection of its own to a daemon."""
