@@ -103,7 +103,7 @@ class Enrolment:
 
 
 class IdentityStub:
-    """Served by the coordinator beside the link, and by the authority to the coordinator.
+    """Served by the coordinator alongside the link, and by the authority to the coordinator.
     """
 
     def __init__(self, channel):
@@ -130,7 +130,7 @@ class IdentityStub:
 
 
 class IdentityServicer:
-    """Served by the coordinator beside the link, and by the authority to the coordinator.
+    """Served by the coordinator alongside the link, and by the authority to the coordinator.
     """
 
     def Renew(self, request, context):
@@ -182,7 +182,7 @@ def add_IdentityServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Identity:
-    """Served by the coordinator beside the link, and by the authority to the coordinator.
+    """Served by the coordinator alongside the link, and by the authority to the coordinator.
     """
 
     @staticmethod

@@ -60,7 +60,7 @@ class LinkServicer:
 
     def Connect(self, request_iterator, context):
         """The control plane: envelopes both ways, as long as the node is there. One stream a node; a second one of the same
-        node ends the first. The first envelope up says who speaks (any message; the transport sends an empty Envelope
+        node ends the first. The first envelope up identifies the node (any message; the transport sends an empty Envelope
         with `sender` set when it has nothing to say).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

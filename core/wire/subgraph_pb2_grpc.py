@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class SubgraphsStub:
-    """Served by edges to devices, and by the coordinator to edges and devices. The caller is whom its certificate names.
+    """Served by edges to devices, and by the coordinator to edges and devices. The caller is the node that its certificate
+    names.
     """
 
     def __init__(self, channel):
@@ -43,7 +44,8 @@ class SubgraphsStub:
 
 
 class SubgraphsServicer:
-    """Served by edges to devices, and by the coordinator to edges and devices. The caller is whom its certificate names.
+    """Served by edges to devices, and by the coordinator to edges and devices. The caller is the node that its certificate
+    names.
     """
 
     def Run(self, request_iterator, context):
@@ -69,7 +71,8 @@ def add_SubgraphsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Subgraphs:
-    """Served by edges to devices, and by the coordinator to edges and devices. The caller is whom its certificate names.
+    """Served by edges to devices, and by the coordinator to edges and devices. The caller is the node that its certificate
+    names.
     """
 
     @staticmethod

@@ -1,6 +1,7 @@
 """Plain technical English: words of a private dialect do not come back into text that people read.
 
-Read are the docstrings, comments and texts of the code, and the pages of the documentation.
+Read are the docstrings, comments and texts of the code, the pages of the documentation, and the
+wire contract.
 `docs/glossary.md` has the terms to use instead.
 """
 
@@ -45,7 +46,7 @@ DIALECT = re.compile(
 CODE = ("__main__.py", "cli", "cloud", "core", "device", "edge", "simulations")
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/**/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "proto/*.proto")
     for path in ROOT.glob(pattern)
 )
 
