@@ -103,7 +103,7 @@ class MemoryCall:
         if server is None:
             self.finish(grpc.StatusCode.UNAVAILABLE, "nobody serves there")
         else:
-            self.handler = loop.create_task(server.serve(self))
+            self.handler = server.begin(self)
 
     # ------------------------------------------------ its end
 
@@ -154,6 +154,8 @@ class MemoryCall:
     # ------------------------------------------------ its messages
 
     async def write(self, content: bytes) -> None:
+        if self.done():
+            raise asyncio.InvalidStateError(OVER)
         try:
             await self.up.put(content)
         except asyncio.CancelledError:
@@ -278,7 +280,8 @@ class MemoryServer:
     def __init__(self, network: MemoryNetwork) -> None:
         self._network = network
         self._handlers: list[grpc.GenericRpcHandler] = []
-        self._serving: dict[asyncio.Task[Any], MemoryCall] = {}
+        self._calls: set[MemoryCall] = set()
+        self.at_work: set[asyncio.Task[None]] = set()
         self._address = ""
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
@@ -295,17 +298,23 @@ class MemoryServer:
     async def stop(self, grace: float | None = None) -> None:
         """Takes no more calls, and cancels those that do not end in time."""
         self._network.servers.pop(self._address, None)
-        serving = list(self._serving)
-        if serving and grace:
-            await asyncio.wait(serving, timeout=grace)
-        for call in list(self._serving.values()):
+        at_work = list(self.at_work)
+        if at_work and grace:
+            await asyncio.wait(at_work, timeout=grace)
+        for call in list(self._calls):
             call.break_off(grpc.StatusCode.UNAVAILABLE, "the server has stopped")
-        await asyncio.gather(*serving, return_exceptions=True)
+        await asyncio.gather(*at_work, return_exceptions=True)
 
-    async def serve(self, call: MemoryCall) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._serving[task] = call
+    def begin(self, call: MemoryCall) -> asyncio.Task[None]:
+        """A handler for a new call."""
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        handler = asyncio.get_running_loop().create_task(self._serve(call))
+        self.at_work.add(handler)
+        handler.add_done_callback(self.at_work.discard)
+        return handler
+
+    async def _serve(self, call: MemoryCall) -> None:
         asked = SimpleNamespace(method=call.method, invocation_metadata=call.metadata or ())
         handler = next(found for h in self._handlers if (found := h.service(asked)) is not None)
         try:
@@ -315,13 +324,11 @@ class MemoryServer:
             call.finish(grpc.StatusCode.OK)
         except grpc.aio.AbortError:
             """The call has its status."""
-        except asyncio.CancelledError:  # by its client, or by the handler itself
-            call.finish(grpc.StatusCode.CANCELLED, "cancelled by the server", drop=True)
+        except asyncio.CancelledError:
+            """By its client; or by the handler itself, which to gRPC is no end of the call."""
         except Exception as fault:
             logging.getLogger(__name__).exception("a handler failed")
             call.finish(grpc.StatusCode.UNKNOWN, str(fault), drop=True)
-        finally:
-            del self._serving[task]
 
     async def _answer(self, handler: Any, context: MemoryContext) -> None:
         if not handler.response_streaming:
@@ -353,5 +360,5 @@ class MemoryNetwork:
 
     @property
     def calls(self) -> int:
-        """How many have a handler at work."""
-        return sum(len(server._serving) for server in self.servers.values())
+        """How many handlers are at work."""
+        return sum(len(server.at_work) for server in self.servers.values())
