@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...core.compiler.backends import Backend
+from ...core.node.net.message_limits import PeerTimes
 from ...core.node.sandbox.process_limits import WorkerLimits
 from ..authority.hosted import HostingSettings
 from ..protocol.coordinator_state import CoordinatorPolicy
@@ -67,6 +68,7 @@ class CloudSettings:
     worker: WorkerLimits = LIMITS
     """Limits of a server update."""
     policy: CoordinatorPolicy = field(default_factory=CoordinatorPolicy)
+    times: PeerTimes = field(default_factory=PeerTimes)
     insecure: bool = False
     """No certificates, on loopback only."""
     federation: str = ""

@@ -386,6 +386,7 @@ class CloudDaemon:
             servicers=servicers,
             federation=self._federation,
             intake=self.intake,
+            times=settings.times,
         )
         self.ports["grpc"] = await self.hub.start()
         self.fleet.cloud = self._home()

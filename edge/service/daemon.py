@@ -38,6 +38,7 @@ from ...core.node.identity.pki.roles import Guard
 from ...core.node.identity.pki.signing import CertificateIdentity
 from ...core.node.net.grpc.grpc_guard import Servicer
 from ...core.node.net.loopback import check_loopback
+from ...core.node.net.message_limits import PeerTimes
 from ...core.node.net.switch import Switch
 from ...core.node.service.health import HealthServer
 from ...core.node.service.hosting import Tasks, Who, run_daemon, who_is
@@ -88,6 +89,7 @@ class EdgeSettings:
     health: str = ""
     """Host:port for HTTP; empty: none."""
     policy: EdgePolicy = field(default_factory=EdgePolicy)
+    times: PeerTimes = field(default_factory=PeerTimes)
     blobs_bytes_max: int = 4 << 30
     outbox_bytes_max: int = 256 << 20
     helps: bool = False
@@ -218,6 +220,7 @@ class EdgeDaemon:
             broker_authority=settings.broker_authority,
             distrust=self.trust.distrust,
             servicers=servicers,
+            times=settings.times,
         )
         # The outbox first: the switch asks links in this order.
         self.switch.add_link(self.out)

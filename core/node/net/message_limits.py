@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, OrderedDict
+from dataclasses import dataclass
 
 from ..driver.log_deduplication import Once
 
@@ -69,6 +70,19 @@ ASKED_PER_PEER = 64
 OUTGOING_PER_PEER = 16
 OUTGOING_BYTES_PER_PEER = 256 * MIB
 OUTGOING_BYTES_MAX = 2_048 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTimes:
+    """How a hub over gRPC looks after its peers, in seconds."""
+
+    first_s: float = 20.0
+    """A stream that has not named its node by then is ended."""
+    review_s: float = 30.0
+    """How often peers are asked about again.
+
+    Whose certificate has run out or was revoked is sent away.
+    """
 
 
 class Faults:

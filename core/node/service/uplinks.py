@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ..net.grpc.grpc_guard import Policy, Servicer
     from ..net.grpc.grpc_link import GrpcUplink
     from ..net.grpc.grpc_server import GrpcHub
+    from ..net.message_limits import PeerTimes
     from ..net.mqtt.mqtt_link import MqttHub, MqttIdentity, MqttUplink
     from ..net.relay import RelayedRequests
     from ..net.switch import Switch
@@ -86,6 +87,7 @@ class Hubs:
         broker_authority: Path | None = None,
         distrust: Distrust = trust_all,
         servicers: Sequence[Servicer] = (),
+        times: PeerTimes | None = None,
     ) -> None:
         self._switch = switch
         self.grpc: GrpcHub | None = None
@@ -103,6 +105,7 @@ class Hubs:
                 policy,
                 servicers=servicers,
                 federation=who.federation,
+                times=times,
             )
         if broker:
             from ..net.mqtt.mqtt_link import MqttHub

@@ -273,7 +273,6 @@ async def flood_of_enrolments(scene: Scene) -> None:
     codes = {error.code() for error in ended}
     assert grpc.StatusCode.RESOURCE_EXHAUSTED in codes
     await scene.honest_end()
-    await asyncio.sleep(1)  # the next test wants to enrol
 
 
 ROWS = [
@@ -320,5 +319,6 @@ ROWS = [
         real=True,
     ),
     Row(oversized_request, ("enrolment: malformed",), "malformed enrolment", home=CLOUD, real=True),
+    # The last of its kind: it leaves no enrolment to others for some seconds.
     Row(flood_of_enrolments, ("enrolment: limited",), "enrolment limited", home=CLOUD, real=True),
 ]

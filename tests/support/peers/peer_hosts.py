@@ -22,7 +22,7 @@ from delian.cloud.protocol.coordinator_state import CoordinatorPolicy
 from delian.cloud.service import daemon as cloud_daemon
 from delian.cloud.service.daemon import CloudDaemon, CloudSettings
 from delian.core.node.identity.pki.identity_folder import HomeAddress
-from delian.core.node.net.grpc import grpc_server, grpc_serving
+from delian.core.node.net.message_limits import PeerTimes
 from delian.core.protocol.ports import CLOUD, MS
 from delian.edge.protocol.edge_state import EdgePolicy, EdgeState
 from delian.edge.protocol.machine import EdgeMachine, restore
@@ -34,6 +34,9 @@ _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.M)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 #: Rounds follow one another at once.
 QUICK = EdgePolicy(hello_delay_ns=20 * MS, after_task_ms=(20, 60), after_reject_ms=(30, 90))
+
+#: Else a test of what a review finds takes a minute, and one of silence 20 s.
+TIMES = PeerTimes(first_s=5.0, review_s=0.5)
 
 
 def gatherer(snapshot: bytes | None) -> EdgeMachine:
@@ -68,6 +71,7 @@ def settings_of_cloud(folder: Path, authority: Path, broker: str) -> CloudSettin
         # A flood of tries must be over when the next test comes.
         enrolments_per_minute=600.0,
         policy=CoordinatorPolicy(after_reject_ms=(30, 90), after_task_ms=(20, 60)),
+        times=TIMES,
     )
 
 
@@ -81,16 +85,8 @@ def settings_of_edge(folder: Path, cloud: str, broker: str) -> EdgeSettings:
         transport="grpc",
         health=LOOPBACK,
         policy=QUICK,
+        times=TIMES,
     )
-
-
-def hasten(patch: Any) -> None:
-    """Shortens what daemons wait for: a test of it takes a second."""
-    patch.setattr(grpc_server, "FIRST_S", 1.0)
-    patch.setattr(grpc_server, "REVIEW_S", 0.3)
-    patch.setattr(cloud_daemon, "DENIED_S", 0.3)
-    asked = edge_daemon.keep_denied
-    patch.setattr(edge_daemon, "keep_denied", lambda *who: asked(*who, every_s=0.3))
 
 
 def read_metrics(page: str) -> dict[str, float]:
@@ -236,9 +232,6 @@ def main(kind: str, told: dict[str, str]) -> None:
     from delian.cli.settings import LogConfig
 
     setup(LogConfig(format="json"))
-    # Else a test of what a review finds takes a minute, and one of silence half of it.
-    grpc_server.REVIEW_S = cloud_daemon.DENIED_S = 1.0
-    grpc_server.FIRST_S = grpc_serving.PART_S = 5.0
     folder = Path(told["folder"])
 
     def ready(facts: dict[str, Any]) -> None:

@@ -8,17 +8,14 @@ import pytest
 for _needed in ("sqlalchemy", "grpc", "aiomqtt"):
     pytest.importorskip(_needed)
 
-from support.peers.peer_hosts import hasten  # noqa: E402
 from support.peers.system_world import SystemWorld  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A coordinator and an edge in this process, with shorter patience than in the field."""
-    with pytest.MonkeyPatch.context() as patch:
-        hasten(patch)
-        with playing(tmp_path_factory.mktemp("inside")) as made:
-            yield made
+    """A coordinator and an edge in this process."""
+    with playing(tmp_path_factory.mktemp("inside")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -43,14 +43,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("delian.net.grpc")
 
-#: A stream that has not named its node by then is ended.
-FIRST_S = 20.0
 #: A connection that has not agreed on TLS by then is closed.
 HANDSHAKE_MS = 20_000
 #: When a stream ends, how long to wait for whether the peer ended it, or gRPC's core cut it off.
 CUT_S = 0.05
-#: How often peers are asked about again: whose certificate has run out or was revoked is sent away.
-REVIEW_S = 30.0
 #: Envelopes that break the rules before their stream is ended.
 VIOLATIONS_MAX = 16
 #: Calls at once on one connection; a node has a stream and a few transfers.
@@ -92,6 +88,7 @@ class GrpcHub:
         intake: Intake | None = None,
         outbox: Outbox | None = None,
         transport: Transport = TCP,
+        times: message_limits.PeerTimes | None = None,
     ) -> None:
         if credentials is None:
             check_loopback(address, "the address")
@@ -106,6 +103,7 @@ class GrpcHub:
         self._credentials = credentials
         self._servicers = servicers
         self._transport = transport
+        self.times = times or message_limits.PeerTimes()
         self._calls = calls_per_connection
         self._on_peer = on_peer
         self._peers: dict[Node, Peer] = {}
@@ -210,7 +208,7 @@ class GrpcHub:
 
     async def _keep_reviewing(self) -> None:
         while True:
-            await asyncio.sleep(REVIEW_S)
+            await asyncio.sleep(self.times.review_s)
             self.review()
 
     def _spawn(self, work: Any) -> None:
@@ -319,7 +317,7 @@ class GrpcHub:
         # Where there are certificates, nothing is read from a node that may not connect.
         identity = await self._door.admit(context, CONNECT) if self._door.secure else None
         try:
-            async with asyncio.timeout(FIRST_S):
+            async with asyncio.timeout(self.times.first_s):
                 content = await context.read()
         except TimeoutError:
             self.faults.count("silent stream", name_of(identity) if identity else context.peer())

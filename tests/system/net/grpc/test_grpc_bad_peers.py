@@ -11,7 +11,12 @@ import grpc
 import pytest
 from delian.core.node.net.grpc.grpc_guard import claim
 from delian.core.node.net.grpc.grpc_server import VIOLATIONS_MAX
-from delian.core.node.net.message_limits import PART_BYTES, PART_BYTES_MAX, QUEUE_ENVELOPES_MAX
+from delian.core.node.net.message_limits import (
+    PART_BYTES,
+    PART_BYTES_MAX,
+    QUEUE_ENVELOPES_MAX,
+    PeerTimes,
+)
 from delian.core.node.net.transfer import part_bytes
 from delian.core.node.storage.codec import envelope_bytes
 from delian.core.protocol.ports import CLOUD
@@ -165,10 +170,10 @@ def test_who_breaks_the_rules_again_and_again_is_sent_away(net):
     bad(net, story)
 
 
-def test_a_stream_that_says_nothing_is_ended(net, monkeypatch):
+def test_a_stream_that_says_nothing_is_ended(net):
     async def story(stranger, hub, above):
         # Now that the good device has said its first.
-        monkeypatch.setattr("delian.core.node.net.grpc.grpc_server.FIRST_S", 0.05)
+        hub.times = PeerTimes(first_s=0.05)
         assert await code_of(stranger.mute()) is grpc.StatusCode.DEADLINE_EXCEEDED
         assert hub.faults.counts["silent stream"] == 1
 
