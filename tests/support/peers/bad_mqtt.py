@@ -11,7 +11,6 @@ import hashlib
 import aiomqtt
 import pytest
 from delian.core.node.identity.pki.certificates import Role, TlsMaterial
-from delian.core.node.identity.pki.tls_contexts import client_context
 from delian.core.node.net import message_limits
 from delian.core.node.net.mqtt.seal import Ephemeral
 from delian.core.node.net.mqtt.topics import Kind
@@ -178,8 +177,11 @@ async def never_answers(scene: Scene) -> None:
 
 async def flood(scene: Scene) -> None:
     async with link(scene) as mqtt:
-        for _ in range(2 * message_limits.RATE_BURST):
-            await mqtt.say(scene.check_in())
+        said = envelope_bytes(scene.who, scene.home, scene.check_in())
+        topic = mqtt.topic(Kind.ENVELOPE)
+        async with scene.world.publisher(scene.material) as publish:
+            for _ in range(2 * message_limits.RATE_BURST):
+                await publish(topic, mqtt.sealed(said))
         await scene.honest_end()
 
 
@@ -241,7 +243,7 @@ async def topics_of_others(scene: Scene) -> None:
     """Into the topics of an honest device and of its home: the broker's list keeps it out."""
     files = scene.world.files(f"device-{scene.number}", scene.material)
     base = f"delian/v1/{FEDERATION}"
-    async with client(scene, files) as broker:
+    async with scene.world.client(files) as broker:
         await broker.subscribe(f"{base}/#", qos=1)
         for topic in (
             f"{base}/device/device-{BY_MQTT}/up/envelope/edge-1",
@@ -265,7 +267,7 @@ async def turned_away_by_the_broker(scene: Scene) -> None:
 
     async def knock(name: str, material: TlsMaterial) -> None:
         with pytest.raises(aiomqtt.MqttError):
-            async with client(scene, world.files(f"{name}-{scene.number}", material), 1.0):
+            async with world.client(world.files(f"{name}-{scene.number}", material), 1.0):
                 pass
 
     foreign = world.material(Role.DEVICE, scene.number, authority=other)
@@ -274,17 +276,6 @@ async def turned_away_by_the_broker(scene: Scene) -> None:
         # On a busy machine mosquitto turns one in thirty of them away without a word.
         await asyncio.gather(knock("expired", short), knock("other", foreign))
     await scene.honest_end()
-
-
-def client(scene: Scene, files, timeout_s: float = 60.0) -> aiomqtt.Client:
-    """The broker itself, without a link."""
-    return aiomqtt.Client(
-        "127.0.0.1",
-        int(scene.world.broker_url.rpartition(":")[2]),
-        protocol=aiomqtt.ProtocolVersion.V5,
-        tls_context=client_context(files),
-        timeout=timeout_s,
-    )
 
 
 def row(attack, *refused: str, logged: str | None = None, **more) -> Row:

@@ -79,7 +79,7 @@ class MemoryBroker:
             if topic in connection.filters:  # retained messages go to filters without wildcards
                 self._deliver(connection, topic, payload, retained=True)
 
-    def publish(self, sender: MemoryConnection, message: Publication) -> None:
+    def publish(self, sender: MemoryConnection | None, message: Publication) -> None:
         topic, payload = message.topic, message.payload
         if message.retain:
             self._retained[topic] = payload

@@ -28,6 +28,7 @@ from delian.core.node.identity.pki.certificates import Role, TlsMaterial
 from delian.core.node.identity.pki.roles import Guard
 from delian.core.node.net.grpc.grpc_link import GrpcUplink
 from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.mqtt.mqtt_client import Publication
 from delian.core.node.net.mqtt.mqtt_link import MqttHub, MqttIdentity, MqttUplink
 from delian.core.node.net.switch import Limit, Switch
 from delian.core.node.service.prometheus import Sources, text
@@ -235,6 +236,13 @@ class MemoryWorld(World):
     def mqtt_identity(self, node: Node, material: TlsMaterial, **more: Any) -> MqttIdentity:
         told = {"connect": self.broker.connect, "clock": self.now_s, **more}
         return super().mqtt_identity(node, material, **told)
+
+    @contextlib.asynccontextmanager
+    async def publisher(self, material: TlsMaterial) -> AsyncIterator[Any]:
+        async def publish(topic: str, payload: bytes) -> None:
+            self.broker.publish(None, Publication(topic, payload))
+
+        yield publish
 
     def channel(self, home: Node, material: TlsMaterial) -> Any:
         return self.network.channel(ADDRESSES[home], material)

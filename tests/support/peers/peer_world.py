@@ -237,6 +237,12 @@ class World:
         """Of MQTT."""
         raise NotImplementedError
 
+    def publisher(self, material: TlsMaterial) -> Any:
+        """A connection to the broker without a link, for `async with`: publishes topic, payload,
+        as fast as it can.
+        """
+        raise NotImplementedError
+
     def channel(self, home: Node, material: TlsMaterial) -> Any:
         """A connection of its own to a home."""
         raise NotImplementedError

@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiomqtt
 import grpc
 from delian.core.node.identity.pki.certificates import (
     Role,
+    TlsFiles,
     TlsMaterial,
     certificate_request,
     channel_credentials,
@@ -22,6 +24,7 @@ from delian.core.node.identity.pki.certificates import (
     node_name,
 )
 from delian.core.node.identity.pki.identity_folder import HomeAddress, IdentityFolder
+from delian.core.node.identity.pki.tls_contexts import client_context
 from delian.core.node.net.blob_upload import parts_of
 from delian.core.node.net.grpc.grpc_link import GrpcUplink
 from delian.core.node.net.mqtt import broker_acl
@@ -110,6 +113,21 @@ class SystemWorld(World):
             yield wire
         finally:
             wire.close()
+
+    def client(self, files: TlsFiles, timeout_s: float = 60.0) -> aiomqtt.Client:
+        """The broker itself, without a link."""
+        return aiomqtt.Client(
+            "127.0.0.1",
+            int(self.broker_url.rpartition(":")[2]),
+            protocol=aiomqtt.ProtocolVersion.V5,
+            tls_context=client_context(files),
+            timeout=timeout_s,
+        )
+
+    @contextlib.asynccontextmanager
+    async def publisher(self, material: TlsMaterial) -> AsyncIterator[Any]:
+        async with self.client(self.files("publisher", material)) as broker:
+            yield broker.publish  # acknowledged by nobody: QoS 0
 
     @property
     def broker_url(self) -> str:
