@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,12 @@ from support.disk_journal import DiskJournal
 from support.node_bench import LoopClock
 from support.peers.memory_grpc import MemoryCall, MemoryNetwork
 from support.peers.memory_mqtt import MemoryBroker
-from support.peers.peer_hosts import QUICK, Lines, Usage, gatherer, read_metrics
+from support.peers.peer_hosts import QUICK, Lines, Usage, read_metrics
 from support.peers.peer_world import BY_MQTT, EDGE, FEDERATION, GATHERER, World
 
+#: Devices come back less often than in real time: an idle minute is to cost little.
+AFTER_REJECT_MS, AFTER_TASK_MS = (1_000, 3_000), (20, 60)
+EDGE_POLICY = replace(QUICK, after_reject_ms=AFTER_REJECT_MS, after_task_ms=AFTER_TASK_MS)
 ADDRESSES = {CLOUD: "cloud:1", GATHERER: "cloud:1", EDGE: "edge:1"}
 
 
@@ -176,7 +180,7 @@ class MemoryWorld(World):
 
     def _make_cloud(self) -> None:
         host = self.cloud = MemoryHost(self, CLOUD)
-        policy = CoordinatorPolicy(after_reject_ms=(30, 90), after_task_ms=(20, 60))
+        policy = CoordinatorPolicy(after_reject_ms=AFTER_REJECT_MS, after_task_ms=AFTER_TASK_MS)
         desk = host.add(
             CLOUD,
             lambda _: Coordinator(CoordinatorState(), policy=policy),
@@ -184,7 +188,10 @@ class MemoryWorld(World):
             self._recorded,
         )
         zero = host.add(
-            GATHERER, gatherer, lambda sender: zero.machine.limit(sender), self._log_of("cloud")
+            GATHERER,
+            lambda _: EdgeMachine(EdgeState(GATHERER.number, 1), EDGE_POLICY),
+            lambda sender: zero.machine.limit(sender),
+            self._log_of("cloud"),
         )
         self._log_record = self._log_of("cloud")
         self._desk = desk
@@ -193,7 +200,7 @@ class MemoryWorld(World):
         host = self.edge = MemoryHost(self, EDGE)
         driver = host.add(
             EDGE,
-            lambda _: EdgeMachine(EdgeState(EDGE.number, 1), QUICK),
+            lambda _: EdgeMachine(EdgeState(EDGE.number, 1), EDGE_POLICY),
             lambda sender: driver.machine.limit(sender),
             self._log_of("edge"),
         )
