@@ -154,6 +154,7 @@ class MemoryWorld(World):
     """Begins at the time of its certificates."""
 
     poll_s = 0.25  # of virtual time
+    slack = 0
 
     def __init__(self, folder: Path, runner: asyncio.Runner) -> None:
         super().__init__(folder, runner)

@@ -12,8 +12,6 @@ from support.peers.peer_scene import Row, Scene
 from support.peers.peer_world import HONEST, World
 
 ROWS = [*bad_words.ROWS, *bad_manners.ROWS, *bad_names.ROWS, *bad_mqtt.ROWS]
-#: Tasks and files that come and go on their own (an outbox's timer, an edge asking for the list).
-SLACK = 3
 #: Lines of log that one bad peer may be worth.
 LINES_MAX = 60
 #: MiB by which one bad peer may make a process grow.
@@ -65,12 +63,12 @@ def settled(world: World, before: dict[str, Usage]) -> bool:
     """Whether nothing is left that was not there before."""
     for name, now in world.usage().items():
         then = before[name]
-        if now.files > then.files + SLACK:
+        if now.files > then.files + world.slack:
             gc.collect()  # this side's calls keep connections open
             return False
         if now.held > then.held:
             return False
-        if now.tasks is not None and now.tasks > (then.tasks or 0) + SLACK:
+        if now.tasks is not None and now.tasks > (then.tasks or 0) + world.slack:
             return False
         # This process holds the bad peers too.
         assert not world.outside or now.rss - then.rss < GROWTH_MIB << 10, (then, now)

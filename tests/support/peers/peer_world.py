@@ -196,6 +196,8 @@ class World:
 
     #: How often `until` looks.
     poll_s = 0.02
+    #: Tasks and files that come and go on their own: timers of an outbox, a request for the list.
+    slack = 3
     #: Of drivers; None: the computer's.
     clock: Clock | None = None
     #: Whether its daemons are processes of their own.
