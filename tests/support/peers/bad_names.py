@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from functools import partial
 from typing import Any
 
@@ -16,9 +15,7 @@ from delian.core.node.identity.authority.authority import Authority
 from delian.core.node.identity.authority.tokens import TokenBook
 from delian.core.node.identity.pki.certificates import (
     Role,
-    authority_options,
     certificate_request,
-    enrolment_credentials,
     new_key,
 )
 from delian.core.node.net import message_limits
@@ -37,7 +34,7 @@ from support.peers.peer_scene import (
     Scene,
     transfer,
 )
-from support.peers.peer_wires import Stream
+from support.peers.peer_wires import ANSWER_S, Stream
 from support.peers.peer_world import EDGE, FEDERATION, GATHERER
 
 BELOW = ("connections without a call",)
@@ -201,14 +198,10 @@ async def edge_that_never_answers(scene: Scene) -> None:
 
 async def enrol(scene: Scene, token: str, request: bytes, **more: Any) -> Any:
     """Asks for an identity. Raises AioRpcError."""
-
-    world = scene.world
-    options = [*authority_options(FEDERATION), ("grpc.use_local_subchannel_pool", 1)]
-    credentials = enrolment_credentials(world.authority.pem)
-    target = f"127.0.0.1:{world.cloud.ports['enrolment']}"
-    async with grpc.aio.secure_channel(target, credentials, options) as channel:
+    async with scene.world.enrolment_channel() as channel:
         told = {"token": token, "tier": 1, "request": request, **more}
-        return await EnrolmentStub(channel).Enrol(enrolment_pb2.EnrolRequest(**told), timeout=60)
+        async with asyncio.timeout(ANSWER_S):
+            return await EnrolmentStub(channel).Enrol(enrolment_pb2.EnrolRequest(**told))
 
 
 async def refused_enrolment(scene: Scene, *asked: Any, code: grpc.StatusCode, **more: Any) -> None:
@@ -223,9 +216,10 @@ def new_request() -> bytes:
 
 def new_token(scene: Scene, authority: Any = None, **more: Any) -> str:
     authority = authority or scene.world.authority
-    address = f"127.0.0.1:{scene.world.cloud.ports['enrolment']}"
     book = TokenBook(authority.folder, authority.lock)
-    return book.create(Role.DEVICE, FEDERATION, address, authority.root_public, **more)[0].text()
+    told = {"now_s": scene.world.now_s(), **more}
+    address = scene.world.enrolment_address
+    return book.create(Role.DEVICE, FEDERATION, address, authority.root_public, **told)[0].text()
 
 
 async def token_used_before(scene: Scene) -> None:
@@ -238,7 +232,7 @@ async def token_used_before(scene: Scene) -> None:
 
 
 async def token_expired(scene: Scene) -> None:
-    token = await asyncio.to_thread(new_token, scene, valid_s=1, now_s=time.time() - 60)
+    token = await asyncio.to_thread(new_token, scene, valid_s=1, now_s=scene.world.now_s() - 60)
     code = grpc.StatusCode.PERMISSION_DENIED
     await refused_enrolment(scene, token, new_request(), code=code)
 
@@ -308,17 +302,16 @@ ROWS = [
         deadline_ms=4_000,
         at_deadline=True,
     ),
-    Row(token_used_before, ("enrolment: refused",), "enrolment refused", home=CLOUD, real=True),
-    Row(token_expired, ("enrolment: refused",), "enrolment refused", home=CLOUD, real=True),
-    Row(token_of_others, ("enrolment: refused",), "enrolment refused", home=CLOUD, real=True),
+    Row(token_used_before, ("enrolment: refused",), "enrolment refused", home=CLOUD),
+    Row(token_expired, ("enrolment: refused",), "enrolment refused", home=CLOUD),
+    Row(token_of_others, ("enrolment: refused",), "enrolment refused", home=CLOUD),
     Row(
         token_for_a_device_as_edge,
         ("enrolment: refused",),
         "enrolment refused",
         home=CLOUD,
-        real=True,
     ),
-    Row(oversized_request, ("enrolment: malformed",), "malformed enrolment", home=CLOUD, real=True),
+    Row(oversized_request, ("enrolment: malformed",), "malformed enrolment", home=CLOUD),
     # The last of its kind: it leaves no enrolment to others for some seconds.
-    Row(flood_of_enrolments, ("enrolment: limited",), "enrolment limited", home=CLOUD, real=True),
+    Row(flood_of_enrolments, ("enrolment: limited",), "enrolment limited", home=CLOUD),
 ]

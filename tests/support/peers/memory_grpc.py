@@ -8,7 +8,7 @@ What a peer can do to the other end is as with gRPC: a writer waits while WINDOW
 (RFC 9113, 5.2), the end of a client's call cancels its handler, a cancelled read or write of a
 client ends its call, and a status comes after the messages before it. A client's credentials are
 its TlsMaterial; the server's `auth_context` has the certificate, which nothing verifies. What
-gRPC's core refuses (TLS, long messages, too many calls) is not here.
+gRPC's core refuses (TLS, too many calls) is not here.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from typing import Any
 import grpc
 from delian.core.node.identity.pki.certificates import TlsMaterial
 
+#: A handler whose client's message is too long reads EOF, and is cancelled so much later.
+CUT_S = 0.01
 #: HTTP/2's first window of a stream (RFC 9113, 6.9.2).
 WINDOW_BYTES = 65_535
 OVER = "the call has ended"
@@ -96,6 +98,7 @@ class MemoryCall:
         self.up, self.down = _Pipe(WINDOW_BYTES), _Pipe(channel.window)
         self.begun = asyncio.Event()  # the initial metadata has come, or the end
         self.handler: asyncio.Task[None] | None = None
+        self._bytes_max = 0
         self._parsed = parsed or bytes
         self._status: asyncio.Future[tuple[grpc.StatusCode, str]] = loop.create_future()
         channel.calls.add(self)
@@ -103,7 +106,7 @@ class MemoryCall:
         if server is None:
             self.finish(grpc.StatusCode.UNAVAILABLE, "nobody serves there")
         else:
-            self.handler = server.begin(self)
+            self.handler, self._bytes_max = server.begin(self), server.bytes_max
 
     # ------------------------------------------------ its end
 
@@ -153,9 +156,24 @@ class MemoryCall:
 
     # ------------------------------------------------ its messages
 
+    def begin(self, content: bytes) -> None:
+        """The only message: it goes with the call itself."""
+        if self._fits(content):
+            self.up.begin(content)
+
+    def _fits(self, content: bytes) -> bool:
+        """Whether the server takes it; it ends the call otherwise."""
+        if self.handler is None or len(content) <= self._bytes_max:
+            return True
+        self.finish(grpc.StatusCode.RESOURCE_EXHAUSTED, "the message is too long", drop=True)
+        asyncio.get_running_loop().call_later(CUT_S, self.handler.cancel)
+        return False
+
     async def write(self, content: bytes) -> None:
         if self.done():
             raise asyncio.InvalidStateError(OVER)
+        if not self._fits(content):
+            return
         try:
             await self.up.put(content)
         except asyncio.CancelledError:
@@ -197,7 +215,7 @@ class MemoryChannel:
     """A connection that shows a certificate. window: of answers, in bytes."""
 
     def __init__(
-        self, network: MemoryNetwork, target: str, material: TlsMaterial, window: int
+        self, network: MemoryNetwork, target: str, material: TlsMaterial | None, window: int
     ) -> None:
         self.network, self.target, self.window = network, target, window
         self.material = material
@@ -205,19 +223,27 @@ class MemoryChannel:
         self.calls: set[MemoryCall] = set()
 
     def stream_stream(
-        self, method: str, serialize: Any = None, parse: Any = None, **_: Any
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        **_: Any,
     ) -> Callable[..., MemoryCall]:
         def call(metadata: Any = None) -> MemoryCall:
-            return MemoryCall(self, method, metadata, parse)
+            return MemoryCall(self, method, metadata, response_deserializer)
 
         return call
 
     def unary_stream(
-        self, method: str, serialize: Any = None, parse: Any = None, **_: Any
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        **_: Any,
     ) -> Callable[..., MemoryCall]:
         def call(request: Any, metadata: Any = None) -> MemoryCall:
-            made = MemoryCall(self, method, metadata, parse)
-            made.up.begin(request if serialize is None else serialize(request))
+            made = MemoryCall(self, method, metadata, response_deserializer)
+            made.begin((request_serializer or bytes)(request))
             return made
 
         return call
@@ -247,11 +273,10 @@ class MemoryContext:
         return self._call.channel.address
 
     def auth_context(self) -> dict[str, list[bytes]]:
-        return {
-            "transport_security_type": [b"ssl"],
-            "ssl_tls_version": [b"TLSv1.3"],
-            "x509_pem_cert": [self._call.channel.material.certificate],
-        }
+        shown = {"transport_security_type": [b"ssl"], "ssl_tls_version": [b"TLSv1.3"]}
+        if (material := self._call.channel.material) is not None:
+            shown["x509_pem_cert"] = [material.certificate]
+        return shown
 
     def invocation_metadata(self) -> Any:
         return self._call.metadata or ()
@@ -277,8 +302,9 @@ class MemoryContext:
 class MemoryServer:
     """Serves at an address of its network from `start` to `stop`."""
 
-    def __init__(self, network: MemoryNetwork) -> None:
+    def __init__(self, network: MemoryNetwork, options: Any) -> None:
         self._network = network
+        self.bytes_max: int = dict(options).get("grpc.max_receive_message_length", 4 << 20)
         self._handlers: list[grpc.GenericRpcHandler] = []
         self._calls: set[MemoryCall] = set()
         self.at_work: set[asyncio.Task[None]] = set()
@@ -350,11 +376,15 @@ class MemoryNetwork:
         self.numbers = itertools.count(1)
         self.tls = grpc.ServerCredentials(None)
 
-    def server(self, options: Any) -> MemoryServer:
-        return MemoryServer(self)
+    def server(self, options: Any, calls_max: int | None = None) -> MemoryServer:
+        return MemoryServer(self, options)
 
     def channel(
-        self, target: str, credentials: TlsMaterial, options: Any = (), window: int = WINDOW_BYTES
+        self,
+        target: str,
+        credentials: TlsMaterial | None,
+        options: Any = (),
+        window: int = WINDOW_BYTES,
     ) -> MemoryChannel:
         return MemoryChannel(self, target, credentials, window)
 

@@ -12,23 +12,38 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from delian.cloud.authority.enrolment import (
+    CALLS_AT_ONCE,
+    IDLE_MS,
+    REQUEST_BYTES_MAX,
+    EnrolmentService,
+    RateLimit,
+)
+from delian.cloud.authority.issuing import Issuing
 from delian.cloud.protocol.coordinator_state import OVER, CoordinatorPolicy, CoordinatorState
 from delian.cloud.protocol.machine import Coordinator
 from delian.cloud.service.daemon import EDGE_BYTES_MAX
+from delian.cloud.service.fleet_registry import Fleet
+from delian.cloud.store.database import Database
 from delian.cloud.store.records import FACTS
 from delian.core.learning.aggregate.robust import update_of
 from delian.core.learning.runtime import Runtime
 from delian.core.node.driver.driver import Driver
 from delian.core.node.driver.log_deduplication import RecordLog
 from delian.core.node.identity.authority.deny_list import DenyList
+from delian.core.node.identity.authority.tokens import TokenBook
 from delian.core.node.identity.pki.certificates import Role, TlsMaterial
+from delian.core.node.identity.pki.identity_folder import HomeAddress
 from delian.core.node.identity.pki.roles import Guard
 from delian.core.node.net.grpc.grpc_link import GrpcUplink
+from delian.core.node.net.grpc.grpc_requests import serve_all
 from delian.core.node.net.grpc.grpc_server import GrpcHub
+from delian.core.node.net.loop_clock import now_s
 from delian.core.node.net.mqtt.mqtt_client import Publication
 from delian.core.node.net.mqtt.mqtt_link import MqttHub, MqttIdentity, MqttUplink
 from delian.core.node.net.switch import Limit, Switch
@@ -36,6 +51,7 @@ from delian.core.node.service.prometheus import Sources, text
 from delian.core.node.storage.memory_storage import MemoryBlobs, MemoryDisk
 from delian.core.protocol.ports import CLOUD, NewModel, Node, Ordered, Record, RunProgram
 from delian.core.wire.blob_pb2 import BlobRef
+from delian.core.wire.enrolment_pb2_grpc import add_EnrolmentServicer_to_server
 from delian.core.wire.operator_pb2 import PlanMessage, RunOrder
 from delian.core.wire.operator_pb2_grpc import OperatorServicer, add_OperatorServicer_to_server
 from delian.edge.protocol.edge_state import EdgeState
@@ -51,6 +67,7 @@ from support.peers.peer_world import BY_MQTT, EDGE, FEDERATION, GATHERER, World
 #: Devices come back less often than in real time: an idle minute is to cost little.
 AFTER_REJECT_MS, AFTER_TASK_MS = (1_000, 3_000), (20, 60)
 EDGE_POLICY = replace(QUICK, after_reject_ms=AFTER_REJECT_MS, after_task_ms=AFTER_TASK_MS)
+ENROLMENT = "enrolment:1"
 ADDRESSES = {CLOUD: "cloud:1", GATHERER: "cloud:1", EDGE: "edge:1"}
 
 
@@ -175,6 +192,7 @@ class MemoryWorld(World):
         log.setLevel(logging.INFO)
         self._make_cloud()
         self._make_edge()
+        await self._serve_enrolment()
         await self.cloud.start()
         await self.edge.start()
         await self.begin()
@@ -208,11 +226,33 @@ class MemoryWorld(World):
         self._way_up = self._uplink(host.switch, EDGE, CLOUD, Role.EDGE)
         host.switch.add_link(self._way_up)
 
+    async def _serve_enrolment(self) -> None:
+        self._database = await Database.open(self.folder / "fleet.db")
+        fleet = Fleet(self._database, HomeAddress(CLOUD, ADDRESSES[CLOUD]))
+        issuing = Issuing(self.authority, fleet, clock=self.now_s, rates=now_s)
+        book = TokenBook(self.authority.folder, self.authority.lock)
+        # A flood of tries must be over when the next test comes.
+        limit = RateLimit(per_minute=600.0)
+        service = EnrolmentService(issuing, book, limit=limit, limiter_clock=now_s)
+        self._enrolment, _ = await serve_all(
+            ENROLMENT,
+            partial(add_EnrolmentServicer_to_server, service),
+            service.unreadable,
+            bytes_max=REQUEST_BYTES_MAX,
+            calls_max=CALLS_AT_ONCE,
+            idle_ms=IDLE_MS,
+            credentials=self.network.tls,
+            transport=self.network,
+        )
+        self.cloud.sources.refusals["enrolment"] = lambda: service.counts
+
     def _log_of(self, tier: str) -> RecordLog:
         return RecordLog(logging.getLogger(f"delian.{tier}"))
 
     async def close(self) -> None:
         await self._way_up.close()
+        await self._enrolment.stop()
+        await self._database.close()
         await self.end()
         log = logging.getLogger("delian")
         log.setLevel(self._level)
@@ -236,6 +276,13 @@ class MemoryWorld(World):
             who = self.mqtt_identity(node, self.material(Role.DEVICE, node.number))
             return MqttUplink(switch, who, {home: self.broker_url})
         return self._uplink(switch, node, home, Role.DEVICE)
+
+    @property
+    def enrolment_address(self) -> str:
+        return ENROLMENT
+
+    def enrolment_channel(self) -> Any:
+        return self.network.channel(ENROLMENT, None)
 
     @property
     def broker_url(self) -> str:
@@ -301,7 +348,8 @@ class MemoryWorld(World):
         return (self._lines.lines,)
 
     def now_s(self) -> float:
-        return self.clock.now() / 1e9
+        # In threads too, as `clock` does not.
+        return self.clock.start / 1e9 + self._runner.get_loop().time()
 
 
 class Unread:

@@ -235,6 +235,15 @@ class World:
         raise NotImplementedError
 
     @property
+    def enrolment_address(self) -> str:
+        """Of the enrolment's port, for tokens."""
+        raise NotImplementedError
+
+    def enrolment_channel(self) -> Any:
+        """A connection there, without a certificate."""
+        raise NotImplementedError
+
+    @property
     def broker_url(self) -> str:
         """Of MQTT."""
         raise NotImplementedError

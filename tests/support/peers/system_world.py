@@ -16,9 +16,11 @@ from delian.core.node.identity.pki.certificates import (
     Role,
     TlsFiles,
     TlsMaterial,
+    authority_options,
     certificate_request,
     channel_credentials,
     channel_options,
+    enrolment_credentials,
     key_pem,
     new_key,
     node_name,
@@ -113,6 +115,15 @@ class SystemWorld(World):
             yield wire
         finally:
             wire.close()
+
+    @property
+    def enrolment_address(self) -> str:
+        return f"127.0.0.1:{self.cloud.ports['enrolment']}"
+
+    def enrolment_channel(self) -> Any:
+        options = [*authority_options(FEDERATION), ("grpc.use_local_subchannel_pool", 1)]
+        credentials = enrolment_credentials(self.authority.pem)
+        return grpc.aio.secure_channel(self.enrolment_address, credentials, options)
 
     def client(self, files: TlsFiles, timeout_s: float = 60.0) -> aiomqtt.Client:
         """The broker itself, without a link."""

@@ -13,6 +13,7 @@ from support.peers.memory_grpc import MemoryNetwork
 
 CODE = grpc.StatusCode
 WAIT_S = 60.0
+BYTES_MAX = 1_000
 
 
 class Stage:
@@ -24,7 +25,7 @@ class Stage:
         self._handle = handle
 
     async def __aenter__(self):
-        self.server = self.network.server([])
+        self.server = self.network.server([("grpc.max_receive_message_length", BYTES_MAX)])
         handlers = {
             "Many": grpc.stream_stream_rpc_method_handler(self._many),
             "One": grpc.stream_unary_rpc_method_handler(self._many),
@@ -210,6 +211,28 @@ def test_a_request_of_one_message_is_a_stream_of_one(play):
         await call.write(b"def")
         await call.done_writing()
         assert await call == b"DEF"
+
+    play(handle, story)
+
+
+def test_a_message_that_is_too_long_ends_the_call(play):
+    heard = []
+
+    async def handle(context):
+        await context.send_initial_metadata(())
+        heard.append(await context.read())
+        await asyncio.Event().wait()
+
+    async def story(stage):
+        call = stage.call()
+        await call.initial_metadata()
+        await call.write(bytes(BYTES_MAX + 1))
+        assert await call.code() is CODE.RESOURCE_EXHAUSTED
+        await stage.ended.wait()
+        assert heard == [grpc.aio.EOF]
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stage.channel.unary_unary("/t/One")(bytes(BYTES_MAX + 1))
+        assert refused.value.code() is CODE.RESOURCE_EXHAUSTED
 
     play(handle, story)
 

@@ -16,7 +16,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from ...identity.pki.certificates import IdentityError
-from . import grpc_core
+from .grpc_transport import TCP, Transport
 
 #: Counts and logs a request that cannot be read: its kind ("broken off", "malformed") and the call.
 Count = Callable[[str, grpc.aio.ServicerContext], None]
@@ -120,6 +120,7 @@ async def serve_all(
     idle_ms: int,
     credentials: grpc.ServerCredentials | None = None,
     purpose: str = "",
+    transport: Transport = TCP,
 ) -> tuple[grpc.aio.Server, int]:
     """Starts a server that any peer may call; gives it and its port. The caller stops it.
 
@@ -130,11 +131,11 @@ async def serve_all(
         idle_ms: after it a connection without calls is closed.
         credentials: TLS; None: without TLS.
         purpose: for the error's text, as " for enrolment".
+        transport: makes the server.
 
     Raises:
         IdentityError: the address is in use.
     """
-    grpc_core.hold()
     options = [
         ("grpc.max_receive_message_length", bytes_max),
         ("grpc.server_handshake_timeout_ms", idle_ms),
@@ -144,7 +145,7 @@ async def serve_all(
         ("grpc.max_metadata_size", 8 * 1024),
         ("grpc.so_reuseport", 0),
     ]
-    server = grpc.aio.server(maximum_concurrent_rpcs=calls_max, options=options)
+    server = transport.server(options, calls_max)
 
     async def admit(_: grpc.aio.ServicerContext) -> None:
         return None

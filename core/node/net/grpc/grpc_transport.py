@@ -15,8 +15,8 @@ Options = Sequence[tuple[str, Any]]
 class Transport(Protocol):
     """Makes servers and channels with the methods of `grpc.aio.Server` and `grpc.aio.Channel`."""
 
-    def server(self, options: Options) -> Any:
-        """A server that has no port yet."""
+    def server(self, options: Options, calls_max: int | None = None) -> Any:
+        """A server that has no port yet. calls_max: calls at once; None: as many as come."""
 
     def channel(self, target: str, credentials: Any, options: Options) -> Any:
         """A connection to "host:port". credentials: None: without TLS."""
@@ -25,10 +25,10 @@ class Transport(Protocol):
 class TcpTransport:
     """gRPC's own."""
 
-    def server(self, options: Options) -> Any:
-        """A server that has no port yet."""
+    def server(self, options: Options, calls_max: int | None = None) -> Any:
+        """A server that has no port yet. calls_max: calls at once; None: as many as come."""
         grpc_core.hold()
-        return grpc.aio.server(options=options)
+        return grpc.aio.server(options=options, maximum_concurrent_rpcs=calls_max)
 
     def channel(self, target: str, credentials: Any, options: Options) -> Any:
         """A connection to "host:port". credentials: None: without TLS."""
