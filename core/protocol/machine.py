@@ -242,7 +242,9 @@ class Machine(ABC, Generic[S]):
         self.settle()
         if type(event) is ports.Received:
             message = event.message
-            out.passed_on = any(type(e) is ports.Send and e.message is message for e in effects)
+            for effect in effects:
+                if type(effect) is ports.Send and effect.message is message:
+                    out.passed_on = True
         # A machine at rest holds on to nothing but its state: messages are large.
         out.effects, out.event, out.posted = [], None, None
         return effects

@@ -76,8 +76,8 @@ class Edge(Part[EdgeState]):
 
         This is the only work that grows with the pool: all changes of `hello_delay_ns` are one.
         """
-        state, draining = self.state, self.state.phase is DRAINING
-        for device in [d for d, ends in state.pool.items() if ends <= self.now]:
+        state, now, draining = self.state, self.now, self.state.phase is DRAINING
+        for device in [d for d, ends in state.pool.items() if ends <= now]:
             del state.pool[device]
         state.hello_sequence += 1
         self.send(

@@ -10,14 +10,29 @@ from ....common.errors import ProgramError
 from ...ir import Tensor
 from .np_arrays import place
 
+#: Kinds of types, narrow ones first: NumPy's rule "same_kind" casts to the right.
+_KINDS = "buifc"
+
 
 def ediff1d(ary: Tensor, to_end: Any = None, to_begin: Any = None) -> Tensor:
     steps = np.diff(np.ravel(ary))
-    parts = [] if to_begin is None else [np.ravel(to_begin).astype(steps.dtype)]
+    parts = [] if to_begin is None else [_end_of(steps, to_begin, "to_begin")]
     parts = [*parts, steps]
     if to_end is not None:
-        parts = [*parts, np.ravel(to_end).astype(steps.dtype)]
+        parts = [*parts, _end_of(steps, to_end, "to_end")]
     return np.concatenate(parts)
+
+
+def _end_of(steps: Tensor, end: Any, name: str) -> Tensor:
+    """What `ediff1d` puts before or behind its differences, in their type."""
+    end = np.ravel(np.asarray(end))
+    if _KINDS.index(end.dtype.kind) > _KINDS.index(steps.dtype.kind):
+        raise ProgramError(
+            "DL116",
+            f"np.ediff1d: {name} is {end.dtype}, which NumPy does not cast to {steps.dtype}",
+            f"convert it first: np.asarray({name}, ary.dtype)",
+        )
+    return end.astype(steps.dtype)
 
 
 def trapezoid(y: Tensor, x: Any = None, dx: float = 1.0, axis: int = -1) -> Tensor:
