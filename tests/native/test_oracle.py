@@ -19,7 +19,7 @@ def check(total: Tally) -> None:
     said = "\n".join(f"== {f['number']}: {f['words']}\n{f['text']}" for f in total.failures)
     assert not total.marks[DIFFERS], said
     assert not total.marks[ENDLESS], total.endless
-    assert total.marks[EQUAL] > 0.6 * total.programs, total.marks
+    assert total.marks[EQUAL] > 0.5 * total.programs, total.marks
 
 
 def test_random_programs_are_cpythons() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from .samples import is_data
 from .writer import Skip, Writer, construct, hole, table
@@ -35,6 +36,18 @@ _METHODS = (
     "def change(self, k):\n    self.a[k] += self.b",
     "def set(self, b):\n    self.b = b",
 )
+_CHANGES = (
+    "def grow(self, v):\n    self.b += v\n    return self",
+    "def either(self, v):\n    if v > 0:\n        self.b = self.b + v\n    else:\n"
+    "        self.b -= 1\n    return self.b",
+    "def some(self, v):\n    for k in range(3):\n        self.b = self.b * 0.5 + v\n"
+    "    return self.b",
+    "def keep(self, v):\n    self.a = v\n    self.c = self.b",
+    "@property\ndef level(self):\n    return self.b\n\n@level.setter\ndef level(self, v):\n"
+    "    self.b = v * 2",
+    "def __iadd__(self, other):\n    self.b = self.b + other\n    return self",
+    "def __setitem__(self, k, v):\n    self.b = v",
+)
 _FIELDS = "class {0}:\n    a: object\n    b: object = 1"
 _INIT = "    def __init__(self, a, b=1):\n        self.a = a\n        self.b = b"
 _HEADS = {
@@ -46,11 +59,16 @@ _HEADS = {
 }
 
 
+_MUTABLE = ("dataclass", "plain class")
+
+
 def write_class(rng: random.Random, name: str, daring: bool) -> tuple[str, str]:
     """What kind of class, and its text."""
-    kind = rng.choices(list(_HEADS), (6, 3, 3, 4, 4) if daring else (6, 3, 3, 0, 0))[0]
+    kind = rng.choices(list(_HEADS), (4, 2, 2, 4, 6))[0]
     parts = [_HEADS[kind].format(name)]
     methods = [*rng.sample(_OPERATORS, rng.randrange(1, 5)), *rng.sample(_METHODS, 3)]
+    if kind in _MUTABLE or daring:
+        methods += rng.sample(_CHANGES, rng.randrange(1, 5))
     if kind == "named tuple":
         methods = [m for m in methods if "__len__" not in m and "__iter__" not in m]
         methods = [m for m in methods if "__getitem__" not in m]
@@ -81,7 +99,25 @@ def instance(w: Writer) -> str:
     return w.fill("<C>(<e>, <n>)")
 
 
-@construct("statement", "object", 3)
+@hole("O")
+def own_instance(w: Writer) -> str:
+    """An object whose attributes may be set, as a rule one that the function made."""
+    inside = {name for frame in w.frames for name in frame.names} - w.passed
+    found = [text for text, v in w.places() if is_data(v) and _may_change(v)]
+    mine = [text for text in found if text.split("[")[0].split(".")[0] in inside]
+    if w.daring and w.rng.random() < 0.2:
+        mine = found
+    if not mine:
+        raise Skip
+    return w.rng.choice(mine)
+
+
+def _may_change(value: Any) -> bool:
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    return hasattr(value, "__dict__") and not getattr(parameters, "frozen", False)
+
+
+@construct("statement", "object", 10)
 def made(w: Writer) -> list[str]:
     form = w.rng.choice(("<C>(<a>, <n>)", "<C>(<n>)", "<C>(a=<e>, b=<n>)", "<C>(<F>, <n>)"))
     return [f"{w.fill('<N>')} = {w.fill(form)}"]
@@ -107,7 +143,17 @@ table(
     replace 1.5: <N> = dataclasses.replace(<o>, a=<e>)
     change of a field's array 1.5: <o>.a[0] = <n> ;; <o>.change(0) ;; <o>.a[<i>] += <n>
     change of a field's array 1.5: <N> = <o>.a[0]
-    attribute set ! 2: <o>.b = <n> ;; <o>.set(<n>) ;; <o>.b += 1 ;; setattr(<o>, 'b', <n>)
+    attribute set 12: <O>.b = <n> ;; <O>.set(<n>) ;; <O>.b += 1 ;; setattr(<O>, 'b', <n>)
+    attribute set 12: <O>.b += <n> ;; <O>.a = <a> ;; <O>.b, <N> = <n>, <e> ;; <O>.level = <n>
+    attribute set 12: <O>.a += 1 ;; <O>.a[0] = <n> ;; <O>.a = <N> = <a> ;; <O>.b *= 2
+    method that sets 12: <N> = <O>.either(<n>) ;; <N> = <O>.some(<n>) ;; <O>.grow(<n>)
+    method that sets 12: <N> = <O>.grow(<n>).b ;; <O>.keep(<e>) ;; <N> = <O>.level ;; <O>[0] = <n>
+    method that sets 6: <O>.grow(<n>).grow(<n>) ;; <N> = [<O>.either(<n>), <O>.b] ;; <O> += <n>
+    two names of an object 4: <N> = <O> ;; <N> = <O> if <c> else <O> ;; <N> = [<O>, <O>]
+    two names of an object 4: <N> = <O> is <o> ;; <N> = <o> in [<O>, <o>] ;; <N> = <O> == <o>
+    attribute of its own 2: <O>.c = <n> ;; <N> = <O>.c ;; <N> = hasattr(<O>, 'c') ;; del <O>.c
+    object of an object 2: <O>.c = <o> ;; <N> = <O>.c.b ;; <O>.a = <O>
+    attribute set outside ! 1: <o>.b = <n> ;; <o>.set(<n>) ;; <o>.grow(<n>)
     isinstance of a class 1: <N> = isinstance(<o>, <C>) ;; <N> = type(<o>) is <C>
     isinstance of a class 1: <N> = isinstance(<e>, <C>)
     objects in items 1: <N> = [<o>, <o>] ;; <N> = {'a': <o>} ;; <N> = [o.b for o in (<o>, <o>)]

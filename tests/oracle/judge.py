@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import linecache
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
@@ -145,6 +146,8 @@ def _call(python: World, other: World, compiled: Any, k: int, make: Any) -> Verd
     except Exception as e:
         error = e
     outcome: Any = (got, tuple(mine), other.state(), out.getvalue())
+    if error is not None and REFUSED_LATE.search(str(error)):
+        return Verdict(REFUSED, str(error), "at run time")
     if error is not None:
         outcome = type(error).__name__
     if raised is not None or error is not None:
@@ -157,7 +160,7 @@ def _call(python: World, other: World, compiled: Any, k: int, make: Any) -> Verd
     )
     mild = Verdict(EQUAL)
     for what, a, b in parts:
-        said = difference(a, b)
+        said = _of_output(a, b) if what == "the output" else difference(a, b)
         if said.startswith(_MILD) and (said.startswith(ZERO) or _is_of_several(compiled)):
             mild = Verdict(next(m for m in _MILD if said.startswith(m)), said)
         elif said:
@@ -165,6 +168,12 @@ def _call(python: World, other: World, compiled: Any, k: int, make: Any) -> Verd
             words = f"call {k}: {said} of {what}\n  compiled: {shown}"
             return Verdict(DIFFERS, words, call=k, outcome=outcome)
     return mild
+
+
+#: Errors of compiled programs that say that they are no error of Python's.
+REFUSED_LATE = re.compile(
+    "^Python gives |is an error of Python's numbers and has a value among NumPy's"
+)
 
 
 def _is_of_several(compiled: Any) -> bool:
@@ -214,6 +223,22 @@ def difference(got: Any, want: Any) -> str:
             return "class"
         return difference(vars(got), vars(want)) if hasattr(want, "__dict__") else ""
     return _of_numbers(got, want)
+
+
+_FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)")
+#: Digits that no array of NumPy's shows, and no number of 32 bits.
+_DIGITS = 10
+
+
+def _of_output(got: str, want: str) -> str:
+    """In what a text differs: its floats may be rounded otherwise."""
+    if _FLOAT.sub("#", got) != _FLOAT.sub("#", want):
+        return "value"
+    for x, y in zip(_FLOAT.findall(got), _FLOAT.findall(want), strict=True):
+        size = 8 if max(map(len, (x, y))) > _DIGITS else 4
+        if not np.isclose(float(x), float(y), rtol=_CLOSE[size], atol=_SMALL[size]):
+            return "value"
+    return ""
 
 
 def _worst(found: Iterator[str]) -> str:
@@ -275,4 +300,13 @@ def _close(got: Any, want: Any) -> str:
     return "" if np.array_equal(np.signbit(a[zero]), np.signbit(b[zero])) else ZERO
 
 
-__all__ = ["DIFFERS", "EQUAL", "REFUSED", "STATED", "Verdict", "difference", "judge"]
+__all__ = [
+    "DIFFERS",
+    "EQUAL",
+    "REFUSED",
+    "REFUSED_LATE",
+    "STATED",
+    "Verdict",
+    "difference",
+    "judge",
+]

@@ -80,7 +80,7 @@ class _Maker:
 
     def make(self) -> Program:
         rng = self.rng
-        if rng.random() < 0.25:
+        if rng.random() < 0.4:
             kind, text = classes.write_class(rng, "K", self.daring)
             self.add(text, kind)
         for source, _ in rng.sample(functions.HELPERS, rng.choice((0, 0, 1, 2, 3))):

@@ -46,14 +46,15 @@ def is_data(value: Any) -> bool:
     return getattr(type(value), "__module__", "") == "program" and not isinstance(value, type)
 
 
-def is_returnable(value: Any) -> bool:
+def is_returnable(value: Any, depth: int = 8) -> bool:
     """Whether a compiled function may give it."""
     if is_number(value) or is_array(value):
         return True
     if isinstance(value, list | tuple):
-        return len(value) <= 12 and all(map(is_returnable, value))
+        fits = len(value) <= 12 and depth > 0  # It may hold itself.
+        return fits and all(is_returnable(v, depth - 1) for v in value)
     if isinstance(value, dict):
-        return all(map(is_returnable, value.values()))
+        return depth > 0 and all(is_returnable(v, depth - 1) for v in value.values())
     return False
 
 
@@ -121,7 +122,8 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
         made = memo[id(value)] = []
         made += [_copy(v, memo) for v in value]
     elif type(value) is dict:
-        made = {k: _copy(v, memo) for k, v in value.items()}
+        made = memo[id(value)] = {}
+        made |= {k: _copy(v, memo) for k, v in value.items()}
     elif type(value) is tuple:
         made = tuple(_copy(v, memo) for v in value)
     elif is_data(value):
