@@ -8,6 +8,7 @@ order, each named by its path (`params.hidden.0.weight`). A dataclass field made
 from __future__ import annotations
 
 import dataclasses
+import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -78,6 +79,33 @@ class Structure:
 
 LEAF = Structure(None)
 
+#: Objects of plain classes that a program makes, by id, while it is read: their attributes are
+#: their children.
+_opened: dict[int, Any] = {}
+
+
+def open_object(node: Any) -> None:
+    """Makes an object a node: its attributes are its children. `close_objects` ends that."""
+    _opened[id(node)] = node
+
+
+def is_open(node: Any) -> bool:
+    """Whether an object's attributes are its children."""
+    return id(node) in _opened
+
+
+def is_object(kind: type) -> bool:
+    """Whether a class's objects are nodes only while they are open."""
+    frozen = getattr(getattr(kind, "__dataclass_params__", None), "frozen", False)
+    plain = not issubclass(kind, tuple | list | dict | types.NoneType)
+    return plain and not frozen and not hasattr(kind, "tree_build")
+
+
+def close_objects(nodes: Iterable[Any]) -> None:
+    """Makes objects leaves again."""
+    for node in nodes:
+        _opened.pop(id(node), None)
+
 
 def children(
     node: Any,
@@ -92,6 +120,8 @@ def children(
         return tuple(node._fields), tuple(node), ()
     if isinstance(node, tuple | list):
         return tuple(range(len(node))), tuple(node), ()
+    if id(node) in _opened:
+        return _attributes(node)
     if getattr(type(node), "tree_leaf", False):
         return None
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
@@ -100,6 +130,16 @@ def children(
         fixed = tuple((f.name, getattr(node, f.name)) for f in fields if is_static(f))
         return tuple(moving), tuple(getattr(node, n) for n in moving), fixed
     return None
+
+
+def _attributes(
+    node: Any,
+) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[tuple[str, Any], ...]]:
+    held = vars(node)
+    fields = dataclasses.fields(node) if dataclasses.is_dataclass(node) else ()
+    fixed = tuple((f.name, held[f.name]) for f in fields if is_static(f) and f.name in held)
+    names = tuple(sorted(held.keys() - {name for name, _ in fixed}))
+    return names, tuple(held[n] for n in names), fixed
 
 
 def _sorted(keys: Any) -> tuple[Any, ...]:

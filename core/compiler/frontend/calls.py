@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...common.errors import ProgramError
+from .. import tree
 from ..complex_numbers import Complex
 from ..ragged import Ragged
 from ..traced import Transform
 from . import operators, statements
-from .containers import containers, list_methods
+from .containers import containers, list_methods, program_objects
 from .flow import iteration, tries
 from .hir import hir, liveness, syntax
 from .memory import shared_memory
@@ -342,7 +343,7 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
     """A call of a class: dataclasses, named tuples, enumerations and exceptions."""
     what = f"`{cls.__name__}`"
     if dataclasses.is_dataclass(cls):
-        return _construct_dataclass(s, cls, args, kwargs)
+        return program_objects.construct_dataclass(s, cls, args, kwargs)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return operators.python(s, lambda: cls(*args, **kwargs), what)
     if issubclass(cls, Transform):
@@ -367,68 +368,14 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
     ):
         made = operators.python(s, lambda: cls(*args, **kwargs), what)
         return s.own(made) if isinstance(made, list | dict | set) else made
+    if program_objects.can_make(cls):
+        return program_objects.construct(s, cls, args, kwargs)
     raise s.error(
         "DL106",
         f"the compiler cannot make a {what}",
-        "make it a frozen dataclass (@dl.module), or make the object outside the function",
+        "make it a plain class or a dataclass, without __slots__, __new__ and __setattr__; or make"
+        " the object outside the function",
     )
-
-
-def _construct_dataclass(
-    s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
-    init = getattr(cls, "__init__", None)
-    generated = getattr(getattr(init, "__code__", None), "co_filename", "") == "<string>"
-    if not generated:
-        hint = "let the dataclass make its own __init__, and compute fields in a static method"
-        raise s.error("DL106", f"`{cls.__name__}` has an __init__ of its own", hint)
-    post = getattr(cls, "__post_init__", None)
-    given = dict(kwargs)
-    for f in dataclasses.fields(cls):
-        # A factory may be a user's function: it is inlined, not run.
-        taken = len(args) > sum(1 for g in _before(cls, f.name))
-        made_up = f.default_factory is not dataclasses.MISSING
-        if f.init and made_up and not taken and f.name not in given:
-            given[f.name] = call(s, f.default_factory, (), {})
-    what = f"`{cls.__name__}`"
-    if post is None:
-        _check_fields(s, cls, args, given)
-        return operators.python(s, lambda: cls(*args, **given), what)
-    # The generated __init__ would run __post_init__ as plain Python: fill in the fields, then
-    # inline it.
-    names = [f.name for f in dataclasses.fields(cls) if f.init]
-    if len(args) > len(names):
-        raise s.error("DL105", f"{what} takes {len(names)} arguments, not {len(args)}")
-    values = {**dict(zip(names, args, strict=False)), **given}
-    made: Any = object.__new__(cls)
-    for f in dataclasses.fields(cls):
-        if f.name in values:
-            object.__setattr__(made, f.name, values.pop(f.name))
-        elif f.default is not dataclasses.MISSING:
-            object.__setattr__(made, f.name, f.default)
-        else:
-            raise s.error("DL105", f"{what} is made without `{f.name}`")
-    if values:
-        raise s.error("DL105", f"{what} has no field `{next(iter(values))}`")
-    call(s, types.MethodType(post, made), (), {})
-    return made
-
-
-def _check_fields(s: Specialiser, cls: Any, args: Sequence[Any], given: Mapping[str, Any]) -> None:
-    fields = [f for f in dataclasses.fields(cls) if f.init]
-    placed = [f.name for f in fields if not f.kw_only][: len(args)]
-    known = {*placed, *given}
-    lacks = [
-        f"`{f.name}`" for f in fields if f.name not in known and f.default is dataclasses.MISSING
-    ]
-    if lacks:
-        hint = f"its fields are {', '.join(f.name for f in fields)}"
-        raise s.error("DL105", f"`{cls.__name__}` is made without {', '.join(lacks)}", hint)
-
-
-def _before(cls: Any, name: str) -> list[str]:
-    names = [f.name for f in dataclasses.fields(cls) if f.init and not f.kw_only]
-    return names[: names.index(name)] if name in names else names
 
 
 def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -518,9 +465,15 @@ def attribute(s: Specialiser, value: Any, name: str) -> Any:
     if kind is Complex or kind is Ragged:
         return operators.attribute_of_pair(s, value, name)
     if kind.__module__ not in ("builtins", "numpy", "types"):
-        found = _in_class(kind, name)
+        found = in_class(kind, name)
         own = getattr(value, "__dict__", None)
-        if found is not None and not kind.__module__.startswith(_HOUSE):
+        if tree.is_open(value):
+            if name == "__dict__":
+                text = "a change of `__dict__` would go unseen"
+                raise s.error("DL111", text, "name the attributes, or use getattr and setattr")
+            if name in vars(value) and not isinstance(found, property):
+                return vars(value)[name]
+        elif found is not None and not kind.__module__.startswith(_HOUSE):
             s.outside.setdefault((id(kind), name), (kind, name, found))
             if isinstance(own, dict) and name not in own:
                 s.outside.setdefault((id(own), name), (own, name, None))
@@ -531,7 +484,10 @@ def attribute(s: Specialiser, value: Any, name: str) -> Any:
         if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
             return call(s, found.fget, (value,), {})
         if isinstance(found, functools.cached_property):
-            return call(s, found.func, (value,), {})
+            made = call(s, found.func, (value,), {})
+            if tree.is_open(value):
+                program_objects.store(s, value, name, made)
+            return made
     try:
         found = getattr(value, name)
     except AttributeError:
@@ -570,7 +526,8 @@ def _is_frozen(kind: type) -> bool:
     return parameters is not None and bool(parameters.frozen)
 
 
-def _in_class(kind: type, name: str) -> Any:
+def in_class(kind: type, name: str) -> Any:
+    """What a class or its bases hold under a name, as it lies there; None: nothing."""
     for base in kind.__mro__:
         if name in base.__dict__:
             return base.__dict__[name]
@@ -579,15 +536,15 @@ def _in_class(kind: type, name: str) -> Any:
 
 def item(s: Specialiser, value: Any, index: Any) -> Any:
     """`value[index]` of something that is no tensor, by a known index."""
-    method = _in_class(type(value), "__getitem__")
+    method = in_class(type(value), "__getitem__")
     if isinstance(method, types.FunctionType) and type(value).__module__ != "builtins":
         return call(s, method, (value, index), {})
     try:
         found = value[index]
     except IndexError as e:
-        length = len(value)
         message = f"index {index} is out of range for {describe(value)}"
-        raise s.error("DL114", message, f"it has {length} items") from e
+        hint = f"it has {len(value)} items" if hasattr(value, "__len__") else "it is one number"
+        raise s.error("DL114", message, hint) from e
     except KeyError as e:
         near = difflib.get_close_matches(str(index), [str(k) for k in value], 1)
         hint = f"did you mean {near[0]!r}?" if near else ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import operators, statements
-from .containers import containers
+from .containers import containers, program_objects
 from .hir import hir
 from .values import Frame, Unbound, describe, is_static
 
@@ -68,6 +68,10 @@ def run_delete(s: Specialiser, node: hir.Delete, frame: Frame) -> None:
             raise s.needs_static(index, "what `del` deletes")
         containers.may_change(s, owner)
         operators.python(s, lambda: owner.__delitem__(index), "`del`")
+    elif isinstance(target, hir.Attribute):
+        owner = s.eval(target.value, frame)
+        s.at(node.loc)
+        program_objects.delete(s, owner, target.name)
     else:
         statements.assign(s, target, None, frame)
 

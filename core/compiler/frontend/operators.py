@@ -17,7 +17,18 @@ from ..traced import ARRAY, BOOL, SCALAR
 from . import complexes, pynumbers, ragged, special_methods
 from .memory import shared_memory
 from .numpy import arithmetic
-from .values import Choice, NotKnown, Picked, Tensor, Text, describe, is_number, is_static, kind_of
+from .values import (
+    Choice,
+    NotKnown,
+    Picked,
+    Tensor,
+    Text,
+    describe,
+    inherits,
+    is_number,
+    is_static,
+    kind_of,
+)
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -237,6 +248,8 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         raise s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}", hint)
     if type(a) is Text or type(b) is Text:
         raise text_needed(s, f"`{op}`")
+    if op in ("==", "!=") and _has_identity_alone(a, b):
+        return (op == "==") is _is(s, a, b)
     if not (is_static(a) and is_static(b)):
         x, y = _listed(s, op, a, b), _listed(s, op, b, a)
         if x is not a or y is not b:
@@ -270,6 +283,13 @@ def _is(s: Specialiser, a: Any, b: Any) -> Any:
         for one, other in ((a, b), (b, a)):
             if type(one) is Choice or (type(one) is Picked and isinstance(other, list | Picked)):
                 raise s.needs_static(one, "an operand of `is`")
+        if (id(a) in s.shared or id(b) in s.shared) and type(a) is type(b):
+            raise s.error(
+                "DL111",
+                f"only the running program knows whether {describe(a)} and {describe(b)} are one"
+                " object: a branch or loop may have bound a name to either",
+                "compare what they hold, or keep a number that says which it is",
+            )
         return a is b
     if isinstance(b, bool) and a.kind & BOOL:
         if a.kind != BOOL:
@@ -279,6 +299,20 @@ def _is(s: Specialiser, a: Any, b: Any) -> Any:
         hint = "compare the values: ==, np.array_equal"
         raise s.needs_static(a, "an operand of `is`", hint)
     return False
+
+
+def of_several_classes(s: Specialiser, value: Tensor) -> Exception:
+    """The error for what depends on the class of a number that has one of several."""
+    classes = " or ".join(f"`{c.__name__}`" for c in value.classes)
+    text = f"this number is in Python {classes}, as the program takes its path"
+    return s.static_needed(text, "convert it on each path: float(x), np.float64(x), np.asarray(x)")
+
+
+def _has_identity_alone(a: Any, b: Any) -> bool:
+    """Whether Python compares two objects of a program by `is`: their class says nothing of it."""
+    opened = tree.is_open(a) or tree.is_open(b)
+    kinds = (type(a), type(b))
+    return opened and all(k.__module__ == "builtins" or inherits(k, "__eq__") for k in kinds)
 
 
 def _compare_trees(s: Specialiser, op: str, a: Any, b: Any) -> Any:
@@ -355,18 +389,6 @@ def _equals_one_of(s: Specialiser, a: Any, values: list[Any], op: str) -> Any:
 def equal(s: Specialiser, a: Any, b: Any) -> bool | Value:
     """Whether two values are one object or equal, as Python's containers ask."""
     return True if a is b else condition(s, compare(s, "==", a, b))
-
-
-def both(s: Specialiser, a: Any, b: Any) -> Any:
-    """Of two comparisons in a chain."""
-    if isinstance(a, bool) and isinstance(b, bool):
-        return a and b
-    if b is False:
-        return False
-    if b is True:
-        return a
-    both_true = arithmetic.bitwise_and(s, a, b)
-    return Tensor(both_true.value, kind=kind_of(a) | kind_of(b))
 
 
 def condition(s: Specialiser, value: Any) -> bool | Value:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,7 +73,32 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         for other in arithmetic.alternatives(s, b)
     }
     made = arithmetic.BINARY[op](s, arithmetic.of_one_class(a), arithmetic.of_one_class(b))
+    if op in ("/", "//", "%") or (op == "**" and made.dtype.is_float):
+        _check_undecided(s, op, made, a, b)
     return _either(s, made.value, found, a if x > SCALAR else b)
+
+
+def _check_undecided(s: Specialiser, op: str, made: Tensor, a: Any, b: Any) -> None:
+    """Where Python's numbers raise an error NumPy's have a value: which are these?
+
+    Their path decides it, so that a program can do neither.
+    """
+    if op == "**":
+        suspect = raises.gone(s, made, a, b)
+    else:
+        second = arithmetic.tensor(s, arithmetic.of_one_class(b))
+        low, high = s.natural.of(second.value) if second.dtype.is_int else (0, 0)
+        if not low <= 0 <= high or (type(b) is not Tensor and b):
+            return
+        suspect = arithmetic.equal(s, second, 0).value
+    raises.ask(s, suspect, partial(_undecided, op), a, b, kind=raises.Uncaught)
+
+
+def _undecided(op: str, a: Any, b: Any) -> None:
+    raise ArithmeticError(
+        f"{a} {op} {b} is an error of Python's numbers and has a value among NumPy's, and the path"
+        " of the program decides which these are: convert them, float(x) or np.float64(x)"
+    )
 
 
 def _is_int(s: Specialiser, value: Any) -> bool:

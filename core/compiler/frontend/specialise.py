@@ -348,17 +348,17 @@ class Specialiser:
         return operators.unary(self, node.op, value)
 
     def eval_compare(self, node: hir.Compare, frame: Frame) -> Any:
-        left = self.eval(node.operands[0], frame)
-        result: Any = True
-        for op, operand in zip(node.ops, node.operands[1:], strict=True):
-            right = self.eval(operand, frame)
-            self.at(node.loc)
-            one = operators.compare(self, op, left, right)
-            result = one if result is True else operators.both(self, result, one)
-            if result is False:
-                return False
-            left = right
-        return result
+        return self._compared(node, frame, self.eval(node.operands[0], frame), 0)
+
+    def _compared(self, node: hir.Compare, frame: Frame, left: Any, k: int) -> Any:
+        """A chain from its `k`-th operator on: `a < b < c` is `a < b and b < c`."""
+        right = self.eval(node.operands[k + 1], frame)
+        self.at(node.loc)
+        one = operators.compare(self, node.ops[k], left, right)
+        if k + 1 == len(node.ops):
+            return one
+        runs = (lambda: one, lambda: self._compared(node, frame, right, k + 1))
+        return branches.boolean(self, "and", runs, node.loc)
 
     def eval_boolean(self, node: hir.Boolean, frame: Frame) -> Any:
         runs = [partial(self.eval, operand, frame) for operand in node.operands]

@@ -15,7 +15,7 @@ from ..complex_numbers import Complex, is_complex
 from ..ragged import Ragged
 from ..traced import ARRAY
 from . import calls, complexes, contexts, operators, ragged, special_methods
-from .containers import containers, list_stacks
+from .containers import containers, list_stacks, program_objects
 from .flow import branches, choices, iteration, loops, raises, tries
 from .hir import hir, liveness
 from .memory import array_changes, shared_memory, stores
@@ -88,6 +88,10 @@ def assign(s: Specialiser, target: hir.Target, value: Any, frame: Frame) -> None
         index = s.eval(target.index, frame)
         s.at(target.loc)
         store(s, owner, index, value)
+    elif isinstance(target, hir.Attribute):
+        owner = s.eval(target.value, frame)
+        s.at(target.loc)
+        program_objects.store(s, owner, target.name, value)
     elif isinstance(target, hir.Refused):
         s.refuse(target, frame)
     else:
@@ -131,6 +135,10 @@ def store(s: Specialiser, owner: Any, index: Any, value: Any) -> None:
             raise s.needs_static(index, "the place of a store")
         return
     if not isinstance(owner, list | dict):
+        method = special_methods.find(owner, "__setitem__")
+        if method is not None:
+            calls.call(s, method, (owner, index, value), {})
+            return
         raise s.error("DL111", f"{describe(owner)} cannot be changed", "make a new one")
     if not is_static(index):
         s.wants_stacks = s.wants_stacks or type(owner) is list
@@ -162,6 +170,19 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
             return
         if not (s.tries and tries.deferred(s, lambda: store(s, owner, index, made))):
             store(s, owner, index, made)
+        return
+    if isinstance(target, hir.Attribute):
+        owner = s.eval(target.value, frame)
+        s.at(target.loc)
+        old = calls.attribute(s, owner, target.name)
+        value = s.eval(node.value, frame)
+        s.at(node.loc)
+        made = updated(s, node.op, old, value)
+        if made is not old and not (
+            s.tries
+            and tries.deferred(s, lambda: program_objects.store(s, owner, target.name, made))
+        ):
+            program_objects.store(s, owner, target.name, made)
         return
     if not isinstance(target, hir.Name):
         assign(s, target, None, frame)

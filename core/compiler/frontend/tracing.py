@@ -287,7 +287,8 @@ def _as_program_errors(s: Specialiser) -> Iterator[None]:
         raise s.error(
             "DL110",
             "the program is nested too deeply",
-            "a recursion must end on a value known when the program is compiled; else use a loop",
+            "a recursion must end on a value known when the program is compiled; else use a loop;"
+            " and no list or object may hold itself",
         ) from None
     except Exception as e:
         raise s.error(
@@ -295,6 +296,8 @@ def _as_program_errors(s: Specialiser) -> Iterator[None]:
             f"the compiler fails here: {type(e).__name__}: {e}",
             "this is a fault of the compiler; please report the function with this message",
         ) from e
+    finally:
+        tree.close_objects(value for value, _ in s.owned.values())
 
 
 _recursion_lock = Lock()

@@ -389,7 +389,8 @@ def is_number(value: Any) -> bool:
 def is_static(value: Any) -> bool:
     """Whether no part of it waits for the running program.
 
-    Functions are static: they are looked into when called.
+    Functions are static: they are looked into when called. An object that the program made is not:
+    its class's methods are the program's to run, and a copy may stand for it where paths meet.
     """
     kind = type(value)
     if kind in (Tensor, Text, Error, TensorRange, Indexed, Once, Choice, Picked, Whole, Counted):
@@ -404,6 +405,8 @@ def is_static(value: Any) -> bool:
         return all(is_static(v) for v in value.values())
     if isinstance(value, tuple | list | set | frozenset):
         return all(is_static(v) for v in value)
+    if tree.is_open(value):
+        return False
     parts = tree.children(value)
     return parts is None or all(is_static(v) for v in parts[1])
 
@@ -413,6 +416,12 @@ _ATOMS = frozenset((int, float, bool, str, type(None), type, np.ndarray, np.floa
 
 #: Longer descriptions are cut.
 _WIDTH = 60
+
+
+def inherits(cls: type, name: str) -> bool:
+    """Whether a class has a special method from `object` alone."""
+    found = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
+    return bool(found is vars(object)[name])
 
 
 def describe(value: Any) -> str:
@@ -457,6 +466,8 @@ def describe(value: Any) -> str:
         return _cut(f"{type(value).__name__}({', '.join(f'{k}={describe(v)}' for k, v in pairs)})")
     if callable(value) and hasattr(value, "__name__"):
         return f"`{value.__name__}`"
+    if inherits(type(value), "__repr__"):
+        return f"an object of `{type(value).__name__}`"
     return _cut(repr(value))
 
 

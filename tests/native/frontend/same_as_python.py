@@ -21,6 +21,7 @@ import delian as dl
 import numpy as np
 from delian.core.common.errors import ProgramError
 from delian.core.compiler import tree
+from oracle.judge import REFUSED_LATE
 
 NAN, INF = float("nan"), float("inf")
 #: The words of an outcome where both raise the same error.
@@ -112,6 +113,8 @@ def outcome(
         except Exception as e:
             said = f"{type(e).__name__}: {e}"
             if any(isinstance(v, complex) or _is_long(v) for v in tree.leaves(want)):
+                return "!", said
+            if REFUSED_LATE.search(str(e)):
                 return "!", said
             return ("=", RAISES) if said == raised else ("~", f"{said}, in Python {raised}")
     if raised:

@@ -44,7 +44,9 @@ class Pair(NamedTuple):
     b: object
 
 
-class Plain:
+class Slotted:
+    __slots__ = ("x",)
+
     def __init__(self, x):
         self.x = x
 
@@ -418,8 +420,8 @@ def numpy_random(x, v, n):
     return v + np.random.normal(size=4)
 
 
-def plain_class(x, v, n):
-    return Plain(v).x
+def class_with_slots(x, v, n):
+    return Slotted(v).x
 
 
 def string_operand(x, v, n):

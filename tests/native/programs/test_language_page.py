@@ -27,6 +27,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "robust_mean": (np.array([1.0, 1.2, 0.9, 40.0, 1.05]), 0.5),
     "crossings": (np.array([0.5, -1.0, -2.0, 0.3, 1.0, -0.2]),),
     "counted": (np.float64(1.5), np.int64(4)),
+    "filtered": (np.array([1.0, -2.0, 0.5, 3.0]),),
     "careful_root": (np.float64(2.0), np.float64(1e-13)),
     "mean_root": (np.array([4.0, -1.0, 2.25, -3.0]), 2.0),
     "relative_change": (np.array([1.0, 2.0, 4.0]), np.array([1.5, 1.0, 4.5])),
@@ -45,7 +46,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     np.testing.assert_allclose(module.step(np.zeros(3)), [-0.5, -0.1, -0.1])
-    assert {k for k, v in vars(module).items() if callable(v)} == {*ARGUMENTS, "step"}
+    assert {k for k, v in vars(module).items() if callable(v)} == {*ARGUMENTS, "step", "Filter"}
     return module
 
 

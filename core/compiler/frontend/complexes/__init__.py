@@ -20,6 +20,7 @@ from ... import tree
 from ...complex_numbers import Complex, is_complex
 from ...ir import DType
 from ...traced import ARRAY, FLOAT, INT, SCALAR, same_static
+from ..containers import containers
 from ..definitions import np_complexes as formulas
 from ..memory import stores
 from ..numpy import arithmetic, indexing
@@ -361,7 +362,7 @@ def known_as_pairs(s: Specialiser, value: Any, content: bool = False) -> Any:
 
     `content`: the value is itself what such a container holds.
     """
-    if type(value) in (list, dict) and not content:
+    if containers.is_container(value) and not content:
         return value
     node = tree.children(value) if type(value) is not Complex else None
     if node is None:
@@ -383,7 +384,7 @@ def alike(s: Specialiser, values: Sequence[Any], content: bool = False) -> list[
         if all(is_complex(v) and same_static(v, first) for v in values):
             return list(values)
         return [_as_pair(s, v) for v in values]
-    if type(first) in (list, dict) and not content:
+    if containers.is_container(first) and not content:
         return list(values)
     nodes = [tree.children(v) for v in values]
     keys = nodes[0][0] if nodes[0] is not None else ()

@@ -1,4 +1,4 @@
-"""Lists, dicts and sets of a program that change in branches and loops.
+"""Lists, dicts, sets and objects of a program that change in branches and loops.
 
 A container is one Python object under all its names, in all containers that hold it and in all
 frames that see it, so a region changes it where it stands:
@@ -19,6 +19,8 @@ frames that see it, so a region changes it where it stands:
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -28,12 +30,35 @@ if TYPE_CHECKING:
     from ..scope import Scope
     from ..specialise import Specialiser
 
-Container: TypeAlias = "list[Any] | dict[Any, Any] | set[Any]"
+Container: TypeAlias = (
+    Any  # a list, dict or set, or an object that the program made (`program_objects`)
+)
 
 #: What regions changed: by id, a container and its content at the region's end.
 Contents = dict[int, tuple[Container, Container]]
 
-_KINDS = (list, dict, set)
+
+def is_container(value: Any) -> bool:
+    """Whether it is a list, a dict, or an object whose attributes may be assigned."""
+    kind: Any = type(value)
+    return kind in (list, dict) or tree.is_open(value) or is_mutable_dataclass(kind)
+
+
+@functools.cache
+def is_mutable_dataclass(kind: type) -> bool:
+    """Whether it is a dataclass whose objects may be changed."""
+    return dataclasses.is_dataclass(kind) and tree.is_object(kind) and not is_frozen(kind)
+
+
+def is_frozen(kind: type) -> bool:
+    """Whether it is a frozen dataclass."""
+    parameters = getattr(kind, "__dataclass_params__", None)
+    return parameters is not None and bool(parameters.frozen)
+
+
+def copied(owner: Container) -> Any:
+    """What a container holds: a list, dict or set; a dict of an object's attributes."""
+    return dict(vars(owner)) if tree.is_open(owner) else owner.copy()
 
 
 class Region:
@@ -54,14 +79,14 @@ class Region:
         """Puts back what the containers held; gives what they held last."""
         changed = {}
         for key, (owner, before) in self.saved.items():
-            changed[key] = owner, owner.copy()
+            changed[key] = owner, copied(owner)
             _fill(owner, before)
         self.saved = {}
         return changed
 
     def state(self) -> Contents:
         """The present content of what it changed."""
-        return {key: (owner, owner.copy()) for key, (owner, _) in self.saved.items()}
+        return {key: (owner, copied(owner)) for key, (owner, _) in self.saved.items()}
 
 
 def may_change(s: Specialiser, owner: Any) -> None:
@@ -81,18 +106,19 @@ def check_errors(s: Specialiser, owner: Any) -> None:
 def _note(s: Specialiser, owner: Any) -> None:
     made = s.owned.get(id(owner))
     kind = type(owner).__name__
+    copy = "change it before" if tree.is_open(owner) else f"copy it first: x = {kind}(x)"
     if made is None:
         raise s.error(
             "DL111",
             f"this {kind} came from outside the function and cannot be changed",
-            f"copy it first: {kind}(x)",
+            f"copy it first: x = {kind}(x)",
         )
     if id(owner) in s.shared:
         raise s.error(
             "DL111",
             f"this {kind} may be one of several, and only the running program knows which of them"
             " its name was bound to",
-            f"copy it first: x = {kind}(x)",
+            copy,
         )
     if made[1] is s.region or id(owner) in s.region.saved:
         return
@@ -103,7 +129,7 @@ def _note(s: Specialiser, owner: Any) -> None:
             " of its own, and cannot be changed within",
             "return the new items, and change it outside",
         )
-    s.region.saved[id(owner)] = owner, owner.copy()
+    s.region.saved[id(owner)] = owner, copied(owner)
 
 
 def put(s: Specialiser, owner: Container, content: Any) -> None:
@@ -116,9 +142,10 @@ def _fill(owner: Any, content: Any) -> None:
     if isinstance(owner, list):
         owner[:] = content
     else:
+        held = vars(owner) if tree.is_open(owner) else owner
         content = content.copy()
-        owner.clear()
-        owner.update(content)
+        held.clear()
+        held.update(content)
 
 
 def same(a: Contents, b: Contents) -> bool:
@@ -145,8 +172,8 @@ def name_of(names: Mapping[str, Any], owner: Container) -> str:
 
 
 def is_from_before(s: Specialiser, value: Any, scope: Scope | None) -> bool:
-    """Whether it is a list or dict that was made before the region of a scope (None: any is)."""
-    if type(value) not in (list, dict):
+    """Whether it is a container that was made before the region of a scope (None: any is)."""
+    if not is_container(value):
         return False
     return scope is None or s.owned.get(id(value), _OUTSIDE)[1] is not scope.region
 
@@ -174,18 +201,18 @@ def apart(paths: Sequence[Sequence[Any]]) -> set[int]:
     """The containers among the leaves of paths that are not in the same place on each."""
     found: set[int] = set()
     if len({len(leaves) for leaves in paths}) > 1:
-        return {id(v) for leaves in paths for v in leaves if type(v) in (list, dict)}
+        return {id(v) for leaves in paths for v in leaves if is_container(v)}
     for column in zip(*paths, strict=True):
         if any(leaf is not column[0] for leaf in column):
-            found.update(id(leaf) for leaf in column if type(leaf) in (list, dict))
+            found.update(id(leaf) for leaf in column if is_container(leaf))
     return found
 
 
 def walk(value: Any, stop: frozenset[int] = frozenset()) -> Iterator[Any]:
-    """The lists and dicts of a tree, but for those of `stop` and what is in them."""
+    """The lists, dicts and objects of a tree, but for those of `stop` and what is in them."""
     if id(value) in stop:
         return
-    if isinstance(value, list | dict):
+    if isinstance(value, list | dict) or is_container(value):
         yield value
     parts = tree.children(value)
     for child in parts[1] if parts is not None else ():
@@ -199,10 +226,23 @@ def rebuilt(s: Specialiser, structure: tree.Structure, leaves: Sequence[Any]) ->
     The new ones belong to the present region.
     """
     made = tree.unflatten(structure, leaves)
-    stop = frozenset(id(v) for v in leaves if type(v) in (list, dict))
-    for container in walk(made, stop):
-        s.own(container)
+    own(s, made, structure)
     return made
+
+
+def own(s: Specialiser, made: Any, structure: tree.Structure) -> None:
+    """Gives the containers of a tree that was rebuilt to the present region."""
+    kind = structure.kind
+    if kind is None:
+        return
+    if kind in (list, dict):
+        s.own(made)
+    elif tree.is_object(kind):
+        tree.open_object(made)
+        s.own(made)
+    parts = tree.children(made)
+    for child, part in zip(parts[1] if parts else (), structure.children, strict=True):
+        own(s, child, part)
 
 
 class Copies:
@@ -227,7 +267,7 @@ class Copies:
 
         `content`: they are what one container holds, and itself is no copy.
         """
-        stop = frozenset(id(v) for v in leaves if type(v) in (list, dict))
+        stop = frozenset(id(v) for v in leaves if is_container(v))
         new = list(walk(made, stop))
         for value, scope in sources:
             pairs = list(zip(walk(value, stop), new, strict=False))

@@ -340,7 +340,7 @@ def members(unit: Any) -> tuple[Any, ...]:
 def content(s: Specialiser, unit: Any, contents: containers.Contents) -> Any:
     """What a unit holds at a region's end: the content of a container, or a whole."""
     if type(unit) is not Group:
-        return contents[id(unit)][1] if id(unit) in contents else unit.copy()
+        return contents[id(unit)][1] if id(unit) in contents else containers.copied(unit)
     rows = [contents[id(v)][1] if id(v) in contents else list(v) for v in unit.lists]
     of = whole(s, rows if len(rows) > 1 or len(unit.shape) > 1 else rows[0])
     if of is None or of.type.size != np.prod(unit.shape):

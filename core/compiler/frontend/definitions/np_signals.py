@@ -30,7 +30,7 @@ def _end_of(steps: Tensor, end: Any, name: str) -> Tensor:
         raise ProgramError(
             "DL116",
             f"np.ediff1d: {name} is {end.dtype}, which NumPy does not cast to {steps.dtype}",
-            f"convert it first: np.asarray({name}, ary.dtype)",
+            hint=f"convert it first: np.asarray({name}, ary.dtype)",
         )
     return end.astype(steps.dtype)
 

@@ -252,8 +252,8 @@ class _Join:
         flat, deep = self.flattened(values, content)
         structure = flat[0][1]
         if any(key in scope.contents for scope in self.scopes for key in deep):
-            text = f"{joins.called(name)} may be bound to a list or dict that changed on the path"
-            return Unbound("DL111", text, "bind it to a copy: list(x)", self.s.locs())
+            text = f"{joins.called(name)} may be a list, dict or object that changed on the path"
+            return Unbound("DL111", text, "bind it to a copy of a list: list(x)", self.s.locs())
         for k, (_, other) in enumerate(flat):
             if other != structure:
                 return self.mismatch(name, "", (values[0], values[k]), (where[0], where[k]))

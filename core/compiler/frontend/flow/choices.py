@@ -182,7 +182,7 @@ class Carrier:
             yield value.__self__
         elif isinstance(value, Transform):
             yield value.f
-        elif not callable(value):
+        elif not callable(value) or tree.is_open(value):
             parts = tree.children(value)
             yield from parts[1] if parts is not None else ()
 

@@ -48,7 +48,7 @@ def later(s: Specialiser, f: Callable[..., Any], name: str, args: Any, kwargs: A
         text = f"a program makes at most {_CALLS_MAX} calls of `print` and loggers"
         raise s.error("DL106", text, "return the numbers, and print them outside")
     held: list[Any] = []
-    made = deferred(s, (tuple(args), dict(kwargs)), held, f"`{name}`", _SIZE_MAX)
+    made = deferred(s, (tuple(args), dict(kwargs)), held, f"`{name}`", _SIZE_MAX, depth=1)
 
     def call(numbers: Any) -> None:
         given, named = made(numbers)

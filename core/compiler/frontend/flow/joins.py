@@ -15,6 +15,7 @@ import numpy as np
 from ....common.errors import Loc
 from ...ir import DType, TensorType, Value
 from ...traced import SCALAR, same_static
+from ..containers import containers
 from ..hir import hir, liveness
 from ..memory.stores import is_array
 from ..numpy import arithmetic
@@ -57,7 +58,7 @@ def join_leaf(s: Specialiser, a: Any, b: Any) -> tuple[bool, Any]:
     """(whether they join, what to: a Slot, or a leaf that is the same on both sides)."""
     if a is b:
         return True, a
-    if type(a) in (list, dict) or type(b) in (list, dict):
+    if containers.is_container(a) or containers.is_container(b):
         return False, None
     if type(a) is not Slot and type(b) is not Slot:
         if type(a) is Tensor and type(b) is Tensor:

@@ -273,7 +273,7 @@ def _recipe(
         text = f"`raise` takes an exception, not {describe(error)}"
         raise s.error("DL119", text, 'raise ValueError("what is wrong")')
     held: list[Tensor] = []
-    made = later(s, (error.args, error.kwargs), held)
+    made = later(s, (error.args, error.kwargs), held, depth=1)
 
     def make(numbers: Sequence[Any]) -> BaseException:
         args, kwargs = made(numbers)

@@ -231,14 +231,14 @@ Expr: TypeAlias = (
     | Named
     | Refused
 )
-#: A place to store: a name, an item of a local list or dict, or a tuple of places (one of them
-#: perhaps starred).
-Target: TypeAlias = Name | Subscript | Sequence | Starred | Refused
+#: A place to store: a name, an item of a local list or dict, an attribute of an object, or a tuple
+#: of places (one of them perhaps starred).
+Target: TypeAlias = Name | Subscript | Attribute | Sequence | Starred | Refused
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """`changed`: a name among the targets is one whose array the function may change in place."""
+    """`changed`: a target is a name or an attribute whose array may be changed in place."""
 
     loc: Loc
     targets: tuple[Target, ...]

@@ -164,6 +164,8 @@ class _Walk:
         if isinstance(target, hir.Subscript):
             self.changed.update(_root(target))
             self.nodes(target)
+        elif isinstance(target, hir.Attribute):
+            self.nodes(target)
         elif isinstance(target, hir.Sequence):
             for item in target.items:
                 self.target(item)
@@ -300,7 +302,10 @@ class _Annotator:
             body, *_, otherwise, last = (self.block(b, live) for b in node.blocks())
             return hir.Try(node.loc, body, handlers, otherwise, last)
         if isinstance(node, hir.Assign) and isinstance(node.value, hir.Call | hir.Binary):
-            return replace(node, changed=True) if self.in_place & self.written(node) else node
+            kept = any(isinstance(t, hir.Attribute) for t in node.targets)
+            return (
+                replace(node, changed=True) if kept or self.in_place & self.written(node) else node
+            )
         return node
 
     def loop(self, node: hir.While | hir.For, around: _Live) -> hir.Statement:

@@ -418,12 +418,8 @@ class _Converter:
             return hir.Starred(loc, self.target(node.value))
         if isinstance(node, ast.Subscript):
             return hir.Subscript(loc, self.expr(node.value), self.expr(node.slice))
-        return hir.Refused(
-            loc,
-            "DL111",
-            "an attribute cannot be assigned: a compiled program changes no object",
-            "make a new one: `dataclasses.replace(x, name=value)`, or `x._replace(name=value)`",
-        )
+        assert isinstance(node, ast.Attribute)
+        return hir.Attribute(loc, self.expr(node.value), node.attr)
 
     # Expressions
 

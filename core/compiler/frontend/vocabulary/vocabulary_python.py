@@ -17,6 +17,7 @@ from ...ir import DType
 from ...traced import ARRAY
 from .. import calls, operators, pynumbers, special_methods
 from ..complexes.complex_python import CMATH, complex_of
+from ..containers import program_objects
 from ..flow import host_calls, iteration, raises
 from ..numpy import arithmetic
 from ..numpy.arithmetic import tensor
@@ -188,7 +189,7 @@ def _round(s: Specialiser, number: Any, ndigits: Any = None) -> Any:
     if type(number) is Tensor and number.weak:
         return pynumbers.rounded(s, number, ndigits)
     if type(number) is Tensor and len(number.classes) > 1:
-        raise _of_several_classes(s, number)
+        raise operators.of_several_classes(s, number)
     rounded = s.call(np.round, number, 0 if ndigits is None else ndigits)
     return _int(s, rounded) if ndigits is None else rounded
 
@@ -289,7 +290,7 @@ def _isinstance(s: Specialiser, value: Any, classes: Any) -> bool:
         }
         if len(answers) == 1:
             return answers.pop()
-        raise _of_several_classes(s, value)
+        raise operators.of_several_classes(s, value)
     if type(value) is Text:
         return operators.python(s, lambda: issubclass(str, classes), "`isinstance`")  # type: ignore[no-any-return]
     if type(value) is Picked:
@@ -305,14 +306,8 @@ def _type(s: Specialiser, value: Any) -> Any:
     if type(value) is not Tensor:
         return _class_of(value)
     if len(value.classes) > 1:
-        raise _of_several_classes(s, value)
+        raise operators.of_several_classes(s, value)
     return value.classes[0]
-
-
-def _of_several_classes(s: Specialiser, value: Tensor) -> Exception:
-    classes = " or ".join(f"`{c.__name__}`" for c in value.classes)
-    text = f"this number is in Python {classes}, as the program takes its path"
-    return s.static_needed(text, "convert it on each path: float(x), np.float64(x), np.asarray(x)")
 
 
 def _getattr(s: Specialiser, value: Any, name: Any, default: Any = _MISSING) -> Any:
@@ -323,13 +318,19 @@ def _getattr(s: Specialiser, value: Any, name: Any, default: Any = _MISSING) -> 
     return calls.attribute(s, value, name)
 
 
+def _setattr(s: Specialiser, value: Any, name: Any, new: Any) -> None:
+    if not isinstance(name, str):
+        raise s.error("DL119", f"an attribute's name is a string, not {describe(name)}")
+    program_objects.store(s, value, name, new)
+
+
 def _hasattr(s: Specialiser, value: Any, name: Any) -> bool:
     if not isinstance(name, str):
         raise s.error("DL119", f"an attribute's name is a string, not {describe(name)}")
     if type(value) is Tensor:
         answers = {hasattr(c, name) for c in value.classes}
         if len(answers) > 1:
-            raise _of_several_classes(s, value)
+            raise operators.of_several_classes(s, value)
         return answers.pop()
     if type(value) is Text:
         return hasattr(str, name)
@@ -477,6 +478,7 @@ def rows() -> list[Row]:
         (type, "type", _type),
         (getattr, "getattr", _getattr),
         (hasattr, "hasattr", _hasattr),
+        (setattr, "setattr", _setattr),
         (callable, "callable", _callable),
         (slice, "slice", _slice),
         (functools.reduce, "functools.reduce", _reduce),

@@ -350,11 +350,13 @@ def tensor_attribute(s: Specialiser, x: Tensor | Picked, name: str) -> Any:
     if type(x) is Picked:
         raise s.static_needed(f"`{name}` needs to know which list this is", "use np.array(rows)")
     assert type(x) is Tensor
+    if len({hasattr(c, name) for c in x.classes}) > 1:
+        raise operators.of_several_classes(s, x)
     if x.weak:
         return _python_attribute(s, x, name)
     found = PROPERTIES.get(name)
     if found is not None:
-        return method_result(s, "copy", x, found(s, x))
+        return _of_scalar(x, method_result(s, "copy", x, found(s, x)))
     handler = METHODS.get(name)
     if handler is not None:
         return Method(name, x, partial(_method, name, handler))
@@ -379,7 +381,14 @@ def _method(name: str, handler: Handler, s: Specialiser, x: Tensor, /, *a: Any, 
     if complexes.among(a) or (k and complexes.among(tuple(k.values()))):
         return complex_attributes.method_of_real(s, name, x, a, k)
     a = as_arrays(s, handler, a, 1)  # type: ignore[assignment]
-    return method_result(s, name, x, run_handler(s, name, handler, (x, *a), k))
+    return _of_scalar(x, method_result(s, name, x, run_handler(s, name, handler, (x, *a), k)))
+
+
+def _of_scalar(x: Tensor, made: Any) -> Any:
+    """What a method of a NumPy scalar gives: where it is one number, a scalar and no array."""
+    if type(made) is Tensor and made.kind == ARRAY and not made.shape and not x.kind & ARRAY:
+        return Tensor(made.value)
+    return made
 
 
 def _python_attribute(s: Specialiser, x: Tensor, name: str) -> Any:
