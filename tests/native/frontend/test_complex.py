@@ -4,11 +4,8 @@ JAX's convention, on both back ends.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import delian as dl
@@ -18,19 +15,9 @@ from delian.core.common.errors import ProgramError
 from delian.core.compiler import tree
 from delian.core.compiler.frontend import trace
 from delian.core.compiler.primitives import PRIMITIVES
+from support.frontend_programs import complex_cases as cases
+from support.frontend_programs import fourier_cases as fourier
 
-
-def _module(name: str) -> Any:
-    path = Path(__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(f"delian_{name}", path)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
-    spec.loader.exec_module(module)
-    return module
-
-
-cases = _module("complex_cases")
-fourier = _module("fourier_cases")
 SAME = {"arithmetic": cases.SAME, "fourier": fourier.SAME}
 REFUSED = [*cases.REFUSED, *fourier.REFUSED]
 

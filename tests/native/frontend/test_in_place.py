@@ -5,11 +5,8 @@ caller's arrays, on both back ends, with gradients.
 from __future__ import annotations
 
 import copy
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -21,20 +18,9 @@ from delian.core.compiler import tree
 from delian.core.compiler.frontend import trace
 from delian.core.compiler.ir import DType, TensorType
 from support import vocabulary_cases as vocabulary
-
-
-def _module(name: str) -> Any:
-    path = Path(__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(f"delian_{name}", path)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
-    spec.loader.exec_module(module)
-    return module
-
-
-functions = _module("in_place_functions")
-loops = _module("in_place_loops")
-refused = _module("in_place_refused")
+from support.frontend_programs import in_place_functions as functions
+from support.frontend_programs import in_place_loops as loops
+from support.frontend_programs import in_place_refused as refused
 
 X = np.array([3.0, 1.0, 2.0, 0.5])
 EQUAL = [f for m in (functions, loops) for f in vars(m).values() if type(f) is FunctionType]

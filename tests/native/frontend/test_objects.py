@@ -9,7 +9,7 @@ import delian as dl
 import numpy as np
 import pytest
 from delian.core.common.errors import ProgramError
-from support import object_programs as programs
+from support.frontend_programs import object_programs as programs
 
 #: Branches of the programs go either way.
 ARGUMENTS = (np.array([3.0, 1.0, 2.0, 0.5]), np.array([-1.0, 0.05, 0.25, 4.0]))

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from delian.core.common.errors import ProgramError
 from delian.core.compiler import tree
-
-from .ragged_cases import FUNCTIONS, REFUSED, SAME, VALUES
+from support.frontend_programs.ragged_cases import FUNCTIONS, REFUSED, SAME, VALUES
 
 CASES = [*SAME, *FUNCTIONS]
 

@@ -14,29 +14,17 @@ before you keep it: a program that becomes `~` or `^` is a fault.
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import delian as dl
 import numpy as np
 import pytest
+from support.frontend_programs import same_as_python as same
 
 _HERE = Path(__file__).parent
 PROGRAMS = sorted((_HERE / "programs").glob("*.txt"))
-
-
-def _module(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"delian_{name}", _HERE / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
-    spec.loader.exec_module(module)
-    return module
-
-
-same = _module("same_as_python")
 
 
 def programs(file: Path) -> list[tuple[str, str]]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import delian as dl
@@ -17,13 +14,7 @@ from delian.core.compiler.frontend import trace, tracing
 from delian.core.compiler.frontend.containers import list_packing
 from delian.core.compiler.frontend.flow import iteration, unroll_limits
 from delian.core.compiler.ir import count_ops
-
-_PATH = Path(__file__).parent / "list_programs.py"
-_SPEC = importlib.util.spec_from_file_location("delian_list_programs", _PATH)
-assert _SPEC is not None and _SPEC.loader is not None
-written = importlib.util.module_from_spec(_SPEC)
-sys.modules[_SPEC.name] = written
-_SPEC.loader.exec_module(written)
+from support.frontend_programs import list_programs as written
 
 
 def rows(n: int, m: int, seed: int = 0) -> list[list[float]]:

@@ -1,0 +1,1 @@
+"""Programs that tests of the front end compile, a file a topic."""
