@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..traced import ARRAY, SCALAR
 from . import operators
-from .values import Frame, describe, is_number, kind_of
+from .values import Frame, describe, inherits, is_number, kind_of
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -57,6 +57,8 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     first, second = _COMPARISONS[op]
     for owner, method, other in _order(a, first, b, second):
         found = find(owner, method)
+        if found is None and isinstance(owner, tuple) and not inherits(type(owner), method):
+            return NotImplemented  # A tuple has a comparison of its own.
         if found is not None and _is_generated(found):
             made = _of_fields(s, op if owner is a else _swapped(op), owner, other)
         else:

@@ -376,12 +376,10 @@ def prod(a: Tensor, b: Tensor) -> Pair:
 
 
 def cumprod(a: Tensor, b: Tensor) -> Pair:
-    """Along the first axis, by doubling."""
-    shift = 1
-    while shift < a.shape[0]:
-        re, im = multiply(a[:-shift], b[:-shift], a[shift:], b[shift:])
-        a, b = np.concatenate([a[:shift], re]), np.concatenate([b[:shift], im])
-        shift = shift * 2
+    """Along the first axis, in NumPy's order."""
+    a, b = a.copy(), b.copy()
+    for k in range(1, len(a)):
+        a[k], b[k] = multiply(a[k - 1], b[k - 1], a[k], b[k])
     return a, b
 
 

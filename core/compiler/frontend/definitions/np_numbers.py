@@ -279,11 +279,12 @@ def piecewise(
 
 
 def running(f: Callable[[Tensor, Tensor], Tensor], x: Tensor, axis: int) -> Tensor:
-    """f of everything up to each element, f associative: doubling (Hillis and Steele 1986)."""
-    before = (slice(None),) * axis
-    shift = 1
-    while shift < x.shape[axis]:
-        joined = f(x[(*before, slice(None, -shift))], x[(*before, slice(shift, None))])
-        x = np.concatenate([x[(*before, slice(None, shift))], joined], axis=axis)
-        shift *= 2
-    return x
+    """f of everything up to each element, in NumPy's order.
+
+    A product of a part of them may overflow, or be zero, where none from the start on does.
+    """
+    rows = np.moveaxis(x, axis, 0)
+    made = rows.copy()
+    for k in range(1, len(made)):
+        made[k] = f(made[k - 1], rows[k])
+    return np.moveaxis(made, 0, axis)

@@ -7,6 +7,7 @@ types that differ do not join: the program would have to convert, and the user s
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,18 +80,30 @@ def join_leaf(s: Specialiser, a: Any, b: Any) -> tuple[bool, Any]:
     if x.weak and y.weak:
         return True, Slot((x if kinds[0] > kinds[1] else y).type, x.kind | y.kind)
     if x.weak and kinds[0] <= kinds[1]:
-        return _fits(a, y.type.dtype), Slot(y.type, x.kind | y.kind)
+        return _fits(s, a, y.type.dtype), Slot(y.type, x.kind | y.kind)
     if y.weak and kinds[1] <= kinds[0]:
-        return _fits(b, x.type.dtype), Slot(x.type, x.kind | y.kind)
+        return _fits(s, b, x.type.dtype), Slot(x.type, x.kind | y.kind)
     return False, None
 
 
-def _fits(leaf: Any, dtype: DType) -> bool:
+def _fits(s: Specialiser, leaf: Any, dtype: DType) -> bool:
     """Whether a number of Python's is surely among the numbers of another type."""
-    if not dtype.is_int or dtype is DType.I64:
+    if dtype in (DType.I64, DType.F64):
         return True
-    info = np.iinfo(dtype.numpy)
-    return type(leaf) is int and bool(info.min <= leaf <= info.max)
+    if type(leaf) in (bool, int, float):
+        low, high = (-math.inf, math.inf) if dtype.is_float else s.natural.of_type(dtype)
+        with np.errstate(all="ignore"):
+            same = low <= leaf <= high and float(dtype.numpy.type(leaf)) == leaf
+        return bool(same or leaf != leaf)
+    if type(leaf) is not Tensor or not dtype.is_float or leaf.dtype.is_float:
+        return False
+    low, high = s.natural.of(leaf.value)
+    exact = 2 ** _DIGITS[dtype]
+    return bool(-exact <= low and high <= exact)
+
+
+#: Binary digits of an integer that each of these types surely holds.
+_DIGITS = {DType.F32: 24, DType.F16: 11, DType.BF16: 8}
 
 
 def _has_slot(leaf: Any) -> bool:
