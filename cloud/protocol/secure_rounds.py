@@ -86,7 +86,8 @@ class Sessions(Part[RunState]):
         if not session.has_part(device):
             self._dismiss(attempt, edge, message)
             return False
-        counts, told = True, set[int]()
+        told: set[int] = set()
+        counts = True
         if isinstance(message, KeyBundle):
             counts = session.add_bundle(message)
         elif isinstance(message, SealedShares):

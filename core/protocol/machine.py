@@ -217,7 +217,8 @@ class Machine(ABC, Generic[S]):
             ProtocolError: a peer is at fault. The state is unchanged.
         """
         assert now >= 0
-        out, effects = self.out, list[ports.Effect]()
+        out = self.out
+        effects: list[ports.Effect] = []
         out.now, out.event, out.effects, out.posted = now, event, effects, None
         out.changed = out.passed_on = False
         state, rows = self.state, self.rows
