@@ -11,7 +11,6 @@ the daemons keep.
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from ...core.node.identity.pki.certificates import (
     new_key,
 )
 from ...core.node.identity.pki.identity_folder import IdentityFolder
+from ...core.node.net.free_ports import free_ports
 from ...core.privacy.secagg.limits import COHORT_MIN
 from ...device.agent import key_secret
 
@@ -230,15 +230,3 @@ def _toml_lines(path: tuple[str, ...], keys: Mapping[str, Any]) -> list[str]:
         if isinstance(inner, Mapping):
             lines += _toml_lines((*path, name), inner)
     return lines
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that are free now, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((LOOPBACK, 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

@@ -226,12 +226,15 @@ def difference(got: Any, want: Any) -> str:
 
 
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)")
+#: Where an object without a text of its own lies.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 #: Digits that no array of NumPy's shows, and no number of 32 bits.
 _DIGITS = 10
 
 
 def _of_output(got: str, want: str) -> str:
     """In what a text differs: its floats may be rounded otherwise."""
+    got, want = (_ADDRESS.sub("", text) for text in (got, want))
     if _FLOAT.sub("#", got) != _FLOAT.sub("#", want):
         return "value"
     for x, y in zip(_FLOAT.findall(got), _FLOAT.findall(want), strict=True):

@@ -38,11 +38,11 @@ from delian.core.node.identity.authority.tokens import TokenBook
 from delian.core.node.identity.pki.certificates import Role, authority_options, channel_credentials
 from delian.core.node.identity.pki.identity_folder import IdentityFolder
 from delian.core.node.identity.pki.local_identity import operator_identity
+from delian.core.node.net.free_ports import free_ports
 from delian.core.wire import link_pb2
 from delian.core.wire.authority_pb2 import RevokeRequest
 from delian.core.wire.authority_pb2_grpc import AuthorityStub
 from delian.core.wire.operator_pb2 import TokenRequest
-from delian.simulations.processes.fleet_files import free_ports
 from delian.simulations.processes.launcher import Child, Children
 from delian.simulations.processes.processes import Shape, simulate_processes
 from delian.simulations.scenario.scenario_file import load, override

@@ -30,7 +30,7 @@ from delian.core.node.identity.pki.certificates import (
 )
 from delian.core.node.identity.pki.identity_folder import IdentityFolder
 from delian.core.node.identity.pki.local_identity import operator_identity
-from delian.core.node.net.mqtt.broker import free_port
+from delian.core.node.net.free_ports import free_ports
 from delian.core.wire import link_pb2
 from delian.core.wire.authority_pb2_grpc import AuthorityStub
 from delian.core.wire.operator_pb2 import TokenRequest
@@ -54,7 +54,7 @@ class Organisation:
     def __init__(self, world, name):
         self.world, self.name = world, name
         self.folder = world.folder / name
-        self.ports = {kind: free_port("127.0.0.1") for kind in ("grpc", "enrolment")}
+        self.ports = dict(zip(("grpc", "enrolment"), free_ports(2), strict=True))
         self.daemon = None
 
     def found(self):
@@ -96,7 +96,7 @@ class World:
 
     def __init__(self, folder, stack):
         self.folder, self.stack = folder, stack
-        self.ports = {name: free_port("127.0.0.1") for name in ("grpc", "enrolment", "cloud")}
+        self.ports = dict(zip(("grpc", "enrolment", "cloud"), free_ports(3), strict=True))
         self.north, self.south = Organisation(self, "north"), Organisation(self, "south")
 
     async def start(self):

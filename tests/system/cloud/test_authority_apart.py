@@ -42,10 +42,10 @@ from delian.core.node.identity.pki.certificates import (
 )
 from delian.core.node.identity.pki.identity_folder import HomeAddress, IdentityFolder
 from delian.core.node.identity.pki.local_identity import operator_identity
+from delian.core.node.net.free_ports import free_ports
 from delian.core.node.net.grpc.grpc_log import log_call
 from delian.core.node.net.grpc.grpc_witness import WitnessService, serve_witness
 from delian.core.node.net.message_limits import Buckets
-from delian.core.node.net.mqtt.broker import free_port
 from delian.core.node.net.relay import EDGE_PER_S
 from delian.core.node.storage.codec import address
 from delian.core.protocol.ports import CLOUD, Node, Tier
@@ -98,7 +98,7 @@ class Farm:
         if witnessed:
             await self.run_witness()
         operator_identity(self.ca, self.folder / "admin")
-        self.ports = {name: free_port("127.0.0.1") for name in ("grpc", "enrolment", "cloud")}
+        self.ports = dict(zip(("grpc", "enrolment", "cloud"), free_ports(3), strict=True))
         self.authority = await self.run_authority()
         await self.join(self.token(Role.CLOUD), self.cloud_folder / "identity")
         self.cloud = await self.run_cloud()

@@ -20,7 +20,7 @@ from delian.core.node.identity.authority.tokens import TokenBook
 from delian.core.node.identity.enrolment.joining import join
 from delian.core.node.identity.pki.certificates import IdentityError, Role
 from delian.core.node.identity.pki.identity_folder import IdentityFolder
-from delian.core.node.net.mqtt.broker import free_port
+from delian.core.node.net.free_ports import free_ports
 from delian.core.protocol.ports import Node, Tier
 from delian.edge.protocol.edge_state import EdgeState
 from delian.edge.protocol.machine import EdgeMachine, restore
@@ -80,7 +80,7 @@ async def check_moved(folder, token):
     assert not list(cloud.rglob("ca.key")) and {p.name for p in (cloud / "ca").iterdir()} <= {
         *("ca.pem", "moving", "lock")
     }
-    ports = [free_port("127.0.0.1") for _ in range(2)]
+    ports = free_ports(2)
     listen, enrolment = (f"127.0.0.1:{port}" for port in ports)
     daemon = AuthorityDaemon(AuthoritySettings(target, listen=listen, enrolment=enrolment))
     try:

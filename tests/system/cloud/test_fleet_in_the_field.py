@@ -26,7 +26,8 @@ from delian.core.node.identity.pki.certificates import (
 )
 from delian.core.node.identity.pki.identity_folder import HomeAddress, IdentityFolder
 from delian.core.node.identity.pki.local_identity import broker_files, operator_identity
-from delian.core.node.net.mqtt.broker import Broker, BrokerSettings, free_port, mosquitto_path
+from delian.core.node.net.free_ports import free_ports
+from delian.core.node.net.mqtt.broker import Broker, BrokerSettings, mosquitto_path
 from delian.core.node.net.mqtt.broker_acl import mosquitto
 from delian.core.node.storage.codec import address
 from delian.core.protocol.ports import CLOUD, Node, Tier
@@ -70,7 +71,7 @@ class Farm:
         authority = Authority.create(self.folder / "ca", "farm")
         operator_identity(authority, self.folder / "operator")
         self.broker = await self._broker(authority) if broker else ""
-        self.port, self.edge_port = free_port("127.0.0.1"), free_port("127.0.0.1")
+        self.port, self.edge_port = free_ports(2)
         settings = CloudSettings(
             self.folder / "cloud",
             listen=f"127.0.0.1:{self.port}",

@@ -21,7 +21,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import ssl
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from pathlib import Path
 from ....common.errors import DelianError
 from ...driver.log_deduplication import Once
 from ...identity.pki.certificates import TlsFiles
+from ..free_ports import free_ports
 from ..message_limits import KIB, MIB
 
 log = logging.getLogger("delian.net.broker")
@@ -184,14 +184,6 @@ dynamic_filters = true
 """
 
 
-def free_port(host: str) -> int:
-    """A port that is free now."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
-
-
 def _user(folder: Path) -> pwd.struct_passwd | None:
     """The user that mosquitto runs as; None when it stays the one that starts it.
 
@@ -253,7 +245,7 @@ class Broker:
         _check(settings, self.kind)
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="delian-broker-"))
-            self.port = settings.port or free_port(settings.host)
+            self.port = settings.port or free_ports(1, settings.host)[0]
         try:
             await self._taken()
             await self._end_watchdog()
