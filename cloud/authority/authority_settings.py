@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from .hosted import HostingSettings
+from .hosted import NEWS_S, HostingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,8 @@ class AuthoritySettings:
     enrolments_per_minute: float = 60.0
     #: Devices that admins may let in by tokens in a day without an approval.
     token_uses: int = 20
+    #: How often it asks for revocations by another process (`delian ca revoke`) or by the root.
+    news_s: float = NEWS_S
 
     def hosting(self) -> HostingSettings:
         """What is served of the CA's folder."""
@@ -51,4 +53,5 @@ class AuthoritySettings:
             token_uses=self.token_uses,
             superior=self.superior,
             public=self.public or self.listen,
+            news_s=self.news_s,
         )

@@ -45,8 +45,6 @@ from .hosted import HostedAuthority
 
 log = logging.getLogger("delian.cloud.authority")
 
-#: How often it is asked whether another process (`delian ca revoke`) has revoked a node.
-DENIED_S = 5.0
 ANNOUNCED = "announced"
 _ANNOUNCED_BYTES_MAX = 64 * 1024
 
@@ -179,7 +177,7 @@ class AuthorityDaemon:
             revoked = frozenset(listed.nodes())
             await self.fleet.follow_revoked(revoked - known, listed.authorities())
             known = revoked
-            await asyncio.sleep(DENIED_S)
+            await asyncio.sleep(self.settings.news_s)
 
     def _why_not_ready(self) -> str | None:
         if self.database.lost.is_set():

@@ -33,7 +33,7 @@ log = logging.getLogger("delian.cloud.authority")
 
 #: How often its own certificate is looked at.
 RENEW_S = 3600.0
-#: How often an issuing authority asks the root for news.
+#: How often a daemon asks for news: revocations, terms, nodes that joined.
 NEWS_S = 5.0
 
 
@@ -56,6 +56,8 @@ class HostingSettings:
     """Of an issuing authority, the root."""
     public: str = ""
     """Where the coordinator reaches this one."""
+    news_s: float = NEWS_S
+    """How often an issuing authority asks the root for news."""
 
 
 class HostedAuthority:
@@ -119,7 +121,7 @@ class HostedAuthority:
         """
         while self.superior is not None:
             await asyncio.to_thread(self._refresh, self.superior, self._settings.public)
-            await asyncio.sleep(NEWS_S)
+            await asyncio.sleep(self._settings.news_s)
 
     def _refresh(self, superior: RootAuthority, public: str) -> None:
         try:

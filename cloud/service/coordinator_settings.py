@@ -8,7 +8,7 @@ from pathlib import Path
 from ...core.compiler.backends import Backend
 from ...core.node.net.message_limits import PeerTimes
 from ...core.node.sandbox.process_limits import WorkerLimits
-from ..authority.hosted import HostingSettings
+from ..authority.hosted import NEWS_S, HostingSettings
 from ..protocol.coordinator_state import CoordinatorPolicy
 from .registry import MODELS_KEPT
 from .updates import LIMITS
@@ -69,6 +69,8 @@ class CloudSettings:
     """Limits of a server update."""
     policy: CoordinatorPolicy = field(default_factory=CoordinatorPolicy)
     times: PeerTimes = field(default_factory=PeerTimes)
+    news_s: float = NEWS_S
+    """How often the authority is asked for news: revocations, terms, nodes that joined."""
     insecure: bool = False
     """No certificates, on loopback only."""
     federation: str = ""

@@ -85,8 +85,6 @@ UPLOAD_PATIENCE_S = 0.03
 FETCH_PATIENCE_S = 0.003
 #: How often it is recorded which nodes were seen.
 OBSERVE_S = 30.0
-#: How often the authority is asked for news: names that are revoked, terms, nodes that joined.
-DENIED_S = 5.0
 #: How often old models are let go of, at most.
 RETIRE_EVERY_S = 2.0
 #: A device's certificate must still be valid for so long when it gives its keys: its neighbours
@@ -227,7 +225,7 @@ class CloudDaemon:
         authority: AuthorityPort
         if hosted is None:
             authority = federated = Authorities.at(
-                settings.authority, trust, self.fleet, self._certified, DENIED_S
+                settings.authority, trust, self.fleet, self._certified, settings.news_s
             )
             self._closers.push_async_callback(federated.close)
             self.tasks.start("renewal", trust.renew(authority, self._renewed))
@@ -569,7 +567,7 @@ class CloudDaemon:
                 await self.fleet.follow_revoked(revoked - known, listed.authorities())
                 self._end_revoked(listed)
                 known, ended = revoked, listed.version
-            await asyncio.sleep(DENIED_S)
+            await asyncio.sleep(self.settings.news_s)
             await trust.sync(authority, self._home(), self._state().draining)
             with contextlib.suppress(IdentityError):  # `sync` has logged that it is away
                 await learn_nodes(self.fleet, authority, 0)

@@ -8,13 +8,9 @@ import asyncio
 import contextlib
 
 import grpc
-import pytest
-from delian.cloud.authority import daemon as authorities
-from delian.cloud.authority import hosted
 from delian.cloud.authority.authority_settings import AuthoritySettings
 from delian.cloud.authority.daemon import AuthorityDaemon
 from delian.cloud.protocol.coordinator_state import CoordinatorPolicy
-from delian.cloud.service import daemon as coordinators
 from delian.cloud.service.daemon import CloudDaemon, CloudSettings
 from delian.core.node.identity.authority.authority import Authority
 from delian.core.node.identity.authority.delegation import accept_authority, request_authority
@@ -69,6 +65,7 @@ class Organisation:
             superior=f"127.0.0.1:{self.world.ports['grpc']}",
             listen=f"127.0.0.1:{self.ports['grpc']}",
             enrolment=f"127.0.0.1:{self.ports['enrolment']}",
+            news_s=self.world.news_s,
         )
         self.daemon = await self.world.run(AuthorityDaemon(settings))
         owner = self.folder / "owner"
@@ -94,8 +91,8 @@ class Organisation:
 class World:
     """A root authority, organisations and a coordinator. Ends with `stack`."""
 
-    def __init__(self, folder, stack):
-        self.folder, self.stack = folder, stack
+    def __init__(self, folder, stack, news_s):
+        self.folder, self.stack, self.news_s = folder, stack, news_s
         self.ports = dict(zip(("grpc", "enrolment", "cloud"), free_ports(3), strict=True))
         self.north, self.south = Organisation(self, "north"), Organisation(self, "south")
 
@@ -120,6 +117,7 @@ class World:
             listen=f"127.0.0.1:{self.ports['cloud']}",
             health="",
             backend="reference",
+            news_s=self.news_s,
             policy=CoordinatorPolicy(after_reject_ms=(50, 100), after_task_ms=(50, 100)),
         )
 
@@ -128,6 +126,7 @@ class World:
             self.folder / "root",
             listen=f"127.0.0.1:{self.ports['grpc']}",
             enrolment=f"127.0.0.1:{self.ports['enrolment']}",
+            news_s=self.news_s,
         )
         return await self.run(AuthorityDaemon(settings))
 
@@ -158,13 +157,9 @@ def within(folder, scenario, every_s=0.1):
     """Runs a test in a federation. every_s: how often daemons ask one another for news."""
 
     async def main():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(coordinators, "DENIED_S", every_s)
-            patch.setattr(hosted, "NEWS_S", every_s)
-            patch.setattr(authorities, "DENIED_S", every_s)
-            async with contextlib.AsyncExitStack() as stack:
-                world = World(folder, stack)
-                await world.start()
-                await scenario(world)
+        async with contextlib.AsyncExitStack() as stack:
+            world = World(folder, stack, every_s)
+            await world.start()
+            await scenario(world)
 
     run(main())

@@ -17,7 +17,6 @@ from delian.cloud.authority.authority_settings import AuthoritySettings
 from delian.cloud.authority.daemon import AuthorityDaemon
 from delian.cloud.authority.remote import RemoteAuthority
 from delian.cloud.protocol.coordinator_state import CoordinatorPolicy
-from delian.cloud.service import daemon as coordinators
 from delian.cloud.service.audit import verify
 from delian.cloud.service.daemon import CloudDaemon, CloudSettings
 from delian.core.common.merkle_tree import leaf_hash
@@ -131,6 +130,7 @@ class Farm:
             health="",
             backend="reference",
             policy=CoordinatorPolicy(after_reject_ms=(50, 100), after_task_ms=(50, 100)),
+            news_s=0.1,
         )
         return self._learning(await self._run(CloudDaemon(settings, gatherer)))
 
@@ -219,7 +219,6 @@ class Farm:
 def within(folder, scenario, witnessed=False):
     async def main():
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(coordinators, "DENIED_S", 0.1)
             patch.setattr(Witnessing.run, "__defaults__", (0.1,))
             async with contextlib.AsyncExitStack() as stack:
                 farm = Farm(folder, stack)

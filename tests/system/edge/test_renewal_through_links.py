@@ -246,19 +246,17 @@ def test_an_edge_that_starts_again_lets_a_revoked_device_go(tmp_path, told):
     within(scenario)
 
 
-def test_the_coordinator_s_daemon_takes_errands(tmp_path, monkeypatch):
+def test_the_coordinator_s_daemon_takes_errands(tmp_path):
     pytest.importorskip("sqlalchemy")
     from delian.cli.fleet.cloud_commands import gatherer
-    from delian.cloud.service import daemon as cloud_daemon
     from delian.cloud.service.daemon import CloudDaemon, CloudSettings
-
-    monkeypatch.setattr(cloud_daemon, "DENIED_S", 0.1)
 
     async def scenario() -> None:
         async with Farm(tmp_path) as farm:
             settings = CloudSettings(
                 tmp_path / "cloud",
                 ca=tmp_path / "ca",
+                news_s=0.1,
                 listen="127.0.0.1:0",
                 enrolment="",
                 health="",
