@@ -396,7 +396,7 @@ def power(s: Specialiser, a: Any, b: Any) -> Tensor:
         if dtype.is_float:
             if exponent == 0.5:
                 return Tensor(s.emit("sqrt", base.value), weak)
-            if exponent == int(exponent) and 1 <= abs(exponent) <= _POWER_MAX:
+            if 1 <= abs(exponent) <= _POWER_MAX and exponent == int(exponent):
                 result = _repeated(s, base, abs(int(exponent)))
                 return divide(s, 1, result) if exponent < 0 else result
         elif exponent == 0:
