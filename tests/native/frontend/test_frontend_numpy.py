@@ -363,3 +363,8 @@ def test_lists_of_tensors_are_arrays_to_numpys_functions(agree):
         )
 
     agree(f, X)
+
+
+def test_powers_by_a_known_nan_or_infinity(agree):
+    agree(lambda x: x ** float("nan"), np.array([2.0, 1.0, 0.5]))
+    agree(lambda x: x**np.inf, np.array([2.0, 1.0, 0.5]))
