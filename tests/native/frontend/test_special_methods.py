@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import delian as dl
 import numpy as np
@@ -134,3 +134,23 @@ def test_an_array_beside_an_object_is_refused() -> None:
     """NumPy makes an array of objects of it."""
     with pytest.raises(ProgramError, match="as objects"):
         dl.compile(lambda x: (x + Length(1.0)).v)(np.zeros(3))
+
+
+class Smaller(NamedTuple):
+    v: Any
+
+    def __lt__(self, other: Any) -> Any:
+        return self.v < other.v
+
+
+def test_a_named_tuple_has_a_tuple_s_other_comparisons() -> None:
+    def f(x: Any) -> Any:
+        one, other = Smaller(x), Smaller(x + 1)
+        return one < other, other > one
+
+    x = np.array([1.0, 2.0])
+    with pytest.raises(ValueError, match="ambiguous"):
+        f(x)
+    with pytest.raises(ProgramError) as raised:
+        dl.compile(f, backend="reference")(x)
+    assert raised.value.code == "DL107"
