@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir import DType, Value
-from ..traced import BOOL, FLOAT, INT, SCALAR
+from ..traced import ARRAY, BOOL, FLOAT, INT, SCALAR
 from .flow import raises
 from .numpy import arithmetic
 from .values import Tensor, describe, is_number, kind_of
@@ -278,6 +278,9 @@ def extreme(s: Specialiser, greatest: bool, values: list[Any]) -> Any:
         if isinstance(better, bool):
             result = value if better else result
             continue
+        if kind & ARRAY:
+            text = "the result is one of two arrays, and only the running program knows which"
+            raise s.error("DL111", text, "np.maximum and np.minimum give a new one; or float(x)")
         if not joins.join_leaf(s, value, result)[0]:  # As where a branch leaves one or the other.
             text = f"the result is {describe(value)} or {describe(result)}"
             raise s.error("DL108", text, "convert one of them: np.float64(x), x.astype(dtype)")
