@@ -8,8 +8,8 @@ order, each named by its path (`params.hidden.0.weight`). A dataclass field made
 from __future__ import annotations
 
 import dataclasses
-import types
 import warnings
+from abc import ABCMeta
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -94,11 +94,22 @@ def is_open(node: Any) -> bool:
     return id(node) in _opened
 
 
+#: What a class of plain objects has from `object` alone, and what it lacks: it would run unseen.
+_PLAIN = ("__new__", "__setattr__", "__delattr__", "__getattribute__")
+_UNSEEN = ("__getattr__", "__del__", "tree_build")
+
+
 def is_object(kind: type) -> bool:
-    """Whether a class's objects are nodes only while they are open."""
-    frozen = getattr(getattr(kind, "__dataclass_params__", None), "frozen", False)
-    plain = not issubclass(kind, tuple | list | dict | types.NoneType)
-    return plain and not frozen and not hasattr(kind, "tree_build")
+    """Whether a class's objects are plain ones: a `__dict__`, whose items are their attributes.
+
+    A frozen dataclass is none: it has a `__setattr__` of its own.
+    """
+    return (
+        type(kind) in (type, ABCMeta)
+        and kind.__dictoffset__ != 0
+        and all(getattr(kind, name) == getattr(object, name) for name in _PLAIN)
+        and not any(hasattr(kind, name) for name in _UNSEEN)
+    )
 
 
 def close_objects(nodes: Iterable[Any]) -> None:

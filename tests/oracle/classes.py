@@ -47,6 +47,7 @@ _CHANGES = (
     "    self.b = v * 2",
     "def __iadd__(self, other):\n    self.b = self.b + other\n    return self",
     "def __setitem__(self, k, v):\n    self.b = v",
+    "def hide(self, v):\n    self.__p = v\n    return self.__p + self.b",
 )
 _FIELDS = "class {0}:\n    a: object\n    b: object = 1"
 _INIT = "    def __init__(self, a, b=1):\n        self.a = a\n        self.b = b"
@@ -56,6 +57,7 @@ _HEADS = {
     "named tuple": _FIELDS.replace("{0}", "{0}(typing.NamedTuple)"),
     "dataclass": "@dataclasses.dataclass\n" + _FIELDS,
     "plain class": "class {0}:\n" + _INIT,
+    "dataclass with slots": "@dataclasses.dataclass(slots=True)\n" + _FIELDS,
 }
 
 
@@ -64,7 +66,7 @@ _MUTABLE = ("dataclass", "plain class")
 
 def write_class(rng: random.Random, name: str, daring: bool) -> tuple[str, str]:
     """What kind of class, and its text."""
-    kind = rng.choices(list(_HEADS), (4, 2, 2, 4, 6))[0]
+    kind = rng.choices(list(_HEADS), (4, 2, 2, 4, 6, 1))[0]
     parts = [_HEADS[kind].format(name)]
     methods = [*rng.sample(_OPERATORS, rng.randrange(1, 5)), *rng.sample(_METHODS, 3)]
     if kind in _MUTABLE or daring:
@@ -148,6 +150,7 @@ table(
     attribute set 12: <O>.a += 1 ;; <O>.a[0] = <n> ;; <O>.a = <N> = <a> ;; <O>.b *= 2
     method that sets 12: <N> = <O>.either(<n>) ;; <N> = <O>.some(<n>) ;; <O>.grow(<n>)
     method that sets 12: <N> = <O>.grow(<n>).b ;; <O>.keep(<e>) ;; <N> = <O>.level ;; <O>[0] = <n>
+    method that sets 3: <N> = <O>.hide(<n>) ;; <O>.hide(<n>)
     method that sets 6: <O>.grow(<n>).grow(<n>) ;; <N> = [<O>.either(<n>), <O>.b] ;; <O> += <n>
     two names of an object 4: <N> = <O> ;; <N> = <O> if <c> else <O> ;; <N> = [<O>, <O>]
     two names of an object 4: <N> = <O> is <o> ;; <N> = <o> in [<O>, <o>] ;; <N> = <O> == <o>

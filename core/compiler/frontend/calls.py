@@ -340,7 +340,7 @@ def _signature(handler: Callable[..., Any]) -> str:
 
 
 def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """A call of a class: dataclasses, named tuples, enumerations and exceptions."""
+    """A call of a class: plain ones, dataclasses, named tuples, enumerations and exceptions."""
     what = f"`{cls.__name__}`"
     if dataclasses.is_dataclass(cls):
         return program_objects.construct_dataclass(s, cls, args, kwargs)
@@ -368,13 +368,13 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
     ):
         made = operators.python(s, lambda: cls(*args, **kwargs), what)
         return s.own(made) if isinstance(made, list | dict | set) else made
-    if program_objects.can_make(cls):
+    if tree.is_object(cls):
         return program_objects.construct(s, cls, args, kwargs)
     raise s.error(
         "DL106",
         f"the compiler cannot make a {what}",
-        "make it a plain class or a dataclass, without __slots__, __new__ and __setattr__; or make"
-        " the object outside the function",
+        "make it a plain class or a dataclass, without __slots__ and __new__, and with Python's own"
+        " access to attributes; or make the object outside the function",
     )
 
 
@@ -513,17 +513,12 @@ def _note(s: Specialiser, value: Any, name: str, found: Any) -> None:
     holder = value if isinstance(value, type) else type(value)
     if holder.__module__ in _FIXED and not isinstance(value, types.FunctionType):
         return
-    if not isinstance(value, type) and _is_frozen(holder):
+    if not isinstance(value, type) and containers.is_frozen(holder):
         s.look(found)
         return
     held = inspect.getattr_static(value, name, _NO)
     if (held is found or isinstance(held, types.MemberDescriptorType)) and is_static(found):
         s.read(value, name, found)
-
-
-def _is_frozen(kind: type) -> bool:
-    parameters = getattr(kind, "__dataclass_params__", None)
-    return parameters is not None and bool(parameters.frozen)
 
 
 def in_class(kind: type, name: str) -> Any:

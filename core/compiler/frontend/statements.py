@@ -6,6 +6,7 @@ Branches and loops are in `flow`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -178,11 +179,9 @@ def _update(s: Specialiser, node: hir.Update, frame: Frame) -> None:
         value = s.eval(node.value, frame)
         s.at(node.loc)
         made = updated(s, node.op, old, value)
-        if made is not old and not (
-            s.tries
-            and tries.deferred(s, lambda: program_objects.store(s, owner, target.name, made))
-        ):
-            program_objects.store(s, owner, target.name, made)
+        keep = partial(program_objects.store, s, owner, target.name, made)
+        if made is not old and not (s.tries and tries.deferred(s, keep)):
+            keep()
         return
     if not isinstance(target, hir.Name):
         assign(s, target, None, frame)

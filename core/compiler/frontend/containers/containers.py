@@ -20,7 +20,6 @@ frames that see it, so a region changes it where it stands:
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,9 +29,8 @@ if TYPE_CHECKING:
     from ..scope import Scope
     from ..specialise import Specialiser
 
-Container: TypeAlias = (
-    Any  # a list, dict or set, or an object that the program made (`program_objects`)
-)
+#: A list, dict or set, or an object that the program made (`program_objects`).
+Container: TypeAlias = Any
 
 #: What regions changed: by id, a container and its content at the region's end.
 Contents = dict[int, tuple[Container, Container]]
@@ -44,10 +42,9 @@ def is_container(value: Any) -> bool:
     return kind in (list, dict) or tree.is_open(value) or is_mutable_dataclass(kind)
 
 
-@functools.cache
 def is_mutable_dataclass(kind: type) -> bool:
     """Whether it is a dataclass whose objects may be changed."""
-    return dataclasses.is_dataclass(kind) and tree.is_object(kind) and not is_frozen(kind)
+    return dataclasses.is_dataclass(kind) and tree.is_object(kind)
 
 
 def is_frozen(kind: type) -> bool:

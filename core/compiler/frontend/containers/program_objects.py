@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from abc import ABCMeta
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +27,8 @@ if TYPE_CHECKING:
     from ..specialise import Specialiser
 
 
-def can_make(cls: type) -> bool:
-    """Whether the objects of a class are plain ones: a `__dict__`, and nothing of C's."""
-    own = inherits(cls, "__new__") and inherits(cls, "__setattr__")
-    return type(cls) in (type, ABCMeta) and own and cls.__dictoffset__ != 0
-
-
 def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """A call of a class that `can_make` takes."""
+    """A call of a class of plain objects (`tree.is_object`)."""
     what = f"`{cls.__name__}`"
     if abstract := getattr(cls, "__abstractmethods__", None):
         lacks = ", ".join(f"`{name}`" for name in sorted(abstract))
@@ -43,7 +36,9 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
     made = new(s, cls)
     init = calls.in_class(cls, "__init__")
     if isinstance(init, types.FunctionType):
-        calls.call(s, init, (made, *args), kwargs)
+        given = calls.call(s, init, (made, *args), kwargs)
+        if given is not None:
+            raise s.error("DL105", f"the __init__ of {what} returns {describe(given)}, not None")
     elif not inherits(cls, "__init__"):
         raise s.error("DL106", f"the compiler cannot make a {what}: its __init__ is not Python's")
     elif args or kwargs:
@@ -90,6 +85,10 @@ def _check(s: Specialiser, owner: Any, name: str, done: str) -> None:
     if containers.is_frozen(kind):
         text = f"`{name}` of a frozen `{kind.__name__}` cannot be {done}"
         raise s.error("DL111", text, "make a new one: `dataclasses.replace(x, name=value)`")
+    if not tree.is_object(kind):
+        text = f"`{name}` of `{kind.__name__}` cannot be {done}: this is no plain object"
+        hint = "use a class without __slots__, and with Python's own access to attributes"
+        raise s.error("DL111", text, hint)
     if not tree.is_open(owner):
         raise s.error(
             "DL111",
@@ -113,7 +112,7 @@ def construct_dataclass(
     """A call of a dataclass; its fields may be values of the running program."""
     init = getattr(cls, "__init__", None)
     generated = getattr(getattr(init, "__code__", None), "co_filename", "") == "<string>"
-    mutable = containers.is_mutable_dataclass(cls)
+    mutable = tree.is_object(cls)
     if not generated and mutable:
         return construct(s, cls, args, kwargs)
     if not generated:

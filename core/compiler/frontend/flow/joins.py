@@ -91,7 +91,9 @@ def _fits(s: Specialiser, leaf: Any, dtype: DType) -> bool:
     if dtype in (DType.I64, DType.F64):
         return True
     if type(leaf) in (bool, int, float):
-        low, high = (-math.inf, math.inf) if dtype.is_float else s.natural.of_type(dtype)
+        low, high = (-_LARGE, _LARGE) if dtype.is_float else s.natural.of_type(dtype)
+        if leaf in (math.inf, -math.inf):
+            return dtype.is_float
         with np.errstate(all="ignore"):
             same = low <= leaf <= high and float(dtype.numpy.type(leaf)) == leaf
         return bool(same or leaf != leaf)
@@ -102,6 +104,8 @@ def _fits(s: Specialiser, leaf: Any, dtype: DType) -> bool:
     return bool(-exact <= low and high <= exact)
 
 
+#: Beyond the largest number of f32.
+_LARGE = 2**128
 #: Binary digits of an integer that each of these types surely holds.
 _DIGITS = {DType.F32: 24, DType.F16: 11, DType.BF16: 8}
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from types import CodeType, FunctionType
@@ -98,7 +99,7 @@ def _convert(code: CodeType) -> hir.FunctionDef:
     cached = _FILES.get(code.co_filename)
     if cached is None or cached[0] != lines:
         try:
-            cached = _FILES[code.co_filename] = (lines, ast.parse("".join(lines)))
+            cached = _FILES[code.co_filename] = (lines, _parsed("".join(lines)))
         except SyntaxError:
             raise _no_source(code, "its source file has changed since it was loaded") from None
     nodes = list(_functions_at(cached[1], code.co_firstlineno, code.co_name))
@@ -106,6 +107,31 @@ def _convert(code: CodeType) -> hir.FunctionDef:
     if node is None:
         raise _no_source(code, "its source file has changed since it was loaded")
     return _Converter(code.co_filename, lines).function(node)
+
+
+#: An attribute that is private to a class: `x.__name`.
+_PRIVATE = re.compile(r"\.\s*__\w*[^\W_]_?\b")
+
+
+def _parsed(source: str) -> ast.Module:
+    """The syntax tree of a file, with the names of private attributes as Python has them."""
+    found = ast.parse(source)
+    if _PRIVATE.search(source):
+        _mangle(found, "")
+    return found
+
+
+def _mangle(node: ast.AST, owner: str) -> None:
+    """`x.__name` in the class `Owner` is `x._Owner__name` (Python's reference, "Identifiers").
+
+    `owner`: the class around the node, without underscores in front; empty for none.
+    """
+    for child in ast.iter_child_nodes(node):
+        _mangle(child, child.name.lstrip("_") if isinstance(child, ast.ClassDef) else owner)
+        if owner and isinstance(child, ast.Attribute):
+            name = child.attr
+            if name.startswith("__") and not name.endswith("__"):
+                child.attr = f"_{owner}{name}"
 
 
 def _lines(code: CodeType) -> list[str]:
