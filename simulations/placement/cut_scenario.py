@@ -11,9 +11,9 @@ import tomllib
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from ...core.common.errors import DelianError
 from ...core.placement.cut.placement_plan import BYTES_MAX, Piece, PlacementPlan
@@ -24,7 +24,7 @@ from ...core.placement.subgraphs.machines.part_server import ServerSettings
 from ...core.placement.subgraphs.machines.request_table import Local
 from ...core.protocol.ports import MS, SECOND
 from ...core.protocol.random_streams import Streams
-from ..scenario.data_settings import Table, conflict
+from ..scenario.data_settings import FileTable, Table, conflict
 from ..scenario.scenario_file import SCENARIO_BYTES_MAX
 from ..scenario.scenario_keys import markdown, reference_of
 from .cut_world import Outage, Setup
@@ -151,7 +151,7 @@ class OutageTable(Table):
     """When it is back."""
 
 
-class CutScenario(Table):
+class CutScenario(FileTable):
     """A run of partitioned execution."""
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -179,8 +179,6 @@ class CutScenario(Table):
     outages: list[OutageTable] = Field(default_factory=list, max_length=1000)
     """When nodes are away."""
 
-    _folder: Path = PrivateAttr(default_factory=Path)
-
     @model_validator(mode="after")
     def _together(self) -> CutScenario:
         if bool(self.cuts) == bool(self.plan):
@@ -198,16 +196,6 @@ class CutScenario(Table):
         if self.seconds / (self.devices.every_ms / 1e3) * self.devices.count > REQUESTS_MAX:
             raise conflict("seconds", f"more than {REQUESTS_MAX:,} requests")
         return self
-
-    def placed_in(self, folder: Path) -> Self:
-        """The scenario itself, once its files are relative to a folder."""
-        self._folder = folder
-        return self
-
-    @property
-    def folder(self) -> Path:
-        """What files are relative to."""
-        return self._folder
 
 
 def bundled() -> dict[str, Path]:

@@ -6,9 +6,10 @@ A key that the chosen algorithm does not know is refused: a key without effect i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
 from ...core.common.field_docs import field_docs
@@ -36,6 +37,22 @@ class Table(BaseModel):
     def meanings(cls) -> dict[str, str]:
         """The text under each key, its own or inherited."""
         return {**(field_docs(cls.documented) if cls.documented else {}), **field_docs(cls)}
+
+
+class FileTable(Table):
+    """A whole file: what it names is relative to its folder."""
+
+    _folder: Path = PrivateAttr(default_factory=Path)
+
+    def placed_in(self, folder: Path) -> Self:
+        """The scenario itself, once its files are relative to a folder."""
+        self._folder = folder
+        return self
+
+    @property
+    def folder(self) -> Path:
+        """What files are relative to."""
+        return self._folder
 
 
 def with_defaults(table: T, values: Mapping[str, Any]) -> T:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, model_validator
 
 from ...core.learning.plan import ROUNDS_MAX, TABLES, Plan
 from ...core.learning.plan_settings import PlanError
@@ -115,7 +115,7 @@ class Evaluation(PlanEvaluation):
         return self
 
 
-class Scenario(data_settings.Table):
+class Scenario(data_settings.FileTable):
     """One simulation, from the data to the last round."""
 
     documented: ClassVar[type | None] = Plan
@@ -148,18 +148,6 @@ class Scenario(data_settings.Table):
     """What an update goes through, as one line in the place of the keys that say it:
     `clip(1) | quantise(16) | mask | mean | server(adam, 0.01)` (docs/algorithms.md).
     """
-
-    _folder: Path = PrivateAttr(default_factory=Path)
-
-    def placed_in(self, folder: Path) -> Self:
-        """The scenario itself, once its files are relative to a folder."""
-        self._folder = folder
-        return self
-
-    @property
-    def folder(self) -> Path:
-        """What files are relative to."""
-        return self._folder
 
     @property
     def regression(self) -> bool:
