@@ -3,12 +3,8 @@
 import asyncio
 
 import pytest
-
-for _needed in ("sqlalchemy", "grpc", "aiomqtt"):
-    pytest.importorskip(_needed)
-
-from support.peers.memory_world import MemoryWorld  # noqa: E402
-from support.virtual_time import VirtualLoop  # noqa: E402
+from support.peers.memory_world import MemoryWorld
+from support.virtual_time import VirtualLoop
 
 
 @pytest.fixture(scope="module")

@@ -126,7 +126,7 @@ async def wrong_digest(scene: Scene) -> None:
         await scene.honest_end()
 
 
-async def parts_that_nobody_wants(scene: Scene) -> None:
+async def parts_without_an_offer(scene: Scene) -> None:
     async with link(scene) as mqtt:
         for part in parts_of(junk(80_000)):
             await mqtt.say_part(part)
@@ -220,7 +220,7 @@ async def births_that_are_not(scene: Scene) -> None:
 
 
 async def revoked(scene: Scene) -> None:
-    """The broker still lets it in; nobody listens."""
+    """The broker still lets it in; the home ignores it."""
     world = scene.world
     async with link(scene) as mqtt:
         await mqtt.say(scene.check_in())
@@ -298,7 +298,7 @@ ROWS = [
     row(messages_of_other_tiers, "not allowed"),
     row(oversized_offer, "oversized offer"),
     row(wrong_digest, "content does not hash to its id"),
-    row(parts_that_nobody_wants, "protocol"),
+    row(parts_without_an_offer, "protocol"),
     row(parts_where_they_do_not_belong, "part that was not asked for"),
     row(offered_and_never_sent, "transfer stopped", inside=True),
     row(wrong_round, "node: record late", logged="late: device"),

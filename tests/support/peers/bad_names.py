@@ -171,7 +171,7 @@ async def edge_that_names_another(scene: Scene) -> None:
 
 
 async def edge_with_no_round(scene: Scene) -> None:
-    """Sums that nobody asked it for."""
+    """Sums that were not requested."""
     async with bad_edge(scene) as stream:
         for run in (scene.round.run, scene.round.run + 5):
             name = {"run": run, "round": 1, "attempt": 1, "edge": scene.number}
@@ -292,7 +292,7 @@ ROWS = [
     Row(edge_that_names_another, ("cloud: refused edgehello",), "refused a EdgeHello", home=CLOUD),
     Row(edge_of_an_old_protocol, ("cloud: refused edgehello",), "refused a EdgeHello", home=CLOUD),
     Row(edge_with_no_round, ("cloud: record ignored",), "", home=CLOUD),
-    # Whose devices the edge has, nobody else can tell: it is waited for.
+    # Only the edge knows its devices: the round waits for it.
     Row(
         edge_that_never_answers,
         ("cloud: record unanswered",),

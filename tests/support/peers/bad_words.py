@@ -100,7 +100,7 @@ async def garbage_instead_of_a_name(scene: Scene) -> None:
 
 
 async def unknown_message(scene: Scene) -> None:
-    """Field 99 of the envelope, which nobody knows yet."""
+    """Field 99 of the envelope, which is not defined."""
     bare = envelope_bytes(scene.who, scene.home, Goodbye())
     bare = bare[: bare.rindex(b"\xd2\x02")]  # field 42
     assert Envelope.FromString(bare).WhichOneof("message") is None
@@ -253,7 +253,7 @@ async def parts_where_they_do_not_belong(scene: Scene) -> None:
         await scene.honest_end()
 
 
-async def parts_that_nobody_wants(scene: Scene) -> None:
+async def parts_without_an_offer(scene: Scene) -> None:
     async with scene.stream() as stream:
         with pytest.raises(grpc.aio.AioRpcError):
             await stream.push(parts_of(junk(70_000)))
@@ -317,7 +317,7 @@ ROWS = [
     Row(garbage_in_a_transfer, ("malformed part", "wrong sender")),
     Row(offered_and_never_sent, ("transfer stopped",), inside=True),
     Row(parts_where_they_do_not_belong, ("malformed part",)),
-    Row(parts_that_nobody_wants, ("unknown transfer", "malformed part")),
+    Row(parts_without_an_offer, ("unknown transfer", "malformed part")),
     Row(parts_without_a_stream, ("no stream",), "no stream from device-"),
     Row(silence_within_a_transfer, ("silent transfer",)),
 ]

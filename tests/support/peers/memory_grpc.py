@@ -46,7 +46,7 @@ class _Pipe:
         self.ended = True
 
     async def put(self, content: bytes) -> None:
-        """Raises InvalidStateError where nobody reads any more."""
+        """Raises InvalidStateError after the reader has closed."""
         while not self.ended and self._unread >= self._window:
             await self._change()
         if self.ended:
@@ -104,7 +104,7 @@ class MemoryCall:
         channel.calls.add(self)
         server = channel.network.servers.get(channel.target)
         if server is None:
-            self.finish(grpc.StatusCode.UNAVAILABLE, "nobody serves there")
+            self.finish(grpc.StatusCode.UNAVAILABLE, "no server at this address")
         else:
             self.handler, self._bytes_max = server.begin(self), server.bytes_max
 

@@ -328,7 +328,7 @@ class MemoryWorld(World):
     def _recorded(self, record: Record) -> None:
         self._log_record(record)
         if record.kind == "round":
-            # Through JSON, as an operator is told.
+            # Through JSON, as an operator receives it.
             facts = json.loads(json.dumps(FACTS["round"](record.fields)))
             ended = self._attempts.setdefault(record.fields["run"], [])
             ended.append((int(self.now_s() * 1000), facts))

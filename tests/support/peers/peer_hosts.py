@@ -51,7 +51,7 @@ class Usage:
     files: int
     """Open ones; calls at work where there are no files."""
     tasks: int | None
-    """None where nobody can tell."""
+    """None: unknown."""
     rss: int
     """KiB, the most there was."""
     held: int = 0

@@ -30,7 +30,7 @@ PART = message_limits.PART_BYTES
 
 @dataclass
 class Scene:
-    """A bad peer's stage. number: the device's, that nobody has met before."""
+    """A bad peer's stage. number: of a device that is new to the federation."""
 
     world: World
     round: Round

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,7 @@ class Round:
         assert facts["model"] == model.hexdigest(), "the sum is not that of those who reported"
 
 
-class World:
+class World(ABC):
     """What the federations have in common. `cloud` and `edge` are its hosts (`peer_hosts`)."""
 
     #: How often `until` looks.
@@ -223,67 +224,69 @@ class World:
 
     # ------------------------------------------------ what each has of its own
 
+    @abstractmethod
     async def start(self) -> None:
         """Starts the hosts, then `begin`."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def close(self) -> None:
-        raise NotImplementedError
+        """Ends the hosts, after `end`."""
 
+    @abstractmethod
     def uplink(self, switch: Switch, node: Node, home: Node) -> Any:
         """An honest device's link."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def enrolment_address(self) -> str:
         """Of the enrolment's port, for tokens."""
-        raise NotImplementedError
 
+    @abstractmethod
     def enrolment_channel(self) -> Any:
         """A connection there, without a certificate."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def broker_url(self) -> str:
         """Of MQTT."""
-        raise NotImplementedError
 
+    @abstractmethod
     def publisher(self, material: TlsMaterial) -> Any:
         """A connection to the broker without a link, for `async with`: publishes topic, payload,
         as fast as it can.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def channel(self, home: Node, material: TlsMaterial) -> Any:
         """A connection of its own to a home."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unread(self, home: Node, material: TlsMaterial, call: str) -> Any:
         """A call that takes no answer, for `async with`; `say(content, last)` sends."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def put(self, content: bytes) -> BlobRef:
         """Brings a blob into the coordinator's store."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def submit(self, plan: PlanMessage) -> int:
         """Begins a run."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def attempts(self, run: int) -> list[tuple[int, dict[str, Any]]]:
         """When each attempt ended, Unix ms, and its facts; once the run is over."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def revoke(self, name: str) -> None:
-        raise NotImplementedError
+        """Revokes a node."""
 
+    @abstractmethod
     async def counts(self, home: Node) -> dict[str, float]:
         """A home's metrics (see `peer_hosts.read_metrics`)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def logs(self, home: Node) -> tuple[list[str], ...]:
         """What was logged there."""
-        raise NotImplementedError
 
     def now_s(self) -> float:
         """Unix time."""
@@ -317,7 +320,7 @@ class World:
         return EDGE if home == EDGE else CLOUD
 
     def new_number(self) -> int:
-        """Of a device that nobody has met."""
+        """Number of a device that is new to the federation."""
         return next(self._numbers)
 
     def material(

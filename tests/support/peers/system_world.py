@@ -138,7 +138,7 @@ class SystemWorld(World):
     @contextlib.asynccontextmanager
     async def publisher(self, material: TlsMaterial) -> AsyncIterator[Any]:
         async with self.client(self.files("publisher", material)) as broker:
-            yield broker.publish  # acknowledged by nobody: QoS 0
+            yield broker.publish  # QoS 0: without an acknowledgement
 
     @property
     def broker_url(self) -> str:

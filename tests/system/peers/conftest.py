@@ -4,11 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
-
-for _needed in ("sqlalchemy", "grpc", "aiomqtt"):
-    pytest.importorskip(_needed)
-
-from support.peers.system_world import SystemWorld  # noqa: E402
+from support.peers.system_world import SystemWorld
 
 
 @pytest.fixture(scope="module")
