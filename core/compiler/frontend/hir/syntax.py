@@ -22,6 +22,7 @@ from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
 from ....common.errors import Loc, ProgramError
+from ....common.line_origins import origins_of
 from ....common.user_code import show_lines_of
 from . import escapes, hir, liveness, tail_calls
 from .syntax_patterns import Pattern
@@ -212,11 +213,14 @@ class _Converter:
         self.file = file
         self.lines = lines
         self.is_ascii = all(map(str.isascii, lines))
+        self.origins = origins_of(file)
 
     # Spans and refusals
 
     def loc(self, node: ast.expr | ast.stmt | ast.pattern | ast.excepthandler) -> Loc:
         end_line = node.end_lineno or node.lineno
+        if node.lineno <= len(self.origins) and (origin := self.origins[node.lineno - 1]):
+            return origin
         if self.is_ascii and node.end_col_offset:
             return Loc(self.file, node.lineno, node.col_offset, end_line, node.end_col_offset)
         start = self.column(node.lineno, node.col_offset)

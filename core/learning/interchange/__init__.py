@@ -1,0 +1,1 @@
+"""Models of other frameworks: in from PyTorch and ONNX, out to ONNX and safetensors."""
