@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .core.compiler.tree import static, static_field
     from .core.learning import nn
     from .core.learning.data import sources as data
+    from .core.learning.interchange.onnx import from_onnx
     from .core.learning.quantise import quantise
 
 __getattr__, __dir__ = lazily(
@@ -65,6 +66,7 @@ __getattr__, __dir__ = lazily(
         "core.compiler.tree": "=tree static static_field",
         "core.learning.data.sources": "=data",
         "core.learning": "=learn",
+        "core.learning.interchange.onnx": "from_onnx",
         "core.learning.nn": "=nn",
         "core.learning.quantise": "quantise",
         "device": "=device",
@@ -83,6 +85,7 @@ __all__ = [
     "data",
     "debug",
     "device",
+    "from_onnx",
     "grad",
     "hessian",
     "hvp",

@@ -26,16 +26,19 @@ def texts() -> dict[Path, str]:
     """What each file with generated parts is to hold."""
     from delian.core.learning import algorithm_registry, algorithms
     from delian.simulations.scenario.scenario_keys import markdown
-    from support.pages import nn_page, protocol_page, vocabulary_page
+    from support.pages import models_page, nn_page, protocol_page, vocabulary_page
 
     (folder,) = algorithms.__path__
     docs = ROOT / "docs"
     scenarios, catalogue = docs / "scenarios.md", docs / "algorithms.md"
-    vocabulary = docs / "vocabulary.md"
+    vocabulary, models = docs / "vocabulary.md", docs / "models.md"
     by_hand = vocabulary.read_text().partition(vocabulary_page.END)[2]
     return {
         docs / "nn.md": nn_page.page(),
         docs / "protocol.md": protocol_page.page(),
+        models: _replaced(
+            models.read_text(), models_page.START, models_page.END, models_page.onnx_operators()
+        ),
         vocabulary: vocabulary_page.page() + vocabulary_page.END + by_hand,
         Path(folder, "__init__.pyi"): stub(),
         scenarios: _replaced(scenarios.read_text(), "### At the top\n", "", markdown() + "\n"),

@@ -1,0 +1,154 @@
+"""`from_onnx`: a model's file as an `OnnxModel`, a tree of parameters that is called.
+
+    model = dl.from_onnx("net.onnx")
+    y = model(x)                        plain Python, on NumPy
+    step = dl.compile(lambda model, x: ...)
+    model.run(x)                        compiled, takes and gives arrays of ONNX's types
+
+A program knows its shapes. Where an input decides one (a shape, an axis, the number of trips), the
+model is specialised for its values: `bind` makes them constants, and `run` does so by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from ....compiler.api import compile, module
+from ....compiler.ir import Array, Tensor
+from ....compiler.tree import static_field
+from ..straight_line import Ref, StraightLine
+from .element_types import as_array, as_program_value
+from .graph_order import in_order
+from .graph_writer import GraphWriter, Library, dense
+from .known_inputs import KnownInputs
+from .model_files import Tensors, read_model
+from .onnx_errors import OnnxError
+
+
+class OnnxGraph:
+    """A graph that was read: what it takes and gives, and the function that it is."""
+
+    def __init__(self, model: Any, tensors: Tensors, bound: Mapping[str, Any]) -> None:
+        """bound: values of inputs that are constants of the program, by name."""
+        graph = model.graph
+        self._model, self._tensors, self.bound = model, tensors, dict(bound)
+        library = Library(model, tensors)
+        held = {t.name: tensors.array(t) for t in graph.initializer}
+        held.update((t.values.name, dense(tensors, t)) for t in graph.sparse_initializer)
+        given = [value.name for value in graph.input if value.name not in held]
+        nodes = in_order(graph.node, {*given, *held})
+        needed = KnownInputs(
+            lambda node: library.row(node, library.opsets),
+            lambda node: library.body(node, library.opsets),
+        ).names(nodes)
+        self.inputs = tuple(name for name in given if name not in self.bound)
+        #: Inputs that decide shapes: `bind` them before compiling.
+        self.static_inputs = tuple(name for name in self.inputs if name in needed)
+        self.outputs = tuple(value.name for value in graph.output)
+        self.parameters = {
+            name: array
+            for name, array in held.items()
+            if array.dtype.kind == "f" and array.dtype.itemsize > 1 and name not in needed
+        }
+        self.function = self._written(library, held, nodes)
+
+    def _written(self, library: Library, held: dict[str, Array], nodes: list[Any]) -> FunctionType:
+        places = [f"x{k}" for k in range(len(self.inputs))]
+        program = StraightLine(self._model.graph.name or "model", ["weights", *places])
+        scope: dict[str, Any] = {
+            name: Ref(f"weights[{name!r}]") if name in self.parameters else as_program_value(array)
+            for name, array in held.items()
+        }
+        scope.update((n, Ref(place)) for n, place in zip(self.inputs, places, strict=True))
+        scope.update((name, as_program_value(value)) for name, value in self.bound.items())
+        GraphWriter(library, program, library.opsets).write(nodes, scope, {})
+        for name in self.outputs:
+            if name not in scope:
+                raise OnnxError(f"the graph's output {name[:200]!r} is given by no node")
+        results = tuple(scope[name] for name in self.outputs)
+        return program.function(results[0] if len(results) == 1 else results)
+
+    def bind(self, values: Mapping[str, Any]) -> OnnxGraph:
+        """The graph with some of its inputs as constants."""
+        unknown = sorted(set(values) - set(self.inputs))
+        if unknown:
+            raise OnnxError(
+                f"the model has no input {unknown[0]!r}", f"its inputs: {', '.join(self.inputs)}"
+            )
+        return OnnxGraph(self._model, self._tensors, {**self.bound, **values})
+
+
+@module
+class OnnxModel:
+    """A model of ONNX: its floating-point tensors by name, and its graph.
+
+    Whole numbers, and tensors that decide shapes, are constants of the program.
+    """
+
+    parameters: dict[str, Tensor]
+    """By ONNX's names; the leaves of the tree."""
+    graph: OnnxGraph = static_field()
+    """What is called; static."""
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """The graph's output, or a tuple of its outputs, of its inputs in order."""
+        return self.graph.function(self.parameters, *inputs)
+
+    def bind(self, **values: Any) -> OnnxModel:
+        """The model with inputs as constants: those of `graph.static_inputs`, or others.
+
+        Raises:
+            OnnxError: there is no input of this name.
+        """
+        graph = self.graph.bind(values)
+        kept = {name: self.parameters[name] for name in graph.parameters}
+        return OnnxModel(kept, graph)
+
+    def run(self, *inputs: Any, backend: Any = "native") -> list[Any]:
+        """The outputs, compiled: arrays of ONNX's types in and out, those of ml_dtypes among them.
+
+        Args:
+            inputs: arrays, lists of them (sequences) or None (optionals), in the graph's order;
+                those that decide shapes specialise the program for their values.
+            backend: as of `dl.compile`; None runs plain Python.
+        """
+        graph = self.graph
+        if len(inputs) > len(graph.inputs):
+            raise OnnxError(f"the model takes {len(graph.inputs)} inputs, not {len(inputs)}")
+        given = dict(zip(graph.inputs, inputs, strict=False))
+        fixed = {name: given.pop(name) for name in graph.static_inputs if name in given}
+        model = self.bind(**fixed) if fixed else self
+        values = [_programs_value(value) for value in given.values()]
+        called = model if backend is None else compile(model, backend=backend)
+        result = called(*values)
+        return as_array(result if len(graph.outputs) > 1 else [result])  # type: ignore[no-any-return]
+
+
+def _programs_value(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_programs_value(each) for each in value]
+    return None if value is None else as_program_value(np.asarray(value))
+
+
+def from_onnx(source: str | Path | bytes | Any) -> OnnxModel:
+    """Reads a model in ONNX.
+
+    Args:
+        source: the path of a file, its bytes, or an `onnx.ModelProto`. Data outside the file is
+            read from the file's own folder.
+
+    Returns:
+        the model: a tree whose leaves are its floating-point tensors.
+
+    Raises:
+        DelianError: the package onnx is missing, the file is no model, breaks a limit, or has an
+            operator, or an attribute of one, that is refused by name.
+    """
+    model, folder = read_model(source)
+    graph = OnnxGraph(model, Tensors(folder), {})
+    return OnnxModel(dict(graph.parameters), graph)
