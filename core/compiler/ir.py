@@ -48,7 +48,11 @@ class DType(Enum):
     BF16 = "bf16"
     I64 = "i64"
     I32 = "i32"
+    I16 = "i16"
+    I8 = "i8"
+    U64 = "u64"
     U32 = "u32"
+    U16 = "u16"
     U8 = "u8"
     BOOL = "bool"
 
@@ -73,7 +77,12 @@ class DType(Enum):
 
     @property
     def is_int(self) -> bool:
-        return self in (DType.I64, DType.I32, DType.U32, DType.U8)
+        return self in _INTS
+
+    @property
+    def is_unsigned(self) -> bool:
+        """Whether it is an integer that is never below zero."""
+        return self in _UNSIGNED
 
     @property
     def largest(self) -> float:
@@ -109,13 +118,19 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.F16: np.dtype(np.float16),
     DType.I64: np.dtype(np.int64),
     DType.I32: np.dtype(np.int32),
+    DType.I16: np.dtype(np.int16),
+    DType.I8: np.dtype(np.int8),
+    DType.U64: np.dtype(np.uint64),
     DType.U32: np.dtype(np.uint32),
+    DType.U16: np.dtype(np.uint16),
     DType.U8: np.dtype(np.uint8),
     DType.BOOL: np.dtype(np.bool_),
 }
 _FROM_NUMPY: dict[np.dtype[Any], DType] = {n: d for d, n in _NUMPY.items()}
 _ITEMSIZE = {DType.BF16: 2, **{d: n.itemsize for d, n in _NUMPY.items()}}
 _FLOATS = (DType.F64, DType.F32, DType.F16, DType.BF16)
+_UNSIGNED = (DType.U32, DType.U8, DType.U64, DType.U16)
+_INTS = (DType.I64, DType.I32, *_UNSIGNED, DType.I16, DType.I8)
 
 
 @functools.cache
@@ -179,6 +194,11 @@ class ListType:
     """Shape of an array of such stacks, each of a length of its own: what `vmap` makes of a list
     that a masked loop carries. A push or pop does one to every lane at once. Empty: one stack.
     """
+
+    @property
+    def dtype(self) -> DType:
+        """Of the tensors at the bottom, where lists hold lists."""
+        return self.element.dtype
 
     @property
     def item(self) -> Type:

@@ -50,6 +50,10 @@ _DTYPES = {
     ir.DType.BOOL: pb.BOOL,
     ir.DType.BF16: pb.BF16,
     ir.DType.F16: pb.F16,
+    ir.DType.I16: pb.I16,
+    ir.DType.I8: pb.I8,
+    ir.DType.U64: pb.U64,
+    ir.DType.U16: pb.U16,
 }
 _DTYPE_OF: dict[int, ir.DType] = {number: dtype for dtype, number in _DTYPES.items()}
 

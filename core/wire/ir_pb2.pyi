@@ -19,6 +19,10 @@ class DType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BOOL: _ClassVar[DType]
     BF16: _ClassVar[DType]
     F16: _ClassVar[DType]
+    I16: _ClassVar[DType]
+    I8: _ClassVar[DType]
+    U64: _ClassVar[DType]
+    U16: _ClassVar[DType]
 DTYPE_UNSPECIFIED: DType
 F64: DType
 F32: DType
@@ -29,6 +33,10 @@ U8: DType
 BOOL: DType
 BF16: DType
 F16: DType
+I16: DType
+I8: DType
+U64: DType
+U16: DType
 
 class Program(_message.Message):
     __slots__ = ("schema", "name", "primitives", "types", "blocks", "param_names", "result_names", "donated", "files", "spans")

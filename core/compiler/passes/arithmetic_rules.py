@@ -36,9 +36,19 @@ _LAYOUTS = {"broadcast": "dims", "reshape": "shape", "transpose": "perm"}
 #: Conversions that lose nothing, so that a second one may start from the first one's operand.
 _LOSSLESS = {
     DType.BOOL: frozenset(DType),
-    DType.U8: frozenset({DType.I32, DType.U32, DType.I64, DType.F32, DType.F64}),
+    DType.U8: frozenset(
+        {
+            *(DType.I16, DType.I32, DType.I64, DType.U16, DType.U32, DType.U64),
+            *(DType.F32, DType.F64),
+        }
+    ),
+    DType.U16: frozenset(
+        {DType.I32, DType.I64, DType.U32, DType.U64, DType.F32, DType.F64},
+    ),
+    DType.U32: frozenset({DType.I64, DType.U64, DType.F64}),
+    DType.I8: frozenset({DType.I16, DType.I32, DType.I64, DType.F32, DType.F64}),
+    DType.I16: frozenset({DType.I32, DType.I64, DType.F32, DType.F64}),
     DType.I32: frozenset({DType.I64, DType.F64}),
-    DType.U32: frozenset({DType.I64, DType.F64}),
     DType.F32: frozenset({DType.F64}),
     DType.F16: frozenset({DType.F32, DType.F64}),
     DType.BF16: frozenset({DType.F32, DType.F64}),
@@ -59,7 +69,7 @@ def _abs(r: Rewriter, op: Op) -> Value | None:
     if r.origin(x, "abs"):
         return x
     inner = r.origin(x, "neg")
-    if inner is not None and x.dtype not in (DType.U32, DType.U8):  # theirs wraps to a large one
+    if inner is not None and not x.dtype.is_unsigned:  # theirs wraps to a large one
         return r("abs", inner.operands[0])
     return None
 

@@ -23,6 +23,7 @@ MOVES = frozenset(
     (
         *("constant", "reshape", "broadcast", "transpose", "reverse", "slice", "pad", "concat"),
         *("dynamic_slice", "dynamic_update", "take", "take_along", "select", "stop_gradient"),
+        "bitcast",
         *("list_empty", "list_push", "list_pop", "list_add", "list_select", "list_take"),
     )
 )
@@ -59,7 +60,7 @@ def reference_of(op: Op, rule: ReferenceRule) -> ReferenceRule:
             ]
             made = rule(wide, in_f32(attrs))
             return [
-                np.asarray(m).astype(t.dtype.numpy) if is_half(t) else m  # type: ignore[union-attr]
+                np.asarray(m).astype(t.dtype.numpy) if is_half(t) else m
                 for m, t in zip(made, results, strict=True)
             ]
 

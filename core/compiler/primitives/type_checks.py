@@ -14,7 +14,10 @@ from ..ir import Block, DType, ListType, TensorType, Type, Types
 from .table import Attrs, InferRule
 
 FLOATS = (DType.F32, DType.F64, DType.F16, DType.BF16)
-INTS = (DType.I64, DType.I32, DType.U32, DType.U8)
+INTS = (
+    *(DType.I64, DType.I32, DType.I16, DType.I8),
+    *(DType.U64, DType.U32, DType.U16, DType.U8),
+)
 NUMERIC = FLOATS + INTS
 BITS = (*INTS, DType.BOOL)
 ALL = (*NUMERIC, DType.BOOL)

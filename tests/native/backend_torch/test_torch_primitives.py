@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from delian.core.common.errors import DelianError
 from delian.core.compiler.backends import compile_function
 from delian.core.compiler.ir import Builder, DType, Function, TensorType
 from delian.core.compiler.primitives import PRIMITIVES
@@ -60,6 +61,10 @@ def check(case: Any, backend: str) -> None:
 def test_torch_gives_what_the_oracle_gives(backend: str, primitive_names: set[str]) -> None:
     wrong = []
     for case in primitive_cases.TABLE:
+        if any(a.dtype == np.uint64 for a in (*case.args, *case.expected())):
+            with pytest.raises(DelianError, match="u64, for which torch has no operations"):
+                check(case, backend)
+            continue
         try:
             check(case, backend)
         except AssertionError as error:

@@ -449,7 +449,7 @@ def integer_range(x, v, n):
 
 
 def unknown_dtype(x, v, n):
-    return v.astype(np.int16)
+    return v.astype(np.longdouble)
 
 
 def result_type(x, v, n):

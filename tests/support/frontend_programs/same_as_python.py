@@ -54,6 +54,18 @@ VALUES: dict[str, Any] = {
     "h": np.array([True, False, True]),
     "o": np.array([250, 3, 7], np.uint8),
     "e": np.zeros(0),
+    "i8": np.array([-128, 127, -3], np.int8),
+    "i16": np.array([-(2**15), 2**15 - 1, 9], np.int16),
+    "u16": np.array([2**16 - 1, 0, 9], np.uint16),
+    "u32": np.array([2**32 - 1, 0, 9], np.uint32),
+    "u64": np.array([2**64 - 1, 2**63, 9], np.uint64),
+    "i64": np.array([-(2**63), 2**63 - 1, 9]),
+    "f16": np.array([-1.5, 2.0, 0.25], np.float16),
+    "f32": np.array([-1.5, 2.0, 0.25], np.float32),
+    "n8": np.int8(-7),
+    "n16": np.int16(300),
+    "v16": np.uint16(9),
+    "v64": np.uint64(2**64 - 1),
 }
 _MODULES = {
     "np": np,

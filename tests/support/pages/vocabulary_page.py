@@ -39,8 +39,7 @@ What holds for all of them:
   (`x[mask]`, `np.nonzero`, `np.unique`);
   [language.md](language.md#arrays-whose-length-the-data-decide) says what takes them.
 - An index that is out of range raises NumPy's error, when the program runs or when it is compiled.
-- Integers become f64 where a float is needed (NumPy takes f16 or f32 for those of 8 or 16 bits).
-  Sums and products of unsigned integers are kept in i64, not u64.
+- Integers become floats where one is needed: those of 8 bits f16, of 16 bits f32, others f64.
 - Every sort is stable. A tie in `max`, `min` and their kind shares the slope equally.
 """
 

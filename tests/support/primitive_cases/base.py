@@ -12,7 +12,9 @@ import numpy as np
 from delian.core.compiler.ir import Array, Block, Builder, TensorType, Value
 
 FLOATS = (np.float64, np.float32)
-INTS = (np.int64, np.int32, np.uint32, np.uint8)
+SIGNED = (np.int64, np.int32, np.int16, np.int8)
+UNSIGNED = (np.uint64, np.uint32, np.uint16, np.uint8)
+INTS = (*SIGNED, *UNSIGNED)
 Oracle = Callable[..., Any]
 
 

@@ -102,9 +102,15 @@ def conversions() -> Iterator[Case]:
     for source, target in (
         *((np.float32, np.uint32), (np.float32, np.int32), (np.int32, np.float32)),
         *((np.float64, np.int64), (np.int64, np.float64), (np.uint32, np.int32)),
+        *((np.float64, np.uint64), (np.uint64, np.float64), (np.uint64, np.int64)),
+        *((np.int16, np.uint16), (np.uint16, np.int16), (np.float16, np.int16)),
+        *((np.int16, np.float16), (np.uint16, np.float16), (np.float16, np.uint16)),
+        *((np.int8, np.uint8), (np.uint8, np.int8), (np.int64, np.uint64)),
     ):
         x = np.array([[-1.5, 0.0, 3.25], [1e30, -0.0, 7.0]], np.float64)
-        x = x.astype(source) if source in FLOATS else np.arange(6, dtype=source).reshape(2, 3)
+        floats = (*FLOATS, np.float16)
+        with np.errstate(over="ignore"):
+            x = x.astype(source) if source in floats else np.arange(6, dtype=source).reshape(2, 3)
         name = f"{np.dtype(source).name}-{np.dtype(target).name}"
         oracle = _bits(source, target)
         yield Case("bitcast", name, (x,), oracle, {"dtype": DType.of(target)})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from delian.core.compiler.ir import Array
 
-from .base import Case, numbers, rng
+from .base import INTS, Case, numbers, rng, wrapped
 
 
 def indexing() -> Iterator[Case]:
@@ -82,8 +82,32 @@ def _takes(x: Array) -> Iterator[Case]:
     result = np.array([1, 1, 2], np.uint8)
     yield Case("put_add", "wraps", args, lambda *_: result, {"axis": 0})
     yield Case("put_along_add", "wraps", args, lambda *_: result, {"axis": 0})
+    for dtype in INTS:
+        yield from _of_integers(dtype)
     flags = np.array([True, False, True])
     yield Case("take", "bool", (flags, twice), lambda v, i: v[[0, 0]], {"axis": 0})
+
+
+def _of_integers(dtype: Any) -> Iterator[Case]:
+    """Numbers of a type up to its end, where sums wrap, and places of that type."""
+    name, last = np.dtype(dtype).name, np.iinfo(dtype).max
+    x, at = np.array([last, 1, 2], dtype), np.array([2, 0, 2, 0], dtype)
+    updates = np.array([3, 4, 5, last], dtype)
+    total = wrapped(lambda *terms: sum(terms), dtype)
+    first, third = (
+        total(*(np.array([term], dtype) for term in terms))
+        for terms in ((last, 4, last), (2, 3, 5))
+    )
+    put = np.concatenate([first, x[1:2], third])
+    yield Case("take", name, (x, at), lambda v, i: v[[2, 0, 2, 0]], {"axis": 0})
+    yield Case("take", f"one-{name}", (x, at[1]), lambda v, i: v[0], {"axis": 0})
+    yield Case("take_along", name, (x, at), lambda v, i: v[[2, 0, 2, 0]], {"axis": 0})
+    yield Case("put_add", name, (x, at, updates), lambda *_: put, {"axis": 0})
+    yield Case("put_along_add", name, (x, at, updates), lambda *_: put, {"axis": 0})
+    place, seven = np.array(1), np.array([7], dtype)
+    yield Case("dynamic_slice", name, (x, place), lambda v, _: v[1:], {"sizes": (2,)})
+    changed = np.array([last, 7, 2], dtype)
+    yield Case("dynamic_update", name, (x, seven, place), lambda *_: changed)
 
 
 def _moved(index: tuple[int, ...], i: Array, v: Array, axis: int) -> tuple[int, ...]:

@@ -80,7 +80,9 @@ def orders() -> Iterator[Case]:
     x = rng("order").integers(-3, 4, (3, 4, 5)).astype(np.float64)
     holed = np.where(rng("holes").random((3, 4, 5)) < 0.2, np.nan, x)
     operands = {"ties": x, "nan": holed, "i32": x.astype(np.int32), "bool": x > 0}
-    operands["u8"] = (x + 3).astype(np.uint8)
+    for dtype in INTS:
+        least = np.iinfo(dtype).min
+        operands[np.dtype(dtype).name] = (x + 3).astype(dtype) + least
     for label, operand in operands.items():
         for axis in (0, 1, 2):
             attrs, name = {"axis": axis}, f"{label}{axis}"
@@ -95,8 +97,13 @@ def orders() -> Iterator[Case]:
         oracle = _along(lambda row: [sum(row[: i + 1]) for i in range(len(row))], axis)
         yield Case("cumsum", f"axis{axis}", (y,), oracle, {"axis": axis}, smooth=(0,))
     yield Case("cumsum", "empty", (np.zeros((0, 4)),), lambda v: v, {"axis": 0}, smooth=(0,))
-    ints = np.array([200, 100, 7], np.uint8)
-    yield Case("cumsum", "wraps", (ints,), lambda v: np.array([200, 44, 51]), {"axis": 0})
+    for dtype in INTS:
+        last = np.iinfo(dtype).max
+        oracle = wrapped(lambda *terms: sum(terms), dtype)
+        parts = [oracle(*(np.array([t], dtype) for t in (last, 2, 7)[:n])) for n in (1, 2, 3)]
+        total = np.concatenate(parts)
+        ints, label = np.array([last, 2, 7], dtype), np.dtype(dtype).name
+        yield Case("cumsum", label, (ints,), lambda v, total=total: total, {"axis": 0})
 
 
 def _rank(value: Any) -> tuple[bool, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from delian.core.compiler.ir import Builder, DType, ListType, TensorType, Value
 
-from .base import Case, numbers
+from .base import INTS, Case, numbers, wrapped
 
 
 def stacks() -> Iterator[Case]:
@@ -16,7 +16,7 @@ def stacks() -> Iterator[Case]:
     kind = ListType(TensorType(DType.F64, (2,)))
 
     def pushed(b: Builder, *values: Value) -> Value:
-        stack = b("list_empty", type=kind)
+        stack = b("list_empty", type=ListType(values[0].tensor))
         for value in values:
             stack = b("list_push", stack, value)
         return stack
@@ -70,6 +70,12 @@ def stacks() -> Iterator[Case]:
     yield Case("list_empty", "zeros", (x,), lambda x: (x, nothing, nothing), {}, (0,), below_empty)
     yield Case("list_push", "shared", args, lambda x, y, z: (y, z, x), {}, all_, persistent)
     yield Case("list_add", "from-top", args, lambda x, y, z: (y + z, x), {}, all_, summed)
+    for dtype in INTS:
+        name, last = np.dtype(dtype).name, np.iinfo(dtype).max
+        p, q, r = (np.array(v, dtype) for v in ([1, last], [5, 6], [7, last]))
+        total = wrapped(lambda v, w: v + w, dtype)
+        oracle = lambda p, q, r, total=total: (total(q, r), p)  # noqa: E731
+        yield Case("list_add", name, (p, q, r), oracle, {}, (), summed)
     yield Case(
         "list_select",
         "lanes",

@@ -36,7 +36,15 @@ from .kernels import tiles
 from .kernels.descent import both_gradients, product_added
 from .kernels.kernels import KERNELS, conv, product_into, scratch_bytes
 from .loop_writer import LoopWriter
-from .names import expression, from_memory, literal, local_type, memory_type, unsigned_type
+from .names import (
+    MORE_INTS,
+    expression,
+    from_memory,
+    literal,
+    local_type,
+    memory_type,
+    unsigned_type,
+)
 from .parts import in_parts
 from .shared_loops import shared_functions
 
@@ -49,6 +57,7 @@ _HEADERS = {
     "vector": (),
     "pool": (),
     "elementwise": (),
+    "integers": ("elementwise",),
     "reduce": (),
     "transpose": (),
     "narrow": (),
@@ -104,6 +113,7 @@ class Unit:
         self.times: list[Loop | Call] | None = None  # with a list, every step is timed: `timing`
         self.headers = {"vector", "elementwise"}
         self.plain_types: set[DType] = set()
+        self.instances: set[str] = set()
         self.texts: dict[str, str] = {}
         self.counts: dict[str, int] = {}
         self.entries: list[Entry] = []
@@ -113,6 +123,11 @@ class Unit:
     def need(self, header: str) -> None:
         self.headers.add(header)
         self.headers.update(_HEADERS[header])
+
+    def instance(self, macro: str, dtype: DType, *more: str) -> None:
+        """Has the function that a macro of a header makes for a type, where the header has not."""
+        if dtype in MORE_INTS:
+            self.instances.add(f"{macro}({', '.join((memory_type(dtype), *more, dtype.value))})")
 
     def function(self, kind: str, text: str) -> str:
         """The name of the function with these parameters and this body."""
@@ -153,6 +168,7 @@ class Unit:
             kind, name = memory_type(dtype), dtype.value
             parts.append(f"DL_PLAIN_DOT({kind}, {unsigned_type(dtype)}, {name})")
             parts += [f"DL_PLAIN_CONV({kind}, {name})"] if dtype.is_float else []
+        parts += sorted(self.instances)
         parts += self.tables
         if self.all_sizes:
             parts += ["static const dl_conv dl_sizes[] = {"]
@@ -208,8 +224,12 @@ class FunctionWriter:
     def write(self) -> Entry:
         if self.uses_lists:
             self.unit.need("lists")
-        if any(_is_half(t) for t in (*self.function.param_types, *_types(self.function))):
+        dtypes = {t.dtype for t in (*self.function.param_types, *_types(self.function))}
+        if any(d.is_half for d in dtypes):
             self.unit.need("halves")
+        casts = (op for op in self.function.body.walk() if op.name == "bitcast")
+        if not dtypes.isdisjoint(MORE_INTS) or any(op.result.dtype.is_half for op in casts):
+            self.unit.need("integers")
         for i, param in enumerate(self.function.body.params):
             if is_scalar(param):
                 kind = local_type(param.dtype)
@@ -550,12 +570,6 @@ def _is_empty(value: Value) -> bool:
 
 def _is_not_timed(call: Call) -> bool:
     return bool(call.bodies) or is_elementwise(call.op)
-
-
-def _is_half(type_: Type) -> bool:
-    while isinstance(type_, ListType):
-        type_ = type_.element
-    return type_.dtype.is_half
 
 
 def _types(function: Function) -> list[Type]:

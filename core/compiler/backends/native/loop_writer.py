@@ -564,7 +564,11 @@ def _identity(op: Op) -> str:
     limits = {
         DType.I64: ("INT64_MIN", "INT64_MAX"),
         DType.I32: ("INT32_MIN", "INT32_MAX"),
+        DType.I16: ("INT16_MIN", "INT16_MAX"),
+        DType.I8: ("INT8_MIN", "INT8_MAX"),
+        DType.U64: ("0", "UINT64_MAX"),
         DType.U32: ("0", "UINT32_MAX"),
+        DType.U16: ("0", "UINT16_MAX"),
         DType.U8: ("0", "UINT8_MAX"),
         DType.BOOL: ("0", "1"),
     }

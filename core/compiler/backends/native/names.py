@@ -15,11 +15,27 @@ _LOCAL = {
     DType.F32: "float",
     DType.I64: "int64_t",
     DType.I32: "int32_t",
+    DType.I16: "int16_t",
+    DType.I8: "int8_t",
+    DType.U64: "uint64_t",
     DType.U32: "uint32_t",
+    DType.U16: "uint16_t",
     DType.U8: "uint8_t",
     DType.BOOL: "_Bool",
     DType.F16: "uint16_t",  # their bits: they are moved and converted, no more
     DType.BF16: "uint16_t",
+}
+
+#: Integers for which the headers have no functions but where a program needs them.
+MORE_INTS = frozenset((DType.I16, DType.I8, DType.U64, DType.U16))
+#: The types in which sums and products of these are made. C makes an int of a number that is
+#: narrower, and a product of two u16 overflows it.
+_WRAPS = {
+    DType.I64: "uint64_t",
+    DType.I32: "uint32_t",
+    DType.I16: "uint32_t",
+    DType.I8: "uint32_t",
+    DType.U16: "uint32_t",
 }
 
 
@@ -35,12 +51,12 @@ def memory_type(dtype: DType) -> str:
 
 def unsigned_type(dtype: DType) -> str:
     """The C type in which sums and products of numbers of a type wrap; of a float, its own."""
-    return {DType.I64: "uint64_t", DType.I32: "uint32_t"}.get(dtype, local_type(dtype))
+    return _WRAPS.get(dtype, local_type(dtype))
 
 
 def wrapping(dtype: DType) -> str:
     """What stands before an operand of arithmetic: a cast where overflow would be undefined."""
-    return f"({unsigned_type(dtype)})" if dtype in (DType.I64, DType.I32) else ""
+    return f"({_WRAPS[dtype]})" if dtype in _WRAPS else ""
 
 
 def from_memory(dtype: DType, expression: str) -> str:
@@ -68,6 +84,10 @@ def literal(value: Any, dtype: DType) -> str:
         return "INT64_MIN" if x == -(2**63) else f"INT64_C({x})" if abs(x) > 2**31 else f"({x})"
     if dtype is DType.I32:
         return "INT32_MIN" if x == -(2**31) else f"({x})"
+    if dtype in (DType.I16, DType.I8):
+        return f"({x})"
+    if dtype is DType.U64:
+        return f"UINT64_C({x})"
     return f"{x}u" if dtype is DType.U32 else str(x)
 
 

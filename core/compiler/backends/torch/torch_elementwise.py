@@ -2,7 +2,8 @@
 
 The functions take tensors of one shape. NumPy's rules hold: integers divided by zero give 0, the
 smallest divided by -1 wraps, NaN goes through `max` and `min`, and a shift by the width or more is
-as if by infinite precision. What depends on the sign is given u32 as int64 (`torch_lowering`).
+as if by infinite precision. What depends on the sign is given u32 and u16 as int64
+(`torch_lowering`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from ....common.errors import DelianError
@@ -25,7 +24,7 @@ from ...passes.lowering import attention_products
 from . import torch_elementwise, torch_lists, torch_moves, torch_products, torch_sums
 from .torch_graphs import GraphedLoop
 from .torch_options import Options
-from .torch_tensors import TORCH, bitcast, bits32, convert, to_tensor, unsigned
+from .torch_tensors import AS_BITS, TORCH, bitcast, bits16, bits32, convert, to_tensor, unsigned
 
 #: A region ready to be called: tensors (and lists) to a tuple of them.
 Body = Callable[..., tuple[Any, ...]]
@@ -74,14 +73,14 @@ PRODUCTS: Mapping[str, Callable[..., Any]] = {
     "grouped_conv_weight_grad": torch_products.conv_weight_grad,
 }
 _SHIFTS = ("shl", "shr")
-#: What depends on the sign: u32 is given to them as int64.
+#: What depends on the sign: u32 and u16 are given to them as int64.
 _SIGNED = frozenset(
     (
         *("abs", "sign", "max", "min", "floordiv", "mod", "lt", "le", "shr", "reduce_max"),
         *("reduce_min", "argmax", "argmin", "argsort"),
     )
 )
-#: Their indices may be u32.
+#: Their indices may be u32 or u16.
 _INDEXED = frozenset(("take", "put_add", "take_along", "put_along_add"))
 _BITS_A_BYTE = 8
 
@@ -176,8 +175,10 @@ class _Graph:
         made = self.graph.create_node("call_function", function, operands, dict(keywords), op.name)
         if len(op.results) == 1 and not op.regions:
             (result,) = op.results
-            wide = op.name in _SIGNED and result.dtype is DType.U32
-            self.nodes[result] = self.graph.call_function(bits32, (made,)) if wide else made
+            if op.name in _SIGNED and result.dtype in AS_BITS:
+                narrow = bits32 if result.dtype is DType.U32 else bits16
+                made = self.graph.call_function(narrow, (made,))
+            self.nodes[result] = made
             return None
         for k, result in enumerate(op.results):
             self.nodes[result] = self.graph.call_function(_item, (made, k))
@@ -186,7 +187,7 @@ class _Graph:
     def _operand(self, op: Op, i: int) -> Any:
         value = op.operands[i]
         wide = op.name in _SIGNED or (op.name in _INDEXED and i == 1)
-        if wide and value.dtype is DType.U32:
+        if wide and value.dtype in AS_BITS:
             return self.graph.call_function(unsigned, (self.nodes[value],))
         return self.nodes[value]
 
@@ -196,7 +197,7 @@ class _Graph:
         self.constants[name] = to_tensor(value, self.options.device)
         self.nodes[op.result] = self.graph.get_attr(name)
         if value.shape == () and not op.result.dtype.is_half:
-            bits = value.view(np.int32) if op.result.dtype is DType.U32 else value
+            bits = value.view(AS_BITS.get(op.result.dtype, value.dtype))
             self.known[op.result] = bits.item()
 
     def _call(self, op: Op) -> Call:

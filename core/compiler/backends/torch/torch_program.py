@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ....common.errors import DelianError
-from ...ir import Array, Function, ListType, TensorType
+from ...ir import Array, DType, Function, ListType, TensorType, Type
 from ...passes.lowering.attention_products import decompose_attention
 from ...passes.lowering.half_storage import widen_halves
 from ...transforms.custom import expanded
@@ -41,6 +41,11 @@ class TorchProgram:
                     f"{function.name} takes or gives a list, which stays within a torch program",
                     'run it with backend="reference"',
                 )
+        if any(t.dtype is DType.U64 for t in _types(function)):
+            raise DelianError(
+                f"{function.name} computes with u64, for which torch has no operations",
+                'run it with backend="native", or convert to i64',
+            )
         self.function, self.options = function, options
         # On a CPU as the reference does it; a GPU has products of halves, summed in f32.
         whole = frozenset() if options.kind == "cpu" else frozenset(PRODUCTS)
@@ -86,6 +91,14 @@ class TorchProgram:
 
     def _typed(self, made: Sequence[Tensor]) -> Iterator[tuple[Tensor, Any]]:
         return zip(made, self.function.result_types, strict=True)
+
+
+def _types(function: Function) -> Iterator[Type]:
+    """Those of all values of a program."""
+    yield from function.param_types
+    for op in function.body.walk():
+        yield from (r.type for r in op.results)
+        yield from (p.type for region in op.regions for p in region.params)
 
 
 def _tensor(type_: Any) -> TensorType:

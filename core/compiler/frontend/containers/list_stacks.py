@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....common.errors import ProgramError
-from ...ir import DType, TensorType, Value
+from ...ir import TensorType, Value
 from ...traced import ARRAY
 from ..flow import iteration, joins, raises
 from ..memory import array_changes, stores
@@ -205,7 +205,7 @@ def _checked(s: Specialiser, index: Any, size: int, text: str) -> Any:
         if -size <= index < size:
             return index
         raise s.error("DL114", text, f"it has {size} items")
-    value = arithmetic.tensor(s, index, DType.I64)
+    value = indexing.place_of(s, index, [].__getitem__)
     raises.check_index(s, value.value, size, 0, text)
     return value
 

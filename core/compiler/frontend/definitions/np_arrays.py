@@ -254,7 +254,7 @@ def unravel_index(indices: Tensor, shape: Any) -> Any:
 def ravel_multi_index(multi_index: Sequence[Tensor], dims: Sequence[int]) -> Tensor:
     total = np.asarray(multi_index[0], np.int64)
     for index, n in zip(multi_index[1:], dims[1:], strict=True):
-        total = total * n + index
+        total = total * n + np.asarray(index, np.int64)
     return total
 
 
@@ -266,7 +266,8 @@ def logspace(
 
 def geomspace(start: Tensor, stop: Tensor, num: int = 50, endpoint: bool = True) -> Tensor:
     """Of numbers above zero."""
-    return np.exp(np.linspace(np.log(start), np.log(stop), num, endpoint=endpoint))
+    ends = [v * 1.0 if np.result_type(v).kind in "biu" else v for v in (start, stop)]
+    return np.exp(np.linspace(np.log(ends[0]), np.log(ends[1]), num, endpoint=endpoint))
 
 
 def fromfunction(

@@ -19,11 +19,11 @@ _LN2 = float(np.log(2.0))
 
 
 def _float_type(*values: Tensor) -> Any:
-    """The type that a function of floats gives: f64 for integers."""
+    """The type that a function of floats gives: for integers one that holds all of them, or f64."""
     kind = np.result_type(*values)
-    if kind.kind == "b" or kind == np.uint8:
-        return np.dtype(np.float16)
-    return np.dtype(np.float64) if kind.kind in "iu" else kind
+    if kind.kind not in "biu":
+        return kind
+    return np.dtype({1: np.float16, 2: np.float32}.get(kind.itemsize, np.float64))
 
 
 def arcsinh(x: Tensor) -> Tensor:
@@ -58,6 +58,9 @@ def fmod(x1: Tensor, x2: Tensor) -> Tensor:
     kind = np.result_type(x1, x2)
     x1, x2 = np.asarray(x1, kind), np.asarray(x2, kind)
     below = x1 < 0
+    if kind.kind in "iu":  # The least number has no negative.
+        rest = np.remainder(x1, x2)
+        return np.where((rest != 0) & (below != (x2 < 0)), rest - x2, rest)
     rest = np.remainder(np.where(below, -x1, x1), np.where(x2 < 0, -x2, x2))
     return np.where(below, -rest, rest)
 
@@ -204,7 +207,7 @@ def imag(val: Tensor) -> Tensor:
 
 
 def angle(z: Tensor, deg: bool = False) -> Tensor:
-    turn = np.arctan2(np.zeros_like(z), z)
+    turn = np.arctan2(0, z)
     return turn * (180 / np.pi) if deg else turn
 
 
@@ -229,11 +232,12 @@ def unwrap(
 ) -> Tensor:
     """Jumps of more than half a period are taken out, as NumPy does it."""
     kind = np.asarray(p).dtype
-    if kind.kind == "b" or kind == np.uint8 or (kind.kind in "iu" and isinstance(period, int)):
+    if kind.itemsize == 1 or (kind.kind in "iu" and isinstance(period, int)):
         text = f"np.unwrap of {kind} is made of differences of this type, which wrap around"
         raise ProgramError("DL116", text, hint="convert it first: x.astype(np.float64)")
-    p = np.moveaxis(p * 1.0, axis, -1)
-    steps = np.diff(p)
+    p = np.moveaxis(p, axis, -1)
+    steps = np.diff(p) * 1.0  # Of integers they wrap around.
+    p = p * 1.0
     half = period / 2
     small = np.remainder(steps + half, period) - half
     small = np.where((small == -half) & (steps > 0), half, small)
@@ -254,6 +258,9 @@ def select(condlist: Sequence[Tensor], choicelist: Sequence[Tensor], default: Te
 
 def choose(a: Tensor, choices: Sequence[Tensor], mode: str = "raise") -> Tensor:
     n = len(choices)
+    if np.result_type(a) == np.uint64:
+        hint = "convert it first: a.astype(np.int64)"
+        raise ProgramError("DL116", "np.choose: NumPy casts no u64 to i64", hint=hint)
     if mode == "wrap":
         a = np.remainder(a, n)
     result = choices[0]

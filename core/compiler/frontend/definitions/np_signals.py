@@ -15,7 +15,8 @@ _KINDS = "buifc"
 
 
 def ediff1d(ary: Tensor, to_end: Any = None, to_begin: Any = None) -> Tensor:
-    steps = np.diff(np.ravel(ary))
+    ary = np.ravel(ary)
+    steps = ary[1:] - ary[:-1]  # NumPy has none of bools, for which np.diff is another thing.
     parts = [] if to_begin is None else [_end_of(steps, to_begin, "to_begin")]
     parts = [*parts, steps]
     if to_end is not None:
@@ -49,6 +50,9 @@ def trapezoid(y: Tensor, x: Any = None, dx: float = 1.0, axis: int = -1) -> Tens
 def gradient(f: Tensor, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Second order within, `edge_order` at the ends, on even or uneven spacing."""
     f = np.asarray(f)
+    if f.dtype.kind == "b":
+        hint = "convert it first: f.astype(np.float64)"
+        raise ProgramError("DL116", "np.gradient: NumPy has no differences of bools", hint=hint)
     f = f.astype(np.float64) if f.dtype.kind in "biu" else f
     if axis is None:
         axes = tuple(range(f.ndim))

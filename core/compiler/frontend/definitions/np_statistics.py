@@ -88,8 +88,21 @@ def _position(q: Tensor, n: Tensor, method: Any) -> tuple[Tensor, Tensor]:
     return below, part
 
 
+#: Methods that give an element.
+_WHOLE = ("lower", "higher", "nearest")
+
+
+def _subtracted(a: Tensor) -> Tensor:
+    """What quantiles are taken of: numbers that NumPy subtracts, as it does to interpolate."""
+    a = np.asarray(a)
+    if a.dtype.kind == "b":
+        hint = "convert it first: a.astype(np.float64)"
+        raise ProgramError("DL116", "NumPy takes no quantiles of bools", hint=hint)
+    return a
+
+
 def _between(low: Tensor, high: Tensor, part: Tensor) -> Tensor:
-    """As NumPy interpolates: from the nearer end."""
+    """As NumPy interpolates: from the nearer end. The gap of integers wraps around."""
     gap = high - low
     return np.where(part < 0.5, low + gap * part, high - gap * (1 - part))
 
@@ -101,15 +114,15 @@ def _q(q: Any, a: Tensor) -> Tensor:
 def quantile(
     a: Tensor, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False
 ) -> Tensor:
-    values = _floating(a)
-    lanes, q = _lanes(values, axis), _q(q, values)
+    a = _subtracted(a)
+    lanes, q = _lanes(a, axis), _q(q, _floating(a))
     n = lanes.shape[0]
     below, part = _position(q, n, method)
     first = below.astype(np.int64)
     part = np.reshape(part, q.shape + (1,) * (lanes.ndim - 1))
     low, high = np.take(lanes, first, axis=0), np.take(lanes, np.minimum(first + 1, n - 1), axis=0)
-    result = _between(low, high, part)
-    if values.dtype.kind == np.asarray(a).dtype.kind:
+    result = low if method in _WHOLE else _between(low, high, part)
+    if a.dtype.kind == "f":
         result = np.where(np.isnan(lanes[-1]), np.nan, result)
     return _kept(a, axis, result, keepdims)
 
@@ -124,8 +137,8 @@ def nanquantile(
     a: Tensor, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False
 ) -> Tensor:
     """Each lane has as many elements as are not NaN."""
-    values = _floating(a)
-    lanes, q = _lanes(values, axis), _q(q, values)
+    a = _subtracted(a)
+    lanes, q = _lanes(a, axis), _q(q, _floating(a))
     rest = lanes.shape[1:]
     count = np.sum(~np.isnan(lanes), axis=0)
     flat = np.reshape(q, (-1, *(1 for _ in rest)))
@@ -134,7 +147,8 @@ def nanquantile(
     last = np.maximum(count - 1, 0)
     low = np.take_along_axis(lanes, np.minimum(first, last), axis=0)
     high = np.take_along_axis(lanes, np.minimum(first + 1, last), axis=0)
-    result = np.reshape(_between(low, high, part), q.shape + rest)
+    result = low if method in _WHOLE else _between(low, high, part)
+    result = np.reshape(result, q.shape + rest)
     return _kept(a, axis, result, keepdims)
 
 
@@ -146,7 +160,7 @@ def nanpercentile(
 
 
 def nanmedian(a: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
-    return np.nanquantile(a, 0.5, axis, keepdims=keepdims)
+    return np.nanquantile(_floating(a), 0.5, axis, keepdims=keepdims)
 
 
 def _filled(a: Tensor, value: float) -> Tensor:

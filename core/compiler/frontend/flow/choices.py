@@ -23,7 +23,7 @@ import numpy as np
 from ... import tree
 from ...ir import DType, TensorType, Value
 from ...traced import Transform
-from ..numpy import arithmetic
+from ..numpy import indexing
 from ..scope import Scope
 from ..values import Choice, Closure, Frame, Method, Tensor, Unbound, describe
 
@@ -45,7 +45,7 @@ def is_index(value: Any) -> bool:
 
 def picked(s: Specialiser, functions: Sequence[Any], index: Tensor) -> Choice:
     """`functions[index]`, from the end where the index is negative."""
-    place = arithmetic.tensor(s, index, DType.I64)
+    place = indexing.place_of(s, index, [].__getitem__)
     if place.value not in s.natural:
         negative = s.emit("lt", place.value, s.scope.number(0, DType.I64))
         count = s.scope.number(len(functions), DType.I64)

@@ -19,10 +19,7 @@ Range = tuple[int, int]
 
 _TYPES: dict[DType, Range] = {
     DType.BOOL: (0, 1),
-    **{
-        d: (int(np.iinfo(d.numpy).min), int(np.iinfo(d.numpy).max))
-        for d in (DType.U8, DType.I32, DType.U32, DType.I64)
-    },
+    **{d: (int(np.iinfo(d.numpy).min), int(np.iinfo(d.numpy).max)) for d in DType if d.is_int},
 }
 
 
@@ -96,6 +93,12 @@ def _corners(function: Callable[[int, int], int]) -> _Rule:
 
 def _same(given: Sequence[Range], attrs: Any, operands: Any) -> Range:
     return given[0]
+
+
+def _converted(given: Sequence[Range], attrs: Mapping[str, Any], operands: Any) -> Range:
+    """What the new type may not hold wraps around: u64 to i64 too."""
+    (low, high), (least, most) = given[0], _TYPES.get(attrs["dtype"], given[0])
+    return (low, high) if least <= low and high <= most else _UNKNOWN
 
 
 def _either(given: Sequence[Range], attrs: Any, operands: Any) -> Range:
@@ -176,13 +179,14 @@ _RULES: dict[str, _Rule] = {
     "and": _and,
     "abs": _abs,
     "neg": _neg,
+    "convert": _converted,
     "select": _selected,
     "concat": _either,
     "reduce_sum": _sum,
     "cumsum": _sum,
     **dict.fromkeys(
         (
-            *("convert", "broadcast", "reshape", "transpose", "slice", "take", "take_along"),
+            *("broadcast", "reshape", "transpose", "slice", "take", "take_along"),
             *("reverse", "dynamic_slice", "reduce_max", "reduce_min"),
         ),
         _same,

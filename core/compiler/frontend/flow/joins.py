@@ -52,7 +52,7 @@ def slot_of(s: Specialiser, leaf: Any) -> Slot:
     return Slot(TensorType(dtype, arithmetic.shape_of(leaf)), kind_of(leaf))
 
 
-_KIND = {DType.BOOL: 0, DType.U8: 1, DType.U32: 1, DType.I32: 1, DType.I64: 1}
+_KIND = {DType.BOOL: 0, **{d: 1 for d in DType if d.is_int}}
 
 
 def join_leaf(s: Specialiser, a: Any, b: Any) -> tuple[bool, Any]:

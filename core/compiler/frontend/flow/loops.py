@@ -22,7 +22,7 @@ from .. import operators, statements
 from ..containers import containers
 from ..hir import hir
 from ..memory import stores
-from ..numpy import arithmetic
+from ..numpy import arithmetic, indexing
 from ..ragged.ragged_python import counted
 from ..scope import Scope, close, free_values, union
 from ..values import Counted, Frame, Indexed, Once, Tensor, TensorRange, describe
@@ -184,13 +184,14 @@ def _range_region(s: Specialiser, node: hir.For, frame: Frame, source: TensorRan
 
 def _whole(s: Specialiser, value: Any) -> Value:
     """A bound of a range, as i64[]."""
-    dtype, _ = arithmetic.dtype_of(s, value)
-    if dtype.is_float or arithmetic.shape_of(value) != ():
+    dtype, weak = arithmetic.dtype_of(s, value)
+    is_truth = dtype is DType.BOOL and not weak
+    if dtype.is_float or is_truth or arithmetic.shape_of(value) != ():
         hint = "convert it: int(x), or x.astype(np.int32)"
         raise s.error(
             "DL119", f"a range's bounds must be whole numbers, not {describe(value)}", hint
         )
-    return arithmetic.tensor(s, value, DType.I64).value
+    return indexing.place_of(s, value, int).value
 
 
 def _index_region(

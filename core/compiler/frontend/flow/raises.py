@@ -408,8 +408,13 @@ def ask_whole(
         least, most = s.natural.of(value)
         if low <= least and most <= high:
             return
-        ends = [s.scope.number(n, DType.I64) for n in (low, high)]
-        outside = s.emit("or", s.emit("lt", value, ends[0]), s.emit("lt", ends[1], value))
+        have = s.natural.of_type(
+            value.dtype
+        )  # u64 has what no other type has, and nothing below 0.
+        ends = [s.scope.number(n, value.dtype) for n in (low, high) if have[0] <= n <= have[1]]
+        tests = [s.emit("lt", value, ends[0])] if low >= have[0] else []
+        tests += [s.emit("lt", ends[-1], value)] if high <= have[1] else []
+        outside = tests[0] if len(tests) == 1 else s.emit("or", *tests)
         ask(s, outside, compute, number, kind=OverflowError)
         return
     if number.dtype is not DType.F64:

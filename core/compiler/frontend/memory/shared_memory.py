@@ -44,9 +44,18 @@ UNKNOWN = frozenset(
     for name in (
         *("ascontiguousarray", "bool", "bfloat16", "broadcast_arrays", "broadcast_to", "diag"),
         *("diagonal", "diff", "float16", "float32", "float64", "histogram", "histogram_bin_edges"),
-        *("imag", "int32", "int64", "ix_", "linalg.diagonal", "linalg.matrix_power"),
+        *(
+            "imag",
+            "int16",
+            "int32",
+            "int64",
+            "int8",
+            "ix_",
+            "linalg.diagonal",
+            "linalg.matrix_power",
+        ),
         *("linalg.multi_dot", "matrix_power", "meshgrid", "polyder", "polyint", "real", "resize"),
-        *("uint32", "uint8", "unwrap"),
+        *("uint16", "uint32", "uint64", "uint8", "unwrap"),
     )
 ) | {"ops.dynamic_slice", "ops.stop_gradient"}
 

@@ -21,7 +21,7 @@ from ..values import NUMBERS, Tensor, describe
 if TYPE_CHECKING:
     from ..specialise import Specialiser
 
-_RANK = {DType.BOOL: 0, DType.U8: 1, DType.U32: 1, DType.I32: 1, DType.I64: 1}  # Floats are 2.
+_RANK = {DType.BOOL: 0, **{d: 1 for d in DType if d.is_int}}  # Floats are 2.
 _WEAK = (DType.BOOL, DType.I64, DType.F64)
 
 
@@ -284,7 +284,7 @@ def float_kind(dtype: DType) -> DType:
     """The float type that NumPy's functions of floats take integers in."""
     if dtype.is_float:
         return dtype
-    return DType.F16 if dtype in (DType.BOOL, DType.U8) else DType.F64
+    return {1: DType.F16, 2: DType.F32}.get(dtype.itemsize, DType.F64)
 
 
 def floating(s: Specialiser, name: str, *values: Any) -> Tensor:
@@ -322,8 +322,25 @@ subtract = or_bool("sub", None, "subtracted")
 multiply = or_bool("mul", "and", "multiplied")
 maximum = or_bool("max", "or", "compared")
 minimum = or_bool("min", "and", "compared")
-floor_divide = or_bool("floordiv", None, "divided")
-remainder = or_bool("mod", None, "divided")
+
+
+def _of_integers(handler: Binary) -> Binary:
+    """An operator that NumPy has of no bools: it takes two as i8."""
+
+    def run(s: Specialiser, a: Any, b: Any) -> Tensor:
+        if result_dtype(s, (a, b))[0] is DType.BOOL:
+            a, b = (tensor(s, v, DType.I8) for v in (a, b))
+        return handler(s, a, b)
+
+    return run
+
+
+def _elementwise(name: str) -> Binary:
+    return lambda s, a, b: elementwise(s, name, a, b)
+
+
+floor_divide = _of_integers(_elementwise("floordiv"))
+remainder = _of_integers(_elementwise("mod"))
 
 
 def divide(s: Specialiser, a: Any, b: Any) -> Tensor:
@@ -345,23 +362,32 @@ def bitwise(name: str) -> Binary:
         dtype, _ = result_dtype(s, (a, b))
         if dtype.is_float:
             hint = "they are for integers and bools; combine conditions, not numbers"
-            raise s.error("DL116", f"bitwise operators do not take {dtype.value}", hint)
+            have = [dtype_of(s, v)[0] for v in (a, b)]
+            text = f"bitwise operators do not take {dtype.value}"
+            if not any(d.is_float for d in have):
+                text += f", which {have[0].value} and {have[1].value} promote to"
+                hint = "convert one of them: x.astype(np.uint64)"
+            raise s.error("DL116", text, hint)
         return elementwise(s, name, a, b)
 
     return handler
 
 
 bitwise_and, bitwise_or, bitwise_xor = bitwise("and"), bitwise("or"), bitwise("xor")
-left_shift, right_shift = bitwise("shl"), bitwise("shr")
+left_shift, right_shift = _of_integers(bitwise("shl")), _of_integers(bitwise("shr"))
 
 
 def compare(name: str, swap: bool = False) -> Binary:
-    """The handler of a comparison; it compares integers of two ranges in i64."""
+    """The handler of a comparison; it compares integers of two ranges exactly."""
 
     def handler(s: Specialiser, a: Any, b: Any) -> Tensor:
         if swap:
             a, b = b, a
         dtype, _ = result_dtype(s, (a, b), lambda _: DType.BOOL)
+        from . import wide_comparisons
+
+        if wide_comparisons.takes(s, a, b):
+            return wide_comparisons.compared(s, name, a, b)
         if dtype.is_int and not all(_fits(v, dtype) for v in (a, b)):
             dtype = DType.I64  # Comparing u8 with 300 is a question with an answer.
         args, _ = operands(s, (a, b), dtype)
@@ -415,6 +441,8 @@ def python_power(s: Specialiser, a: Any, b: Any) -> Tensor:
     NumPy takes the square root for 0.5 of an array, and in np.power; Python's floats and NumPy's
     scalars have an infinity for minus infinity there, and no negative zero.
     """
+    if type(a) is Tensor and a.kind == ARRAY and a.dtype is DType.BOOL and type(b) is int:
+        a = tensor(s, a, DType.I8) if b == 2 else a  # NumPy's square of bools is one of i8.
     if (
         type(a) is Tensor
         and a.kind != ARRAY
@@ -428,9 +456,11 @@ def python_power(s: Specialiser, a: Any, b: Any) -> Tensor:
 
 
 def _int_power(s: Specialiser, a: Any, b: Any, dtype: DType) -> Tensor:
-    if dtype is DType.BOOL or (type(b) is int and b < 0):
+    if type(b) is int and b < 0:
         hint = "convert the base to float first: x.astype(np.float32)"
-        raise s.error("DL116", "integers have no power by a negative number or a bool", hint)
+        raise s.error("DL116", "integers have no power by a negative number", hint)
+    if dtype is DType.BOOL:  # NumPy has no powers of bools.
+        dtype = DType.I8
     from ..definitions import np_numbers
 
     wide = [tensor(s, v, dtype) for v in (a, b)]

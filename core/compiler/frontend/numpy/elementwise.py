@@ -92,7 +92,7 @@ def reciprocal(s: Specialiser, x: Any) -> Tensor:
     value = tensor(s, array(s, x))
     if not value.dtype.is_int:
         return arithmetic.divide(s, 1, value)
-    unit = arithmetic.equal(s, arithmetic.multiply(s, value, value), 1)
+    unit = arithmetic.equal(s, absolute(s, value), 1)
     return arithmetic.select(s, unit, value, 0)
 
 
@@ -264,7 +264,7 @@ def _end(s: Specialiser, a: Any, end: Any, greatest: bool) -> Any:
     last = info.max if greatest else info.min
     if type(end) is int:
         return builtins.min(end, last) if greatest else builtins.max(end, last)
-    if not end.weak or not end.dtype.is_int:
+    if not end.weak or not end.dtype.is_int or last > np.iinfo(np.int64).max:
         return end
     name = "min" if greatest else "max"
     return Tensor(s.emit(name, end.value, s.scope.number(last, end.dtype)), True)

@@ -7,7 +7,7 @@ negative.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -289,6 +289,22 @@ def whole(s: Specialiser, index: int, size: int, axis: int, x: Tensor) -> int:
     return index + size if index < 0 else index
 
 
+def _at_empty(index: Any) -> None:
+    np.empty(0)[index]
+
+
+def place_of(s: Specialiser, index: Any, compute: Callable[..., Any]) -> Tensor:
+    """An index as i64. A single one of u64 that i64 has not is an error, of an array it wraps.
+
+    `compute`: raises Python's error.
+    """
+    if type(index) is Tensor and index.dtype is DType.U64 and not index.shape:
+        raises.ask_whole(s, index, compute)
+        last = s.scope.number(np.iinfo(np.int64).max, DType.U64)
+        index = Tensor(s.emit("min", index.value, last))
+    return arithmetic.tensor(s, index, DType.I64)
+
+
 def wrapped(s: Specialiser, index: Any, size: int, axis: int) -> Value:
     """An index array as i64, negative entries counted from the end; checked to lie in its axis."""
     if isinstance(index, np.ndarray) and index.size:
@@ -297,7 +313,7 @@ def wrapped(s: Specialiser, index: Any, size: int, axis: int) -> Value:
             message = f"index {far} is out of range for an axis of {size}"
             raise s.error("DL114", message, f"it has {size} entries: {-size} to {size - 1}")
         index = np.where(index < 0, index + size, index) if index.min() < 0 else index
-    value = arithmetic.tensor(s, index, DType.I64).value
+    value = place_of(s, index, _at_empty).value
     raises.check_index(s, value, size, axis)
     if value in s.scope.natural:
         return value

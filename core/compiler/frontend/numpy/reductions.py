@@ -28,17 +28,11 @@ def reduced(s: Specialiser, name: str, x: Value, axes: tuple[int, ...], keepdims
 
 
 def _accumulated(s: Specialiser, a: Any, dtype: Any, where: Any, identity: int) -> Value:
-    """What is summed up: bools and narrow integers as i64, as NumPy widens them.
-
-    NumPy sums unsigned integers in u64, which the IR has not: the program says what to sum them in.
-    """
+    """What is summed up: bools and integers as i64 or, unsigned, as u64, as NumPy widens them."""
     x = tensor(s, a)
     kind = x.dtype if dtype is None else numpy_dtype(s, dtype)
-    if dtype is None and kind in (DType.U8, DType.U32):
-        hint = "say what to sum in: x.sum(dtype=np.int64)"
-        raise s.error("DL116", f"NumPy sums {kind.value} in u64, which a program has not", hint)
     if dtype is None and not kind.is_float:
-        kind = DType.I64
+        kind = DType.U64 if kind.is_unsigned else DType.I64
     return _where(s, Tensor(arithmetic.convert(s, x.value, kind)), where, identity).value
 
 
@@ -173,6 +167,8 @@ def average(
         )
     x = _floating(s, a, None)
     w = tensor(s, weights)
+    if w.dtype.is_int:  # Their sum does not wrap.
+        w = tensor(s, w, arithmetic.result_dtype(s, (x, w))[0])
     if len(w.shape) == 1 and len(x.shape) > 1 and axis is not None:
         k = axis_of(s, x, axis)
         shape = tuple(n if d == k else 1 for d, n in enumerate(x.shape))

@@ -118,7 +118,11 @@ def arange(s: Specialiser, start: Any, stop: Any = None, step: Any = 1, dtype: A
     whole = all(isinstance(v, int | np.integer) for v in (start, stop, step))
     kind = numpy_dtype(s, dtype) if dtype is not None else DType.I64 if whole else DType.F64
     length = len(range(start, stop, step)) if whole else len(np.arange(start, stop, step))
-    if not whole or kind is DType.BOOL:
+    if kind is DType.BOOL:
+        ends: tuple[Any, ...] = (start, stop, step)
+        made = operators.python(s, lambda: np.arange(*ends, dtype=np.bool_), "`np.arange`")
+        return tensor(s, made)
+    if not whole:
         return tensor(s, np.arange(start, stop, step).astype(kind.numpy))
     value = iota(s, length, kind)
     if step != 1:
@@ -155,6 +159,8 @@ def linspace(
         return (tensor(s, made[0]), made[1]) if retstep else tensor(s, made)
     first, last = (tensor(s, strong_sequence(s, v)) for v in (start, stop))
     kind = arithmetic.result_dtype(s, (first, last, 1.0))[0]
+    if not (first.dtype.is_float and last.dtype.is_float):
+        first, last = (tensor(s, v, kind) for v in (first, last))
     span = arithmetic.subtract(s, last, first)
     gaps = count - 1 if endpoint else count
     ramp = tensor(s, np.linspace(0.0, 1.0, count, endpoint=bool(endpoint)))

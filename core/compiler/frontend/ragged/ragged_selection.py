@@ -223,7 +223,7 @@ def _entries(s: Specialiser, r: Ragged, item: Any) -> Any:
         return taken(s, plain(r), at, item.count, r.axis)
     if not is_number(item) or arithmetic.dtype_of(s, item)[0].is_float:
         raise s.error("DL114", f"an array cannot be indexed with {describe(item)}")
-    at = position(s, r, arithmetic.tensor(s, item, DType.I64))
+    at = position(s, r, indexing.place_of(s, item, np.empty(0).__getitem__))
     if not capacity(r):
         raise s.error("DL114", f"{describe(r)} has no entry", "it is empty")
     value = s.emit("take", r.data.value, at.value, axis=r.axis)
@@ -332,7 +332,7 @@ def _bound(s: Specialiser, value: Any, count: Tensor, low: Any, high: Any, defau
         return arithmetic.tensor(s, default, DType.I64)
     if not is_number(value) or arithmetic.shape_of(value) != ():
         raise s.error("DL114", f"a slice's bounds must be whole numbers, not {describe(value)}")
-    at = arithmetic.tensor(s, value, DType.I64)
+    at = indexing.place_of(s, value, int)
     below = arithmetic.less(s, at, 0)
     at = arithmetic.select(s, below, arithmetic.add(s, at, count), at)
     return arithmetic.minimum(s, arithmetic.maximum(s, at, low), high)
@@ -360,7 +360,7 @@ def store(s: Specialiser, r: Ragged, index: Any, value: Any) -> None:
         store_masked(s, r.data, mask, value)
         return
     if is_number(index) and arithmetic.shape_of(index) == () and not r.axis and capacity(r):
-        at = position(s, r, arithmetic.tensor(s, index, DType.I64))
+        at = position(s, r, indexing.place_of(s, index, np.empty(0).__getitem__))
         array_changes.store(s, r.data, at, value)
         return
     text = f"an assignment to some entries of {describe(r)}"

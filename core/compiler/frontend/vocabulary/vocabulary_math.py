@@ -123,6 +123,8 @@ def _to_int(name: str, rounding: Handler) -> Handler:
             value = arithmetic.tensor(s, value, DType.F64)
             raises.ask_whole(s, value, function)
             value = rounding(s, value)
+        elif value.dtype is DType.U64:
+            raises.ask_whole(s, value, function)
         return Tensor(arithmetic.convert(s, value.value, DType.I64), True)
 
     return run
@@ -150,8 +152,11 @@ def _wholes(s: Specialiser, values: Sequence[Any], name: str) -> list[Tensor]:
     out = []
     for v in values:
         t = arithmetic.tensor(s, v) if is_number(v) else None
-        if t is None or t.shape or not (t.dtype.is_int or t.dtype is DType.BOOL):
+        whole = t is not None and (t.dtype.is_int or (t.dtype is DType.BOOL and t.weak))
+        if t is None or t.shape or not whole:
             raise s.error("DL119", f"`math.{name}` takes whole numbers, not {describe(v)}")
+        if t.dtype is DType.U64:
+            raises.ask_whole(s, t, int)
         out.append(arithmetic.tensor(s, t, DType.I64))
     return out
 

@@ -500,8 +500,8 @@ def ufunc_method(ufunc: np.ufunc, name: str) -> Row | None:
         handler = _outer(ufunc)
     elif name == "reduce" and ufunc in REDUCE:
         handler = _reduce(REDUCE[ufunc])
-    elif name == "accumulate" and ufunc is np.add:
-        handler = _accumulate_sum
+    elif name == "accumulate" and ufunc in _RUNNING:
+        handler = _accumulate_all(_RUNNING[ufunc])
     elif name == "accumulate" and ufunc in ASSOCIATIVE:
         handler = _accumulate(ufunc)
     elif name == "at" and ufunc.nin == 2 and (row := find(ufunc)) is not None:
@@ -537,8 +537,12 @@ def _reduce(reduction: Callable[..., Any]) -> Handler:
     return run
 
 
-def _accumulate_sum(s: Specialiser, array: Any, axis: Any = 0) -> Any:
-    return reductions.cumsum(s, array, axis)
+#: Those that widen integers, as reductions do.
+_RUNNING: dict[Any, Handler] = {np.add: reductions.cumsum, np.multiply: reductions.cumprod}
+
+
+def _accumulate_all(running: Handler) -> Handler:
+    return lambda s, array, axis=0: running(s, array, axis)
 
 
 def _accumulate(ufunc: np.ufunc) -> Handler:

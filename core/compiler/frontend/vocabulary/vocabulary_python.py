@@ -204,7 +204,7 @@ def _scalar(s: Specialiser, x: Any, name: str) -> Tensor:
 
 def _int(s: Specialiser, x: Any = 0) -> Any:
     value = _scalar(s, x, "int")
-    if value.dtype.is_float:
+    if value.dtype.is_float or value.dtype is DType.U64:
         raises.ask_whole(s, value, int)
     return Tensor(arithmetic.convert(s, value.value, DType.I64), True)
 

@@ -28,6 +28,7 @@ from .. import complexes, operators, ragged
 from ..complexes import complex_attributes, complex_rows
 from ..containers import list_stacks
 from ..definitions import np_arrays, np_orders
+from ..flow import raises
 from ..memory import array_changes, shared_memory
 from ..numpy import (
     arithmetic,
@@ -141,13 +142,17 @@ def as_arrays(s: Specialiser, handler: Handler, args: Sequence[Any], first: int 
     ] + list(args[len(names) :])
 
 
+#: Of these NumPy's loops often take others: of bools i8, of narrow integers narrow floats.
+_OF_OTHER_LOOPS = (DType.BOOL, DType.U8, DType.I8, DType.U16, DType.I16)
+
+
 def _in_loop_type(s: Specialiser, row: Row, args: Sequence[Any]) -> Sequence[Any]:
-    """A ufunc's operands in the types that NumPy's loop takes: of bools and bytes often others."""
+    """A ufunc's operands in the types that NumPy's loop takes, which may be others than theirs."""
     values = [elementwise.array(s, v) for v in args]
     if len(values) != row.function.nin or not all(map(arithmetic.is_operand, values)):
         return args
     kinds = [arithmetic.dtype_of(s, v) for v in values]
-    if not any(kind in (DType.BOOL, DType.U8) for kind, _ in kinds):
+    if not any(kind in _OF_OTHER_LOOPS for kind, _ in kinds):
         return args
     loop = _loop(s, row, kinds)
     classes = [arithmetic.alternatives(s, v) for v in values]
@@ -156,10 +161,7 @@ def _in_loop_type(s: Specialiser, row: Row, args: Sequence[Any]) -> Sequence[Any
         raise arithmetic.depends(s, several[0])
     out = []
     for value, (kind, _), to in zip(values, kinds, loop, strict=False):
-        if kind in (DType.BOOL, DType.U8) and to != kind.numpy:
-            if to == np.int8:
-                text = f"`{row.name}` of {describe(value)} is in NumPy one of int8"
-                raise s.error("DL116", text, "convert it first: x.astype(np.int32)")
+        if kind in _OF_OTHER_LOOPS and to != kind.numpy:
             value = tensor_of(s, value, to)
         out.append(value)
     return out
@@ -252,6 +254,8 @@ def refused_keyword(
 
 def _item(s: Specialiser, x: Tensor) -> Tensor:
     kind = x.dtype if x.dtype is DType.BOOL else DType.F64 if x.dtype.is_float else DType.I64
+    if x.dtype is DType.U64:
+        raises.ask_whole(s, Tensor(indexing.reshape(s, x.value, ())), int)
     return Tensor(arithmetic.convert(s, indexing.reshape(s, x.value, ()), kind), True)
 
 

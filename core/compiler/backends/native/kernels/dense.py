@@ -28,7 +28,7 @@ _FEW, _THIN, _SHORT, _TURNED, _STRIPED, _PARALLEL = CHOICES.values()
 #: Blocks of attention whose sizes are looked at; where there are more, they may be any.
 _BLOCKS_MAX = 4096
 #: The first words of calls that take no tile: products of other types.
-_OTHERS = frozenset(["f64", "i64", "i32", "u32", "u8", "bool"])
+_OTHERS = frozenset(["f64", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool"])
 
 _CALL = re.compile(r"\bdl_gemm_(\w+)\((.*)\);")
 _HEADS = re.compile(r"static const dl_heads sizes = \{(.*)\};")

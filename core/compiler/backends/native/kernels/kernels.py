@@ -412,6 +412,7 @@ def argsort(w: FunctionWriter, call: Call) -> Lines:
     (x,) = call.operands
     outer, size, inner = _split(x.shape, call.op.attrs["axis"])
     w.unit.need("order")
+    w.unit.instance("DL_ARGSORT", x.dtype)
     out, work = w.pointer(call.op.result), w.scratch(call, "int64_t")
     keys = f"({memory_type(x.dtype)} *)({work} + {2 * size})"
     at = f"i0 * {size * inner} + i1"

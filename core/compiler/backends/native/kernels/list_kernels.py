@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ....ir import ListType, Type, Value
 from ....passes.schedule.block_steps import Call
-from ..names import memory_type
+from ..names import memory_type, unsigned_type
 
 if TYPE_CHECKING:
     from ..emit import FunctionWriter
@@ -94,6 +94,7 @@ def _add(w: FunctionWriter, call: Call) -> None:
         widths.append(_lanes(element))
         element = element.element
     adder = f"dl_add_{element.dtype.value}"
+    w.unit.instance("DL_ADDER", element.dtype, unsigned_type(element.dtype))
     numbers = f"{adder}, {element.size}, {element.nbytes}"
     if any(widths):
         table = f"(const int64_t[]){{{', '.join(map(str, widths))}}}"
