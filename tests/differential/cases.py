@@ -54,7 +54,7 @@ def usual(rng: np.random.Generator, type_: TensorType) -> Array:
     elif type_.dtype is DType.BOOL:
         made = np.asarray(rng.integers(0, 2, type_.shape)).astype(np.bool_)
     else:
-        low = 0 if type_.dtype in (DType.U8, DType.U32) else -3
+        low = 0 if type_.dtype.is_unsigned else -3
         made = np.asarray(rng.integers(low, 6, type_.shape)).astype(type_.dtype.numpy)
     return made
 

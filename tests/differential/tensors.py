@@ -16,7 +16,8 @@ from .made import Made, Nothing
 from .regions import REGIONS
 
 F32, F64, I64, BOOL = DType.F32, DType.F64, DType.I64, DType.BOOL
-INTS = (DType.I64, DType.I32, DType.U32, DType.U8)
+INTS = tuple(d for d in DType if d.is_int)
+_OTHER_SIGN = {d: DType(d.value.translate(str.maketrans("iu", "ui"))) for d in INTS}
 #: No float is larger: larger ones are squashed.
 BOUND = 30.0
 _SIZES = [1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 40, 48, 63, 64, 65, 100]
@@ -26,6 +27,8 @@ _KINDS: list[tuple[DType, ...]] = [
     *[(F32,)] * 5,
     *[(F32, DType.I32), (F32, DType.U8, DType.I64), (F32, F64), (F32, DType.F16)],
     *[(DType.F16,), (DType.BF16, F32), (F64,), (DType.I32, DType.U32), (DType.U8, DType.I64)],
+    *[(DType.I8, F32), (DType.I8, DType.U8), (DType.I16, DType.U16), (DType.U64, DType.I64)],
+    *[(DType.U64, F64, DType.I16), (DType.U16, DType.F16, DType.I8)],
 ]
 
 
@@ -125,6 +128,9 @@ class Maker:
         others = [u for u in self.pool if u.dtype is dtype and self.dims(u.shape, shape)]
         if not others or self.r.random() < 0.1:
             number = self.r.choice([0, 1, 2, 0.5, 3] if dtype.is_float else [0, 1, 1, 5, 7])
+            if dtype in INTS and self.r.random() < 0.2:
+                limits = np.iinfo(dtype.numpy)
+                number = self.r.choice([int(limits.min), int(limits.max)])
             if dtype is BOOL:
                 number = self.r.choice([0, 1])
             return self.put(self.full(t.value.tensor, number), float(number))
@@ -221,11 +227,11 @@ class Maker:
         if kind in ("neg", "abs", "sign", "not"):
             made = self.b(kind, x.value)
         elif kind == "bits":
-            pairs = {DType.I32: DType.U32, DType.U32: DType.I32}
-            made = self.b("bitcast", x.value, dtype=pairs.get(x.dtype, x.dtype))
+            to = self.r.choice([x.dtype, _OTHER_SIGN[x.dtype]])
+            made = self.b("bitcast", x.value, dtype=to)
         elif kind in ("shl", "shr"):
-            seven = self.full(x.value.tensor, 7)
-            made = self.b(kind, x.value, self.b("and", y.value, seven))
+            most = self.full(x.value.tensor, self.r.choice([7, 63]))
+            made = self.b(kind, x.value, self.b("and", y.value, most))
         else:
             made = self.b(kind, x.value, y.value)
         self.put(made)
@@ -417,8 +423,8 @@ class Maker:
         known = [t for t in self.pool if t.dtype in INTS and t.shape == shape]
         if known and self.r.random() < 0.6:
             return self.r.choice(known).value
-        dtype = self.r.choice([I64, I64, DType.I32, DType.U8])
-        low = 0 if dtype is DType.U8 else -1
+        dtype = self.r.choice([I64, I64, *INTS])
+        low = 0 if dtype.is_unsigned else -1
         return self.b.constant(rng.integers(low, most + 2, shape), dtype)
 
     def take(self) -> None:

@@ -14,8 +14,11 @@ from typing import Any
 import numpy as np
 
 #: Element types that programs have.
-DTYPES = ("float64", "float32", "int64", "int32", "bool", "uint8", "float16", "uint32")
-_WEIGHTS = (10, 4, 5, 3, 3, 2, 2, 1)
+DTYPES = (
+    *("float64", "float32", "int64", "int32", "bool", "uint8", "float16", "uint32"),
+    *("int8", "int16", "uint16", "uint64"),
+)
+_WEIGHTS = (10, 4, 5, 3, 3, 2, 2, 1, 1, 1, 1, 1)
 _KNOWN = frozenset(map(np.dtype, DTYPES))
 #: Larger ones teach nothing more, and take longer.
 SIZE_MAX = 64
@@ -148,7 +151,11 @@ _ODD_OF = {
     "float16": ("np.nan", "np.inf", "-np.inf", "-0.0", "60000.0"),
     "int64": ("2**62", "-2**63", "2**63 - 1"),
     "int32": ("2**31 - 1", "-2**31"),
+    "int16": ("2**15 - 1", "-2**15"),
+    "int8": ("127", "-128"),
+    "uint64": ("2**64 - 1", "2**63"),
     "uint32": ("2**32 - 1", "0"),
+    "uint16": ("2**16 - 1", "0"),
     "uint8": ("255", "250"),
     "bool": ("True",),
 }
