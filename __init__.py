@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .core.learning import nn
     from .core.learning.data import sources as data
     from .core.learning.interchange.onnx import from_onnx
+    from .core.learning.interchange.safetensors_file import read_safetensors, write_safetensors
     from .core.learning.quantise import quantise
 
 __getattr__, __dir__ = lazily(
@@ -67,6 +68,7 @@ __getattr__, __dir__ = lazily(
         "core.learning.data.sources": "=data",
         "core.learning": "=learn",
         "core.learning.interchange.onnx": "from_onnx",
+        "core.learning.interchange.safetensors_file": "read_safetensors write_safetensors",
         "core.learning.nn": "=nn",
         "core.learning.quantise": "quantise",
         "device": "=device",
@@ -101,6 +103,7 @@ __all__ = [
     "ops",
     "quantise",
     "random",
+    "read_safetensors",
     "static",
     "static_field",
     "trace",
@@ -108,4 +111,5 @@ __all__ = [
     "value_and_grad",
     "vjp",
     "vmap",
+    "write_safetensors",
 ]

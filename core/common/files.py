@@ -14,6 +14,7 @@ import os
 import stat
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 _CHUNK_BYTES = 1 << 20
@@ -29,12 +30,18 @@ def write_whole(
 
     Raises OSError; then what was there before still is.
     """
-    if isinstance(content, str):
-        content = content.encode()
+    write_parts(path, (content.encode() if isinstance(content, str) else content,), mode, durable)
+
+
+def write_parts(
+    path: Path, parts: Iterable[bytes | memoryview], mode: int | None = None, durable: bool = False
+) -> None:
+    """As `write_whole`, of a content in parts: one of them at a time need be in memory."""
     if not path.name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if _takes_bytes(path):
-        path.write_bytes(content)
+        with path.open("wb") as file:
+            file.writelines(parts)
         return
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
@@ -43,12 +50,12 @@ def write_whole(
         with os.fdopen(os.open(draft, flags, 0o666 if mode is None else mode), "wb") as file:
             if mode is not None and hasattr(os, "fchmod"):
                 os.fchmod(file.fileno(), mode)
-            file.write(content)
+            file.writelines(parts)
             if durable:
                 file.flush()
                 sync_file(file.fileno())
         draft.replace(path)
-    except OSError:
+    except BaseException:  # Also of what makes the parts.
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         raise

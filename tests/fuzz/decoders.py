@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 import chain_decoders
+import interchange_decoders
 import log_decoders
 import numpy as np
 import parts_decoders
@@ -589,4 +590,5 @@ DECODERS: Mapping[str, Decoder] = {
     **{name: Decoder(*found) for name, found in parts_decoders.DECODERS.items()},
     **{name: Decoder(*found) for name, found in log_decoders.DECODERS.items()},
     **{name: Decoder(*found) for name, found in chain_decoders.DECODERS.items()},
+    **{name: Decoder(*found) for name, found in interchange_decoders.DECODERS.items()},
 }
