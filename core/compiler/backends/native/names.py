@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,9 @@ _WRAPS = {
     DType.I8: "uint32_t",
     DType.U16: "uint32_t",
 }
+
+#: A `literal` that is an int in C.
+_INT = re.compile(r"\(-?\d+\)")
 
 
 def local_type(dtype: DType) -> str:
@@ -104,6 +108,8 @@ def expression(op: Op, operands: list[str]) -> str:
     dtype, first = op.result.dtype, op.operands[0].dtype
     if op.name == "convert" and first.is_float and dtype.is_int:
         return f"dl_{dtype.value}_of_{first.value}({operands[0]})"
+    if op.name == "shr" and dtype is DType.I64 and _INT.fullmatch(operands[0]):
+        operands = [f"(int64_t){operands[0]}", *operands[1:]]  # An int has but 32 bits to shift.
     template = PRIMITIVES[op.name].c
     assert template is not None, op.name
     return template.format(

@@ -134,7 +134,7 @@ def gcd(x1: Tensor, x2: Tensor) -> Tensor:
     while np.any(b != 0):
         rest = np.remainder(a, np.where(b == 0, 1, b))
         a, b = np.where(b == 0, a, b), np.where(b == 0, b, rest)
-    return a
+    return np.abs(a)  # The least number stays below zero, and so may a rest by it.
 
 
 def lcm(x1: Tensor, x2: Tensor) -> Tensor:
