@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .core.learning.data import sources as data
     from .core.learning.interchange.onnx import from_onnx
     from .core.learning.interchange.safetensors_file import read_safetensors, write_safetensors
+    from .core.learning.interchange.torch.torch_model import from_torch
     from .core.learning.quantise import quantise
 
 __getattr__, __dir__ = lazily(
@@ -60,6 +61,7 @@ __getattr__, __dir__ = lazily(
         "core.compiler.bfloat16": "bfloat16",
         "core.compiler.frontend": "trace",
         "core.compiler.ir": "Tensor",
+        "core.learning.interchange.torch.torch_model": "from_torch",
         "core.compiler.ops": "=ops",
         "core.compiler.precision": "all_finite loss_scale",
         "core.compiler.random": "=random",
@@ -88,6 +90,7 @@ __all__ = [
     "debug",
     "device",
     "from_onnx",
+    "from_torch",
     "grad",
     "hessian",
     "hvp",

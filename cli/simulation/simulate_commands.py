@@ -77,6 +77,12 @@ def simulate(
         Path | None,
         typer.Option(metavar="FILE", help="The data file: .npz, or text for shakespeare."),
     ] = None,
+    torch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE[:CLASS]", help="Train this PyTorch module in place of the model."
+        ),
+    ] = None,
     algorithm: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Another algorithm: fedavg, scaffold, ditto, maml..."),
@@ -171,6 +177,8 @@ def simulate(
     by gRPC and MQTT over loopback with certificates of their own, and stop at the end. The scenario
     is reduced to that many devices; the changed keys are printed and are in the report.
 
+    --torch model.py:Net trains a PyTorch module as it stands: `model.name = "torch"` in a scenario.
+
     With DELIAN_DEBUG=1 in the environment models and algorithms run as plain Python, for print and
     pdb, and a NaN is reported at the line that makes it.
     """
@@ -184,6 +192,7 @@ def simulate(
                 "--scenario": scenario,
                 "--set": settings,
                 "--data": data,
+                "--torch": torch,
                 "--algorithm": algorithm,
                 "--compare": compare,
                 "--seed": seed is not None,
@@ -219,11 +228,12 @@ def simulate(
     if named and scenario:
         raise DelianError(f"two scenarios: {named} and {scenario}", "give one of them")
     source = named or scenario or DEFAULT_SCENARIO
-    chosen, other = _choose(source, settings or [], data, algorithm, compare, seed)
+    settings = [*_torch_settings(torch), *(settings or [])]
+    chosen, other = _choose(source, settings, data, algorithm, compare, seed)
     folder = _claim(out, chosen) if resume is None else resume
     keeper = Keeper(folder, resume is not None)
     if shape is None and not debugging.on:
-        asked = Asked.of(source, settings or [], data, algorithm, compare, seed, backend)
+        asked = Asked.of(source, settings, data, algorithm, compare, seed, backend)
         keeper.resumable(asked)
     try:
         keeper.listener = _event_file(events)
@@ -254,6 +264,15 @@ def simulate(
             raise typer.Exit(GAVE_UP)
         if run.stopped_by:
             raise typer.Exit(INTERRUPTED)
+
+
+def _torch_settings(given: str | None) -> list[str]:
+    """The keys of a scenario that `FILE[:CLASS]` stands for."""
+    if given is None:
+        return []
+    file, _, kind = given.partition(":")
+    named = [f"model.module={kind}"] if kind else []
+    return ["model.name=torch", f"model.file={Path(file).absolute()}", *named]
 
 
 def _shape(

@@ -34,7 +34,7 @@ from ..compiler.ir import Tensor
 from .hyperparameters import Bounds, Rate, Steps
 from .nn.optim import Optimizer, apply, sgd
 from .sampling import Batch, SampleSet
-from .task import Metrics, Task, own_sums
+from .task import Metrics, Task, after_step, own_sums
 
 #: (task, current, state, data, order, step) -> (loss f32[], what to descend on, like `current`).
 Gradient: TypeAlias = Callable[[Task, Any, Any, Any, Tensor, Any], Any]
@@ -186,9 +186,18 @@ class Algorithm:
             for step in range(self.steps(task, data)):
                 loss, slope = gradient(task, current, state, data, order, step)
                 change, memory = self.local.update(slope, memory, current)
-                current = apply(current, shortened(change, self.step_share(task, data, step)))
+                after = apply(current, shortened(change, self.step_share(task, data, step)))
+                current = self.after_step(task, current, after, data, order, step)
                 total, count = total + loss, count + 1.0
         return current, total / np.maximum(count, 1.0)
+
+    def after_step(
+        self, task: Task, before: Any, after: Any, data: Any, order: Tensor, step: Any
+    ) -> Any:
+        """What a step of the shared loop ends with: new running statistics, where the model has."""
+        if not hasattr(before, "with_statistics"):
+            return after
+        return after_step(before, after, self.batch(task, data, order, step))
 
     def memory(self, state: Any) -> Any:
         """The server state before the first round."""
@@ -221,7 +230,8 @@ class Algorithm:
         for step in range(self.personal_steps):
             batch = task.source.adaptation(data, order, step)
             _, gradient = value_and_grad(task.loss)(model, batch)
-            model = tree.map(lambda p, g: p - self.personal_learning_rate * g, model, gradient)
+            after = tree.map(lambda p, g: p - self.personal_learning_rate * g, model, gradient)
+            model = after_step(model, after, batch)
         return model
 
 

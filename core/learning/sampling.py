@@ -40,6 +40,8 @@ class Batch(NamedTuple):
     """Labels, integers [B, ...], or numbers to learn, f32[B, ...]."""
     weight: Tensor
     """f32[B]: one for a row that counts, zero for filling."""
+    key: Tensor | None = None
+    """Of the model's random numbers in training, u32[2]; None: it draws none."""
 
 
 class SampleSet(NamedTuple):
@@ -77,6 +79,18 @@ LastBatch = Literal["fill", "weigh", "drop", "full"]
 SORTED_ROWS_MAX = 4096
 
 
+def key_of(rows: Tensor, step: Tensor | int = 0) -> Tensor:
+    """A random key u32[2] of a batch: of the rows in it, their order and the step.
+
+    Passes draw their rows in other orders, so a batch of every pass has its own key.
+    """
+    flat = rows.reshape(-1)
+    places = np.arange(flat.shape[0]) + step * flat.shape[0]
+    words = random.threefry2x32(random.key(0), places.astype(np.uint32), flat.astype(np.uint32))
+    sums = [np.sum(word, dtype=np.int64) & 0xFFFFFFFF for word in words]
+    return np.stack([total.astype(np.uint32) for total in sums])
+
+
 @dataclass(frozen=True)
 class Samples:
     """Mini-batches of rows of a SampleSet."""
@@ -91,11 +105,14 @@ class Samples:
     """The share of a device's rows that steps adapt on (the paper's p); the others judge them."""
     last_batch: LastBatch = "fill"
     """What becomes of the last batch of a pass."""
+    keyed: bool = False
+    """Whether batches have a key, as models with dropout need."""
 
-    def rows(self, data: SampleSet, rows: Tensor, valid: Tensor) -> Batch:
+    def rows(self, data: SampleSet, rows: Tensor, valid: Tensor, step: Tensor | int = 0) -> Batch:
         """The batch of these row numbers; those out of range must be marked as not valid."""
         rows = np.minimum(rows, data.x.shape[0] - 1)
-        return Batch(self.scaled(data.x[rows]), data.y[rows], valid.astype(np.float32))
+        key = key_of(rows, step) if self.keyed else None
+        return Batch(self.scaled(data.x[rows]), data.y[rows], valid.astype(np.float32), key)
 
     def scaled(self, x: Tensor) -> Tensor:
         """Raw rows as the model takes them."""
@@ -119,7 +136,7 @@ class Samples:
 
     def batch(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
         position, valid = self._positions(data.support, step)
-        return self.rows(data, self.entries(data, order, position), valid)
+        return self.rows(data, self.entries(data, order, position), valid, step)
 
     def share(self, data: SampleSet, step: Tensor) -> Tensor | float:
         return self._share(data.support, step)
@@ -181,8 +198,8 @@ class Samples:
         inner = (step * self.batch_size + column) % first
         outer, valid = self._positions(data.support - cut, step)
         picked = self.entries(data, order, cut + outer)
-        adapt = self.rows(data, self.entries(data, order, inner), column < first)
-        return adapt, self.rows(data, picked, valid)
+        adapt = self.rows(data, self.entries(data, order, inner), column < first, step)
+        return adapt, self.rows(data, picked, valid, step)
 
     def cyclic(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
         return self.adaptation(data, order, step)
@@ -193,7 +210,7 @@ class Samples:
     def adaptation(self, data: SampleSet, order: Tensor, step: Tensor) -> Batch:
         column = np.arange(self.batch_size)
         taken = (step * self.batch_size + column) % np.maximum(data.support, 1)
-        return self.rows(data, self.entries(data, order, taken), column < data.support)
+        return self.rows(data, self.entries(data, order, taken), column < data.support, step)
 
     def query_batches(self, data: SampleSet) -> Tensor:
         return (data.query + self.query_size - 1) // self.query_size
@@ -225,6 +242,8 @@ class Episodes:
     """Classes of a training episode, where episodes are few-shot tasks: at least `data.ways`. More
     of them make better features (Snell et al. 2017, section 3.1). 0: `data.ways`.
     """
+    keyed: bool = False
+    """Whether batches have a key, as models with dropout need."""
 
     @property
     def labels(self) -> int:
@@ -263,7 +282,8 @@ class Episodes:
         images = data.images.reshape(-1, height, width)[which.reshape(-1)]
         x = self.scaled(images)
         labels = (np.arange(ways * each) // each).astype(np.int32)
-        return Batch(x[:, :, :, None], labels, np.ones(ways * each, np.float32))
+        key = key_of(which) if self.keyed else None
+        return Batch(x[:, :, :, None], labels, np.ones(ways * each, np.float32), key)
 
     def scaled(self, x: Tensor) -> Tensor:
         """Raw drawings as the model takes them."""
@@ -291,6 +311,7 @@ class Episodes:
             np.concatenate([adapt.x, judge.x]),
             np.concatenate([adapt.y, judge.y]),
             np.concatenate([adapt.weight, judge.weight]),
+            judge.key,
         )
 
     def cyclic(self, data: EpisodeTable, order: Tensor, step: Tensor) -> Batch:

@@ -34,7 +34,8 @@ class Task(Protocol):
     """What an algorithm and a bundle's programs need to know of what is learnt.
 
     `init(key)` makes the model, a tree of f32 arrays that is called as `model(x, weight)`; `source`
-    draws batches.
+    draws batches. A model that is another function in training also has
+    `in_training((x,), weight, key) -> (outputs, statistics)`, as those from PyTorch.
 
     It may judge by more than loss and right answers: a class attribute `metric_names`, and a method
     `more_metrics(model, batch)` that gives a dict of as many pairs of sums, (above, below), each
@@ -70,7 +71,7 @@ class Classification:
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """The mean over the rows that count (and over a sequence's positions), f32[]."""
-        losses = ops.cross_entropy(model(batch.x, batch.weight), batch.y)
+        losses = ops.cross_entropy(in_training(model, batch), batch.y)
         return mean_row(per_row(losses), batch)
 
     def metrics(self, model: Any, batch: Batch) -> Metrics:
@@ -102,7 +103,7 @@ class Regression:
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """The mean squared error of the rows that count, f32[]."""
-        errors = self.errors(model, batch)
+        errors = in_training(model, batch).reshape(batch.y.shape) - batch.y
         return mean_row(per_row(errors * errors), batch)
 
     def metrics(self, model: Any, batch: Batch) -> Metrics:
@@ -140,6 +141,24 @@ def own_sums(task: Any, names: tuple[str, ...], model: Any, batch: Batch) -> dic
                     f"{name}.more_metrics: a sum of {each} is {is_now}, and not one number"
                 )
     return {each: tuple(np.float32(part) for part in found[each]) for each in names}
+
+
+def in_training(model: Any, batch: Batch) -> Tensor:
+    """What the model gives for a batch that it is trained on."""
+    if hasattr(model, "in_training"):
+        return model.in_training((batch.x,), batch.weight, batch.key)[0]
+    return model(batch.x, batch.weight)
+
+
+def after_step(before: Any, after: Any, batch: Batch) -> Any:
+    """The model after a training step, with the statistics of that step's forward pass.
+
+    The forward pass is the one that the gradient is of, so it costs nothing more.
+    """
+    if not hasattr(before, "with_statistics"):
+        return after
+    _, statistics = before.in_training((batch.x,), batch.weight, batch.key)
+    return after.with_statistics(statistics)
 
 
 def mean_row(values: Tensor, batch: Batch) -> Tensor:

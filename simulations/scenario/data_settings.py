@@ -409,7 +409,28 @@ class PythonModel(Table):
     """Number of classes. Absent: as many as the data has."""
 
 
+class TorchModule(Table):
+    """Your PyTorch module, as it stands: a class in a Python file (docs/models.md)."""
+
+    name: Literal["torch"] = "torch"
+    """Which model."""
+    file: str
+    """The Python file, relative to the scenario's folder. It is run."""
+    module: str = ""
+    """The class in it. Absent: the only torch.nn.Module there."""
+    settings: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    """Arguments of its constructor."""
+    batch_norm: Literal["running", "batch"] = "running"
+    """What batch normalisation takes in inference: running statistics, which are averaged with the
+    parameters, or those of the batch.
+    """
+    images: Literal["channels_first", "channels_last"] = "channels_first"
+    """Axes of the images that the module takes: [N, C, H, W] or [N, H, W, C]."""
+    classes: int | None = Field(default=None, ge=2, le=65_536)
+    """Number of classes. Absent: as many as the data has."""
+
+
 Model = Annotated[
-    MlpModel | CnnModel | OmniglotModel | LstmModel | PythonModel,
+    MlpModel | CnnModel | OmniglotModel | LstmModel | PythonModel | TorchModule,
     Field(discriminator="name"),
 ]

@@ -45,7 +45,7 @@ def _grey(scenario: Scenario) -> bool:
     A user's model takes a user's rows, and rows of sensors, as they are: [128, 3] may be three
     signals as well.
     """
-    if isinstance(scenario.model, data_settings.PythonModel):
+    if isinstance(scenario.model, data_settings.PythonModel | data_settings.TorchModule):
         return not isinstance(scenario.data, data_settings.NpzData | data_settings.HarData)
     return not isinstance(scenario.model, data_settings.MlpModel)
 
@@ -69,7 +69,14 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Tas
     classes = getattr(scenario.model, "classes", None) or data.classes
     text = isinstance(scenario.data, data_settings.ShakespeareData)
     batch = TensorType(DType.of(example.x.dtype) if text else DType.F32, shape)
-    init = _init(scenario, shape[1:], classes)
+    if isinstance(scenario.model, data_settings.TorchModule):
+        from .torch_modules import imported
+
+        made = imported(scenario, shape[1:], batch.dtype.numpy)
+        source = dataclasses.replace(source, keyed=made.graphs.training.draws)
+        init = _given(made)
+    else:
+        init = _init(scenario, shape[1:], classes)
     if scenario.regression and (why := scenario.algorithm.algorithm_class.labels_only):
         raise DelianError(
             f"{scenario.algorithm.name} {why}, and the data has numbers to learn",
@@ -110,6 +117,10 @@ def _scale(scenario: Scenario, x: Array) -> float:
     return IMAGE_SCALE if x.dtype == np.uint8 else 1.0
 
 
+def _given(model: Any) -> Callable[[Array], Any]:
+    return lambda key: model
+
+
 def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[[Array], Any]:
     """The function that makes the first model, for rows of this shape."""
     model = scenario.model
@@ -148,6 +159,7 @@ def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[
             f"the omniglot model reads images of 16 to 31 pixels a side, not {height} x {width}",
             "use the cnn model",
         )
+    assert isinstance(model, data_settings.OmniglotModel)
     filters, strided = model.filters, model.strided
     return lambda key: nn.OmniglotNet.init(key, channels, filters, classes, strided=strided)
 

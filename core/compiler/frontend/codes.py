@@ -28,5 +28,6 @@ CODES = MappingProxyType(
         "DL120": "a type rule of the IR",
         "DL121": "a fault of the compiler",
         "DL122": "a program that is unrolled too far",
+        "DL123": "a part of another framework's model that cannot be imported",
     }
 )

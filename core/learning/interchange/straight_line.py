@@ -129,6 +129,8 @@ class StraightLine:
             return f"({''.join(self.text(each) + ', ' for each in value)})"
         if isinstance(value, list):
             return f"[{', '.join(map(self.text, value))}]"
+        if isinstance(value, dict):
+            return f"{{{', '.join(f'{k!r}: {self.text(v)}' for k, v in value.items())}}}"
         if isinstance(value, np.ndarray):
             return self.known(_constant(value))
         return self.known(value)

@@ -1,0 +1,1 @@
+"""PyTorch modules as programs: `torch.export` to core ATen, one row an operator."""

@@ -1,0 +1,447 @@
+"""ATen's convolutions, pools and resizing: images are [N, C, space...] there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....compiler import ops
+from ....compiler.ir import Array, Tensor
+from ....compiler.ops.pooling import along, window_means
+from .aten_row import Row
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """[N, C, space...] -> [N, space..., C]."""
+    return np.moveaxis(x, 1, -1)
+
+
+def channels_first(x: Tensor) -> Tensor:
+    """[N, space..., C] -> [N, C, space...]."""
+    return np.moveaxis(x, -1, 1)
+
+
+def each(rank: int, value: Any) -> tuple[int, ...]:
+    """One number an axis, from one for all or one each."""
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * rank if len(values) == 1 else values
+
+
+def convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """weight: [O, C / groups, space...]; of a transposed one [C, O / groups, space...]."""
+    rank = weight.ndim - 2
+    batched = x.ndim == rank + 2
+    x = channels_last(x if batched else x[None])
+    strides, apart = each(rank, stride), each(rank, dilation)
+    edges = tuple([(p, p) for p in each(rank, padding)])
+    if transposed:
+        kernel = np.transpose(weight, (*range(2, rank + 2), 0, 1))
+        more = each(rank, output_padding)
+        function = (ops.conv_transpose1d, ops.conv_transpose2d, ops.conv_transpose3d)[rank - 1]
+        y = function(x, kernel, strides, edges, apart, groups, more)
+    else:
+        kernel = np.transpose(weight, (*range(2, rank + 2), 1, 0))
+        y = (ops.conv1d, ops.conv2d, ops.conv3d)[rank - 1](x, kernel, strides, edges, apart, groups)
+    y = channels_first(y if bias is None else y + bias)
+    return y if batched else y[0]
+
+
+def _pooled(rank: int, x: Tensor) -> tuple[Tensor, bool]:
+    batched = x.ndim == rank + 2
+    return channels_last(x if batched else x[None]), batched
+
+
+def max_pool(
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    rank: int = 2,
+) -> Tensor:
+    """Elements that tie for a maximum share its slope, which PyTorch gives to the first."""
+    sizes = each(rank, kernel_size)
+    strides = each(rank, stride) if stride else sizes
+    edges = tuple([(p, p) for p in each(rank, padding)])
+    y, batched = _pooled(rank, x)
+    if all(p == (0, 0) for p in edges):
+        y = ops.max_pool(y, sizes, strides, "VALID", each(rank, dilation), ceil_mode)
+    else:
+        y = ops.max_pool(y, sizes, strides, edges, each(rank, dilation), ceil_mode)
+    return channels_first(y) if batched else channels_first(y)[0]
+
+
+def max_pool1d(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    return max_pool(x, kernel_size, stride, padding, dilation, ceil_mode, 1)
+
+
+def max_pool2d(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor]:
+    return (max_pool(x, kernel_size, stride, padding, dilation, ceil_mode, 2),)
+
+
+def max_pool3d(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor]:
+    return (max_pool(x, kernel_size, stride, padding, dilation, ceil_mode, 3),)
+
+
+def max_pool_places(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    rank: int = 2,
+) -> tuple[Tensor, Tensor]:
+    """The largest of each window, and its place among the pixels of its channel, i64."""
+    strides = each(rank, stride) if stride else each(rank, kernel_size)
+    settings = zip(
+        each(rank, kernel_size), strides, each(rank, padding), each(rank, dilation), strict=True
+    )
+    lead = x.ndim - rank
+    sizes = x.shape[lead:]
+    numbers = np.arange(math.prod(sizes)).reshape(sizes)
+    values, places = x, np.broadcast_to(numbers, x.shape)
+    for k, (size, step, edge, apart) in enumerate(settings):
+        axis, length = lead + k, sizes[k]
+        span, whole = (size - 1) * apart + 1, (slice(None),) * (lead + k)
+        count = (length + 2 * edge - span) // step + 1
+        if ceil_mode:
+            count = -(-(length + 2 * edge - span) // step) + 1
+            count = count - 1 if (count - 1) * step >= length + edge else count
+        more = max(edge, (count - 1) * step + span - length - edge)
+        widths = [(edge, more) if j == axis else (0, 0) for j in range(x.ndim)]
+        least = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+        values = np.pad(values, widths, constant_values=least)
+        places = np.pad(places, widths)
+        parts = [
+            (*whole, slice(j * apart, j * apart + (count - 1) * step + 1, step))
+            for j in range(size)
+        ]
+        windows = np.stack([values[part] for part in parts])
+        first = np.expand_dims(np.argmax(windows, axis=0), 0)
+        numbered = np.stack([places[part] for part in parts])
+        values = np.take_along_axis(windows, first, axis=0)[0]
+        places = np.take_along_axis(numbered, first, axis=0)[0]
+    return values, places
+
+
+def max_pool2d_places(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
+    return max_pool_places(x, kernel_size, stride, padding, dilation, ceil_mode, 2)
+
+
+def max_pool3d_places(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
+    return max_pool_places(x, kernel_size, stride, padding, dilation, ceil_mode, 3)
+
+
+def avg_pool(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    rank: int = 2,
+) -> Tensor:
+    sizes = each(rank, kernel_size)
+    strides = each(rank, stride) if stride else sizes
+    edges = tuple([(p, p) for p in each(rank, padding)])
+    y, batched = _pooled(rank, x)
+    if divisor_override is not None:
+        ones = np.ones((1, *y.shape[1:-1], 1), np.float32)
+        count = _window_counts(ones, sizes, strides, edges, ceil_mode)
+        mean = ops.avg_pool(y, sizes, strides, edges, False, ceil_mode)
+        y = mean * (count / divisor_override).astype(y.dtype)
+    elif all(p == (0, 0) for p in edges) and not ceil_mode:
+        y = ops.avg_pool(y, sizes, strides, "VALID")
+    else:
+        y = ops.avg_pool(y, sizes, strides, edges, count_include_pad, ceil_mode)
+    return channels_first(y) if batched else channels_first(y)[0]
+
+
+def _window_counts(ones: Tensor, sizes: Any, strides: Any, edges: Any, ceil: bool) -> Tensor:
+    """How many elements of the input each window has: the ratio of two means of ones."""
+    area = 1
+    for size in sizes:
+        area = area * size
+    wide = [
+        (before, after + size + stride)
+        for (before, after), size, stride in zip(edges, sizes, strides, strict=True)
+    ]
+    padded = np.pad(ones, ((0, 0), *wide, (0, 0)))
+    sums = ops.avg_pool(padded, sizes, strides, "VALID", True, False) * float(area)
+    inside = ops.avg_pool(ones, sizes, strides, edges, False, ceil)
+    return sums[tuple([slice(0, n) for n in inside.shape])]
+
+
+def avg_pool1d(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    return avg_pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad, None, 1)
+
+
+def avg_pool3d(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    return avg_pool(
+        x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, 3
+    )
+
+
+def adaptive_avg_pool(x: Tensor, output_size: Any) -> Tensor:
+    """Means over as many windows as asked for, along the last axes."""
+    sizes = (output_size,) if isinstance(output_size, int) else tuple(output_size)
+    rank = len(sizes)
+    if all(n == 1 for n in sizes):
+        return np.mean(x, axis=tuple(range(x.ndim - rank, x.ndim)), keepdims=True)
+    for k in range(rank):
+        axis = x.ndim - rank + k
+        if sizes[k] != x.shape[axis]:
+            x = along(window_means(x.shape[axis], sizes[k]).astype(x.dtype), x, axis)
+    return x
+
+
+def adaptive_max_pool(x: Tensor, output_size: Any) -> tuple[Tensor]:
+    sizes = (output_size,) if isinstance(output_size, int) else tuple(output_size)
+    rank = len(sizes)
+    for k in range(rank):
+        axis, wanted = x.ndim - rank + k, sizes[k]
+        length, whole = x.shape[axis], (slice(None),) * axis
+        parts = []
+        for i in range(wanted):
+            start, stop = i * length // wanted, -(-(i + 1) * length // wanted)
+            parts.append(np.max(x[(*whole, slice(start, stop))], axis=axis))
+        x = np.stack(parts, axis=axis)
+    return (x,)
+
+
+def max_unpool(
+    x: Tensor, indices: Tensor, output_size: Sequence[int], stride: Any = (), padding: Any = ()
+) -> Tensor:
+    """Zeros with each value at its place. Values of one place all have that place's slope."""
+    rank = len(output_size)
+    lead = x.shape[: x.ndim - rank]
+    rows = math.prod(lead)
+    flat, places = np.reshape(x, (rows, -1)), np.reshape(indices, (rows, -1))
+    at = np.arange(rows)[:, None], places
+    out = np.zeros((rows, math.prod(output_size)), x.dtype)
+    still = ops.stop_gradient(flat)
+    out[at] = still
+    np.add.at(out, at, np.where(np.isfinite(still), flat - still, 0))
+    return np.reshape(out, (*lead, *output_size))
+
+
+# Resizing
+
+
+def _steps(size: int, wanted: int, align_corners: bool, scale: float | None) -> Array:
+    """f64[wanted]: where the outputs' centres lie among the inputs."""
+    if align_corners:
+        return np.arange(wanted) * ((size - 1) / (wanted - 1) if wanted > 1 else 0.0)
+    ratio = size / wanted if scale is None or scale <= 0 else 1.0 / scale
+    return (np.arange(wanted) + 0.5) * ratio - 0.5
+
+
+def linear_matrix(size: int, wanted: int, align_corners: bool, scale: float | None) -> Array:
+    """f64[wanted, size]: what each output takes of its two neighbours."""
+    places = np.maximum(_steps(size, wanted, align_corners, scale), 0.0)
+    low = np.minimum(places.astype(np.int64), size - 1)
+    high = np.minimum(low + 1, size - 1)
+    share = np.minimum(places - low, 1.0)
+    out, rows = np.zeros((wanted, size)), np.arange(wanted)
+    np.add.at(out, (rows, low), 1.0 - share)
+    np.add.at(out, (rows, high), share)
+    return out
+
+
+def cubic_matrix(size: int, wanted: int, align_corners: bool, scale: float | None) -> Array:
+    """f64[wanted, size]: cubic convolution with a = -0.75 (Keys 1981), edges repeated."""
+    places, a = _steps(size, wanted, align_corners, scale), -0.75
+    low = np.floor(places).astype(np.int64)
+    share = places - low
+    out, rows = np.zeros((wanted, size)), np.arange(wanted)
+    for k in range(4):
+        far = np.abs(share + 1 - k)
+        near = ((a + 2) * far - (a + 3)) * far * far + 1
+        outer = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
+        weights = np.where(far <= 1, near, outer)
+        np.add.at(out, (rows, np.clip(low - 1 + k, 0, size - 1)), weights)
+    return out
+
+
+def _resized(
+    x: Tensor, kind: Any, output_size: Any, align_corners: bool, scales: Sequence[float | None]
+) -> Tensor:
+    rank = x.ndim - 2
+    for k in range(rank):
+        size, scale = x.shape[2 + k], scales[k] if len(scales) else None
+        wanted = int(size * scales[k]) if output_size is None else output_size[k]
+        if wanted != size or scale is not None:
+            matrix = kind(size, wanted, align_corners, scale)
+            x = along(matrix.astype(x.dtype), x, 2 + k)
+    return x
+
+
+def upsample_linear_by(
+    x: Tensor, output_size: Any, align_corners: bool, scale_factors: Any = None
+) -> Tensor:
+    return _resized(x, linear_matrix, output_size, align_corners, scale_factors or ())
+
+
+def upsample_linear(x: Tensor, output_size: Any, align_corners: bool, *scales: Any) -> Tensor:
+    return _resized(x, linear_matrix, output_size, align_corners, scales)
+
+
+def upsample_cubic_by(
+    x: Tensor, output_size: Any, align_corners: bool, scale_factors: Any = None
+) -> Tensor:
+    return _resized(x, cubic_matrix, output_size, align_corners, scale_factors or ())
+
+
+def upsample_cubic(x: Tensor, output_size: Any, align_corners: bool, *scales: Any) -> Tensor:
+    return _resized(x, cubic_matrix, output_size, align_corners, scales)
+
+
+def _nearest(x: Tensor, output_size: Any, scales: Sequence[float | None], offset: float) -> Tensor:
+    """Nearest neighbours; ATen computes the places in f32."""
+    rank = x.ndim - 2
+    for k in range(rank):
+        size, scale = x.shape[2 + k], scales[k] if len(scales) else None
+        wanted = int(size * scales[k]) if output_size is None else output_size[k]
+        ratio = size / wanted if scale is None or scale <= 0 else 1.0 / scale
+        steps = (np.arange(wanted).astype(np.float32) + np.float32(offset)) * np.float32(ratio)
+        places = np.minimum(np.floor(steps).astype(np.int64), size - 1)
+        x = np.take(x, places, axis=2 + k)
+    return x
+
+
+def upsample_nearest_by(x: Tensor, output_size: Any, scale_factors: Any = None) -> Tensor:
+    return _nearest(x, output_size, scale_factors or (), 0.0)
+
+
+def upsample_nearest(x: Tensor, output_size: Any, *scales: Any) -> Tensor:
+    return _nearest(x, output_size, scales, 0.0)
+
+
+def upsample_nearest_exact_by(x: Tensor, output_size: Any, scale_factors: Any = None) -> Tensor:
+    return _nearest(x, output_size, scale_factors or (), 0.5)
+
+
+def upsample_nearest_exact(x: Tensor, output_size: Any, *scales: Any) -> Tensor:
+    return _nearest(x, output_size, scales, 0.5)
+
+
+def im2col(
+    x: Tensor,
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Tensor:
+    """[N, C, H, W] -> [N, C * kh * kw, places]."""
+    batched = x.ndim == 4
+    x = x if batched else x[None]
+    (ph, pw), (kh, kw) = each(2, padding), each(2, kernel_size)
+    (dh, dw), (sh, sw) = each(2, dilation), each(2, stride)
+    x = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
+    rows = (x.shape[2] - dh * (kh - 1) - 1) // sh + 1
+    columns = (x.shape[3] - dw * (kw - 1) - 1) // sw + 1
+    down = np.arange(kh)[:, None] * dh + np.arange(rows) * sh
+    across = np.arange(kw)[:, None] * dw + np.arange(columns) * sw
+    taken = np.take(np.take(x, down, axis=2), across, axis=4)
+    out = np.transpose(taken, (0, 1, 2, 4, 3, 5))
+    out = np.reshape(out, (x.shape[0], x.shape[1] * kh * kw, rows * columns))
+    return out if batched else out[0]
+
+
+_BY = {
+    "upsample_nearest": upsample_nearest_by,
+    "_upsample_nearest_exact": upsample_nearest_exact_by,
+}
+_TO = {"upsample_nearest": upsample_nearest, "_upsample_nearest_exact": upsample_nearest_exact}
+_LINEAR = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
+
+ROWS: dict[str, Row] = {
+    "convolution": Row(convolution),
+    "max_pool1d": Row(max_pool1d),
+    "max_pool2d_with_indices": Row(max_pool2d, results=1, whole=max_pool2d_places),
+    "max_pool3d_with_indices": Row(max_pool3d, results=1, whole=max_pool3d_places),
+    "avg_pool1d": Row(avg_pool1d),
+    "avg_pool2d": Row(avg_pool),
+    "avg_pool3d": Row(avg_pool3d),
+    "adaptive_avg_pool1d": Row(adaptive_avg_pool),
+    "_adaptive_avg_pool2d": Row(adaptive_avg_pool),
+    "_adaptive_avg_pool3d": Row(adaptive_avg_pool),
+    "adaptive_max_pool1d": Row(adaptive_max_pool, results=1),
+    "adaptive_max_pool2d": Row(adaptive_max_pool, results=1),
+    "adaptive_max_pool3d": Row(adaptive_max_pool, results=1),
+    **{f"{name}{d}d.vec": Row(f) for name, f in _BY.items() for d in (1, 2, 3)},
+    **{f"{name}{d}d": Row(f) for name, f in _TO.items() for d in (1, 2, 3)},
+    **{f"{name}.vec": Row(upsample_linear_by) for name in _LINEAR},
+    **{name: Row(upsample_linear) for name in _LINEAR},
+    "upsample_bicubic2d.vec": Row(upsample_cubic_by),
+    "upsample_bicubic2d": Row(upsample_cubic),
+    "max_unpool2d": Row(max_unpool),
+    "max_unpool3d": Row(max_unpool),
+    "im2col": Row(im2col),
+}

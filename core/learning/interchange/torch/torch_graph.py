@@ -1,0 +1,492 @@
+"""An exported program as the source of a Python function (`straight_line`).
+
+The function is `net(parameters, statistics, inputs, weight, draw) -> (outputs, statistics)`.
+Symbolic sizes become expressions of `x.shape`, so one function serves every batch size.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType, MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....common.errors import ProgramError
+from ....compiler import ops, random
+from ....compiler.ir import Tensor
+from ..straight_line import Ref, StraightLine
+from .aten_elementwise import cast
+from .aten_row import Row
+from .aten_table import row_of
+from .torch_export import CODE, origin_of, torch_module
+
+if TYPE_CHECKING:
+    import torch
+    from torch.fx import Node
+
+#: Arguments that say where and how a tensor lies; they do not change numbers.
+_PLACEMENT = ("layout", "device", "pin_memory", "memory_format", "generator")
+#: Operators that check or annotate, and give nothing that is read.
+_CHECKS = ("_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range")
+_KINDS = {"same": "DEFAULT", "float": "INT_TO_FLOAT", "bool": "ALWAYS_BOOL", "long": "BOOL_TO_LONG"}
+
+
+@dataclass(frozen=True)
+class Written:
+    """One graph of a module, written as a function."""
+
+    function: FunctionType
+    shapes: tuple[tuple[int | None, ...], ...]
+    """Of the inputs; None for a size that may differ from call to call."""
+    dtypes: tuple[np.dtype[Any], ...]
+    draws: bool
+    """Whether it draws random numbers, as dropout does."""
+
+
+def changed_buffers(program: torch.export.ExportedProgram) -> tuple[str, ...]:
+    """The float buffers that a call changes: a module's running statistics."""
+    signature = program.graph_signature
+    found = []
+    for name, target in signature.buffers_to_mutate.items():
+        node = next(n for n in program.graph.nodes if n.name == name)
+        if node.meta["val"].dtype.is_floating_point:
+            found.append(target)
+    return tuple(sorted(found))
+
+
+def written(
+    program: torch.export.ExportedProgram,
+    name: str,
+    statistics: Sequence[str] = (),
+    ties: Mapping[str, str] = MappingProxyType({}),
+) -> Written:
+    """An exported program as a function.
+
+    Args:
+        program: in core ATen.
+        name: of the function.
+        statistics: buffers that are values of the program; others are constants of it.
+        ties: the first name of a parameter by each of its names.
+
+    Raises:
+        ProgramError: DL123, for an operator without a row and for what has no meaning here.
+    """
+    return _Writer(program, name, statistics, ties).written()
+
+
+class _Writer:
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        name: str,
+        statistics: Sequence[str],
+        ties: Mapping[str, str],
+    ) -> None:
+        self.torch = torch_module()
+        self.program = program
+        names = ["parameters", "statistics", "inputs", "weight", "draw"]
+        self.lines = StraightLine(name, names)
+        self.values: dict[Any, Any] = {}
+        self.statistics = set(statistics)
+        self.ties = ties
+        self.changed: dict[str, str] = {}  # output node's name -> buffer
+        self.draws = 0
+        self.batch: Any = None
+        self.needed: set[Node] = set()
+
+    # The whole
+
+    def written(self) -> Written:
+        graph = self.program.graph
+        shapes, dtypes = self._inputs()
+        output = next(node for node in graph.nodes if node.op == "output")
+        needed = self.needed = self._needed(output)
+        for node in graph.nodes:
+            if node.op == "call_function" and node in needed:
+                self.values[node] = self.call(node)
+            elif node.op == "get_attr" and node in needed:
+                self.values[node] = self.constant(node)
+        results, statistics = self._results(output)
+        function = self.lines.function((results, statistics))
+        return Written(function, shapes, dtypes, self.draws > 0)
+
+    def _inputs(self) -> tuple[tuple[tuple[int | None, ...], ...], tuple[np.dtype[Any], ...]]:
+        """Gives every placeholder its value; (shapes, element types) of the user's inputs."""
+        kinds = self.torch.export.graph_signature.InputKind
+        signature = self.program.graph_signature
+        nodes = [node for node in self.program.graph.nodes if node.op == "placeholder"]
+        shapes: list[tuple[int | None, ...]] = []
+        dtypes: list[np.dtype[Any]] = []
+        for node, spec in zip(nodes, signature.input_specs, strict=True):
+            if spec.kind is kinds.PARAMETER and self._trains(spec.target):
+                self.values[node] = Ref(f"parameters[{self.ties.get(spec.target, spec.target)!r}]")
+            elif spec.kind is kinds.USER_INPUT:
+                value = node.meta.get("val")
+                if not isinstance(value, self.torch.Tensor):
+                    self.values[node] = getattr(spec.arg, "value", None)
+                    continue
+                self.values[node] = Ref(f"inputs[{len(shapes)}]")
+                sizes = tuple(None if self._symbolic(n) else int(n) for n in value.shape)
+                if self.batch is None and sizes and sizes[0] is None:
+                    self.batch = value.shape[0]
+                shapes.append(sizes)
+                dtypes.append(self.dtype(value.dtype, node))
+            elif spec.target in self.statistics:
+                self.values[node] = Ref(f"statistics[{spec.target!r}]")
+            else:
+                self.values[node] = spec
+        return tuple(shapes), tuple(dtypes)
+
+    def _trains(self, name: str) -> bool:
+        found = self.program.state_dict.get(name)
+        return found is not None and found.requires_grad
+
+    def _needed(self, output: Node) -> set[Node]:
+        """The nodes that the results depend on; also says which buffers get new values."""
+        kinds = self.torch.export.graph_signature.OutputKind
+        found: set[Node] = set()
+        waiting: list[Node] = []
+        for node, spec in zip(
+            output.args[0], self.program.graph_signature.output_specs, strict=True
+        ):
+            if spec.kind is kinds.BUFFER_MUTATION:
+                if spec.target not in self.statistics:
+                    continue  # a counter of batches, or statistics that the model does not keep
+                self.changed[node.name] = spec.target
+            elif spec.kind is kinds.USER_INPUT_MUTATION:
+                raise self.refusal(
+                    node, "the module changes an input in place", "return it instead"
+                )
+            if isinstance(node, self.torch.fx.Node):
+                waiting.append(node)
+        while waiting:
+            node = waiting.pop()
+            if node not in found:
+                found.add(node)
+                waiting += node.all_input_nodes
+        return found
+
+    def _results(self, output: Node) -> tuple[Any, dict[str, Any]]:
+        from torch.utils import _pytree as pytree
+
+        kinds = self.torch.export.graph_signature.OutputKind
+        leaves, statistics = [], {}
+        for node, spec in zip(
+            output.args[0], self.program.graph_signature.output_specs, strict=True
+        ):
+            if spec.kind is kinds.USER_OUTPUT:
+                leaves.append(self.value(node))
+            elif getattr(node, "name", None) in self.changed:
+                statistics[spec.target] = self.value(node)
+        tree = pytree.tree_unflatten(leaves, self.program.call_spec.out_spec)
+        return _plain(tree), dict(sorted(statistics.items()))
+
+    # Values
+
+    def value(self, given: Any) -> Any:
+        """An argument of a node, as `StraightLine` takes it."""
+        torch = self.torch
+        if isinstance(given, torch.fx.Node):
+            found = self.values[given]
+            if isinstance(found, torch.export.graph_signature.InputSpec):
+                found = self.values[given] = self._stored(found, given)
+            return found
+        if isinstance(given, list | tuple):
+            return tuple(self.value(each) for each in given)
+        if isinstance(given, torch.dtype):
+            return self.dtype(given, None).type
+        if isinstance(given, complex):
+            raise self.refusal(None, "complex numbers", "compute their parts")
+        return given
+
+    def _stored(self, spec: Any, node: Node) -> Any:
+        """A buffer, a constant or a frozen parameter, as a constant of the program."""
+        name = spec.target
+        if name in self.program.state_dict:
+            tensor = self.program.state_dict[name]
+        else:
+            tensor = self.program.constants[name]
+        return self.array(tensor, node)
+
+    def constant(self, node: Node) -> Any:
+        found: Any = self.program.graph_module
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        if isinstance(found, self.torch.Tensor):
+            return self.array(found, node)
+        return found
+
+    def array(self, tensor: Any, node: Node | None) -> Any:
+        self.dtype(tensor.dtype, node)
+        tensor = tensor.detach().cpu().contiguous()
+        if tensor.dtype is self.torch.bfloat16:
+            return tensor.view(self.torch.uint16).numpy().view(self.dtype(tensor.dtype, node))
+        return tensor.numpy()
+
+    def dtype(self, found: Any, node: Node | None) -> np.dtype[Any]:
+        """NumPy's type of a torch type. Raises ProgramError for one that the IR has not."""
+        from ....compiler.ir import DType
+
+        name = str(found).removeprefix("torch.")
+        try:
+            made = DType.BF16.numpy if name == "bfloat16" else np.dtype(name)
+            DType.of(made)
+        except (KeyError, TypeError):
+            raise self.refusal(
+                node, f"tensors of {name}", "the element types are in docs/language.md"
+            ) from None
+        return made
+
+    def _symbolic(self, value: Any) -> bool:
+        return isinstance(value, self.torch.SymInt) and not value.node.expr.is_number
+
+    # Operators
+
+    def call(self, node: Node) -> Any:
+        from torch._ops import HigherOrderOperator, OpOverload
+
+        target = node.target
+        if isinstance(target, HigherOrderOperator):
+            return self.higher_order(node)
+        if not isinstance(target, OpOverload):
+            return self.plain(node)
+        space, name, overload = str(target).split(".")
+        if name in _CHECKS:
+            return None
+        if name == "sym_size":
+            return Ref(f"{self.lines.text(self.value(node.args[0]))}.shape[{node.args[1]}]")
+        row = row_of(name, overload) if space == "aten" else None
+        if row is None:
+            raise self.refusal(
+                node,
+                f"the operator {space}::{name}.{overload} cannot be imported",
+                "the operators are in docs/models.md; write this part with others",
+            )
+        return self.row_call(node, row, name)
+
+    def row_call(self, node: Node, row: Row, name: str) -> Ref:
+        self.check_sizes(node)
+        if name == "as_strided":
+            self.check_storage(node)
+        args = [self.value(each) for each in node.args]
+        keywords = {k: self.value(v) for k, v in node.kwargs.items() if k not in _PLACEMENT}
+        origin = origin_of(node)
+        if row.promotion != "none":
+            args = self.promoted(node, row, args)
+        if "weight" in row.extras and self._is_batch(node.args[0]):
+            keywords["weight"] = Ref("weight")
+        if "draw" in row.extras and _is_random(row, args, keywords):
+            self.draws += 1
+            keywords["draw"] = self.lines.call(drawn, Ref("draw"), self.draws, origin=origin)
+        function = row.whole if row.whole and self.unread(node, row) is not None else row.function
+        made = self.lines.call(function, *args, origin=origin, name=node.name, **keywords)
+        if row.results:
+            self.check_results(node, row)
+        elif row.promotion in ("same", "float", "long"):
+            made = self.as_type(made, node, origin)
+        return made
+
+    def promoted(self, node: Node, row: Row, args: list[Any]) -> list[Any]:
+        """The operands in the type that ATen computes in (torch's own rule)."""
+        from torch import _prims_common as common
+
+        kind = common.ELEMENTWISE_TYPE_PROMOTION_KIND[_KINDS[row.promotion]]
+        given = node.args[: row.operands]
+        metas = [a.meta["val"] if isinstance(a, self.torch.fx.Node) else a for a in given]
+        present = [m for m in metas if m is not None]
+        if any(isinstance(m, complex) for m in present):
+            raise self.refusal(node, "complex numbers", "compute their parts")
+        if row.function.__name__ == "div" and node.kwargs.get("rounding_mode"):
+            kind = common.ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
+        compute, result = common.elementwise_dtypes(*present, type_promotion_kind=kind)
+        wanted = compute if row.promotion == "bool" else result
+        made = list(args)
+        for k, meta in enumerate(metas):
+            if isinstance(meta, self.torch.Tensor) and meta.dtype is not wanted:
+                origin = origin_of(node)
+                target = self.dtype(wanted, node).type
+                made[k] = self.lines.call(cast, args[k], target, origin=origin)
+            elif isinstance(meta, bool) and wanted is not self.torch.bool:
+                made[k] = int(meta)
+            if isinstance(meta, int) and wanted.is_floating_point and not isinstance(meta, bool):
+                made[k] = float(meta) if not isinstance(made[k], Ref) else made[k]
+        return made
+
+    def as_type(self, made: Ref, node: Node, origin: Any) -> Ref:
+        """The result in ATen's type, where NumPy's functions of the operands give another."""
+        value = node.meta["val"]
+        if not isinstance(value, self.torch.Tensor) or value.dtype.is_floating_point:
+            return made
+        return self.lines.call(cast, made, self.dtype(value.dtype, node).type, origin=origin)
+
+    def unread(self, node: Node, row: Row) -> Node | None:
+        """The reading of a result beyond those that the row's function gives."""
+        for user in node.users:
+            is_item = getattr(user.target, "__name__", "") == "getitem"
+            if is_item and user.args[1] >= row.results and user in self.needed:
+                return user
+        return None
+
+    def check_results(self, node: Node, row: Row) -> None:
+        user = None if row.whole else self.unread(node, row)
+        if user is not None:
+            raise self.refusal(
+                user,
+                f"result {user.args[1]} of {node.target} is read, and is not imported",
+                "compute it another way",
+            )
+
+    def check_storage(self, node: Node) -> None:
+        """Raises ProgramError where strides are of a tensor that is a view of a larger one."""
+        given = node.args[0]
+        assert isinstance(given, self.torch.fx.Node)
+        x = given.meta["val"]
+        if (
+            given.op == "placeholder"
+            or not x.is_contiguous()
+            or x.untyped_storage().nbytes() != x.numel() * x.itemsize
+        ):
+            raise self.refusal(node, "as_strided of a view", "index with slices")
+
+    def check_sizes(self, node: Node) -> None:
+        """Raises ProgramError for a result whose shape the data decide."""
+        from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+        value = node.meta.get("val")
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, self.torch.Tensor):
+                if each.is_complex():
+                    raise self.refusal(node, "complex numbers", "compute their parts")
+                if free_unbacked_symbols(each.shape):
+                    raise self.refusal(
+                        node,
+                        f"{node.target} has a shape that the data decide",
+                        "pad to a fixed size and mask",
+                    )
+
+    def _is_batch(self, x: Any) -> bool:
+        """Whether a tensor's first axis is the batch's."""
+        value = x.meta["val"]
+        return self.batch is not None and bool(value.ndim) and _same(value.shape[0], self.batch)
+
+    def plain(self, node: Node) -> Any:
+        """Python's own functions on sizes, and items of tuples."""
+        name = getattr(node.target, "__name__", str(node.target))
+        args = [self.value(each) for each in node.args]
+        if name == "getitem":
+            return args[0][args[1]]
+        found = _SIZES.get(name)
+        if found is None:
+            if not node.users:
+                return None
+            raise self.refusal(node, f"{name} cannot be imported", "write this part with others")
+        return self.lines.call(found, *args, origin=origin_of(node), name=node.name)
+
+    def higher_order(self, node: Node) -> Any:
+        """A graph within the graph: what runs with or without gradients is written in line."""
+        name = node.target.name()
+        if name != "wrap_with_set_grad_enabled":
+            raise self.refusal(
+                node, f"the control flow {name} cannot be imported", "write it with torch.where"
+            )
+        enabled, inner, *args = node.args
+        body = self.constant(inner)
+        places = [n for n in body.graph.nodes if n.op == "placeholder"]
+        for place, arg in zip(places, args, strict=True):
+            self.values[place] = self.value(arg)
+        for each in body.graph.nodes:
+            if each.op == "call_function":
+                self.values[each] = self.call(each)
+            elif each.op == "output":
+                results = tuple(self.value(a) for a in each.args[0])
+                if enabled:
+                    return results
+                stopped = [self.lines.call(ops.stop_gradient, r) for r in results]
+                return tuple(stopped)
+        raise AssertionError("a graph without an output")
+
+    def refusal(self, node: Node | None, what: str, hint: str) -> ProgramError:
+        loc = origin_of(node) if isinstance(node, self.torch.fx.Node) else None
+        return ProgramError(
+            CODE, f"this module cannot be imported: {what}", [loc] if loc else [], hint
+        )
+
+
+def _is_random(row: Row, args: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
+    """Whether a call draws random numbers: its chance is not 0, and it is one of training."""
+    given = inspect.signature(row.function).bind(*args, **keywords)
+    given.apply_defaults()
+    found = given.arguments
+    chance = next(found[name] for name in ("dropout", "dropout_p", "p") if name in found)
+    return chance != 0 and found.get("train", True) is not False
+
+
+def drawn(draw: Tensor, number: int) -> Tensor:
+    """The key of the call's `number`th random operator; None without a key."""
+    return None if draw is None else random.fold_in(draw, number)
+
+
+def _same(a: Any, b: Any) -> bool:
+    left = getattr(getattr(a, "node", None), "expr", a)
+    right = getattr(getattr(b, "node", None), "expr", b)
+    return bool(left == right)
+
+
+def _plain(tree: Any) -> Any:
+    """A tree of results in tuples and dicts: records of other packages become dicts."""
+    if isinstance(tree, Mapping):
+        return {str(key): _plain(value) for key, value in tree.items() if value is not None}
+    if isinstance(tree, list | tuple):
+        return tuple(_plain(each) for each in tree)
+    return tree
+
+
+def _floor_divide(a: int, b: int) -> int:
+    return a // b
+
+
+def _modulo(a: int, b: int) -> int:
+    return a % b
+
+
+def _plus(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _minus(a: Any, b: Any) -> Any:
+    return a - b
+
+
+def _times(a: Any, b: Any) -> Any:
+    return a * b
+
+
+def _over(a: Any, b: Any) -> Any:
+    return a / b
+
+
+def _negative(a: Any) -> Any:
+    return -a
+
+
+def _power(a: Any, b: Any) -> Any:
+    return a**b
+
+
+_SIZES: dict[str, Callable[..., Any]] = {
+    "add": _plus,
+    "sub": _minus,
+    "mul": _times,
+    "floordiv": _floor_divide,
+    "mod": _modulo,
+    "truediv": _over,
+    "neg": _negative,
+    "pow": _power,
+    "sym_float": float,
+    "sym_int": int,
+    "sym_max": max,
+    "sym_min": min,
+}

@@ -1,0 +1,272 @@
+"""`dl.from_torch`: a PyTorch module as a Delian model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ....common.errors import DelianError, ProgramError
+from ....compiler.api import module
+from ....compiler.ir import Array, Tensor
+from ....compiler.tree import static_field
+from . import torch_export, torch_graph
+from .torch_graph import Written
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Graphs:
+    """A module's programs."""
+
+    name: str
+    """The module's class."""
+    inference: Written
+    training: Written
+    order: tuple[str, ...]
+    """The parameters' names in the module's order: the head's are the last."""
+    others: tuple[str, ...]
+    """What else the module's state_dict has: constants here, second names of tied parameters."""
+    output: str | int | None = None
+    """Which of several outputs the model gives; None: all."""
+    channels_last: bool = False
+    """Whether images come as [N, H, W, C] and go to the module as [N, C, H, W]."""
+    by_batch: bool = False
+    """Whether batch normalisation takes the batch's statistics in inference too."""
+
+
+@module
+class TorchModel:
+    """A model made of a PyTorch module: a tree of its parameters, called as `model(*inputs)`."""
+
+    parameters: dict[str, Tensor]
+    """By PyTorch's names; trained."""
+    statistics: dict[str, Tensor]
+    """Float buffers that a training step changes, such as a batch normalisation's running mean."""
+    graphs: Graphs = static_field()
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        """The module in inference.
+
+        inputs: of the examples' types and shapes; the first axis may have another size, if the
+        module allows it. One argument more is the weight of rows, f32[N]: zero for rows that only
+        fill up a batch.
+        """
+        graph = self.graphs.training if self.graphs.by_batch else self.graphs.inference
+        count = len(graph.shapes)
+        weight = inputs[count] if len(inputs) == count + 1 else None
+        given = _checked(self.graphs, graph.shapes, inputs if weight is None else inputs[:-1])
+        found = graph.function(self.parameters, self.statistics, given, weight, None)
+        return _picked(self.graphs.output, found[0])
+
+    def in_training(
+        self, inputs: tuple[Tensor, ...], weight: Tensor | None = None, draw: Tensor | None = None
+    ) -> tuple[Any, dict[str, Tensor]]:
+        """The module in training: its outputs, and the statistics after it.
+
+        Args:
+            inputs: as of a call.
+            weight: f32[N], zero for rows that only fill up a batch: batch normalisation leaves them
+            out.
+            draw: a random key u32[2] for dropout; None drops nothing.
+        """
+        graph = self.graphs.training
+        given = _checked(self.graphs, graph.shapes, inputs)
+        found = graph.function(self.parameters, self.statistics, given, weight, draw)
+        return _picked(self.graphs.output, found[0]), {**self.statistics, **found[1]}
+
+    def with_statistics(self, statistics: dict[str, Tensor]) -> TorchModel:
+        """The same parameters with other statistics."""
+        return TorchModel(self.parameters, statistics, self.graphs)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Parameters and statistics by PyTorch's names."""
+        return {**self.parameters, **self.statistics}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> TorchModel:
+        """The model with these values.
+
+        state: arrays or tensors by PyTorch's names, f32 after conversion. What is constant in the
+        program may be in it, and is not looked at.
+
+        Raises:
+            DelianError: names are missing or unknown, or a shape differs.
+        """
+        own = self.state_dict()
+        missing = [name for name in own if name not in state]
+        unknown = [name for name in state if name not in own and name not in self.graphs.others]
+        if missing or unknown:
+            raise DelianError(
+                f"these weights are not of {self.graphs.name}:"
+                f" {len(missing)} names missing ({', '.join(missing[:3]) or 'none'}),"
+                f" {len(unknown)} unknown ({', '.join(unknown[:3]) or 'none'})",
+                "load weights of the same module and configuration",
+            )
+        made = {name: _loaded(name, state[name], np.shape(own[name])) for name in own}
+        return TorchModel(
+            {name: made[name] for name in self.parameters},
+            {name: made[name] for name in self.statistics},
+            self.graphs,
+        )
+
+    def last_parameters(self, count: int) -> list[Tensor]:
+        """The last parameters in the module's order: those of its head."""
+        return [self.parameters[name] for name in self.graphs.order[-count:]]
+
+    def with_last_parameters(self, values: list[Tensor]) -> TorchModel:
+        """The model with these for its last parameters."""
+        names = self.graphs.order[-len(values) :]
+        replaced = dict(zip(names, values, strict=True))
+        return TorchModel({**self.parameters, **replaced}, self.statistics, self.graphs)
+
+
+def _loaded(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+    """A value of a state_dict as f32. Raises DelianError for another shape."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().float().numpy()
+    array: Array = np.array(value, np.float32)
+    if array.shape != shape:
+        raise DelianError(
+            f"{name} has shape {list(array.shape)}, and the model's has {list(shape)}",
+            "load weights of the same configuration",
+        )
+    return array
+
+
+def _picked(output: Any, results: Any) -> Any:
+    return results if output is None else results[output]
+
+
+def _checked(graphs: Graphs, shapes: tuple[Any, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs as the module takes them. Raises TypeError for other shapes than the examples'."""
+    if len(inputs) != len(shapes):
+        raise TypeError(f"{graphs.name} takes {len(shapes)} inputs, not {len(inputs)}")
+    if graphs.channels_last:
+        inputs = tuple([np.moveaxis(x, -1, 1) if np.ndim(x) == 4 else x for x in inputs])
+    for x, shape in zip(inputs, shapes, strict=True):
+        sizes = np.shape(x)
+        if len(sizes) != len(shape) or any(
+            n is not None and n != m for n, m in zip(shape, sizes, strict=True)
+        ):
+            wanted = ["any" if n is None else n for n in shape]
+            raise TypeError(f"{graphs.name} was exported for inputs {wanted}, not {list(sizes)}")
+    return inputs
+
+
+def from_torch(
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    output: str | int | None = None,
+    batch_norm: Literal["running", "batch"] = "running",
+    channels_last: bool = False,
+    dynamic_batch: bool = True,
+) -> TorchModel:
+    """A PyTorch module as a Delian model.
+
+    The module's `forward` is exported (`torch.export`), in training and in inference; the model's
+    first parameters are the module's. PyTorch is needed here, and nowhere later.
+
+    Args:
+        module: float32 parameters with requires_grad are trained; others are constants.
+        args: example inputs of `forward`, tensors.
+        kwargs: example inputs by name; the model takes them after `args`, in this order.
+        output: which output the model gives, where `forward` returns a tuple or a record.
+        batch_norm: what batch normalisation takes in inference: the running statistics, which are
+        leaves of the model and change with each training step, or the batch's, as in training.
+        channels_last: whether the model takes images as [N, H, W, C], as data sets have them here;
+        the module gets [N, C, H, W].
+        dynamic_batch: whether the first axis of the inputs may have another size later. Modules
+        that do not allow it are exported for the examples' sizes.
+
+    Returns:
+        A model that runs as plain Python and compiles, with derivatives of any order.
+
+    Raises:
+        ProgramError: DL123, for what cannot be imported; the line is the module's.
+        DelianError: PyTorch is missing, or an argument is wrong.
+    """
+    torch = torch_export.torch_module()
+    if not isinstance(module, torch.nn.Module):
+        raise DelianError(
+            f"from_torch takes a torch.nn.Module, not {type(module).__name__}",
+            "pass an instance: Net(), not Net",
+        )
+    named = dict(kwargs or {})
+    given = _examples(torch, tuple(args), dynamic_batch)
+    name = type(module).__name__
+    torch_export.check_hooks(module)
+    ties = _ties(module)
+    program = _exported(module, given, named, True, dynamic_batch)
+    by_batch = batch_norm == "batch"
+    statistics = () if by_batch else torch_graph.changed_buffers(program)
+    training = torch_graph.written(program, name, statistics, ties)
+    program = _exported(module, given, named, False, dynamic_batch)
+    inference = torch_graph.written(program, name, statistics, ties)
+    if inference.draws:
+        raise ProgramError(
+            torch_export.CODE,
+            f"this module cannot be imported: {name} draws random numbers in inference",
+            (),
+            "give dropout the mode: functional.dropout(x, p, self.training)",
+        )
+    trained = [key for key, value in module.named_parameters() if value.requires_grad]
+    state = module.state_dict()
+    parameters = {key: _f32(torch, key, state[key]) for key in trained}
+    floats = {key: _f32(torch, key, state[key]) for key in statistics}
+    others = tuple(key for key in module.state_dict() if key not in {*parameters, *floats})
+    graphs = Graphs(
+        name, inference, training, tuple(parameters), others, output, channels_last, by_batch
+    )
+    return TorchModel(parameters, floats, graphs)
+
+
+def _ties(module: Any) -> dict[str, str]:
+    """The first name of each parameter that has several, by the others."""
+    first: dict[int, str] = {}
+    named = module.named_parameters(remove_duplicate=False)
+    return {name: first.setdefault(id(value), name) for name, value in named}
+
+
+def _exported(
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], training: bool, dynamic: bool
+) -> Any:
+    """One graph; for a fixed batch where the module does not allow another."""
+    if dynamic:
+        try:
+            return torch_export.exported(module, args, kwargs, training, True)
+        except ProgramError:
+            pass
+    return torch_export.exported(module, args, kwargs, training, False)
+
+
+def _examples(torch: Any, args: tuple[Any, ...], dynamic: bool) -> tuple[Any, ...]:
+    """The examples, of two rows where they have one: a batch of one is exported as no batch."""
+    from torch.utils import _pytree as pytree
+
+    tensors = [a for a in pytree.tree_leaves(args) if isinstance(a, torch.Tensor)]
+    if not dynamic or not tensors or not tensors[0].ndim or tensors[0].shape[0] != 1:
+        return args
+
+    def twice(leaf: Any) -> Any:
+        fits = isinstance(leaf, torch.Tensor) and leaf.ndim and leaf.shape[0] == 1
+        return torch.cat([leaf, leaf]) if fits else leaf
+
+    doubled: tuple[Any, ...] = pytree.tree_map(twice, args)
+    return doubled
+
+
+def _f32(torch: Any, name: str, tensor: Any) -> Array:
+    if tensor.dtype is not torch.float32:
+        raise DelianError(
+            f"{name} is of {str(tensor.dtype).removeprefix('torch.')}: trained parameters and"
+            " statistics are float32",
+            "module.float() converts them; requires_grad_(False) makes a parameter a constant",
+        )
+    array: Array = np.array(tensor.detach().cpu().numpy())
+    return array

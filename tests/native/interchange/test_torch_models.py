@@ -1,0 +1,320 @@
+"""PyTorch modules as models: equal to PyTorch, or refused at the module's line."""
+
+import delian as dl
+import numpy as np
+import pytest
+from delian.core.common.errors import DelianError, ProgramError
+
+torch = pytest.importorskip("torch")
+nn, functional = torch.nn, torch.nn.functional
+
+
+def from_torch(*args, **kwargs):
+    from delian.core.learning.interchange.torch.torch_model import from_torch
+
+    return from_torch(*args, **kwargs)
+
+
+class Convolutions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.head = nn.Linear(4 * 3 * 3, 5)
+
+    def forward(self, x):
+        x = functional.max_pool2d(torch.relu(self.norm(self.conv(x))), 2)
+        return self.head(x.flatten(1))
+
+
+class Recurrences(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(11, 6)
+        self.lstm = nn.LSTM(6, 5, num_layers=2, batch_first=True, bidirectional=True)
+        self.gru = nn.GRU(10, 4, batch_first=True)
+        self.norm = nn.LayerNorm(4)
+
+    def forward(self, symbols):
+        y, _ = self.gru(self.lstm(self.table(symbols))[0])
+        return {"last": self.norm(y[:, -1]), "mean": y.mean(1)}
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x):
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        return self.encoder(x, mask=mask, is_causal=True)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(7, 4)
+        self.head = nn.Linear(4, 7, bias=False)
+        self.head.weight = self.table.weight
+        self.frozen = nn.Parameter(torch.ones(7), requires_grad=False)
+
+    def forward(self, symbols):
+        return self.head(self.table(symbols).sum(1)) * self.frozen
+
+
+class Droops(nn.Module):
+    def forward(self, x):
+        return functional.dropout(x, 0.25, self.training)
+
+
+def _symbols(rows):
+    return torch.randint(0, 7, (rows, 6), generator=torch.Generator().manual_seed(1))
+
+
+def _images(rows):
+    return torch.randn(rows, 2, 6, 6, generator=torch.Generator().manual_seed(1))
+
+
+def _vectors(rows):
+    return torch.randn(rows, 5, 8, generator=torch.Generator().manual_seed(1))
+
+
+MODULES = [
+    (Convolutions, _images),
+    (Recurrences, _symbols),
+    (Attention, _vectors),
+    (Tied, _symbols),
+]
+
+
+def _leaves(outputs):
+    return list(outputs.values()) if isinstance(outputs, dict) else [outputs]
+
+
+@pytest.mark.parametrize(("kind", "inputs"), MODULES, ids=lambda each: each.__name__.strip("_"))
+def test_equals_pytorch_for_another_batch(kind, inputs):
+    torch.manual_seed(0)
+    module = kind()
+    model = from_torch(module, (inputs(3),))
+    x = inputs(4)
+    module.eval()
+    want = [t.detach().numpy() for t in _leaves(module(x))]
+    compiled = dl.compile(lambda model, x: model(x))(model, x.numpy())
+    for runs in (model(x.numpy()), compiled):
+        for got, wanted in zip(_leaves(runs), want, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    module.train()
+    sum((t * t).sum() for t in _leaves(module(x))).backward()
+
+    def loss(model, x):
+        outputs, statistics = model.in_training((x,))
+        return sum([np.sum(y * y) for y in _leaves(outputs)]), statistics
+
+    (_, statistics), slopes = dl.compile(dl.value_and_grad(loss, has_aux=True))(model, x.numpy())
+    slopes = slopes.parameters
+    named = {name: p.grad for name, p in module.named_parameters() if p.requires_grad}
+    assert [*model.graphs.order] == [*named]
+    for name, slope in named.items():
+        np.testing.assert_allclose(slopes[name], slope.numpy(), rtol=2e-4, atol=2e-5)
+    buffers = dict(module.named_buffers())
+    for name, value in statistics.items():
+        np.testing.assert_allclose(value, buffers[name].numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_rows_without_weight_do_not_reach_batch_statistics():
+    torch.manual_seed(0)
+    module = Convolutions()
+    model = from_torch(module, (_images(3),))
+    x = _images(5)
+    module.train()
+    want = module(x[:3]).detach().numpy()
+    weight = np.array([1, 1, 1, 0, 0], np.float32)
+    got, statistics = model.in_training((x.numpy(),), weight)
+    np.testing.assert_allclose(got[:3], want, rtol=1e-4, atol=1e-5)
+    variance = module.norm.running_var.numpy()
+    np.testing.assert_allclose(statistics["norm.running_var"], variance, rtol=1e-5)
+
+
+def test_batch_statistics_in_inference_leave_no_state():
+    torch.manual_seed(0)
+    module = Convolutions()
+    model = from_torch(module, (_images(3),), batch_norm="batch")
+    assert model.statistics == {}
+    x = _images(4)
+    module.train()
+    np.testing.assert_allclose(model(x.numpy()), module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_draws_from_its_key_alone():
+    model = from_torch(Droops(), (torch.ones(4, 100),))
+    x = np.ones((4, 100), np.float32)
+    run = dl.compile(lambda key: model.in_training((x,), None, key)[0])
+    first, second = run(dl.random.key(1)), run(dl.random.key(2))
+    assert set(np.unique(first)) <= {0.0, np.float32(1 / 0.75)}
+    assert 0.1 < np.mean(first == 0) < 0.4
+    assert np.any(first != second)
+    np.testing.assert_array_equal(first, run(dl.random.key(1)))
+    np.testing.assert_array_equal(model.in_training((x,))[0], x)
+    np.testing.assert_array_equal(model(x), x)
+
+
+def test_images_with_channels_last():
+    torch.manual_seed(0)
+    module = Convolutions().eval()
+    model = from_torch(module, (_images(2),), channels_last=True)
+    x = _images(3)
+    got = model(np.moveaxis(x.numpy(), 1, -1))
+    np.testing.assert_allclose(got, module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_examples_that_are_one_tensor_are_two_inputs():
+    class Difference(nn.Module):
+        def forward(self, x, y):
+            return x - 2 * y
+
+    x = torch.ones(2, 3)
+    model = from_torch(Difference(), (x, x))
+    y = np.full((2, 3), 5, np.float32)
+    assert model(np.ones((2, 3), np.float32), y).tolist() == [[-9] * 3] * 2
+
+
+def test_one_of_several_outputs():
+    module = Recurrences().eval()
+    model = from_torch(module, (_symbols(2),), output="mean")
+    want = module(_symbols(2))["mean"].detach().numpy()
+    np.testing.assert_allclose(model(_symbols(2).numpy()), want, rtol=1e-4, atol=1e-5)
+
+
+def test_the_module_keeps_its_mode_and_its_weights():
+    module = Convolutions()
+    module.norm.eval()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    from_torch(module, (_images(2),))
+    assert module.training and not module.norm.training
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+def test_weights_go_both_ways():
+    torch.manual_seed(0)
+    first, second = Convolutions(), Convolutions()
+    model = from_torch(first, (_images(2),)).load_state_dict(second.state_dict())
+    x = _images(3)
+    want = second.eval()(x).detach().numpy()
+    np.testing.assert_allclose(model(x.numpy()), want, rtol=1e-4, atol=1e-5)
+    state = {name: torch.from_numpy(value) for name, value in model.state_dict().items()}
+    assert first.load_state_dict(state, strict=False).unexpected_keys == []
+    np.testing.assert_allclose(first.eval()(x).detach().numpy(), want, rtol=1e-6)
+
+
+def test_weights_of_another_model_are_refused():
+    model = from_torch(Convolutions(), (_images(2),))
+    state = dict(model.state_dict())
+    with pytest.raises(DelianError, match=r"1 names missing \(head.bias\), 1 unknown \(hat\)"):
+        model.load_state_dict({**{k: v for k, v in state.items() if k != "head.bias"}, "hat": 1})
+    with pytest.raises(DelianError, match=r"head.bias has shape \[6\]"):
+        model.load_state_dict({**state, "head.bias": np.zeros(6, np.float32)})
+
+
+class Selects(nn.Module):
+    def forward(self, x):
+        return x[x > 0].sum()
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x
+        return -x
+
+
+class Complexes(nn.Module):
+    def forward(self, x):
+        return torch.fft.fft(x).abs()
+
+
+class Changes(nn.Module):
+    def forward(self, x):
+        x.add_(1)
+        return x * 2
+
+
+class Wide(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, dtype=torch.float64))
+
+    def forward(self, x):
+        return x * self.weight.float()
+
+
+class Autograd(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, slope):
+        return slope * 7
+
+
+class Custom(nn.Module):
+    def forward(self, x):
+        return Autograd.apply(x)
+
+
+class Hooked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.layer.weight.register_hook(lambda slope: slope * 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Always(nn.Module):
+    def forward(self, x):
+        return functional.dropout(x, 0.25, True)
+
+
+REFUSED = [
+    (Selects, "x[x > 0].sum()"),
+    (Branches, "if x.sum() > 0:"),
+    (Complexes, "torch.fft.fft(x)"),
+    (Changes, "changes an input in place"),
+    (Wide, "weight is of float64"),
+    (Custom, "Autograd.apply(x)"),
+    (Hooked, "layer.weight has a hook"),
+    (Always, "Always draws random numbers in inference"),
+]
+
+
+@pytest.mark.parametrize(("kind", "shown"), REFUSED, ids=lambda each: getattr(each, "__name__", ""))
+def test_what_cannot_be_imported_is_refused_with_its_line(kind, shown):
+    with pytest.raises(DelianError) as fault:
+        from_torch(kind(), (torch.ones(2, 3),))
+    assert shown in str(fault.value)
+    assert isinstance(fault.value, ProgramError) or kind is Wide
+
+
+def test_a_class_in_place_of_a_module_is_refused():
+    with pytest.raises(DelianError, match="pass an instance"):
+        from_torch(Convolutions, (_images(2),))
+
+
+def test_other_shapes_than_the_examples_are_refused():
+    model = from_torch(Convolutions(), (_images(2),))
+    with pytest.raises(
+        TypeError, match=r"exported for inputs \['any', 2, 6, 6\], not \[2, 2, 8, 6\]"
+    ):
+        model(np.zeros((2, 2, 8, 6), np.float32))
+
+
+def test_rows_are_named_for_operators_of_aten():
+    from delian.core.learning.interchange.torch.aten_table import ROWS
+
+    for name in ROWS:
+        operator, _, overload = name.partition(".")
+        packet = getattr(torch.ops.aten, operator)
+        assert not overload or overload in packet.overloads(), name

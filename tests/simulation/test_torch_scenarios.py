@@ -1,0 +1,85 @@
+"""PyTorch modules of users as models of a scenario."""
+
+from pathlib import Path
+
+import pytest
+from delian.core.common.errors import DelianError
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario import scenario_file
+
+pytest.importorskip("torch")
+
+NET = """
+import torch
+from torch import nn
+
+class Part(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.conv = nn.Conv2d(1, width, 3, padding=1)
+        self.norm = nn.BatchNorm2d(width)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)))
+
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.part = Part(width)
+        self.drop = nn.Dropout(0.2)
+        self.head = nn.Linear(width * 16, 10)
+
+    def forward(self, x):
+        return self.head(self.drop(nn.functional.max_pool2d(self.part(x), 2).flatten(1)))
+"""
+
+
+def _scenario(folder: Path, *settings: str):
+    (folder / "net.py").write_text(NET)
+    keys = ["model.name=torch", f"model.file={folder / 'net.py'}", "model.module=Net"]
+    short = ["algorithm.name=fedavg", "rounds=4", "evaluation.every=4"]
+    return scenario_file.override(scenario_file.load("digits"), [*keys, *short, *settings])
+
+
+def test_a_module_is_trained_under_masks_with_its_running_statistics(tmp_path: Path) -> None:
+    result = simulate(_scenario(tmp_path), threads=1)
+    assert result.rounds[-1].personalised_accuracy > 0.9
+    assert result.rounds[-1].global_accuracy > 0.5
+
+
+def test_a_constructor_gets_its_settings_and_the_scenario_its_seed(tmp_path: Path) -> None:
+    from delian.simulations.scenario.torch_modules import imported
+
+    narrow = "model.settings={width=4}"
+    first = imported(_scenario(tmp_path, narrow), (8, 8, 1), "float32")
+    assert first.parameters["part.conv.weight"].shape == (4, 1, 3, 3)
+    again = imported(_scenario(tmp_path, narrow), (8, 8, 1), "float32")
+    other = imported(_scenario(tmp_path, narrow, "seed=9"), (8, 8, 1), "float32")
+    name = "head.weight"
+    assert (first.parameters[name] == again.parameters[name]).all()
+    assert (first.parameters[name] != other.parameters[name]).any()
+
+
+def test_statistics_under_an_algorithm_that_does_not_update_them_are_refused(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(DelianError, match=r"scaffold does not update .*part\.norm\.running_mean"):
+        simulate(_scenario(tmp_path, "algorithm.name=scaffold"), threads=1)
+    batch = _scenario(tmp_path, "algorithm.name=scaffold", "rounds=1", "model.batch_norm=batch")
+    assert len(simulate(batch, threads=1).rounds) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["model.module="], "several classes in it extend Module: Part, Net"),
+        (["model.module=Nut"], "no class `Nut`"),
+        (["model.settings={widht=4}"], "Net cannot be made: TypeError: .*widht"),
+        (["model.images=channels_last"], "DL123.*refuses this module"),
+    ],
+)
+def test_a_module_that_cannot_serve_is_refused(
+    tmp_path: Path, settings: list[str], says: str
+) -> None:
+    with pytest.raises(DelianError, match=says):
+        simulate(_scenario(tmp_path, *settings), threads=1)
