@@ -35,6 +35,7 @@ NUMPY_TYPES: dict[int, Any] = {
 BFLOAT16 = 16
 _bfloat16: Any = DType.BF16.numpy.type if DType.BF16 in DType.here() else None
 STRING = 8
+BOOL = 9
 #: Those that are held as bits: the name of ml_dtypes.
 CODED_TYPES: dict[int, str] = {
     17: "float8_e4m3fn",

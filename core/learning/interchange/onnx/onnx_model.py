@@ -22,7 +22,7 @@ from ....compiler.api import compile, module
 from ....compiler.ir import Array, Tensor
 from ....compiler.tree import static_field
 from ..straight_line import Ref, StraightLine
-from .element_types import as_array, as_program_value
+from .element_types import STRING, as_array, as_program_value
 from .graph_order import in_order
 from .graph_writer import GraphWriter, Library, dense
 from .known_inputs import KnownInputs
@@ -41,6 +41,12 @@ class OnnxGraph:
         held = {t.name: tensors.array(t) for t in graph.initializer}
         held.update((t.values.name, dense(tensors, t)) for t in graph.sparse_initializer)
         given = [value.name for value in graph.input if value.name not in held]
+        for value in graph.input:
+            if value.type.tensor_type.elem_type == STRING:
+                raise OnnxError(
+                    f"the input {value.name[:200]!r} holds strings, no numbers of a program",
+                    "encode strings before the model",
+                )
         nodes = in_order(graph.node, {*given, *held})
         needed = KnownInputs(
             lambda node: library.row(node, library.opsets),

@@ -13,6 +13,14 @@ RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(2, 4, 7, 6)).astype(np.float32)
 ROWS = RNG.normal(size=(3, 5)).astype(np.float32)
 COUNTS = RNG.integers(-9, 9, (3, 5))
+SEQUENCES = RNG.normal(size=(4, 3, 5)).astype(np.float32)
+#: Of both directions, by the number of gates: inputs, recurrent weights, biases.
+WEIGHTS = {
+    k: [RNG.normal(size=s).astype(np.float32) for s in ((2, 2 * k, 5), (2, 2 * k, 2), (2, 4 * k))]
+    for k in (1, 3, 4)
+}
+GRID = RNG.uniform(-1.4, 1.4, (2, 3, 4, 2)).astype(np.float32)
+BOXES = np.array([[0.5, 1, 4, 5.5], [1, 0, 5, 3]], np.float32)
 
 
 def normal(*shape):
@@ -80,6 +88,15 @@ CASES = [
     ("DepthToSpace", [IMAGES], {"blocksize": 2, "mode": "CRD"}, 13),
     ("Trilu", [ROWS], {"upper": 0}, 14),
     ("Hardmax", [ROWS], {}, 13),
+    ("LSTM", [SEQUENCES, *WEIGHTS[4]], {"direction": "bidirectional", "hidden_size": 2}, 14, 3),
+    ("GRU", [SEQUENCES, *WEIGHTS[3]], {"direction": "bidirectional", "hidden_size": 2}, 14, 2),
+    ("RNN", [SEQUENCES, *WEIGHTS[1]], {"direction": "bidirectional", "hidden_size": 2}, 14, 2),
+    ("GridSample", [IMAGES, GRID], {"mode": "cubic", "padding_mode": "reflection"}, 20),
+    ("GridSample", [IMAGES, GRID], {"mode": "linear", "align_corners": 1}, 20),
+    ("RoiAlign", [IMAGES, BOXES, np.array([1, 0])], {"output_width": 3, "sampling_ratio": 2}, 16),
+    ("Col2Im", [normal(2, 12, 9), np.array([4, 5]), np.array([2, 3])], {}, 18),
+    ("DFT", [ROWS[..., None], np.array(4), np.array(1)], {"onesided": 1}, 20),
+    ("DeformConv", [IMAGES, normal(3, 4, 2, 2), normal(2, 8, 6, 5)], {"kernel_shape": (2, 2)}, 19),
 ]  # fmt: skip
 
 

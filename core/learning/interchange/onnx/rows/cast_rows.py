@@ -13,7 +13,9 @@ import numpy as np
 
 from .....compiler.ir import Tensor
 from ..element_types import (
+    BOOL,
     CODED_TYPES,
+    NUMPY_TYPES,
     SMALL_INTEGERS,
     STRING,
     Coded,
@@ -66,18 +68,19 @@ def decoded(x: Coded) -> Tensor:
     return np.take(values_of(x.kind).astype(np.float32), x.bits.astype(np.int64))
 
 
-def encoded(x: Tensor, kind: str, saturate: bool = True) -> Coded:
+def encoded(x: Tensor, kind: str, saturate: bool = True, round_mode: str = "up") -> Coded:
     """Numbers as a `Coded`: the nearest of its values, a tie to the even code.
 
     Args:
         x: floats, whole numbers or bools.
         kind: of `CODED_TYPES`.
         saturate: what is larger than the largest becomes the largest; else an infinity, or NaN.
+        round_mode: of float8_e8m0: "up", "down" or "nearest".
     """
     if kind in SMALL_INTEGERS:
         return _whole(x, kind)
     if kind not in _FORMATS:
-        raise OnnxError(f"casts to {kind} are not written", "cast to another type")
+        return _power_of_two(x, saturate, round_mode)
     exponent, fraction, _, none, infinite = _FORMATS[kind]
     wide, half = x.astype(np.float64), 2 ** (exponent + fraction)
     last = half - 1
@@ -116,10 +119,10 @@ def _whole(x: Tensor, kind: str) -> Coded:
 
 def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
     """Cast."""
-    return cast_to(x, to, bool(saturate))
+    return cast_to(x, to, bool(saturate), round_mode)
 
 
-def cast_to(x: Tensor, to: int, saturate: bool = True) -> Tensor:
+def cast_to(x: Tensor, to: int, saturate: bool = True, round_mode: str = "up") -> Tensor:
     """A tensor with elements of a type of ONNX, by its number."""
     if to == STRING:
         raise OnnxError("strings are no numbers of a program", "cast after the model")
@@ -128,7 +131,7 @@ def cast_to(x: Tensor, to: int, saturate: bool = True) -> Tensor:
             return x
         x = decoded(x)
     if to in CODED_TYPES:
-        return encoded(x, CODED_TYPES[to], saturate)
+        return encoded(x, CODED_TYPES[to], saturate, round_mode)
     return to_numpy(x, numpy_type(to))
 
 
@@ -146,13 +149,49 @@ def cast_like(x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "
             if x.kind == like.kind:
                 return x
             x = decoded(x)
-        return encoded(x, like.kind, bool(saturate))
+        return encoded(x, like.kind, bool(saturate), round_mode)
     if isinstance(x, Coded):
         x = decoded(x)
     return to_numpy(x, like.dtype)
 
 
+def bit_cast(x: Tensor, *, to: int) -> Tensor:
+    """BitCast: the same bits as elements of a type of the same size."""
+    if isinstance(x, Coded) or to in CODED_TYPES:
+        bits = x.bits if isinstance(x, Coded) else x
+        kind = CODED_TYPES.get(to)
+        if kind is None:
+            return bits.view(numpy_type(to))
+        if kind in SMALL_INTEGERS:
+            raise OnnxError(f"bit casts to {kind} are not written")
+        return Coded(bits.view(np.uint8), kind)
+    if x.dtype.kind == "b" or to == BOOL:
+        if x.dtype.itemsize != 1 or NUMPY_TYPES.get(to) not in (np.uint8, np.int8, np.bool_):
+            raise OnnxError("bit casts of bools are to and from bytes")
+        return x.astype(numpy_type(to))
+    return x.view(numpy_type(to))
+
+
+def _power_of_two(x: Tensor, saturate: bool, round_mode: str) -> Coded:
+    """float8_e8m0: the exponent of an f32, up or down by its fraction."""
+    bits = x.astype(np.float32).view(np.uint32).astype(np.int64)
+    exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
+    if round_mode == "up":
+        more = fraction > 0
+    elif round_mode == "nearest":
+        # Half way goes up, but for numbers below the least power.
+        more = (fraction > 0x400000) | ((fraction == 0x400000) & (exponent > 0))
+    elif round_mode == "down":
+        more = fraction < 0
+    else:
+        raise OnnxError(f"the round_mode {round_mode!r} is unknown")
+    top = 0xFE if saturate else 0xFF
+    moved = np.minimum(exponent + more.astype(np.int64), top)
+    return Coded(np.where(exponent == 0xFF, 0xFF, moved).astype(np.uint8), "float8_e8m0fnu")
+
+
 CAST_ROWS: Rows = {
+    "BitCast": Row(bit_cast, wide=False),
     "Cast": Row(cast, wide=False),
     "CastLike": Row(cast_like, wide=False),
 }

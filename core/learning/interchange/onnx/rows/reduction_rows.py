@@ -132,8 +132,15 @@ def arg_min(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: i
 
 
 def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    """Softmax along an axis."""
-    return ops.softmax(x, axis)
+    """Softmax along an axis; NaN, with the slope 0, where all of it is minus infinity.
+
+    Attention masks whole rows so, and takes what is not NaN of the result.
+    """
+    top = ops.stop_gradient(np.max(x, axis=axis, keepdims=True))
+    masked = top == -np.inf
+    raised = np.exp(x - np.where(masked, 0, top))
+    total = np.where(masked, 1, np.sum(raised, axis=axis, keepdims=True))
+    return np.where(masked, np.nan, raised / total).astype(x.dtype)
 
 
 def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:

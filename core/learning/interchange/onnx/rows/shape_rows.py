@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .....compiler.ir import Tensor
-from ..element_types import Coded
+from ..element_types import Coded, numpy_type
 from ..onnx_errors import OnnxError
 from ..operator_rows import Row, Rows
 
@@ -274,8 +274,6 @@ def counted_range(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
 
 def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
     """EyeLike: ones on the k-th diagonal of a matrix of the same shape."""
-    from ..element_types import numpy_type
-
     kind = x.dtype if dtype is None else numpy_type(dtype)
     return np.eye(x.shape[0], x.shape[1], k).astype(kind)
 
