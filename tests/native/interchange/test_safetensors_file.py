@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import sys
 from collections.abc import Iterator
@@ -234,6 +235,46 @@ def test_files_of_other_writers_have_their_header_as_they_like(tmp_path: Path) -
     assert metadata == {} and list(found) == ["b", "e", "a"]
     assert found["a"].tolist() == [5, 6] and found["b"].tolist() == [7]
     assert found["e"].shape == (0, 3) and found["e"].dtype == np.float64
+
+
+def drawn(r: random.Random) -> bytes:
+    """A file of a few tensors in which at most a few things are wrong."""
+    place, header = 0, {}
+    for k in range(r.randrange(4)):
+        shape = [r.choice([0, 1, 2, 3]) for _ in range(r.randrange(3))]
+        dtype, size = r.choice([("U8", 1), ("I16", 2), ("BF16", 2), ("F32", 4), ("U64", 8)])
+        end = place + int(np.prod(shape, dtype=int)) * size
+        row: dict[str, Any] = entry(place, end, dtype, shape)
+        if r.random() < 0.1:
+            odd = [None, 1, "x", [], [1.0], [-1], [True], [2**64], {}, [0, 0]]
+            row[r.choice(list(row))] = r.choice(odd)
+        if r.random() < 0.1:
+            row["data_offsets"] = [place + r.randint(-1, 1), end + r.randint(-1, 1)]
+        header[f"{r.choice('abé')}{k}"], place = row, end
+    rows = list(header.items())
+    r.shuffle(rows)
+    text = json.dumps(dict(rows), ensure_ascii=r.random() < 0.5) + r.choice(["", "", " ", "}", "x"])
+    length = len(text.encode()) + r.choice([0, 0, 0, 0, -1, 1])
+    data = r.randbytes(max(place + r.choice([0, 0, 0, 0, -1, 1]), 0))
+    return content(text.encode(), data, max(length, 0))
+
+
+def test_what_is_read_the_package_reads_too_and_as_the_same(tmp_path: Path) -> None:
+    package = pytest.importorskip("safetensors", reason="safetensors is not installed")
+    path, r, read = tmp_path / "a.safetensors", random.Random(5), 0
+    for _ in range(1500):
+        raw = drawn(r)
+        path.write_bytes(raw)
+        try:
+            arrays, _ = read_safetensors(path)
+        except DelianError:
+            continue
+        found = dict(package.deserialize(raw))
+        assert found.keys() == arrays.keys()
+        assert all(bytes(found[n]["data"]) == a.tobytes() for n, a in arrays.items())
+        assert all(tuple(found[n]["shape"]) == a.shape for n, a in arrays.items())
+        read += 1
+    assert read > 300
 
 
 def test_more_tensors_than_the_limit_are_refused_both_ways(
