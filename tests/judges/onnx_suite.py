@@ -1,6 +1,6 @@
 """Judges imported models of ONNX by ONNX's own backend suite, which is part of its package.
 
-    python tests/judges/onnx_suite.py [PATTERN...] [--plain] [--gradients] [--json FILE]
+    python tests/judges/onnx_suite.py [PATTERN...] [--plain] [--gradients] [--models] [--json FILE]
 
 Needs the package onnx. Each case of the suite (nodes, and models that PyTorch exported) is read,
 run as plain Python and then by the native back end, and compared with the suite's own results and
@@ -11,7 +11,7 @@ A result that differs from the suite's is judged by the same model in f64: `clos
 agrees with it where the suite's own does not. --gradients compares, for each case that passed, the
 slope of a weighted sum of its float outputs along a random way through its float inputs and
 parameters with central differences, in f64 by the reference back end; all of them moved by about
-1e-3 first, away from edges such as a relu's at 0.
+1e-3 first, away from edges such as a relu's at 0. --models judges the package's networks alone.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ from onnx.backend.test.runner import Runner
 PLAIN_TYPES = frozenset(DType.names())
 #: How far inputs are moved before their slopes are taken.
 JITTER = 1e-3
+#: In place of patterns: the networks.
+MODELS = "<models>"
 #: Inputs of which differences have no digits left.
 HUGE = 1e8
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
@@ -63,6 +65,27 @@ def cases() -> Iterator[tuple[str, Any]]:
     for kind in KINDS:
         for case in load_model_tests(kind=kind):
             yield kind, case
+
+
+@dataclass
+class Network:
+    """A network of the package, as a case: its weights are constants, its results are stored."""
+
+    name: str
+    model: Any
+    data_sets: list[Any]
+    rtol: float = 1e-3
+    atol: float = 1e-7
+
+
+def networks() -> Iterator[tuple[str, Any]]:
+    for path in sorted((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx")):
+        model, output = onnx.load(path), onnx.TensorProto()
+        output.ParseFromString(path.with_name(f"{path.stem}_output_0.pb").read_bytes())
+        held = {tensor.name for tensor in model.graph.initializer}
+        inputs = [v for v in model.graph.input if v.name not in held]
+        given = [Runner.generate_dummy_data(v, name=path.stem) for v in inputs]
+        yield "light", Network(path.stem, model, [(given, [output])])
 
 
 def plain_value(value: Any, kind: Any = None) -> Any:
@@ -241,6 +264,8 @@ def _judge_gradient(model: Any, inputs: list[Any]) -> str:
 
 
 def _chosen_cases(patterns: list[str]) -> list[tuple[str, Any]]:
+    if MODELS in patterns:
+        return list(networks())
     wanted = re.compile("|".join(patterns))
     found = [(kind, case) for kind, case in cases() if wanted.search(case.name)]
     return sorted(found, key=lambda pair: pair[1].name)
@@ -280,7 +305,9 @@ def main() -> int:
     parser.add_argument("--gradients", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--models", action="store_true")
     options = parser.parse_args()
+    options.patterns += [MODELS] if options.models else []
     backends = (None,) if options.plain else (None, "native")
     many = options.workers
     if many == 1:

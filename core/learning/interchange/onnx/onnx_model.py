@@ -29,6 +29,9 @@ from .known_inputs import KnownInputs
 from .model_files import Tensors, read_model
 from .onnx_errors import OnnxError
 
+#: Graphs that are kept for values of their bound inputs.
+_GRAPHS_MAX = 64
+
 
 class OnnxGraph:
     """A graph that was read: what it takes and gives, and the function that it is."""
@@ -37,6 +40,8 @@ class OnnxGraph:
         """bound: values of inputs that are constants of the program, by name."""
         graph = model.graph
         self._model, self._tensors, self.bound = model, tensors, dict(bound)
+        self._compiled: dict[Any, Any] = {}
+        self._specialised: dict[Any, OnnxGraph] = {}
         library = Library(model, tensors)
         held = {t.name: tensors.array(t) for t in graph.initializer}
         held.update((t.values.name, dense(tensors, t)) for t in graph.sparse_initializer)
@@ -78,6 +83,26 @@ class OnnxGraph:
                 raise OnnxError(f"the graph's output {name[:200]!r} is given by no node")
         results = tuple(scope[name] for name in self.outputs)
         return program.function(results[0] if len(results) == 1 else results)
+
+    def compiled(self, backend: Any) -> Any:
+        """The function, of the parameters and the inputs, compiled; None for plain Python."""
+        if backend is None:
+            return self.function
+        if backend not in self._compiled:
+            self._compiled[backend] = compile(self.function, backend=backend)
+        return self._compiled[backend]
+
+    def specialised(self, values: Mapping[str, Any]) -> OnnxGraph:
+        """As `bind`; the graphs of the latest values are kept, with their programs."""
+        if not values:
+            return self
+        arrays = {name: np.asarray(value) for name, value in values.items()}
+        key = tuple((n, a.dtype.str, a.shape, a.tobytes()) for n, a in sorted(arrays.items()))
+        if key not in self._specialised:
+            while len(self._specialised) >= _GRAPHS_MAX:
+                self._specialised.pop(next(iter(self._specialised)))
+            self._specialised[key] = self.bind(arrays)
+        return self._specialised[key]
 
     def bind(self, values: Mapping[str, Any]) -> OnnxGraph:
         """The graph with some of its inputs as constants."""
@@ -128,10 +153,9 @@ class OnnxModel:
             raise OnnxError(f"the model takes {len(graph.inputs)} inputs, not {len(inputs)}")
         given = dict(zip(graph.inputs, inputs, strict=False))
         fixed = {name: given.pop(name) for name in graph.static_inputs if name in given}
-        model = self.bind(**fixed) if fixed else self
+        chosen = graph.specialised(fixed)
         values = [_programs_value(value) for value in given.values()]
-        called = model if backend is None else compile(model, backend=backend)
-        result = called(*values)
+        result = chosen.compiled(backend)(self.parameters, *values)
         return as_array(result if len(graph.outputs) > 1 else [result])  # type: ignore[no-any-return]
 
 

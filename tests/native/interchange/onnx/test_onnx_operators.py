@@ -174,6 +174,15 @@ def test_an_input_that_decides_a_shape_is_bound():
         model.bind(shape=np.array([5, 3]))
 
 
+def test_run_makes_a_program_for_each_value_that_decides_a_shape():
+    model = dl.from_onnx(model_of("Reshape", [ROWS, np.array([5, 3])], {}, 14))
+    for shape in ((5, 3), (15, 1), (5, 3)):
+        assert model.run(ROWS, np.array(shape))[0].shape == shape
+    assert model.graph.specialised({"i1": np.array([5, 3])}) is model.graph.specialised(
+        {"i1": np.array([5, 3])}
+    )
+
+
 def network():
     """Conv, relu, pooling, flatten by a shape that is computed, a matrix, softmax."""
     held = {

@@ -154,13 +154,8 @@ def reverse_sequence(
 
 
 def nonzero(x: Tensor) -> Tensor:
-    """NonZero: places of what is not zero, an axis a row; how many, the data decide."""
-    if x.ndim != 1:
-        raise OnnxError(
-            "NonZero of more than one axis gives a matrix whose size the data decide",
-            "keep the shape, and choose with Where",
-        )
-    return np.flatnonzero(x)[None, :]
+    """NonZero: places of what is not zero, an axis a row; of values that are known."""
+    return np.stack(np.nonzero(x))
 
 
 def compress(x: Tensor, kept: Tensor, *, axis: int | None = None) -> Tensor:

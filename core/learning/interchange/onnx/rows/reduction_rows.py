@@ -97,6 +97,8 @@ def _l2(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
 
 
 def _log_sum(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:
+    if x.dtype.kind in "iu":
+        return np.log(_sum(x, axes, keep).astype(np.float64)).astype(x.dtype)
     return np.log(_sum(x, axes, keep))
 
 

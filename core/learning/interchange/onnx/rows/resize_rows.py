@@ -56,7 +56,7 @@ def resize(
         if lengths[k] == size and factors[k] == 1 and (begin, end) == (0.0, 1.0):
             continue
         places = source_places(
-            size, lengths[k], factors[k], coordinate_transformation_mode, begin, end
+            size, lengths[k], factors[k], coordinate_transformation_mode, (begin, end)
         )
         if mode == "nearest":
             y = np.take(y, nearest(places, nearest_mode, size), axis=axis)
@@ -75,15 +75,24 @@ def resize(
 
 
 def source_places(
-    size: int, wanted: int, factor: float, mode: str, begin: float, end: float
+    size: int, wanted: int, factor: float, mode: str, crop: tuple[float, float]
 ) -> Tensor:
-    """f64[wanted]: where each target lies in the source."""
+    """f64[wanted]: where each target lies in the source.
+
+    Args:
+        size: of the source.
+        wanted: size of the target.
+        factor: by which the source grows; the target may be cut off a larger one.
+        mode: ONNX's coordinate transformation.
+        crop: of "tf_crop_and_resize": begin and end of the source, of 0..1.
+    """
     target = np.arange(wanted).astype(np.float64)
     whole = factor * size
+    begin, end = crop
     if mode == "align_corners":
         return target * (size - 1) / (whole - 1) if whole != 1 else target * 0
     if mode == "asymmetric":
-        return target / factor
+        return _over(target, size, wanted, factor)
     if mode == "tf_crop_and_resize":
         if whole == 1:
             return target * 0 + (end - begin) * (size - 1) / 2 + begin * (size - 1)
@@ -91,13 +100,21 @@ def source_places(
     if mode == "pytorch_half_pixel" and whole <= 1:
         return target * 0 - 0.5
     if mode in ("half_pixel", "pytorch_half_pixel"):
-        return (target + 0.5) / factor - 0.5
+        return _over(target + 0.5, size, wanted, factor) - 0.5
     if mode == "half_pixel_symmetric":
         offset = size / 2 * (1 - wanted / whole)
-        return offset + (target + 0.5) / factor - 0.5
+        return offset + _over(target + 0.5, size, wanted, factor) - 0.5
     if mode == "tf_half_pixel_for_nn":
-        return (target + 0.5) / factor
+        return _over(target + 0.5, size, wanted, factor)
     raise OnnxError(f"Resize: the coordinate transformation {mode!r} is unknown")
+
+
+def _over(target: Tensor, size: int, wanted: int, factor: float) -> Tensor:
+    """target / factor, where the factor is one of sizes without its own rounding error.
+
+    The middle of an image would else lie just before an element, and `floor` take another one.
+    """
+    return target * size / wanted if factor == wanted / size else target / factor
 
 
 def nearest(places: Tensor, mode: str, size: int) -> Tensor:
@@ -161,6 +178,11 @@ def _rule(distance: Tensor, mode: str, a: float) -> Tensor:
 
 def old_resize(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
     """Resize of version 10 and Upsample: the place is the index over the scale."""
+    if mode == "nearest" and min([float(v) for v in scales]) < 1:
+        raise OnnxError(
+            "Resize of version 10 to a smaller image: ONNX leaves open which element is nearest",
+            "convert the model to version 11 or newer",
+        )
     return resize(
         x,
         None,

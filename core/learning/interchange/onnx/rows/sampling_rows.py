@@ -68,6 +68,7 @@ def grid_sample(
     padding_mode: str = "zeros",
 ) -> Tensor:
     """GridSample: x [N, C, space...] at grid [N, outputs..., rank] of -1..1, last axis first."""
+    # As in PyTorch, cubic weights are those of the place outside; only its neighbours are held.
     rank = x.ndim - 2
     rule = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     if rule not in ("nearest", "linear", "cubic"):
@@ -81,7 +82,7 @@ def grid_sample(
         place = (n + 1) / 2 * (size - 1) if align_corners else ((n + 1) * size - 1) / 2
         if rule == "nearest":
             place = np.rint(place)
-        if padding_mode == "border":
+        if padding_mode == "border" and rule != "cubic":
             place = np.minimum(np.maximum(place, 0), size - 1)
         elif padding_mode == "reflection":
             place = reflected(place, low, high)
