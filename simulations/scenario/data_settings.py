@@ -430,7 +430,20 @@ class TorchModule(Table):
     """Number of classes. Absent: as many as the data has."""
 
 
+class OnnxFile(Table):
+    """A model in ONNX, from a file (docs/models.md)."""
+
+    name: Literal["onnx"] = "onnx"
+    """Which model."""
+    file: str
+    """The file, relative to the scenario's folder. Its tensors are the first weights."""
+    images: Literal["channels_first", "channels_last"] = "channels_first"
+    """Axes of the images that the model takes: [N, C, H, W] or [N, H, W, C]."""
+    classes: int | None = Field(default=None, ge=2, le=65_536)
+    """Number of classes. Absent: as many as the data has."""
+
+
 Model = Annotated[
-    MlpModel | CnnModel | OmniglotModel | LstmModel | PythonModel | TorchModule,
+    MlpModel | CnnModel | OmniglotModel | LstmModel | PythonModel | TorchModule | OnnxFile,
     Field(discriminator="name"),
 ]

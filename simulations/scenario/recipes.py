@@ -25,6 +25,8 @@ from .scenario_keys import words
 #: 255.
 DIGITS_SCALE = 1 / 16
 IMAGE_SCALE = 1 / 255
+#: Axes of a batch of images: [N, H, W, C].
+_IMAGES = 4
 
 
 def arrays(scenario: Scenario, device: datasets.DeviceData | datasets.EpisodeData) -> Any:
@@ -45,7 +47,8 @@ def _grey(scenario: Scenario) -> bool:
     A user's model takes a user's rows, and rows of sensors, as they are: [128, 3] may be three
     signals as well.
     """
-    if isinstance(scenario.model, data_settings.PythonModel | data_settings.TorchModule):
+    own = data_settings.PythonModel | data_settings.TorchModule | data_settings.OnnxFile
+    if isinstance(scenario.model, own):
         return not isinstance(scenario.data, data_settings.NpzData | data_settings.HarData)
     return not isinstance(scenario.model, data_settings.MlpModel)
 
@@ -75,6 +78,12 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Tas
         made = imported(scenario, shape[1:], batch.dtype.numpy)
         source = dataclasses.replace(source, keyed=made.graphs.training.draws)
         init = _given(made)
+    elif isinstance(scenario.model, data_settings.OnnxFile):
+        from ...core.learning.interchange.onnx import from_onnx
+
+        assert scenario.model_file is not None
+        turned = batch.rank == _IMAGES and scenario.model.images == "channels_first"
+        init = _given(from_onnx(scenario.model_file).for_task(turned))
     else:
         init = _init(scenario, shape[1:], classes)
     if scenario.regression and (why := scenario.algorithm.algorithm_class.labels_only):

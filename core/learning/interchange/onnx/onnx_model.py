@@ -11,7 +11,7 @@ model is specialised for its values: `bind` makes them constants, and `run` does
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ....compiler.api import compile, module
-from ....compiler.ir import Array, Tensor
+from ....compiler.ir import Array, DType, Tensor
 from ....compiler.tree import static_field
 from ..straight_line import Ref, StraightLine
 from .element_types import STRING, as_array, as_program_value
@@ -36,9 +36,23 @@ _GRAPHS_MAX = 64
 class OnnxGraph:
     """A graph that was read: what it takes and gives, and the function that it is."""
 
-    def __init__(self, model: Any, tensors: Tensors, bound: Mapping[str, Any]) -> None:
-        """bound: values of inputs that are constants of the program, by name."""
+    def __init__(
+        self,
+        model: Any,
+        tensors: Tensors,
+        bound: Mapping[str, Any],
+        trainable: Callable[[str, Array], bool] | None = None,
+    ) -> None:
+        """What a model is to be.
+
+        Args:
+            model: of ONNX.
+            tensors: reads its tensors.
+            bound: values of inputs that are constants of the program, by name.
+            trainable: as of `from_onnx`.
+        """
         graph = model.graph
+        self._trainable = trainable
         self._model, self._tensors, self.bound = model, tensors, dict(bound)
         self._compiled: dict[Any, Any] = {}
         self._specialised: dict[Any, OnnxGraph] = {}
@@ -61,11 +75,14 @@ class OnnxGraph:
         #: Inputs that decide shapes: `bind` them before compiling.
         self.static_inputs = tuple(name for name in self.inputs if name in needed)
         self.outputs = tuple(value.name for value in graph.output)
-        self.parameters = {
-            name: array
-            for name, array in held.items()
-            if array.dtype.kind == "f" and array.dtype.itemsize > 1 and name not in needed
-        }
+        fixed = _fixed_names(nodes, library)
+        self.parameters = {}
+        for name, array in held.items():
+            chosen = name not in fixed and array.ndim > 0
+            if trainable is not None:
+                chosen = trainable(name, array)
+            if chosen and name not in needed and _is_float(array):
+                self.parameters[name] = array
         self.function = self._written(library, held, nodes)
 
     def _written(self, library: Library, held: dict[str, Array], nodes: list[Any]) -> FunctionType:
@@ -111,24 +128,54 @@ class OnnxGraph:
             raise OnnxError(
                 f"the model has no input {unknown[0]!r}", f"its inputs: {', '.join(self.inputs)}"
             )
-        return OnnxGraph(self._model, self._tensors, {**self.bound, **values})
+        return OnnxGraph(self._model, self._tensors, {**self.bound, **values}, self._trainable)
+
+
+def _is_float(array: Array) -> bool:
+    return array.dtype in [d.numpy for d in DType.here() if d.is_float]
+
+
+def _fixed_names(nodes: list[Any], library: Library) -> set[str]:
+    """Tensors that a training does not move: statistics, and steps of quantisation."""
+    found: set[str] = set()
+    for node in nodes:
+        row = library.row(node, library.opsets)
+        if row is not None:
+            found.update(node.input[k] for k in row.fixed if k < len(node.input))
+    return found
 
 
 @module
 class OnnxModel:
-    """A model of ONNX: its floating-point tensors by name, and its graph.
+    """A model of ONNX: its parameters by name, and its graph.
 
     Whole numbers, and tensors that decide shapes, are constants of the program.
     """
 
     parameters: dict[str, Tensor]
-    """By ONNX's names; the leaves of the tree."""
+    """What is trained, by ONNX's names; the leaves of the tree."""
     graph: OnnxGraph = static_field()
     """What is called; static."""
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """The graph's output, or a tuple of its outputs, of its inputs in order."""
         return self.graph.function(self.parameters, *inputs)
+
+    def for_task(self, channels_last: bool = False) -> OnnxTaskModel:
+        """The model as a task calls it, `model(x, weight)`.
+
+        Args:
+            channels_last: rows are images [H, W, C], which the model takes as [C, H, W].
+
+        Raises:
+            OnnxError: it has not one input.
+        """
+        if len(self.graph.inputs) != 1:
+            raise OnnxError(
+                f"a task's model takes rows alone, not {len(self.graph.inputs)} inputs",
+                "bind the others: model.bind(name=value)",
+            )
+        return OnnxTaskModel(self, channels_last)
 
     def bind(self, **values: Any) -> OnnxModel:
         """The model with inputs as constants: those of `graph.static_inputs`, or others.
@@ -165,20 +212,41 @@ def _programs_value(value: Any) -> Any:
     return None if value is None else as_program_value(np.asarray(value))
 
 
-def from_onnx(source: str | Path | bytes | Any) -> OnnxModel:
+@module
+class OnnxTaskModel:
+    """A model of ONNX as a task has one: it is called with rows, and with the weight of each."""
+
+    model: OnnxModel
+    channels_last: bool = static_field(default=False)
+    """Whether rows are images [H, W, C], where the model takes [C, H, W]."""
+
+    def __call__(self, x: Tensor, weight: Tensor = None) -> Tensor:
+        """The model's first output, of rows [N, ...]; each counts by itself, whatever `weight`."""
+        rows = np.moveaxis(x, -1, 1) if self.channels_last else x
+        found = self.model(rows)
+        return found[0] if isinstance(found, tuple) else found
+
+
+def from_onnx(
+    source: str | Path | bytes | Any,
+    trainable: Callable[[str, Array], bool] | None = None,
+) -> OnnxModel:
     """Reads a model in ONNX.
 
     Args:
         source: the path of a file, its bytes, or an `onnx.ModelProto`. Data outside the file is
             read from the file's own folder.
+        trainable: of a tensor's name and value, whether it is a parameter; others are constants of
+            the program. None: all tensors of floats but single numbers (rank 0), statistics of
+            batch normalisation and steps of quantisation. What decides a shape is none.
 
     Returns:
-        the model: a tree whose leaves are its floating-point tensors.
+        the model: a tree whose leaves are its parameters.
 
     Raises:
         DelianError: the package onnx is missing, the file is no model, breaks a limit, or has an
             operator, or an attribute of one, that is refused by name.
     """
     model, folder = read_model(source)
-    graph = OnnxGraph(model, Tensors(folder), {})
+    graph = OnnxGraph(model, Tensors(folder), {}, trainable)
     return OnnxModel(dict(graph.parameters), graph)

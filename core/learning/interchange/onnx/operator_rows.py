@@ -25,6 +25,8 @@ class Row:
     """In Delian's vocabulary."""
     known: tuple[int, ...] = ()
     """Inputs whose values the program must know: shapes, axes, counts."""
+    fixed: tuple[int, ...] = ()
+    """Inputs that are not trained where they are tensors of the model: statistics, scales."""
     several: bool = False
     """Whether the function gives a tuple, one item an output; else the one output."""
     counted: bool = False

@@ -266,3 +266,22 @@ def test_a_gradient_is_the_slope_of_finite_differences(operator, inputs, attribu
     along = sum(np.sum(g * w) for g, w in zip(slopes, way, strict=True))
     ends = [value(*[x + s * 1e-6 * w for x, w in zip(smooth, way, strict=True)]) for s in (1, -1)]
     np.testing.assert_allclose(along, (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-7)
+
+
+def test_statistics_and_single_numbers_are_constants_unless_they_are_chosen():
+    held = {"s": normal(4), "m": normal(4), "v": np.abs(normal(4)), "two": np.float32(2)}
+    nodes = [
+        helper.make_node("BatchNormalization", ["x", "s", "s", "m", "v"], ["n"]),
+        helper.make_node("Pow", ["n", "two"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 4))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 4))
+    tensors = [numpy_helper.from_array(np.asarray(a), n) for n, a in held.items()]
+    proto = helper.make_model(helper.make_graph(nodes, "g", [x], [y], tensors))
+    assert list(dl.from_onnx(proto).parameters) == ["s"]
+    chosen = dl.from_onnx(proto, trainable=lambda name, array: name != "s")
+    assert sorted(chosen.parameters) == ["m", "two", "v"]
+    rows = normal(3, 4)
+    np.testing.assert_array_equal(chosen(rows), dl.from_onnx(proto)(rows))
+    with pytest.raises(DelianError, match="2 inputs"):
+        dl.from_onnx(branching()).for_task()

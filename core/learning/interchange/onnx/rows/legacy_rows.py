@@ -127,8 +127,8 @@ LEGACY_ROWS: dict[str, tuple[tuple[Row, ...], int]] = {
     **{name: ((Row(_from_axis(f)),), 7) for name, f in _OLD_BINARY.items()},
     "BatchNormalization": (
         (
-            Row(old_batch_norm, several=True, counted=True),
-            Row(old_batch_norm, several=True, counted=True, since=7),
+            Row(old_batch_norm, fixed=(3, 4), several=True, counted=True),
+            Row(old_batch_norm, fixed=(3, 4), several=True, counted=True, since=7),
         ),
         14,
     ),

@@ -133,7 +133,7 @@ def mean_variance(x: Tensor, *, axes: tuple[int, ...] = (0, 2, 3)) -> Tensor:
 
 
 NORMALISATION_ROWS: Rows = {
-    "BatchNormalization": Row(batch_norm, several=True, counted=True),
+    "BatchNormalization": Row(batch_norm, fixed=(3, 4), several=True, counted=True),
     "GroupNormalization": Row(group_norm),
     "InstanceNormalization": Row(instance_norm),
     "LRN": Row(local_response),

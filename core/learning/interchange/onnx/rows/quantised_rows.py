@@ -205,9 +205,9 @@ def qlinear_conv(
 
 QUANTISED_ROWS: Rows = {
     "ConvInteger": Row(conv_integer),
-    "DequantizeLinear": Row(dequantize, wide=False),
+    "DequantizeLinear": Row(dequantize, fixed=(1,), wide=False),
     "MatMulInteger": Row(matmul_integer),
-    "QLinearConv": Row(qlinear_conv),
-    "QLinearMatMul": Row(qlinear_matmul),
-    "QuantizeLinear": Row(quantize, wide=False),
+    "QLinearConv": Row(qlinear_conv, fixed=(1, 4, 6)),
+    "QLinearMatMul": Row(qlinear_matmul, fixed=(1, 4, 6)),
+    "QuantizeLinear": Row(quantize, fixed=(1,), wide=False),
 }
