@@ -143,3 +143,19 @@ def test_an_error_of_the_compiler_underlines_the_node():
     model = dl.from_onnx(saved([node], [weights]))
     with pytest.raises(DelianError, match="MatMul product"):
         dl.compile(model)(np.ones(2, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("operator", "options", "word"),
+    [
+        ("MaxPool", {"kernel_shape": (2, 2)}, "window of 2 axes"),
+        ("GlobalAveragePool", {}, "window of 1 axes"),
+        ("Transpose", {"perm": (1, 0)}, "axis 1 is out of range"),
+        ("Unsqueeze", {}, "Unsqueeze without axes"),
+    ],
+)
+def test_a_tensor_that_has_not_the_axes_is_refused(operator, options, word):
+    node = helper.make_node(operator, ["x"], ["y"], **options)
+    model = dl.from_onnx(saved([node]))
+    with pytest.raises(DelianError, match=word):
+        dl.compile(model)(np.ones(2, np.float32))

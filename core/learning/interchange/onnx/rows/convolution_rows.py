@@ -24,6 +24,17 @@ def channels_first(x: Tensor) -> Tensor:
     return np.moveaxis(x, -1, 1)
 
 
+def space_of(x: Tensor, rank: int) -> int:
+    """How many axes a tensor [N, C, space...] has in space. Raises OnnxError if not `rank`."""
+    if x.ndim != rank + 2 or rank < 1:
+        raise OnnxError(
+            f"a window of {rank} axes does not fit shape {list(x.shape)}, which is to be"
+            " [N, C, space...]",
+            "export the model for a batch",
+        )
+    return rank
+
+
 def edges_of(
     auto_pad: str,
     pads: tuple[int, ...] | None,
@@ -58,7 +69,7 @@ def convolve(
     strides: tuple[int, ...] | None = None,
 ) -> Tensor:
     """Conv: x [N, C, space...], kernel [O, C / group, space...] -> [N, O, space...]."""
-    rank = x.ndim - 2
+    rank = space_of(x, kernel.ndim - 2)
     step = (1,) * rank if strides is None else strides
     apart = (1,) * rank if dilations is None else dilations
     spans = tuple([(kernel.shape[2 + k] - 1) * apart[k] + 1 for k in range(rank)])
@@ -104,7 +115,7 @@ def convolve_transposed(
     strides: tuple[int, ...] | None = None,
 ) -> Tensor:
     """ConvTranspose: x [N, C, space...], kernel [C, O / group, space...] -> [N, O, space...]."""
-    rank = x.ndim - 2
+    rank = space_of(x, kernel.ndim - 2)
     step = (1,) * rank if strides is None else strides
     apart = (1,) * rank if dilations is None else dilations
     more = (0,) * rank if output_padding is None else output_padding
@@ -174,7 +185,7 @@ def windows_of(
     With `ceil_mode` a last window that sticks out counts if it begins inside: the padding after
     grows by what it needs.
     """
-    rank = len(kernel_shape)
+    rank = space_of(x, len(kernel_shape))
     step = (1,) * rank if strides is None else strides
     apart = (1,) * rank if dilations is None else dilations
     spans = tuple([(kernel_shape[k] - 1) * apart[k] + 1 for k in range(rank)])
@@ -303,16 +314,19 @@ def lp_pool(
 
 def global_average(x: Tensor) -> Tensor:
     """GlobalAveragePool: [N, C, space...] -> [N, C, 1...]."""
+    space_of(x, max(x.ndim - 2, 1))
     return np.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
 def global_max(x: Tensor) -> Tensor:
     """GlobalMaxPool: [N, C, space...] -> [N, C, 1...]."""
+    space_of(x, max(x.ndim - 2, 1))
     return np.max(x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
 def global_lp(x: Tensor, *, p: int = 2) -> Tensor:
     """GlobalLpPool: [N, C, space...] -> [N, C, 1...]."""
+    space_of(x, max(x.ndim - 2, 1))
     powers = np.sum(np.abs(x) ** p, axis=tuple(range(2, x.ndim)), keepdims=True)
     return np.power(powers, 1.0 / p)
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from .....compiler import ops
 from .....compiler.ir import Tensor
+from ..onnx_errors import OnnxError
 from ..operator_rows import Row, Rows
 
 
@@ -18,6 +19,11 @@ def nll_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """NegativeLogLikelihoodLoss: log-probabilities [N, C, ...], classes [N, ...]."""
+    if target.dtype.kind not in "iu" or target.ndim != x.ndim - 1:
+        raise OnnxError(
+            f"classes are whole numbers [N, ...], not {target.dtype} of {target.ndim} axes",
+            "export the loss for labels, or the model without its loss",
+        )
     classes = x.shape[1]
     label = target.astype(np.int64)
     counts = np.ones(target.shape, np.bool_)

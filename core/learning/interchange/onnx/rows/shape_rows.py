@@ -21,7 +21,9 @@ def ints(values: Tensor) -> tuple[int, ...]:
 
 
 def placed(axis: int, rank: int) -> int:
-    """An axis counted from the front."""
+    """An axis counted from the front. Raises OnnxError for one that is not there."""
+    if not -rank <= axis < rank:
+        raise OnnxError(f"there is no axis {axis} among {rank}")
     return axis + rank if axis < 0 else axis
 
 
@@ -34,10 +36,7 @@ def moved(move: Any, x: Tensor, *options: Any) -> Tensor:
 
 def shape_of(x: Tensor, *, start: int = 0, end: int | None = None) -> Tensor:
     """Shape: i64[rank], or a part of it."""
-    rank = len(x.shape)
-    low = min(max(placed(start, rank), 0), rank)
-    high = rank if end is None else min(max(placed(end, rank), 0), rank)
-    return np.array(x.shape[low:high], np.int64)
+    return np.array(x.shape[slice(start, end)], np.int64)
 
 
 def size_of(x: Tensor) -> Tensor:
@@ -62,11 +61,13 @@ def _reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
     """Flatten: to a matrix, the axes before `axis` its rows."""
+    rank = len(x.shape)
+    front = rank if axis == rank else placed(axis, rank)
     rows = 1
-    for n in x.shape[: placed(axis, len(x.shape))]:
+    for n in x.shape[:front]:
         rows = rows * n
     columns = 1
-    for n in x.shape[placed(axis, len(x.shape)) :]:
+    for n in x.shape[front:]:
         columns = columns * n
     return moved(_reshaped, x, (rows, columns))
 
@@ -87,7 +88,9 @@ def squeeze(x: Tensor, where: Tensor = None, *, axes: tuple[int, ...] | None = N
 
 def unsqueeze(x: Tensor, where: Tensor = None, *, axes: tuple[int, ...] | None = None) -> Tensor:
     """Unsqueeze: axes of size 1 are added, counted in the result."""
-    wanted = ints(where) if axes is None else axes
+    wanted = axes if where is None else ints(where)
+    if wanted is None:
+        raise OnnxError("Unsqueeze without axes")
     rank = len(x.shape) + len(wanted)
     new = [placed(a, rank) for a in wanted]
     sizes = list(x.shape)
