@@ -112,7 +112,7 @@ def test_equals_pytorch_for_another_batch(kind, inputs):
         return sum([np.sum(y * y) for y in _leaves(outputs)]), statistics
 
     (_, statistics), slopes = dl.compile(dl.value_and_grad(loss, has_aux=True))(model, x.numpy())
-    slopes = slopes.parameters
+    slopes = slopes.state_dict()
     named = {name: p.grad for name, p in module.named_parameters() if p.requires_grad}
     assert [*model.graphs.order] == [*named]
     for name, slope in named.items():

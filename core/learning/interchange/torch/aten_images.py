@@ -40,28 +40,42 @@ def convolution(
     transposed: bool,
     output_padding: Sequence[int],
     groups: int,
+    channels: int = 1,
+    stored: bool = False,
 ) -> Tensor:
-    """weight: [O, C / groups, space...]; of a transposed one [C, O / groups, space...]."""
+    """weight: [O, C / groups, space...]; of a transposed one [C, O / groups, space...].
+
+    channels: the axis of channels, 1 or -1. stored: the weight's axes are those of `kernel_axes`.
+    """
     rank = weight.ndim - 2
     batched = x.ndim == rank + 2
-    x = channels_last(x if batched else x[None])
+    if channels == 1:
+        x = channels_last(x if batched else x[None])
+    kernel = weight if stored else np.transpose(weight, kernel_axes(weight.ndim, transposed))
     strides, apart = each(rank, stride), each(rank, dilation)
     edges = tuple([(p, p) for p in each(rank, padding)])
     if transposed:
-        kernel = np.transpose(weight, (*range(2, rank + 2), 0, 1))
         more = each(rank, output_padding)
         function = (ops.conv_transpose1d, ops.conv_transpose2d, ops.conv_transpose3d)[rank - 1]
         y = function(x, kernel, strides, edges, apart, groups, more)
     else:
-        kernel = np.transpose(weight, (*range(2, rank + 2), 1, 0))
         y = (ops.conv1d, ops.conv2d, ops.conv3d)[rank - 1](x, kernel, strides, edges, apart, groups)
-    y = channels_first(y if bias is None else y + bias)
-    return y if batched else y[0]
+    y = y if bias is None else y + bias
+    return y if channels == -1 else _given_back(y, batched)
 
 
-def _pooled(rank: int, x: Tensor) -> tuple[Tensor, bool]:
+def kernel_axes(rank: int, transposed: bool) -> tuple[int, ...]:
+    """The axes of a weight as Delian has them: [space..., C / groups, O]."""
+    return (*range(2, rank), 0, 1) if transposed else (*range(2, rank), 1, 0)
+
+
+def _given_back(y: Tensor, batched: bool) -> Tensor:
+    return channels_first(y) if batched else channels_first(y)[0]
+
+
+def _pooled(rank: int, x: Tensor, channels: int) -> tuple[Tensor, bool]:
     batched = x.ndim == rank + 2
-    return channels_last(x if batched else x[None]), batched
+    return x if channels == -1 else channels_last(x if batched else x[None]), batched
 
 
 def max_pool(
@@ -71,18 +85,19 @@ def max_pool(
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: bool = False,
+    channels: int = 1,
     rank: int = 2,
 ) -> Tensor:
     """Elements that tie for a maximum share its slope, which PyTorch gives to the first."""
     sizes = each(rank, kernel_size)
     strides = each(rank, stride) if stride else sizes
     edges = tuple([(p, p) for p in each(rank, padding)])
-    y, batched = _pooled(rank, x)
+    y, batched = _pooled(rank, x, channels)
     if all(p == (0, 0) for p in edges):
         y = ops.max_pool(y, sizes, strides, "VALID", each(rank, dilation), ceil_mode)
     else:
         y = ops.max_pool(y, sizes, strides, edges, each(rank, dilation), ceil_mode)
-    return channels_first(y) if batched else channels_first(y)[0]
+    return y if channels == -1 else _given_back(y, batched)
 
 
 def max_pool1d(
@@ -92,8 +107,9 @@ def max_pool1d(
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: bool = False,
+    channels: int = 1,
 ) -> Tensor:
-    return max_pool(x, kernel_size, stride, padding, dilation, ceil_mode, 1)
+    return max_pool(x, kernel_size, stride, padding, dilation, ceil_mode, channels, 1)
 
 
 def max_pool2d(
@@ -103,8 +119,9 @@ def max_pool2d(
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: bool = False,
+    channels: int = 1,
 ) -> tuple[Tensor]:
-    return (max_pool(x, kernel_size, stride, padding, dilation, ceil_mode, 2),)
+    return (max_pool(x, kernel_size, stride, padding, dilation, ceil_mode, channels, 2),)
 
 
 def max_pool3d(
@@ -114,8 +131,9 @@ def max_pool3d(
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: bool = False,
+    channels: int = 1,
 ) -> tuple[Tensor]:
-    return (max_pool(x, kernel_size, stride, padding, dilation, ceil_mode, 3),)
+    return (max_pool(x, kernel_size, stride, padding, dilation, ceil_mode, channels, 3),)
 
 
 def max_pool_places(
@@ -190,12 +208,13 @@ def avg_pool(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
+    channels: int = 1,
     rank: int = 2,
 ) -> Tensor:
     sizes = each(rank, kernel_size)
     strides = each(rank, stride) if stride else sizes
     edges = tuple([(p, p) for p in each(rank, padding)])
-    y, batched = _pooled(rank, x)
+    y, batched = _pooled(rank, x, channels)
     if divisor_override is not None:
         ones = np.ones((1, *y.shape[1:-1], 1), np.float32)
         count = _window_counts(ones, sizes, strides, edges, ceil_mode)
@@ -205,7 +224,7 @@ def avg_pool(
         y = ops.avg_pool(y, sizes, strides, "VALID")
     else:
         y = ops.avg_pool(y, sizes, strides, edges, count_include_pad, ceil_mode)
-    return channels_first(y) if batched else channels_first(y)[0]
+    return y if channels == -1 else _given_back(y, batched)
 
 
 def _window_counts(ones: Tensor, sizes: Any, strides: Any, edges: Any, ceil: bool) -> Tensor:
@@ -230,8 +249,11 @@ def avg_pool1d(
     padding: Any = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    channels: int = 1,
 ) -> Tensor:
-    return avg_pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad, None, 1)
+    return avg_pool(
+        x, kernel_size, stride, padding, ceil_mode, count_include_pad, None, channels, 1
+    )
 
 
 def avg_pool3d(
@@ -242,20 +264,22 @@ def avg_pool3d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
+    channels: int = 1,
 ) -> Tensor:
     return avg_pool(
-        x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, 3
+        x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, channels, 3
     )
 
 
-def adaptive_avg_pool(x: Tensor, output_size: Any) -> Tensor:
-    """Means over as many windows as asked for, along the last axes."""
+def adaptive_avg_pool(x: Tensor, output_size: Any, channels: int = 1) -> Tensor:
+    """Means over as many windows as asked for, along the axes of space."""
     sizes = (output_size,) if isinstance(output_size, int) else tuple(output_size)
     rank = len(sizes)
+    start = 1 if channels == -1 else x.ndim - rank
     if all(n == 1 for n in sizes):
-        return np.mean(x, axis=tuple(range(x.ndim - rank, x.ndim)), keepdims=True)
+        return np.mean(x, axis=tuple(range(start, start + rank)), keepdims=True)
     for k in range(rank):
-        axis = x.ndim - rank + k
+        axis = start + k
         if sizes[k] != x.shape[axis]:
             x = along(window_means(x.shape[axis], sizes[k]).astype(x.dtype), x, axis)
     return x
@@ -330,65 +354,80 @@ def cubic_matrix(size: int, wanted: int, align_corners: bool, scale: float | Non
 
 
 def _resized(
-    x: Tensor, kind: Any, output_size: Any, align_corners: bool, scales: Sequence[float | None]
+    x: Tensor,
+    kind: Any,
+    output_size: Any,
+    align_corners: bool,
+    scales: Sequence[float | None],
+    channels: int,
 ) -> Tensor:
-    rank = x.ndim - 2
+    rank, start = x.ndim - 2, 1 if channels == -1 else 2
     for k in range(rank):
-        size, scale = x.shape[2 + k], scales[k] if len(scales) else None
+        size, scale = x.shape[start + k], scales[k] if len(scales) else None
         wanted = int(size * scales[k]) if output_size is None else output_size[k]
         if wanted != size or scale is not None:
             matrix = kind(size, wanted, align_corners, scale)
-            x = along(matrix.astype(x.dtype), x, 2 + k)
+            x = along(matrix.astype(x.dtype), x, start + k)
     return x
 
 
 def upsample_linear_by(
-    x: Tensor, output_size: Any, align_corners: bool, scale_factors: Any = None
+    x: Tensor, output_size: Any, align_corners: bool, scale_factors: Any = None, channels: int = 1
 ) -> Tensor:
-    return _resized(x, linear_matrix, output_size, align_corners, scale_factors or ())
+    return _resized(x, linear_matrix, output_size, align_corners, scale_factors or (), channels)
 
 
-def upsample_linear(x: Tensor, output_size: Any, align_corners: bool, *scales: Any) -> Tensor:
-    return _resized(x, linear_matrix, output_size, align_corners, scales)
+def upsample_linear(
+    x: Tensor, output_size: Any, align_corners: bool, *scales: Any, channels: int = 1
+) -> Tensor:
+    return _resized(x, linear_matrix, output_size, align_corners, scales, channels)
 
 
 def upsample_cubic_by(
-    x: Tensor, output_size: Any, align_corners: bool, scale_factors: Any = None
+    x: Tensor, output_size: Any, align_corners: bool, scale_factors: Any = None, channels: int = 1
 ) -> Tensor:
-    return _resized(x, cubic_matrix, output_size, align_corners, scale_factors or ())
+    return _resized(x, cubic_matrix, output_size, align_corners, scale_factors or (), channels)
 
 
-def upsample_cubic(x: Tensor, output_size: Any, align_corners: bool, *scales: Any) -> Tensor:
-    return _resized(x, cubic_matrix, output_size, align_corners, scales)
+def upsample_cubic(
+    x: Tensor, output_size: Any, align_corners: bool, *scales: Any, channels: int = 1
+) -> Tensor:
+    return _resized(x, cubic_matrix, output_size, align_corners, scales, channels)
 
 
-def _nearest(x: Tensor, output_size: Any, scales: Sequence[float | None], offset: float) -> Tensor:
+def _nearest(
+    x: Tensor, output_size: Any, scales: Sequence[float | None], offset: float, channels: int
+) -> Tensor:
     """Nearest neighbours; ATen computes the places in f32."""
-    rank = x.ndim - 2
+    rank, start = x.ndim - 2, 1 if channels == -1 else 2
     for k in range(rank):
-        size, scale = x.shape[2 + k], scales[k] if len(scales) else None
+        size, scale = x.shape[start + k], scales[k] if len(scales) else None
         wanted = int(size * scales[k]) if output_size is None else output_size[k]
         ratio = size / wanted if scale is None or scale <= 0 else 1.0 / scale
         steps = (np.arange(wanted).astype(np.float32) + np.float32(offset)) * np.float32(ratio)
         places = np.minimum(np.floor(steps).astype(np.int64), size - 1)
-        x = np.take(x, places, axis=2 + k)
+        x = np.take(x, places, axis=start + k)
     return x
 
 
-def upsample_nearest_by(x: Tensor, output_size: Any, scale_factors: Any = None) -> Tensor:
-    return _nearest(x, output_size, scale_factors or (), 0.0)
+def upsample_nearest_by(
+    x: Tensor, output_size: Any, scale_factors: Any = None, channels: int = 1
+) -> Tensor:
+    return _nearest(x, output_size, scale_factors or (), 0.0, channels)
 
 
-def upsample_nearest(x: Tensor, output_size: Any, *scales: Any) -> Tensor:
-    return _nearest(x, output_size, scales, 0.0)
+def upsample_nearest(x: Tensor, output_size: Any, *scales: Any, channels: int = 1) -> Tensor:
+    return _nearest(x, output_size, scales, 0.0, channels)
 
 
-def upsample_nearest_exact_by(x: Tensor, output_size: Any, scale_factors: Any = None) -> Tensor:
-    return _nearest(x, output_size, scale_factors or (), 0.5)
+def upsample_nearest_exact_by(
+    x: Tensor, output_size: Any, scale_factors: Any = None, channels: int = 1
+) -> Tensor:
+    return _nearest(x, output_size, scale_factors or (), 0.5, channels)
 
 
-def upsample_nearest_exact(x: Tensor, output_size: Any, *scales: Any) -> Tensor:
-    return _nearest(x, output_size, scales, 0.5)
+def upsample_nearest_exact(x: Tensor, output_size: Any, *scales: Any, channels: int = 1) -> Tensor:
+    return _nearest(x, output_size, scales, 0.5, channels)
 
 
 def im2col(
@@ -422,25 +461,29 @@ _TO = {"upsample_nearest": upsample_nearest, "_upsample_nearest_exact": upsample
 _LINEAR = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 
 ROWS: dict[str, Row] = {
-    "convolution": Row(convolution),
-    "max_pool1d": Row(max_pool1d),
-    "max_pool2d_with_indices": Row(max_pool2d, results=1, whole=max_pool2d_places),
-    "max_pool3d_with_indices": Row(max_pool3d, results=1, whole=max_pool3d_places),
-    "avg_pool1d": Row(avg_pool1d),
-    "avg_pool2d": Row(avg_pool),
-    "avg_pool3d": Row(avg_pool3d),
-    "adaptive_avg_pool1d": Row(adaptive_avg_pool),
-    "_adaptive_avg_pool2d": Row(adaptive_avg_pool),
-    "_adaptive_avg_pool3d": Row(adaptive_avg_pool),
+    "convolution": Row(convolution, layout="images first"),
+    "max_pool1d": Row(max_pool1d, layout="images first"),
+    "max_pool2d_with_indices": Row(
+        max_pool2d, results=1, layout="images first", whole=max_pool2d_places
+    ),
+    "max_pool3d_with_indices": Row(
+        max_pool3d, results=1, layout="images first", whole=max_pool3d_places
+    ),
+    "avg_pool1d": Row(avg_pool1d, layout="images first"),
+    "avg_pool2d": Row(avg_pool, layout="images first"),
+    "avg_pool3d": Row(avg_pool3d, layout="images first"),
+    "adaptive_avg_pool1d": Row(adaptive_avg_pool, layout="images"),
+    "_adaptive_avg_pool2d": Row(adaptive_avg_pool, layout="images"),
+    "_adaptive_avg_pool3d": Row(adaptive_avg_pool, layout="images"),
     "adaptive_max_pool1d": Row(adaptive_max_pool, results=1),
     "adaptive_max_pool2d": Row(adaptive_max_pool, results=1),
     "adaptive_max_pool3d": Row(adaptive_max_pool, results=1),
-    **{f"{name}{d}d.vec": Row(f) for name, f in _BY.items() for d in (1, 2, 3)},
-    **{f"{name}{d}d": Row(f) for name, f in _TO.items() for d in (1, 2, 3)},
-    **{f"{name}.vec": Row(upsample_linear_by) for name in _LINEAR},
-    **{name: Row(upsample_linear) for name in _LINEAR},
-    "upsample_bicubic2d.vec": Row(upsample_cubic_by),
-    "upsample_bicubic2d": Row(upsample_cubic),
+    **{f"{name}{d}d.vec": Row(f, layout="images") for name, f in _BY.items() for d in (1, 2, 3)},
+    **{f"{name}{d}d": Row(f, layout="images") for name, f in _TO.items() for d in (1, 2, 3)},
+    **{f"{name}.vec": Row(upsample_linear_by, layout="images") for name in _LINEAR},
+    **{name: Row(upsample_linear, layout="images") for name in _LINEAR},
+    "upsample_bicubic2d.vec": Row(upsample_cubic_by, layout="images"),
+    "upsample_bicubic2d": Row(upsample_cubic, layout="images"),
     "max_unpool2d": Row(max_unpool),
     "max_unpool3d": Row(max_unpool),
     "im2col": Row(im2col),

@@ -12,34 +12,34 @@ from ....compiler.ir import Tensor
 from .aten_row import Row
 
 
-def _wide(values: Tensor, rank: int) -> Tensor:
-    """[C] as [C, 1, ...], which meets axis 1 of an array of this rank."""
-    return np.reshape(values, (-1, *[1] * (rank - 2)))
+def _wide(values: Tensor, rank: int, channels: int = 1) -> Tensor:
+    """[C] as it meets the axis of channels, 1 or -1, of an array of this rank."""
+    return values if channels == -1 else np.reshape(values, (-1, *[1] * (rank - 2)))
 
 
-def _moments(x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Any]:
+def _moments(x: Tensor, weight: Tensor | None, channels: int) -> tuple[Tensor, Tensor, Any]:
     """Mean and variance by channel, [C], and how many values they are of."""
-    axes = (0, *range(2, x.ndim))
-    each = x.size // (x.shape[0] * x.shape[1])
+    axes = tuple(range(x.ndim - 1)) if channels == -1 else (0, *range(2, x.ndim))
+    each = x.size // (x.shape[0] * x.shape[channels])
     if weight is None:
         mean = np.mean(x, axis=axes)
-        centred = x - _wide(mean, x.ndim)
+        centred = x - _wide(mean, x.ndim, channels)
         return mean, np.mean(centred * centred, axis=axes), float(each * x.shape[0])
     rows = np.reshape(weight, (-1, *[1] * (x.ndim - 1))).astype(x.dtype)
     count = np.maximum(np.sum(weight) * float(each), 1.0)
     mean = np.sum(x * rows, axis=axes) / count
-    centred = x - _wide(mean, x.ndim)
+    centred = x - _wide(mean, x.ndim, channels)
     return mean, np.sum(centred * centred * rows, axis=axes) / count, count
 
 
 def _scaled(
-    x: Tensor, mean: Tensor, variance: Tensor, scale: Any, shift: Any, eps: float
+    x: Tensor, mean: Tensor, variance: Tensor, scale: Any, shift: Any, eps: float, channels: int
 ) -> Tensor:
     factor = 1.0 / np.sqrt(variance + eps)
     if scale is not None:
         factor = factor * scale
-    y = (x - _wide(mean, x.ndim)) * _wide(factor, x.ndim)
-    return y if shift is None else y + _wide(shift, x.ndim)
+    y = (x - _wide(mean, x.ndim, channels)) * _wide(factor, x.ndim, channels)
+    return y if shift is None else y + _wide(shift, x.ndim, channels)
 
 
 def batch_norm(
@@ -52,6 +52,7 @@ def batch_norm(
     momentum: float,
     eps: float,
     weight: Tensor | None = None,
+    channels: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """By the batch's statistics in training, by the running ones otherwise.
 
@@ -62,16 +63,17 @@ def batch_norm(
         momentum: what the batch contributes to the running ones.
         eps: added to the variance.
         weight: f32[N], zero for rows that fill up the batch.
+        channels: the axis of channels, 1 or -1.
 
     Returns:
         The result, two tensors that inference does not use, and the new running statistics, whose
         variance is the unbiased one.
     """
     if not training:
-        y = _scaled(x, running_mean, running_var, scale, shift, eps)
+        y = _scaled(x, running_mean, running_var, scale, shift, eps, channels)
         return y, running_mean, running_var, running_mean, running_var
-    mean, variance, count = _moments(x, weight)
-    y = _scaled(x, mean, variance, scale, shift, eps)
+    mean, variance, count = _moments(x, weight, channels)
+    y = _scaled(x, mean, variance, scale, shift, eps, channels)
     if running_mean is None or running_var is None:
         return y, mean, variance, mean, variance
     wide = variance * (count / np.maximum(count - 1.0, 1.0))
@@ -89,9 +91,10 @@ def batch_norm_without_statistics(
     momentum: float,
     eps: float,
     weight: Tensor | None = None,
+    channels: int = 1,
 ) -> tuple[Tensor]:
-    mean, variance, _ = _moments(x, weight)
-    return (_scaled(x, mean, variance, scale, shift, eps),)
+    mean, variance, _ = _moments(x, weight, channels)
+    return (_scaled(x, mean, variance, scale, shift, eps, channels),)
 
 
 def batch_norm_inference(
@@ -102,9 +105,10 @@ def batch_norm_inference(
     running_var: Tensor,
     momentum: float,
     eps: float,
+    channels: int = 1,
 ) -> tuple[Tensor]:
     # Noise and rounding may leave a mean of variances just below zero.
-    return (_scaled(x, running_mean, np.maximum(running_var, 0), scale, shift, eps),)
+    return (_scaled(x, running_mean, np.maximum(running_var, 0), scale, shift, eps, channels),)
 
 
 def layer_norm(
@@ -133,16 +137,19 @@ def group_norm(
     hxw: int,
     group: int,
     eps: float,
+    channels: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The result, the means and the inverse deviations, [N, group]."""
-    parted = np.reshape(x, (n, group, -1))
-    mean = np.mean(parted, axis=2, keepdims=True)
+    parted, axes = np.reshape(x, (n, group, -1)), (2,)
+    if channels == -1:
+        parted, axes = np.reshape(x, (n, -1, group, c // group)), (1, 3)
+    mean = np.mean(parted, axis=axes, keepdims=True)
     centred = parted - mean
-    inverse = 1.0 / np.sqrt(np.mean(centred * centred, axis=2, keepdims=True) + eps)
+    inverse = 1.0 / np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True) + eps)
     y = np.reshape(centred * inverse, x.shape)
-    y = y if scale is None else y * _wide(scale, x.ndim)
-    y = y if shift is None else y + _wide(shift, x.ndim)
-    return y, np.squeeze(mean, axis=2), np.squeeze(inverse, axis=2)
+    y = y if scale is None else y * _wide(scale, x.ndim, channels)
+    y = y if shift is None else y + _wide(shift, x.ndim, channels)
+    return y, np.reshape(mean, (n, group)), np.reshape(inverse, (n, group))
 
 
 def rms_norm(
@@ -169,15 +176,17 @@ def native_dropout(x: Tensor, p: float, train: bool | None, draw: Tensor = None)
 
 
 ROWS: dict[str, Row] = {
-    "_native_batch_norm_legit_functional": Row(batch_norm, results=5, extras=("weight",)),
-    "_native_batch_norm_legit": Row(batch_norm, results=1, extras=("weight",)),
-    "_native_batch_norm_legit.no_stats": Row(
-        batch_norm_without_statistics, results=1, extras=("weight",)
+    "_native_batch_norm_legit_functional": Row(
+        batch_norm, results=5, layout="images", extras=("weight",)
     ),
-    "_native_batch_norm_legit_no_training": Row(batch_norm_inference, results=1),
+    "_native_batch_norm_legit": Row(batch_norm, results=1, layout="images", extras=("weight",)),
+    "_native_batch_norm_legit.no_stats": Row(
+        batch_norm_without_statistics, results=1, layout="images", extras=("weight",)
+    ),
+    "_native_batch_norm_legit_no_training": Row(batch_norm_inference, results=1, layout="images"),
     "native_layer_norm": Row(layer_norm, results=3),
-    "native_group_norm": Row(group_norm, results=3),
+    "native_group_norm": Row(group_norm, results=3, layout="images"),
     "rms_norm": Row(rms_norm),
-    "dropout": Row(dropout, extras=("draw",)),
-    "native_dropout": Row(native_dropout, results=1, extras=("draw",)),
+    "dropout": Row(dropout, layout="pointwise", extras=("draw",)),
+    "native_dropout": Row(native_dropout, results=1, layout="pointwise", extras=("draw",)),
 }

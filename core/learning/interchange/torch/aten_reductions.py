@@ -288,12 +288,12 @@ def _running(x: Tensor, dim: int, accumulate: Any) -> tuple[Tensor, Tensor]:
 
 
 ROWS: dict[str, Row] = {
-    "sum": Row(total),
+    "sum": Row(total, layout="axes"),
     "sum.default": Row(total_all),
-    "mean": Row(mean),
+    "mean": Row(mean, layout="axes"),
     "mean.default": Row(mean_all),
-    "amax": Row(amax),
-    "amin": Row(amin),
+    "amax": Row(amax, layout="axes"),
+    "amin": Row(amin, layout="axes"),
     "max": Row(max_all),
     "min": Row(min_all),
     "max.dim": Row(max_dim, results=2),
@@ -304,8 +304,8 @@ ROWS: dict[str, Row] = {
     "all": Row(all_of),
     "prod": Row(product),
     "prod.default": Row(product_all),
-    "var.correction": Row(variance),
-    "std.correction": Row(deviation),
+    "var.correction": Row(variance, layout="axes"),
+    "std.correction": Row(deviation, layout="axes"),
     "var_mean.correction": Row(var_mean, results=2),
     "linalg_vector_norm": Row(vector_norm),
     "norm.ScalarOpt_dim": Row(norm),

@@ -11,6 +11,11 @@ from typing import Any, Literal
 #: bools as i64; none: the function sees the operands as they are.
 Promotion = Literal["same", "float", "bool", "long", "none"]
 
+#: `pointwise`: any layout that its operands share. `images`: the function takes `channels=-1`, for
+#: channels that are stored last. `images first`: as `images`, and worth a transposition. `axes`:
+#: the axes in its arguments are renumbered.
+Layout = Literal["", "pointwise", "images", "images first", "axes"]
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -28,5 +33,7 @@ class Row:
     """Of an operator with several results, how many there are; the others are refused if read."""
     whole: Callable[..., Any] | None = None
     """What gives all results, where that costs more; used if one of the others is read."""
+    layout: Layout = ""
+    """How it meets a tensor whose channels are stored last (`torch_layouts`)."""
     extras: tuple[str, ...] = ()
     """What it takes besides: `key` (of this call, u32[2]), `weight` (of the batch's rows)."""

@@ -19,9 +19,11 @@ from ....compiler import ops, random
 from ....compiler.ir import Tensor
 from ..straight_line import Ref, StraightLine
 from .aten_elementwise import cast
+from .aten_images import channels_first, channels_last
 from .aten_row import Row
 from .aten_table import row_of
 from .torch_export import CODE, origin_of, torch_module
+from .torch_layouts import Plan, last_axis, planned, rank_of
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _PLACEMENT = ("layout", "device", "pin_memory", "memory_format", "generator")
 #: Operators that check or annotate, and give nothing that is read.
 _CHECKS = ("_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range")
+_ABSENT = object()
 _KINDS = {"same": "DEFAULT", "float": "INT_TO_FLOAT", "bool": "ALWAYS_BOOL", "long": "BOOL_TO_LONG"}
 
 
@@ -62,6 +65,7 @@ def written(
     name: str,
     statistics: Sequence[str] = (),
     ties: Mapping[str, str] = MappingProxyType({}),
+    kernels: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> Written:
     """An exported program as a function.
 
@@ -70,11 +74,12 @@ def written(
         name: of the function.
         statistics: buffers that are values of the program; others are constants of it.
         ties: the first name of a parameter by each of its names.
+        kernels: parameters that come with their axes in this order (`torch_layouts.kernels`).
 
     Raises:
         ProgramError: DL123, for an operator without a row and for what has no meaning here.
     """
-    return _Writer(program, name, statistics, ties).written()
+    return _Writer(program, name, statistics, ties, kernels).written()
 
 
 class _Writer:
@@ -84,6 +89,7 @@ class _Writer:
         name: str,
         statistics: Sequence[str],
         ties: Mapping[str, str],
+        kernels: Mapping[str, tuple[int, ...]],
     ) -> None:
         self.torch = torch_module()
         self.program = program
@@ -96,6 +102,10 @@ class _Writer:
         self.draws = 0
         self.batch: Any = None
         self.needed: set[Node] = set()
+        self.kernels = kernels
+        #: Values whose channels are last, and weights in their stored axes.
+        self.stored: dict[Any, Ref] = {}
+        self.weights: dict[Any, Ref] = {}
 
     # The whole
 
@@ -106,7 +116,7 @@ class _Writer:
         needed = self.needed = self._needed(output)
         for node in graph.nodes:
             if node.op == "call_function" and node in needed:
-                self.values[node] = self.call(node)
+                self.call(node)
             elif node.op == "get_attr" and node in needed:
                 self.values[node] = self.constant(node)
         results, statistics = self._results(output)
@@ -122,7 +132,12 @@ class _Writer:
         dtypes: list[np.dtype[Any]] = []
         for node, spec in zip(nodes, signature.input_specs, strict=True):
             if spec.kind is kinds.PARAMETER and self._trains(spec.target):
-                self.values[node] = Ref(f"parameters[{self.ties.get(spec.target, spec.target)!r}]")
+                name = self.ties.get(spec.target, spec.target)
+                found = Ref(f"parameters[{name!r}]")
+                if spec.target in self.kernels:
+                    self.weights[node] = found
+                else:
+                    self.values[node] = found
             elif spec.kind is kinds.USER_INPUT:
                 value = node.meta.get("val")
                 if not isinstance(value, self.torch.Tensor):
@@ -190,9 +205,11 @@ class _Writer:
         """An argument of a node, as `StraightLine` takes it."""
         torch = self.torch
         if isinstance(given, torch.fx.Node):
-            found = self.values[given]
-            if isinstance(found, torch.export.graph_signature.InputSpec):
-                found = self.values[given] = self._stored(found, given)
+            found = self.values.get(given, _ABSENT)
+            if found is _ABSENT:
+                found = self.values[given] = self.in_torch_axes(given)
+            elif isinstance(found, torch.export.graph_signature.InputSpec):
+                found = self.values[given] = self._constant_of(found, given)
             return found
         if isinstance(given, list | tuple):
             return tuple(self.value(each) for each in given)
@@ -202,7 +219,26 @@ class _Writer:
             raise self.refusal(None, "complex numbers", "compute their parts")
         return given
 
-    def _stored(self, spec: Any, node: Node) -> Any:
+    def in_torch_axes(self, node: Node) -> Ref:
+        """A value that is stored in other axes, in PyTorch's."""
+        if node in self.weights:
+            name = self.program.graph_signature.inputs_to_parameters[node.name]
+            inverse = tuple(int(k) for k in np.argsort(self.kernels[name]))
+            return self.lines.call(np.transpose, self.weights[node], inverse)
+        shape = node.meta["val"].shape
+        if all(not self._symbolic(n) and n == 1 for n in shape[2:]):
+            x = self.stored[node]
+            sizes = (Ref(f"{x.name}.shape[0]"), Ref(f"{x.name}.shape[-1]"), *[1] * (len(shape) - 2))
+            return self.lines.call(np.reshape, x, sizes)
+        return self.lines.call(channels_first, self.stored[node])
+
+    def channels_last(self, node: Node) -> Ref:
+        """A value with its channels last."""
+        if node not in self.stored:
+            self.stored[node] = self.lines.call(channels_last, self.value(node))
+        return self.stored[node]
+
+    def _constant_of(self, spec: Any, node: Node) -> Any:
         """A buffer, a constant or a frozen parameter, as a constant of the program."""
         name = spec.target
         if name in self.program.state_dict:
@@ -245,7 +281,13 @@ class _Writer:
 
     # Operators
 
-    def call(self, node: Node) -> Any:
+    def call(self, node: Node) -> None:
+        """Writes a node: it gets a value, or is stored with its channels last."""
+        made = self.written_call(node)
+        if node not in self.stored:
+            self.values[node] = made
+
+    def written_call(self, node: Node) -> Any:
         from torch._ops import HigherOrderOperator, OpOverload
 
         target = node.target
@@ -257,7 +299,7 @@ class _Writer:
         if name in _CHECKS:
             return None
         if name == "sym_size":
-            return Ref(f"{self.lines.text(self.value(node.args[0]))}.shape[{node.args[1]}]")
+            return self.size(node.args[0], node.args[1])
         row = row_of(name, overload) if space == "aten" else None
         if row is None:
             raise self.refusal(
@@ -267,11 +309,21 @@ class _Writer:
             )
         return self.row_call(node, row, name)
 
-    def row_call(self, node: Node, row: Row, name: str) -> Ref:
+    def size(self, x: Any, axis: Any) -> Ref:
+        """The size of a tensor along an axis, in whatever layout it is at hand."""
+        if x not in self.values and x in self.stored:
+            return Ref(f"{self.stored[x].name}.shape[{last_axis(axis, rank_of(x))}]")
+        return Ref(f"{self.lines.text(self.value(x))}.shape[{axis}]")
+
+    def row_call(self, node: Node, row: Row, name: str) -> Any:
         self.check_sizes(node)
         if name == "as_strided":
             self.check_storage(node)
-        args = [self.value(each) for each in node.args]
+        if name == "permute" and self.turned(node):
+            return self.values.get(node)
+        whole = row.whole is not None and self.unread(node, row) is not None
+        plan = None if whole else planned(node, row, self.stored)
+        args = [self.argument(each, plan) for each in node.args]
         keywords = {k: self.value(v) for k, v in node.kwargs.items() if k not in _PLACEMENT}
         origin = origin_of(node)
         if row.promotion != "none":
@@ -281,13 +333,45 @@ class _Writer:
         if "draw" in row.extras and _is_random(row, args, keywords):
             self.draws += 1
             keywords["draw"] = self.lines.call(drawn, Ref("draw"), self.draws, origin=origin)
-        function = row.whole if row.whole and self.unread(node, row) is not None else row.function
+        if plan is not None:
+            keywords |= plan.keywords
+            for place, value in plan.args.items():
+                args[place:] = [value, *args[place + 1 :]]
+        if name == "convolution" and node.args[1] in self.weights:
+            args[1], keywords["stored"] = self.weights[node.args[1]], True
+        function = row.whole if whole and row.whole is not None else row.function
         made = self.lines.call(function, *args, origin=origin, name=node.name, **keywords)
         if row.results:
             self.check_results(node, row)
         elif row.promotion in ("same", "float", "long"):
             made = self.as_type(made, node, origin)
+        if plan is not None and plan.stored:
+            self.stored[node] = made
         return made
+
+    def argument(self, given: Any, plan: Plan | None) -> Any:
+        """An argument of a node, in the layout of its plan."""
+        if plan is None:
+            return self.value(given)
+        if isinstance(given, self.torch.fx.Node):
+            return self.channels_last(given) if given in plan.nodes else self.value(given)
+        if isinstance(given, list | tuple):
+            return tuple(self.argument(each, plan) for each in given)
+        return self.value(given)
+
+    def turned(self, node: Node) -> bool:
+        """Whether a permutation only says what is stored last already, or asks for it."""
+        x, dims = node.args[0], tuple(d % rank_of(node) for d in node.args[1])
+        rank = len(dims)
+        if rank < 3:
+            return False
+        if x in self.stored and dims == (0, *range(2, rank), 1):
+            self.values[node] = self.stored[x]
+            return True
+        if x not in self.stored and dims == (0, rank - 1, *range(1, rank - 1)):
+            self.stored[node] = self.value(x)
+            return True
+        return False
 
     def promoted(self, node: Node, row: Row, args: list[Any]) -> list[Any]:
         """The operands in the type that ATen computes in (torch's own rule)."""
@@ -375,6 +459,11 @@ class _Writer:
     def plain(self, node: Node) -> Any:
         """Python's own functions on sizes, and items of tuples."""
         name = getattr(node.target, "__name__", str(node.target))
+        if name == "getitem" and node.args[0] in self.stored:
+            x, place = self.stored[node.args[0]], node.args[1]
+            if rank_of(node) >= 3:
+                self.stored[node] = x[place]
+            return x[place]
         args = [self.value(each) for each in node.args]
         if name == "getitem":
             return args[0][args[1]]
@@ -399,7 +488,7 @@ class _Writer:
             self.values[place] = self.value(arg)
         for each in body.graph.nodes:
             if each.op == "call_function":
-                self.values[each] = self.call(each)
+                self.call(each)
             elif each.op == "output":
                 results = tuple(self.value(a) for a in each.args[0])
                 if enabled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from ....common.errors import DelianError, ProgramError
 from ....compiler.api import module
 from ....compiler.ir import Array, Tensor
 from ....compiler.tree import static_field
-from . import torch_export, torch_graph
+from . import torch_export, torch_graph, torch_layouts
 from .torch_graph import Written
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class Graphs:
     """The parameters' names in the module's order: the head's are the last."""
     others: tuple[str, ...]
     """What else the module's state_dict has: constants here, second names of tied parameters."""
+    kernels: Mapping[str, tuple[int, ...]]
+    """Weights of convolutions, stored as [space..., C, O]: PyTorch's axes in this order."""
     output: str | int | None = None
     """Which of several outputs the model gives; None: all."""
     channels_last: bool = False
@@ -44,7 +47,7 @@ class TorchModel:
     """A model made of a PyTorch module: a tree of its parameters, called as `model(*inputs)`."""
 
     parameters: dict[str, Tensor]
-    """By PyTorch's names; trained."""
+    """By PyTorch's names; trained. Weights of convolutions are [space..., C, O]."""
     statistics: dict[str, Tensor]
     """Float buffers that a training step changes, such as a batch normalisation's running mean."""
     graphs: Graphs = static_field()
@@ -84,8 +87,14 @@ class TorchModel:
         return TorchModel(self.parameters, statistics, self.graphs)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Parameters and statistics by PyTorch's names."""
-        return {**self.parameters, **self.statistics}
+        """Parameters and statistics by PyTorch's names and in its shapes.
+
+        Of a gradient, which is a model too, the slopes.
+        """
+        found = {**self.parameters, **self.statistics}
+        for name, axes in self.graphs.kernels.items():
+            found[name] = np.transpose(found[name], tuple(int(k) for k in np.argsort(axes)))
+        return found
 
     def load_state_dict(self, state: Mapping[str, Any]) -> TorchModel:
         """The model with these values.
@@ -107,6 +116,8 @@ class TorchModel:
                 "load weights of the same module and configuration",
             )
         made = {name: _loaded(name, state[name], np.shape(own[name])) for name in own}
+        for name, axes in self.graphs.kernels.items():
+            made[name] = np.ascontiguousarray(np.transpose(made[name], axes))
         return TorchModel(
             {name: made[name] for name in self.parameters},
             {name: made[name] for name in self.statistics},
@@ -202,12 +213,15 @@ def from_torch(
     name = type(module).__name__
     torch_export.check_hooks(module)
     ties = _ties(module)
-    program = _exported(module, given, named, True, dynamic_batch)
+    programs = [
+        _exported(module, given, named, training, dynamic_batch) for training in (True, False)
+    ]
     by_batch = batch_norm == "batch"
-    statistics = () if by_batch else torch_graph.changed_buffers(program)
-    training = torch_graph.written(program, name, statistics, ties)
-    program = _exported(module, given, named, False, dynamic_batch)
-    inference = torch_graph.written(program, name, statistics, ties)
+    statistics = () if by_batch else torch_graph.changed_buffers(programs[0])
+    kernels = torch_layouts.kernels(programs)
+    training, inference = (
+        torch_graph.written(program, name, statistics, ties, kernels) for program in programs
+    )
     if inference.draws:
         raise ProgramError(
             torch_export.CODE,
@@ -218,10 +232,21 @@ def from_torch(
     trained = [key for key, value in module.named_parameters() if value.requires_grad]
     state = module.state_dict()
     parameters = {key: _f32(torch, key, state[key]) for key in trained}
+    kernels = {key: axes for key, axes in kernels.items() if key in parameters}
+    for key, axes in kernels.items():
+        parameters[key] = np.ascontiguousarray(np.transpose(parameters[key], axes))
     floats = {key: _f32(torch, key, state[key]) for key in statistics}
     others = tuple(key for key in module.state_dict() if key not in {*parameters, *floats})
     graphs = Graphs(
-        name, inference, training, tuple(parameters), others, output, channels_last, by_batch
+        name,
+        inference,
+        training,
+        tuple(parameters),
+        others,
+        MappingProxyType(kernels),
+        output,
+        channels_last,
+        by_batch,
     )
     return TorchModel(parameters, floats, graphs)
 
