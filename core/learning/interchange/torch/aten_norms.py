@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....compiler import ops
+from ....compiler import ops, random
 from ....compiler.ir import Tensor
 from .aten_row import Row
 
@@ -76,7 +76,9 @@ def batch_norm(
     y = _scaled(x, mean, variance, scale, shift, eps, channels)
     if running_mean is None or running_var is None:
         return y, mean, variance, mean, variance
-    wide = variance * (count / np.maximum(count - 1.0, 1.0))
+    # A number of Python's keeps the type of the variance; NumPy's maximum would make it f64.
+    more = max(count - 1.0, 1.0) if isinstance(count, float) else np.maximum(count - 1.0, 1.0)
+    wide = variance * (count / more)
     new_mean = ops.stop_gradient(momentum * mean + (1.0 - momentum) * running_mean)
     new_variance = ops.stop_gradient(momentum * wide + (1.0 - momentum) * running_var)
     dtype = running_mean.dtype
@@ -171,6 +173,30 @@ def dropout(x: Tensor, p: float, train: bool | None = True, draw: Tensor = None)
     return x * 0 if p == 1.0 else ops.dropout(x, p, draw)
 
 
+def rand(size: Sequence[int], dtype: Any = None, draw: Tensor = None) -> Tensor:
+    """Uniform in [0, 1)."""
+    return random.uniform(_needed(draw), tuple(size)).astype(np.float32 if dtype is None else dtype)
+
+
+def randn(size: Sequence[int], dtype: Any = None, draw: Tensor = None) -> Tensor:
+    """Standard normal."""
+    return random.normal(_needed(draw), tuple(size)).astype(np.float32 if dtype is None else dtype)
+
+
+def rand_like(x: Tensor, dtype: Any = None, draw: Tensor = None) -> Tensor:
+    return rand(x.shape, x.dtype if dtype is None else dtype, draw)
+
+
+def randn_like(x: Tensor, dtype: Any = None, draw: Tensor = None) -> Tensor:
+    return randn(x.shape, x.dtype if dtype is None else dtype, draw)
+
+
+def _needed(draw: Tensor) -> Tensor:
+    if draw is None:
+        raise ValueError("the module draws random numbers in training: pass a key, u32[2]")
+    return draw
+
+
 def native_dropout(x: Tensor, p: float, train: bool | None, draw: Tensor = None) -> tuple[Tensor]:
     return (dropout(x, p, train, draw),)
 
@@ -187,6 +213,10 @@ ROWS: dict[str, Row] = {
     "native_layer_norm": Row(layer_norm, results=3),
     "native_group_norm": Row(group_norm, results=3, layout="images"),
     "rms_norm": Row(rms_norm),
+    "rand": Row(rand, extras=("draw",)),
+    "randn": Row(randn, extras=("draw",)),
+    "rand_like": Row(rand_like, extras=("draw",)),
+    "randn_like": Row(randn_like, extras=("draw",)),
     "dropout": Row(dropout, layout="pointwise", extras=("draw",)),
     "native_dropout": Row(native_dropout, results=1, layout="pointwise", extras=("draw",)),
 }

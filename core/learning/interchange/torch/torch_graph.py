@@ -509,7 +509,7 @@ def _is_random(row: Row, args: Sequence[Any], keywords: Mapping[str, Any]) -> bo
     given = inspect.signature(row.function).bind(*args, **keywords)
     given.apply_defaults()
     found = given.arguments
-    chance = next(found[name] for name in ("dropout", "dropout_p", "p") if name in found)
+    chance = next((found[name] for name in ("dropout", "dropout_p", "p") if name in found), 1.0)
     return chance != 0 and found.get("train", True) is not False
 
 
