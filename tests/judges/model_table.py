@@ -1,6 +1,6 @@
 """The models of packages, imported: the table of docs/models.md.
 
-    python tests/judges/model_table.py torchvision|timm|transformers [--only NAME] [--keep FILE] [--json]
+    python tests/judges/model_table.py PACKAGE [--only NAME] [--keep FILE] [--json]
 
 Each model is made with random weights (seed 0), imported, and trained by one step of SGD on two
 rows: loss, gradients and the step are compared with PyTorch's, all dropout off. PyTorch in f64 is
@@ -64,7 +64,7 @@ def names_of(package: str) -> list[str]:
             if found:
                 smallest[module] = min(found, key=_size_of_timm)
         return sorted(smallest.values())
-    return sorted(TRANSFORMERS)
+    return sorted(architectures())
 
 
 def _size_of_timm(name: str) -> int:
@@ -78,181 +78,28 @@ def _size_of_timm(name: str) -> int:
             return 10**12
 
 
-#: Architectures of transformers by tiny configurations: name -> (class, its settings, inputs).
+#: Settings of tiny configurations, by the names that models have for them.
 _TINY = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
+    "num_key_value_heads": 2,
     "intermediate_size": 64,
     "vocab_size": 99,
     "max_position_embeddings": 64,
+    "image_size": 32,
+    "patch_size": 8,
 }
-_GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64}
-_IMAGES = {"image_size": 32, "patch_size": 8, **{k: _TINY[k] for k in list(_TINY)[:4]}}
-_KEYS = {"num_key_value_heads": 2}
-TRANSFORMERS: dict[str, tuple[str, dict, str]] = {
-    **{
-        name: (f"{name}ForSequenceClassification", _TINY, "text")
-        for name in [
-            "Albert",
-            "Bert",
-            "CamembertV2",
-            "Camembert",
-            "ConvBert",
-            "DebertaV2",
-            "Deberta",
-            "Electra",
-            "Ernie",
-            "Esm",
-            "MPNet",
-            "MegatronBert",
-            "MobileBert",
-            "ModernBert",
-            "Nezha",
-            "QDQBert",
-            "RemBert",
-            "RoCBert",
-            "RoFormer",
-            "Roberta",
-            "RobertaPreLayerNorm",
-            "SqueezeBert",
-            "XLMRoberta",
-            "XLMRobertaXL",
-            "XLNet",
-            "XLM",
-            "Funnel",
-            "FNet",
-            "Nystromformer",
-            "YosoForm",
-            "DistilBert",
-            "LayoutLM",
-            "Lilt",
-            "Mega",
-            "BigBird",
-            "Canine",
-            "Splinter",
-        ]
-    },
-    **{
-        name: (f"{name}ForCausalLM", {**_TINY, **_KEYS}, "text")
-        for name in [
-            "Arcee",
-            "Cohere",
-            "Gemma",
-            "Gemma2",
-            "Gemma3",
-            "Glm",
-            "GPTNeoX",
-            "GPTNeoXJapanese",
-            "Granite",
-            "Helium",
-            "Llama",
-            "Mistral",
-            "Nemotron",
-            "Olmo",
-            "Olmo2",
-            "OPT",
-            "Persimmon",
-            "Phi",
-            "Phi3",
-            "Qwen2",
-            "Qwen3",
-            "SmolLM3",
-            "StableLm",
-            "Starcoder2",
-            "Exaone4",
-            "Ministral",
-            "Apertus",
-            "Bitnet",
-            "Seed",
-            "Falcon",
-            "Bloom",
-            "BioGpt",
-            "XGLM",
-            "Mamba",
-            "Mamba2",
-            "Rwkv",
-            "Codegen",
-            "GPTJ",
-            "DiffLlama",
-            "JetMoe",
-            "Mixtral",
-            "Ernie4_5",
-            "Hunyuan",
-            "MiniMax",
-            "Zamba",
-        ]
-    },
-    **{name: (f"{name}LMHeadModel", _GPT, "text") for name in ("GPT2", "OpenAIGPT")},
-    **{
-        name: (f"{name}ForImageClassification", _IMAGES, "images")
-        for name in [
-            "BeiT",
-            "DeiT",
-            "ViT",
-            "ViTMSN",
-            "Dinov2",
-            "Dinov2WithRegisters",
-            "Hiera",
-            "IJepa",
-            "MobileViT",
-            "MobileViTV2",
-            "PoolFormer",
-            "PvtV2",
-            "Pvt",
-            "ResNet",
-            "RegNet",
-            "Segformer",
-            "Swin",
-            "Swinv2",
-            "ConvNext",
-            "ConvNextV2",
-            "CvT",
-            "LeViT",
-            "EfficientNet",
-            "EfficientFormer",
-            "FocalNet",
-            "MobileNetV1",
-            "MobileNetV2",
-            "BiT",
-            "Data2VecVision",
-            "SwiftFormer",
-            "VAN",
-            "Siglip",
-            "CLIP",
-            "Perceiver",
-            "TextNet",
-        ]
-    },
-    **{
-        name: (f"{name}ForConditionalGeneration", _TINY, "pairs")
-        for name in [
-            "Bart",
-            "BlenderbotSmall",
-            "Blenderbot",
-            "MBart",
-            "Marian",
-            "Pegasus",
-            "PLBart",
-            "T5",
-            "MT5",
-            "M2M100",
-            "LED",
-        ]
-    },
-    **{
-        name: (f"{name}ForSequenceClassification", _TINY, "sound")
-        for name in [
-            "Wav2Vec2",
-            "Hubert",
-            "WavLM",
-            "UniSpeech",
-            "UniSpeechSat",
-            "SEW",
-            "Data2VecAudio",
-        ]
-    },
-}
+
+
+def architectures() -> dict[str, tuple[str, str]]:
+    """(class, kind of inputs) by name."""
+    found = {}
+    for line in Path(__file__).with_name("transformers_models.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            suffix, inputs, names = (part.strip() for part in line.split("|"))
+            found |= {name: (name + suffix, inputs) for name in names.split()}
+    return found
 
 
 def made(package: str, name: str):
@@ -286,14 +133,16 @@ def made(package: str, name: str):
 
 def _transformer(name: str, generator):
     import torch
+
+    torchvision_models()  # transformers imports it
     import transformers
 
-    kind, settings, inputs = TRANSFORMERS[name]
+    kind, inputs = architectures()[name]
     kind = getattr(transformers, kind)
     kind_of_config = kind.config_class
     config = kind_of_config()
     known = {**config.to_dict(), **dict.fromkeys(config.attribute_map)}
-    config = kind_of_config(**{k: v for k, v in settings.items() if k in known})
+    config = kind_of_config(**{k: v for k, v in _TINY.items() if k in known})
     for key in ("use_cache", "output_attentions", "output_hidden_states"):
         setattr(config, key, False)
     config.pad_token_id = 0
@@ -393,7 +242,7 @@ def judged(package: str, name: str) -> dict:
         return after.with_statistics(statistics), slope, value
 
     start = time.perf_counter()
-    after, slope, value = step(model, arrays)
+    _, slope, value = step(model, arrays)
     found["compile_s"] = round(time.perf_counter() - start, 1)
     times = []
     for _ in range(3):

@@ -142,7 +142,8 @@ def group_norm(
     channels: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The result, the means and the inverse deviations, [N, group]."""
-    parted, axes = np.reshape(x, (n, group, -1)), (2,)
+    axes: tuple[int, ...] = (2,)
+    parted = np.reshape(x, (n, group, -1))
     if channels == -1:
         parted, axes = np.reshape(x, (n, -1, group, c // group)), (1, 3)
     mean = np.mean(parted, axis=axes, keepdims=True)

@@ -28,8 +28,8 @@ def last_axis(axis: int, rank: int) -> int:
 
 def rank_of(node: Any) -> int:
     """Of a node's tensor; -1 for a node that has none."""
-    value = getattr(node, "meta", {}).get("val")
-    return int(value.ndim) if hasattr(value, "ndim") else -1
+    value: Any = getattr(node, "meta", {}).get("val")
+    return int(getattr(value, "ndim", -1))
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Plan:
     nodes: tuple[Any, ...]
     """Its arguments that are taken with their channels last."""
     keywords: dict[str, Any]
-    """What the row's function is told in addition."""
+    """Further arguments of the row's function."""
     args: dict[int, Any]
     """Arguments in the place of the graph's own, by their place."""
     stored: bool
