@@ -255,9 +255,22 @@ def grows(x: Any, h: Any) -> Any:
     return z
 
 
+def in_containers(x: Any, h: Any) -> Any:
+    both = (x[h], x)
+    asked = isinstance(both, tuple), len(both), type(both) is tuple, bool([x[h]]), callable(both)
+    numbered = [k * np.sum(part) for k, part in enumerate([x, x[h]])]
+    return (
+        asked,
+        hasattr(both, "count"),
+        numbered,
+        [np.sum(a) for a, b in zip(both, both, strict=False)],
+    )
+
+
 FUNCTIONS: list[Any] = [
     *(looped, looped_by_index, rows, guarded, branches, shrinking, changed, scattered, too_few),
     *(to_places, one_value, sorted_in_place, as_index_after_change, grows),
+    in_containers,
 ]
 
 #: Refused, with these words.

@@ -38,6 +38,10 @@ LOOKING_UP = {"interp": 0, "digitize": 0, "searchsorted": 1}
 _MOVING = frozenset(
     ("functools.partial", "dataclasses.replace", "functools.wraps", "slice", "dict", "tuple")
 )
+#: Functions of Python's that ask about a tuple or a list, whatever is in it.
+_OF_CONTAINERS = frozenset(
+    ("len", "isinstance", "type", "hasattr", "callable", "bool", "enumerate", "zip")
+)
 
 
 def takes(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -64,7 +68,9 @@ def call(s: Specialiser, row: Row, f: Any, args: Sequence[Any], kwargs: Mapping[
 
     name = row.name.removeprefix("np.")
     if row.name in PYTHON:
-        return run_handler(s, row.name, PYTHON[row.name], args, kwargs)
+        asked = args[:1] if row.name != "zip" else args
+        within = row.name in _OF_CONTAINERS and all(type(a) is not Ragged for a in asked)
+        return run_handler(s, row.name, row.handler if within else PYTHON[row.name], args, kwargs)
     if row.name in _MOVING and not (name == "tuple" and type(args[0]) is Ragged):
         return run_handler(s, row.name, row.handler, args, kwargs)
     if name in FUNCTIONS:
