@@ -73,6 +73,5 @@ REASONS: dict[str, str] = {
     "StringConcat": "strings are no numbers of a program",
     "StringNormalizer": "strings are no numbers of a program",
     "StringSplit": "strings are no numbers of a program",
-    "Unique": "how many elements it gives, the data decide",
     "TfIdfVectorizer": "a vocabulary is text before the model",
 }

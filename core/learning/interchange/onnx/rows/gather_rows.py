@@ -166,6 +166,28 @@ def compress(x: Tensor, kept: Tensor, *, axis: int | None = None) -> Tensor:
     return np.take(x, places, axis=axis)
 
 
+def unique(
+    x: Tensor, *, axis: int | None = None, sorted: int = 1, outputs: tuple[bool, ...] = (True,)
+) -> tuple[Tensor, ...]:
+    """Unique elements, where each is first, which one each is, how many there are of each.
+
+    Their number is known when the program runs.
+    """
+    if axis is not None and x.ndim > 1:
+        raise OnnxError(
+            "Unique along an axis gives a matrix whose size the data decide",
+            "keep the shape, or take the unique elements after the model",
+        )
+    values, first, which, counts = np.unique(
+        np.reshape(x, (-1,)), return_index=True, return_inverse=True, return_counts=True
+    )
+    if not sorted:
+        order = np.argsort(first)
+        values, first, counts = values[order], first[order], counts[order]
+        which = np.argsort(order)[which]
+    return (values, first, which, counts)[: len(outputs)]
+
+
 def tensor_scatter(
     cache: Tensor, update: Tensor, starts: Tensor = None, *, axis: int = -2, mode: str = "linear"
 ) -> Tensor:
@@ -196,4 +218,5 @@ GATHER_ROWS: Rows = {
     "ScatterND": Row(scatter_nd),
     "TensorScatter": Row(tensor_scatter),
     "TopK": Row(top_k, known=(1,), several=True),
+    "Unique": Row(unique, several=True, counted=True),
 }
