@@ -29,6 +29,8 @@ from .known_inputs import KnownInputs
 from .model_files import Tensors, read_model
 from .onnx_errors import OnnxError
 
+#: What reading a file with nonsense in it may raise.
+_MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
 #: Graphs that are kept for values of their bound inputs.
 _GRAPHS_MAX = 64
 
@@ -248,5 +250,11 @@ def from_onnx(
             operator, or an attribute of one, that is refused by name.
     """
     model, folder = read_model(source)
-    graph = OnnxGraph(model, Tensors(folder), {}, trainable)
+    try:
+        graph = OnnxGraph(model, Tensors(folder), {}, trainable)
+    except _MALFORMED as error:  # names that are no text, attributes of other kinds, huge numbers
+        raise OnnxError(
+            f"the model is malformed: {type(error).__name__}: {str(error)[:200]}",
+            "check it with onnx.checker.check_model",
+        ) from error
     return OnnxModel(dict(graph.parameters), graph)

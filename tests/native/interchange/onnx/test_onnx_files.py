@@ -122,6 +122,15 @@ def test_an_unknown_operator_and_an_unknown_attribute_are_refused_by_name():
     refuses(saved([helper.make_node("Neg", ["x"], ["y"])], opset=999), "version 999")
 
 
+def test_a_malformed_model_is_refused():
+    data = add(numpy_helper.from_array(np.ones(2, np.float32), "w")).SerializeToString()
+    refuses(data.replace(b"Add", b"A\xff\xfe"), "malformed")
+    arm = helper.make_graph([helper.make_node("Neg", ["x"], ["z"])], "t", [], [])
+    branch = helper.make_node("If", ["x"], ["y"], then_branch=arm)
+    refuses(saved([branch]), "malformed")
+    refuses(saved([helper.make_node("Gelu", ["x"], ["y"], approximate=3)], opset=2**40), "version")
+
+
 def test_functions_within_functions_end(monkeypatch):
     body = helper.make_function(
         "own", "Self", ["a"], ["b"], [helper.make_node("Self", ["a"], ["b"], domain="own")],
