@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .core.learning import nn
     from .core.learning.data import sources as data
     from .core.learning.interchange.onnx import from_onnx
+    from .core.learning.interchange.onnx_export import to_onnx
     from .core.learning.interchange.safetensors_file import read_safetensors, write_safetensors
     from .core.learning.interchange.torch.torch_model import from_torch
     from .core.learning.quantise import quantise
@@ -70,6 +71,7 @@ __getattr__, __dir__ = lazily(
         "core.learning.data.sources": "=data",
         "core.learning": "=learn",
         "core.learning.interchange.onnx": "from_onnx",
+        "core.learning.interchange.onnx_export": "to_onnx",
         "core.learning.interchange.safetensors_file": "read_safetensors write_safetensors",
         "core.learning.nn": "=nn",
         "core.learning.quantise": "quantise",
@@ -109,6 +111,7 @@ __all__ = [
     "read_safetensors",
     "static",
     "static_field",
+    "to_onnx",
     "trace",
     "tree",
     "value_and_grad",

@@ -32,13 +32,13 @@ def _threefry_type(
 
 
 # The paper's: rotation distances of eight rounds, and the word that the third key is made with.
-_ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
-_PARITY = np.uint32(0x1BD11BDA)
-_ROUNDS = 20
+ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
+PARITY = np.uint32(0x1BD11BDA)
+ROUNDS = 20
 #: Rounds between two additions of the key.
-_ROUNDS_A_KEY = 4
+ROUNDS_A_KEY = 4
 #: A round adds, shifts twice, ors and xors; keys and a counter are added five times, first keys.
-_OPERATIONS = _ROUNDS * 5 + (_ROUNDS // _ROUNDS_A_KEY) * 3 + 2
+_OPERATIONS = ROUNDS * 5 + (ROUNDS // ROUNDS_A_KEY) * 3 + 2
 
 
 def _rotate(x: Array, distance: int) -> Array:
@@ -47,14 +47,14 @@ def _rotate(x: Array, distance: int) -> Array:
 
 def _threefry(args: Sequence[Any], attrs: Attrs) -> Sequence[Any]:
     k0, k1, c0, c1 = args
-    keys = (k0, k1, k0 ^ k1 ^ _PARITY)
+    keys = (k0, k1, k0 ^ k1 ^ PARITY)
     with np.errstate(over="ignore"):
         x, y = c0 + k0, c1 + k1
-        for i in range(_ROUNDS):
+        for i in range(ROUNDS):
             x = x + y
-            y = _rotate(y, _ROTATIONS[i % len(_ROTATIONS)]) ^ x
-            if i % _ROUNDS_A_KEY == _ROUNDS_A_KEY - 1:
-                n = i // _ROUNDS_A_KEY + 1
+            y = _rotate(y, ROTATIONS[i % len(ROTATIONS)]) ^ x
+            if i % ROUNDS_A_KEY == ROUNDS_A_KEY - 1:
+                n = i // ROUNDS_A_KEY + 1
                 x = x + keys[n % 3]
                 y = y + keys[(n + 1) % 3] + np.uint32(n)
     return np.asarray(x), np.asarray(y)
