@@ -266,10 +266,6 @@ def exp2(x: Tensor) -> Tensor:
     return np.exp(x * math.log(2.0))
 
 
-def log_ndtr(x: Tensor) -> Tensor:
-    return np.log(0.5 * erfc(x * -math.sqrt(0.5)))
-
-
 _FLOAT: Functions = {
     "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh,
     "atan": np.arctan, "atanh": np.arctanh, "cos": np.cos, "cosh": np.cosh, "exp": np.exp,
@@ -280,7 +276,7 @@ _FLOAT: Functions = {
     "deg2rad": np.deg2rad, "rad2deg": np.rad2deg, "silu": ops.silu, "mish": mish, "gelu": gelu,
     "softplus": softplus, "hardsigmoid": hardsigmoid, "hardswish": hardswish,
     "hardshrink": hardshrink, "softshrink": softshrink, "selu": selu, "celu": celu, "elu": elu,
-    "leaky_relu": leaky_relu, "log_sigmoid": log_sigmoid, "special_log_ndtr": log_ndtr,
+    "leaky_relu": leaky_relu, "log_sigmoid": log_sigmoid,
 }  # fmt: skip
 _SAME: Functions = {
     "abs": np.abs, "neg": neg, "ceil": np.ceil, "floor": np.floor, "trunc": np.trunc,

@@ -115,11 +115,20 @@ def log_sigmoid_forward(x: Tensor) -> tuple[Tensor]:
 
 def cdist(x: Tensor, y: Tensor, p: Any, compute_mode: int | None = None) -> Tensor:
     """p-norms of all differences, with slope 0 where they are 0."""
-    apart = np.expand_dims(x, -2) - np.expand_dims(y, -3)
+    return _lengths(np.expand_dims(x, -2) - np.expand_dims(y, -3), p)
+
+
+def pdist(x: Tensor, p: Any = 2.0) -> Tensor:
+    """p-norms of the differences of rows i < j."""
+    first, second = np.triu_indices(x.shape[0], 1)
+    return _lengths(x[first] - x[second], p)
+
+
+def _lengths(apart: Tensor, p: Any) -> Tensor:
     if p == np.inf:
         return np.max(np.abs(apart), axis=-1)
     if p == 0:
-        return np.sum((apart != 0).astype(x.dtype), axis=-1)
+        return np.sum((apart != 0).astype(apart.dtype), axis=-1)
     if p == 1:
         return np.sum(np.abs(apart), axis=-1)
     powers = (
@@ -151,5 +160,6 @@ ROWS: dict[str, Row] = {
     "kl_div": Row(kl_div),
     "log_sigmoid_forward": Row(log_sigmoid_forward, results=1),
     "_cdist_forward": Row(cdist),
+    "_pdist_forward": Row(pdist),
     "cosine_similarity": Row(cosine_similarity),
 }

@@ -142,7 +142,9 @@ def vector_norm(
     """The p-norm, with slope 0 where it is 0."""
     if dtype is not None:
         x = x.astype(dtype)
-    x, found = over(x, dim)
+    if x.ndim == 0:
+        return (x != 0).astype(x.dtype) if ord == 0 else np.abs(x)
+    found = axes(x, dim)
     if ord == 0:
         return np.sum((x != 0).astype(x.dtype), axis=found, keepdims=keepdim)
     if ord == np.inf:

@@ -137,7 +137,10 @@ def _quiet(torch: Any) -> Iterator[None]:
 
 def _decompositions(torch: Any) -> Any:
     """torch's table, without the operators that have a row."""
+    from torch._decomp import get_decompositions
+
     table = torch.export.default_decompositions()
+    table.update(get_decompositions([torch.ops.aten.grid_sampler_2d]))
     for operator in list(table.keys()):
         space, _, rest = operator.name().partition("::")
         name, _, overload = rest.partition(".")
