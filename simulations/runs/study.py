@@ -65,6 +65,8 @@ class Trial:
             "data": _digest(file),
             "model": _digest(scenario.model_file),
         }
+        if scenario.weights_file is not None:
+            facts["weights"] = _digest(scenario.weights_file)
         if scenario.algorithm_file is not None:
             facts["algorithm"] = _digest(scenario.algorithm_file)
         if _has_code(scenario):

@@ -420,6 +420,10 @@ class TorchModule(Table):
     """The class in it. Absent: the only torch.nn.Module there."""
     settings: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Arguments of its constructor."""
+    weights: str | None = None
+    """A safetensors file with the first weights, relative to the scenario's folder. Absent: those
+    that the constructor draws under the run's seed.
+    """
     batch_norm: Literal["running", "batch"] = "running"
     """What batch normalisation takes in inference: running statistics, which are averaged with the
     parameters, or those of the batch.

@@ -176,6 +176,12 @@ class Scenario(data_settings.FileTable):
         return None if file is None else self._folder / file
 
     @property
+    def weights_file(self) -> Path | None:
+        """The file of the model's first weights, if the scenario names one."""
+        file: str | None = getattr(self.model, "weights", None)
+        return None if file is None else self._folder / file
+
+    @property
     def algorithm_file(self) -> Path | None:
         """The Python file of the scenario's own algorithm, if it has one."""
         file: str | None = getattr(self.algorithm, "file", None)
@@ -187,9 +193,9 @@ class Scenario(data_settings.FileTable):
         if "path" in plain["data"]:
             # A report names the file, and not its folder.
             plain["data"]["path"] = Path(plain["data"]["path"]).name
-        for table in ("model", "algorithm"):
-            if "file" in plain[table]:
-                plain[table]["file"] = Path(plain[table]["file"]).name
+        for table, key in (("model", "file"), ("model", "weights"), ("algorithm", "file")):
+            if key in plain[table]:
+                plain[table][key] = Path(plain[table][key]).name
         return plain
 
     @model_validator(mode="before")

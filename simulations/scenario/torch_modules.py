@@ -45,7 +45,7 @@ def imported(scenario: Scenario, rows: tuple[int, ...], dtype: npt.DTypeLike) ->
     example = torch.from_numpy(np.zeros((2, *shape), dtype))
     model = from_torch(module, (example,), batch_norm=chosen.batch_norm, channels_last=turned)
     _check_statistics(scenario, model)
-    return model
+    return model if scenario.weights_file is None else model.load(scenario.weights_file)
 
 
 def _check_statistics(scenario: Scenario, model: TorchModel) -> None:

@@ -69,6 +69,26 @@ def test_statistics_under_an_algorithm_that_does_not_update_them_are_refused(
     assert len(simulate(batch, threads=1).rounds) == 1
 
 
+def test_a_run_begins_with_given_weights_and_its_result_goes_back(tmp_path: Path) -> None:
+    import numpy as np
+    from delian.simulations.scenario.torch_modules import imported
+
+    scenario = _scenario(tmp_path, "rounds=1", "seed=5")
+    start = imported(scenario, (8, 8, 1), "float32")
+    start.save(tmp_path / "first.safetensors")
+    weights = f"model.weights={tmp_path / 'first.safetensors'}"
+    result = simulate(_scenario(tmp_path, "rounds=1", weights), threads=1)
+    assert result.bundle is not None
+    result.bundle.save(tmp_path / "model.bundle")
+    trained = start.load_bundle(tmp_path / "model.bundle")
+    moved = trained.parameters["head.weight"] - start.parameters["head.weight"]
+    assert 0 < np.abs(moved).max() < 1
+    assert (trained.statistics["part.norm.running_mean"] != 0).any()
+    other = imported(_scenario(tmp_path, "model.settings={width=4}"), (8, 8, 1), "float32")
+    with pytest.raises(DelianError, match="is not a bundle of Net"):
+        other.load_bundle(tmp_path / "model.bundle")
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [

@@ -207,6 +207,27 @@ def test_weights_go_both_ways():
     np.testing.assert_allclose(first.eval()(x).detach().numpy(), want, rtol=1e-6)
 
 
+def test_a_safetensors_file_goes_both_ways(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    torch.manual_seed(0)
+    first, second = Convolutions(), Convolutions()
+    model = from_torch(first, (_images(2),))
+    safetensors.save_file(second.state_dict(), tmp_path / "second.safetensors")
+    loaded = model.load(tmp_path / "second.safetensors")
+    loaded.save(tmp_path / "out.safetensors")
+    state = safetensors.load_file(tmp_path / "out.safetensors")
+    assert {*state} == {*second.state_dict()}
+    for name, value in second.state_dict().items():
+        torch.testing.assert_close(state[name], value if value.is_floating_point() else state[name])
+
+
+def test_a_tied_parameter_is_saved_once(tmp_path):
+    module = Tied()
+    from_torch(module, (_symbols(2),)).save(tmp_path / "tied.safetensors")
+    arrays, metadata = dl.read_safetensors(tmp_path / "tied.safetensors")
+    assert {*arrays} == {"table.weight", "frozen"} and metadata == {"format": "pt"}
+
+
 def test_weights_of_another_model_are_refused():
     model = from_torch(Convolutions(), (_images(2),))
     state = dict(model.state_dict())

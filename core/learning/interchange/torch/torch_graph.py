@@ -16,7 +16,7 @@ import numpy as np
 
 from ....common.errors import ProgramError
 from ....compiler import ops, random
-from ....compiler.ir import Tensor
+from ....compiler.ir import Array, Tensor
 from ..straight_line import Ref, StraightLine
 from .aten_elementwise import cast
 from .aten_images import channels_first, channels_last
@@ -257,10 +257,7 @@ class _Writer:
 
     def array(self, tensor: Any, node: Node | None) -> Any:
         self.dtype(tensor.dtype, node)
-        tensor = tensor.detach().cpu().contiguous()
-        if tensor.dtype is self.torch.bfloat16:
-            return tensor.view(self.torch.uint16).numpy().view(self.dtype(tensor.dtype, node))
-        return tensor.numpy()
+        return as_array(self.torch, tensor)
 
     def dtype(self, found: Any, node: Node | None) -> np.dtype[Any]:
         """NumPy's type of a torch type. Raises ProgramError for one that the IR has not."""
@@ -502,6 +499,16 @@ class _Writer:
         return ProgramError(
             CODE, f"this module cannot be imported: {what}", [loc] if loc else [], hint
         )
+
+
+def as_array(torch: Any, tensor: Any) -> Array:
+    """A tensor's numbers, in its own type; bf16 needs the package ml_dtypes."""
+    from ....compiler.ir import DType
+
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.dtype is torch.bfloat16:
+        return tensor.view(torch.uint16).numpy().view(DType.BF16.numpy)  # type: ignore[no-any-return]
+    return tensor.numpy()  # type: ignore[no-any-return]
 
 
 def _is_random(row: Row, args: Sequence[Any], keywords: Mapping[str, Any]) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +14,9 @@ import numpy as np
 from ....common.errors import DelianError, ProgramError
 from ....compiler.api import module
 from ....compiler.ir import Array, Tensor
-from ....compiler.tree import static_field
+from ....compiler.tree import flatten, static_field, unflatten
+from ...bundle import load
+from ..safetensors_file import read_safetensors, write_safetensors
 from . import torch_export, torch_graph, torch_layouts
 from .torch_graph import Written
 
@@ -30,8 +34,8 @@ class Graphs:
     training: Written
     order: tuple[str, ...]
     """The parameters' names in the module's order: the head's are the last."""
-    others: tuple[str, ...]
-    """What else the module's state_dict has: constants here, second names of tied parameters."""
+    others: Mapping[str, Array | str]
+    """What else the module's state_dict has: constants, and the first name of a tied parameter."""
     kernels: Mapping[str, tuple[int, ...]]
     """Weights of convolutions, stored as [space..., C, O]: PyTorch's axes in this order."""
     output: str | int | None = None
@@ -123,6 +127,44 @@ class TorchModel:
             {name: made[name] for name in self.statistics},
             self.graphs,
         )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the whole state_dict as a safetensors file, as PyTorch's tools read it.
+
+        Trained and constant parts under PyTorch's names, in its shapes; tied parameters once, as
+        Hugging Face's files have them. Raises DelianError where it cannot be written.
+        """
+        constants = {k: v for k, v in self.graphs.others.items() if not isinstance(v, str)}
+        arrays = {k: np.ascontiguousarray(v) for k, v in {**constants, **self.state_dict()}.items()}
+        write_safetensors(path, arrays, {"format": "pt"})
+
+    def load(self, path: str | os.PathLike[str]) -> TorchModel:
+        """The model with the values of a safetensors file.
+
+        Raises DelianError for a file that is damaged, and for one of another model.
+        """
+        return self.load_state_dict(read_safetensors(path)[0])
+
+    def load_bundle(self, path: str | os.PathLike[str]) -> TorchModel:
+        """The model with the weights of a run's bundle, such as `model.bundle` of its report.
+
+        Raises DelianError for a bundle without weights, and for one of another model.
+        """
+        bundle = load(Path(path), own=True)
+        leaves, structure = flatten(self)
+        kept = [bundle.manifest.state[k] for k in bundle.manifest.model]
+        if [leaf.shape for leaf in kept] != [np.shape(leaf) for leaf in leaves]:
+            raise DelianError(
+                f"{path} is not a bundle of {self.graphs.name}: its model has other leaves",
+                "import the module that the run trained, with the same settings",
+            )
+        if not bundle.weights.size:
+            raise DelianError(f"{path} has no weights", "take the bundle of the run's report")
+        ends = np.cumsum([leaf.size for leaf in bundle.manifest.state])
+        parts = np.split(bundle.weights, ends[:-1])
+        values = [parts[k].reshape(bundle.manifest.state[k].shape) for k in bundle.manifest.model]
+        made: TorchModel = unflatten(structure, values)
+        return made
 
     def last_parameters(self, count: int) -> list[Tensor]:
         """The last parameters in the module's order: those of its head."""
@@ -236,13 +278,17 @@ def from_torch(
     for key, axes in kernels.items():
         parameters[key] = np.ascontiguousarray(np.transpose(parameters[key], axes))
     floats = {key: _f32(torch, key, state[key]) for key in statistics}
-    others = tuple(key for key in module.state_dict() if key not in {*parameters, *floats})
+    others = {
+        key: ties[key] if ties.get(key, key) != key else torch_graph.as_array(torch, value)
+        for key, value in state.items()
+        if key not in parameters and key not in floats
+    }
     graphs = Graphs(
         name,
         inference,
         training,
         tuple(parameters),
-        others,
+        MappingProxyType(others),
         MappingProxyType(kernels),
         output,
         channels_last,
