@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,13 @@ from ....common.errors import Loc
 from ....compiler.ir import Array
 from ..straight_line import Ref, StraightLine
 from .element_types import as_program_value, has_bfloat16, in_single
-from .graph_order import free_names, in_order
+from .graph_order import free_names, in_order, inputs_of
 from .model_files import DEPTH_MAX, Tensors, onnx_package, opsets_of
 from .onnx_errors import OnnxError, refused
 from .operator_rows import Row, row_of
 from .rows import DOMAINS, REASONS
 from .rows.control_rows import CONTROLS
+from .rows.convolution_rows import channels_first, channels_last
 
 Scope = dict[str, Any]
 _numbers = itertools.count(1)
@@ -43,6 +45,8 @@ class Library:
         self.opsets = opsets_of(model.opset_import)
         self.tensors = tensors
         self._model = model
+        #: Ranks of the tensors of the model's graph.
+        self.ranks = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
         self._types: dict[str, Any] | None = None
         #: Whether there are numbers of bf16, with which NumPy alone computes in other types.
         self.brief = has_bfloat16(model)
@@ -128,6 +132,14 @@ class Library:
         return Loc(self.file, len(lines), 0, len(lines), len(text))
 
 
+@dataclass(frozen=True, slots=True)
+class Last:
+    """Images that the program holds as [N, space..., C], where the graph has [N, C, space...]."""
+
+    ref: Ref
+    rank: int
+
+
 class GraphWriter:
     """Writes the nodes of one graph into a function."""
 
@@ -141,16 +153,24 @@ class GraphWriter:
         if depth > DEPTH_MAX:
             raise OnnxError(f"functions or graphs of the model are more than {DEPTH_MAX} deep")
 
-    def write(self, nodes: Sequence[Any], scope: Scope, bound: Mapping[str, Any]) -> None:
+    def write(
+        self,
+        nodes: Sequence[Any],
+        scope: Scope,
+        bound: Mapping[str, Any],
+        outputs: Iterable[str],
+    ) -> None:
         """Adds the nodes; their results join the scope.
 
         Args:
             nodes: of a graph or a function, in any order.
             scope: what there is; changed.
             bound: values of a function's attributes, by name.
+            outputs: names that are read afterwards.
         """
         for node in in_order(nodes, set(scope)):
             self._node(node, scope, bound)
+        self._turn(scope, outputs)
 
     def _node(self, node: Any, scope: Scope, bound: Mapping[str, Any]) -> None:
         origin = self.library.listed(node)
@@ -158,6 +178,13 @@ class GraphWriter:
         attributes = self._attributes(node, bound)
         row = self.library.row(node, self.opsets)
         domain = "" if node.domain == "ai.onnx" else node.domain
+        rank = self._images_rank(node, row, inputs, attributes)
+        if row is not None and rank:
+            results = self._on_images(node, row, rank, inputs, attributes, origin)
+            scope.update((n, r) for n, r in zip(node.output, results, strict=False) if n)
+            return
+        self._turn(scope, inputs_of(node))
+        inputs = [scope[name] if name else None for name in node.input]
         if row is not None:
             results = self._call(node, row, inputs, attributes, origin)
         elif not domain and node.op_type in CONTROLS:
@@ -167,6 +194,49 @@ class GraphWriter:
         for name, result in zip(node.output, results, strict=False):
             if name:
                 scope[name] = result
+
+    def _images_rank(
+        self, node: Any, row: Row | None, inputs: list[Any], attributes: dict[str, Any]
+    ) -> int:
+        """The rank of images that a node is to work on with channels last; 0 for none."""
+        if row is None or len(node.output) != 1 or not inputs:
+            return 0
+        if node.op_type == "Conv":
+            window = attributes.get("kernel_shape")
+            if window:
+                return len(window) + 2
+            own = self.library.ranks.get(node.input[1], 0) if self.depth == 0 else 0
+            return getattr(inputs[1], "ndim", own)
+        if row.last is not None:
+            return inputs[0].rank if isinstance(inputs[0], Last) else 0
+        ranks = {x.rank for x in inputs if isinstance(x, Last)}
+        others = [x for x in inputs if not isinstance(x, Last)]
+        numbers = all(x is None or (isinstance(x, np.ndarray) and x.ndim == 0) for x in others)
+        return ranks.pop() if row.pointwise and len(ranks) == 1 and numbers else 0
+
+    def _on_images(
+        self,
+        node: Any,
+        row: Row,
+        rank: int,
+        inputs: list[Any],
+        attributes: dict[str, Any],
+        origin: Loc,
+    ) -> list[Any]:
+        """A node on images with channels last: a chain of them is transposed once."""
+        given = [x.ref if isinstance(x, Last) else x for x in inputs]
+        if not isinstance(inputs[0], Last) and row.last is not None:
+            given[0] = self.program.call(channels_last, given[0], origin=origin)
+        chosen = row if row.last is None else replace(row, function=row.last)
+        (result,) = self._call(node, chosen, given, attributes, origin)
+        return [Last(result, rank)]
+
+    def _turn(self, scope: Scope, names: Iterable[str]) -> None:
+        """Images of these names as the graph has them."""
+        for name in names:
+            value = scope.get(name)
+            if isinstance(value, Last):
+                scope[name] = self.program.call(channels_first, value.ref, name=name)
 
     def _attributes(self, node: Any, bound: Mapping[str, Any]) -> dict[str, Any]:
         found = {}
@@ -245,7 +315,7 @@ class GraphWriter:
         }
         opsets = {**self.opsets, **opsets_of(body.opset_import)}
         writer = GraphWriter(self.library, self.program, opsets, self.depth + 1)
-        writer.write(body.node, scope, bound)
+        writer.write(body.node, scope, bound, body.output)
         return [scope.get(name) for name in body.output]
 
     def inner(self, graph: Any, scope: Scope, name: str) -> tuple[Any, tuple[Any, ...]]:
@@ -263,7 +333,7 @@ class GraphWriter:
                 own[n] = scope[n]
         add_tensors(self.library.tensors, graph, own)
         writer = GraphWriter(self.library, program, self.opsets, self.depth + 1)
-        writer.write(graph.node, own, {})
+        writer.write(graph.node, own, {}, [value.name for value in graph.output])
         missing = [value.name for value in graph.output if value.name not in own]
         if missing:
             raise OnnxError(f"an inner graph gives {missing[0][:200]!r}, which is not there")

@@ -96,7 +96,7 @@ class OnnxGraph:
         }
         scope.update((n, Ref(place)) for n, place in zip(self.inputs, places, strict=True))
         scope.update((name, as_program_value(value)) for name, value in self.bound.items())
-        GraphWriter(library, program, library.opsets).write(nodes, scope, {})
+        GraphWriter(library, program, library.opsets).write(nodes, scope, {}, self.outputs)
         for name in self.outputs:
             if name not in scope:
                 raise OnnxError(f"the graph's output {name[:200]!r} is given by no node")

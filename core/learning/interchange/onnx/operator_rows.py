@@ -31,6 +31,10 @@ class Row:
     """Whether the function gives a tuple, one item an output; else the one output."""
     counted: bool = False
     """Whether it takes `outputs`: which outputs the graph asks for, a bool each."""
+    last: Callable[..., Any] | None = None
+    """The function of images [N, space..., C]: its first input and its first output are such."""
+    pointwise: bool = False
+    """Whether it works on each element of inputs of one rank, whatever the order of the axes."""
     shape_only: bool = False
     """Whether the result depends on the shapes of the inputs alone, never on their values."""
     since: int = 1

@@ -1,5 +1,8 @@
 """Operators of ONNX, compiled, against ONNX's own reference evaluator."""
 
+import linecache
+import re
+
 import delian as dl
 import numpy as np
 import pytest
@@ -285,3 +288,29 @@ def test_statistics_and_single_numbers_are_constants_unless_they_are_chosen():
     np.testing.assert_array_equal(chosen(rows), dl.from_onnx(proto)(rows))
     with pytest.raises(DelianError, match="2 inputs"):
         dl.from_onnx(branching()).for_task()
+
+
+def test_images_are_transposed_once_into_a_chain_and_once_out_of_it():
+    held = {"w": normal(4, 4, 3, 3), "s": normal(4), "v": np.abs(normal(4)), "two": np.float32(2)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=(1, 1, 1, 1)),
+        helper.make_node("BatchNormalization", ["a", "s", "s", "s", "v"], ["b"]),
+        helper.make_node("Relu", ["b"], ["c"]),
+        helper.make_node("Conv", ["c", "w"], ["d"], pads=(1, 1, 1, 1)),
+        helper.make_node("Add", ["d", "c"], ["e"]),
+        helper.make_node("Mul", ["e", "two"], ["f"]),
+        helper.make_node("MaxPool", ["f"], ["g"], kernel_shape=(2, 3), strides=(2, 1)),
+        helper.make_node("GlobalAveragePool", ["g"], ["h"]),
+        helper.make_node("Flatten", ["h"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 4, 7, 6))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 4))
+    tensors = [numpy_helper.from_array(np.asarray(a), n) for n, a in held.items()]
+    graph = helper.make_graph(nodes, "chain", [x], [y], tensors)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model = dl.from_onnx(proto)
+    source = "".join(linecache.getlines(model.graph.function.__code__.co_filename))
+    assert re.findall(r" = channels_(\w+?)(?:_1)?\(", source) == ["last", "first"]
+    (wanted,) = ReferenceEvaluator(proto).run(None, {"x": IMAGES})
+    np.testing.assert_allclose(model(IMAGES), wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(dl.compile(model)(IMAGES), wanted, rtol=1e-4, atol=1e-5)

@@ -69,17 +69,43 @@ def convolve(
     strides: tuple[int, ...] | None = None,
 ) -> Tensor:
     """Conv: x [N, C, space...], kernel [O, C / group, space...] -> [N, O, space...]."""
+    space_of(x, kernel.ndim - 2)
+    out = convolve_last(
+        channels_last(x),
+        kernel,
+        bias,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        pads=pads,
+        strides=strides,
+    )
+    return channels_first(out)
+
+
+def convolve_last(
+    x: Tensor,
+    kernel: Tensor,
+    bias: Tensor = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: tuple[int, ...] | None = None,
+    group: int = 1,
+    kernel_shape: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+) -> Tensor:
+    """Conv of images [N, space..., C] -> [N, space..., O]; the kernel is as ONNX has it."""
     rank = space_of(x, kernel.ndim - 2)
     step = (1,) * rank if strides is None else strides
     apart = (1,) * rank if dilations is None else dilations
     spans = tuple([(kernel.shape[2 + k] - 1) * apart[k] + 1 for k in range(rank)])
-    edges = edges_of(auto_pad, pads, x.shape[2:], spans, step)
-    images, weights = channels_last(x), np.moveaxis(kernel, (0, 1), (-1, -2))
+    edges = edges_of(auto_pad, pads, x.shape[1:-1], spans, step)
+    images, weights = x, np.moveaxis(kernel, (0, 1), (-1, -2))
     if x.dtype == np.float16:
         images, weights = images.astype(np.float32), weights.astype(np.float32)
-    out = channels_first(_convolution(rank, images, weights, step, edges, apart, group))
-    out = out if bias is None else out + bias.reshape((-1,) + (1,) * rank)
-    return out.astype(x.dtype)
+    out = _convolution(rank, images, weights, step, edges, apart, group)
+    return (out if bias is None else out + bias).astype(x.dtype)
 
 
 def _convolution(
@@ -180,20 +206,34 @@ def windows_of(
     auto_pad: str,
     ceil_mode: int,
 ) -> tuple[tuple[int, ...], tuple[int, ...], Edges]:
+    """As `windows_in`, of a tensor [N, C, space...]."""
+    space_of(x, len(kernel_shape))
+    return windows_in(x.shape, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+
+
+def windows_in(
+    shape: tuple[int, ...],
+    kernel_shape: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    pads: tuple[int, ...] | None,
+    dilations: tuple[int, ...] | None,
+    auto_pad: str,
+    ceil_mode: int,
+) -> tuple[tuple[int, ...], tuple[int, ...], Edges]:
     """Strides, dilations and padding of a pooling over [N, C, space...].
 
     With `ceil_mode` a last window that sticks out counts if it begins inside: the padding after
     grows by what it needs.
     """
-    rank = space_of(x, len(kernel_shape))
+    rank = len(kernel_shape)
     step = (1,) * rank if strides is None else strides
     apart = (1,) * rank if dilations is None else dilations
     spans = tuple([(kernel_shape[k] - 1) * apart[k] + 1 for k in range(rank)])
-    edges = edges_of(auto_pad, pads, x.shape[2:], spans, step)
+    edges = edges_of(auto_pad, pads, shape[2:], spans, step)
     if ceil_mode:
         wider = []
         for k in range(rank):
-            (before, after), size = edges[k], x.shape[2 + k]
+            (before, after), size = edges[k], shape[2 + k]
             count = -(-(size + before + after - spans[k]) // step[k]) + 1
             if (count - 1) * step[k] >= size + before:
                 count = count - 1
@@ -248,8 +288,7 @@ def max_pool(
     else:
         least = np.iinfo(x.dtype).min
     if len(outputs) < 2:
-        images = channels_last(x)
-        return (channels_first(ops.max_pool(images, kernel_shape, step, edges, apart)),)
+        return (channels_first(ops.max_pool(channels_last(x), kernel_shape, step, edges, apart)),)
     found = stacked_windows(padded(x, edges, least), kernel_shape, step, apart)
     first = np.argmax(found, axis=0)
     sizes = x.shape
@@ -312,6 +351,31 @@ def lp_pool(
     return np.power(powers, 1.0 / p)
 
 
+def max_pool_last(
+    x: Tensor,
+    *,
+    kernel_shape: tuple[int, ...],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    storage_order: int = 0,
+    strides: tuple[int, ...] | None = None,
+    outputs: tuple[bool, ...] = (True,),
+) -> tuple[Tensor, ...]:
+    """MaxPool of images [N, space..., C], without places."""
+    sizes = (x.shape[0], x.shape[-1], *x.shape[1:-1])
+    step, apart, edges = windows_in(
+        sizes, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode
+    )
+    return (ops.max_pool(x, kernel_shape, step, edges, apart),)
+
+
+def global_average_last(x: Tensor) -> Tensor:
+    """GlobalAveragePool of images [N, space..., C]."""
+    return np.mean(x, axis=tuple(range(1, x.ndim - 1)), keepdims=True)
+
+
 def global_average(x: Tensor) -> Tensor:
     """GlobalAveragePool: [N, C, space...] -> [N, C, 1...]."""
     space_of(x, max(x.ndim - 2, 1))
@@ -333,11 +397,11 @@ def global_lp(x: Tensor, *, p: int = 2) -> Tensor:
 
 CONVOLUTION_ROWS: Rows = {
     "AveragePool": Row(average_pool),
-    "Conv": Row(convolve),
+    "Conv": Row(convolve, last=convolve_last),
     "ConvTranspose": Row(convolve_transposed),
-    "GlobalAveragePool": Row(global_average),
+    "GlobalAveragePool": Row(global_average, last=global_average_last),
     "GlobalLpPool": Row(global_lp),
     "GlobalMaxPool": Row(global_max),
     "LpPool": Row(lp_pool),
-    "MaxPool": Row(max_pool, several=True, counted=True),
+    "MaxPool": Row(max_pool, several=True, counted=True, last=max_pool_last),
 }

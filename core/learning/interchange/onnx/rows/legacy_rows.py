@@ -13,6 +13,7 @@ from .....compiler.ir import Tensor
 from ..onnx_errors import OnnxError
 from ..operator_rows import Row
 from .elementwise_rows import divide, equal, power, prelu
+from .normalisation_rows import batch_norm_last
 
 _OLD_BINARY: dict[str, Callable[..., Tensor]] = {
     "Add": np.add,
@@ -128,7 +129,14 @@ LEGACY_ROWS: dict[str, tuple[tuple[Row, ...], int]] = {
     "BatchNormalization": (
         (
             Row(old_batch_norm, fixed=(3, 4), several=True, counted=True),
-            Row(old_batch_norm, fixed=(3, 4), several=True, counted=True, since=7),
+            Row(
+                old_batch_norm,
+                fixed=(3, 4),
+                several=True,
+                counted=True,
+                since=7,
+                last=batch_norm_last,
+            ),
         ),
         14,
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .....compiler.ir import Tensor
+from ..onnx_errors import OnnxError
 from ..operator_rows import Row, Rows
 from .shape_rows import placed
 
@@ -42,6 +43,27 @@ def batch_norm(
     mean = mean * momentum + used * (1 - momentum)
     variance = variance * momentum + spread * (1 - momentum)
     return y, mean, variance
+
+
+def batch_norm_last(
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    spatial: int = 1,
+    is_test: int | None = None,
+    outputs: tuple[bool, ...] = (True,),
+) -> tuple[Tensor, ...]:
+    """BatchNormalization of images [N, space..., C], by the given statistics."""
+    if training_mode or not spatial or is_test == 0:
+        raise OnnxError("batch normalisation in training", "export the model in evaluation mode")
+    y = scale * (x - mean) / np.sqrt(variance + epsilon) + bias
+    return (y.astype(x.dtype),)
 
 
 def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:
@@ -133,7 +155,9 @@ def mean_variance(x: Tensor, *, axes: tuple[int, ...] = (0, 2, 3)) -> Tensor:
 
 
 NORMALISATION_ROWS: Rows = {
-    "BatchNormalization": Row(batch_norm, fixed=(3, 4), several=True, counted=True),
+    "BatchNormalization": Row(
+        batch_norm, fixed=(3, 4), several=True, counted=True, last=batch_norm_last
+    ),
     "GroupNormalization": Row(group_norm),
     "InstanceNormalization": Row(instance_norm),
     "LRN": Row(local_response),
