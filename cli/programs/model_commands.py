@@ -1,4 +1,4 @@
-"""`delian model`: the models that runs have made."""
+"""`delian model`: the models that runs have made, and those in files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from ...core.common.errors import DelianError
 from ..fleet.coordinator_commands import Connect, on_coordinator
 from ..options import AsJson
 from ..output import table, tell, to_json, when
+from .model_file_commands import add_to, show_file
+from .model_file_facts import is_model_file
 
 if TYPE_CHECKING:
     from ...core.wire.operator_pb2 import ModelRequest
 
-app = typer.Typer(help="List, show, export and promote models.", no_args_is_help=True)
+app = typer.Typer(help="List, show, export, check and promote models.", no_args_is_help=True)
+
+add_to(app)
 
 ModelName = Annotated[
     str,
@@ -61,10 +65,19 @@ def list_models(
 @on_coordinator
 def show(
     connect: Connect,
-    model: ModelName,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="RUN/ROUND, a digest, an alias; or a .onnx, .safetensors or .bundle.",
+        ),
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Show a model."""
+    """Show a model, of a run or in a file: parameters, programs, operators, costs."""
+    if is_model_file(model):
+        show_file(Path(model), as_json)
+        return
     with connect() as client:
         facts = to_json(client.call("GetModel", request_of(model)))
     tell(facts, as_json, lambda: _lines(facts))

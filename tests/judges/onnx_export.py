@@ -36,8 +36,7 @@ import onnxruntime
 from delian.core.common.errors import DelianError
 from delian.core.compiler.backends.reference import ReferenceProgram
 from delian.core.compiler.ir import Array, Builder, DType, Function, TensorType
-from delian.core.compiler.passes.pass_manager import run as run_passes
-from delian.core.learning.interchange.onnx_export import export_model, export_table
+from delian.core.learning.interchange.onnx_export.export_model import program_to_onnx
 from differential import cases
 from differential.cases import fitted, in_f64
 from differential.judge import _difference, _unit
@@ -78,12 +77,7 @@ class Program:
 
 def written(function: Function) -> Any:
     """The program as a checked model. Raises DelianError for what is refused."""
-    program = run_passes(function, export_model.PASSES)
-    export_table.check(program)
-    names = [f"p{k}" for k in range(len(program.param_names))]
-    made = export_model.exported(onnx, program, names, {}, "inputs")
-    onnx.checker.check_model(made, full_check=True)
-    return made
+    return program_to_onnx(function, [f"p{k}" for k in range(len(function.param_names))], {})
 
 
 def plain_ends(function: Function) -> Function:

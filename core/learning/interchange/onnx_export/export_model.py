@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from ....compiler.passes.simplify import simplify
 from ....compiler.traced import Traced, flatten
 from . import export_table
 from .graph_maker import DOMAIN, OPSET_OF_BITCAST, GraphMaker
+from .list_loops import unroll_nested_lists
 
 #: Bytes of a model: protobuf ends at 2 GiB, and its tools need room.
 MODEL_BYTES_MAX = 3 * 2**29
@@ -39,6 +40,8 @@ PASSES = (
     Pass("widen-halves", widen_halves, "Operations on f16 and bf16 are done in f32."),
     Pass("lists-to-tensors", on_body(lists_to_tensors), "Lists of known length become tensors."),
     Pass("simplify-again", on_body(simplify), "What the passes left."),
+    Pass("unroll-nested-lists", unroll_nested_lists, "Loops over lists of lists are written out."),
+    Pass("simplify-unrolled", on_body(simplify), "What is left of them.", ("unroll-nested-lists",)),
 )
 
 
@@ -72,13 +75,33 @@ def to_onnx(
             the reason and the line), the model is beyond 1.5 GiB, or the file cannot be written.
         ProgramError: the function cannot be compiled.
     """
-    onnx = _package()
+    _package()
     called, args = _called(function, example_args)
     traced = trace(called, *args)
-    program = run(traced.function, PASSES)
-    export_table.check(program)
     names, held = _parameters(function, traced, args, weights)
-    model = exported(onnx, program, names, held, weights)
+    return program_to_onnx(traced.function, names, held, weights, path)
+
+
+def program_to_onnx(
+    function: Function,
+    names: Sequence[str],
+    held: Mapping[str, Array],
+    weights: Weights = "initialisers",
+    path: str | os.PathLike[str] | None = None,
+) -> Any:
+    """A program of the IR as `to_onnx` writes it.
+
+    Args:
+        function: the program.
+        names: of its parameters, all different.
+        held: arrays of those that are weights, by name.
+        weights: as of `to_onnx`.
+        path: as of `to_onnx`.
+    """
+    onnx = _package()
+    program = run(function, PASSES)
+    export_table.check(program)
+    model = _model(onnx, program, names, held, weights)
     onnx.checker.check_model(model, full_check=True)
     if path is not None:
         _write(Path(path), model)
@@ -202,17 +225,14 @@ def _output_names(function: Function, names: Sequence[str]) -> list[str]:
 # The model
 
 
-def exported(
+def _model(
     onnx: Any,
     function: Function,
     names: Sequence[str],
-    held: dict[str, Array],
+    held: Mapping[str, Array],
     weights: Weights,
 ) -> Any:
-    """The ModelProto of a program that `PASSES` and `export_table.check` went through.
-
-    names: of its parameters. held: arrays of those that are weights.
-    """
+    """The ModelProto of a program that `PASSES` and `export_table.check` went through."""
     _check_size(function, held)
     outputs = _output_names(function, names)
     g = GraphMaker(onnx, (*names, *outputs))
@@ -248,7 +268,7 @@ def exported(
     return model
 
 
-def _check_size(function: Function, held: dict[str, Array]) -> None:
+def _check_size(function: Function, held: Mapping[str, Array]) -> None:
     """Raises DelianError for a model that protobuf would not hold, before it is built."""
     size = sum(array.nbytes for array in held.values())
     for op in function.body.walk():
