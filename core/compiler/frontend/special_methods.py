@@ -1,7 +1,8 @@
 """Operators that a user's class defines, with Python's fall-backs.
 
 The reflected method comes second, where the first gives `NotImplemented` or is not there; it comes
-first where its class is derived from the other's.
+first where its class is derived from the other's, and for an operator has a method of its own.
+Operands of one class have no reflected operator.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..traced import ARRAY, SCALAR
 from . import operators
-from .values import Frame, describe, inherits, is_number, kind_of
+from .values import Frame, Tensor, describe, inherits, is_number, kind_of
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -40,11 +41,25 @@ def find(owner: Any, name: str) -> FunctionType | None:
 def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     """`a op b` by a method of either; NotImplemented where neither has one for the other."""
     name = operators.BINARY[op].__name__.rstrip("_")
-    for owner, method, other in _order(a, f"__{name}__", b, f"__r{name}__"):
+    first, second = f"__{name}__", f"__r{name}__"
+    pairs = list(_order(a, first, b, second, find(a, second)))
+    for owner, method, other in pairs[:1] if type(a) is type(b) else pairs:
+        inherited = owner is a and find(a, second) is not None and find(a, first) is None
+        if inherited and hasattr(tuple, first) and isinstance(a, tuple):
+            return _of_tuple(s, op, first, a, b)
         made = _call(s, owner, method, other)
         if made is not NotImplemented:
             return made
     return NotImplemented
+
+
+def _of_tuple(s: Specialiser, op: str, method: str, a: tuple[Any, ...], b: Any) -> Any:
+    """The operator of its own that a named tuple has: it comes before a method of the other's."""
+    if op == "*" and type(b) is Tensor:
+        raise s.needs_static(b, f"how often `*` repeats {describe(a)}")
+    if op == "+" and not isinstance(b, tuple):
+        raise s.error("DL119", f"`+` of a tuple does not take {describe(b)}")
+    return operators.python(s, lambda: getattr(tuple, method)(a, b), f"`{op}`")
 
 
 def in_place(s: Specialiser, op: str, a: Any, b: Any) -> Any:
@@ -76,10 +91,13 @@ def _swapped(op: str) -> str:
     return {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op)
 
 
-def _order(a: Any, first: str, b: Any, second: str) -> Iterator[tuple[Any, str, Any]]:
+def _order(
+    a: Any, first: str, b: Any, second: str, overridden: Any = None
+) -> Iterator[tuple[Any, str, Any]]:
+    """The methods to ask: the reflected one first, if a derived class has one of its own."""
     pairs = [(a, first, b), (b, second, a)]
     derived = type(b) is not type(a) and issubclass(type(b), type(a))
-    if derived and find(b, second) is not None:
+    if derived and find(b, second) not in (None, overridden):
         pairs.reverse()
     yield from pairs
 

@@ -154,3 +154,67 @@ def test_a_named_tuple_has_a_tuple_s_other_comparisons() -> None:
     with pytest.raises(ProgramError) as raised:
         dl.compile(f, backend="reference")(x)
     assert raised.value.code == "DL107"
+
+
+class Row(NamedTuple):
+    """It has tuple's `+` and `*`, and reflected ones of its own."""
+
+    a: Any
+    b: Any = 1
+
+    def __radd__(self, other: Any) -> Any:
+        return self.a + 10, 1.0
+
+    def __rmul__(self, other: Any) -> Any:
+        return self.a + 20, 2.0
+
+
+class OtherRow(NamedTuple):
+    a: Any
+
+    def __radd__(self, other: Any) -> Any:
+        return self.a + 30, 3.0
+
+
+class Sum:
+    def __init__(self, v: Any) -> None:
+        self.v = v
+
+    def __add__(self, other: Any) -> Any:
+        return self.v
+
+    def __radd__(self, other: Any) -> Any:
+        return -self.v
+
+
+class SameSum(Sum):
+    pass
+
+
+class OwnSum(Sum):
+    def __radd__(self, other: Any) -> Any:
+        return 100 * self.v
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: Row(x) + Row(x),
+        lambda x: Row(x) + tuple(OtherRow(x)),
+        lambda x: tuple(OtherRow(x)) + Row(x),
+        lambda x: Row(x) * 2,
+        lambda x: x * Row(x),
+        lambda x: x + Row(x),
+        lambda x: Row(x) + OtherRow(x),
+        lambda x: Sum(x) + SameSum(x + 1),
+        lambda x: Sum(x) + OwnSum(x + 1),
+        lambda x: OwnSum(x) + Sum(x + 1),
+    ],
+)
+def test_a_reflected_method_has_its_turn_where_python_gives_it_one(f: Any) -> None:
+    assert dl.compile(f, backend="reference")(1.5) == f(1.5)
+
+
+def test_a_named_tuple_with_a_reflected_method_adds_tuples_alone() -> None:
+    with pytest.raises(ProgramError, match="`\\+` of a tuple does not take"):
+        dl.compile(lambda x: Row(x) + x, backend="reference")(1.5)
