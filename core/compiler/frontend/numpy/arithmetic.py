@@ -388,6 +388,8 @@ def compare(name: str, swap: bool = False) -> Binary:
 
         if wide_comparisons.takes(s, a, b):
             return wide_comparisons.compared(s, name, a, b)
+        if (made := wide_comparisons.of_int_and_float(s, name, a, b)) is not None:
+            return made
         if dtype.is_int and not all(_fits(v, dtype) for v in (a, b)):
             dtype = DType.I64  # Comparing u8 with 300 is a question with an answer.
         args, _ = operands(s, (a, b), dtype)

@@ -1,6 +1,6 @@
-"""Comparisons of integers of which one may be beyond i64: of u64, or an int of Python's.
+"""Comparisons of integers that are exact where the type that both promote to is not.
 
-NumPy promotes u64 and i64 to f64, but compares them exactly.
+NumPy promotes u64 and i64 to f64, but compares them exactly; so does Python an int with a float.
 """
 
 from __future__ import annotations
@@ -43,6 +43,44 @@ def compared(s: Specialiser, name: str, a: Any, b: Any) -> Tensor:
         elif below is not None:
             made = s.emit("and", s.emit("not", below), made)
     return Tensor(made)
+
+
+#: The floats below it hold every whole number.
+_EXACT = 2**53
+_I64_END = 2.0**63
+
+
+def of_int_and_float(s: Specialiser, name: str, a: Any, b: Any) -> Tensor | None:
+    """a NAME b of an int and a float of Python's, with `name` of the IR.
+
+    None: comparing them as floats is exact, or they are others. Rounding keeps the order, so floats
+    that differ decide; the floats equal, one that i64 has is a whole number.
+    """
+    kinds = [arithmetic.dtype_of(s, v) for v in (a, b)]
+    if sorted(kinds, key=str) != sorted(((DType.I64, True), (DType.F64, True)), key=str):
+        return None
+    first = kinds[0][0] is DType.I64
+    whole, other = (a, b) if first else (b, a)
+    low, high = (whole, whole) if type(whole) is int else s.natural.of(whole.value)
+    if (low >= -_EXACT and high <= _EXACT) or (type(other) is float and abs(other) < _EXACT):
+        return None
+    if type(whole) is int and whole not in _I64:
+        return None
+    x = arithmetic.materialise(s, whole, DType.I64, ())
+    y = arithmetic.materialise(s, other, DType.F64, ())
+    near = s.emit("convert", x, dtype=DType.F64)
+    same = s.emit("eq", near, y)
+    fits = s.emit("and", same, s.emit("lt", y, s.scope.number(_I64_END, DType.F64)))
+    exact = s.emit("select", fits, y, s.scope.number(0, DType.F64))
+    exact = s.emit("convert", exact, dtype=DType.I64)
+    if name in ("eq", "ne"):
+        made = s.emit("and", fits, s.emit("eq", x, exact))
+        return Tensor(made if name == "eq" else s.emit("not", made))
+    ends = (near, y) if first else (y, near)
+    among = s.emit(name, *((x, exact) if first else (exact, x)))
+    beyond = s.scope.number(first, DType.BOOL)  # The int is less.
+    equals = s.emit("select", fits, among, beyond)
+    return Tensor(s.emit("select", same, equals, s.emit("lt", *ends)))
 
 
 def _is_among(s: Specialiser, value: int, other: Any) -> bool:
