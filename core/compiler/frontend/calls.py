@@ -538,7 +538,8 @@ def item(s: Specialiser, value: Any, index: Any) -> Any:
         found = value[index]
     except IndexError as e:
         message = f"index {index} is out of range for {describe(value)}"
-        hint = f"it has {len(value)} items" if hasattr(value, "__len__") else "it is one number"
+        one = not hasattr(value, "__len__") or (isinstance(value, np.ndarray) and not value.ndim)
+        hint = "it is one number" if one else f"it has {len(value)} items"
         raise s.error("DL114", message, hint) from e
     except KeyError as e:
         near = difflib.get_close_matches(str(index), [str(k) for k in value], 1)

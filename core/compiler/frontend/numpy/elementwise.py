@@ -88,12 +88,20 @@ def square(s: Specialiser, x: Any) -> Tensor:
 
 
 def reciprocal(s: Specialiser, x: Any) -> Tensor:
-    """Of a whole number a whole one: itself where it is 1 or -1, else 0."""
+    """Of a whole number a whole one: itself where it is 1 or -1, else 0.
+
+    Of 0 it is what the processor makes of an infinity, as in NumPy.
+    """
     value = tensor(s, array(s, x))
     if not value.dtype.is_int:
         return arithmetic.divide(s, 1, value)
     unit = arithmetic.equal(s, absolute(s, value), 1)
-    return arithmetic.select(s, unit, value, 0)
+    with np.errstate(all="ignore"):
+        of_zero = int(np.reciprocal(np.zeros((), value.dtype.numpy)))
+    others = arithmetic.select(s, unit, value, 0)
+    if not of_zero:
+        return others
+    return arithmetic.select(s, arithmetic.equal(s, value, 0), of_zero, others)
 
 
 def tan(s: Specialiser, x: Any) -> Tensor:

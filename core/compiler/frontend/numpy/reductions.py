@@ -143,9 +143,11 @@ def mean(
 ) -> Tensor:
     x = _floating(s, a, dtype)
     axes = axes_of(s, x, axis)
-    total = Tensor(reduced(s, "reduce_sum", x.value, axes, keepdims))
+    wide = dtype is None and x.dtype is DType.F16  # NumPy sums these in f32: no sum overflows.
+    value = arithmetic.convert(s, x.value, DType.F32) if wide else x.value
+    total = Tensor(reduced(s, "reduce_sum", value, axes, keepdims))
     result = arithmetic.divide(s, total, _count(x, axes))
-    return result if x.dtype.is_float else tensor(s, result, x.dtype)
+    return result if x.dtype.is_float and not wide else tensor(s, result, x.dtype)
 
 
 def average(
@@ -190,7 +192,7 @@ def var(
 ) -> Tensor:
     x = _floating(s, a, dtype)
     axes = axes_of(s, x, axis)
-    centred = arithmetic.subtract(s, x, mean(s, x, axis, None, True))
+    centred = arithmetic.subtract(s, x, mean(s, x, axis, x.dtype.numpy, True))
     squares = arithmetic.multiply(s, centred, centred)
     total = Tensor(reduced(s, "reduce_sum", squares.value, axes, keepdims))
     if not isinstance(ddof, int | float | np.number):

@@ -163,15 +163,22 @@ def linspace(
         first, last = (tensor(s, v, kind) for v in (first, last))
     span = arithmetic.subtract(s, last, first)
     gaps = count - 1 if endpoint else count
-    ramp = tensor(s, np.linspace(0.0, 1.0, count, endpoint=bool(endpoint)))
-    ramp = Tensor(arithmetic.convert(s, ramp.value, kind))
+    step = arithmetic.divide(s, span, gaps)
+    place = Tensor(iota(s, count))
     if rank := len(span.shape):
-        ramp = expand_dims(s, ramp, tuple(range(1, rank + 1)))
-    points = arithmetic.add(s, first, arithmetic.multiply(s, ramp, span))
+        place = expand_dims(s, place, tuple(range(1, rank + 1)))
+    offset = arithmetic.multiply(s, tensor(s, place, kind), step if gaps else span)
+    points = arithmetic.add(s, offset, first)
+    if endpoint and gaps > 0:  # Not what the sum is rounded to.
+        points = arithmetic.select(s, arithmetic.equal(s, place, gaps), last, points)
     if axis != 0:
         points = moveaxis(s, points, 0, axis)
-    made = points if dtype is None else tensor(s, points, numpy_dtype(s, dtype))
-    return (made, arithmetic.divide(s, span, gaps)) if retstep else made
+    if dtype is not None:
+        wanted = numpy_dtype(s, dtype)
+        if wanted.is_int:
+            points = Tensor(s.emit("floor", points.value))
+        points = tensor(s, points, wanted)
+    return (points, step) if retstep else points
 
 
 def strong_sequence(s: Specialiser, value: Any) -> Any:

@@ -441,7 +441,7 @@ _ARRAYS = frozenset(
         *("zeros_like", "ones_like", "empty_like", "full_like", "reshape", "transpose"),
         *("swapaxes", "moveaxis", "squeeze", "expand_dims", "broadcast_to", "flip", "flipud"),
         *("fliplr", "roll", "rollaxis", "rot90", "matrix_transpose", "where", "select"),
-        *("tensordot", "cov", "piecewise", "take_along_axis", "pad"),
+        *("tensordot", "cov", "piecewise", "take_along_axis", "pad", "apply_along_axis"),
     )
 )
 _PYTHON = {"allclose": BOOL, "array_equal": BOOL, "array_equiv": BOOL, "isscalar": BOOL}

@@ -163,6 +163,8 @@ def _in_loop_type(s: Specialiser, row: Row, args: Sequence[Any]) -> Sequence[Any
     for value, (kind, _), to in zip(values, kinds, loop, strict=False):
         if kind in _OF_OTHER_LOOPS and to != kind.numpy:
             value = tensor_of(s, value, to)
+        elif (DType.BOOL, False) in kinds:  # NumPy compares no int beyond i64 with bools.
+            arithmetic.check_range(s, value, arithmetic.numpy_dtype(s, to))
         out.append(value)
     return out
 
