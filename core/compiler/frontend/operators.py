@@ -15,6 +15,7 @@ from ..ir import Value
 from ..ragged import Ragged
 from ..traced import ARRAY, BOOL, SCALAR
 from . import complexes, pynumbers, ragged, special_methods
+from .flow import picked_numbers
 from .memory import shared_memory
 from .numpy import arithmetic
 from .values import (
@@ -340,7 +341,7 @@ def _compare_trees(s: Specialiser, op: str, a: Any, b: Any) -> Any:
 def _all_equal(s: Specialiser, pairs: Iterable[tuple[Any, Any]]) -> Any:
     result: Any = True
     for x, y in pairs:
-        test = True if x is y else condition(s, compare(s, "==", x, y))
+        test = equal(s, x, y)
         if test is False:
             return False
         if test is not True:
@@ -388,7 +389,15 @@ def _equals_one_of(s: Specialiser, a: Any, values: list[Any], op: str) -> Any:
 
 def equal(s: Specialiser, a: Any, b: Any) -> bool | Value:
     """Whether two values are one object or equal, as Python's containers ask."""
-    return True if a is b else condition(s, compare(s, "==", a, b))
+    if a is b:
+        return True
+    test = condition(s, compare(s, "==", a, b))
+    if isinstance(test, bool):
+        return test
+    one = picked_numbers.same(s, a, b)
+    if isinstance(one, bool):
+        return True if one else test
+    return s.emit("or", test, one)
 
 
 def condition(s: Specialiser, value: Any) -> bool | Value:

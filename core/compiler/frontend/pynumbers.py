@@ -273,6 +273,8 @@ def extreme(s: Specialiser, greatest: bool, values: list[Any]) -> Any:
 
     result = values[0]
     for value in values[1:]:
+        if value is result:
+            continue
         better = compare_any(s, ">" if greatest else "<", value, result)
         kind = kind_of(value) | kind_of(result)
         if isinstance(better, bool):
@@ -286,6 +288,7 @@ def extreme(s: Specialiser, greatest: bool, values: list[Any]) -> Any:
             raise s.error("DL108", text, "convert one of them: np.float64(x), x.astype(dtype)")
         pair = arithmetic.of_one_class(value), arithmetic.of_one_class(result)
         made = arithmetic.select(s, better, *pair)
+        s.picks.note(s, made.value, better.value, value, result)
         result = made if made.shape else Tensor(made.value, kind=kind)
     return result
 

@@ -32,6 +32,7 @@ from . import calls, complexes, operators, special_methods, statements
 from .containers import containers, list_stacks
 from .flow import branches, choices, iteration, unroll_limits
 from .flow.index_ranges import Ranges
+from .flow.picked_numbers import Picks
 from .flow.raises import Faults, Raised, only_faults
 from .hir import hir
 from .memory import stores
@@ -98,6 +99,8 @@ class Specialiser:
         self.shared: dict[int, Any] = {}
         #: The changes in place that may have to be undone (`stores.set_value`).
         self.changes: list[Any] = []
+        #: The numbers that are one of two others.
+        self.picks = Picks()
         #: The errors that the program may meet; None where no caller would raise them.
         self.faults: Faults | None = None
         #: How many `try` are around what is specialised, and what a statement does once it is known

@@ -211,6 +211,8 @@ class _Join:
         self.scopes = scopes
         self.results: list[list[Value]] = [[] for _ in scopes]
         self.slots: list[Slot] = []
+        #: What each slot is on each path.
+        self.leaves: list[Sequence[Any]] = []
         #: The arrays that the slots may be: each with the columns of leaves that it stands in.
         self.columns = stores.Columns(s)
         #: The containers that the paths changed, and their joined contents.
@@ -357,7 +359,7 @@ class _Join:
         return _Later(build)
 
     def shorten(self, length: int) -> None:
-        del self.slots[length:]
+        del self.slots[length:], self.leaves[length:]
         for results in self.results:
             del results[length:]
 
@@ -365,6 +367,7 @@ class _Join:
         """A value of the program; `_ABSENT` stands for a path on which it is zeros."""
         place = len(self.slots)
         self.slots.append(slot)
+        self.leaves.append(leaves)
         for scope, out, leaf in zip(self.scopes, self.results, leaves, strict=True):
             with self.s.inside(scope):
                 absent = leaf is _ABSENT
@@ -450,6 +453,9 @@ class _Join:
         results = self.s.scope.emit(name, (test, *free), {}, blocks)
         for memory, value in zip(changed, results[len(self.slots) :], strict=True):
             stores.set_value(self.s, memory, value)
+        if name == "if":
+            for value, (yes, no) in zip(results, self.leaves, strict=False):
+                self.s.picks.note(self.s, value, test, yes, no)
         self.fill(results)
         return results
 
