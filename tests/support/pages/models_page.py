@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 START = "<!-- Operators of ONNX: python tests/house/generated.py -->\n"
-END = "<!-- End of the operators -->"
+END = "\n\n<!-- End of the operators -->"
 
 
 def onnx_operators() -> str:
