@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from ...ir import DType, Value
 from ..definitions import np_arrays
 from ..operators import static_int, static_ints
 from ..values import Tensor, describe
-from . import arithmetic, reductions, shapes
+from . import arithmetic, elementwise, reductions, shapes
 from .arithmetic import tensor
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _shaped(value: Value, stop: int) -> Tensor:
 def dot(s: Specialiser, a: Any, b: Any) -> Tensor:
     x, y, weak = _pair(s, a, b)
     if not x.shape or not y.shape:
-        return arithmetic.multiply(s, arithmetic.strong(a), arithmetic.strong(b))
+        return _times_number(s, a, b)
     inner = max(len(y.shape) - 2, 0)
     if x.shape[-1] != y.shape[inner]:
         text = f"np.dot of shapes {list(x.shape)} and {list(y.shape)}"
@@ -84,10 +85,29 @@ def dot(s: Specialiser, a: Any, b: Any) -> Tensor:
     return Tensor(_dot(s, x, y, ((len(x.shape) - 1,), (inner,))), weak)
 
 
+#: BLAS has products of floats of these types, and of arrays up to this rank.
+_BLAS_TYPES, _BLAS_RANK = (DType.F32, DType.F64), 2
+
+
+def _times_number(s: Specialiser, a: Any, b: Any) -> Tensor:
+    """A product with one number. BLAS leaves multiples by 0 out, so an infinity has none of NaN."""
+    x, y = arithmetic.strong(a), arithmetic.strong(b)
+    made = arithmetic.multiply(s, x, y)
+    number, others = (x, y) if arithmetic.shape_of(y) else (y, x)
+    floats = arithmetic.dtype_of(s, others)[0].is_float
+    by_blas = made.dtype in _BLAS_TYPES and len(made.shape) <= _BLAS_RANK
+    known = type(number) is not Tensor and number != 0
+    if math.prod(made.shape) == 1 or not (by_blas and floats) or known:
+        return made
+    skipped = arithmetic.equal(s, number, 0)
+    kept = arithmetic.select(s, elementwise.isfinite(s, others), others, 0.0)
+    return arithmetic.multiply(s, number, arithmetic.select(s, skipped, kept, others))
+
+
 def inner(s: Specialiser, a: Any, b: Any) -> Tensor:
     x, y, weak = _pair(s, a, b)
     if not x.shape or not y.shape:
-        return arithmetic.multiply(s, arithmetic.strong(a), arithmetic.strong(b))
+        return _times_number(s, a, b)
     if x.shape[-1] != y.shape[-1]:
         raise s.error("DL115", f"np.inner of shapes {list(x.shape)} and {list(y.shape)}")
     return Tensor(_dot(s, x, y, ((len(x.shape) - 1,), (len(y.shape) - 1,))), weak)
