@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from delian.core.compiler.backends import reference
-from oracle.judge import DIFFERS, EQUAL, OVERFLOW, ROUNDING, TIES, judge
+from oracle.judge import DIFFERS, EQUAL, NUMPYS, OVERFLOW, ROUNDING, TIES, judge
 from oracle.planted import plant
 
 
@@ -132,3 +132,37 @@ def test_an_overflow_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {**reference.PRIMITIVES, "mul": replace(row, reference=saturated)}
     monkeypatch.setattr(reference, "PRIMITIVES", rows)
     assert judge(program(f"{LONG}\nreturn long", CALL)).mark == DIFFERS
+
+
+@pytest.mark.parametrize(
+    ("body", "call", "mark"),
+    [
+        ("return sum((2**63 - 1, float(x[0])), int(x[1]))", "np.array([1, 2])", OVERFLOW),
+        ("return sum([int(x[0]), int(x[0])]) / 2.0", "np.array([2**62])", OVERFLOW),
+        ("y = np.array([2], np.uint32)\ny[...] = x\nreturn y", "np.array([-np.inf])", ROUNDING),
+        ("v = x[:, 0]\nnp.negative(v, out=v)\nreturn v", "np.eye(2, 4, dtype=np.int32)", NUMPYS),
+    ],
+)
+def test_stated_differences_are_known(body: str, call: str, mark: str) -> None:
+    """On some processors NumPy gives the same."""
+    assert judge(program(body, call)).mark in (mark, EQUAL)
+
+
+def test_a_whole_number_may_follow_the_last_bits() -> None:
+    body = "v = np.array([1])\nv[0] = float(np.exp(np.float32(x[0]))) * 1e9\nreturn v"
+    assert judge(program(body, "np.array([0.7], np.float32)")).mark in (EQUAL, ROUNDING)
+
+
+def test_a_whole_number_that_follows_no_last_bits_is_exact(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    row = reference.PRIMITIVES["convert"]
+
+    def larger(*given: Any) -> Any:
+        made = row.reference(*given)
+        return [x + 1 if x.dtype == np.int32 else x for x in made]
+
+    rows = {**reference.PRIMITIVES, "convert": replace(row, reference=larger)}
+    monkeypatch.setattr(reference, "PRIMITIVES", rows)
+    text = program(f"{SHAKY}\nreturn shaky, x.astype(np.int32)", "np.array([1.5, 2.0])")
+    assert judge(text).mark == DIFFERS

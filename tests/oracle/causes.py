@@ -9,6 +9,8 @@ import copy
 import functools
 import io
 import itertools
+import math
+import operator
 import random
 from contextlib import redirect_stdout
 from types import FunctionType, MethodType
@@ -19,16 +21,17 @@ import numpy as np
 _LIMIT = 2**63
 
 
-def wraps_so(text: str, call: int, got: Any) -> bool:
+def wraps_so(text: str, call: int, got: Any, mild: tuple[str, ...] = ()) -> bool:
     """Whether a compiled program's outcome of a call comes of ints that have 64 bits.
 
-    `got`: what Python's outcome is compared with, as `_run` gives it. Python runs the program with
+    `got`: what Python's outcome is compared with, as `_run` gives it; `mild`: differences between
+    the two that are stated whatever they come of. Python runs the program with
     such ints: what differs has to be there what it is then.
     """
     want, wrapped = _run(text, {}), _run(text, _WRAPPED)
     if min(len(want), len(wrapped)) <= call:
         return False
-    return _excused(got, want[call], [wrapped[call]], times=0.0)
+    return _excused(got, want[call], [wrapped[call]], 0.0, mild)
 
 
 def _fit(value: Any) -> Any:
@@ -54,22 +57,40 @@ def _is_long(value: Any) -> bool:
 
 
 def _fitted(function: Any, *args: Any, **keywords: Any) -> Any:
+    if any(function is known for known in _REDUCED) and args:
+        return _reduced(_REDUCED[function], *args, **keywords)
     made = function(*args, **keywords)
     if _is_long(made) and getattr(function, "__name__", "") in _FROM_FLOATS:
         raise _Beyond("OverflowError")
     return _fit(made)
 
 
+def _reduced(step: tuple[Any, int], items: Any, /, start: Any = None) -> Any:
+    """`sum` and `math.prod`, of which no step leaves 64 bits."""
+    combine, first = step
+    total = first if start is None else start
+    for item in items:
+        total = _fit(combine(total, item))
+    return total
+
+
+_REDUCED = {sum: (operator.add, 0), math.prod: (operator.mul, 1)}
 #: What makes a whole number of a float: a program raises an error where it has no 64 bits for it.
 _FROM_FLOATS = ("int", "round", "floor", "ceil", "trunc")
 #: What a program with ints of 64 bits calls.
-_WRAPPED: dict[str, Any] = {"_fit": _fit, "_watched": _fit, "_calls": _fitted}
+_WRAPPED: dict[str, Any] = {
+    "_fit": _fit,
+    "_watched": _fit,
+    "_calls": _fitted,
+    "_stored": lambda array, value: value,
+}
 
 
 class _Watch(ast.NodeTransformer):
     """Operands, which are only read, and results of operators go through `_watched`.
 
-    Which function is called is known when the program runs, so a call goes through `_calls`.
+    Which function is called is known when the program runs, so a call goes through `_calls`. What
+    is written to a place goes through `_stored`.
     """
 
     def __init__(self) -> None:
@@ -96,6 +117,14 @@ class _Watch(ast.NodeTransformer):
         self.generic_visit(node)
         if not any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
             node.left = _called(node.left)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        self.generic_visit(node)
+        if len(node.targets) == 1 and isinstance(target := node.targets[0], ast.Subscript):
+            held = ast.parse(ast.unparse(target.value), mode="eval").body
+            stored = ast.Call(ast.Name("_stored", ast.Load()), [held, node.value], [])
+            node.value = ast.copy_location(stored, node.value)
         return node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
@@ -157,23 +186,26 @@ def _is_fresh(made: Any, function: Any, args: Any, keywords: Any) -> bool:
     return numpys and made.base is None and not known and "out" not in keywords
 
 
-def rounds_so(text: str, call: int, got: Any) -> bool:
+def rounds_so(text: str, call: int, got: Any, mild: tuple[str, ...] = ()) -> bool:
     """Whether a compiled program's outcome of a call comes of errors in the last bits of floats.
 
-    `got`: as in `wraps_so`. Python runs the program with such errors and with ints of 64 bits,
-    several times: each operation that gives a float with a fraction is disturbed, and the signs of
-    zeros are drawn. A small number that is a multiple of 1/64 is left: those that programs start
+    `got`, `mild`: as in `wraps_so`. Python runs the program several times with such errors and with
+    ints of 64 bits: each operation that gives a float with a fraction is disturbed, and the signs
+    of zeros are drawn. A small number that is a multiple of 1/64 is left: those that programs start
     from are exact in every order of operations. What differs has to differ there too, at the same
-    place: by a like amount, or in the same way.
+    place: by a like amount, or in the same way, or as a whole number that follows the last bits.
     """
     want = _run(text, _WRAPPED)
-    runs = [_run(text, _errors(random.Random(k))) for k in range(_SAMPLES)]
+    runs = [_run(text, _errors(random.Random(k), bool(mild))) for k in range(_SAMPLES)]
     samples = [run[call] for run in runs if len(run) > call]
-    return len(want) > call and _excused(got, want[call], samples, _TIMES)
+    return len(want) > call and _excused(got, want[call], samples, _TIMES, mild)
 
 
-def _errors(rng: random.Random) -> dict[str, Any]:
-    """What a disturbed program calls."""
+def _errors(rng: random.Random, narrow: bool = False) -> dict[str, Any]:
+    """What a disturbed program calls.
+
+    narrow: a float of Python's may have the bits of f32, as where another path has one of those.
+    """
 
     def watched(value: Any) -> Any:
         value = _fit(value)
@@ -185,17 +217,36 @@ def _errors(rng: random.Random) -> dict[str, Any]:
             return value
         if value == 0:
             return type(value)(rng.choice((0.0, -0.0)))
-        if not np.isfinite(value) or _is_exact(float(value), _ERRORS[dtype.itemsize]):
+        error = _ERRORS[4 if narrow and type(value) is float else dtype.itemsize]
+        if not np.isfinite(value) or _is_exact(float(value), error):
             return value
-        return type(value)(value * (1 + rng.choice((-1, 1)) * _ERRORS[dtype.itemsize]))
+        return type(value)(value * (1 + rng.choice((-1, 1)) * error))
 
     def calls(function: Any, *args: Any, **keywords: Any) -> Any:
         made = _fitted(function, *args, **keywords)
         if isinstance(made, np.ndarray) and not _is_fresh(made, function, args, keywords):
             return made
+        if getattr(function, "__name__", "") == "astype":
+            return converted(getattr(function, "__self__", None), made.dtype, made)
         return watched(made) if _rounds(function) else made
 
-    return {"_fit": _fit, "_watched": watched, "_calls": calls}
+    def stored(array: Any, value: Any) -> Any:
+        return converted(value, array.dtype, value) if isinstance(array, np.ndarray) else value
+
+    def converted(value: Any, dtype: Any, made: Any) -> Any:
+        """Floats of an array as integers: those that do not fit become one or another."""
+        if not isinstance(value, np.ndarray) or (value.dtype.kind, dtype.kind) not in _CONVERTED:
+            return made
+        info = np.iinfo(dtype)
+        fits = (value > info.min - 1) & (value < info.max + 1)
+        other = rng.choice((0, info.min, info.max, info.max // 2 + 1))
+        return np.where(fits, value.astype(dtype), dtype.type(other)) if not fits.all() else made
+
+    return {"_fit": _fit, "_watched": watched, "_calls": calls, "_stored": stored}
+
+
+#: Kinds of floats, and of the integers that they are converted to.
+_CONVERTED = (("f", "i"), ("f", "u"))
 
 
 def _is_exact(value: float, error: float) -> bool:
@@ -203,7 +254,9 @@ def _is_exact(value: float, error: float) -> bool:
     return abs(value) * 64 < 1 / error and value * 64 == int(value * 64)
 
 
-def _excused(got: Any, want: Any, samples: list[Any], times: float) -> bool:
+def _excused(
+    got: Any, want: Any, samples: list[Any], times: float, mild: tuple[str, ...] = ()
+) -> bool:
     """Whether each difference is one that a sample has at its place.
 
     times: how much larger than that of a sample the error of a float may be.
@@ -211,7 +264,7 @@ def _excused(got: Any, want: Any, samples: list[Any], times: float) -> bool:
     from .judge import ZERO, difference
 
     said = difference(got, want)
-    if not said or said.startswith(ZERO):
+    if not said or said.startswith((ZERO, *mild)):
         return True
     alike = [s for s in samples if _form(s) == _form(got)]
     if _form(want) != _form(got):
@@ -220,13 +273,17 @@ def _excused(got: Any, want: Any, samples: list[Any], times: float) -> bool:
         want = alike[0]
     if isinstance(got, list | tuple):
         places = zip(got, want, strict=True)
-        return all(_excused(g, w, [s[k] for s in alike], times) for k, (g, w) in enumerate(places))
+        return all(
+            _excused(g, w, [s[k] for s in alike], times, mild) for k, (g, w) in enumerate(places)
+        )
     if isinstance(got, dict):
-        return all(_excused(got[key], want[key], [s[key] for s in alike], times) for key in got)
+        return all(
+            _excused(got[key], want[key], [s[key] for s in alike], times, mild) for key in got
+        )
     if isinstance(got, int | float | np.ndarray | np.generic):
         return _numbers_excused(got, want, alike, times)
     if hasattr(got, "__dict__"):
-        return _excused(vars(got), vars(want), [vars(s) for s in alike], times)
+        return _excused(vars(got), vars(want), [vars(s) for s in alike], times, mild)
     return any(not difference(got, s) for s in alike)
 
 
@@ -252,6 +309,9 @@ def _numbers_excused(got: Any, want: Any, samples: list[Any], times: float) -> b
         exact = np.asarray(want, np.float64)
         spread = np.max([np.abs(np.asarray(s, np.float64) - exact) for s in samples], axis=0)
         near = near | (np.abs(np.asarray(got, np.float64) - exact) <= times * spread)
+    if times and np.asarray(want).dtype.kind in "iu" and samples:
+        ordered = np.sort([np.asarray(s) for s in samples], axis=0)
+        near = near | (np.sum(ordered[1:] != ordered[:-1], axis=0) >= len(samples) // 2)
     return bool(np.all(near))
 
 
@@ -271,6 +331,27 @@ class _Stable(ast.NodeTransformer):
         if node.attr != "argsort":
             return node
         return ast.copy_location(ast.Call(ast.Name("_stable", ast.Load()), [node.value], []), node)
+
+
+# -- a fault of NumPy's
+
+
+def sound(text: str) -> str:
+    """The program with a `np.negative` that reads what it is given, whatever it writes to."""
+    return ast.unparse(_Sound().visit(ast.parse(text))) if "np.negative" in text else text
+
+
+class _Sound(ast.NodeTransformer):
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        if ast.unparse(node) != "np.negative":
+            return node
+        return ast.copy_location(ast.Name("_negative", ast.Load()), node)
+
+
+def negative(x: Any, *args: Any, **keywords: Any) -> Any:
+    """`np.negative`, of a copy: of a strided view onto itself NumPy 2.4 reads other elements."""
+    return np.negative(x.copy() if isinstance(x, np.ndarray) else x, *args, **keywords)
 
 
 def stable_argsort(owner: Any) -> Any:
@@ -295,7 +376,7 @@ def _run(text: str, more: dict[str, Any]) -> list[Any]:
         if more and isinstance(node, ast.FunctionDef | ast.ClassDef):
             _Watch().visit(node)
     ast.fix_missing_locations(tree)
-    names: dict[str, Any] = {"__name__": "program", "_stable": stable_argsort, **more}
+    names: dict[str, Any] = {"__name__": "program", **HELPERS, **more}
     exec(compile(tree, "<disturbed>", "exec", dont_inherit=True), names)
     out: list[Any] = []
     for make in names["CALLS"]:
@@ -309,6 +390,10 @@ def _run(text: str, more: dict[str, Any]) -> list[Any]:
             out.append(str(e) if type(e) is _Beyond else type(e).__name__)
             break
     return out
+
+
+#: What a program that was rewritten here calls.
+HELPERS: dict[str, Any] = {"_stable": stable_argsort, "_negative": negative}
 
 
 def state(names: dict[str, Any]) -> dict[str, Any]:
