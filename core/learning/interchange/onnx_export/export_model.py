@@ -23,6 +23,7 @@ from ....compiler.passes.pass_manager import INDEPENDENT, Pass, on_body, run
 from ....compiler.passes.simplify import simplify
 from ....compiler.traced import Traced, flatten
 from . import export_table
+from .elimination_loops import eliminate
 from .graph_maker import DOMAIN, OPSET_OF_BITCAST, GraphMaker
 from .list_loops import unroll_nested_lists
 
@@ -37,6 +38,7 @@ Weights = Literal["initialisers", "defaults", "inputs"]
 PASSES = (
     *INDEPENDENT,
     Pass("decompose-attention", decompose_attention, "Attention becomes products and sums."),
+    Pass("eliminate", eliminate, "Linear systems become loops of Gaussian elimination."),
     Pass("widen-halves", widen_halves, "Operations on f16 and bf16 are done in f32."),
     Pass("lists-to-tensors", on_body(lists_to_tensors), "Lists of known length become tensors."),
     Pass("simplify-again", on_body(simplify), "What the passes left."),

@@ -1,8 +1,8 @@
 """Every primitive of the IR and how ONNX says it: one row a primitive.
 
 `ROWS` holds those that have a form in ONNX, `WITHIN` those with regions, `REFUSED` the others with
-the reason; together they are all primitives. Attention and derivatives of a function's own are
-written as other primitives before.
+the reason; together they are all primitives. Attention, linear systems and derivatives of a
+function's own are written as other primitives before.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from types import MappingProxyType
 from ....common.errors import DelianError
 from ....compiler.ir import Function, Op, Value
 from . import (
+    elimination_loops,
     rows_control,
     rows_elementwise,
     rows_indices,
@@ -126,15 +127,10 @@ WITHIN: Mapping[str, Callable[[GraphMaker, Op, Lower], list[str]]] = MappingProx
     }
 )
 #: Primitives that are written as others before (`export_model`).
-COMPOSED = frozenset(("attention", "attention_grad", "custom_vjp"))
-_NO_FACTOR = "ONNX has no operator that factors or solves a linear system"
+COMPOSED = frozenset(("attention", "attention_grad", "custom_vjp")) | elimination_loops.NAMES
 #: Primitives without a form in ONNX, and why.
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
-        "cholesky": _NO_FACTOR,
-        "solve": _NO_FACTOR,
-        "triangular_solve": _NO_FACTOR,
-        "slogdet": _NO_FACTOR,
         "list_take": "an array of lists has no form in ONNX, whose sequences are single",
     }
 )

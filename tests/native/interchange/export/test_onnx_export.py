@@ -83,6 +83,15 @@ def places(x, i):
     return x, x[:, 1:3][i], np.argsort(x, axis=1), np.argmax(x, axis=0)
 
 
+def systems(a, b):
+    square = a @ np.swapaxes(a, 1, 2)
+    return np.linalg.solve(a, b), np.linalg.cholesky(square), np.linalg.slogdet(a)
+
+
+def lists_of_lists(x):
+    return dl.grad(lambda x: np.sum(dl.grad(repeated)(x, 3) ** 2))(x)
+
+
 def convolved(x, k):
     return dl.ops.max_pool(dl.ops.relu(dl.ops.conv2d(x, k, 2, "SAME")), 2)
 
@@ -125,6 +134,12 @@ PROGRAMS = {
     "shapes": (lambda x: (x.T, x[::-1, ::2], np.pad(x, 1), np.concatenate([x, x], 1)), (X,)),
     "running sums": (lambda x: (np.cumsum(x, axis=1), np.mean(x, axis=0), np.var(x)), (X,)),
     "products": (lambda x, y: (x @ y.T, np.einsum("ij,ij->i", x, y), np.outer(x, y)), (X, Y)),
+    "linear systems": (systems, (RNG.normal(size=(2, 3, 3)), RNG.normal(size=(2, 3, 2)))),
+    "systems without a solution": (systems, (np.ones((1, 3, 3)), np.ones((1, 3, 2)))),
+    "slope of a system": (
+        dl.grad(lambda a, b: np.sum(np.linalg.solve(a, b) ** 2)),
+        (RNG.normal(size=(3, 3)), RNG.normal(size=(3, 2))),
+    ),
     "places": (places, (X, np.int64(2))),
     "convolution": (convolved, (IMAGES, KERNEL)),
     "convolution's slope": (
@@ -139,6 +154,7 @@ PROGRAMS = {
     "trips": (trips, (X, np.int64(4))),
     "known trips": (lambda x: trips(x, 3), (X,)),
     "while": (until_large, (X,)),
+    "second slope of known trips": (lists_of_lists, (X,)),
     "slope of lanes": (dl.vmap(dl.grad(lambda x: np.sum(np.tanh(x) ** 3))), (X,)),
     "second slope": (dl.grad(dl.grad(lambda x: np.sin(x) * x**3)), (np.float32(0.7),)),
 }
@@ -284,10 +300,10 @@ def test_a_file_is_written_whole(tmp_path):
 
 def test_what_has_no_form_is_refused_by_name_before_anything_is_written(tmp_path):
     pytest.importorskip("onnx")
-    matrix = np.eye(3, dtype=np.float32)
     path = tmp_path / "net.onnx"
-    with pytest.raises(DelianError, match=r"`cholesky`.*factors or solves") as fault:
-        dl.to_onnx(lambda a: np.linalg.cholesky(a) + 1, matrix, path=path)
+    twice = dl.grad(lambda x, n: np.sum(dl.grad(repeated)(x, n)))
+    with pytest.raises(DelianError, match=r"`list_\w+`.*a list of lists has no form") as fault:
+        dl.to_onnx(twice, X, np.int64(3), path=path)
     assert "test_onnx_export.py" in str(fault.value)
     assert not path.exists()
 
