@@ -75,6 +75,8 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     made = arithmetic.BINARY[op](s, arithmetic.of_one_class(a), arithmetic.of_one_class(b))
     if op in ("/", "//", "%") or (op == "**" and made.dtype.is_float):
         _check_undecided(s, op, made, a, b)
+    if op in _GROWING:
+        _check_grown(s, op, arithmetic.BINARY[op], made, found, a, b)
     return _either(s, made.value, found, a if x > SCALAR else b)
 
 
@@ -98,6 +100,47 @@ def _undecided(op: str, a: Any, b: Any) -> None:
     raise ArithmeticError(
         f"{a} {op} {b} is an error of Python's numbers and has a value among NumPy's, and the path"
         " of the program decides which these are: convert them, float(x) or np.float64(x)"
+    )
+
+
+#: Operators whose result may leave the bits of integers that hold the operands.
+_GROWING = ("+", "-", "*", "//", "**", "<<")
+
+
+def _check_grown(
+    s: Specialiser,
+    op: str,
+    compute: Callable[..., Tensor],
+    made: Tensor,
+    found: set[tuple[DType, bool]],
+    *given: Any,
+) -> None:
+    """Where Python's ints grow NumPy's narrow integers wrap: which are these?
+
+    `compute` in 64 bits says where; for u64, which holds nothing below 0, by the sign.
+    """
+    narrow = made.dtype.is_int and made.dtype is not DType.I64
+    if not narrow or not any(weak for _, weak in found) or made.value in s.natural.known:
+        return
+    wide = compute(s, *(_in_i64(s, v) for v in given))
+    grown = arithmetic.not_equal(s, Tensor(arithmetic.convert(s, made.value, DType.I64)), wide)
+    if made.dtype is DType.U64:
+        grown = arithmetic.bitwise_or(s, grown, arithmetic.less(s, wide, 0))
+    name = made.dtype.numpy.name
+    raises.ask(s, grown.value, partial(_grown, op, name), *given, kind=raises.Uncaught)
+
+
+def _in_i64(s: Specialiser, value: Any) -> Any:
+    if type(value) is not Tensor:
+        return int(value)
+    return Tensor(arithmetic.convert(s, arithmetic.of_one_class(value).value, DType.I64), True)
+
+
+def _grown(op: str, dtype: str, *given: Any) -> None:
+    text = f" {op} ".join(map(str, given)) if len(given) > 1 else f"{op}({given[0]})"
+    raise ArithmeticError(
+        f"Python gives for {text} an int that {dtype} does not hold, and NumPy's wraps; the path of"
+        " the program decides which these are: convert them, int(x) or np.int64(x)"
     )
 
 
@@ -211,10 +254,12 @@ def _base(s: Specialiser, a: Any, b: Any) -> Any:
 
 def unary(s: Specialiser, op: str, a: Tensor) -> Tensor:
     """`-`, `+` or `~` of a number of Python's own: of a bool it is an int."""
-    return _of_one(s, arithmetic.UNARY[op], a)
+    return _of_one(s, op, arithmetic.UNARY[op], a)
 
 
-def _of_one(s: Specialiser, compute: Callable[[Specialiser, Any], Tensor], a: Tensor) -> Tensor:
+def _of_one(
+    s: Specialiser, op: str, compute: Callable[[Specialiser, Any], Tensor], a: Tensor
+) -> Tensor:
     """An operator on one number, whose result has its type; a bool of Python's becomes an int."""
     if a.weak:
         whole = _whole(s, a)
@@ -226,6 +271,7 @@ def _of_one(s: Specialiser, compute: Callable[[Specialiser, Any], Tensor], a: Te
         (DType.I64 if weak and dtype is DType.BOOL else dtype, weak)
         for dtype, weak in arithmetic.alternatives(s, a)
     }
+    _check_grown(s, op, compute, made, found, a)
     return _either(s, made.value, found, a)
 
 
@@ -242,7 +288,7 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Tensor:
 def absolute(s: Specialiser, a: Tensor) -> Tensor:
     """`abs`."""
     if a.kind & _PYTHON:
-        return _of_one(s, lambda s, x: arithmetic.elementwise(s, "abs", x), a)
+        return _of_one(s, "abs", lambda s, x: arithmetic.elementwise(s, "abs", x), a)
     made: Tensor = s.call(np.absolute, a)
     return made
 
