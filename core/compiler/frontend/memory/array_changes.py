@@ -379,6 +379,9 @@ def out(s: Specialiser, target: Any, result: Any, what: str, exact: bool, where:
     if exact and have is not x.dtype:
         text = f"{what} gives {have.value}, and `out` holds {x.dtype.value}"
         raise s.error("DL116", text, "assign instead: out[...] = result")
+    if exact and have is DType.F16 and what == "`np.mean`":
+        text = f"{what} rounds the sum of f16 to f16 in `out`, and adds up in f32 without it"
+        raise s.error("DL116", text, "assign instead: out[...] = np.mean(x)")
     if where is True:
         write(s, x, result, what)
         return x

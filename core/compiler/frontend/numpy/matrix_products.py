@@ -10,7 +10,7 @@ from ...ir import DType, Value
 from ..definitions import np_arrays
 from ..operators import static_int, static_ints
 from ..values import Tensor, describe
-from . import arithmetic, elementwise, reductions, shapes
+from . import arithmetic, elementwise, indexing, reductions, shapes
 from .arithmetic import tensor
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def dot(s: Specialiser, a: Any, b: Any) -> Tensor:
     if x.shape[-1] != y.shape[inner]:
         text = f"np.dot of shapes {list(x.shape)} and {list(y.shape)}"
         raise s.error("DL115", f"{text}: the sizes {x.shape[-1]} and {y.shape[inner]} differ")
+    if max(len(x.shape), len(y.shape)) <= _BLAS_RANK:
+        x, y = (v.value for v in _skipped(s, Tensor(x), Tensor(y)))
     return Tensor(_dot(s, x, y, ((len(x.shape) - 1,), (inner,))), weak)
 
 
@@ -90,18 +92,34 @@ _BLAS_TYPES, _BLAS_RANK = (DType.F32, DType.F64), 2
 
 
 def _times_number(s: Specialiser, a: Any, b: Any) -> Tensor:
-    """A product with one number. BLAS leaves multiples by 0 out, so an infinity has none of NaN."""
+    """A product with one number."""
     x, y = arithmetic.strong(a), arithmetic.strong(b)
-    made = arithmetic.multiply(s, x, y)
-    number, others = (x, y) if arithmetic.shape_of(y) else (y, x)
-    floats = arithmetic.dtype_of(s, others)[0].is_float
-    by_blas = made.dtype in _BLAS_TYPES and len(made.shape) <= _BLAS_RANK
-    known = type(number) is not Tensor and number != 0
-    if math.prod(made.shape) == 1 or not (by_blas and floats) or known:
-        return made
-    skipped = arithmetic.equal(s, number, 0)
+    if max(len(arithmetic.shape_of(v)) for v in (x, y)) > _BLAS_RANK:
+        return arithmetic.multiply(s, x, y)
+    return arithmetic.multiply(s, *_skipped(s, x, y))
+
+
+def _skipped(s: Specialiser, a: Any, b: Any) -> tuple[Any, Any]:
+    """The operands of a product. BLAS leaves multiples by one number out where that is 0.
+
+    So an infinity or NaN is taken as 0 there. A product of two single numbers is not by BLAS.
+    """
+    pair = sorted((a, b), key=lambda v: math.prod(arithmetic.shape_of(v)))
+    one, others = pair
+    sizes = [math.prod(arithmetic.shape_of(v)) for v in pair]
+    if sizes[0] != 1 or sizes[1] == 1 or not arithmetic.dtype_of(s, others)[0].is_float:
+        return a, b
+    if arithmetic.result_dtype(s, (a, b))[0] not in _BLAS_TYPES or _is_known(one):
+        return a, b
+    number = Tensor(indexing.reshape(s, arithmetic.tensor(s, one).value, ()))
     kept = arithmetic.select(s, elementwise.isfinite(s, others), others, 0.0)
-    return arithmetic.multiply(s, number, arithmetic.select(s, skipped, kept, others))
+    kept = arithmetic.select(s, arithmetic.equal(s, number, 0), kept, others)
+    return (kept, b) if others is a else (a, kept)
+
+
+def _is_known(number: Any) -> bool:
+    """Whether it is surely not 0."""
+    return type(number) is not Tensor and bool(number != 0)
 
 
 def inner(s: Specialiser, a: Any, b: Any) -> Tensor:
@@ -139,6 +157,7 @@ def tensordot(s: Specialiser, a: Any, b: Any, axes: Any = 2) -> Tensor:
     if [x.shape[k] for k in left] != [y.shape[k] for k in right]:
         text = f"{x.type} along {left} and {y.type} along {right}"
         raise s.error("DL115", f"np.tensordot: the sizes differ: {text}")
+    x, y = (v.value for v in _skipped(s, Tensor(x), Tensor(y)))
     return Tensor(_dot(s, x, y, (left, right)), weak)
 
 

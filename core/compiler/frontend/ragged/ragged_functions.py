@@ -161,9 +161,11 @@ def mean(
     axes = _axes(s, a, axis, "np.mean")
     if a.axis not in axes:
         return _off(s, a, f, axes, keepdims, **({} if dtype is None else {"dtype": dtype}))
-    x = _floats(s, a, dtype)
+    wide = dtype is None and a.data.dtype is DType.F16  # As in `reductions.mean`.
+    x = _floats(s, a, np.float32 if wide else dtype)
     total = s.call(np.sum, filled(s, x, 0), axis=axes, keepdims=keepdims)
-    return arithmetic.divide(s, total, _spread(s, a, axes, x.data.dtype))
+    made = arithmetic.divide(s, total, _spread(s, a, axes, x.data.dtype))
+    return arithmetic.tensor(s, made, DType.F16) if wide else made
 
 
 def var(
@@ -180,7 +182,7 @@ def var(
     if a.axis not in axes:
         return _off(s, a, f, axes, keepdims, ddof=ddof)
     x = _floats(s, a, dtype)
-    centre = mean(s, np.mean, x, axes, keepdims=True)
+    centre = mean(s, np.mean, x, axes, x.data.dtype.numpy, keepdims=True)
     far = arithmetic.subtract(s, plain(x), centre)
     far = arithmetic.select(s, valid(s, x), far, Tensor(s.scope.number(0, x.data.dtype)))
     total = s.call(np.sum, arithmetic.multiply(s, far, far), axis=axes, keepdims=keepdims)
