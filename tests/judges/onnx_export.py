@@ -1,6 +1,6 @@
 """Judges models that Delian writes in ONNX: ONNX Runtime runs them, and NumPy says what is right.
 
-    python tests/judges/onnx_export.py [SUITE...] [--seeds N] [--json FILE] [--no-round-trip]
+    python tests/judges/onnx_export.py [SUITE...] [--seeds N] [--json FILE]
 
 Needs the packages onnx and onnxruntime. Suites: `primitives`, the cases of each primitive;
 `tensors`, `convolutions` and `models`, random programs of `tests/differential`, N of each; `steps`,
@@ -100,12 +100,15 @@ def plain_ends(function: Function) -> Function:
 class Runner:
     """A model ready to run: by ONNX Runtime, or by the reference evaluator."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, evaluator: bool = False) -> None:
+        self.model = model
+        if evaluator:
+            self._evaluate()
+            return
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
         self.name = "onnxruntime"
-        self.model = model
         try:
             self._runs: Any = onnxruntime.InferenceSession(
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
@@ -113,8 +116,11 @@ class Runner:
         except Exception as error:
             if "NOT_IMPLEMENTED" not in str(error):
                 raise
-            self.name = "reference evaluator"
-            self._runs = onnx.reference.ReferenceEvaluator(model)
+            self._evaluate()
+
+    def _evaluate(self) -> None:
+        self.name = "reference evaluator"
+        self._runs = onnx.reference.ReferenceEvaluator(self.model)
 
     def __call__(self, args: Sequence[Array]) -> list[Array]:
         names = [value.name for value in self.model.graph.input]
@@ -156,7 +162,7 @@ def narrowest_float(function: Function) -> DType:
     return halves[0] if halves else DType.F32
 
 
-def judge(program: Program, round_trip: bool) -> Verdict:
+def judge(program: Program, round_trip: bool, evaluator: bool = False) -> Verdict:
     try:
         function = plain_ends(program.build())
         model = written(function)
@@ -165,7 +171,7 @@ def judge(program: Program, round_trip: bool) -> Verdict:
     except Exception as error:
         return Verdict(program.name, "crashed", _where(error))
     try:
-        runner = Runner(model)
+        runner = Runner(model, evaluator)
         verdict = Verdict(program.name, "passed", runner=runner.name)
         verdict.why = _compared(program, function, runner)
     except Exception as error:
@@ -224,7 +230,7 @@ def as_function(name: str, block: Any) -> Function:
     return Function(name, block, params, tuple(f"r{k}" for k in range(len(block.results))))
 
 
-def primitives(seeds: int) -> Iterator[Program]:
+def primitives() -> Iterator[Program]:
     from support.primitive_cases import TABLE
 
     for case in TABLE:
@@ -241,8 +247,8 @@ def _fitted(args: Sequence[Array], function: Function) -> list[Array]:
     return [np.asarray(a).astype(t.dtype.numpy) for a, t in zip(args, types, strict=True)]
 
 
-def random_programs(kind: str, seeds: int) -> Iterator[Program]:
-    for case in cases(kind, list(range(seeds))):
+def random_programs(kind: str, seeds: range) -> Iterator[Program]:
+    for case in cases(kind, list(seeds)):
 
         def arguments(function: Function, attempt: int, case: Any = case) -> list[Array]:
             return case.arguments(function.param_types, attempt)
@@ -250,7 +256,7 @@ def random_programs(kind: str, seeds: int) -> Iterator[Program]:
         yield Program(case.name, case.build, arguments, ATTEMPTS)
 
 
-def steps(seeds: int) -> Iterator[Program]:
+def steps() -> Iterator[Program]:
     from judges.onnx_export_steps import programs
 
     for name, function, args in programs():
@@ -262,11 +268,11 @@ def steps(seeds: int) -> Iterator[Program]:
         yield Program(name, build, lambda f, k, v=leaves: v)
 
 
-def programs(suite: str, seeds: int) -> Iterator[Program]:
+def programs(suite: str, seeds: range) -> Iterator[Program]:
     if suite in RANDOM:
         yield from random_programs(suite, seeds)
     else:
-        yield from {"primitives": primitives, "steps": steps}[suite](seeds)
+        yield from {"primitives": primitives, "steps": steps}[suite]()
 
 
 def report(suite: str, verdicts: Sequence[Verdict]) -> list[str]:
@@ -297,17 +303,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
     parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--only", default="", help="programs whose name has this in it")
     parser.add_argument("--no-round-trip", action="store_true")
+    parser.add_argument("--evaluator", action="store_true", help="ONNX's own, for all programs")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     found: dict[str, list[Verdict]] = {}
+    seeds = range(options.first, options.first + options.seeds)
     for suite in options.suites or SUITES:
         found[suite] = [
-            judge(p, not options.no_round_trip)
-            for p in programs(suite, options.seeds)
+            judge(p, not options.no_round_trip, options.evaluator)
+            for p in programs(suite, seeds)
             if options.only in p.name
         ]
         print("\n".join(report(suite, found[suite])), flush=True)

@@ -270,7 +270,8 @@ class GraphMaker:
                 self.add("Identity", [name], [wanted[k]])
                 out.append(wanted[k])
             elif name in out or name not in self.scope.made:
-                out.append(self.node("Identity", name))
+                # Not by `node`, which would give one name for two results.
+                out += self.emit("Identity", [name], 1)
             else:
                 out.append(name)
         return out

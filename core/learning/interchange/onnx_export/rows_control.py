@@ -77,7 +77,7 @@ def _loop(
 ) -> list[str]:
     """A Loop.
 
-    bounds: the number of trips and the first condition, either may be empty. body: (trip, carries)
+    bounds: the number of trips (or "") and the first condition. body: (trip, carries)
     -> the condition for another trip, None for the same one, and the carries after it.
     """
     with g.within() as scope:
@@ -90,6 +90,11 @@ def _loop(
         made = _infos(g, outputs, [flag, *types])
     graph = g.graph(scope, inputs, made)
     return g.emit("Loop", [*bounds, *carries], len(carries), body=graph)
+
+
+def _always(g: GraphMaker) -> str:
+    """The condition of a loop that only counts; without one, ONNX's own evaluator does no trip."""
+    return g.number(DType.BOOL, True)
 
 
 def _infos(g: GraphMaker, names: Sequence[str], types: Sequence[Type]) -> list[Any]:
@@ -120,18 +125,18 @@ def for_(g: GraphMaker, op: Op, lower: Lower) -> list[str]:
     types = [r.type for r in op.results]
     (region,) = op.regions
     bounds = [g.known.get(v) for v in (low, high)]
+    start = "" if bounds[0] is not None and int(bounds[0]) == 0 else g.value(low)
     if bounds[0] is not None and bounds[1] is not None:
         trips = g.number(DType.I64, max(int(bounds[1]) - int(bounds[0]), 0))
     else:
-        difference = g.node("Sub", g.value(high), g.value(low))
+        difference = g.value(high) if not start else g.node("Sub", g.value(high), g.value(low))
         trips = g.node("Max", difference, g.number(DType.I64, 0))
-    start = "" if bounds[0] is not None and int(bounds[0]) == 0 else g.value(low)
 
     def body(trip: str, held: Sequence[str]) -> tuple[None, Sequence[str]]:
         index = g.node("Add", trip, start) if start else trip
         return None, g.inline(region, [index, *consts, *held], lower)
 
-    return _loop(g, (trips, ""), carries, types, body)
+    return _loop(g, (trips, _always(g)), carries, types, body)
 
 
 # Lists
@@ -221,4 +226,4 @@ def list_add(g: GraphMaker, op: Op) -> list[str]:
         (total,) = _chosen(g, g.node("And", *there), both, one, [wide])
         return None, [g.node("SequenceInsert", carried[0], total)]
 
-    return _loop(g, (longest, ""), [empty], [kind], body)
+    return _loop(g, (longest, _always(g)), [empty], [kind], body)

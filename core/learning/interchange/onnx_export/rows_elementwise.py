@@ -167,8 +167,11 @@ def atan2(g: GraphMaker, op: Op) -> str:
     return g.where(origin, flat, turned, dtype)
 
 
-def _safe_divisor(g: GraphMaker, b: str, dtype: DType) -> str:
+def _safe_divisor(g: GraphMaker, op: Op, b: str) -> str:
     """1 for 0 and for -1, by which a processor does not divide the least number."""
+    dtype, known = op.result.dtype, g.known.get(op.operands[1])
+    if known is not None and known not in (0, -1):
+        return b
     zero, one = g.number(dtype, 0), g.number(dtype, 1)
     bad = g.node("Equal", b, zero)
     if not dtype.is_unsigned:
@@ -183,7 +186,7 @@ def floordiv(g: GraphMaker, op: Op) -> str:
     if dtype.is_float:
         return _float_division(g, a, b, dtype)[0]
     zero = g.number(dtype, 0)
-    divisor = _safe_divisor(g, b, dtype)
+    divisor = _safe_divisor(g, op, b)
     quotient = g.node("Div", a, divisor)
     if not dtype.is_unsigned:
         rest = g.node("Sub", a, g.node("Mul", quotient, divisor))
@@ -201,7 +204,7 @@ def mod(g: GraphMaker, op: Op) -> str:
     a, b = g.together(op.operands)
     if dtype.is_float:
         return _float_division(g, a, b, dtype)[1]
-    return g.node("Mod", a, _safe_divisor(g, b, dtype))
+    return g.node("Mod", a, _safe_divisor(g, op, b))
 
 
 def _float_division(g: GraphMaker, a: str, b: str, dtype: DType) -> tuple[str, str]:

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from delian import nn
 from delian.core.common.errors import DelianError
+from delian.core.compiler.ir import Builder, DType, Function, TensorType
 from delian.core.compiler.primitives import PRIMITIVES
 from delian.core.learning.interchange.onnx_export import export_model, export_table
+from delian.core.learning.interchange.onnx_export.export_model import program_to_onnx
 
 RNG = np.random.default_rng(5)
 X, Y = (RNG.normal(size=(3, 4)).astype(np.float32) for _ in range(2))
@@ -195,6 +197,26 @@ def test_what_reverse_mode_saves_of_an_unknown_number_of_trips_is_a_sequence():
     for count in (0, 1, 5):
         (found,) = ran(model, X, np.int64(count))
         close([found], dl.compile(dl.grad(repeated), backend="reference")(X, count))
+
+
+def test_a_branch_gives_one_value_as_two_results():
+    pytest.importorskip("onnx")
+    whole = TensorType(DType.I64)
+    b = Builder([TensorType(DType.BOOL), whole])
+    then, otherwise = Builder([whole]), Builder([whole])
+    regions = (
+        then.finish([then.params[0], then.params[0]]),
+        otherwise.finish([otherwise.constant(v, DType.I64) for v in (12, 12)]),
+    )
+    first, second = b.emit("if", b.params, {}, regions)
+    block = b.finish([b("add", first, b.constant(1, DType.I64)), second])
+    model = program_to_onnx(Function("f", block, ("p", "x"), ("r", "s")), ["p", "x"], {})
+    (branches,) = [node for node in model.graph.node if node.op_type == "If"]
+    for attribute in branches.attribute:
+        names = [value.name for value in attribute.g.output]
+        assert len(names) == len(set(names))
+    close(ran(model, np.array(True), np.array(5)), (np.int64(6), np.int64(5)))
+    close(ran(model, np.array(False), np.array(5)), (np.int64(13), np.int64(12)))
 
 
 # Models
