@@ -428,6 +428,10 @@ class TorchModule(Table):
     """What batch normalisation takes in inference: running statistics, which are averaged with the
     parameters, or those of the batch.
     """
+    inputs: Literal["numbers", "ids"] = "numbers"
+    """What the module takes: numbers as they are, or ids of tokens, as int64. A data file's whole
+    numbers are kept as f32 (below 2^24 exactly).
+    """
     images: Literal["channels_first", "channels_last"] = "channels_first"
     """Axes of the images that the module takes: [N, C, H, W] or [N, H, W, C]."""
     classes: int | None = Field(default=None, ge=2, le=65_536)
@@ -441,6 +445,10 @@ class OnnxFile(Table):
     """Which model."""
     file: str
     """The file, relative to the scenario's folder. Its tensors are the first weights."""
+    inputs: Literal["numbers", "ids"] = "numbers"
+    """What the module takes: numbers as they are, or ids of tokens, as int64. A data file's whole
+    numbers are kept as f32 (below 2^24 exactly).
+    """
     images: Literal["channels_first", "channels_last"] = "channels_first"
     """Axes of the images that the model takes: [N, C, H, W] or [N, H, W, C]."""
     classes: int | None = Field(default=None, ge=2, le=65_536)

@@ -42,7 +42,8 @@ def imported(scenario: Scenario, rows: tuple[int, ...], dtype: npt.DTypeLike) ->
         ) from fault
     turned = len(rows) == 3 and chosen.images == "channels_first"
     shape = (rows[2], rows[0], rows[1]) if turned else rows
-    example = torch.from_numpy(np.zeros((2, *shape), dtype))
+    ids = chosen.inputs == "ids"
+    example = torch.from_numpy(np.zeros((2, *shape), np.int64 if ids else dtype))
     model = from_torch(module, (example,), batch_norm=chosen.batch_norm, channels_last=turned)
     _check_statistics(scenario, model)
     return model if scenario.weights_file is None else model.load(scenario.weights_file)

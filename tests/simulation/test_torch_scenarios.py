@@ -89,6 +89,31 @@ def test_a_run_begins_with_given_weights_and_its_result_goes_back(tmp_path: Path
         other.load_bundle(tmp_path / "model.bundle")
 
 
+def test_ids_of_a_data_file_reach_an_embedding(tmp_path: Path) -> None:
+    import numpy as np
+
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\n\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.table, self.head = nn.Embedding(9, 6), nn.Linear(6, 3)\n\n"
+        "    def forward(self, symbols):\n"
+        "        return self.head(self.table(symbols).mean(1))\n"
+    )
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 240)
+    x = 3 * y[:, None] + rng.integers(0, 3, (240, 5))
+    np.savez(tmp_path / "rows.npz", x=x.astype(np.int32), y=y.astype(np.int32))
+    (tmp_path / "ids.toml").write_text(
+        'name = "ids"\nrounds = 3\n[data]\nsource = "npz"\npath = "rows.npz"\npartition = "iid"\n'
+        '[model]\nname = "torch"\nfile = "net.py"\ninputs = "ids"\n'
+        '[algorithm]\nname = "fedavg"\nlearning_rate = 1.0\nepochs = 5\n[fleet]\ndevices = 8\n'
+    )
+    result = simulate(scenario_file.load(str(tmp_path / "ids.toml")), threads=1)
+    assert result.rounds[-1].global_accuracy > 0.9
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [

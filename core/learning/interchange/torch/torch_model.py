@@ -66,7 +66,7 @@ class TorchModel:
         graph = self.graphs.training if self.graphs.by_batch else self.graphs.inference
         count = len(graph.shapes)
         weight = inputs[count] if len(inputs) == count + 1 else None
-        given = _checked(self.graphs, graph.shapes, inputs if weight is None else inputs[:-1])
+        given = _checked(self.graphs, graph, inputs if weight is None else inputs[:-1])
         found = graph.function(self.parameters, self.statistics, given, weight, None)
         return _picked(self.graphs.output, found[0])
 
@@ -82,7 +82,7 @@ class TorchModel:
             draw: a random key u32[2] for dropout; None drops nothing.
         """
         graph = self.graphs.training
-        given = _checked(self.graphs, graph.shapes, inputs)
+        given = _checked(self.graphs, graph, inputs)
         found = graph.function(self.parameters, self.statistics, given, weight, draw)
         return _picked(self.graphs.output, found[0]), {**self.statistics, **found[1]}
 
@@ -194,20 +194,24 @@ def _picked(output: Any, results: Any) -> Any:
     return results if output is None else results[output]
 
 
-def _checked(graphs: Graphs, shapes: tuple[Any, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The inputs as the module takes them. Raises TypeError for other shapes than the examples'."""
-    if len(inputs) != len(shapes):
-        raise TypeError(f"{graphs.name} takes {len(shapes)} inputs, not {len(inputs)}")
+def _checked(graphs: Graphs, graph: Written, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs as the module takes them. Raises TypeError for other shapes than the examples'.
+
+    Whole numbers come in the example's type: data sets keep ids as i32, and as f32.
+    """
+    if len(inputs) != len(graph.shapes):
+        raise TypeError(f"{graphs.name} takes {len(graph.shapes)} inputs, not {len(inputs)}")
     if graphs.channels_last:
         inputs = tuple([np.moveaxis(x, -1, 1) if np.ndim(x) == 4 else x for x in inputs])
-    for x, shape in zip(inputs, shapes, strict=True):
+    for x, shape in zip(inputs, graph.shapes, strict=True):
         sizes = np.shape(x)
         if len(sizes) != len(shape) or any(
             n is not None and n != m for n, m in zip(shape, sizes, strict=True)
         ):
             wanted = ["any" if n is None else n for n in shape]
             raise TypeError(f"{graphs.name} was exported for inputs {wanted}, not {list(sizes)}")
-    return inputs
+    pairs = zip(inputs, graph.dtypes, strict=True)
+    return tuple([x.astype(kind) if kind.kind in "iu" else x for x, kind in pairs])
 
 
 def from_torch(
