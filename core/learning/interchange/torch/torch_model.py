@@ -66,7 +66,8 @@ class TorchModel:
         graph = self.graphs.training if self.graphs.by_batch else self.graphs.inference
         count = len(graph.shapes)
         weight = inputs[count] if len(inputs) == count + 1 else None
-        given = _checked(self.graphs, graph, inputs if weight is None else inputs[:-1])
+        whole = inputs[:count] if len(inputs) == count + 1 else inputs
+        given = _checked(self.graphs, graph, whole)
         found = graph.function(self.parameters, self.statistics, given, weight, None)
         return _picked(self.graphs.output, found[0])
 
