@@ -52,7 +52,7 @@ def test_a_constructor_gets_its_settings_and_the_scenario_its_seed(tmp_path: Pat
 
     narrow = "model.settings={width=4}"
     first = imported(_scenario(tmp_path, narrow), (8, 8, 1), "float32")
-    assert first.parameters["part.conv.weight"].shape == (4, 1, 3, 3)
+    assert first.parameters["part.conv.weight"].shape == (3, 3, 1, 4)
     again = imported(_scenario(tmp_path, narrow), (8, 8, 1), "float32")
     other = imported(_scenario(tmp_path, narrow, "seed=9"), (8, 8, 1), "float32")
     name = "head.weight"

@@ -11,9 +11,12 @@ from ....compiler.ir import Tensor
 from .aten_row import Row
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x W^T + b: [..., inputs], [outputs, inputs] -> [..., outputs]."""
-    product = x @ np.transpose(weight)
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, stored: bool = False) -> Tensor:
+    """x W^T + b: [..., inputs], [outputs, inputs] -> [..., outputs].
+
+    stored: the weight is [inputs, outputs].
+    """
+    product = x @ (weight if stored else np.transpose(weight))
     return product if bias is None else product + bias
 
 

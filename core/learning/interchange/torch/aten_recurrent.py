@@ -23,14 +23,15 @@ def lstm(
     bidirectional: bool,
     batch_first: bool,
     draw: Tensor = None,
+    stored: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """[T, N, inputs] (or [N, T, inputs]) -> the outputs, the last hidden and cell states.
 
     The gates lie in the order input, forget, cell, output. With a projection the hidden state has
-    its width.
+    its width. stored: weights are [inputs, outputs].
     """
     projected = len(params) == num_layers * (2 if bidirectional else 1) * (5 if has_biases else 3)
-    settings = has_biases, projected, num_layers, bidirectional, batch_first
+    settings = has_biases, projected, num_layers, bidirectional, batch_first, stored
     drop = dropout if train else 0.0
     y, last = _layers(_lstm_step, x, (hx[0], hx[1]), params, settings, drop, draw)
     return y, last[0], last[1]
@@ -47,9 +48,10 @@ def gru(
     bidirectional: bool,
     batch_first: bool,
     draw: Tensor = None,
+    stored: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The gates lie in the order reset, update, new."""
-    settings = has_biases, False, num_layers, bidirectional, batch_first
+    settings = has_biases, False, num_layers, bidirectional, batch_first, stored
     drop = dropout if train else 0.0
     y, last = _layers(_gru_step, x, (hx,), params, settings, drop, draw)
     return y, last[0]
@@ -66,8 +68,9 @@ def rnn_tanh(
     bidirectional: bool,
     batch_first: bool,
     draw: Tensor = None,
+    stored: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    settings = has_biases, False, num_layers, bidirectional, batch_first
+    settings = has_biases, False, num_layers, bidirectional, batch_first, stored
     drop = dropout if train else 0.0
     y, last = _layers(_tanh_step, x, (hx,), params, settings, drop, draw)
     return y, last[0]
@@ -84,8 +87,9 @@ def rnn_relu(
     bidirectional: bool,
     batch_first: bool,
     draw: Tensor = None,
+    stored: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    settings = has_biases, False, num_layers, bidirectional, batch_first
+    settings = has_biases, False, num_layers, bidirectional, batch_first, stored
     drop = dropout if train else 0.0
     y, last = _layers(_relu_step, x, (hx,), params, settings, drop, draw)
     return y, last[0]
@@ -136,11 +140,11 @@ def _layers(
     x: Tensor,
     start: tuple[Tensor, ...],
     params: Sequence[Tensor],
-    settings: tuple[bool, bool, int, bool, bool],
+    settings: tuple[bool, bool, int, bool, bool, bool],
     drop: float,
     draw: Tensor,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    has_biases, projected, num_layers, bidirectional, batch_first = settings
+    has_biases, projected, num_layers, bidirectional, batch_first, stored = settings
     y = np.swapaxes(x, 0, 1) if batch_first else x
     each, ways = 2 + 2 * has_biases + projected, 2 if bidirectional else 1
     finals: list[tuple[Tensor, ...]] = []
@@ -149,6 +153,7 @@ def _layers(
         for way in range(ways):
             at = layer * ways + way
             own = params[at * each : (at + 1) * each]
+            own = [w if stored or w.ndim < 2 else np.transpose(w) for w in own]
             first = tuple([state[at] for state in start])
             out, last = _one_way(step, y, first, own, has_biases, projected, way == 1)
             outputs.append(out)
@@ -170,11 +175,14 @@ def _one_way(
     projected: bool,
     backwards: bool,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """One layer in one direction: [T, N, inputs] -> [T, N, width] and the last state."""
-    recurrent = np.transpose(own[1])
-    projection = np.transpose(own[-1]) if projected else None
+    """One layer in one direction: [T, N, inputs] -> [T, N, width] and the last state.
+
+    own: its weights as [inputs, outputs], and its biases.
+    """
+    recurrent = own[1]
+    projection = own[-1] if projected else None
     # All steps' input products at once: one large product instead of T small ones.
-    given = x @ np.transpose(own[0])
+    given = x @ own[0]
     inner = None
     if has_biases:
         # A GRU's reset gate reaches the recurrent bias; the others add both.

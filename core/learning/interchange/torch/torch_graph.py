@@ -23,7 +23,7 @@ from .aten_images import channels_first, channels_last
 from .aten_row import Row
 from .aten_table import row_of
 from .torch_export import CODE, origin_of, torch_module
-from .torch_layouts import Plan, last_axis, planned, rank_of
+from .torch_layouts import Plan, last_axis, planned, rank_of, weight_place
 
 if TYPE_CHECKING:
     import torch
@@ -320,7 +320,12 @@ class _Writer:
             return self.values.get(node)
         whole = row.whole is not None and self.unread(node, row) is not None
         plan = None if whole else planned(node, row, self.stored)
-        args = [self.argument(each, plan) for each in node.args]
+        place = weight_place(node)
+        weights = None if place is None else self.stored_weights(node.args[place])
+        args = [
+            weights if weights is not None and k == place else self.argument(each, plan)
+            for k, each in enumerate(node.args)
+        ]
         keywords = {k: self.value(v) for k, v in node.kwargs.items() if k not in _PLACEMENT}
         origin = origin_of(node)
         if row.promotion != "none":
@@ -334,8 +339,8 @@ class _Writer:
             keywords |= plan.keywords
             for place, value in plan.args.items():
                 args[place:] = [value, *args[place + 1 :]]
-        if name == "convolution" and node.args[1] in self.weights:
-            args[1], keywords["stored"] = self.weights[node.args[1]], True
+        if weights is not None:
+            keywords["stored"] = True
         function = row.whole if whole and row.whole is not None else row.function
         made = self.lines.call(function, *args, origin=origin, name=node.name, **keywords)
         if row.results:
@@ -345,6 +350,14 @@ class _Writer:
         if plan is not None and plan.stored:
             self.stored[node] = made
         return made
+
+    def stored_weights(self, given: Any) -> Any:
+        """An operator's weight, or list of weights, as stored; None where one is not."""
+        if isinstance(given, self.torch.fx.Node):
+            return self.weights.get(given)
+        if any(rank_of(node) > 1 and node not in self.weights for node in given):
+            return None
+        return tuple(self.weights[n] if n in self.weights else self.value(n) for n in given)
 
     def argument(self, given: Any, plan: Plan | None) -> Any:
         """An argument of a node, in the layout of its plan."""

@@ -131,28 +131,57 @@ def _reduced(node: Any, x: Any, rank: int) -> Plan | None:
     return None
 
 
+#: Where operators take weights, by the beginning of their names.
+_WEIGHTS = {
+    "aten.convolution.": 1,
+    "aten.linear.": 1,
+    "aten.lstm.": 2,
+    "aten.gru.": 2,
+    "aten.rnn_tanh.": 2,
+    "aten.rnn_relu.": 2,
+}
+
+
 def kernels(programs: Sequence[Any]) -> dict[str, tuple[int, ...]]:
-    """The parameters that are weights of convolutions and nothing else, and their stored axes."""
+    """The parameters that are weights of layers and nothing else, and the axes they are stored in.
+
+    Those of convolutions are stored as [space..., C / groups, O], other weights as [inputs,
+    outputs], which is how Delian's layers have them.
+    """
     found: dict[str, tuple[int, ...]] = {}
     other: set[str] = set()
     for program in programs:
         names = program.graph_signature.inputs_to_parameters
         for node in program.graph.nodes:
             name = names.get(node.name) if node.op == "placeholder" else None
-            if name is None:
+            if name is None or rank_of(node) < 2:
                 continue
-            uses = {_use(user, node) for user in node.users}
-            if len(uses) == 1 and None not in uses:
-                axes = kernel_axes(rank_of(node), bool(uses.pop()))
-                if found.setdefault(name, axes) != axes:
-                    other.add(name)
-            elif uses:
+            uses = {_stored_axes(user, node) for user in node.users}
+            axes = uses.pop() if len(uses) == 1 else None
+            if axes is not None and found.setdefault(name, axes) == axes:
+                continue
+            if node.users:
                 other.add(name)
     return {name: axes for name, axes in found.items() if name not in other}
 
 
-def _use(user: Any, node: Any) -> bool | None:
-    """Whether a convolution takes the node as its weight is transposed; None for other uses."""
-    if not str(user.target).startswith("aten.convolution.") or user.args[1] is not node:
+def weight_place(node: Any) -> int | None:
+    """Which argument of an operator is its weight, or its list of weights."""
+    target = str(node.target)
+    return next((place for name, place in _WEIGHTS.items() if target.startswith(name)), None)
+
+
+def _stored_axes(user: Any, node: Any) -> tuple[int, ...] | None:
+    """The axes for one use of a parameter; None where it is no weight."""
+    place = weight_place(user)
+    if place is None or sum(n is node for n in _flat(user.args)) != 1:
         return None
-    return None if node in (user.args[0], user.args[2]) else bool(user.args[6])
+    if node not in _flat(user.args[place : place + 1]):
+        return None
+    if str(user.target).startswith("aten.convolution."):
+        return kernel_axes(rank_of(node), bool(user.args[6]))
+    return (1, 0)
+
+
+def _flat(args: Sequence[Any]) -> list[Any]:
+    return [n for a in args for n in (_flat(a) if isinstance(a, list | tuple) else [a])]

@@ -37,7 +37,7 @@ class Graphs:
     others: Mapping[str, Array | str]
     """What else the module's state_dict has: constants, and the first name of a tied parameter."""
     kernels: Mapping[str, tuple[int, ...]]
-    """Weights of convolutions, stored as [space..., C, O]: PyTorch's axes in this order."""
+    """Weights of layers that are stored in other axes: PyTorch's in this order."""
     output: str | int | None = None
     """Which of several outputs the model gives; None: all."""
     channels_last: bool = False
@@ -51,7 +51,7 @@ class TorchModel:
     """A model made of a PyTorch module: a tree of its parameters, called as `model(*inputs)`."""
 
     parameters: dict[str, Tensor]
-    """By PyTorch's names; trained. Weights of convolutions are [space..., C, O]."""
+    """By PyTorch's names; trained. Weights have the axes of Delian's layers (`graphs.kernels`)."""
     statistics: dict[str, Tensor]
     """Float buffers that a training step changes, such as a batch normalisation's running mean."""
     graphs: Graphs = static_field()
