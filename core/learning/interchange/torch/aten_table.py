@@ -11,6 +11,7 @@ from . import (
     aten_norms,
     aten_recurrent,
     aten_reductions,
+    aten_resizing,
     aten_shapes,
 )
 from .aten_row import Row
@@ -24,6 +25,7 @@ _TABLES = (
     aten_norms.ROWS,
     aten_recurrent.ROWS,
     aten_reductions.ROWS,
+    aten_resizing.ROWS,
     aten_shapes.ROWS,
 )
 ROWS: dict[str, Row] = {name: row for table in _TABLES for name, row in table.items()}

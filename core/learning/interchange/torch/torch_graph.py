@@ -7,7 +7,7 @@ Symbolic sizes become expressions of `x.shape`, so one function serves every bat
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from .aten_row import Row
 from .aten_table import row_of
 from .torch_export import CODE, origin_of, torch_module
 from .torch_layouts import Plan, last_axis, planned, rank_of, weight_place
+from .torch_sizes import SIZES
 
 if TYPE_CHECKING:
     import torch
@@ -477,7 +478,7 @@ class _Writer:
         args = [self.value(each) for each in node.args]
         if name == "getitem":
             return args[0][args[1]]
-        found = _SIZES.get(name)
+        found = SIZES.get(name)
         if found is None:
             if not node.users:
                 return None
@@ -551,51 +552,3 @@ def _plain(tree: Any) -> Any:
     if isinstance(tree, list | tuple):
         return tuple(_plain(each) for each in tree)
     return tree
-
-
-def _floor_divide(a: int, b: int) -> int:
-    return a // b
-
-
-def _modulo(a: int, b: int) -> int:
-    return a % b
-
-
-def _plus(a: Any, b: Any) -> Any:
-    return a + b
-
-
-def _minus(a: Any, b: Any) -> Any:
-    return a - b
-
-
-def _times(a: Any, b: Any) -> Any:
-    return a * b
-
-
-def _over(a: Any, b: Any) -> Any:
-    return a / b
-
-
-def _negative(a: Any) -> Any:
-    return -a
-
-
-def _power(a: Any, b: Any) -> Any:
-    return a**b
-
-
-_SIZES: dict[str, Callable[..., Any]] = {
-    "add": _plus,
-    "sub": _minus,
-    "mul": _times,
-    "floordiv": _floor_divide,
-    "mod": _modulo,
-    "truediv": _over,
-    "neg": _negative,
-    "pow": _power,
-    "sym_float": float,
-    "sym_int": int,
-    "sym_max": max,
-    "sym_min": min,
-}
