@@ -62,8 +62,10 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Tas
         ways = getattr(scenario.algorithm, "training_ways", 0)
         episodes = Episodes(few.ways, few.shots, few.queries, few.episodes, training_ways=ways)
         shape: tuple[int, ...] = (few.ways * few.queries, *example.images.shape[2:], 1)
-        init = _init(scenario, shape[1:], episodes.labels)
-        return learning.Classification(scenario.name, init, episodes), TensorType(DType.F32, shape)
+        batch = TensorType(DType.F32, shape)
+        init, draws = _model(scenario, batch, episodes.labels)
+        episodes = dataclasses.replace(episodes, keyed=draws)
+        return learning.Classification(scenario.name, init, episodes), batch
     share = getattr(scenario.algorithm, "adapt_share", Samples.adapt_share)
     scale = _scale(scenario, example.x)
     last: LastBatch = getattr(scenario.data, "last_batch", Samples.last_batch)
@@ -72,20 +74,8 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Tas
     classes = getattr(scenario.model, "classes", None) or data.classes
     text = isinstance(scenario.data, data_settings.ShakespeareData)
     batch = TensorType(DType.of(example.x.dtype) if text else DType.F32, shape)
-    if isinstance(scenario.model, data_settings.TorchModule):
-        from .torch_modules import imported
-
-        made = imported(scenario, shape[1:], batch.dtype.numpy)
-        source = dataclasses.replace(source, keyed=made.graphs.training.draws)
-        init = _given(made)
-    elif isinstance(scenario.model, data_settings.OnnxFile):
-        from ...core.learning.interchange.onnx import from_onnx
-
-        assert scenario.model_file is not None
-        turned = batch.rank == _IMAGES and scenario.model.images == "channels_first"
-        init = _given(from_onnx(scenario.model_file).for_task(turned))
-    else:
-        init = _init(scenario, shape[1:], classes)
+    init, draws = _model(scenario, batch, classes)
+    source = dataclasses.replace(source, keyed=draws)
     if scenario.regression and (why := scenario.algorithm.algorithm_class.labels_only):
         raise DelianError(
             f"{scenario.algorithm.name} {why}, and the data has numbers to learn",
@@ -124,6 +114,24 @@ def _scale(scenario: Scenario, x: Array) -> float:
     if given is not None:
         return float(given)
     return IMAGE_SCALE if x.dtype == np.uint8 else 1.0
+
+
+def _model(
+    scenario: Scenario, batch: TensorType, classes: int
+) -> tuple[Callable[[Array], Any], bool]:
+    """The function that makes the first model, and whether it draws random numbers in training."""
+    if isinstance(scenario.model, data_settings.TorchModule):
+        from .torch_modules import imported
+
+        made = imported(scenario, batch.shape[1:], batch.dtype.numpy)
+        return _given(made), made.graphs.training.draws
+    if isinstance(scenario.model, data_settings.OnnxFile):
+        from ...core.learning.interchange.onnx import from_onnx
+
+        assert scenario.model_file is not None
+        turned = batch.rank == _IMAGES and scenario.model.images == "channels_first"
+        return _given(from_onnx(scenario.model_file).for_task(turned)), False
+    return _init(scenario, batch.shape[1:], classes), False
 
 
 def _given(model: Any) -> Callable[[Array], Any]:

@@ -89,6 +89,15 @@ def test_a_run_begins_with_given_weights_and_its_result_goes_back(tmp_path: Path
         other.load_bundle(tmp_path / "model.bundle")
 
 
+def test_episodes_train_a_module(tmp_path: Path, shared_data: Path) -> None:
+    (tmp_path / "net.py").write_text(NET.replace("width * 16, 10", "width * 14 * 14, 5"))
+    keys = ["model.name=torch", f"model.file={tmp_path / 'net.py'}", "model.module=Net"]
+    short = ["rounds=1", "round.cohort=4", "evaluation.devices=3", "model.batch_norm=batch"]
+    scenario = scenario_file.override(scenario_file.load("omniglot"), [*keys, *short])
+    result = simulate(scenario, data_path=shared_data / "omniglot_small.npz", threads=2)
+    assert 0.0 <= result.rounds[0].personalised_accuracy <= 1.0
+
+
 def test_ids_of_a_data_file_reach_an_embedding(tmp_path: Path) -> None:
     import numpy as np
 

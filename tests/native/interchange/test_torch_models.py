@@ -324,6 +324,29 @@ def test_a_class_in_place_of_a_module_is_refused():
         from_torch(Convolutions, (_images(2),))
 
 
+WRONG = [
+    ((torch.ones(2, 3),), {"batch_norm": "none"}, "batch_norm is 'running' or 'batch'"),
+    (torch.ones(2, 3), {}, "takes its examples as a tuple"),
+    ((), {}, r"DL123.*missing a required argument"),
+    ((torch.ones(2, 3),), {"kwargs": {"z": torch.ones(2)}}, r"DL123.*unexpected keyword"),
+    ((torch.ones(0, 3),), {}, "is empty"),
+    ((torch.ones(2, 3),), {"output": "logits"}, "has no output 'logits'"),
+    ((np.ones((2, 3)),), {}, "DL123"),
+]
+
+
+@pytest.mark.parametrize(("args", "options", "says"), WRONG, ids=range(len(WRONG)))
+def test_wrong_arguments_are_refused(args, options, says):
+    with pytest.raises(DelianError, match=says):
+        from_torch(Droops(), args, **options)
+
+
+@pytest.mark.parametrize("state", [None, 3, {"l": "x"}])
+def test_what_is_no_state_is_refused(state):
+    with pytest.raises(DelianError, match="mapping|missing"):
+        from_torch(Tied(), (_symbols(2),)).load_state_dict(state)
+
+
 def test_other_shapes_than_the_examples_are_refused():
     model = from_torch(Convolutions(), (_images(2),))
     with pytest.raises(

@@ -70,7 +70,6 @@ def exported(
     """
     torch = torch_module()
     args, kwargs = _apart(torch, (args, dict(kwargs)))
-    shapes = _dynamic_shapes(torch, module, args, kwargs) if dynamic else None
     with (
         warnings.catch_warnings(),
         _mode(module, training),
@@ -79,6 +78,7 @@ def exported(
     ):
         warnings.simplefilter("ignore")
         try:
+            shapes = _dynamic_shapes(torch, module, args, kwargs) if dynamic else None
             program = torch.export.export(
                 module, args, dict(kwargs), dynamic_shapes=shapes, strict=False
             )

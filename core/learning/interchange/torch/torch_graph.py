@@ -46,6 +46,8 @@ class Written:
     shapes: tuple[tuple[int | None, ...], ...]
     """Of the inputs; None for a size that may differ from call to call."""
     dtypes: tuple[np.dtype[Any], ...]
+    outputs: tuple[str | int, ...]
+    """Names or places of its results; empty for one alone."""
     draws: bool
     """Whether it draws random numbers, as dropout does."""
 
@@ -122,7 +124,10 @@ class _Writer:
                 self.values[node] = self.constant(node)
         results, statistics = self._results(output)
         function = self.lines.function((results, statistics))
-        return Written(function, shapes, dtypes, self.draws > 0)
+        outputs: tuple[str | int, ...] = ()
+        if isinstance(results, dict | tuple):
+            outputs = tuple(results if isinstance(results, dict) else range(len(results)))
+        return Written(function, shapes, dtypes, outputs, self.draws > 0)
 
     def _inputs(self) -> tuple[tuple[tuple[int | None, ...], ...], tuple[np.dtype[Any], ...]]:
         """Gives every placeholder its value; (shapes, element types) of the user's inputs."""

@@ -110,6 +110,10 @@ class TorchModel:
         Raises:
             DelianError: names are missing or unknown, or a shape differs.
         """
+        if not isinstance(state, Mapping):
+            raise DelianError(
+                f"a state_dict is a mapping, not {type(state).__name__}", "net.state_dict() is one"
+            )
         own = self.state_dict()
         missing = [name for name in own if name not in state]
         unknown = [name for name in state if name not in own and name not in self.graphs.others]
@@ -182,7 +186,12 @@ def _loaded(name: str, value: Any, shape: tuple[int, ...]) -> Array:
     """A value of a state_dict as f32. Raises DelianError for another shape."""
     if hasattr(value, "detach"):
         value = value.detach().cpu().float().numpy()
-    array: Array = np.array(value, np.float32)
+    try:
+        array: Array = np.array(value, np.float32)
+    except (TypeError, ValueError):
+        raise DelianError(
+            f"{name} is no array of numbers: {str(value)[:40]!r}", "pass arrays or tensors"
+        ) from None
     if array.shape != shape:
         raise DelianError(
             f"{name} has shape {list(array.shape)}, and the model's has {list(shape)}",
@@ -255,6 +264,11 @@ def from_torch(
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}",
             "pass an instance: Net(), not Net",
         )
+    if isinstance(args, torch.Tensor) or batch_norm not in ("running", "batch"):
+        raise DelianError(
+            "from_torch takes its examples as a tuple, and batch_norm is 'running' or 'batch'",
+            "dl.from_torch(net, (x,), batch_norm='running')",
+        )
     named = dict(kwargs or {})
     given = _examples(torch, tuple(args), dynamic_batch)
     name = type(module).__name__
@@ -269,6 +283,7 @@ def from_torch(
     training, inference = (
         torch_graph.written(program, name, statistics, ties, kernels) for program in programs
     )
+    _check_output(name, output, inference)
     if inference.draws:
         raise ProgramError(
             torch_export.CODE,
@@ -302,6 +317,13 @@ def from_torch(
     return TorchModel(parameters, floats, graphs)
 
 
+def _check_output(name: str, output: str | int | None, graph: Written) -> None:
+    """Raises DelianError for an output that the module does not give."""
+    if output is not None and output not in graph.outputs:
+        given = ", ".join(repr(each) for each in graph.outputs) or "one alone"
+        raise DelianError(f"{name} has no output {output!r}", f"its outputs: {given}")
+
+
 def _ties(module: Any) -> dict[str, str]:
     """The first name of each parameter that has several, by the others."""
     first: dict[int, str] = {}
@@ -322,10 +344,15 @@ def _exported(
 
 
 def _examples(torch: Any, args: tuple[Any, ...], dynamic: bool) -> tuple[Any, ...]:
-    """The examples, of two rows where they have one: a batch of one is exported as no batch."""
+    """The examples, of two rows where they have one: a batch of one is exported as no batch.
+
+    Raises DelianError for examples without rows.
+    """
     from torch.utils import _pytree as pytree
 
     tensors = [a for a in pytree.tree_leaves(args) if isinstance(a, torch.Tensor)]
+    if any(0 in tensor.shape for tensor in tensors):
+        raise DelianError("an example of from_torch is empty", "give examples with two rows")
     if not dynamic or not tensors or not tensors[0].ndim or tensors[0].shape[0] != 1:
         return args
 
