@@ -343,7 +343,7 @@ def test_wrong_arguments_are_refused(args, options, says):
 
 @pytest.mark.parametrize("state", [None, 3, {"l": "x"}])
 def test_what_is_no_state_is_refused(state):
-    with pytest.raises(DelianError, match="mapping|missing"):
+    with pytest.raises(DelianError, match=r"mapping|missing"):
         from_torch(Tied(), (_symbols(2),)).load_state_dict(state)
 
 

@@ -7,14 +7,17 @@ folder alone: no absolute path, no `..`, no link.
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Iterator
+from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from ....common.errors import DelianError
+from ....common.files import read_at_most
 from ....compiler.ir import Array
 from .onnx_errors import OnnxError
 
@@ -48,42 +51,45 @@ def read_model(source: Any) -> tuple[Any, Path | None]:
     Raises:
         OnnxError: it is too large, is no model of ONNX, or breaks a limit.
     """
-    onnx = onnx_package()
-    folder: Path | None = None
-    if isinstance(source, onnx.ModelProto):
-        model = source
-    else:
-        data: bytes
-        if isinstance(source, bytes | bytearray | memoryview):
-            data = bytes(source)
-        else:
-            path = Path(source)
-            data, folder = _bytes_of(path), path.parent
-        if len(data) > FILE_BYTES_MAX:
-            raise OnnxError(f"the model has {len(data)} bytes, of at most {FILE_BYTES_MAX}")
-        model = onnx.ModelProto()
-        try:
-            model.ParseFromString(data)
-        except Exception as error:  # protobuf's own class differs by its implementation
-            raise OnnxError(
-                f"this is no model in ONNX: {str(error)[:200]}",
-                "the file may be truncated; load it again",
-            ) from None
+    if isinstance(source, onnx_package().ModelProto):
+        _check(source)
+        return source, None
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _parsed(bytes(source)), None
+    if not isinstance(source, str | PathLike):
+        raise OnnxError(
+            f"a model in ONNX is a path, bytes or an onnx.ModelProto, not {type(source).__name__}"
+        )
+    path = Path(source)
+    try:
+        return _parsed(_bytes_of(path)), path.parent
+    except OnnxError as fault:
+        raise OnnxError(f"{path}: {fault.message}", fault.hint) from None
+
+
+def _parsed(data: bytes) -> Any:
+    if len(data) > FILE_BYTES_MAX:
+        raise OnnxError(f"the model has {len(data)} bytes, of at most {FILE_BYTES_MAX}")
+    model = onnx_package().ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:  # protobuf's own class differs by its implementation
+        raise OnnxError(
+            f"this is no model in ONNX: {str(error)[:200]}",
+            "the file may be truncated; load it again",
+        ) from None
     _check(model)
-    return model, folder
+    return model
 
 
 def _bytes_of(path: Path) -> bytes:
     try:
-        size = path.stat().st_size
-        if size > FILE_BYTES_MAX:
-            raise OnnxError(
-                f"{path.name} has {size} bytes, of at most {FILE_BYTES_MAX}",
-                "save the weights as external data (onnx.save_model(save_as_external_data=True))",
-            )
-        return path.read_bytes()
+        return read_at_most(path, FILE_BYTES_MAX)
     except OSError as error:
-        raise OnnxError(f"{path.name} cannot be read: {error.strerror}") from None
+        hint = ""
+        if error.errno == errno.EFBIG:
+            hint = "save the weights as external data (onnx.save_model(save_as_external_data=True))"
+        raise OnnxError(f"cannot be read: {error.strerror}", hint) from None
 
 
 def opsets_of(imports: Any) -> dict[str, int]:
@@ -188,6 +194,8 @@ class Tensors:
             path = path / part
             if path.is_symlink():
                 raise OnnxError(f"{name} has its data behind a link, {location[:200]!r}")
+        if path.exists() and not path.is_file():
+            raise OnnxError(f"{name}: {location[:200]!r} is not a file")
         packed = dtype.itemsize == 1 and length <= size
         if offset < 0 or (length != size and not packed):
             raise OnnxError(f"{name} takes {size} bytes, and its data has {length}")

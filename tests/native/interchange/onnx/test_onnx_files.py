@@ -47,7 +47,7 @@ def test_a_truncated_file_is_no_model(tmp_path):
     data = add(numpy_helper.from_array(np.ones(2, np.float32), "w")).SerializeToString()
     refuses(data[: len(data) // 2], "ONNX")
     refuses(b"", "no graph")
-    refuses(tmp_path / "none.onnx", "none.onnx cannot be read")
+    refuses(tmp_path / "none.onnx", "none.onnx: cannot be read")
 
 
 def test_a_cycle_is_refused():
@@ -168,3 +168,12 @@ def test_a_tensor_that_has_not_the_axes_is_refused(operator, options, word):
     model = dl.from_onnx(saved([node]))
     with pytest.raises(DelianError, match=word):
         dl.compile(model)(np.ones(2, np.float32))
+
+
+def test_a_file_without_an_end_is_not_read_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(model_files, "FILE_BYTES_MAX", 1 << 20)
+    (tmp_path / "zero.onnx").symlink_to("/dev/zero")
+    refuses(tmp_path / "zero.onnx", "zero.onnx: cannot be read: it has more than 1048576 bytes")
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    refuses(tmp_path / "empty.onnx", "empty.onnx: the model has no graph")
+    refuses(3, "not int")
