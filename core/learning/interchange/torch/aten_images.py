@@ -87,7 +87,7 @@ def max_pool(
     ceil_mode: bool = False,
     channels: int = 1,
     rank: int = 2,
-) -> Tensor:
+) -> tuple[Tensor]:
     """Elements that tie for a maximum share its slope, which PyTorch gives to the first."""
     sizes = each(rank, kernel_size)
     strides = each(rank, stride) if stride else sizes
@@ -97,7 +97,7 @@ def max_pool(
         y = ops.max_pool(y, sizes, strides, "VALID", each(rank, dilation), ceil_mode)
     else:
         y = ops.max_pool(y, sizes, strides, edges, each(rank, dilation), ceil_mode)
-    return y if channels == -1 else _given_back(y, batched)
+    return (y if channels == -1 else _given_back(y, batched),)
 
 
 def max_pool1d(
@@ -109,31 +109,7 @@ def max_pool1d(
     ceil_mode: bool = False,
     channels: int = 1,
 ) -> Tensor:
-    return max_pool(x, kernel_size, stride, padding, dilation, ceil_mode, channels, 1)
-
-
-def max_pool2d(
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    channels: int = 1,
-) -> tuple[Tensor]:
-    return (max_pool(x, kernel_size, stride, padding, dilation, ceil_mode, channels, 2),)
-
-
-def max_pool3d(
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    channels: int = 1,
-) -> tuple[Tensor]:
-    return (max_pool(x, kernel_size, stride, padding, dilation, ceil_mode, channels, 3),)
+    return max_pool(x, kernel_size, stride, padding, dilation, ceil_mode, channels, 1)[0]
 
 
 def max_pool_places(
@@ -178,28 +154,6 @@ def max_pool_places(
     return values, places
 
 
-def max_pool2d_places(
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> tuple[Tensor, Tensor]:
-    return max_pool_places(x, kernel_size, stride, padding, dilation, ceil_mode, 2)
-
-
-def max_pool3d_places(
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> tuple[Tensor, Tensor]:
-    return max_pool_places(x, kernel_size, stride, padding, dilation, ceil_mode, 3)
-
-
 def avg_pool(
     x: Tensor,
     kernel_size: Any,
@@ -240,35 +194,6 @@ def _window_counts(ones: Tensor, sizes: Any, strides: Any, edges: Any, ceil: boo
     sums = ops.avg_pool(padded, sizes, strides, "VALID", True, False) * float(area)
     inside = ops.avg_pool(ones, sizes, strides, edges, False, ceil)
     return sums[tuple([slice(0, n) for n in inside.shape])]
-
-
-def avg_pool1d(
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    channels: int = 1,
-) -> Tensor:
-    return avg_pool(
-        x, kernel_size, stride, padding, ceil_mode, count_include_pad, None, channels, 1
-    )
-
-
-def avg_pool3d(
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-    channels: int = 1,
-) -> Tensor:
-    return avg_pool(
-        x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, channels, 3
-    )
 
 
 def adaptive_avg_pool(x: Tensor, output_size: Any, channels: int = 1) -> Tensor:
@@ -342,14 +267,22 @@ ROWS: dict[str, Row] = {
     "convolution": Row(convolution, layout="images first"),
     "max_pool1d": Row(max_pool1d, layout="images first"),
     "max_pool2d_with_indices": Row(
-        max_pool2d, results=1, layout="images first", whole=max_pool2d_places
+        max_pool,
+        results=1,
+        whole=max_pool_places,
+        fixed={"rank": 2},
+        layout="images first",
     ),
     "max_pool3d_with_indices": Row(
-        max_pool3d, results=1, layout="images first", whole=max_pool3d_places
+        max_pool,
+        results=1,
+        whole=max_pool_places,
+        fixed={"rank": 3},
+        layout="images first",
     ),
-    "avg_pool1d": Row(avg_pool1d, layout="images first"),
-    "avg_pool2d": Row(avg_pool, layout="images first"),
-    "avg_pool3d": Row(avg_pool3d, layout="images first"),
+    "avg_pool1d": Row(avg_pool, fixed={"rank": 1}, layout="images first"),
+    "avg_pool2d": Row(avg_pool, fixed={"rank": 2}, layout="images first"),
+    "avg_pool3d": Row(avg_pool, fixed={"rank": 3}, layout="images first"),
     "adaptive_avg_pool1d": Row(adaptive_avg_pool, layout="images"),
     "_adaptive_avg_pool2d": Row(adaptive_avg_pool, layout="images"),
     "_adaptive_avg_pool3d": Row(adaptive_avg_pool, layout="images"),

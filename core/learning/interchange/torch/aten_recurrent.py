@@ -12,9 +12,9 @@ from ....compiler.ir import Tensor
 from .aten_row import Row
 
 
-def lstm(
+def recurrent(
     x: Tensor,
-    hx: Sequence[Tensor],
+    hx: Any,
     params: Sequence[Tensor],
     has_biases: bool,
     num_layers: int,
@@ -24,83 +24,33 @@ def lstm(
     batch_first: bool,
     draw: Tensor = None,
     stored: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """[T, N, inputs] (or [N, T, inputs]) -> the outputs, the last hidden and cell states.
+    *,
+    step: Any,
+) -> tuple[Tensor, ...]:
+    """[T, N, inputs] (or [N, T, inputs]) -> the outputs and the last states.
 
-    The gates lie in the order input, forget, cell, output. With a projection the hidden state has
-    its width. stored: weights are [inputs, outputs].
+    Args:
+        x, hx, params, ..., batch_first: as of ATen's operators. An LSTM has two states and may have
+        projections; its hidden state then has their width.
+        draw: a random key for dropout between the layers.
+        stored: whether weights are [inputs, outputs].
+        step: of one kind of network.
     """
-    projected = len(params) == num_layers * (2 if bidirectional else 1) * (5 if has_biases else 3)
+    start = tuple(hx) if isinstance(hx, tuple | list) else (hx,)
+    ways = 2 if bidirectional else 1
+    projected = len(params) == num_layers * ways * (5 if has_biases else 3)
     settings = has_biases, projected, num_layers, bidirectional, batch_first, stored
-    drop = dropout if train else 0.0
-    y, last = _layers(_lstm_step, x, (hx[0], hx[1]), params, settings, drop, draw)
-    return y, last[0], last[1]
-
-
-def gru(
-    x: Tensor,
-    hx: Tensor,
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    draw: Tensor = None,
-    stored: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """The gates lie in the order reset, update, new."""
-    settings = has_biases, False, num_layers, bidirectional, batch_first, stored
-    drop = dropout if train else 0.0
-    y, last = _layers(_gru_step, x, (hx,), params, settings, drop, draw)
-    return y, last[0]
-
-
-def rnn_tanh(
-    x: Tensor,
-    hx: Tensor,
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    draw: Tensor = None,
-    stored: bool = False,
-) -> tuple[Tensor, Tensor]:
-    settings = has_biases, False, num_layers, bidirectional, batch_first, stored
-    drop = dropout if train else 0.0
-    y, last = _layers(_tanh_step, x, (hx,), params, settings, drop, draw)
-    return y, last[0]
-
-
-def rnn_relu(
-    x: Tensor,
-    hx: Tensor,
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    draw: Tensor = None,
-    stored: bool = False,
-) -> tuple[Tensor, Tensor]:
-    settings = has_biases, False, num_layers, bidirectional, batch_first, stored
-    drop = dropout if train else 0.0
-    y, last = _layers(_relu_step, x, (hx,), params, settings, drop, draw)
-    return y, last[0]
+    y, last = _layers(step, x, start, params, settings, dropout if train else 0.0, draw)
+    return (y, *last)
 
 
 def _lstm_step(
-    given: Tensor, state: tuple[Tensor, ...], recurrent: Tensor, bias: Any, projection: Any
+    given: Tensor, state: tuple[Tensor, ...], matrix: Tensor, bias: Any, projection: Any
 ) -> tuple[Tensor, ...]:
+    """Gates in the order input, forget, cell, output."""
     hidden, cell = state
     width = cell.shape[-1]
-    gates = given + hidden @ recurrent
+    gates = given + hidden @ matrix
     admit = ops.sigmoid(gates[:, :width])
     forget = ops.sigmoid(gates[:, width : 2 * width])
     candidate = np.tanh(gates[:, 2 * width : 3 * width])
@@ -111,11 +61,12 @@ def _lstm_step(
 
 
 def _gru_step(
-    given: Tensor, state: tuple[Tensor, ...], recurrent: Tensor, bias: Any, projection: Any
+    given: Tensor, state: tuple[Tensor, ...], matrix: Tensor, bias: Any, projection: Any
 ) -> tuple[Tensor, ...]:
+    """Gates in the order reset, update, new."""
     (hidden,) = state
     width = hidden.shape[-1]
-    gates = hidden @ recurrent
+    gates = hidden @ matrix
     gates = gates if bias is None else gates + bias
     reset = ops.sigmoid(given[:, :width] + gates[:, :width])
     update = ops.sigmoid(given[:, width : 2 * width] + gates[:, width : 2 * width])
@@ -124,15 +75,15 @@ def _gru_step(
 
 
 def _tanh_step(
-    given: Tensor, state: tuple[Tensor, ...], recurrent: Tensor, bias: Any, projection: Any
+    given: Tensor, state: tuple[Tensor, ...], matrix: Tensor, bias: Any, projection: Any
 ) -> tuple[Tensor, ...]:
-    return (np.tanh(given + state[0] @ recurrent),)
+    return (np.tanh(given + state[0] @ matrix),)
 
 
 def _relu_step(
-    given: Tensor, state: tuple[Tensor, ...], recurrent: Tensor, bias: Any, projection: Any
+    given: Tensor, state: tuple[Tensor, ...], matrix: Tensor, bias: Any, projection: Any
 ) -> tuple[Tensor, ...]:
-    return (ops.relu(given + state[0] @ recurrent),)
+    return (ops.relu(given + state[0] @ matrix),)
 
 
 def _layers(
@@ -179,7 +130,7 @@ def _one_way(
 
     own: its weights as [inputs, outputs], and its biases.
     """
-    recurrent = own[1]
+    matrix = own[1]
     projection = own[-1] if projected else None
     # All steps' input products at once: one large product instead of T small ones.
     given = x @ own[0]
@@ -191,14 +142,17 @@ def _one_way(
     steps, outputs = x.shape[0], np.zeros((x.shape[0], *state[0].shape), state[0].dtype)
     for k in range(steps):
         at = steps - 1 - k if backwards else k
-        state = step(given[at], state, recurrent, inner, projection)
+        state = step(given[at], state, matrix, inner, projection)
         outputs = ops.dynamic_update(outputs, state[0][None], (at, 0, 0))
     return outputs, state
 
 
 ROWS: dict[str, Row] = {
-    "lstm.input": Row(lstm, results=3, extras=("draw",)),
-    "gru.input": Row(gru, results=2, extras=("draw",)),
-    "rnn_tanh.input": Row(rnn_tanh, results=2, extras=("draw",)),
-    "rnn_relu.input": Row(rnn_relu, results=2, extras=("draw",)),
+    name: Row(recurrent, results=results, fixed={"step": step}, extras=("draw",))
+    for name, results, step in (
+        ("lstm.input", 3, _lstm_step),
+        ("gru.input", 2, _gru_step),
+        ("rnn_tanh.input", 2, _tanh_step),
+        ("rnn_relu.input", 2, _relu_step),
+    )
 }

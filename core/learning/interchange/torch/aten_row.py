@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 #: How operands become one type before an operator computes (torch's ELEMENTWISE_TYPE_PROMOTION_
@@ -33,6 +33,8 @@ class Row:
     """Of an operator with several results, how many there are; the others are refused if read."""
     whole: Callable[..., Any] | None = None
     """What gives all results, where that costs more; used if one of the others is read."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of the function, which serves several operators."""
     layout: Layout = ""
     """How it meets a tensor whose channels are stored last (`torch_layouts`)."""
     extras: tuple[str, ...] = ()

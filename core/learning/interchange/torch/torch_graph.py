@@ -333,6 +333,7 @@ class _Writer:
             for k, each in enumerate(node.args)
         ]
         keywords = {k: self.value(v) for k, v in node.kwargs.items() if k not in _PLACEMENT}
+        keywords |= row.fixed
         origin = origin_of(node)
         if row.promotion != "none":
             args = self.promoted(node, row, args)
