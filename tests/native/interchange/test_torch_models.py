@@ -159,6 +159,28 @@ def test_dropout_draws_from_its_key_alone():
     np.testing.assert_array_equal(model(x), x)
 
 
+class Held(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        with torch.no_grad():
+            held, places = functional.max_pool1d(x * self.weight, 3, return_indices=True)
+        return (x * self.weight).sum(-1) * held[..., 0] + places[..., 0]
+
+
+def test_no_gradient_flows_through_what_runs_without():
+    x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(1))
+    module = Held()
+    model = from_torch(module, (x,))
+    want = module(x)
+    want.sum().backward()
+    np.testing.assert_allclose(model(x.numpy()), want.detach().numpy(), rtol=1e-5)
+    slope = dl.grad(lambda model, x: np.sum(model(x)))(model, x.numpy())
+    np.testing.assert_allclose(slope.parameters["weight"], module.weight.grad.numpy(), rtol=1e-4)
+
+
 def test_images_with_channels_last():
     torch.manual_seed(0)
     module = Convolutions().eval()

@@ -82,6 +82,7 @@ def exported(
             program = torch.export.export(
                 module, args, dict(kwargs), dynamic_shapes=shapes, strict=False
             )
+            _cut_gradients(torch, program.graph_module)
             return program.run_decompositions(_decompositions(torch))
         except Exception as fault:
             raise refused_by_torch(fault) from fault
@@ -156,6 +157,32 @@ def _decompositions(torch: Any) -> Any:
 def _fits(name: str, overload: str) -> bool:
     """Whether an overload is none that writes into a given tensor."""
     return not name.endswith("_") and not overload.endswith("out")
+
+
+def _cut_gradients(torch: Any, graph_module: Any) -> None:
+    """Detaches what leaves a `no_grad` block: decompositions write such blocks in line.
+
+    Raises TypeError where gradients are switched on again within one: its results have some.
+    """
+    for node in graph_module.graph.nodes:
+        if str(node.target) != "wrap_with_set_grad_enabled":
+            continue
+        enabled, inner = node.args[0], getattr(graph_module, str(node.args[1].target))
+        _cut_gradients(torch, inner)
+        if enabled:
+            continue
+        graph = inner.graph
+        if any(str(n.target) == "wrap_with_set_grad_enabled" and n.args[0] for n in graph.nodes):
+            raise TypeError("gradients are enabled within a block that runs without")
+        output = next(n for n in graph.nodes if n.op == "output")
+        for value in output.all_input_nodes:
+            if value.op == "placeholder" or not value.meta["val"].is_floating_point():
+                continue
+            with graph.inserting_before(output):
+                cut = graph.call_function(torch.ops.aten.detach.default, (value,))
+            cut.meta.update(value.meta)
+            output.replace_input_with(value, cut)
+        inner.recompile()
 
 
 def _apart(torch: Any, examples: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....common.errors import ProgramError
-from ....compiler import ops, random
+from ....compiler import random
 from ....compiler.ir import Array, Tensor
 from ..straight_line import Ref, StraightLine
 from .aten_elementwise import cast
@@ -295,7 +295,10 @@ class _Writer:
 
         target = node.target
         if isinstance(target, HigherOrderOperator):
-            return self.higher_order(node)
+            name = target.name()
+            raise self.refusal(
+                node, f"the control flow {name} cannot be imported", "write it with torch.where"
+            )
         if not isinstance(target, OpOverload):
             return self.plain(node)
         space, name, overload = str(target).split(".")
@@ -490,29 +493,6 @@ class _Writer:
                 return None
             raise self.refusal(node, f"{name} cannot be imported", "write this part with others")
         return self.lines.call(found, *args, origin=origin_of(node), name=node.name)
-
-    def higher_order(self, node: Node) -> Any:
-        """A graph within the graph: what runs with or without gradients is written in line."""
-        name = node.target.name()
-        if name != "wrap_with_set_grad_enabled":
-            raise self.refusal(
-                node, f"the control flow {name} cannot be imported", "write it with torch.where"
-            )
-        enabled, inner, *args = node.args
-        body = self.constant(inner)
-        places = [n for n in body.graph.nodes if n.op == "placeholder"]
-        for place, arg in zip(places, args, strict=True):
-            self.values[place] = self.value(arg)
-        for each in body.graph.nodes:
-            if each.op == "call_function":
-                self.call(each)
-            elif each.op == "output":
-                results = tuple(self.value(a) for a in each.args[0])
-                if enabled:
-                    return results
-                stopped = [self.lines.call(ops.stop_gradient, r) for r in results]
-                return tuple(stopped)
-        raise AssertionError("a graph without an output")
 
     def refusal(self, node: Node | None, what: str, hint: str) -> ProgramError:
         loc = origin_of(node) if isinstance(node, self.torch.fx.Node) else None
