@@ -206,7 +206,10 @@ def _read_again(program: Program, function: Function, model: Any) -> str:
     """equal, refused or wrong, and why: of the model that `from_onnx` reads."""
     try:
         again = dl.from_onnx(model)
-        runs = lambda args: again.run(*args, backend="reference")  # noqa: E731
+
+        def runs(args: Sequence[Array]) -> list[Array]:
+            return again.run(*args, backend="reference")
+
         why = _compared(program, function, runs)
     except DelianError as error:
         return f"refused: {error.message[:200]}"

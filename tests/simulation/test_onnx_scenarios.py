@@ -9,7 +9,7 @@ from delian.simulations.runs.simulate import simulate
 from delian.simulations.scenario import scenario_file
 
 onnx = pytest.importorskip("onnx")
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
 
 
 def saved(path: Path, dtype=np.float32) -> None:

@@ -23,6 +23,7 @@ import numpy as np
 
 from ....common.errors import Loc
 from ....compiler.ir import Array
+from ..channel_axes import channels_first, channels_last
 from ..straight_line import Ref, StraightLine
 from .element_types import as_program_value, has_bfloat16, in_single
 from .graph_order import free_names, in_order, inputs_of
@@ -31,7 +32,6 @@ from .onnx_errors import OnnxError, refused
 from .operator_rows import Row, row_of
 from .rows import DOMAINS, REASONS
 from .rows.control_rows import CONTROLS
-from .rows.convolution_rows import channels_first, channels_last
 
 Scope = dict[str, Any]
 _numbers = itertools.count(1)

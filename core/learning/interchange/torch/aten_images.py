@@ -11,17 +11,8 @@ import numpy as np
 from ....compiler import ops
 from ....compiler.ir import Tensor
 from ....compiler.ops.pooling import along, window_means
+from ..channel_axes import channels_first, channels_last
 from .aten_row import Row
-
-
-def channels_last(x: Tensor) -> Tensor:
-    """[N, C, space...] -> [N, space..., C]."""
-    return np.moveaxis(x, 1, -1)
-
-
-def channels_first(x: Tensor) -> Tensor:
-    """[N, space..., C] -> [N, C, space...]."""
-    return np.moveaxis(x, -1, 1)
 
 
 def each(rank: int, value: Any) -> tuple[int, ...]:

@@ -17,9 +17,9 @@ import numpy as np
 from ....common.errors import ProgramError
 from ....compiler import random
 from ....compiler.ir import Array, Tensor
+from ..channel_axes import channels_first, channels_last
 from ..straight_line import Ref, StraightLine
 from .aten_elementwise import cast
-from .aten_images import channels_first, channels_last
 from .aten_row import Row
 from .aten_table import row_of
 from .torch_export import CODE, origin_of, torch_module

@@ -9,7 +9,7 @@ from delian.core.common.errors import DelianError
 from delian.core.learning.interchange.onnx import model_files
 
 onnx = pytest.importorskip("onnx")
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
 
 X = helper.make_tensor_value_info("x", TensorProto.FLOAT, (2,))
 Y = helper.make_tensor_value_info("y", TensorProto.FLOAT, (2,))

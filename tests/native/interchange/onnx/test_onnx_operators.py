@@ -9,8 +9,8 @@ import pytest
 from delian.core.common.errors import DelianError
 
 onnx = pytest.importorskip("onnx")
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
-from onnx.reference import ReferenceEvaluator  # noqa: E402
+TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
+ReferenceEvaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(2, 4, 7, 6)).astype(np.float32)

@@ -8,20 +8,11 @@ import numpy as np
 
 from .....compiler import ops
 from .....compiler.ir import Tensor
+from ...channel_axes import channels_first, channels_last
 from ..onnx_errors import OnnxError
 from ..operator_rows import Row, Rows
 
 Edges = tuple[tuple[int, int], ...]
-
-
-def channels_last(x: Tensor) -> Tensor:
-    """[N, C, space...] -> [N, space..., C]."""
-    return np.moveaxis(x, 1, -1)
-
-
-def channels_first(x: Tensor) -> Tensor:
-    """[N, space..., C] -> [N, C, space...]."""
-    return np.moveaxis(x, -1, 1)
 
 
 def space_of(x: Tensor, rank: int) -> int:
