@@ -170,6 +170,33 @@ class Held(nn.Module):
         return (x * self.weight).sum(-1) * held[..., 0] + places[..., 0]
 
 
+class Square(nn.Module):
+    """Two names of one parameter, which is a weight of a layer under one and none under another."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4, bias=False)
+        self.second = nn.Linear(4, 4, bias=False)
+        self.second.weight = self.first.weight
+        self.table = self.first.weight
+
+    def forward(self, x):
+        return self.second(self.first(x)) + x @ self.table
+
+
+def test_a_tied_weight_is_the_same_under_each_name():
+    torch.manual_seed(0)
+    module = Square()
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
+    model = from_torch(module, (x,))
+    want = module(x)
+    (want * want).sum().backward()
+    np.testing.assert_allclose(model(x.numpy()), want.detach().numpy(), rtol=1e-5, atol=1e-6)
+    slope = dl.grad(lambda model, x: np.sum(model(x) ** 2))(model, x.numpy()).state_dict()
+    assert [*slope] == ["table"]
+    np.testing.assert_allclose(slope["table"], module.first.weight.grad.numpy(), rtol=1e-4)
+
+
 def test_no_gradient_flows_through_what_runs_without():
     x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(1))
     module = Held()

@@ -140,7 +140,7 @@ class _Writer:
             if spec.kind is kinds.PARAMETER and self._trains(spec.target):
                 name = self.ties.get(spec.target, spec.target)
                 found = Ref(f"parameters[{name!r}]")
-                if spec.target in self.kernels:
+                if name in self.kernels:
                     self.weights[node] = found
                 else:
                     self.values[node] = found
@@ -229,6 +229,7 @@ class _Writer:
         """A value that is stored in other axes, in PyTorch's."""
         if node in self.weights:
             name = self.program.graph_signature.inputs_to_parameters[node.name]
+            name = self.ties.get(name, name)
             inverse = tuple(int(k) for k in np.argsort(self.kernels[name]))
             return self.lines.call(np.transpose, self.weights[node], inverse)
         shape = node.meta["val"].shape

@@ -11,7 +11,7 @@ too.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,11 +142,12 @@ _WEIGHTS = {
 }
 
 
-def kernels(programs: Sequence[Any]) -> dict[str, tuple[int, ...]]:
+def kernels(programs: Sequence[Any], ties: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
     """The parameters that are weights of layers and nothing else, and the axes they are stored in.
 
     Those of convolutions are stored as [space..., C / groups, O], other weights as [inputs,
-    outputs], which is how Delian's layers have them.
+    outputs], which is how Delian's layers have them. ties: the first name of a parameter by each
+    of its names; its uses under all of them count.
     """
     found: dict[str, tuple[int, ...]] = {}
     other: set[str] = set()
@@ -156,6 +157,7 @@ def kernels(programs: Sequence[Any]) -> dict[str, tuple[int, ...]]:
             name = names.get(node.name) if node.op == "placeholder" else None
             if name is None or rank_of(node) < 2:
                 continue
+            name = ties.get(name, name)
             uses = {_stored_axes(user, node) for user in node.users}
             axes = uses.pop() if len(uses) == 1 else None
             if axes is not None and found.setdefault(name, axes) == axes:

@@ -279,7 +279,7 @@ def from_torch(
     ]
     by_batch = batch_norm == "batch"
     statistics = () if by_batch else torch_graph.changed_buffers(programs[0])
-    kernels = torch_layouts.kernels(programs)
+    kernels = torch_layouts.kernels(programs, ties)
     training, inference = (
         torch_graph.written(program, name, statistics, ties, kernels) for program in programs
     )
