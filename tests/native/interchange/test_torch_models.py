@@ -208,6 +208,57 @@ def test_no_gradient_flows_through_what_runs_without():
     np.testing.assert_allclose(slope.parameters["weight"], module.weight.grad.numpy(), rtol=1e-4)
 
 
+class Bags(nn.Module):
+    """Bags of one length, and bags with offsets: an empty one, padding, weights."""
+
+    def __init__(self, mode):
+        super().__init__()
+        self.table = nn.EmbeddingBag(7, 3, mode=mode, padding_idx=2)
+        self.mode = mode
+
+    def forward(self, symbols, flat, weights):
+        offsets = torch.tensor([0, 4, 4, 5])
+        weighed = self.table(flat, offsets, weights if self.mode == "sum" else None)
+        return self.table(symbols), weighed
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_embeddings(mode):
+    net = Bags(mode)
+    inputs = _symbols(4), torch.tensor([0, 2, 2, 5, 2, 3, 1]), torch.arange(7) / 4 - 0.5
+    model = from_torch(net, inputs, dynamic_batch=False)
+    arrays = [value.numpy() for value in inputs]
+    want = net(*inputs)
+    scales = [np.random.default_rng(k).normal(size=w.shape) for k, w in enumerate(want)]
+
+    def loss(model, *arrays):
+        found = model(*arrays)
+        return np.sum(found[0] * scales[0]) + np.sum(found[1] * scales[1])
+
+    for ours, theirs in zip(dl.compile(lambda m, *a: m(*a))(model, *arrays), want, strict=True):
+        np.testing.assert_allclose(ours, theirs.detach().numpy(), atol=1e-6)
+    sum((w * torch.tensor(s)).sum() for w, s in zip(want, scales, strict=True)).backward()
+    slope = dl.compile(dl.grad(loss))(model, *arrays).state_dict()["table.weight"]
+    np.testing.assert_allclose(slope, net.table.weight.grad.numpy(), atol=1e-5)
+
+
+class Pairs(nn.Module):
+    """Products of all pairs of columns, by the places of a triangle."""
+
+    def forward(self, x):
+        products = x[:, :, None] * x[:, None, :]
+        i, j = torch.tril_indices(8, 8, -1)
+        k, m = torch.triu_indices(8, 8, 2, dtype=torch.int32)
+        return products[:, i, j], products[:, k.long(), m.long()]
+
+
+def test_indices_of_triangles():
+    x = _vectors(3)[:, 0]
+    found = dl.compile(lambda model, x: model(x))(from_torch(Pairs(), (x[:2],)), x.numpy())
+    for ours, theirs in zip(found, Pairs()(x), strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-6)
+
+
 def test_images_with_channels_last():
     torch.manual_seed(0)
     module = Convolutions().eval()

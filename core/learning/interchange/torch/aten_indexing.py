@@ -171,6 +171,37 @@ def embedding(
     return np.where((indices == padding_idx)[..., None], ops.stop_gradient(rows), rows)
 
 
+def embedding_bag(
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[Tensor]:
+    """Sums (mode 0), means (1) or maxima (2) of bags of rows; an empty bag gives zeros.
+
+    indices: of all bags, one after the other; `offsets` says where each begins. Those that are
+    `padding_idx` count in no bag.
+    """
+    if scale_grad_by_freq:
+        raise ValueError("embedding_bag with scale_grad_by_freq=True is not imported")
+    count = offsets.shape[0] - 1 if include_last_offset else offsets.shape[0]
+    bags = np.searchsorted(offsets, np.arange(indices.shape[0]), side="right") - 1
+    if padding_idx >= 0:
+        bags = np.where(indices == padding_idx, -1, bags)
+    rows = weight[indices]
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights[:, None]
+    if mode == 2:
+        return (ops.segment_max(rows, bags, count, 0.0),)
+    combine = ops.segment_mean if mode == 1 else ops.segment_sum
+    return (combine(rows, bags, count),)
+
+
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """The elements under the mask become the source's, in order."""
     x, wide = np.broadcast_arrays(x, mask)
@@ -227,6 +258,8 @@ ROWS: dict[str, Row] = {
     "index_fill": Row(index_fill),
     "take": Row(take),
     "embedding": Row(embedding),
+    "_embedding_bag": Row(embedding_bag, results=1),
+    "_embedding_bag_forward_only": Row(embedding_bag, results=1),
     "masked_scatter": Row(masked_scatter),
     "as_strided": Row(as_strided),
     "one_hot": Row(one_hot),

@@ -238,6 +238,14 @@ def arange_by(start: Any, end: Any, step: Any = 1, dtype: Any = None) -> Tensor:
     return (start + np.arange(count) * step).astype(dtype)
 
 
+def tril_indices(row: int, col: int, offset: int = 0, dtype: Any = None) -> Tensor:
+    return np.stack(np.tril_indices(row, offset, col)).astype(dtype or np.int64)
+
+
+def triu_indices(row: int, col: int, offset: int = 0, dtype: Any = None) -> Tensor:
+    return np.stack(np.triu_indices(row, offset, col)).astype(dtype or np.int64)
+
+
 def full(size: Sequence[int], fill_value: Any, dtype: Any = None) -> Tensor:
     return np.full(tuple(size), fill_value, dtype)
 
@@ -362,4 +370,6 @@ ROWS: dict[str, Row] = {
     "eye": Row(eye),
     "eye.m": Row(eye_wide),
     "linspace": Row(linspace),
+    "tril_indices": Row(tril_indices),
+    "triu_indices": Row(triu_indices),
 }
