@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..intrinsics import *
     from .activations import *
     from .alignment import *
+    from .boxes import *
     from .convolution import *
     from .dropout_masks import *
     from .gathers import *
@@ -28,13 +29,15 @@ _NAMES = {
     "activations": "elu gelu glu hardsigmoid hardswish leaky_relu log_softmax logsumexp mish relu "
     "relu6 selu silu softmax softplus softsign",
     "alignment": "ctc",
+    "boxes": "box_area box_iou clip_boxes decode_boxes encode_boxes hard_negatives match_anchors "
+    "non_max_suppression",
     "convolution": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
     "depthwise_conv2d",
     "dropout_masks": "dropout",
     "gathers": "embedding one_hot segment_max segment_mean segment_sum top_k",
     "image_resize": "resize",
     "losses": "absolute_error binary_cross_entropy cosine_similarity cross_entropy hinge huber "
-    "kl_divergence nll squared_error triplet",
+    "kl_divergence nll sigmoid_focal squared_error triplet",
     "pooling": "adaptive_avg_pool avg_pool global_avg_pool global_max_pool lp_pool max_pool",
     "scaled_attention": "attention causal_mask",
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..intrinsics import sigmoid
 from ..ir import Array
 from .activations import log_softmax
 
@@ -56,6 +57,18 @@ def nll(log_probabilities: Array, labels: Array) -> Array:
 def binary_cross_entropy(logits: Array, targets: Array) -> Array:
     """-t log s(x) - (1 - t) log(1 - s(x)) by element, of logits x, without overflow."""
     return np.maximum(logits, 0) - logits * targets + np.log1p(np.exp(-np.abs(logits)))  # type: ignore[no-any-return]
+
+
+def sigmoid_focal(logits: Array, targets: Array, alpha: float = 0.25, gamma: float = 2.0) -> Array:
+    """By element, the cross-entropy of logits, less where they are right (Lin et al. 2017).
+
+    alpha (1 - p)^gamma of the cross-entropy, where p is the probability of the target, 0 or 1, and
+    1 - alpha stands for alpha where it is 0.
+    """
+    share = sigmoid(logits)
+    right = share * targets + (1 - share) * (1 - targets)
+    weight = alpha * targets + (1 - alpha) * (1 - targets)
+    return weight * binary_cross_entropy(logits, targets) * (1 - right) ** gamma  # type: ignore[no-any-return]
 
 
 def squared_error(prediction: Array, target: Array) -> Array:

@@ -11,6 +11,7 @@ from delian.core.compiler import intrinsics, ops
 from delian.core.compiler.ops import (
     activations,
     alignment,
+    boxes,
     convolution,
     dropout_masks,
     gathers,
@@ -39,6 +40,7 @@ _OPS: tuple[tuple[str, tuple[ModuleType, ...]], ...] = (
     ("Activations", (activations,)),
     ("Losses", (losses, alignment)),
     ("Rows, segments, the largest", (gathers,)),
+    ("Boxes", (boxes,)),
     ("Randomness", (dropout_masks,)),
     ("Primitives of the IR", (intrinsics,)),
 )
