@@ -462,3 +462,24 @@ def test_rows_are_named_for_operators_of_aten():
         operator, _, overload = name.partition(".")
         packet = getattr(torch.ops.aten, operator)
         assert not overload or overload in packet.overloads(), name
+
+
+class Sized(nn.Module):
+    def forward(self, x, y):
+        if x.shape[0] > 3 and x.shape[0] % 2 == 0:
+            return x * y
+        return x + y
+
+
+def test_a_graph_serves_the_sizes_that_it_is_exported_for():
+    model = from_torch(Sized(), (torch.ones(4, 3), torch.ones(4, 3)))
+    x = np.full((6, 3), 3, np.float32)
+    run = dl.compile(lambda model, x, y: model(x, y))
+    for runs in (model, lambda x, y: run(model, x, y)):
+        assert np.all(runs(x, x) == 9)
+        with pytest.raises(Exception, match=r"shape\[0\] > 3"):
+            runs(x[:2], x[:2])
+        with pytest.raises(Exception, match=r"% 2 == 0"):
+            runs(x[:5], x[:5])
+        with pytest.raises(Exception, match=r"inputs\[1\].shape\[0\] == inputs\[0\].shape\[0\]"):
+            runs(x, x[:4])

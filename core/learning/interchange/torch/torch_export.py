@@ -83,6 +83,7 @@ def exported(
                 module, args, dict(kwargs), dynamic_shapes=shapes, strict=False
             )
             _cut_gradients(torch, program.graph_module)
+            _copy_shared_carries(torch, program.graph_module)
             return program.run_decompositions(_decompositions(torch))
         except Exception as fault:
             raise refused_by_torch(fault) from fault
@@ -164,11 +165,13 @@ def _cut_gradients(torch: Any, graph_module: Any) -> None:
 
     Raises TypeError where gradients are switched on again within one: its results have some.
     """
+    for inner in graph_module.children():  # blocks, and graphs of control flow
+        if isinstance(inner, torch.fx.GraphModule):
+            _cut_gradients(torch, inner)
     for node in graph_module.graph.nodes:
         if str(node.target) != "wrap_with_set_grad_enabled":
             continue
         enabled, inner = node.args[0], getattr(graph_module, str(node.args[1].target))
-        _cut_gradients(torch, inner)
         if enabled:
             continue
         graph = inner.graph
@@ -183,6 +186,33 @@ def _cut_gradients(torch: Any, graph_module: Any) -> None:
             cut.meta.update(value.meta)
             output.replace_input_with(value, cut)
         inner.recompile()
+
+
+def _copy_shared_carries(torch: Any, graph_module: Any) -> None:
+    """A loop that also reads a carry's first value gets a copy of it.
+
+    Torch's decompositions refuse one tensor as two operands of a while_loop, since a trip could
+    change it in place.
+    """
+    graph = graph_module.graph
+    for inner in graph_module.children():
+        if isinstance(inner, torch.fx.GraphModule):
+            _copy_shared_carries(torch, inner)
+    for node in graph.nodes:
+        if str(node.target) != "while_loop":
+            continue
+        test, body, carries, outside = node.args
+        seen, own = set(outside), []
+        for carry in carries:
+            if isinstance(carry, torch.fx.Node) and carry in seen:
+                with graph.inserting_before(node):
+                    copy = graph.call_function(torch.ops.aten.clone.default, (carry,))
+                copy.meta.update(carry.meta)
+                carry = copy
+            seen.add(carry)
+            own.append(carry)
+        node.args = (test, body, tuple(own), outside)
+    graph_module.recompile()
 
 
 def _apart(torch: Any, examples: Any) -> Any:

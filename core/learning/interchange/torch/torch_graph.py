@@ -6,7 +6,6 @@ Symbolic sizes become expressions of `x.shape`, so one function serves every bat
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, MappingProxyType
@@ -14,28 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....common.errors import ProgramError
-from ....compiler import random
-from ....compiler.ir import Array, Tensor
-from ..channel_axes import channels_first, channels_last
 from ..straight_line import Ref, StraightLine
-from .aten_elementwise import cast
-from .aten_row import Row
-from .aten_table import row_of
-from .torch_export import CODE, origin_of, torch_module
-from .torch_layouts import Plan, last_axis, planned, rank_of, weight_place
-from .torch_sizes import SIZES
+from .torch_export import torch_module
+from .torch_guards import write_guards
+from .torch_nodes import Held, NodeWriter
 
 if TYPE_CHECKING:
     import torch
     from torch.fx import Node
-
-#: Arguments that say where and how a tensor lies; they do not change numbers.
-_PLACEMENT = ("layout", "device", "pin_memory", "memory_format", "generator")
-#: Operators that check or annotate, and give nothing that is read.
-_CHECKS = ("_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range")
-_ABSENT = object()
-_KINDS = {"same": "DEFAULT", "float": "INT_TO_FLOAT", "bool": "ALWAYS_BOOL", "long": "BOOL_TO_LONG"}
 
 
 @dataclass(frozen=True)
@@ -86,6 +71,8 @@ def written(
 
 
 class _Writer:
+    """Writes a whole program: its inputs, its nodes, its results."""
+
     def __init__(
         self,
         program: torch.export.ExportedProgram,
@@ -97,37 +84,23 @@ class _Writer:
         self.torch = torch_module()
         self.program = program
         names = ["parameters", "statistics", "inputs", "weight", "draw"]
-        self.lines = StraightLine(name, names)
-        self.values: dict[Any, Any] = {}
+        self.nodes = NodeWriter(program.graph_module, StraightLine(name, names))
         self.statistics = set(statistics)
         self.ties = ties
         self.changed: dict[str, str] = {}  # output node's name -> buffer
-        self.draws = 0
-        self.batch: Any = None
-        self.needed: set[Node] = set()
         self.kernels = kernels
-        #: Values whose channels are last, and weights in their stored axes.
-        self.stored: dict[Any, Ref] = {}
-        self.weights: dict[Any, Ref] = {}
-
-    # The whole
 
     def written(self) -> Written:
-        graph = self.program.graph
         shapes, dtypes = self._inputs()
-        output = next(node for node in graph.nodes if node.op == "output")
-        needed = self.needed = self._needed(output)
-        for node in graph.nodes:
-            if node.op == "call_function" and node in needed:
-                self.call(node)
-            elif node.op == "get_attr" and node in needed:
-                self.values[node] = self.constant(node)
+        write_guards(self.program, self.nodes.lines)
+        output = next(node for node in self.program.graph.nodes if node.op == "output")
+        self.nodes.write(self._needed(output))
         results, statistics = self._results(output)
-        function = self.lines.function((results, statistics))
+        function = self.nodes.lines.function((results, statistics))
         outputs: tuple[str | int, ...] = ()
         if isinstance(results, dict | tuple):
             outputs = tuple(results if isinstance(results, dict) else range(len(results)))
-        return Written(function, shapes, dtypes, outputs, self.draws > 0)
+        return Written(function, shapes, dtypes, outputs, self.nodes.draws > 0)
 
     def _inputs(self) -> tuple[tuple[tuple[int | None, ...], ...], tuple[np.dtype[Any], ...]]:
         """Gives every placeholder its value; (shapes, element types) of the user's inputs."""
@@ -136,40 +109,46 @@ class _Writer:
         nodes = [node for node in self.program.graph.nodes if node.op == "placeholder"]
         shapes: list[tuple[int | None, ...]] = []
         dtypes: list[np.dtype[Any]] = []
+        values = self.nodes.values
         for node, spec in zip(nodes, signature.input_specs, strict=True):
             if spec.kind is kinds.PARAMETER and self._trains(spec.target):
                 name = self.ties.get(spec.target, spec.target)
                 found = Ref(f"parameters[{name!r}]")
                 if name in self.kernels:
-                    self.weights[node] = found
+                    self.nodes.weights[node] = found
+                    self.nodes.axes[node] = self.kernels[name]
                 else:
-                    self.values[node] = found
+                    values[node] = found
             elif spec.kind is kinds.USER_INPUT:
                 value = node.meta.get("val")
                 if not isinstance(value, self.torch.Tensor):
-                    self.values[node] = getattr(spec.arg, "value", None)
+                    values[node] = getattr(spec.arg, "value", None)
                     continue
-                self.values[node] = Ref(f"inputs[{len(shapes)}]")
-                sizes = tuple(None if self._symbolic(n) else int(n) for n in value.shape)
-                if self.batch is None and sizes and sizes[0] is None:
-                    self.batch = value.shape[0]
+                values[node] = Ref(f"inputs[{len(shapes)}]")
+                sizes = tuple(None if self.nodes.symbolic(n) else int(n) for n in value.shape)
+                if self.nodes.batch is None and sizes and sizes[0] is None:
+                    self.nodes.batch = value.shape[0]
                 shapes.append(sizes)
-                dtypes.append(self.dtype(value.dtype, node))
+                dtypes.append(self.nodes.dtype(value.dtype, node))
             elif spec.target in self.statistics:
-                self.values[node] = Ref(f"statistics[{spec.target!r}]")
+                values[node] = Ref(f"statistics[{spec.target!r}]")
             else:
-                self.values[node] = spec
+                values[node] = self._held(spec)
         return tuple(shapes), tuple(dtypes)
 
     def _trains(self, name: str) -> bool:
         found = self.program.state_dict.get(name)
         return found is not None and found.requires_grad
 
-    def _needed(self, output: Node) -> set[Node]:
-        """The nodes that the results depend on; also says which buffers get new values."""
+    def _held(self, spec: Any) -> Held:
+        """A buffer, a constant or a frozen parameter."""
+        state = self.program.state_dict
+        return Held(state.get(spec.target, self.program.constants.get(spec.target)))
+
+    def _needed(self, output: Node) -> list[Node]:
+        """The results that are read; also says which buffers get new values."""
         kinds = self.torch.export.graph_signature.OutputKind
-        found: set[Node] = set()
-        waiting: list[Node] = []
+        found: list[Node] = []
         for node, spec in zip(
             output.args[0], self.program.graph_signature.output_specs, strict=True
         ):
@@ -178,16 +157,11 @@ class _Writer:
                     continue  # a counter of batches, or statistics that the model does not keep
                 self.changed[node.name] = spec.target
             elif spec.kind is kinds.USER_INPUT_MUTATION:
-                raise self.refusal(
+                raise self.nodes.refusal(
                     node, "the module changes an input in place", "return it instead"
                 )
             if isinstance(node, self.torch.fx.Node):
-                waiting.append(node)
-        while waiting:
-            node = waiting.pop()
-            if node not in found:
-                found.add(node)
-                waiting += node.all_input_nodes
+                found.append(node)
         return found
 
     def _results(self, output: Node) -> tuple[Any, dict[str, Any]]:
@@ -199,337 +173,11 @@ class _Writer:
             output.args[0], self.program.graph_signature.output_specs, strict=True
         ):
             if spec.kind is kinds.USER_OUTPUT:
-                leaves.append(self.value(node))
+                leaves.append(self.nodes.value(node))
             elif getattr(node, "name", None) in self.changed:
-                statistics[spec.target] = self.value(node)
+                statistics[spec.target] = self.nodes.value(node)
         tree = pytree.tree_unflatten(leaves, self.program.call_spec.out_spec)
         return _plain(tree), dict(sorted(statistics.items()))
-
-    # Values
-
-    def value(self, given: Any) -> Any:
-        """An argument of a node, as `StraightLine` takes it."""
-        torch = self.torch
-        if isinstance(given, torch.fx.Node):
-            found = self.values.get(given, _ABSENT)
-            if found is _ABSENT:
-                found = self.values[given] = self.in_torch_axes(given)
-            elif isinstance(found, torch.export.graph_signature.InputSpec):
-                found = self.values[given] = self._constant_of(found, given)
-            return found
-        if isinstance(given, list | tuple):
-            return tuple(self.value(each) for each in given)
-        if isinstance(given, torch.dtype):
-            return self.dtype(given, None).type
-        if isinstance(given, complex):
-            raise self.refusal(None, "complex numbers", "compute their parts")
-        return given
-
-    def in_torch_axes(self, node: Node) -> Ref:
-        """A value that is stored in other axes, in PyTorch's."""
-        if node in self.weights:
-            name = self.program.graph_signature.inputs_to_parameters[node.name]
-            name = self.ties.get(name, name)
-            inverse = tuple(int(k) for k in np.argsort(self.kernels[name]))
-            return self.lines.call(np.transpose, self.weights[node], inverse)
-        shape = node.meta["val"].shape
-        if all(not self._symbolic(n) and n == 1 for n in shape[2:]):
-            x = self.stored[node]
-            sizes = (Ref(f"{x.name}.shape[0]"), Ref(f"{x.name}.shape[-1]"), *[1] * (len(shape) - 2))
-            return self.lines.call(np.reshape, x, sizes)
-        return self.lines.call(channels_first, self.stored[node])
-
-    def channels_last(self, node: Node) -> Ref:
-        """A value with its channels last."""
-        if node not in self.stored:
-            self.stored[node] = self.lines.call(channels_last, self.value(node))
-        return self.stored[node]
-
-    def _constant_of(self, spec: Any, node: Node) -> Any:
-        """A buffer, a constant or a frozen parameter, as a constant of the program."""
-        name = spec.target
-        if name in self.program.state_dict:
-            tensor = self.program.state_dict[name]
-        else:
-            tensor = self.program.constants[name]
-        return self.array(tensor, node)
-
-    def constant(self, node: Node) -> Any:
-        found: Any = self.program.graph_module
-        for part in str(node.target).split("."):
-            found = getattr(found, part)
-        if isinstance(found, self.torch.Tensor):
-            return self.array(found, node)
-        return found
-
-    def array(self, tensor: Any, node: Node | None) -> Any:
-        self.dtype(tensor.dtype, node)
-        return as_array(self.torch, tensor)
-
-    def dtype(self, found: Any, node: Node | None) -> np.dtype[Any]:
-        """NumPy's type of a torch type. Raises ProgramError for one that the IR has not."""
-        from ....compiler.ir import DType
-
-        name = str(found).removeprefix("torch.")
-        try:
-            made = DType.BF16.numpy if name == "bfloat16" else np.dtype(name)
-            DType.of(made)
-        except (KeyError, TypeError):
-            raise self.refusal(
-                node, f"tensors of {name}", "the element types are in docs/language.md"
-            ) from None
-        return made
-
-    def _symbolic(self, value: Any) -> bool:
-        return isinstance(value, self.torch.SymInt) and not value.node.expr.is_number
-
-    # Operators
-
-    def call(self, node: Node) -> None:
-        """Writes a node: it gets a value, or is stored with its channels last."""
-        made = self.written_call(node)
-        if node not in self.stored:
-            self.values[node] = made
-
-    def written_call(self, node: Node) -> Any:
-        from torch._ops import HigherOrderOperator, OpOverload
-
-        target = node.target
-        if isinstance(target, HigherOrderOperator):
-            name = target.name()
-            raise self.refusal(
-                node, f"the control flow {name} cannot be imported", "write it with torch.where"
-            )
-        if not isinstance(target, OpOverload):
-            return self.plain(node)
-        space, name, overload = str(target).split(".")
-        if name in _CHECKS:
-            return None
-        if name == "sym_size":
-            return self.size(node.args[0], node.args[1])
-        row = row_of(name, overload) if space == "aten" else None
-        if row is None:
-            raise self.refusal(
-                node,
-                f"the operator {space}::{name}.{overload} cannot be imported",
-                "the operators are in docs/models.md; write this part with others",
-            )
-        return self.row_call(node, row, name)
-
-    def size(self, x: Any, axis: Any) -> Ref:
-        """The size of a tensor along an axis, in whatever layout it is at hand."""
-        if x not in self.values and x in self.stored:
-            return Ref(f"{self.stored[x].name}.shape[{last_axis(axis, rank_of(x))}]")
-        return Ref(f"{self.lines.text(self.value(x))}.shape[{axis}]")
-
-    def row_call(self, node: Node, row: Row, name: str) -> Any:
-        self.check_sizes(node)
-        if name == "as_strided":
-            self.check_storage(node)
-        if name == "permute" and self.turned(node):
-            return self.values.get(node)
-        whole = row.whole is not None and self.unread(node, row) is not None
-        plan = None if whole else planned(node, row, self.stored)
-        place = weight_place(node)
-        weights = None if place is None else self.stored_weights(node.args[place])
-        args = [
-            weights if weights is not None and k == place else self.argument(each, plan)
-            for k, each in enumerate(node.args)
-        ]
-        keywords = {k: self.value(v) for k, v in node.kwargs.items() if k not in _PLACEMENT}
-        keywords |= row.fixed
-        origin = origin_of(node)
-        if row.promotion != "none":
-            args = self.promoted(node, row, args)
-        if "weight" in row.extras and self._is_batch(node.args[0]):
-            keywords["weight"] = Ref("weight")
-        if "draw" in row.extras and _is_random(row, args, keywords):
-            self.draws += 1
-            keywords["draw"] = self.lines.call(drawn, Ref("draw"), self.draws, origin=origin)
-        if plan is not None:
-            keywords |= plan.keywords
-            for place, value in plan.args.items():
-                args[place:] = [value, *args[place + 1 :]]
-        if weights is not None:
-            keywords["stored"] = True
-        function = row.whole if whole and row.whole is not None else row.function
-        made = self.lines.call(function, *args, origin=origin, name=node.name, **keywords)
-        if row.results:
-            self.check_results(node, row)
-        elif row.promotion in ("same", "float", "long"):
-            made = self.as_type(made, node, origin)
-        if plan is not None and plan.stored:
-            self.stored[node] = made
-        return made
-
-    def stored_weights(self, given: Any) -> Any:
-        """An operator's weight, or list of weights, as stored; None where one is not."""
-        if isinstance(given, self.torch.fx.Node):
-            return self.weights.get(given)
-        if any(rank_of(node) > 1 and node not in self.weights for node in given):
-            return None
-        return tuple(self.weights[n] if n in self.weights else self.value(n) for n in given)
-
-    def argument(self, given: Any, plan: Plan | None) -> Any:
-        """An argument of a node, in the layout of its plan."""
-        if plan is None:
-            return self.value(given)
-        if isinstance(given, self.torch.fx.Node):
-            return self.channels_last(given) if given in plan.nodes else self.value(given)
-        if isinstance(given, list | tuple):
-            return tuple(self.argument(each, plan) for each in given)
-        return self.value(given)
-
-    def turned(self, node: Node) -> bool:
-        """Whether a permutation only says what is stored last already, or asks for it."""
-        x, dims = node.args[0], tuple(d % rank_of(node) for d in node.args[1])
-        rank = len(dims)
-        if rank < 3:
-            return False
-        if x in self.stored and dims == (0, *range(2, rank), 1):
-            self.values[node] = self.stored[x]
-            return True
-        if x not in self.stored and dims == (0, rank - 1, *range(1, rank - 1)):
-            self.stored[node] = self.value(x)
-            return True
-        return False
-
-    def promoted(self, node: Node, row: Row, args: list[Any]) -> list[Any]:
-        """The operands in the type that ATen computes in (torch's own rule)."""
-        from torch import _prims_common as common
-
-        kind = common.ELEMENTWISE_TYPE_PROMOTION_KIND[_KINDS[row.promotion]]
-        given = node.args[: row.operands]
-        metas = [a.meta["val"] if isinstance(a, self.torch.fx.Node) else a for a in given]
-        present = [m for m in metas if m is not None]
-        if any(isinstance(m, complex) for m in present):
-            raise self.refusal(node, "complex numbers", "compute their parts")
-        if row.function.__name__ == "div" and node.kwargs.get("rounding_mode"):
-            kind = common.ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
-        compute, result = common.elementwise_dtypes(*present, type_promotion_kind=kind)
-        wanted = compute if row.promotion == "bool" else result
-        made = list(args)
-        for k, meta in enumerate(metas):
-            if isinstance(meta, self.torch.Tensor) and meta.dtype is not wanted:
-                origin = origin_of(node)
-                target = self.dtype(wanted, node).type
-                made[k] = self.lines.call(cast, args[k], target, origin=origin)
-            elif isinstance(meta, bool) and wanted is not self.torch.bool:
-                made[k] = int(meta)
-            if isinstance(meta, int) and wanted.is_floating_point and not isinstance(meta, bool):
-                made[k] = float(meta) if not isinstance(made[k], Ref) else made[k]
-        return made
-
-    def as_type(self, made: Ref, node: Node, origin: Any) -> Ref:
-        """The result in ATen's type, where NumPy's functions of the operands give another."""
-        value = node.meta["val"]
-        if not isinstance(value, self.torch.Tensor) or value.dtype.is_floating_point:
-            return made
-        return self.lines.call(cast, made, self.dtype(value.dtype, node).type, origin=origin)
-
-    def unread(self, node: Node, row: Row) -> Node | None:
-        """The reading of a result beyond those that the row's function gives."""
-        for user in node.users:
-            is_item = getattr(user.target, "__name__", "") == "getitem"
-            if is_item and user.args[1] >= row.results and user in self.needed:
-                return user
-        return None
-
-    def check_results(self, node: Node, row: Row) -> None:
-        user = None if row.whole else self.unread(node, row)
-        if user is not None:
-            raise self.refusal(
-                user,
-                f"result {user.args[1]} of {node.target} is read, and is not imported",
-                "compute it another way",
-            )
-
-    def check_storage(self, node: Node) -> None:
-        """Raises ProgramError where strides are of a tensor that is a view of a larger one."""
-        given = node.args[0]
-        assert isinstance(given, self.torch.fx.Node)
-        x = given.meta["val"]
-        if (
-            given.op == "placeholder"
-            or not x.is_contiguous()
-            or x.untyped_storage().nbytes() != x.numel() * x.itemsize
-        ):
-            raise self.refusal(node, "as_strided of a view", "index with slices")
-
-    def check_sizes(self, node: Node) -> None:
-        """Raises ProgramError for a result whose shape the data decide."""
-        from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-
-        value = node.meta.get("val")
-        for each in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(each, self.torch.Tensor):
-                if each.is_complex():
-                    raise self.refusal(node, "complex numbers", "compute their parts")
-                if free_unbacked_symbols(each.shape):
-                    raise self.refusal(
-                        node,
-                        f"{node.target} has a shape that the data decide",
-                        "pad to a fixed size and mask",
-                    )
-
-    def _is_batch(self, x: Any) -> bool:
-        """Whether a tensor's first axis is the batch's."""
-        value = x.meta["val"]
-        return self.batch is not None and bool(value.ndim) and _same(value.shape[0], self.batch)
-
-    def plain(self, node: Node) -> Any:
-        """Python's own functions on sizes, and items of tuples."""
-        name = getattr(node.target, "__name__", str(node.target))
-        if name == "getitem" and node.args[0] in self.stored:
-            x, place = self.stored[node.args[0]], node.args[1]
-            if rank_of(node) >= 3:
-                self.stored[node] = x[place]
-            return x[place]
-        args = [self.value(each) for each in node.args]
-        if name == "getitem":
-            return args[0][args[1]]
-        found = SIZES.get(name)
-        if found is None:
-            if not node.users:
-                return None
-            raise self.refusal(node, f"{name} cannot be imported", "write this part with others")
-        return self.lines.call(found, *args, origin=origin_of(node), name=node.name)
-
-    def refusal(self, node: Node | None, what: str, hint: str) -> ProgramError:
-        loc = origin_of(node) if isinstance(node, self.torch.fx.Node) else None
-        return ProgramError(
-            CODE, f"this module cannot be imported: {what}", [loc] if loc else [], hint
-        )
-
-
-def as_array(torch: Any, tensor: Any) -> Array:
-    """A tensor's numbers, in its own type; bf16 needs the package ml_dtypes."""
-    from ....compiler.ir import DType
-
-    tensor = tensor.detach().cpu().contiguous()
-    if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.uint16).numpy().view(DType.BF16.numpy)  # type: ignore[no-any-return]
-    return tensor.numpy()  # type: ignore[no-any-return]
-
-
-def _is_random(row: Row, args: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
-    """Whether a call draws random numbers: its chance is not 0, and it is one of training."""
-    given = inspect.signature(row.function).bind(*args, **keywords)
-    given.apply_defaults()
-    found = given.arguments
-    chance = next((found[name] for name in ("dropout", "dropout_p", "p") if name in found), 1.0)
-    return chance != 0 and found.get("train", True) is not False
-
-
-def drawn(draw: Tensor, number: int) -> Tensor:
-    """The key of the call's `number`th random operator; None without a key."""
-    return None if draw is None else random.fold_in(draw, number)
-
-
-def _same(a: Any, b: Any) -> bool:
-    left = getattr(getattr(a, "node", None), "expr", a)
-    right = getattr(getattr(b, "node", None), "expr", b)
-    return bool(left == right)
 
 
 def _plain(tree: Any) -> Any:

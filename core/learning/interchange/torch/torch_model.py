@@ -17,7 +17,7 @@ from ....compiler.ir import Array, Tensor
 from ....compiler.tree import flatten, static_field, unflatten
 from ...bundle import load
 from ..safetensors_file import read_safetensors, write_safetensors
-from . import torch_export, torch_graph, torch_layouts
+from . import torch_export, torch_graph, torch_guards, torch_layouts, torch_nodes
 from .torch_graph import Written
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def from_torch(
         parameters[key] = np.ascontiguousarray(np.transpose(parameters[key], axes))
     floats = {key: _f32(torch, key, state[key]) for key in statistics}
     others = {
-        key: ties[key] if ties.get(key, key) != key else torch_graph.as_array(torch, value)
+        key: ties[key] if ties.get(key, key) != key else torch_nodes.as_array(torch, value)
         for key, value in state.items()
         if key not in parameters and key not in floats
     }
@@ -337,7 +337,9 @@ def _exported(
     """One graph; for a fixed batch where the module does not allow another."""
     if dynamic:
         try:
-            return torch_export.exported(module, args, kwargs, training, True)
+            program = torch_export.exported(module, args, kwargs, training, True)
+            torch_guards.conditions(program)
+            return program
         except ProgramError:
             pass
     return torch_export.exported(module, args, kwargs, training, False)

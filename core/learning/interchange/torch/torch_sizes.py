@@ -38,6 +38,30 @@ def _power(a: Any, b: Any) -> Any:
     return a**b
 
 
+def _above(a: Any, b: Any) -> Any:
+    return a > b
+
+
+def _at_least(a: Any, b: Any) -> Any:
+    return a >= b
+
+
+def _below(a: Any, b: Any) -> Any:
+    return a < b
+
+
+def _at_most(a: Any, b: Any) -> Any:
+    return a <= b
+
+
+def _equal(a: Any, b: Any) -> Any:
+    return a == b
+
+
+def _different(a: Any, b: Any) -> Any:
+    return a != b
+
+
 #: Functions of sizes by the names that torch's graphs have for them.
 SIZES: dict[str, Callable[..., Any]] = {
     "add": _plus,
@@ -48,6 +72,12 @@ SIZES: dict[str, Callable[..., Any]] = {
     "truediv": _over,
     "neg": _negative,
     "pow": _power,
+    "gt": _above,
+    "ge": _at_least,
+    "lt": _below,
+    "le": _at_most,
+    "eq": _equal,
+    "ne": _different,
     "sym_float": float,
     "sym_int": int,
     "sym_max": max,
