@@ -483,3 +483,57 @@ def test_a_graph_serves_the_sizes_that_it_is_exported_for():
             runs(x[:5], x[:5])
         with pytest.raises(Exception, match=r"inputs\[1\].shape\[0\] == inputs\[0\].shape\[0\]"):
             runs(x, x[:4])
+
+
+class Cumulative(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4, momentum=None)
+        self.flat = nn.BatchNorm1d(4, momentum=None, affine=False)
+
+    def forward(self, x):
+        return self.flat(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+
+def test_cumulative_averages_of_batch_normalisation(tmp_path):
+    torch.manual_seed(0)
+    module = Cumulative()
+    model = from_torch(module, (_images(3),))
+    assert module.norm.num_batches_tracked.dtype is torch.int64
+    assert "forward" not in vars(module.norm)
+
+    def loss(model, x, weight):
+        y, statistics = model.in_training((x,), weight)
+        return np.sum(np.sum(y**3, axis=1) * weight), statistics
+
+    step = dl.compile(dl.value_and_grad(loss, has_aux=True))
+    weight = np.array([1, 1, 1, 1, 0], np.float32)
+    module.train()
+    for trip in range(3):
+        x = torch.randn(5, 2, 6, 6, generator=torch.Generator().manual_seed(trip)) + trip
+        module.zero_grad()
+        want = (module(x[:4]) ** 3).sum()
+        want.backward()
+        (value, statistics), slope = step(model, x.numpy(), weight)
+        np.testing.assert_allclose(value, want.item(), rtol=1e-3, atol=1e-3)
+        for name, parameter in module.named_parameters():
+            got = slope.state_dict()[name]
+            np.testing.assert_allclose(got, parameter.grad.numpy(), rtol=1e-3, atol=1e-3)
+        model = model.with_statistics(statistics)
+    for name, buffer in module.named_buffers():
+        np.testing.assert_allclose(model.statistics[name], buffer.numpy(), rtol=1e-5, atol=1e-6)
+    x = _images(1)
+    np.testing.assert_allclose(
+        model(x.numpy()), module.eval()(x).detach().numpy(), rtol=1e-4, atol=1e-5
+    )
+    model.save(tmp_path / "net.safetensors")
+    arrays, _ = dl.read_safetensors(tmp_path / "net.safetensors")
+    state = module.state_dict()
+    assert {name: (each.shape, str(each.dtype)) for name, each in arrays.items()} == {
+        name: (tuple(each.shape), str(each.dtype).removeprefix("torch."))
+        for name, each in state.items()
+    }
+    assert arrays["norm.num_batches_tracked"] == 3
+    again = from_torch(module, (x,)).load(tmp_path / "net.safetensors")
+    np.testing.assert_array_equal(again(x.numpy()), model(x.numpy()))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....common.errors import DelianError, Loc, ProgramError
 from .aten_table import ROWS
+from .cumulative_statistics import cumulative_statistics
 
 if TYPE_CHECKING:
     import torch
@@ -75,6 +76,7 @@ def exported(
         _mode(module, training),
         _quiet(torch),
         _own_backwards_refused(torch),
+        cumulative_statistics(torch, module),
     ):
         warnings.simplefilter("ignore")
         try:

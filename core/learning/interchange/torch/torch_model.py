@@ -42,6 +42,8 @@ class Graphs:
     """Which of several outputs the model gives; None: all."""
     channels_last: bool = False
     """Whether images come as [N, H, W, C] and go to the module as [N, C, H, W]."""
+    counters: frozenset[str] = frozenset()
+    """The statistics that are whole numbers in PyTorch: counters of batches."""
     by_batch: bool = False
     """Whether batch normalisation takes the batch's statistics in inference too."""
 
@@ -139,9 +141,15 @@ class TorchModel:
         Trained and constant parts under PyTorch's names, in its shapes; tied parameters once, as
         Hugging Face's files have them. Raises DelianError where it cannot be written.
         """
+        write_safetensors(path, self._whole_state(), {"format": "pt"})
+
+    def _whole_state(self) -> dict[str, Array]:
+        """All of PyTorch's state_dict, in its shapes and types; tied parameters once."""
         constants = {k: v for k, v in self.graphs.others.items() if not isinstance(v, str)}
-        arrays = {k: np.ascontiguousarray(v) for k, v in {**constants, **self.state_dict()}.items()}
-        write_safetensors(path, arrays, {"format": "pt"})
+        found = {**constants, **self.state_dict()}
+        for name in self.graphs.counters:
+            found[name] = np.rint(found[name]).astype(np.int64)
+        return {name: np.array(value, order="C") for name, value in found.items()}
 
     def load(self, path: str | os.PathLike[str]) -> TorchModel:
         """The model with the values of a safetensors file.
@@ -297,7 +305,11 @@ def from_torch(
     kernels = {key: axes for key, axes in kernels.items() if key in parameters}
     for key, axes in kernels.items():
         parameters[key] = np.ascontiguousarray(np.transpose(parameters[key], axes))
-    floats = {key: _f32(torch, key, state[key]) for key in statistics}
+    counters = frozenset(key for key in statistics if not state[key].is_floating_point())
+    floats = {
+        key: _f32(torch, key, state[key].float() if key in counters else state[key])
+        for key in statistics
+    }
     others = {
         key: ties[key] if ties.get(key, key) != key else torch_nodes.as_array(torch, value)
         for key, value in state.items()
@@ -312,6 +324,7 @@ def from_torch(
         MappingProxyType(kernels),
         output,
         channels_last,
+        counters,
         by_batch,
     )
     return TorchModel(parameters, floats, graphs)
