@@ -83,6 +83,12 @@ def simulate(
             metavar="FILE[:CLASS]", help="Train this PyTorch module in place of the model."
         ),
     ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE:CLASS", help="The loss of a PyTorch module: SmoothL1Loss, or yours."
+        ),
+    ] = None,
     algorithm: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Another algorithm: fedavg, scaffold, ditto, maml..."),
@@ -177,7 +183,8 @@ def simulate(
     by gRPC and MQTT over loopback with certificates of their own, and stop at the end. The scenario
     is reduced to that many devices; the changed keys are printed and are in the report.
 
-    --torch model.py:Net trains a PyTorch module as it stands: `model.name = "torch"` in a scenario.
+    --torch model.py:Net trains a PyTorch module as it stands: `model.name = "torch"` in a scenario;
+    --loss is its `model.loss`.
 
     With DELIAN_DEBUG=1 in the environment models and algorithms run as plain Python, for print and
     pdb, and a NaN is reported at the line that makes it.
@@ -193,6 +200,7 @@ def simulate(
                 "--set": settings,
                 "--data": data,
                 "--torch": torch,
+                "--loss": loss,
                 "--algorithm": algorithm,
                 "--compare": compare,
                 "--seed": seed is not None,
@@ -228,7 +236,7 @@ def simulate(
     if named and scenario:
         raise DelianError(f"two scenarios: {named} and {scenario}", "give one of them")
     source = named or scenario or DEFAULT_SCENARIO
-    settings = [*_torch_settings(torch), *(settings or [])]
+    settings = [*_torch_settings(torch, loss), *(settings or [])]
     chosen, other = _choose(source, settings, data, algorithm, compare, seed)
     folder = _claim(out, chosen) if resume is None else resume
     keeper = Keeper(folder, resume is not None)
@@ -266,13 +274,17 @@ def simulate(
             raise typer.Exit(INTERRUPTED)
 
 
-def _torch_settings(given: str | None) -> list[str]:
-    """The keys of a scenario that `FILE[:CLASS]` stands for."""
-    if given is None:
-        return []
-    file, _, kind = given.partition(":")
-    named = [f"model.module={kind}"] if kind else []
-    return ["model.name=torch", f"model.file={Path(file).absolute()}", *named]
+def _torch_settings(module: str | None, loss: str | None) -> list[str]:
+    """The keys of a scenario that `FILE[:CLASS]` and `NAME|FILE:CLASS` stand for."""
+    keys = []
+    if module is not None:
+        file, _, kind = module.partition(":")
+        keys += ["model.name=torch", f"model.file={Path(file).absolute()}"]
+        keys += [f"model.module={kind}"] if kind else []
+    if loss is not None:
+        file, colon, kind = loss.rpartition(":")
+        keys.append(f"model.loss={Path(file).absolute()}:{kind}" if colon else f"model.loss={loss}")
+    return keys
 
 
 def _shape(

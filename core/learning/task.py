@@ -7,7 +7,7 @@ so may any class that defines a loss.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -58,9 +58,15 @@ class Task(Protocol):
         """What the model says of inputs already scaled."""
 
 
+def squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
+    """[B, ...] of both -> [B, ...]."""
+    errors = outputs - targets
+    return errors * errors
+
+
 @dataclass(frozen=True)
 class Classification:
-    """Labels from inputs, by softmax cross-entropy.
+    """Labels from inputs, by softmax cross-entropy or another loss.
 
     A row has one label, or a sequence has one a position. The model gives logits [B, ..., C].
     """
@@ -68,16 +74,18 @@ class Classification:
     name: str
     init: Callable[[Tensor], Any]
     source: Samples | Episodes
+    criterion: Callable[[Tensor, Tensor], Tensor] = field(default=ops.cross_entropy, kw_only=True)
+    """`criterion(logits, labels)`: the losses of rows, f32[B, ...]."""
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """The mean over the rows that count (and over a sequence's positions), f32[]."""
-        losses = ops.cross_entropy(in_training(model, batch), batch.y)
+        losses = self.criterion(in_training(model, batch), batch.y)
         return mean_row(per_row(losses), batch)
 
     def metrics(self, model: Any, batch: Batch) -> Metrics:
         """Loss, right answers and rows of a batch; a sequence is one row."""
         logits = model(batch.x, batch.weight)
-        losses = ops.cross_entropy(logits, batch.y)
+        losses = self.criterion(logits, batch.y)
         correct = (np.argmax(logits, axis=-1) == batch.y).astype(np.float32)
         return Metrics(
             np.sum(per_row(losses) * batch.weight),
@@ -92,19 +100,22 @@ class Classification:
 
 @dataclass(frozen=True)
 class Regression:
-    """Numbers from inputs, by the mean squared error.
+    """Numbers from inputs, by the mean squared error or another loss.
 
-    y is f32[B], one number a row, or f32[B, ...]; the model gives as many numbers a row.
+    y is f32[B], one number a row, or f32[B, ...]; the model gives as many numbers a row. Whatever
+    training lowers, models are judged by the squared error.
     """
 
     name: str
     init: Callable[[Tensor], Any]
     source: Samples | Episodes
+    criterion: Callable[[Tensor, Tensor], Tensor] = field(default=squared_errors, kw_only=True)
+    """`criterion(outputs, targets)`, both of the targets' shape: losses of rows, f32[B, ...]."""
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
-        """The mean squared error of the rows that count, f32[]."""
-        errors = in_training(model, batch).reshape(batch.y.shape) - batch.y
-        return mean_row(per_row(errors * errors), batch)
+        """The mean loss of the rows that count, f32[]: by default the mean squared error."""
+        outputs = in_training(model, batch).reshape(batch.y.shape)
+        return mean_row(per_row(self.criterion(outputs, batch.y)), batch)
 
     def metrics(self, model: Any, batch: Batch) -> Metrics:
         """Squared errors, absolute errors and rows of a batch; a row counts by its mean."""

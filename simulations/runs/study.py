@@ -67,6 +67,8 @@ class Trial:
         }
         if scenario.weights_file is not None:
             facts["weights"] = _digest(scenario.weights_file)
+        if scenario.loss_file is not None:
+            facts["loss"] = _digest(scenario.loss_file)
         if scenario.algorithm_file is not None:
             facts["algorithm"] = _digest(scenario.algorithm_file)
         if _has_code(scenario):

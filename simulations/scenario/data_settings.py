@@ -420,6 +420,14 @@ class TorchModule(Table):
     """The class in it. Absent: the only torch.nn.Module there."""
     settings: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Arguments of its constructor."""
+    loss: str = ""
+    """What training lowers: a class of torch.nn, such as "SmoothL1Loss", or "FILE:CLASS" for one in
+    a Python file, relative to the scenario's folder, which is run. It is called as
+    `loss(outputs, targets)`, and gives one loss a row. Absent: cross-entropy of labels, the squared
+    error of numbers.
+    """
+    loss_settings: dict[str, bool | int | float | str | list[float]] = Field(default_factory=dict)
+    """Arguments of its constructor; a list of numbers is given as a tensor."""
     weights: str | None = None
     """A safetensors file with the first weights, relative to the scenario's folder. Absent: those
     that the constructor draws under the run's seed.

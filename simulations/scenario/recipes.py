@@ -63,9 +63,9 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Tas
         episodes = Episodes(few.ways, few.shots, few.queries, few.episodes, training_ways=ways)
         shape: tuple[int, ...] = (few.ways * few.queries, *example.images.shape[2:], 1)
         batch = TensorType(DType.F32, shape)
-        init, draws = _model(scenario, batch, episodes.labels)
-        episodes = dataclasses.replace(episodes, keyed=draws)
-        return learning.Classification(scenario.name, init, episodes), batch
+        own = _model(scenario, batch, episodes.labels, ())
+        episodes = dataclasses.replace(episodes, keyed=own.draws)
+        return own.task(learning.Classification, scenario.name, episodes), batch
     share = getattr(scenario.algorithm, "adapt_share", Samples.adapt_share)
     scale = _scale(scenario, example.x)
     last: LastBatch = getattr(scenario.data, "last_batch", Samples.last_batch)
@@ -74,15 +74,15 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Tas
     classes = getattr(scenario.model, "classes", None) or data.classes
     text = isinstance(scenario.data, data_settings.ShakespeareData)
     batch = TensorType(DType.of(example.x.dtype) if text else DType.F32, shape)
-    init, draws = _model(scenario, batch, classes)
-    source = dataclasses.replace(source, keyed=draws)
+    own = _model(scenario, batch, classes, example.y.shape[1:])
+    source = dataclasses.replace(source, keyed=own.draws)
     if scenario.regression and (why := scenario.algorithm.algorithm_class.labels_only):
         raise DelianError(
             f"{scenario.algorithm.name} {why}, and the data has numbers to learn",
             "choose another algorithm, such as maml or fedavg",
         )
     kind = learning.Regression if scenario.regression else learning.Classification
-    return kind(scenario.name, init, source), batch
+    return own.task(kind, scenario.name, source), batch
 
 
 def check_labels(scenario: Scenario, data: datasets.FederatedData, bundle: Bundle) -> None:
@@ -116,22 +116,43 @@ def _scale(scenario: Scenario, x: Array) -> float:
     return IMAGE_SCALE if x.dtype == np.uint8 else 1.0
 
 
-def _model(
-    scenario: Scenario, batch: TensorType, classes: int
-) -> tuple[Callable[[Array], Any], bool]:
-    """The function that makes the first model, and whether it draws random numbers in training."""
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    """A scenario's model and what comes with it."""
+
+    init: Callable[[Array], Any]
+    """Makes the first one."""
+    draws: bool = False
+    """Whether it draws random numbers in training."""
+    criterion: Callable[[Any, Any], Any] | None = None
+    """A loss of its own."""
+
+    def task(
+        self,
+        kind: type[learning.Classification] | type[learning.Regression],
+        name: str,
+        source: Samples | Episodes,
+    ) -> learning.Task:
+        if self.criterion is None:
+            return kind(name, self.init, source)
+        return kind(name, self.init, source, criterion=self.criterion)
+
+
+def _model(scenario: Scenario, batch: TensorType, classes: int, targets: tuple[int, ...]) -> _Model:
+    """The scenario's model. targets: axes of the targets after the batch's."""
     if isinstance(scenario.model, data_settings.TorchModule):
-        from .torch_modules import imported
+        from .torch_modules import criterion, imported
 
         made = imported(scenario, batch.shape[1:], batch.dtype.numpy)
-        return _given(made), made.graphs.training.draws
+        loss = criterion(scenario, made, targets)
+        return _Model(_given(made), made.graphs.training.draws, loss)
     if isinstance(scenario.model, data_settings.OnnxFile):
         from ...core.learning.interchange.onnx import from_onnx
 
         assert scenario.model_file is not None
         turned = batch.rank == _IMAGES and scenario.model.images == "channels_first"
-        return _given(from_onnx(scenario.model_file).for_task(turned)), False
-    return _init(scenario, batch.shape[1:], classes), False
+        return _Model(_given(from_onnx(scenario.model_file).for_task(turned)))
+    return _Model(_init(scenario, batch.shape[1:], classes))
 
 
 def _given(model: Any) -> Callable[[Array], Any]:

@@ -182,6 +182,12 @@ class Scenario(data_settings.FileTable):
         return None if file is None else self._folder / file
 
     @property
+    def loss_file(self) -> Path | None:
+        """The Python file of the scenario's own loss, if it has one."""
+        file, colon, _ = getattr(self.model, "loss", "").rpartition(":")
+        return self._folder / file if colon else None
+
+    @property
     def algorithm_file(self) -> Path | None:
         """The Python file of the scenario's own algorithm, if it has one."""
         file: str | None = getattr(self.algorithm, "file", None)
@@ -193,8 +199,9 @@ class Scenario(data_settings.FileTable):
         if "path" in plain["data"]:
             # A report names the file, and not its folder.
             plain["data"]["path"] = Path(plain["data"]["path"]).name
-        for table, key in (("model", "file"), ("model", "weights"), ("algorithm", "file")):
-            if key in plain[table]:
+        files = ("model", "file"), ("model", "weights"), ("model", "loss"), ("algorithm", "file")
+        for table, key in files:
+            if plain[table].get(key):
                 plain[table][key] = Path(plain[table][key]).name
         return plain
 

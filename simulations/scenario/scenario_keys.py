@@ -153,7 +153,7 @@ def _own_keys(model: type[Table], path: KeyPath) -> list[Key]:
     for name, field in model.model_fields.items():
         if holds_table(model, name):
             continue
-        default = "" if field.is_required() else _toml(field.default)
+        default = "" if field.is_required() else _toml(field.get_default(call_default_factory=True))
         found.append(Key((*path, name), _allowed(field), default, meanings.get(name, "")))
     return found
 
@@ -187,7 +187,8 @@ def words(annotation: Any, marks: Iterable[Any]) -> str:
     if get_origin(annotation) is Literal:
         return f"one of {', '.join(str(a) for a in get_args(annotation))}"
     if get_origin(annotation) is dict:
-        return "a table of numbers and texts"
+        lists = any(get_origin(a) is list for a in get_args(get_args(annotation)[1]))
+        return "a table of numbers" + (", lists of them and texts" if lists else " and texts")
     if get_origin(annotation) is tuple:
         return "a list of whole numbers from 1"
     if isinstance(annotation, type) and issubclass(annotation, Table):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ import numpy.typing as npt
 from ...core.common.errors import DelianError
 from ...core.common.user_code import load_class
 from ...core.learning import Algorithm
+from ...core.learning.interchange.torch.row_losses import RowLosses, row_losses
 from ...core.learning.interchange.torch.torch_export import torch_module
 from ...core.learning.interchange.torch.torch_model import TorchModel, from_torch
 from .data_settings import TorchModule
@@ -19,6 +23,12 @@ _HINT = (
     "model.file is relative to the scenario's folder; model.module names a torch.nn.Module in it,"
     " and model.settings has the arguments of its constructor"
 )
+_LOSS_HINT = (
+    "model.loss is a class of torch.nn, such as SmoothL1Loss, or FILE:CLASS in a file of the"
+    " scenario's folder; model.loss_settings has the arguments of its constructor"
+)
+#: Losses of torch.nn that take the classes of [B, ..., C] as the second axis.
+_CLASSES_SECOND = ("CrossEntropyLoss", "NLLLoss")
 
 
 def imported(scenario: Scenario, rows: tuple[int, ...], dtype: npt.DTypeLike) -> TorchModel:
@@ -32,14 +42,7 @@ def imported(scenario: Scenario, rows: tuple[int, ...], dtype: npt.DTypeLike) ->
     torch = torch_module()
     kind = load_class(scenario.model_file, torch.nn.Module, chosen.module, _HINT)
     torch.manual_seed(scenario.seed)
-    try:
-        module = kind(**chosen.settings)
-    except Exception as fault:
-        raise DelianError(
-            f"{scenario.model_file}: {kind.__name__} cannot be made:"
-            f" {type(fault).__name__}: {fault}",
-            _HINT,
-        ) from fault
+    module = _made(kind, str(scenario.model_file), chosen.settings, _HINT)
     turned = len(rows) == 3 and chosen.images == "channels_first"
     shape = (rows[2], rows[0], rows[1]) if turned else rows
     ids = chosen.inputs == "ids"
@@ -47,6 +50,72 @@ def imported(scenario: Scenario, rows: tuple[int, ...], dtype: npt.DTypeLike) ->
     model = from_torch(module, (example,), batch_norm=chosen.batch_norm, channels_last=turned)
     _check_statistics(scenario, model)
     return model if scenario.weights_file is None else model.load(scenario.weights_file)
+
+
+def criterion(scenario: Scenario, model: TorchModel, targets: tuple[int, ...]) -> RowLosses | None:
+    """The scenario's own loss for this model; None for the task's usual one.
+
+    targets: axes of the targets after the batch's.
+
+    Raises DelianError for a loss that cannot be made, does not fit the model and the data, or mixes
+    the rows of a batch.
+    """
+    chosen = scenario.model
+    assert isinstance(chosen, TorchModule)
+    if not chosen.loss:
+        return None
+    torch = torch_module()
+    outputs = model.graphs.inference.results
+    if len(outputs) != 1 or None in outputs[0][1:] or not outputs[0]:
+        raise DelianError(
+            f"a loss is of one tensor with a row a row of the data; {model.graphs.name} gives"
+            f" {len(outputs)}",
+            "let the module return one tensor",
+        )
+    sizes = tuple(int(n or 0) for n in outputs[0][1:])
+    settings = {
+        name: torch.tensor(value) if isinstance(value, list) else value
+        for name, value in chosen.loss_settings.items()
+    }
+    kind, own = _loss_class(torch, scenario, chosen.loss)
+    if "reduction" in settings:
+        raise DelianError(
+            "`model.loss_settings` has a reduction: it is the mean over the rows that count",
+            "leave it out",
+        )
+    if not own or "reduction" in inspect.signature(kind).parameters:
+        settings["reduction"] = "none"
+    loss = _made(kind, chosen.loss, settings, _LOSS_HINT)
+    labels = not scenario.regression
+    if labels and not sizes:
+        raise DelianError(f"{model.graphs.name} gives no logits: one number a row", _LOSS_HINT)
+    second = kind.__name__ in _CLASSES_SECOND and not own and labels and len(sizes) > 1
+    return row_losses(
+        loss, sizes if labels else targets, targets, labels=labels, classes_second=second
+    )
+
+
+def _loss_class(torch: Any, scenario: Scenario, name: str) -> tuple[Any, bool]:
+    """The class of a loss, and whether it is the user's own. Raises DelianError."""
+    if scenario.loss_file is not None:
+        return load_class(
+            scenario.loss_file, torch.nn.Module, name.rpartition(":")[2], _LOSS_HINT
+        ), True
+    losses = {n for n in dir(torch.nn) if n.endswith("Loss")}
+    if name not in losses:
+        close = difflib.get_close_matches(name, sorted(losses), 1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise DelianError(f"torch.nn has no loss {name}", hint + _LOSS_HINT)
+    return getattr(torch.nn, name), False
+
+
+def _made(kind: Any, where: str, settings: Mapping[str, Any], hint: str) -> Any:
+    try:
+        return kind(**settings)
+    except Exception as fault:
+        raise DelianError(
+            f"{where}: {kind.__name__} cannot be made: {type(fault).__name__}: {fault}", hint
+        ) from fault
 
 
 def _check_statistics(scenario: Scenario, model: TorchModel) -> None:

@@ -33,6 +33,8 @@ class Written:
     dtypes: tuple[np.dtype[Any], ...]
     outputs: tuple[str | int, ...]
     """Names or places of its results; empty for one alone."""
+    results: tuple[tuple[int | None, ...], ...]
+    """The shapes of its results that are tensors; None for a size that depends on the inputs'."""
     draws: bool
     """Whether it draws random numbers, as dropout does."""
 
@@ -100,7 +102,8 @@ class _Writer:
         outputs: tuple[str | int, ...] = ()
         if isinstance(results, dict | tuple):
             outputs = tuple(results if isinstance(results, dict) else range(len(results)))
-        return Written(function, shapes, dtypes, outputs, self.nodes.draws > 0)
+        shown = self._shown(output)
+        return Written(function, shapes, dtypes, outputs, shown, self.nodes.draws > 0)
 
     def _inputs(self) -> tuple[tuple[tuple[int | None, ...], ...], tuple[np.dtype[Any], ...]]:
         """Gives every placeholder its value; (shapes, element types) of the user's inputs."""
@@ -125,7 +128,7 @@ class _Writer:
                     values[node] = getattr(spec.arg, "value", None)
                     continue
                 values[node] = Ref(f"inputs[{len(shapes)}]")
-                sizes = tuple(None if self.nodes.symbolic(n) else int(n) for n in value.shape)
+                sizes = self._sizes(value)
                 if self.nodes.batch is None and sizes and sizes[0] is None:
                     self.nodes.batch = value.shape[0]
                 shapes.append(sizes)
@@ -135,6 +138,19 @@ class _Writer:
             else:
                 values[node] = self._held(spec)
         return tuple(shapes), tuple(dtypes)
+
+    def _shown(self, output: Node) -> tuple[tuple[int | None, ...], ...]:
+        kinds = self.torch.export.graph_signature.OutputKind
+        specs = self.program.graph_signature.output_specs
+        found = []
+        for node, spec in zip(output.args[0], specs, strict=True):
+            value = getattr(node, "meta", {}).get("val")
+            if spec.kind is kinds.USER_OUTPUT and isinstance(value, self.torch.Tensor):
+                found.append(self._sizes(value))
+        return tuple(found)
+
+    def _sizes(self, value: Any) -> tuple[int | None, ...]:
+        return tuple(None if self.nodes.symbolic(n) else int(n) for n in value.shape)
 
     def _trains(self, name: str) -> bool:
         found = self.program.state_dict.get(name)
