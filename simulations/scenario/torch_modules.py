@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,6 +43,11 @@ def imported(scenario: Scenario, rows: tuple[int, ...], dtype: npt.DTypeLike) ->
     torch = torch_module()
     kind = load_class(scenario.model_file, torch.nn.Module, chosen.module, _HINT)
     torch.manual_seed(scenario.seed)
+    if (keras := sys.modules.get("keras")) is not None:
+        # Keras draws by a seed of its own, and numbers layers in a process: names must not depend
+        # on what it has made before.
+        keras.utils.set_random_seed(scenario.seed)
+        keras.utils.clear_session()
     module = _made(kind, str(scenario.model_file), chosen.settings, _HINT)
     turned = len(rows) == 3 and chosen.images == "channels_first"
     shape = (rows[2], rows[0], rows[1]) if turned else rows

@@ -138,3 +138,9 @@ def test_reports_name_the_loss_and_not_its_folder(tmp_path: Path) -> None:
     scenario = _scenario(tmp_path, f"model.loss={tmp_path}/losses.py:Pinball")
     assert scenario.to_json()["model"]["loss"] == "losses.py:Pinball"
     assert scenario.loss_file == tmp_path / "losses.py"
+
+
+def test_a_second_run_in_a_process_has_the_same_trace(tmp_path: Path) -> None:
+    scenario = _scenario(tmp_path, "model.loss=losses.py:Pinball", "rounds=1")
+    first, again = (simulate(scenario, threads=1) for _ in range(2))
+    assert first.trace_hash == again.trace_hash

@@ -18,7 +18,7 @@ what the operations of the IR carry as their span (`source_names.map_lines`).
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 import keyword
 import linecache
 import math
@@ -38,7 +38,6 @@ from ...compiler.ir import Array
 LINES_MAX = 100_000
 #: Characters of a name in the source: long names of modules would hide what a line does.
 _NAME_MAX = 48
-_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,10 @@ class StraightLine:
     def function(self, results: Any) -> FunctionType:
         """The function that returns `results`: a `Ref`, or tuples, lists and constants of them."""
         source = self.source(results)
-        file = f"<imported {self.name} {next(_numbers)}>"
+        # The same source has the same name: a bundle, which shows it, depends on no counter.
+        origins = [str(origin) for _, origin in self._lines]
+        digest = hashlib.sha256("\n".join([source, *origins]).encode()).hexdigest()[:12]
+        file = f"<imported {self.name} {digest}>"
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         map_lines(file, [None, *(origin for _, origin in self._lines), None])
         code = next(c for c in compile(source, file, "exec").co_consts if isinstance(c, CodeType))

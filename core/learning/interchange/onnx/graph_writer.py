@@ -13,7 +13,7 @@ errors of the compiler underline.
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 import linecache
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,6 @@ from .rows import DOMAINS, REASONS
 from .rows.control_rows import CONTROLS
 
 Scope = dict[str, Any]
-_numbers = itertools.count(1)
 
 
 class Library:
@@ -51,7 +50,7 @@ class Library:
         #: Whether there are numbers of bf16, with which NumPy alone computes in other types.
         self.brief = has_bfloat16(model)
         self._listing: list[str] = []
-        self.file = f"<nodes of {model.graph.name[:48] or 'a graph'} {next(_numbers)}>"
+        self.file = f"<nodes of {model.graph.name[:48] or 'a graph'} {_digest(model)}>"
 
     def row(self, node: Any, opsets: Mapping[str, int]) -> Row | None:
         """A node's row, if there is one. A function of the model comes first."""
@@ -130,6 +129,14 @@ class Library:
         lines = self._listing
         linecache.cache[self.file] = (len(lines), None, lines, self.file)
         return Loc(self.file, len(lines), 0, len(lines), len(text))
+
+
+def _digest(model: Any) -> str:
+    """Of a model's nodes and functions: the same listing has the same name."""
+    found = hashlib.sha256()
+    for each in (*model.graph.node, *model.functions):
+        found.update(each.SerializeToString(deterministic=True))
+    return found.hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)

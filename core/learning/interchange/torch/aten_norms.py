@@ -66,23 +66,30 @@ def batch_norm(
         channels: the axis of channels, 1 or -1.
 
     Returns:
-        The result, two tensors that inference does not use, and the new running statistics, whose
-        variance is the unbiased one.
+        The result, the batch's means and inverse deviations, and the new running statistics, whose
+        variance is the unbiased one. In inference the second and the third are not PyTorch's.
     """
     if not training:
         y = _scaled(x, running_mean, running_var, scale, shift, eps, channels)
         return y, running_mean, running_var, running_mean, running_var
     mean, variance, count = _moments(x, weight, channels)
     y = _scaled(x, mean, variance, scale, shift, eps, channels)
+    inverse = 1.0 / np.sqrt(variance + eps)
     if running_mean is None or running_var is None:
-        return y, mean, variance, mean, variance
+        return y, mean, inverse, mean, variance
     # A number of Python's keeps the type of the variance; NumPy's maximum would make it f64.
     more = max(count - 1.0, 1.0) if isinstance(count, float) else np.maximum(count - 1.0, 1.0)
     wide = variance * (count / more)
     new_mean = ops.stop_gradient(momentum * mean + (1.0 - momentum) * running_mean)
     new_variance = ops.stop_gradient(momentum * wide + (1.0 - momentum) * running_var)
     dtype = running_mean.dtype
-    return y, mean, variance, new_mean.astype(dtype), new_variance.astype(dtype)
+    return y, mean, inverse, new_mean.astype(dtype), new_variance.astype(dtype)
+
+
+def moments(x: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Means and variances of channels, [C], over the rows that count: x [N, ..., C]."""
+    mean, variance, _ = _moments(x, weight, -1)
+    return mean, variance
 
 
 def batch_norm_without_statistics(
@@ -221,3 +228,6 @@ ROWS: dict[str, Row] = {
     "dropout": Row(dropout, layout="pointwise", extras=("draw",)),
     "native_dropout": Row(native_dropout, results=1, layout="pointwise", extras=("draw",)),
 }
+
+#: Operators of the importer's own, by name: what a graph of ATen's would compute over all rows.
+OWN_ROWS: dict[str, Row] = {"moments": Row(moments, results=2, extras=("weight",))}

@@ -17,6 +17,10 @@ Promotion = Literal["same", "float", "bool", "long", "none"]
 Layout = Literal["", "pointwise", "images", "images first", "axes"]
 
 
+#: Where torch keeps operators that the importer adds.
+OWN_SPACE = "delian"
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One ATen operator in Delian's vocabulary.

@@ -18,6 +18,7 @@ from ....compiler.tree import flatten, static_field, unflatten
 from ...bundle import load
 from ..safetensors_file import read_safetensors, write_safetensors
 from . import torch_export, torch_graph, torch_guards, torch_layouts, torch_nodes
+from .keras_modules import as_torch_module
 from .torch_graph import Written
 
 if TYPE_CHECKING:
@@ -248,7 +249,8 @@ def from_torch(
     first parameters are the module's. PyTorch is needed here, and nowhere later.
 
     Args:
-        module: float32 parameters with requires_grad are trained; others are constants.
+        module: float32 parameters with requires_grad are trained; others are constants. A Keras
+        model may stand for it, where Keras runs on PyTorch.
         args: example inputs of `forward`, tensors.
         kwargs: example inputs by name; the model takes them after `args`, in this order.
         output: which output the model gives, where `forward` returns a tuple or a record.
@@ -267,6 +269,7 @@ def from_torch(
         DelianError: PyTorch is missing, or an argument is wrong.
     """
     torch = torch_export.torch_module()
+    module = as_torch_module(torch, module, tuple(args), kwargs or {})
     if not isinstance(module, torch.nn.Module):
         raise DelianError(
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}",

@@ -15,7 +15,8 @@ from ....compiler.ir import Array
 from ..channel_axes import channels_first, channels_last
 from ..straight_line import Ref, StraightLine
 from .aten_elementwise import cast
-from .aten_row import Row
+from .aten_norms import OWN_ROWS
+from .aten_row import OWN_SPACE, Row
 from .aten_table import row_of
 from .torch_control import CONTROLS, drawn
 from .torch_export import CODE, origin_of, torch_module
@@ -209,6 +210,8 @@ class NodeWriter:
         if name == "sym_size":
             return self.size(node.args[0], node.args[1])
         row = row_of(name, overload) if space == "aten" else None
+        if space == OWN_SPACE:
+            row = OWN_ROWS[name]
         if row is None:
             raise self.refusal(
                 node,
