@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ...core.common.errors import DelianError
 from ..options import AsJson
 from ..output import table, tell
 from . import model_file_facts
@@ -48,15 +49,48 @@ def check(file: ModelFile, as_json: AsJson = False) -> None:
 
 def convert(
     file: ModelFile,
-    out: Annotated[Path, typer.Argument(help="The file to write; its suffix says the format.")],
+    out: Annotated[
+        Path,
+        typer.Argument(help="The file to write, whose suffix says the format, or a folder."),
+    ],
+    torch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE[:CLASS]", help="Of a folder: the PyTorch module that was trained."
+        ),
+    ] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            "--scenario", "-s", metavar="FILE", help="Of a folder: the scenario with the module."
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a key of the scenario; may be repeated."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a model in another format.
 
     A .onnx or a .bundle becomes the .safetensors of its parameters; a .bundle becomes the .onnx of
     its inference.
+
+    Each becomes a folder that Hugging Face's tools read: model.safetensors, and a README.md with
+    the figures of the report.json next to the bundle; a README.md that is there stays. With --torch
+    or --scenario the weights of a .bundle have the module's names and shapes, and a config.json is
+    written where the module has a configuration.
     """
-    facts = model_file_facts.convert(file, out)
+    from .model_folders import convert_to_folder
+
+    if out.suffix in model_file_facts.KINDS:
+        if torch or scenario or settings:
+            raise DelianError("--torch, --scenario and --set are for folders", "name a folder")
+        facts = model_file_facts.convert(file, out)
+    else:
+        facts = convert_to_folder(file, out, torch, scenario, settings or [])
     text = f"{out}: {facts['parameters']} parameters, {facts['bytes']} bytes"
     tell(facts, as_json, lambda: [text])
 

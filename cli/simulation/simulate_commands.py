@@ -19,6 +19,7 @@ import typer
 from ...core.common.errors import DelianError
 from ..output import echo
 from .kept_report_files import Asked, Keeper, no_others
+from .torch_settings import torch_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -236,7 +237,7 @@ def simulate(
     if named and scenario:
         raise DelianError(f"two scenarios: {named} and {scenario}", "give one of them")
     source = named or scenario or DEFAULT_SCENARIO
-    settings = [*_torch_settings(torch, loss), *(settings or [])]
+    settings = [*torch_settings(torch, loss), *(settings or [])]
     chosen, other = _choose(source, settings, data, algorithm, compare, seed)
     folder = _claim(out, chosen) if resume is None else resume
     keeper = Keeper(folder, resume is not None)
@@ -272,19 +273,6 @@ def simulate(
             raise typer.Exit(GAVE_UP)
         if run.stopped_by:
             raise typer.Exit(INTERRUPTED)
-
-
-def _torch_settings(module: str | None, loss: str | None) -> list[str]:
-    """The keys of a scenario that `FILE[:CLASS]` and `NAME|FILE:CLASS` stand for."""
-    keys = []
-    if module is not None:
-        file, _, kind = module.partition(":")
-        keys += ["model.name=torch", f"model.file={Path(file).absolute()}"]
-        keys += [f"model.module={kind}"] if kind else []
-    if loss is not None:
-        file, colon, kind = loss.rpartition(":")
-        keys.append(f"model.loss={Path(file).absolute()}:{kind}" if colon else f"model.loss={loss}")
-    return keys
 
 
 def _shape(

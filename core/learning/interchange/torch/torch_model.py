@@ -16,9 +16,11 @@ from ....compiler.api import module
 from ....compiler.ir import Array, Tensor
 from ....compiler.tree import flatten, static_field, unflatten
 from ...bundle import load
+from ..model_card import RunFacts, card_text, open_folder, write_card, write_text
 from ..safetensors_file import read_safetensors, write_safetensors
 from . import torch_export, torch_graph, torch_guards, torch_layouts, torch_nodes
 from .keras_modules import as_torch_module
+from .module_source import ModuleSource, source_of
 from .torch_graph import Written
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ class Graphs:
     """The statistics that are whole numbers in PyTorch: counters of batches."""
     by_batch: bool = False
     """Whether batch normalisation takes the batch's statistics in inference too."""
+    source: ModuleSource | None = None
+    """Where the module is from."""
 
 
 @module
@@ -143,6 +147,31 @@ class TorchModel:
         Hugging Face's files have them. Raises DelianError where it cannot be written.
         """
         write_safetensors(path, self._whole_state(), {"format": "pt"})
+
+    def save_folder(self, path: str | os.PathLike[str], run: RunFacts | None = None) -> None:
+        """Writes a folder that Hugging Face's tools read: weights, configuration, card.
+
+        `model.safetensors` is that of `save`; `config.json` is there where the module, or the one
+        that it wraps, has a `config` with `to_dict`, so that `from_pretrained` takes the folder;
+        `README.md` is the model's card, and stays as it is where there is one.
+
+        Args:
+            path: of the folder, which is made.
+            run: what the card says of the training.
+
+        Raises:
+            DelianError: the folder cannot be written.
+        """
+        folder, source = Path(path), self.graphs.source
+        open_folder(folder)
+        state, name, library = self._whole_state(), self.graphs.name, "pytorch"
+        if source is not None:
+            state = {key.removeprefix(source.prefix): value for key, value in state.items()}
+            library = source.library
+            if source.config:
+                write_text(folder / "config.json", source.config)
+        write_safetensors(folder / "model.safetensors", state, {"format": "pt"})
+        write_card(folder, card_text(name, library, run or RunFacts()))
 
     def _whole_state(self) -> dict[str, Array]:
         """All of PyTorch's state_dict, in its shapes and types; tied parameters once."""
@@ -268,7 +297,7 @@ def from_torch(
         ProgramError: DL123, for what cannot be imported; the line is the module's.
         DelianError: PyTorch is missing, or an argument is wrong.
     """
-    torch = torch_export.torch_module()
+    torch, own = torch_export.torch_module(), module
     module = as_torch_module(torch, module, tuple(args), kwargs or {})
     if not isinstance(module, torch.nn.Module):
         raise DelianError(
@@ -329,6 +358,7 @@ def from_torch(
         channels_last,
         counters,
         by_batch,
+        source_of(own, state),
     )
     return TorchModel(parameters, floats, graphs)
 

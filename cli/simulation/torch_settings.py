@@ -1,0 +1,18 @@
+"""The options of commands that name a PyTorch module, as keys of a scenario."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def torch_settings(module: str | None, loss: str | None) -> list[str]:
+    """The keys of a scenario that `FILE[:CLASS]` and `NAME|FILE:CLASS` stand for."""
+    keys = []
+    if module is not None:
+        file, _, kind = module.partition(":")
+        keys += ["model.name=torch", f"model.file={Path(file).absolute()}"]
+        keys += [f"model.module={kind}"] if kind else []
+    if loss is not None:
+        file, colon, kind = loss.rpartition(":")
+        keys.append(f"model.loss={Path(file).absolute()}:{kind}" if colon else f"model.loss={loss}")
+    return keys
