@@ -7,6 +7,21 @@ from typing import Annotated
 
 import typer
 
+#: Edges of a federation, at most (`core.protocol.ports.EDGES_MAX`).
+EDGES_MAX = 4096
+
+
+def edge_number(text: str | int) -> int:
+    """An edge by its number, or by its name as everywhere else: edge-3.
+
+    Raises typer.BadParameter.
+    """
+    number = str(text).strip().lower().removeprefix("edge-")
+    if not number.isdecimal() or int(number) > EDGES_MAX:
+        raise typer.BadParameter(f"`{text}` is no edge: write edge-3, or 3 (at most {EDGES_MAX})")
+    return int(number)
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="Configuration file. (default: delian.toml)")

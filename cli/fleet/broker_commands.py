@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ..options import edge_number
 from ..output import echo
 
 app = typer.Typer(help="Run an MQTT broker, or write another one's rules.", no_args_is_help=True)
@@ -33,7 +34,13 @@ class For(StrEnum):
 
 Federation = Annotated[str, typer.Option("--federation", help="The federation's name.")]
 Edges = Annotated[
-    int, typer.Option("--edges", min=0, max=4096, help="Edges that mosquitto's list has names for.")
+    int,
+    typer.Option(
+        "--edges",
+        metavar="N|edge-N",
+        parser=edge_number,
+        help="Edges that mosquitto's list has names for: 1 to N.",
+    ),
 ]
 
 

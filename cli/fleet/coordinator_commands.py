@@ -19,6 +19,7 @@ from ...core.common.printable import escaped
 from ..options import ConfigFile
 
 if TYPE_CHECKING:
+    from ...core.node.identity.pki.identity_folder import IdentityFolder
     from ...core.wire.blob_pb2 import BlobRef
     from ...core.wire.enrolment_pb2 import FederationTerms
 
@@ -170,16 +171,29 @@ class Connect:
             metadata, terms = claim("operator-0"), None
         else:
             from ...core.node.identity.pki.certificates import channel_credentials, channel_options
-            from ...core.node.identity.pki.identity_folder import IdentityFolder
             from ...core.protocol.ports import CLOUD
 
-            own = IdentityFolder(operator.identity)
+            own = own_identity(operator.identity)
             shown, terms = own.material(), own.terms()
             options = channel_options(shown.identity().federation, CLOUD)
             channel = grpc.secure_channel(target, channel_credentials(shown), options=list(options))
             metadata = ()
         with channel:
             yield Client(target, OperatorStub(channel), metadata, signing_folder(operator), terms)
+
+
+def own_identity(folder: Path) -> IdentityFolder:
+    """The operator's identity. Raises DelianError where there is none."""
+    from ...core.node.identity.pki.identity_folder import IdentityFolder
+
+    own = IdentityFolder(folder)
+    if not own.exists():
+        raise DelianError(
+            f"there is no operator's identity in {folder}",
+            f"the CA's holder makes one: delian ca issue operator {folder} --ca CA; without"
+            " certificates, on this machine alone: --insecure",
+        )
+    return own
 
 
 def on_coordinator(command: Callable[..., None]) -> Callable[..., None]:
@@ -217,12 +231,11 @@ def connected_authority(
     import grpc
 
     from ...core.node.identity.pki.certificates import authority_options, channel_credentials
-    from ...core.node.identity.pki.identity_folder import IdentityFolder
     from ...core.wire.authority_pb2_grpc import AuthorityStub
     from ..config import load
 
     operator = load(config, {"operator.identity": identity}).config.operator
-    shown = IdentityFolder(operator.identity).material()
+    shown = own_identity(operator.identity).material()
     own = shown.identity()  # an operator asks the authority that issued its certificate
     options = list(authority_options(own.federation, own.authority))
     with grpc.secure_channel(target, channel_credentials(shown), options=options) as channel:

@@ -82,8 +82,9 @@ def run(
 ) -> None:
     """Run a device until it is interrupted.
 
-    It takes part when its owner has agreed (`delian device consent yes`) and its conditions are
-    met. Killed and started again it goes on where it was.
+    It takes part when its owner has agreed and its conditions are met. On a terminal it asks its
+    owner, unless that was said already (`delian device consent yes`). Killed and started again it
+    goes on where it was.
 
     A device with a certificate refuses plain tasks: those whose updates edges and the coordinator
     could read. Its owner allows them by `required = false` in `[device.masks]`.
@@ -101,6 +102,7 @@ def run(
         "device.worker.artifacts": artifact or None,
         "device.insecure": insecure or None,
     }
+    _ask_consent(config, flags, settings or ())
     daemons.run(
         "delian-device",
         lambda chosen, ready, spans: serve(
@@ -110,6 +112,27 @@ def run(
         flags,
         settings,
     )
+
+
+def _ask_consent(config: Path | None, flags: Mapping[str, Any], settings: Sequence[str]) -> None:
+    """Asks the owner whether the device takes part, where that was never said.
+
+    Where there is no terminal, the device's log and status say that it waits for it.
+    """
+    import sys
+
+    from ...device.agent.conditions import ConditionSettings, was_asked, write_consent
+    from ..config import load
+
+    chosen = load(config, flags, settings).config.device
+    file = chosen.conditions.consent_file or chosen.state / "consent"
+    own = ConditionSettings(consented=chosen.conditions.consented, consent_file=file)
+    if was_asked(own) or not sys.stdin.isatty():
+        return
+    question = (
+        "This device trains on its own data, which stays here, when its owner agrees. Do you agree?"
+    )
+    write_consent(file, typer.confirm(question))
 
 
 def device_settings(config: DeviceConfig) -> DeviceSettings:
@@ -284,7 +307,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show what the device does. Exit code 1: it does not run."""
-    from ...device.agent.daemon import read_status
+    from ...device.agent.status_file import read_status
 
     said = read_status(_folder(config, settings, state))
     if as_json:

@@ -90,12 +90,22 @@ def join(
         f"this is {who.common_name} of the federation {who.federation}",
         f"identity  {folder}",
         f"ends      {day(who.not_after)}, renewed by itself while the {role.value} runs",
-        f"next      delian {role.value} run" + (f" --identity {identity}" if identity else ""),
+        *(f"next      {step}" for step in _next_steps(role.value, identity)),
     ]
     tell(found, as_json, lambda: lines)
 
 
 # ---------------------------------------------------------------- parts
+
+
+def _next_steps(role: str, identity: Path | None) -> list[str]:
+    own = f" --identity {identity}" if identity else ""
+    if role != Tier.DEVICE:
+        return [f"delian {role} run{own}"]
+    return [
+        "delian device consent yes     (its owner agrees that it takes part)",
+        f"delian device run{own} --data FILE",
+    ]
 
 
 def _token_text(token: str | None, file: Path | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,21 +11,26 @@ import typer
 
 from ...core.common.errors import DelianError
 from ...core.common.printable import escaped
-from ..options import AsJson
+from ..options import AsJson, edge_number
 from ..output import echo, table, tell, to_json, when
 from ..programs.artifact_commands import check_can_sign, signed_plan
 from .coordinator_commands import Client, Connect, on_coordinator
+from .run_events import sentence
+from .submitted_plan import (
+    change,
+    check_rollback,
+    evaluate_at_end,
+    keep_to_terms,
+    mask,
+    prepare,
+)
 
 if TYPE_CHECKING:
-    from ...core.learning.bundle import Bundle
-    from ...core.wire.enrolment_pb2 import FederationTerms
-    from ...core.wire.operator_pb2 import PlanMessage
+    from ...cloud.protocol.outlook import Outlook
 
 app = typer.Typer(help="Submit and manage runs.", no_args_is_help=True)
 
 GAVE_UP = 1
-#: Phases behind which nothing comes.
-OVER = ("done", "cancelled", "failed")
 REQUEST_ID_BYTES = 16  # proto/operator.proto
 RunNumber = Annotated[int, typer.Argument(metavar="RUN", min=1, help="The run's number.")]
 
@@ -79,7 +83,10 @@ def submit(
     helper: Annotated[
         list[int] | None,
         typer.Option(
-            "--helper", help="An edge that helps to unmask a buffered run; may be repeated."
+            "--helper",
+            metavar="EDGE",
+            parser=edge_number,
+            help="An edge that helps to unmask a buffered run, as edge-3; may be repeated.",
         ),
     ] = None,
     watch_it: Annotated[bool, typer.Option("--watch", help="Show its progress.")] = False,
@@ -96,13 +103,14 @@ def submit(
     values below the federation's terms are raised to them. The bundle is signed with the key in the
     operator's identity (`delian ca issue operator`).
     """
-    message, built = _prepare(scenario, bundle, model, settings or [], data, plain)
-    _mask(message, plain, helper or [])
+    message, built = prepare(scenario, bundle, model, settings or [], data, plain)
+    mask(message, plain, helper or [])
     from ...core.wire.operator_pb2 import SubmitRequest
 
     with connect() as client:
-        signs = _keep_to_terms(message, plan or [], client.terms)
-        _check_rollback(message, built)
+        signs = keep_to_terms(message, plan or [], client.terms)
+        check_rollback(message, built)
+        evaluate_at_end(message, built, plan or [])
         message.name = name or message.name
         if signs and not unsigned and manifest is None:
             check_can_sign(client.artifacts, client.terms)
@@ -113,12 +121,12 @@ def submit(
         request = SubmitRequest(plan=message, request_id=secrets.token_bytes(REQUEST_ID_BYTES))
         facts = _shown(client.call_again("Submit", request))
         if not (watch_it and as_json):
-            tell(facts, as_json, lambda: [f"run {facts['run']} is {facts['phase']}"])
+            tell(facts, as_json, lambda: _begun(facts))
         code = _watch(client, facts["run"], 0, False, as_json) if watch_it else 0
     raise typer.Exit(code)
 
 
-@app.command("list")
+@app.command("ls")
 @on_coordinator
 def list_runs(
     connect: Connect,
@@ -140,10 +148,11 @@ def list_runs(
                 f"{_round(run)}/{run['plan']['rounds']}",
                 when(run["created_ms"]),
                 when(run["ended_ms"]),
+                _waits(run) or "-",
             ]
             for run in runs
         ]
-        return table(("RUN", "NAME", "PHASE", "ROUND", "BEGAN (UTC)", "ENDED"), rows)
+        return table(("RUN", "NAME", "PHASE", "ROUND", "BEGAN (UTC)", "ENDED", "WHY"), rows)
 
     tell({"runs": runs}, as_json, lines)
 
@@ -230,7 +239,7 @@ def clone(
     from ...core.wire.operator_pb2 import CloneRequest, PlanMessage
 
     changes = PlanMessage()
-    _change(changes, plan or [])
+    change(changes, plan or [])
     with connect() as client:
         request = CloneRequest(
             run=run,
@@ -239,7 +248,7 @@ def clone(
             request_id=secrets.token_bytes(REQUEST_ID_BYTES),
         )
         facts = _shown(client.call_again("CloneRun", request))
-    tell(facts, as_json, lambda: [f"run {facts['run']} is {facts['phase']}"])
+    tell(facts, as_json, lambda: _begun(facts))
 
 
 # ---------------------------------------------------------------- what they share
@@ -267,219 +276,54 @@ def _watch(client: Client, run: int, after: int, once: bool, as_json: bool) -> i
             line = {"run": run, "sequence": event.sequence, "time_ms": event.time_ms}
             echo(json.dumps({**line, "kind": event.kind, "facts": facts}))
         else:
-            said = escaped(_sentence(event.kind, facts, info.plan.rounds))
+            said = escaped(sentence(event.kind, facts, info.plan.rounds))
             echo(f"{when(event.time_ms)}  {said}")
     phase = phase or client.call("GetRun", RunRequest(run=run)).phase
     return GAVE_UP if phase == "failed" else 0
 
 
-def _sentence(kind: str, facts: dict[str, Any], rounds: int) -> str:
-    why = f": {facts['why']}" if facts.get("why") else ""
-    if kind == "round":
-        end = f"model {facts['model'][:16]}" if facts["succeeded"] else f"failed{why}"
-        refused = _refused(facts["refused"])
-        return (
-            f"round {facts['round']}/{rounds} attempt {facts['attempt']}: {facts['reported']} of"
-            f" {facts['selected']} devices reported, {refused}; {end}{_so_far(facts)}"
-        )
-    if kind == "evaluation":
-        told = " ".join(f"{k}={v:.4g}" for k, v in sorted(facts["metrics"].items()))
-        return f"model {facts['round']} judged by {facts['devices']} devices: {told}"
-    if kind == "phase":
-        return f"{facts['phase']}{why}{_so_far(facts) if facts['phase'] in OVER else ''}"
-    if kind == "rolled_back":
-        return (
-            f"round {facts['round'] - 1} is rolled back to model {facts['to']}: personal"
-            f" loss={facts['loss']:.4g} (best {facts['best']:.4g})"
-            f" accuracy={facts['accuracy']:.4g} (best {facts['best_accuracy']:.4g})"
-        )
-    if kind in ("session", "session_step"):
-        return _of_session(kind, facts, why)
-    return f"{kind.replace('_', ' ')}{why}"
+def _begun(facts: dict[str, Any]) -> list[str]:
+    """A run that was submitted, and why it waits, where it does."""
+    waits = _waits(facts)
+    line = f"run {facts['run']} is {facts['phase']}{f': {waits}' if waits else ''}"
+    return [line, *(f"  hint: {hint}" for hint in _hints(facts))]
 
 
-def _refused(reasons: dict[str, int]) -> str:
-    """How many devices gave no update, and why."""
-    each = ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in sorted(reasons.items()))
-    return f"{sum(reasons.values())} could not" + (f" ({each})" if each else "")
+def _waits(facts: dict[str, Any]) -> str:
+    """Why a run waits, in words; empty: it does not."""
+    from ...cloud.protocol.outlook import sentence as words
+
+    found = _outlook(facts)
+    return "" if found is None else words(found)
 
 
-def _so_far(facts: dict[str, Any]) -> str:
-    """What an event says of its run's budget, if anything."""
-    spent = facts.get("privacy")
-    return f"; epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g} is spent" if spent else ""
+def _outlook(facts: dict[str, Any]) -> Outlook | None:
+    from google.protobuf.json_format import ParseDict
+
+    from ...cloud.protocol.outlook import Outlook
+    from ...core.wire import operator_pb2
+
+    told = facts.get("outlook")  # older coordinators do not say
+    return None if told is None else Outlook.from_message(ParseDict(told, operator_pb2.Outlook()))
 
 
-def _of_session(kind: str, facts: dict[str, Any], why: str) -> str:
-    """Of secure aggregation: a step that begins, or a session that is over."""
-    name = f"round {facts['round']} attempt {facts['attempt']}"
-    if kind == "session_step":
-        silent = f", {facts['silent']} silent" if facts["silent"] else ""
-        return f"{name}: {facts['phase']}, with {facts['devices']} devices{silent}"
-    if why:
-        return f"{name}: masked sum failed{why}"
-    took = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in facts["seconds"].items())
-    gone = facts["asked"] - facts["summed"]
-    return (
-        f"{name}: masked sum of {facts['summed']} of {facts['asked']} devices is open,"
-        f" {gone} dropped out ({took})"
-    )
-
-
-def _prepare(
-    scenario: str | None,
-    bundle: Path | None,
-    model: Path | None,
-    settings: Sequence[str],
-    data: Path | None,
-    plain: bool,
-) -> tuple[PlanMessage, Bundle]:
-    """A plan without its blobs, and the bundle with its weights."""
-    from ...core.wire.operator_pb2 import PlanMessage
-
-    if (scenario is None) == (bundle is None):
-        raise DelianError(
-            "what should be trained?", "name a scenario, or give --bundle FILE: one of the two"
-        )
-    if bundle is not None:
-        from ...core.learning.bundle import load
-
-        if model is not None or settings or data is not None:
-            raise DelianError("--model, --set and --data belong to a scenario", "leave them out")
-        built = load(bundle)
-        if not built.weights.size:
-            raise DelianError(f"{bundle} has no weights to begin from", "export one that has")
-        message = PlanMessage(name=bundle.stem[:128])
-    else:
-        assert scenario is not None
-        message, built = _of_scenario(scenario, model, settings, data, plain)
-    manifest = built.manifest
-    kept, top = message.ring.kept, message.ring.top  # of the run, and not of the programs
-    message.ring.CopyFrom(manifest.ring.message())
-    message.ring.kept, message.ring.top = kept, top
-    message.own_metrics[:] = manifest.metrics
-    message.labels["task"], message.labels["algorithm"] = manifest.task, manifest.algorithm
-    return message, built
-
-
-def _mask(message: PlanMessage, plain: bool, helpers: Sequence[int]) -> None:
-    """Masks the run's updates unless that is not wanted.
-
-    The scenario's values stay, except for the helpers: a fleet has its own edges.
-    """
-    from ...core.learning.plan import Privacy
-    from ...core.privacy.secagg.limits import COHORT_MIN
-
-    if message.secure.helpers and not helpers and not plain:
-        raise DelianError(
-            "which edges help?", "name each by --helper; a scenario only says how many"
-        )
-    if plain and helpers:
-        raise DelianError("--plain and --helper", "helpers unmask what is masked; leave one out")
-    if message.secure.helpers:
-        message.secure.ClearField("helpers")
-    if plain:
-        message.ClearField("secure")
-        echo("warning: --plain: edges and the coordinator can read every update", err=True)
-    elif not message.HasField("secure"):
-        # Devices refuse sums of fewer devices than their noise is planned for.
-        noised = message.HasField("privacy") and not message.ring.central
-        least = max(COHORT_MIN, message.reports_min if noised else 0)
-        message.secure.suite, message.secure.cohort_min = Privacy.suite, least
-        message.secure.corrupt, message.secure.dropout = Privacy.corrupt, Privacy.dropout
-    for edge in helpers:
-        message.secure.helpers.add(edge=edge)
-
-
-def _check_rollback(message: PlanMessage, built: Bundle) -> None:
-    if built.manifest.learns_numbers and message.rollback_accuracy:
-        raise DelianError(
-            "rollback_accuracy: the model learns numbers, whose errors fall as it gets better",
-            "--plan rollback_worse=0.2 goes by the squared error",
-        )
-
-
-def _keep_to_terms(
-    message: PlanMessage, settings: Sequence[str], terms: FederationTerms | None
-) -> bool:
-    """Raises a masked plan's floors to the federation's terms and sets the user's fields.
-
-    The coordinator checks the result. Returns whether devices require a signed bundle. Raises
-    DelianError.
-    """
-    if terms is not None and message.HasField("secure"):
-        secure = message.secure
-        if secure.cohort_min < terms.cohort_min:
-            secure.cohort_min = terms.cohort_min
-            text = f"sums of {terms.cohort_min} or more devices, as the federation's terms ask"
-            echo(text, err=True)
-        secure.corrupt = max(secure.corrupt, terms.corrupt)
-    _change(message, settings)
-    return terms is not None and (message.HasField("secure") or bool(terms.artifact_root))
-
-
-def _of_scenario(
-    source: str, model: Path | None, settings: Sequence[str], data: Path | None, plain: bool
-) -> tuple[PlanMessage, Bundle]:
-    from dataclasses import replace
-
-    from ...core.wire.blob_pb2 import BlobRef
-    from ...simulations.runs.stage import Stage
-    from ...simulations.scenario.datasets import with_data
-    from ...simulations.scenario.scenario_file import load, override
-
-    chosen = with_data(load(source), data)
-    if model is not None:
-        settings = [
-            'model={name="python"}',
-            f"model.file={json.dumps(str(model.absolute()))}",
-            *settings,
-        ]
-    chosen = override(chosen, settings)
-    stage = Stage(chosen, None, data, "reference", lambda event: None)
-    plan = stage.plan(stage.runtime.ring, masked=not plain)
-    message = plan.message(BlobRef(), BlobRef(), chosen.seed)
-    message.name = chosen.name
-    # How many devices there are is the fleet's own affair, and when they come back as well.
-    asked = chosen.round.model_fields_set
-    if "pool_min" not in asked:
-        message.ClearField("pool_min")
-    if "rest_ms" not in asked:
-        message.ClearField("rest_ms")
-    message.labels["scenario"] = chosen.name
-    return message, replace(stage.bundle, weights=stage.first)
-
-
-def _change(plan: PlanMessage, settings: Sequence[str]) -> None:
-    """Sets fields of a plan by `key=value`; of messages in it by `requirements.powered=true`."""
-    import tomllib
-    import warnings
-
-    from google.protobuf.json_format import ParseDict, ParseError
-
-    from ...core.learning.plan_settings import RenamedWarning, renamed
-
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        key = key.strip()
-        if key in renamed():
-            now = renamed()[key].wire
-            warnings.warn(f"--plan {setting}: `{key}` is now `{now}`", RenamedWarning, stacklevel=2)
-            key = now
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except (tomllib.TOMLDecodeError, KeyError, RecursionError):
-            value = text
-        nested: Any = value
-        for part in reversed(key.split(".")):
-            nested = {part: nested}
-        try:
-            if not equals:
-                raise ParseError("this is not key=value")
-            ParseDict(nested, plan)
-        except ParseError as fault:
-            known = ", ".join(field.name for field in plan.DESCRIPTOR.fields)
-            raise DelianError(f"--plan {setting}: {fault}", f"the fields are {known}") from None
+def _hints(facts: dict[str, Any]) -> list[str]:
+    """What would help a run that waits for more devices than can work."""
+    found = _outlook(facts)
+    if found is None:
+        return []
+    hints = []
+    if found.unconsented:
+        hints.append("an owner agrees on the device: delian device consent yes")
+    if found.lacking:
+        hints.append("`delian fleet ls` shows the devices; more join by: delian token")
+        secure = facts["plan"].get("secure") or {}
+        if found.least == secure.get("cohort_min"):
+            hints.append(
+                "a masked sum has so many devices at least: --plan secure.cohort_min=N, if the"
+                " federation's terms allow it (delian ca terms)"
+            )
+    return hints
 
 
 def _cut(cohorts: int) -> str:
@@ -529,11 +373,11 @@ def _round(facts: dict[str, Any]) -> int:
 
 def _lines(facts: dict[str, Any]) -> list[str]:
     plan, why = facts["plan"], facts["why"]
-    if facts["phase"] == "waiting" and not why:
-        why = "for enough devices: `delian fleet ls` shows the ready devices"
+    waits = _waits(facts)
     pairs = [
         ("run", f"{facts['run']} {plan['name']}"),
         ("phase", facts["phase"] + (f" ({why})" if why else "")),
+        *([("waits", waits), *(("hint", hint) for hint in _hints(facts))] if waits else []),
         ("round", f"{_round(facts)} of {plan['rounds']}, attempt {facts['attempt']}"),
         ("mode", plan["mode"].replace("run_mode_unspecified", "synchronous")),
         ("chain", facts["chain"]),

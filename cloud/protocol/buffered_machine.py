@@ -26,6 +26,7 @@ from .buffered_triggers import (
 )
 from .coordinator_state import RunState
 from .helpers import TIMER
+from .outlook import UNBOUNDED, Outlook
 from .roster import Offer
 from .run import EdgeRestarted, Run, prefix
 from .run_context import RunContext
@@ -99,7 +100,8 @@ class BufferedMachine(Machine[RunState]):
 
     # ------------------------------------------------ what the coordinator asks
 
-    def wanted(self) -> int:
+    def wanted(self, there: int = UNBOUNDED) -> int:
+        """there: without meaning here: a wave takes what there is."""
         state = self.state
         if state.pausing or state.phase not in (COLLECTING, EVALUATING):
             return 0
@@ -112,6 +114,17 @@ class BufferedMachine(Machine[RunState]):
         ):
             return 0
         return self._places()
+
+    @property
+    def outlook(self) -> Outlook | None:
+        """What it needs, while no device works for it."""
+        state, plan = self.state, self.run.plan
+        if state.open or not self.wanted():
+            return None
+        if state.evaluates:
+            return Outlook(plan.evaluation_selected, plan.evaluation_min, True)
+        least = 1 if self.run.helped else max(1, plan.cohort_min)
+        return Outlook(self._places(), least, next_try_ns=state.wait_ends_ns)
 
     def takes(self, offer: Offer) -> bool:
         return self._count(offer) > 0

@@ -142,7 +142,7 @@ class Cohorts(Part[RunState]):
         self._look()
 
     def _free(self, cohort: Attempt, edge: int) -> None:
-        self.run.roster.release(self.plan.run, edge, cohort.shares[edge].devices)
+        self.run.free(cohort, edge)
 
     def judge(self) -> None:
         """The round's time is over: of each cohort what is there is taken."""

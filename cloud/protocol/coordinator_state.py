@@ -68,6 +68,13 @@ class EdgeView:
     taken: dict[int, int] = field(default_factory=dict)
     told_draining: bool = False  # whether it knows that it is to drain
     helper: HelperKey | None = None  # the key that it helps with
+    #: Device that is there and not in its pool -> the RejectReason.
+    away: dict[int, int] = field(default_factory=dict)
+    #: Device -> when it was there last, ns: in a hello, or at the end of its task.
+    seen: dict[int, int] = field(default_factory=dict)
+    #: Device whose task has ended and that no hello has named since -> when it ended, ns.
+    due: dict[int, int] = field(default_factory=dict)
+    grown_ns: int = 0  # when a device was first seen last
 
 
 @dataclass(slots=True)
@@ -271,6 +278,8 @@ class RunState:
     worse: int = 0  # evaluations since then
     turn: int = 0  # when it took devices last, in turns of all runs
     stopped_by: str = ""
+    explained: str = ""  # why it waits, as it was recorded last; empty: it does not wait
+    explained_ns: int = -1  # when that was, or since when it waits; -1: it does not wait
     parked: list[Attempt] = field(default_factory=list)  # closed waves with unused updates
     batch: list[Attempt] = field(default_factory=list)  # what the server update works on
     opening: list[Batch] = field(default_factory=list)  # of `batch`, what helpers unmask together
@@ -315,6 +324,7 @@ class CoordinatorState:
     denied: int = 0  # version of the deny list
     epoch: int = 0  # of this start, in the names of runs (`core/protocol/run_names.py`)
     log: LogHead | None = None  # newest head of the certificate log; None: no proofs to devices
+    look_at_ns: int = 0  # when the runs that wait are looked at next; 0: when something happens
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +340,14 @@ class CoordinatorPolicy:
     after_reject_ms: tuple[int, int] = (10_000, 60_000)
     lease_ms: int = 600_000
     edge_silence_ns: int = 120 * SECOND  # an edge that is silent for so long is not selected from
+    #: No new device has come for so long: the fleet is as large as it looks.
+    calm_ns: int = 5 * SECOND
+    #: A device that is in no list of its edge comes back from its task within this time, or not
+    #: for the next round.
+    absence_ns: int = 30 * SECOND
+    #: How long a run waits before a record says why, and between two such records; 0: none do.
+    explain_ns: int = 4 * SECOND
+    explain_every_ns: int = 10 * SECOND
     #: Pauses before edges are asked again.
     backoff: Backoff = field(default_factory=lambda: Backoff(2 * SECOND, 60 * SECOND, 256 * 1024))
     names_sums: bool = True  # whether records of rounds have the SHA-256 of sums, for an audit

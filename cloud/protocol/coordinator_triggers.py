@@ -23,6 +23,7 @@ class Trigger(StrEnum):
     DENIED = "another deny list"
     LOG_HEAD = "another head of the certificate log"
     BLOB_GONE = "blob that is gone or damaged"
+    LOOK = "time to look at runs that wait"
     STALE = "late, repeated or of no use"
 
 

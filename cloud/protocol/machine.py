@@ -24,10 +24,11 @@ own protocol is in `rounds` and `buffered`.
   last weights stay in the store: they are the registry's now. Blobs that no active run needs are
   dropped.
 - Records: "phase", "round", "evaluation", "evaluation_skipped", "run_failed", "model_ordered",
-  "rolled_back", "session" and "session_step" (secure aggregation, without secrets), "barred" and
-  "edge_set_aside" (not selected where there are others), "refused_order", "drain", "unanswered" (a
-  sum was not there in time), "edge_lost", "refused_sum" (with the devices that have no part in the
-  session), and what every machine records. `Run.record_attempt` documents the fields of "round".
+  "rolled_back", "session" and "session_step" (secure aggregation, without secrets), "outlook" (why
+  a run waits: `Outlook.facts`), "barred" and "edge_set_aside" (not selected where there are
+  others), "refused_order", "drain", "unanswered" (a sum was not there in time), "edge_lost",
+  "refused_sum" (with the devices that have no part in the session), and what every machine records.
+  `Run.record_attempt` documents the fields of "round".
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from . import coordinator_state
 from .coordinator_triggers import OFFLINE, SERVING, Trigger
 from .run import TICKETS, prefix
 from .run_plan import DIGEST_BYTES, PlanError, RunPlan
-from .runs import Runs
+from .runs import LOOK, Runs
 
 #: Numbers of paces are below, and those of devices: they stand in certificates and in rows.
 PACE_NUMBER_MAX = DEVICE_NUMBER_MAX = 2**63
@@ -73,6 +74,7 @@ TABLE = (
     row(SERVING, _T.DENIED, Runs.keep_denied, None, "the edges' Pace carries it"),
     row(SERVING, _T.LOG_HEAD, Runs.keep_log, None, "later sessions use it"),
     row(SERVING, _T.BLOB_GONE, Runs.miss, None, "runs that need it pause, and report why"),
+    row(SERVING, _T.LOOK, Runs.look, None, "fewer are worth waiting for, or a run still waits"),
     row(SERVING, _T.STALE, IGNORE, None, "count it"),
 )
 
@@ -101,6 +103,8 @@ class Coordinator(Machine[coordinator_state.CoordinatorState]):
     def settle(self) -> None:
         """Offers ready devices to the runs, and sends a changed pace to the edges."""
         self.runs.share()
+        self.runs.explain()
+        self.runs.plan_look()
         self.runs.keep_pace()
         event = self.out.event
         if self.records_orders and isinstance(event, ports.Ordered):
@@ -154,7 +158,7 @@ class Coordinator(Machine[coordinator_state.CoordinatorState]):
         if run is None:
             ended = state.ended.get(order.run)
             what = f"is {ended.phase.value}" if ended is not None else "is not active"
-            raise DelianError(f"run {order.run} {what}", "`delian run list` shows all runs")
+            raise DelianError(f"run {order.run} {what}", "`delian run ls` shows all runs")
         if kind == "weights":
             fits = order.weights.size == run.weights.size
             if not fits or len(order.weights.digest) != DIGEST_BYTES:
@@ -172,6 +176,8 @@ class Coordinator(Machine[coordinator_state.CoordinatorState]):
             return self._read_message(event.sender, event.message)
         match event:
             case ports.TimerFired(name):
+                if name == LOOK:
+                    return _T.LOOK, None
                 for run in self.state.runs:
                     if name.startswith(prefix(run)):
                         return _T.OF_RUN, (run, ports.TimerFired(name.removeprefix(prefix(run))))
@@ -204,9 +210,10 @@ class Coordinator(Machine[coordinator_state.CoordinatorState]):
         if kind is EdgeHello:
             if message.protocol < ports.PROTOCOL:
                 raise ports.ProtocolError(f"{sender} supports protocol {message.protocol} at most")
-            fits = len(message.ready) <= ports.DEVICES_PER_EDGE_MAX
+            lists = [message.ready, *(away.devices for away in message.away)]
+            fits = sum(map(len, lists)) <= ports.DEVICES_PER_EDGE_MAX
             fits = fits and message.pace < PACE_NUMBER_MAX
-            fits = fits and max(message.ready, default=0) < DEVICE_NUMBER_MAX
+            fits = fits and max(max(each, default=0) for each in lists) < DEVICE_NUMBER_MAX
             room = edge in state.edges or len(state.edges) < ports.EDGES_MAX
             fresh = fits and room and self.runs.roster().is_new(message)
             return (_T.HELLO if fresh else _T.STALE), message

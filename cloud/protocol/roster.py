@@ -4,7 +4,8 @@ It decides how many devices a run gets. Runs that want devices stand in a line, 
 devices longest ago first (a new run has never taken any), and then by number.
 
 1. A run is offered what is ready, less what the runs before it in the line still wait for.
-2. A synchronous run takes its whole cohort as soon as its offer is enough.
+2. A synchronous run takes its whole cohort as soon as its offer is enough. Where fewer devices are
+   there than it selects, all that are there are enough: it waits for no device that does not exist.
 3. A run that can do with fewer (a buffered one, or a synchronous one that has waited its time)
    takes at most its equal part: the ready devices by the number of runs in the line, rounded up.
 4. A run that has taken devices goes to the end of the line.
@@ -17,12 +18,20 @@ for other runs, too few ready ones do not count as a failed attempt.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from ...core.privacy.secagg.helper import is_card
-from ...core.wire.admission_pb2 import EdgeHello
+from ...core.protocol.ports import DEVICES_PER_EDGE_MAX, SECOND
+from ...core.wire.admission_pb2 import NOT_CONSENTED, EdgeHello
 from .coordinator_state import EdgeView
+from .outlook import COULD_WORK, UNBOUNDED, Attendance
+
+#: How long a device is remembered that is seen no more: one that comes back within this time is
+#: not new. Longer than any usual task.
+REMEMBERED_NS = 600 * SECOND
+#: And so many devices of an edge, at most.
+SEEN_MAX = 2 * DEVICES_PER_EDGE_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,7 @@ class Offer:
     devices: int  # at most so many
     part: int  # its equal part of the ready ones
     others: int  # devices that work for other runs or are kept for them; they will come back
+    there: int = UNBOUNDED  # devices that are worth waiting for (`Attendance.bound`)
 
 
 class Roster:
@@ -63,6 +73,8 @@ class Roster:
         if message.HasField("helper") and card.edge == message.edge and is_card(card):
             view.helper = card
         self.edges[message.edge] = view
+        view.away = {device: away.reason for away in message.away for device in away.devices}
+        _remember(view, before, now)
         if before is None:
             return False
         if message.incarnation > before.incarnation:
@@ -87,6 +99,42 @@ class Roster:
         """No more than so many are ready; sooner known than how many."""
         return sum(len(v.ready) for e, v in self.edges.items() if e not in self._draining)
 
+    def attendance(self, now: int, at_work: Mapping[int, int], absence_ns: int) -> Attendance:
+        """All devices that are there.
+
+        at_work: device -> the run that it works for. absence_ns: how long a device may take to come
+        back from a task.
+        """
+        ready, idle, unconsented, unfit = self.ready(now), set[int](), set[int](), set[int]()
+        oldest, grown, expires = now - self._silence_ns, 0, 0
+        for edge, view in self.edges.items():
+            if view.heard_ns < oldest or edge in self._draining:
+                continue
+            grown = max(grown, view.grown_ns)
+            for device, reason in view.away.items():
+                kind = unconsented if reason == NOT_CONSENTED else unfit
+                (idle if reason in COULD_WORK else kind).add(device)
+            for device, ended in view.due.items():
+                if ended > now - absence_ns and device not in ready and device not in at_work:
+                    idle.add(device)
+                    expires = min(expires or ended + absence_ns, ended + absence_ns)
+        working: dict[int, int] = {}
+        for run in at_work.values():
+            working[run] = working.get(run, 0) + 1
+        taken = at_work.keys()
+        idle -= ready.keys() | taken
+        unconsented -= ready.keys() | taken | idle
+        unfit -= ready.keys() | taken | idle | unconsented
+        return Attendance(
+            ready=len(ready.keys() - taken),
+            idle=len(idle),
+            unconsented=len(unconsented),
+            unfit=len(unfit),
+            working=working,
+            grown_ns=grown,
+            expires_ns=expires,
+        )
+
     def take(self, run: int, chosen: dict[int, list[int]]) -> None:
         """These devices, by edge, work for the run from now on."""
         for edge, devices in chosen.items():
@@ -94,10 +142,18 @@ class Roster:
             view.ready = [d for d in view.ready if d not in taken]
             view.taken.update(dict.fromkeys(devices, run))
 
-    def release(self, run: int, edge: int, devices: Iterable[int]) -> None:
-        """The run has no more use for these devices: they may be selected when they are ready."""
+    def release(
+        self, run: int, edge: int, devices: Iterable[int], there: Iterable[int], now: int
+    ) -> None:
+        """The run has no more use for these devices: they may be selected when they are ready.
+
+        there: those of them that have answered, or could not any more; they will come back.
+        """
         view = self.edges.get(edge)
         if view is not None:
+            back = dict.fromkeys(there, now)
+            view.seen.update(back)
+            view.due.update(back)
             for device in devices:
                 if view.taken.get(device) == run:
                     del view.taken[device]
@@ -106,6 +162,29 @@ class Roster:
         """The run is over."""
         for view in self.edges.values():
             view.taken = {d: r for d, r in view.taken.items() if r != run}
+
+
+def _remember(view: EdgeView, before: EdgeView | None, now: int) -> None:
+    """Notes when the devices of a hello were seen, and whether some of them are new."""
+    if before is not None:
+        view.seen, view.grown_ns = before.seen, before.grown_ns
+        view.due = {
+            device: ended
+            for device, ended in before.due.items()
+            if device not in view.away and not _holds(view.ready, device)
+        }
+    known = len(view.seen)
+    view.seen.update(dict.fromkeys(view.ready, now))
+    view.seen.update(dict.fromkeys(view.away, now))
+    if len(view.seen) > known:
+        view.grown_ns = now
+    listed = len(view.ready) + len(view.away)
+    if len(view.seen) > 2 * listed:  # not at each hello: it takes as long as there are devices
+        oldest = now - REMEMBERED_NS
+        if len(view.seen) > SEEN_MAX:
+            oldest = now - 1  # an edge that names ever other devices: those of this hello alone
+        view.seen = {device: at for device, at in view.seen.items() if at > oldest}
+        view.due = {device: at for device, at in view.due.items() if device in view.seen}
 
 
 def _holds(ordered: list[int], device: int) -> bool:

@@ -178,7 +178,7 @@ class Rounds(Part[RunState]):
 
     def _after_report(self, edge: int) -> None:
         attempt = self.at_hand
-        self.run.roster.release(self.plan.run, edge, attempt.shares[edge].devices)
+        self.run.free(attempt, edge)
         if any(attempt.owing()):
             self._post_if_met()
         else:

@@ -10,6 +10,7 @@ from ...core.protocol.machine import IGNORE, Machine, Output, index, row
 from ...core.wire.operator_pb2 import RunOrder
 from ...core.wire.round_pb2 import EdgeProgress, EdgeSum
 from .coordinator_state import Attempt, RunState
+from .outlook import UNBOUNDED, Outlook
 from .roster import Offer
 from .rounds import Rounds
 from .rounds_triggers import (
@@ -108,19 +109,37 @@ class RoundsMachine(Machine[RunState]):
 
     # ------------------------------------------------ what the coordinator asks
 
-    def wanted(self) -> int:
+    def wanted(self, there: int = UNBOUNDED) -> int:
         state = self.state
         if state.phase is not WAITING or not (state.rested or state.settling):
             return 0
-        return self._enough()
+        return self._enough(there)
 
     def takes(self, offer: Offer) -> bool:
-        return self.state.settling or offer.devices >= self._enough()
+        return self.state.settling or offer.devices >= self._enough(offer.there)
 
-    def _enough(self) -> int:
+    @property
+    def outlook(self) -> Outlook | None:
+        """What it needs, while it waits for devices."""
+        state, plan = self.state, self.run.plan
+        if state.phase is not WAITING:
+            return None
+        next_ns = state.wait_ends_ns if state.rested else state.rest_ends_ns
+        wanted = max(self._selects(), plan.round.pool_min or 0)
+        return Outlook(wanted, self._least(), state.evaluates, next_try_ns=next_ns)
+
+    def _selects(self) -> int:
         plan = self.run.plan
-        wanted = plan.evaluation_selected if self.state.evaluates else plan.selected
-        return max(wanted, plan.round.pool_min or 0)
+        return plan.evaluation_selected if self.state.evaluates else plan.selected
+
+    def _least(self) -> int:
+        plan = self.run.plan
+        return plan.evaluation_min if self.state.evaluates else plan.reports_min
+
+    def _enough(self, there: int) -> int:
+        """So many ready devices begin a round at once; `there` can be ready, now or soon."""
+        worth_waiting = max(self._least(), min(self._selects(), there))
+        return max(worth_waiting, self.run.plan.round.pool_min or 0)
 
     def owes(self, edge: int) -> bool:
         return self.state.phase in OUT and any(a.owes(edge) for a in self.state.open)
@@ -196,11 +215,9 @@ class RoundsMachine(Machine[RunState]):
 
     def _read_offer(self, offer: Offer) -> tuple[Trigger, Any]:
         """How many devices to take, if any."""
-        state, plan = self.state, self.run.plan
-        wanted = plan.evaluation_selected if state.evaluates else plan.selected
-        least = plan.evaluation_min if state.evaluates else plan.reports_min
-        count = min(wanted, offer.devices)
-        if offer.devices < self._enough():
+        state, least = self.state, self._least()
+        count = min(self._selects(), offer.devices)
+        if offer.devices < self._enough(offer.there):
             count = min(count, max(offer.part, least))
         if count >= least:
             return (_T.ENOUGH_JUDGES if state.evaluates else _T.ENOUGH), count

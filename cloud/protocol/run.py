@@ -268,8 +268,16 @@ class Run(Part[RunState]):
         self.send(ports.Node(ports.Tier.EDGE, edge), flush)
 
     def release(self, attempt: Attempt) -> None:
-        for edge, share in attempt.shares.items():
-            self.roster.release(self.plan.run, edge, share.devices)
+        for edge in attempt.shares:
+            self.free(attempt, edge)
+
+    def free(self, attempt: Attempt, edge: int) -> None:
+        """The attempt has no more use for an edge's devices."""
+        share = attempt.shares[edge]
+        # Once the sums were asked for, silence is not the devices' fault.
+        answered = [*share.reported, *(d for d in share.devices if d in attempt.failures)]
+        there = share.devices if attempt.flushed else answered
+        self.roster.release(self.plan.run, edge, share.devices, there, self.now)
 
     def send_closed(self, attempt: Attempt, succeeded: bool) -> None:
         for edge in attempt.shares:

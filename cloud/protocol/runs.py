@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -22,6 +23,7 @@ from ...core.wire.round_pb2 import EdgeSum, EdgeSumAck
 from . import coordinator_state
 from .buffered_machine import BufferedMachine
 from .coordinator_triggers import Trigger
+from .outlook import UNBOUNDED, Attendance, Outlook
 from .roster import Offer, Roster
 from .rounds_machine import RoundsMachine
 from .run import EdgeRestarted, Fetched
@@ -30,6 +32,8 @@ from .run_plan import RunPlan
 from .secure_rounds import turned_away
 
 _T = Trigger
+#: The coordinator's own timer.
+LOOK = "look"
 RunMachine: TypeAlias = BufferedMachine | RoundsMachine
 
 
@@ -52,6 +56,7 @@ class Runs(Part[coordinator_state.CoordinatorState]):
         self.log = log
         self.machines: dict[int, RunMachine] = {}
         self._pace_of: tuple[Any, ...] = ()  # what the pace was made of
+        self._looks: list[int] = []  # when runs that wait want to be looked at
 
     # ------------------------------------------------ the runs' machines
 
@@ -134,26 +139,110 @@ class Runs(Part[coordinator_state.CoordinatorState]):
 
     def share(self) -> None:
         """Offers the ready devices along the line; `roster` has the rule."""
-        line = [m for m in self.active() if m.wanted()]
-        line.sort(key=lambda m: (m.state.turn, m.run.plan.run))
+        line = self._line()
         waiting, kept = len(line), 0
+        there, look_at = self._there(line)
         for machine in line:
-            offer = self._offer(machine, waiting, kept)
+            offer = self._offer(machine, waiting, kept, there)
             if offer is not None and self._tell(machine, offer):
                 waiting -= 1
             else:
-                kept += machine.wanted()
+                kept += machine.wanted(there)
+        self._looks = [look_at] if kept and look_at else []
 
-    def _offer(self, machine: RunMachine, waiting: int, kept: int) -> Offer | None:
+    def _line(self) -> list[RunMachine]:
+        """The runs that want devices now, in the order in which they are offered some."""
+        line = [m for m in self.active() if m.wanted()]
+        return sorted(line, key=lambda m: (m.state.turn, m.run.plan.run))
+
+    def _there(self, line: list[RunMachine]) -> tuple[int, int]:
+        """The devices that are worth waiting for, and when they change by themselves (0: never).
+
+        Unbounded where no run of the line asks: those that all get their wish, and those whose
+        operators say how many devices must be ready.
+        """
+        wishes = [m.wanted() for m in line if m.wanted(0) < m.wanted()]
+        if not wishes or self.roster().at_most() >= sum(wishes):
+            return UNBOUNDED, 0
+        there, calm_ns = self.attendance(), self.policy.calm_ns
+        return there.bound(self.now, calm_ns), there.changes_ns(self.now, calm_ns)
+
+    def attendance(self) -> Attendance:
+        """All devices that are there, as edges and attempts say."""
+        at_work = {
+            device: machine.run.plan.run
+            for machine in self.active()
+            for attempt in machine.state.open
+            for _, share in attempt.owing()
+            for device in share.devices
+        }
+        return self.roster().attendance(self.now, at_work, self.policy.absence_ns)
+
+    def _offer(self, machine: RunMachine, waiting: int, kept: int, there: int) -> Offer | None:
         """What a run may take now; None where it would take nothing."""
         roster, run = self.roster(), machine.run.plan.run
         bound = roster.at_most() - kept
-        if not machine.takes(Offer(bound, bound, 0)):
+        if not machine.takes(Offer(bound, bound, 0, there)):
             return None
         ready = len(roster.ready(self.now))
         others = self._busy_elsewhere(run) + min(kept, ready)
-        offer = Offer(max(0, ready - kept), -(-ready // waiting), others)
+        offer = Offer(max(0, ready - kept), -(-ready // waiting), others, there)
         return offer if machine.takes(offer) else None
+
+    def look(self, _: object) -> None:
+        self.state.look_at_ns = 0  # `share` and `explain` follow each event
+
+    def plan_look(self) -> None:
+        """Sets the time of the next look, where runs wait."""
+        at = min(self._looks, default=0)
+        if at and at != self.state.look_at_ns:
+            self.state.look_at_ns = at
+            self.set_timer(LOOK, at)
+            self.out.changed = True
+
+    # ------------------------------------------------ why they wait
+
+    def outlook(self, run: int, there: Attendance | None = None) -> Outlook | None:
+        """Why a run waits; None: it does not wait for devices, or is not active."""
+        state = self.state.runs.get(run)
+        own = None if state is None else self.machine_of(state).outlook
+        if own is None:
+            return None
+        there = self.attendance() if there is None else there
+        changes_ns = there.changes_ns(self.now, self.policy.calm_ns)
+        if changes_ns and there.able >= own.least:
+            own = replace(own, next_try_ns=min(own.next_try_ns, changes_ns))
+        line = [m.run.plan.run for m in self._line()]
+        return own.of(there, tuple(line[: line.index(run)]) if run in line else ())
+
+    def explain(self) -> None:
+        """Records why runs wait: once they have waited, and again when something has changed."""
+        if not self.policy.explain_ns:
+            return
+        there = None
+        for state in self.state.runs.values():
+            if self.machine_of(state).outlook is None:
+                state.explained, state.explained_ns = "", -1
+                continue
+            if state.explained_ns < 0:
+                state.explained_ns, self.out.changed = self.now, True
+            due = state.explained_ns + (
+                self.policy.explain_every_ns if state.explained else self.policy.explain_ns
+            )
+            if self.now < due:
+                self._looks.append(due)
+                continue
+            there = there or self.attendance()
+            self._explain(state, there)
+
+    def _explain(self, state: coordinator_state.RunState, there: Attendance) -> None:
+        outlook = self.outlook(state.run, there)
+        assert outlook is not None
+        facts = outlook.facts()
+        if facts["said"] != state.explained:
+            state.explained, state.explained_ns = facts["said"], self.now
+            self.record("outlook", run=state.run, **facts)
+            self.out.changed = True
 
     def _busy_elsewhere(self, run: int) -> int:
         """Devices that work for other runs."""
@@ -198,6 +287,7 @@ class Runs(Part[coordinator_state.CoordinatorState]):
 
     def start(self, event: ports.Started) -> None:
         state = self.state
+        state.look_at_ns = 0
         if event.unix_ns:
             state.epoch = epoch_after(state.epoch, event.unix_ns)
         for machine in self.active():

@@ -113,7 +113,7 @@ class Waves(Part[RunState]):
         state, wave = self.state, self.of(message)
         self.sums.add(wave, message)
         answered = [*message.devices, *(f.device for f in message.failures)]
-        self.run.roster.release(self.plan.run, message.edge, answered)
+        self.run.roster.release(self.plan.run, message.edge, answered, answered, self.now)
         if message.count and not _is_whole(wave):
             state.failed = 0
             self.patience()

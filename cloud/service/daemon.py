@@ -29,6 +29,7 @@ from ...core.node.net.mqtt.mqtt_link import MqttHub, MqttIdentity
 from ...core.node.net.switch import Switch
 from ...core.node.net.transfer import Intake
 from ...core.node.sandbox import walls
+from ...core.node.service.departures import Departures
 from ...core.node.service.health import HealthServer
 from ...core.node.service.hosting import Tasks, run_daemon
 from ...core.node.service.process_memory import collect_seldom, keep_freed_memory
@@ -39,7 +40,7 @@ from ...core.protocol.run_names import number_of
 from ...core.wire import enrolment_pb2_grpc, operator_pb2_grpc
 from ...core.wire.admission_pb2 import CheckIn
 from ...core.wire.blob_pb2 import FetchBlob
-from ...core.wire.journal_pb2 import DeniedVersion, Forget
+from ...core.wire.journal_pb2 import DeniedVersion, Forget, Left
 from ...core.wire.operator_pb2 import BUFFERED, RunOrder
 from ...core.wire.round_pb2 import Upload
 from ..authority.authorities import Authorities, learn_nodes
@@ -376,6 +377,12 @@ class CloudDaemon:
         guard = trust.guard if trust else Guard(self._federation, Tier.CLOUD)
         if parts := await host_top(settings.serve, guard, self._federation, trust is not None):
             parts.attach(servicers, self.tasks, sources, self.switch, self._closers)
+        departures = Departures(
+            self._peers,
+            lambda node: self.gatherer.post(Ordered(Left(device=node.number))),
+        )
+        self._closers.callback(departures.close)
+        self.mqtt: MqttHub | None = None
         self.hub = GrpcHub(
             self.switch,
             settings.listen,
@@ -385,6 +392,7 @@ class CloudDaemon:
             federation=self._federation,
             intake=self.intake,
             times=settings.times,
+            on_peer=departures.peer,
         )
         self.ports["grpc"] = await self.hub.start()
         self.fleet.cloud = self._home()
@@ -392,7 +400,6 @@ class CloudDaemon:
         self.switch.add_link(self.hub)
         sources.refusals["grpc"] = lambda: self.hub.faults.counts
         sources.peers["grpc"] = lambda: self.hub.peers
-        self.mqtt: MqttHub | None = None
         if settings.broker:
             files = trust.own.files if trust else None
             who = MqttIdentity(
@@ -518,14 +525,17 @@ class CloudDaemon:
         """Closes the connections of revoked nodes, and of nodes whose authority is revoked."""
         machine: Any = self.gatherer.machine
         devices = {Node(Tier.DEVICE, number) for number in machine.devices()}
-        here = {*self.hub.peers, *(self.mqtt.peers if self.mqtt is not None else ())}
-        gone = sorted(filter(listed.revoked, devices | here))
+        gone = sorted(filter(listed.revoked, devices | self._peers()))
         for node in gone:
             if node in devices:
                 self.gatherer.post(Ordered(Forget(device=node.number)))
             self._end_links(node, "revoked")
         if gone:
             self.hub.review()
+
+    def _peers(self) -> set[Node]:
+        """The nodes that are connected now."""
+        return {*self.hub.peers, *(self.mqtt.peers if self.mqtt is not None else ())}
 
     def _renewed(self) -> None:
         """Uses the new certificate: gRPC by itself, tasks are signed with it, MQTT reconnects."""
@@ -543,8 +553,7 @@ class CloudDaemon:
         """Records which node was seen where."""
         while True:
             await asyncio.sleep(OBSERVE_S)
-            silence = self.settings.policy.edge_silence_ns
-            await self.fleet.observe(live(self._state(), self.cloud.now, silence))
+            await self.fleet.observe(live(self._state(), self.cloud.now, self.settings.policy))
 
     async def _retire(self) -> None:
         """Lets go of old models, one run after the other, and not after each short round."""

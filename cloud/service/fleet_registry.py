@@ -3,8 +3,8 @@
 The process that has the CA hands out numbers here, counting from 1 in each tier; a row is never
 removed, and the CA's folder keeps the last number as well, so none is used twice. Another
 coordinator learns the rows from the authority. What a node is doing now is read from the
-coordinator's machine on request; when it was last seen is written down at most every few minutes,
-for all nodes at once.
+coordinator's machine on request, to the half minute; when it was last seen is written down at most
+every few minutes while it is there, and once when it has gone.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from ...core.node.identity.pki.certificates import NUMBER_BITS, NUMBER_MAX, Iden
 from ...core.node.identity.pki.identity_folder import HomeAddress, check_addresses
 from ...core.node.storage.codec import address
 from ...core.protocol.ports import CLOUD, MS, Node, Tier
+from ...core.wire.admission_pb2 import NOT_CONSENTED
 from ...core.wire.authority_pb2 import EnrolledNode
 from ...core.wire.operator_pb2 import NodeInfo
 from ..authority.enrolment import NODES_AT_ONCE
-from ..protocol.coordinator_state import CoordinatorState
+from ..protocol.coordinator_state import CoordinatorPolicy, CoordinatorState
+from ..protocol.outlook import COULD_WORK
 from ..store.database import Database
 from ..store.engines import Connection
 from ..store.schema import NodeRow
@@ -34,7 +36,7 @@ from .registry import NotKnown, now_ms
 
 log = logging.getLogger("delian.cloud.service.fleet_registry")
 
-#: A node's row says when it was seen, give or take so much.
+#: The row of a node that is there says when it was seen, give or take so much.
 SEEN_EVERY_MS = 5 * 60_000
 #: A node that was not seen for so long is gone; before that it is silent.
 GONE_MS = 24 * 3_600_000
@@ -46,6 +48,8 @@ AHEAD_MAX = 10_000
 JOINING_MS = 60_000
 #: Rows in one statement.
 ROWS_AT_ONCE = 500
+#: What a device does that an edge has sent away.
+_AWAY: dict[int, str] = {**dict.fromkeys(COULD_WORK, "idle"), NOT_CONSENTED: "unconsented"}
 NODES_DEFAULT, NODES_MAX = 100, 1_000
 
 
@@ -59,8 +63,11 @@ class Live:
     """A device's edge."""
 
 
-def live(state: CoordinatorState, now_ns: int, silence_ns: int) -> dict[Node, Live]:
-    """The nodes that have sent to the machine: "ready", "working", or an edge that is "silent".
+def live(state: CoordinatorState, now_ns: int, policy: CoordinatorPolicy) -> dict[Node, Live]:
+    """The nodes that edges have named, by what they do, and when they were seen.
+
+    Of devices "ready", "working", "idle", "unconsented", "unfit", or "silent": no edge has named
+    them for a while. Of edges "ready", "working" or "silent".
 
     Edges that were taken out of service are "draining" while something that was begun there goes
     on, then "drained".
@@ -68,8 +75,13 @@ def live(state: CoordinatorState, now_ns: int, silence_ns: int) -> dict[Node, Li
     found: dict[Node, Live] = {}
     owing: set[int] = set()
     for edge, view in state.edges.items():
-        seen, silent = view.heard_ns // MS, view.heard_ns < now_ns - silence_ns
+        seen, silent = view.heard_ns // MS, view.heard_ns < now_ns - policy.edge_silence_ns
         found[Node(Tier.EDGE, edge)] = Live("silent" if silent else "ready", seen)
+        for device, at in view.seen.items():
+            late = at < now_ns - policy.absence_ns
+            found[Node(Tier.DEVICE, device)] = Live("silent" if late else "idle", at // MS, edge)
+        for device, reason in () if silent else view.away.items():
+            found[Node(Tier.DEVICE, device)] = Live(_AWAY.get(reason, "unfit"), seen, edge)
         for device in () if silent else view.ready:
             found[Node(Tier.DEVICE, device)] = Live("ready", seen, edge)
         for device in view.taken:
@@ -314,6 +326,8 @@ def _is_news(written: tuple[int, int | None] | None, found: Live) -> bool:
     if written is None:
         return True
     seen_ms, home = written
+    if found.state == "silent" and found.seen_ms > seen_ms:
+        return True  # nothing newer comes: the row has the last of it
     return found.home != home or found.seen_ms >= seen_ms + SEEN_EVERY_MS
 
 

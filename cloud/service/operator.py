@@ -281,8 +281,12 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         return told
 
     def _with_live(self, told: RunMessage) -> RunMessage:
-        state = self._cloud().machine.state.runs.get(told.run)
+        cloud = self._cloud()
+        state = cloud.machine.state.runs.get(told.run)
         if state is not None:
+            outlook = cloud.machine.runs.outlook(told.run)
+            if outlook is not None:
+                told.outlook.CopyFrom(outlook.message(cloud.now))
             told.phase, told.round, told.attempt = state.phase.value, state.round, state.attempt
             told.weights.CopyFrom(state.weights)
             told.why = state.stopped_by
@@ -292,7 +296,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
 
     def _live(self) -> dict[Node, Live]:
         cloud = self._cloud()
-        return live(cloud.machine.state, cloud.now, self._policy.edge_silence_ns)
+        return live(cloud.machine.state, cloud.now, self._policy)
 
     async def ListNodes(
         self, request: operator_pb2.FleetRequest, context: Any

@@ -134,7 +134,7 @@ class Registry:
         """Raises NotKnown."""
         rows = await self._database.rows(select(RunRow).where(RunRow.run == run))
         if not rows:
-            raise NotKnown(f"there is no run {run}", "`delian run list` shows all runs")
+            raise NotKnown(f"there is no run {run}", "`delian run ls` shows all runs")
         return _run_message(rows[0])
 
     async def spent(self, run: int) -> PrivacySpent | None:
@@ -167,7 +167,7 @@ class Registry:
 
         phase, rows = await self._database.read(work)
         if phase is None:
-            raise NotKnown(f"there is no run {run}", "`delian run list` shows all runs")
+            raise NotKnown(f"there is no run {run}", "`delian run ls` shows all runs")
         events = [
             RunEvent(run=run, sequence=sequence, time_ms=time_ms, kind=kind, facts=facts)
             for sequence, time_ms, kind, facts in rows

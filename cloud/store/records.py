@@ -105,6 +105,7 @@ FACTS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "round": _round_facts,
     "evaluation": _evaluation_facts,
     "phase": _plain_facts,
+    "outlook": _plain_facts,
     "evaluation_skipped": _plain_facts,
     "model_ordered": _plain_facts,
     "rolled_back": _plain_facts,

@@ -19,6 +19,7 @@ class RejectReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NO_WORK: _ClassVar[RejectReason]
     DRAINING: _ClassVar[RejectReason]
     WORK_CAME: _ClassVar[RejectReason]
+    NOT_CONSENTED: _ClassVar[RejectReason]
 REJECT_UNSPECIFIED: RejectReason
 NOT_ELIGIBLE: RejectReason
 POOL_FULL: RejectReason
@@ -28,6 +29,7 @@ TOO_SMALL: RejectReason
 NO_WORK: RejectReason
 DRAINING: RejectReason
 WORK_CAME: RejectReason
+NOT_CONSENTED: RejectReason
 
 class CheckIn(_message.Message):
     __slots__ = ("device", "sequence", "protocol", "facts", "eligibility")
@@ -95,8 +97,16 @@ class Reject(_message.Message):
     retry: RetryWindow
     def __init__(self, sequence: _Optional[int] = ..., reason: _Optional[_Union[RejectReason, str]] = ..., retry: _Optional[_Union[RetryWindow, _Mapping]] = ...) -> None: ...
 
+class Away(_message.Message):
+    __slots__ = ("reason", "devices")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    reason: RejectReason
+    devices: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, reason: _Optional[_Union[RejectReason, str]] = ..., devices: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class EdgeHello(_message.Message):
-    __slots__ = ("edge", "incarnation", "sequence", "protocol", "ready", "devices_max", "asks_pace", "told_draining", "pace", "helper")
+    __slots__ = ("edge", "incarnation", "sequence", "protocol", "ready", "devices_max", "asks_pace", "told_draining", "pace", "helper", "away")
     EDGE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -107,6 +117,7 @@ class EdgeHello(_message.Message):
     TOLD_DRAINING_FIELD_NUMBER: _ClassVar[int]
     PACE_FIELD_NUMBER: _ClassVar[int]
     HELPER_FIELD_NUMBER: _ClassVar[int]
+    AWAY_FIELD_NUMBER: _ClassVar[int]
     edge: int
     incarnation: int
     sequence: int
@@ -117,7 +128,8 @@ class EdgeHello(_message.Message):
     told_draining: bool
     pace: int
     helper: _secure_pb2.HelperKey
-    def __init__(self, edge: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., protocol: _Optional[int] = ..., ready: _Optional[_Iterable[int]] = ..., devices_max: _Optional[int] = ..., asks_pace: _Optional[bool] = ..., told_draining: _Optional[bool] = ..., pace: _Optional[int] = ..., helper: _Optional[_Union[_secure_pb2.HelperKey, _Mapping]] = ...) -> None: ...
+    away: _containers.RepeatedCompositeFieldContainer[Away]
+    def __init__(self, edge: _Optional[int] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., protocol: _Optional[int] = ..., ready: _Optional[_Iterable[int]] = ..., devices_max: _Optional[int] = ..., asks_pace: _Optional[bool] = ..., told_draining: _Optional[bool] = ..., pace: _Optional[int] = ..., helper: _Optional[_Union[_secure_pb2.HelperKey, _Mapping]] = ..., away: _Optional[_Iterable[_Union[Away, _Mapping]]] = ...) -> None: ...
 
 class Pace(_message.Message):
     __slots__ = ("ready_max", "after_task", "after_reject", "lease_ms", "requirements", "draining", "denied_version", "number")

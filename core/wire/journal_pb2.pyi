@@ -79,7 +79,7 @@ class NewModelEvent(_message.Message):
     def __init__(self, weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., memory: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ...) -> None: ...
 
 class OrderedEvent(_message.Message):
-    __slots__ = ("conditions", "homes", "drain", "forget", "run", "drain_edge", "denied", "connected", "log_head", "log_update")
+    __slots__ = ("conditions", "homes", "drain", "forget", "run", "drain_edge", "denied", "connected", "log_head", "log_update", "left")
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     HOMES_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +90,7 @@ class OrderedEvent(_message.Message):
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     LOG_HEAD_FIELD_NUMBER: _ClassVar[int]
     LOG_UPDATE_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
     conditions: Conditions
     homes: Homes
     drain: Drain
@@ -100,7 +101,8 @@ class OrderedEvent(_message.Message):
     connected: Connected
     log_head: _log_pb2.Checkpoint
     log_update: _log_pb2.LogUpdate
-    def __init__(self, conditions: _Optional[_Union[Conditions, _Mapping]] = ..., homes: _Optional[_Union[Homes, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., run: _Optional[_Union[_operator_pb2.RunOrder, _Mapping]] = ..., drain_edge: _Optional[_Union[DrainEdge, _Mapping]] = ..., denied: _Optional[_Union[DeniedVersion, _Mapping]] = ..., connected: _Optional[_Union[Connected, _Mapping]] = ..., log_head: _Optional[_Union[_log_pb2.Checkpoint, _Mapping]] = ..., log_update: _Optional[_Union[_log_pb2.LogUpdate, _Mapping]] = ...) -> None: ...
+    left: Left
+    def __init__(self, conditions: _Optional[_Union[Conditions, _Mapping]] = ..., homes: _Optional[_Union[Homes, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., run: _Optional[_Union[_operator_pb2.RunOrder, _Mapping]] = ..., drain_edge: _Optional[_Union[DrainEdge, _Mapping]] = ..., denied: _Optional[_Union[DeniedVersion, _Mapping]] = ..., connected: _Optional[_Union[Connected, _Mapping]] = ..., log_head: _Optional[_Union[_log_pb2.Checkpoint, _Mapping]] = ..., log_update: _Optional[_Union[_log_pb2.LogUpdate, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ...) -> None: ...
 
 class Conditions(_message.Message):
     __slots__ = ("facts", "eligibility")
@@ -129,6 +131,12 @@ class Drain(_message.Message):
     def __init__(self, draining: _Optional[bool] = ...) -> None: ...
 
 class Forget(_message.Message):
+    __slots__ = ("device",)
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    device: int
+    def __init__(self, device: _Optional[int] = ...) -> None: ...
+
+class Left(_message.Message):
     __slots__ = ("device",)
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     device: int

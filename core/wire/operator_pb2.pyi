@@ -203,8 +203,40 @@ class ListRequest(_message.Message):
     before: int
     def __init__(self, limit: _Optional[int] = ..., before: _Optional[int] = ...) -> None: ...
 
+class Holding(_message.Message):
+    __slots__ = ("run", "devices")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    run: int
+    devices: int
+    def __init__(self, run: _Optional[int] = ..., devices: _Optional[int] = ...) -> None: ...
+
+class Outlook(_message.Message):
+    __slots__ = ("wanted", "least", "ready", "idle", "unconsented", "unfit", "working", "behind", "next_try_ms", "evaluates")
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    LEAST_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    IDLE_FIELD_NUMBER: _ClassVar[int]
+    UNCONSENTED_FIELD_NUMBER: _ClassVar[int]
+    UNFIT_FIELD_NUMBER: _ClassVar[int]
+    WORKING_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TRY_MS_FIELD_NUMBER: _ClassVar[int]
+    EVALUATES_FIELD_NUMBER: _ClassVar[int]
+    wanted: int
+    least: int
+    ready: int
+    idle: int
+    unconsented: int
+    unfit: int
+    working: _containers.RepeatedCompositeFieldContainer[Holding]
+    behind: _containers.RepeatedScalarFieldContainer[int]
+    next_try_ms: int
+    evaluates: bool
+    def __init__(self, wanted: _Optional[int] = ..., least: _Optional[int] = ..., ready: _Optional[int] = ..., idle: _Optional[int] = ..., unconsented: _Optional[int] = ..., unfit: _Optional[int] = ..., working: _Optional[_Iterable[_Union[Holding, _Mapping]]] = ..., behind: _Optional[_Iterable[int]] = ..., next_try_ms: _Optional[int] = ..., evaluates: _Optional[bool] = ...) -> None: ...
+
 class RunInfo(_message.Message):
-    __slots__ = ("run", "plan", "phase", "round", "attempt", "weights", "created_ms", "ended_ms", "why", "privacy_spent")
+    __slots__ = ("run", "plan", "phase", "round", "attempt", "weights", "created_ms", "ended_ms", "why", "privacy_spent", "outlook")
     RUN_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -215,6 +247,7 @@ class RunInfo(_message.Message):
     ENDED_MS_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     PRIVACY_SPENT_FIELD_NUMBER: _ClassVar[int]
+    OUTLOOK_FIELD_NUMBER: _ClassVar[int]
     run: int
     plan: PlanMessage
     phase: str
@@ -225,7 +258,8 @@ class RunInfo(_message.Message):
     ended_ms: int
     why: str
     privacy_spent: PrivacySpent
-    def __init__(self, run: _Optional[int] = ..., plan: _Optional[_Union[PlanMessage, _Mapping]] = ..., phase: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., created_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., why: _Optional[str] = ..., privacy_spent: _Optional[_Union[PrivacySpent, _Mapping]] = ...) -> None: ...
+    outlook: Outlook
+    def __init__(self, run: _Optional[int] = ..., plan: _Optional[_Union[PlanMessage, _Mapping]] = ..., phase: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., created_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., why: _Optional[str] = ..., privacy_spent: _Optional[_Union[PrivacySpent, _Mapping]] = ..., outlook: _Optional[_Union[Outlook, _Mapping]] = ...) -> None: ...
 
 class PrivacySpent(_message.Message):
     __slots__ = ("epsilon", "delta", "releases")

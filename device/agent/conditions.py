@@ -33,6 +33,8 @@ log = logging.getLogger("delian.device.agent.conditions")
 
 #: Memory and storage are reported in steps of this many MiB.
 STEP_MIB = 256
+#: How often the consent file is read: what its owner says counts within seconds.
+CONSENT_EVERY_S = 1.0
 #: A first word of the consent file that means yes. Anything else means no.
 CONSENT = frozenset({"yes", "true", "1", "on"})
 #: Longest file that is read.
@@ -177,6 +179,12 @@ def read_consent(file: Path | None) -> bool:
     return bool(words) and words[0] in CONSENT
 
 
+def was_asked(settings: ConditionSettings) -> bool:
+    """Whether the owner has said yes or no."""
+    file = settings.consent_file
+    return settings.consented is not None or (file is not None and file.exists())
+
+
 def write_consent(file: Path, agreed: bool) -> None:
     """The owner agrees, or takes it back. Raises DelianError where that cannot be written."""
     with state_in(file.parent):
@@ -262,7 +270,14 @@ class Watch:
             if seen is not None:
                 log.info("conditions changed", extra=_facts(seen))
                 tell(seen)
-            await asyncio.sleep(self._settings.poll_s)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Until it is time to look again, or the owner's word has changed."""
+        own, loop = self._settings, asyncio.get_running_loop()
+        ends, said = loop.time() + own.poll_s, read_consent(own.consent_file)
+        while (left := ends - loop.time()) > 0 and read_consent(own.consent_file) is said:
+            await asyncio.sleep(min(left, CONSENT_EVERY_S))
 
     def _idle(self) -> bool:
         own = self._settings

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import math
 import os
@@ -26,12 +25,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ...core.common.errors import DelianError
-from ...core.common.files import write_whole
 from ...core.compiler.backends.native.toolchain import cache, toolchain
-from ...core.learning.data.sources import version_of
+from ...core.learning.data.sources import check_source, version_of
 from ...core.node.driver.driver import Driver
 from ...core.node.driver.traces import Spans, Traces
 from ...core.node.identity.authority.deny_list import DenyList
@@ -64,11 +62,10 @@ from .owner_limits import WorkerSettings
 from .personal_model import PersonalStore, Slot, stamp
 from .refusal_log import OWNER_REFUSES
 from .runner import WorkerRunner
+from .status_file import StatusFile
 
 log = logging.getLogger("delian.device")
 
-#: A status file is written at most once in so many seconds.
-STATUS_EVERY_S = 1.0
 #: How long the inference server may take to stop.
 SERVER_STOP_S = 5.0
 #: How often it is looked whether there is a newer certificate to sign with.
@@ -116,9 +113,6 @@ class DeviceSettings:
     """The federation's name, where it has no identity."""
 
 
-Phase = Literal["starting", "running", "stopped"]
-
-
 async def serve(
     settings: DeviceSettings,
     stop: asyncio.Event | None = None,
@@ -153,6 +147,8 @@ class _Agent:
             native.library()  # on a new machine it compiles: not when the first update is masked
         else:
             log.warning("without a certificate it takes no task whose updates are masked")
+        if odd := check_source(settings.worker.data):
+            log.warning(odd)
         walls.check(settings.worker.sandbox)
         walls.tell_lacking()
         self.tasks = Tasks()
@@ -179,12 +175,13 @@ class _Agent:
         seen = self.watch.changed()
         assert seen is not None
         self.seen: Conditions = seen
-        self.status = _Status(folder / "status.json", self._status)
+        self.status = StatusFile(folder / "status.json", self._status)
         self.began = time.time()
         self.answered = 0
         self.sessions_failed: Counter[str] = Counter()  # by reason
         self.has_model = asyncio.Event()
         self._slot_at: tuple[int, Slot | None] = (0, None)
+        self._refusals: dict[Node, str] = {}  # homes that do not let it connect -> why
 
     # ------------------------------------------------ start and end
 
@@ -209,6 +206,7 @@ class _Agent:
             settings.broker_authority,
             on_connected=self._connected,
             on_renewed=self._renewed.set,
+            on_refused=self._refused,
             denied=self.denied,
             distrust=self._distrust(),
         )
@@ -241,6 +239,8 @@ class _Agent:
         if settings.inference is not None:
             self.tasks.start("inference", self._serve_model(settings.inference))
         log.info("%s runs", node, extra=self.facts())
+        if not self.seen.eligibility.consented:
+            log.warning(self._problem())
 
     async def close(self) -> None:
         """Ends in order: nothing new comes in, the state is put away, training stops.
@@ -370,7 +370,15 @@ class _Agent:
         homes = [address(h.node) for h in trusted or self.homes]
         self.driver.post(Ordered(Homes(homes=homes)))
 
+    def _refused(self, home: Node, why: str) -> None:
+        if self._refusals.get(home) != why:
+            self._refusals[home] = why
+            log.error("%s", self._problem())
+            self.status.changed()
+
     def _connected(self, home: Node) -> None:
+        if self._refusals.pop(home, None) is not None:
+            self.status.changed()
         self._denied_asked.set()
         self.driver.post(Ordered(Connected(home=address(home))))
 
@@ -425,6 +433,24 @@ class _Agent:
             "inference": str(self.settings.inference or ""),
         }
 
+    def _problem(self) -> str:
+        """Why it takes part in nothing, where its owner can see to that; else empty."""
+        own = self.who.node
+        listed = None if self.denied is None else self.denied()
+        if (listed is not None and listed.revoked(own)) or "revoked" in self._refusals.values():
+            return (
+                "this device was revoked: the federation gives it no more tasks. To take part again"
+                " it joins with a new token (`delian join -`) and another --state"
+            )
+        if self._refusals:
+            return "; ".join(f"{h} refuses it: {why}" for h, why in self._refusals.items())
+        if not self.seen.eligibility.consented:
+            return (
+                "it takes no task before its owner agrees: delian device consent yes --state"
+                f" {self.settings.folder}"
+            )
+        return ""
+
     def _slot(self) -> Slot | None:
         """The personal model that is served; read again only when it is another."""
         now = stamp(self.personal.folder)
@@ -458,6 +484,7 @@ class _Agent:
         return {
             **self.facts(),
             "phase": None if state is None else state.phase.value,
+            "problem": self._problem(),
             "home": None if state is None else str(Node(Tier.EDGE, state.home)),
             "run": None if task is None else number_of(task.run),
             "round": None if task is None else task.round,
@@ -496,62 +523,6 @@ def _with_consent_file(settings: DeviceSettings) -> DeviceSettings:
         return settings
     file = settings.folder / "consent"
     return replace(settings, conditions=replace(settings.conditions, consent_file=file))
-
-
-class _Status:
-    """Writes what the device says of itself, a moment after something has changed."""
-
-    def __init__(self, path: Path, make: Callable[[], dict[str, Any]]) -> None:
-        self._path, self._make = path, make
-        self._due = asyncio.Event()
-
-    def changed(self) -> None:
-        self._due.set()
-
-    async def run(self) -> None:
-        self._due.set()
-        while True:
-            await self._due.wait()
-            self._due.clear()
-            await asyncio.to_thread(self.write, "running")
-            await asyncio.sleep(STATUS_EVERY_S)
-
-    def write(self, phase: Phase) -> None:
-        said = {"state": phase, "written_ms": time.time_ns() // 1_000_000, **self._make()}
-        try:
-            write_whole(self._path, json.dumps(said, indent=1))
-        except OSError as error:
-            log.warning("the status cannot be written: %s", error)
-
-
-def read_status(folder: Path) -> dict[str, Any]:
-    """What the device in this folder said of itself last; `alive` says whether its process runs.
-
-    Raises DelianError where there is none.
-    """
-    path = folder / "status.json"
-    try:
-        with path.open("rb") as stream:
-            said = json.loads(stream.read(64 << 10))
-    except (OSError, ValueError) as error:
-        raise DelianError(
-            f"no device has run in {folder}: {error}", "name its folder with --state"
-        ) from error
-    if not isinstance(said, dict):
-        raise DelianError(f"{path} is damaged", "it is written again when the device runs")
-    return {**said, "alive": said.get("state") == "running" and _runs(said.get("pid"))}
-
-
-def _runs(pid: object) -> bool:
-    if not isinstance(pid, int) or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 async def _keep_serving(folder: Path, path: Path, worker: WorkerSettings) -> None:

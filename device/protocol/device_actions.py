@@ -146,6 +146,11 @@ class Device(Part[device_state.DeviceState]):
         self.keep_conditions(order)
         self.check_in(None)
 
+    def come_back_now(self, order: Conditions) -> None:
+        self.cancel_timer("retry")
+        self.keep_conditions(order)
+        self.check_in(None)
+
     def _withdraw_offer(self) -> None:
         self.cancel_timer("repeat")
         self.cancel_timer("lease")

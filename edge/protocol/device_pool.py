@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from itertools import islice
 
-from ...core.protocol.ports import MS, PROTOCOL, RETRY_MS_MAX, window
+from ...core.protocol.ports import DEVICES_PER_EDGE_MAX, MS, PROTOCOL, RETRY_MS_MAX, SECOND, window
 from ...core.wire import admission_pb2
 from .edge_state import EdgePolicy, EdgeState, Phase
 
 #: Devices that are called come within this time, or longer when they are many.
 CALLED_MS_MIN = 500
+#: A device that was sent away is waited for a little longer than it may take to come back.
+LATE_NS = 20 * SECOND
+#: The reasons for which a device comes back to this edge by itself: an EdgeHello names them.
+_STAYS = frozenset(
+    (
+        admission_pb2.NOT_ELIGIBLE,
+        admission_pb2.POOL_FULL,
+        admission_pb2.PROTOCOL_TOO_OLD,
+        admission_pb2.TOO_SMALL,
+        admission_pb2.NO_WORK,
+        admission_pb2.NOT_CONSENTED,
+    )
+)
 #: A device that was sent away for lack of work is called when there is some (`called`). It also
 #: comes by itself, since the call may be lost, after a window this many times as long.
 NO_WORK_TIMES = 2
@@ -35,9 +48,14 @@ def admit(
     if len(state.check_ins) > 2 * policy.devices_max:
         del state.check_ins[next(iter(state.check_ins))]
     reason = _reason_against(state, policy, message, tasked)
+    state.away.pop(device, None)
     if reason is not None:
         state.pool.pop(device, None)
-        return reject(state, policy, message.sequence, reason, now)
+        answer = reject(state, policy, message.sequence, reason, now)
+        if reason in _STAYS and len(state.away) < policy.devices_max:
+            until = now + answer.retry.max_ms * MS + LATE_NS
+            state.away[device] = (int(reason), until)
+        return answer
     pace = state.pace
     lease_ms = pace.lease_ms if pace is not None else policy.lease_ms
     # A little longer than the lease of the device, so that the edge is never the first to forget.
@@ -67,6 +85,19 @@ def called(state: EdgeState, tasked: Container[int]) -> Iterator[tuple[int, admi
         )
 
 
+def absent(state: EdgeState) -> list[admission_pb2.Away]:
+    """The devices that are there and not in the pool, by reason."""
+    found: dict[int, list[int]] = {}
+    room = DEVICES_PER_EDGE_MAX - len(state.pool)
+    for device, (reason, _) in islice(state.away.items(), room):
+        found.setdefault(reason, []).append(device)
+    name = admission_pb2.RejectReason.Name
+    return [
+        admission_pb2.Away(reason=name(reason), devices=sorted(devices))
+        for reason, devices in sorted(found.items())
+    ]
+
+
 def reject(
     state: EdgeState,
     policy: EdgePolicy,
@@ -90,7 +121,7 @@ def _reason_against(
     if message.protocol < PROTOCOL:
         return admission_pb2.PROTOCOL_TOO_OLD
     if not its.consented:
-        return admission_pb2.NOT_ELIGIBLE
+        return admission_pb2.NOT_CONSENTED
     known = message.device in state.pool
     if not known and len(state.pool) + tasked >= policy.devices_max:
         return admission_pb2.EDGE_FULL

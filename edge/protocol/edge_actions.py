@@ -10,10 +10,10 @@ from ...core.protocol.machine import Output, Part
 from ...core.protocol.run_names import least_useful
 from ...core.wire import round_pb2
 from ...core.wire.admission_pb2 import DRAINING as SENT_ON
-from ...core.wire.admission_pb2 import CheckIn, EdgeHello, Pace, Reject
+from ...core.wire.admission_pb2 import CheckIn, EdgeHello, Pace, Reject, RejectReason
 from ...core.wire.blob_pb2 import Blob, FetchBlob
 from ...core.wire.helper_pb2 import HelpRequest
-from ...core.wire.journal_pb2 import DeniedVersion, Drain, Forget
+from ...core.wire.journal_pb2 import DeniedVersion, Drain, Forget, Left
 from ...core.wire.log_pb2 import LogUpdate
 from . import device_pool
 from .collection import Collection, ack, name_of, status_of, upload_bytes
@@ -79,6 +79,8 @@ class Edge(Part[EdgeState]):
         state, now, draining = self.state, self.now, self.state.phase is DRAINING
         for device in [d for d, ends in state.pool.items() if ends <= now]:
             del state.pool[device]
+        for device in [d for d, (_, ends) in state.away.items() if ends <= now]:
+            del state.away[device]
         state.hello_sequence += 1
         self.send(
             ports.CLOUD,
@@ -93,6 +95,7 @@ class Edge(Part[EdgeState]):
                 told_draining=self.cloud_drains,
                 pace=0 if state.pace is None else state.pace.number,
                 helper=None if self.mask_helper.helper is None else self.mask_helper.helper.card(),
+                away=device_pool.absent(state),
             ),
         )
         self._hello_at(self.policy.heartbeat_ns)
@@ -107,13 +110,20 @@ class Edge(Part[EdgeState]):
                 self.send(ports.Node(ports.Tier.DEVICE, device), answer)
 
     def admit(self, message: CheckIn) -> None:
-        known = message.device in self.state.pool
+        before = self._place_of(message.device)
         answer = device_pool.admit(self.state, self.policy, message, self.now, len(self.tasked))
         self.send(ports.Node(ports.Tier.DEVICE, message.device), answer)
         if isinstance(answer, Reject):
             self.record("rejected", device=message.device, reason=int(answer.reason))
-        if known != (message.device in self.state.pool):
+        if before != self._place_of(message.device):
             self._hello_soon()
+
+    def _place_of(self, device: int) -> int | None:
+        """Where an EdgeHello names a device: in the pool, by the reason against it, or nowhere."""
+        if device in self.state.pool:
+            return RejectReason.REJECT_UNSPECIFIED
+        known = self.state.away.get(device)
+        return None if known is None else known[0]
 
     def drain_by_pace(self, pace: Pace) -> None:
         self.keep_pace(pace)
@@ -139,7 +149,7 @@ class Edge(Part[EdgeState]):
             answer = device_pool.reject(state, self.policy, sequence, SENT_ON, self.now)
             self.send(ports.Node(ports.Tier.DEVICE, device), answer)
         self.record("drained", devices=len(state.pool), attempts=len(self.attempts))
-        state.pool = {}
+        state.pool, state.away = {}, {}
         self._hello_soon()
 
     def serve_again(self, order: Drain) -> None:
@@ -151,6 +161,7 @@ class Edge(Part[EdgeState]):
         if self.mask_helper.helper is not None:
             state.ledger.deny(device)
         state.check_ins.pop(device, None)
+        state.away.pop(device, None)
         for askers in state.asked.values():
             askers.pop(device, None)
         if state.pool.pop(device, None) is not None:
@@ -159,6 +170,11 @@ class Edge(Part[EdgeState]):
         for collection in list(self.attempts.values()):
             if device in collection.state.waiting:
                 self.pass_on(collection)
+
+    def leave_out(self, order: Left) -> None:
+        self.state.pool.pop(order.device, None)
+        self.state.away.pop(order.device, None)
+        self._hello_soon()
 
     def _hello_soon(self) -> None:
         soon = self.now + self.policy.hello_delay_ns

@@ -110,6 +110,9 @@ class EdgeState:
     hello_at_ns: int = 0
     pool: dict[int, int] = field(default_factory=dict)  # device -> when its lease ends, ns
     check_ins: dict[int, int] = field(default_factory=dict)  # device -> newest; oldest first
+    #: Device that was sent away and comes back by itself -> the RejectReason, and when it is not
+    #: waited for any more, ns.
+    away: dict[int, tuple[int, int]] = field(default_factory=dict)
     pace: Pace | None = None
     have: list[bytes] = field(default_factory=list)  # digests in the store
     asked: dict[bytes, dict[int, bool]] = field(default_factory=dict)  # digest -> waiting devices

@@ -39,6 +39,7 @@ class Trigger(StrEnum):
     OPEN_AGAIN = "order to drain no more"
     DRAIN_TOO = "order about draining, which goes on"
     FORGET = "a device is revoked"
+    LEFT = "a device has lost its connection"
     STALE = "late, repeated or of no use"
 
 

@@ -34,7 +34,7 @@ from ...core.protocol.machine import IGNORE, Machine, Output, index, row
 from ...core.wire.admission_pb2 import CheckIn, Pace
 from ...core.wire.blob_pb2 import Blob, FetchBlob
 from ...core.wire.helper_pb2 import HelpRequest
-from ...core.wire.journal_pb2 import DeniedVersion, Drain, Forget
+from ...core.wire.journal_pb2 import DeniedVersion, Drain, Forget, Left
 from ...core.wire.log_pb2 import LogUpdate
 from ...core.wire.round_pb2 import EdgeSumAck, EdgeTask, Failure, Flush, RoundClosed, Upload
 from . import device_pool
@@ -84,6 +84,7 @@ TABLE = (
     row(DRAINING, _T.OPEN_AGAIN, Edge.serve_again, SERVING, "take devices again"),
     row(DRAINING, _T.DRAIN_TOO, Edge.keep_order, None, "the cloud's Pace drains it too, or still"),
     row(ON, _T.FORGET, Edge.forget, None, "its answer is not waited for"),
+    row(SERVING, _T.LEFT, Edge.leave_out, None, "it can be given no task; one that it has goes on"),
     row(tuple(Phase), _T.STALE, IGNORE, None, "count it"),
 )
 
@@ -232,6 +233,9 @@ class EdgeMachine(Machine[EdgeState]):
     def _read_order(self, order: Any) -> tuple[Trigger, Any]:
         if isinstance(order, Forget):
             return _T.FORGET, order
+        if isinstance(order, Left):
+            known = order.device in self.state.pool or order.device in self.state.away
+            return (_T.LEFT if known and self.state.phase is SERVING else _T.STALE), order
         if isinstance(order, NOTICES):
             return self._read_notice(order), order
         if isinstance(order, Drain):

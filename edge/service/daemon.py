@@ -40,6 +40,7 @@ from ...core.node.net.grpc.grpc_guard import Servicer
 from ...core.node.net.loopback import check_loopback
 from ...core.node.net.message_limits import PeerTimes
 from ...core.node.net.switch import Switch
+from ...core.node.service.departures import Departures
 from ...core.node.service.health import HealthServer
 from ...core.node.service.hosting import Tasks, Who, run_daemon, who_is
 from ...core.node.service.known_log import LogSink, keep_fork
@@ -54,7 +55,7 @@ from ...core.protocol import ports
 from ...core.protocol.run_names import shown
 from ...core.wire.admission_pb2 import Pace, RejectReason
 from ...core.wire.helper_pb2 import HelpRequest
-from ...core.wire.journal_pb2 import DeniedVersion, Drain, Forget
+from ...core.wire.journal_pb2 import DeniedVersion, Drain, Forget, Left
 from ..protocol.edge_state import EdgePolicy, EdgeState
 from ..protocol.machine import EdgeMachine, restore
 from .mask_sums import MaskSums
@@ -172,6 +173,10 @@ class EdgeDaemon:
         self.out: OutboxLink | None = None
         self.health: HealthServer | None = None
         self.switch = Switch()
+        self._departures = Departures(
+            lambda: () if self.hubs is None else self.hubs.peers,
+            lambda node: self._order(Left(device=node.number)),
+        )
         self._denied_asked = asyncio.Event()
         self._log_record = RecordLog(log, _named)
         self.sources = Sources(traffic=self.switch.traffic)
@@ -221,6 +226,7 @@ class EdgeDaemon:
             distrust=self.trust.distrust,
             servicers=servicers,
             times=settings.times,
+            on_peer=self._departures.peer,
         )
         # The outbox first: the switch asks links in this order.
         self.switch.add_link(self.out)
@@ -249,6 +255,7 @@ class EdgeDaemon:
 
     async def close(self) -> None:
         """Ends in order: nothing new comes in, then the state is put away."""
+        self._departures.close()
         for part in (self.health, self.parts, self.hubs, self.uplinks, self.driver):
             if part is not None:
                 await part.close()

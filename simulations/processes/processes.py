@@ -43,7 +43,7 @@ from ...core.wire.blob_pb2 import BlobRef
 from ...core.wire.operator_pb2 import RunEvent, WatchRequest
 from ...core.wire.operator_pb2_grpc import OperatorStub
 from ...core.wire.round_pb2 import FailureReason
-from ...device.agent.daemon import read_status
+from ...device.agent.status_file import read_status
 from ..federation.round_records import LATE, Evaluation
 from ..runs.result import TIMES, Event, Phase, RoundFinished, RoundRecord, SimulationResult
 from ..runs.stage import Stage

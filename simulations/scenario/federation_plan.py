@@ -106,5 +106,6 @@ class FederationPlan:
         return CoordinatorPolicy(
             ready_per_edge_max=self.ready_per_edge_max or per_edge,
             lease_ms=round(self.lease_s * 1000),
-            names_sums=False,  # a simulation has no audit
+            names_sums=False,  # a simulation has no audit,
+            explain_ns=0,  # and no operator that waits
         )

@@ -25,7 +25,7 @@ from delian.core.protocol.ports import (
     TimerFired,
 )
 from delian.core.wire import round_pb2
-from delian.core.wire.admission_pb2 import EdgeHello
+from delian.core.wire.admission_pb2 import Away, EdgeHello
 from delian.core.wire.blob_pb2 import BlobRef
 from delian.core.wire.operator_pb2 import BUFFERED, PlanMessage, RunOrder
 from delian.core.wire.round_pb2 import EdgeProgress, EdgeSum
@@ -132,8 +132,21 @@ class Bench:
     def started(self):
         return self.does(Started()).submit()
 
-    def hello(self, number, ready, incarnation=1, asks_pace=False, told_draining=False, pace=None):
-        """pace: the number of the one that the edge keeps; None: the newest, or what it asks."""
+    def hello(
+        self,
+        number,
+        ready,
+        incarnation=1,
+        asks_pace=False,
+        told_draining=False,
+        pace=None,
+        away=None,
+        after=0,
+    ):
+        """pace: the number of the one that the edge keeps; None: the newest, or what it asks.
+
+        away: RejectReason -> devices that are there and not ready.
+        """
         self.hellos += 1
         if pace is None:
             pace = 0 if asks_pace else self.machine.state.paced
@@ -148,7 +161,9 @@ class Bench:
                 asks_pace=asks_pace,
                 told_draining=told_draining,
                 pace=pace,
+                away=[Away(reason=r, devices=devices) for r, devices in (away or {}).items()],
             ),
+            after,
         )
 
     def progress(self, number, counted, at=None, part=0, run=None):

@@ -43,8 +43,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._waits.jobs -= 1
 
     def _run_once(self) -> None:
-        if not self._ready and self._scheduled and not self._waits.jobs:
-            self.seconds = max(self.seconds, self._scheduled[0]._when)
+        if not self._ready and not self._waits.jobs:
+            # A timer that was cancelled stays in the list for a while.
+            due = (timer._when for timer in self._scheduled if not timer._cancelled)
+            self.seconds = max(self.seconds, min(due, default=self.seconds))
         super()._run_once()
 
 

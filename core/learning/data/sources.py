@@ -18,10 +18,13 @@ no server can name one. Everything here runs in the training process, within its
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +44,9 @@ from .rows import (
 )
 from .sensor import SensorBuffer, count_appended, read_segments
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 __all__ = [
     "DataSettings",
     "Leaves",
@@ -49,6 +55,7 @@ __all__ = [
     "Rows",
     "SensorBuffer",
     "Source",
+    "check_source",
     "open_source",
     "version_of",
 ]
@@ -83,6 +90,63 @@ def open_source(settings: DataSettings) -> Source:
         f"{name} is no data source: no such folder, and neither .npz nor .csv",
         "give a .npz or .csv file, a folder of images, sensor:FOLDER or python:MODULE:FUNCTION",
     )
+
+
+def check_source(settings: DataSettings) -> str:
+    """Whether there is a source, as far as that can be seen without reading its rows.
+
+    What a bundle takes is not known here, so no shape is looked at; and no code of the owner's
+    runs.
+
+    Returns:
+        What is odd about it, in words; empty: nothing.
+
+    Raises:
+        DelianError: there is no such file, folder, module or package, or it can hold no rows.
+    """
+    name = settings.source
+    if not name:
+        return "no data source is named, so it cannot train: --data, or device.data.source"
+    kind, colon, rest = name.partition(":")
+    if colon and kind == "python":
+        _check_module(rest)
+        return ""
+    if colon and kind == "entry":
+        _entry(rest)
+        return ""
+    source = open_source(settings)
+    if isinstance(source, SensorSource):
+        return "" if source.folder.exists() else f"nothing is appended to {source.folder} yet"
+    if isinstance(source, NpzSource):
+        require(source.path)
+        present = npz_keys(source.path)
+        if not present:
+            raise NoDataError(f"{name} has no arrays", "write x and y with numpy.savez")
+        if {"x", "y"} <= set(present):
+            return ""
+        return f"{name} has no x and y, only {', '.join(present)}: few bundles take these"
+    files = getattr(source, "files", None)
+    if files is None:
+        require(Path(name))
+    elif next(iter(files()), None) is None:
+        raise NoDataError(f"{name} holds no images", "make a folder for each class in it")
+    return ""
+
+
+def _check_module(rest: str) -> None:
+    """Raises DelianError where `python:` names no function, or its package is not installed."""
+    module, colon, function = rest.partition(":")
+    if not colon or not module or not function:
+        raise DelianError(f"python:{rest} names no function", "write python:MODULE:FUNCTION")
+    package = module.partition(".")[0]
+    # As the training process sees it, which starts with the environment of now.
+    path = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    found = importlib.util.find_spec(package) or PathFinder.find_spec(package, path)
+    if found is None:
+        raise DelianError(
+            f"there is no module {package}",
+            "it is looked for in PYTHONPATH and the installed packages; try it with plain Python",
+        )
 
 
 def version_of(settings: DataSettings) -> int | None:
@@ -204,17 +268,23 @@ def _named(text: str) -> Callable[[], Any]:
 
 
 def _installed(name: str) -> Callable[[], Any]:
+    entry = _entry(name)
+    try:
+        return entry.load()  # type: ignore[no-any-return]
+    except Exception as error:
+        raise DelianError(
+            f"loading the data source {name} failed: {error}", f"it is {entry.value}"
+        ) from error
+
+
+def _entry(name: str) -> EntryPoint:
+    """What an installed package offers by this name. Raises DelianError."""
     from importlib import metadata
 
     offers = metadata.entry_points(group=ENTRY_POINTS)
     for entry in offers:
         if entry.name == name:
-            try:
-                return entry.load()  # type: ignore[no-any-return]
-            except Exception as error:
-                raise DelianError(
-                    f"loading the data source {name} failed: {error}", f"it is {entry.value}"
-                ) from error
+            return entry
     known = ", ".join(sorted(e.name for e in offers)) or "none"
     raise DelianError(
         f"no installed package offers the data source {name}; there is {known}",

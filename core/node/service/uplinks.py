@@ -73,7 +73,8 @@ class Hubs:
     """Where nodes below come in: gRPC at `listen`, MQTT over `broker`, either or both.
 
     policy: which role may make which call (`identity.roles.Guard`). servicers: what else the gRPC
-    port serves. Raises DelianError for an address that an insecure node may not use.
+    port serves. on_peer: called with a node that has come (True) or gone, over gRPC alone: a broker
+    does not say. Raises DelianError for an address that an insecure node may not use.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Hubs:
         distrust: Distrust = trust_all,
         servicers: Sequence[Servicer] = (),
         times: PeerTimes | None = None,
+        on_peer: Callable[[Node, bool], None] | None = None,
     ) -> None:
         self._switch = switch
         self.grpc: GrpcHub | None = None
@@ -106,6 +108,7 @@ class Hubs:
                 servicers=servicers,
                 federation=who.federation,
                 times=times,
+                on_peer=on_peer,
             )
         if broker:
             from ..net.mqtt.mqtt_link import MqttHub
@@ -171,10 +174,11 @@ class Uplinks:
 
     homes: where the node may go, each once; one that does not offer the transport is left out.
     on_connected: called with a home whenever there is a new connection to it.
-    on_renewed: called when there is a new certificate. denied: the deny list that is known here;
-    None: not kept. distrust: why a home's certificate is not trusted, or None. `relayed`: None
-    without an identity. Raises DelianError when no home is left, or an insecure node's is not on
-    this machine.
+    on_renewed: called when there is a new certificate. on_refused: called with a home that does not
+    let this node connect, and its reason; over gRPC alone, for a broker gives none. denied: the
+    deny list that is known here; None: not kept. distrust: why a home's certificate is not trusted,
+    or None. `relayed`: None without an identity. Raises DelianError when no home is left, or an
+    insecure node's is not on this machine.
     """
 
     def __init__(
@@ -186,6 +190,7 @@ class Uplinks:
         broker_authority: Path | None = None,
         on_connected: Callable[[Node], None] | None = None,
         on_renewed: Callable[[], None] | None = None,
+        on_refused: Callable[[Node, str], None] | None = None,
         denied: KnownDenied | None = None,
         distrust: Distrust = trust_all,
     ) -> None:
@@ -220,6 +225,7 @@ class Uplinks:
                 None if identity is None else credentials,
                 who.federation,
                 on_connected=self._connected,
+                on_refused=on_refused,
             )
         if mqtt_homes:
             from ..net.mqtt.mqtt_link import MqttUplink

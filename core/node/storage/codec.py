@@ -95,6 +95,7 @@ ORDER_FIELDS: Mapping[type[Message], str] = {
     journal_pb2.Connected: "connected",
     log_pb2.Checkpoint: "log_head",
     log_pb2.LogUpdate: "log_update",
+    journal_pb2.Left: "left",
 }
 
 _ENVELOPE_FIELDS = {**MESSAGE_FIELDS, **TRANSPORT_FIELDS}

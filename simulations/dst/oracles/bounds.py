@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Timers of a node, or of one attempt: each has its name.
 DEVICE_TIMERS = 4
 EDGE_TIMERS, ATTEMPT_TIMERS = 2, 4
-RUN_TIMERS = 4
+CLOUD_TIMERS, RUN_TIMERS = 1, 4
 
 
 def broken(host: Host) -> str:
@@ -99,10 +99,14 @@ def _cloud(state: CoordinatorState, host: Host) -> dict[str, bool]:
     checks: dict[str, Any] = {
         "runs": len(state.runs) <= RUNS_ACTIVE_MAX and len(state.ended) <= RUNS_ENDED_MAX,
         "edges": len(state.edges) <= host.world.shape.edges + host.world.shape.helpers,
-        "timers": len(host.timers) <= RUN_TIMERS * len(state.runs) + 3 * waves,
+        "timers": len(host.timers) <= CLOUD_TIMERS + RUN_TIMERS * len(state.runs) + 3 * waves,
     }
     for edge, view in state.edges.items():
         checks[f"edge {edge} ready"] = view.ready == sorted(set(view.ready))
+        checks[f"edge {edge} seen"] = (
+            len(view.seen) <= devices and view.due.keys() <= view.seen.keys()
+        )
+        checks[f"edge {edge} away"] = len(view.away) <= devices
         checks[f"edge {edge} taken"] = set(view.taken.values()) <= state.runs.keys()
         checks[f"edge {edge} size"] = max(len(view.ready), len(view.taken)) <= devices
     for number, run in state.runs.items():

@@ -75,7 +75,7 @@ def opens_closed_attempts(patch: Patch) -> None:
     patch.setattr(EdgeMachine, "_read_cloud", read_any)
 
 
-@mutant("sum", "machine", "bounds", seed=26)
+@mutant("sum", "machine", "bounds", seed=13)
 def loses_the_total_on_restart(patch: Patch) -> None:
     """An edge that starts again has forgotten its running sums."""
     restart = Edge.restart
@@ -98,7 +98,7 @@ def repeats_no_sum(patch: Patch) -> None:
     replace_action(patch, Collection, Attempt, "send_sums", send)
 
 
-@mutant("lost", "progress", seed=19)
+@mutant("lost", "progress", seed=27)
 def drops_all_sums_at_one_ack(patch: Patch) -> None:
     """An edge forgets all parts of its sum when one is acknowledged."""
     drop = Attempt.drop_sum

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from delian.cli.fleet.run_commands import _keep_to_terms
+from delian.cli.fleet.submitted_plan import keep_to_terms
 from delian.cli.programs.artifact_commands import check_can_sign, signed_plan
 from delian.core.common.errors import DelianError
 from delian.core.compiler.ir import DType, TensorType
@@ -178,7 +178,7 @@ class TestANewFederation:
     def test_a_run_is_raised_to_the_terms(self, made, tmp_path, capsys):
         message = PlanMessage(name="small")
         message.secure.cohort_min, message.secure.corrupt = 3, 0.2
-        assert _keep_to_terms(message, ["rounds=5"], self.terms(tmp_path))
+        assert keep_to_terms(message, ["rounds=5"], self.terms(tmp_path))
         assert (message.secure.cohort_min, message.secure.corrupt) == (12, 0.2)
         assert message.rounds == 5 and "12 or more" in capsys.readouterr().err
 

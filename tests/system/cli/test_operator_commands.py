@@ -66,7 +66,7 @@ def test_a_run_from_its_submission_to_its_exported_model(ask, tmp_path):
     number = made["run"]
     assert made["phase"] == "waiting" and made["plan"]["rounds"] == 3
     assert made["plan"]["labels"]["scenario"] == "synthetic-mlp"
-    assert ask("run", "list")["runs"][0]["run"] == number
+    assert ask("run", "ls")["runs"][0]["run"] == number
     shown = ask("run", "show", number)
     assert shown["plan"]["name"] == "first"
     assert shown["chain"] == "clip(norm=10) | quantise(bits=32) | mean"
@@ -174,7 +174,7 @@ def test_a_request_with_an_id_is_repeated_while_no_answer_comes(monkeypatch):
 
 
 def test_a_coordinator_that_is_not_there_exits_with_3(tmp_path):
-    done = process("run", "list", "--insecure", "--coordinator", "127.0.0.1:1", cwd=tmp_path)
+    done = process("run", "ls", "--insecure", "--coordinator", "127.0.0.1:1", cwd=tmp_path)
     assert done.returncode == 3 and "does not answer" in done.stderr
 
 

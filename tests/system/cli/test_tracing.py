@@ -31,8 +31,9 @@ from delian.core.wire.operator_pb2 import PlanMessage, PutPart, SubmitRequest, W
 from delian.core.wire.operator_pb2_grpc import OperatorStub
 from delian.device.agent import daemon as device_daemon
 from delian.device.agent.conditions import ConditionSettings
-from delian.device.agent.daemon import DeviceSettings, read_status
+from delian.device.agent.daemon import DeviceSettings
 from delian.device.agent.owner_limits import WorkerSettings
+from delian.device.agent.status_file import read_status
 from delian.device.protocol.device_state import DevicePolicy
 from delian.edge.service import daemon as edge_daemon
 from delian.edge.service.daemon import EdgeSettings

@@ -280,6 +280,9 @@ def test_who_was_seen_is_written_down_when_it_is_news(tmp_path):
         assert await fleet.observe({device: Live("working", at + SEEN_EVERY_MS + 1, 2)}) == 1
         shown = await fleet.node(device, {})
         assert (shown.home.number, shown.state) == (2, "silent")
+        gone = Live("silent", at + SEEN_EVERY_MS + 9_000, 2)
+        assert [await fleet.observe({device: gone}) for _ in range(2)] == [1, 0], "its last"
+        assert (await fleet.node(device, {})).seen_ms == gone.seen_ms
         assert (await fleet.node(device, {device: Live("working", at, 2)})).state == "working"
         await fleet.certified(device, 0xABC, 2_000_000_000, at)
         assert (await fleet.node(device, {})).certificate_ends_ms == 2_000_000_000_000

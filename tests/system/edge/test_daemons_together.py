@@ -47,9 +47,10 @@ from delian.core.wire.round_pb2 import (
 )
 from delian.device.agent import daemon as device_daemon
 from delian.device.agent.conditions import ConditionSettings
-from delian.device.agent.daemon import DeviceSettings, read_status
+from delian.device.agent.daemon import DeviceSettings
 from delian.device.agent.key_secret import key_secret
 from delian.device.agent.owner_limits import WorkerSettings
+from delian.device.agent.status_file import read_status
 from delian.device.protocol.device_state import DevicePolicy
 from delian.device.serving.inference import ask
 from delian.edge.service import daemon as edge_daemon

@@ -53,7 +53,7 @@ def test_identities_beside_the_ca(delian, tmp_path):
         ("token --ca ca --address here", "`here` is no address"),
         ("token --ca ca --node-address x", "a device's certificate carries no addresses"),
         ("token --ca ca --coordinator h:1", "a server that is asked knows neither --ca"),
-        ("token --coordinator 127.0.0.1:1", "there is no identity in"),
+        ("token --coordinator 127.0.0.1:1", "there is no operator's identity in"),
         ("token --ca ca --tier person", "Invalid value for '--tier'"),
         ("join delian1.AAAA", "the token is cut short or mistyped"),
         ("join nonsense", "this is no token"),

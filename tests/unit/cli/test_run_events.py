@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from delian.cli.fleet.run_commands import _lines, _sentence
+from delian.cli.fleet.run_commands import _lines
+from delian.cli.fleet.run_events import sentence
+from delian.cli.output import to_json
+from delian.core.wire.operator_pb2 import Outlook
 
 STEP = {"round": 2, "attempt": 5, "phase": "masks", "devices": 38, "silent": 0}
 SESSION = {
@@ -64,19 +67,40 @@ SHOWN = {
     ],
 )
 def test_an_event_is_told_in_words(kind, facts, said):
-    assert said in _sentence(kind, facts, 9)
+    assert said in sentence(kind, facts, 9)
 
 
 def test_only_the_end_of_a_run_and_its_rounds_say_what_is_spent():
-    assert _sentence("phase", {"phase": "unmasking", "why": "", **SPENT}, 9) == "unmasking"
-    assert "epsilon" not in _sentence("round", ROUND, 9)
+    assert sentence("phase", {"phase": "unmasking", "why": "", **SPENT}, 9) == "unmasking"
+    assert "epsilon" not in sentence("round", ROUND, 9)
 
 
-def test_a_run_that_is_over_is_in_its_last_round_and_one_that_waits_says_for_whom():
+def test_an_outlook_is_an_event_of_its_own():
+    said = "needs 15 devices (at least 6), 4 ready"
+    assert sentence("outlook", {"said": said, "wanted": 15}, 9) == f"waiting: {said}"
+
+
+def test_a_run_that_is_over_is_in_its_last_round_and_one_that_waits_says_for_what():
     over = "\n".join(_lines({**SHOWN, "phase": "done", "round": 4}))
     assert "round     3 of 3, attempt 2" in over
-    waits = "\n".join(_lines({**SHOWN, "phase": "waiting", "round": 2}))
-    assert "round     2 of 3" in waits and "waiting (for enough devices: `delian fleet ls`" in waits
+    outlook = Outlook(wanted=15, least=6, ready=4, unconsented=1, next_try_ms=90_000)
+    shown = {**SHOWN, "phase": "waiting", "round": 2, "outlook": to_json(outlook)}
+    shown["plan"] = {**SHOWN["plan"], "secure": {"cohort_min": 6}}
+    waits = _lines(shown)
+    assert "round     2 of 3, attempt 2" in waits
+    assert waits[2] == (
+        "waits     needs 15 devices (at least 6), 4 ready, 1 without consent; the fleet lacks"
+        " 2 devices; next try in 90 s"
+    )
+    hints = [line for line in waits if line.startswith("hint")]
+    assert ["consent yes" in hints[0], "fleet ls" in hints[1], "cohort_min=N" in hints[2]] == [
+        True,
+        True,
+        True,
+    ]
+    assert not any(
+        line.startswith("waits") for line in _lines({**SHOWN, "phase": "waiting", "round": 1})
+    )
 
 
 def test_a_run_that_promises_something_is_shown_with_what_is_spent_of_it():

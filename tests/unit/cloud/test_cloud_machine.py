@@ -31,7 +31,7 @@ from delian.core.protocol.ports import (
     Tier,
     TimerFired,
 )
-from delian.core.wire.admission_pb2 import Pace, Requirements, RetryWindow
+from delian.core.wire.admission_pb2 import NO_WORK, Pace, Requirements, RetryWindow
 from delian.core.wire.blob_pb2 import BlobRef, FetchBlob
 from delian.core.wire.journal_pb2 import DeniedVersion, Drain, DrainEdge
 from delian.core.wire.operator_pb2 import RunOrder
@@ -97,6 +97,7 @@ class TestPace:
         bench = Bench().started()
         for number in (DEVICE_NUMBER_MAX, 2**64 - 1):
             assert bench.hello(1, [10, number]).ignored()
+            assert bench.hello(1, [10], away={NO_WORK: [11, number]}).ignored()
         assert bench.hello(1, [10, DEVICE_NUMBER_MAX - 1]).machine.state.edges[1].ready
 
     def test_a_device_must_be_of_use_to_every_run(self):
@@ -180,8 +181,8 @@ class TestSharing:
         assert len(self.devices(bench, 2)) == 3, "the two that were left, and a newcomer"
 
     def test_two_that_have_waited_their_time_split_what_there_is(self):
-        bench = self.two(cohort=8, reports_min=2).hello(1, ALL[0])
-        bench.fires("wait", after=60 * SECOND)
+        bench = self.two(cohort=8, reports_min=2).hello(1, ALL[0], after=58 * SECOND)
+        bench.fires("wait", after=2 * SECOND)
         assert len(self.devices(bench, 1)) == 4
         bench.fires("wait", run=2)
         assert len(self.devices(bench, 2)) == 4

@@ -46,7 +46,7 @@ def run_all(*files):
 @pytest.mark.parametrize(
     ("owner", "table", "files", "rows"),
     [
-        (Coordinator, machine.TABLE, ("machine", "secure", "log"), 14),
+        (Coordinator, machine.TABLE, ("machine", "secure", "log", "outlook"), 15),
         (
             RoundsMachine,
             rounds_machine.TABLE,

@@ -12,7 +12,7 @@ from delian.core.common.errors import DelianError
 from delian.core.learning.bundle import Leaf
 from delian.core.learning.data.fit import MisfitError, examples, fit, row_hashes, row_type
 from delian.core.learning.data.rows import DataSettings, Leaves, NoDataError, Rows, RowType
-from delian.core.learning.data.sources import open_source, version_of
+from delian.core.learning.data.sources import check_source, open_source, version_of
 
 
 def samples(capacity: int, *row: int, dtype: str = "f32") -> tuple[Leaf, ...]:
@@ -401,3 +401,47 @@ def test_settings_that_make_no_sense_are_refused():
         DataSettings(query_fraction=1.0)
     with pytest.raises(DelianError, match="bytes_max"):
         DataSettings(bytes_max=0)
+
+
+# ---------------------------------------------------------------- before anything is read
+
+
+class TestCheck:
+    @pytest.mark.parametrize(
+        ("source", "says"),
+        [
+            ("nofile.csv", "there is no"),
+            ("nofile.npz", "there is no"),
+            ("rows.txt", "is no data source"),
+            ("empty", "holds no images"),
+            ("python:no_such_module:rows", "there is no module no_such_module"),
+            ("python:os", "names no function"),
+            ("entry:no-such-source", "no installed package offers"),
+        ],
+    )
+    def test_a_source_that_cannot_give_rows_is_refused(self, tmp_path, source, says):
+        (tmp_path / "empty").mkdir()
+        named = source if ":" in source else str(tmp_path / source)
+        with pytest.raises(DelianError, match=says):
+            check_source(DataSettings(named))
+
+    def test_an_archive_without_arrays_is_refused(self, tmp_path):
+        np.savez(tmp_path / "none.npz")
+        with pytest.raises(DelianError, match="has no arrays"):
+            check_source(DataSettings(str(tmp_path / "none.npz")))
+
+    def test_what_only_few_bundles_take_is_said(self, tmp_path):
+        np.savez(tmp_path / "odd.npz", image=np.zeros(3), label=np.zeros(3))
+        assert "no x and y, only image, label" in check_source(
+            DataSettings(str(tmp_path / "odd.npz"))
+        )
+        assert "no data source is named" in check_source(DataSettings(""))
+        assert "nothing is appended" in check_source(DataSettings(f"sensor:{tmp_path / 'later'}"))
+
+    def test_a_good_one_passes_and_the_owner_s_code_does_not_run(self, tmp_path, monkeypatch):
+        np.savez(tmp_path / "good.npz", x=np.zeros((2, 4)), y=np.zeros(2))
+        (tmp_path / "rows.csv").write_text("1,2,3,4,0\n")
+        (tmp_path / "loud_rows.py").write_text("raise SystemExit('it ran')\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        names = [str(tmp_path / "good.npz"), str(tmp_path / "rows.csv"), "python:loud_rows:give"]
+        assert [check_source(DataSettings(name)) for name in names] == ["", "", ""]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from delian.core.common.errors import DelianError
 from delian.device.agent.conditions import (
+    CONSENT_EVERY_S,
     ConditionSettings,
     Watch,
     default_interfaces,
@@ -16,6 +17,7 @@ from delian.device.agent.conditions import (
     read_memory_mib,
     read_power,
     read_unmetered,
+    was_asked,
     write_consent,
 )
 from support.virtual_time import run as run_virtually
@@ -163,6 +165,33 @@ def test_only_changes_are_told(machine, tmp_path):
 
     run_virtually(scene())
     assert [c.eligibility.consented for c in told] == [False, True]
+
+
+def test_the_owner_s_word_counts_within_a_second_or_so(machine, tmp_path):
+    consent, told = tmp_path / "consent", []
+
+    async def scene() -> float:
+        loop = asyncio.get_running_loop()
+        watch = machine.watch(tmp_path, consent_file=consent, poll_s=900, idle=True)
+        looking = asyncio.create_task(watch.run(lambda seen: told.append(loop.time())))
+        while not told:
+            await asyncio.sleep(0.01)
+        write_consent(consent, True)
+        while len(told) < 2:
+            await asyncio.sleep(0.1)
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+    run_virtually(scene())
+    assert told[1] - told[0] <= 2 * CONSENT_EVERY_S
+
+
+def test_an_owner_is_asked_once(tmp_path):
+    consent = tmp_path / "consent"
+    assert not was_asked(ConditionSettings(consent_file=consent))
+    assert was_asked(ConditionSettings(consented=False, consent_file=consent))
+    write_consent(consent, False)
+    assert was_asked(ConditionSettings(consent_file=consent)), "no is an answer"
 
 
 def test_a_machine_without_these_files_is_judged_with_care(tmp_path):

@@ -22,6 +22,7 @@ from delian.core.protocol.ports import (
 from delian.core.wire.admission_pb2 import (
     DRAINING,
     EDGE_FULL,
+    NOT_CONSENTED,
     POOL_FULL,
     Accept,
     CheckIn,
@@ -211,6 +212,15 @@ class TestOrders:
         assert bench.said == [Failure(run=1, round=1, attempt=1, device=7, reason=PROGRAM_FAILED)]
         assert bench.phase is Phase.IDLE and bench.machine.state.upload is None
         assert bool(bench.of(CancelProgram)) == (where == "training")
+
+    def test_an_owner_that_agrees_is_not_kept_waiting(self):
+        bench = bench_of().ready().does(conditions())
+        bench.gets(Reject(sequence=bench.machine.state.sequence, reason=NOT_CONSENTED))
+        assert bench.phase is Phase.IDLE
+        assert not bench.does(conditions(idle=True)).said, "other conditions wait for the window"
+        bench.does(conditions(consented=True))
+        assert bench.phase is Phase.CHECKING_IN
+        assert [m.eligibility.consented for m in bench.said if isinstance(m, CheckIn)] == [True]
 
     def test_without_consent_no_task_is_taken(self):
         bench = bench_of().ready().does(conditions()).gets(make_task())

@@ -7,12 +7,16 @@ from delian.core.protocol.ports import (
     CLOUD,
     MS,
     RETRY_MS_MAX,
+    SECOND,
+    Ordered,
+    SetTimer,
     Started,
     TimerFired,
 )
 from delian.core.wire.admission_pb2 import (
     EDGE_FULL,
     NO_WORK,
+    NOT_CONSENTED,
     NOT_ELIGIBLE,
     POOL_FULL,
     PROTOCOL_TOO_OLD,
@@ -24,6 +28,7 @@ from delian.core.wire.admission_pb2 import (
     Requirements,
     RetryWindow,
 )
+from delian.core.wire.journal_pb2 import Left
 from support import edge_bench as _bench
 
 Bench = _bench.Bench
@@ -55,7 +60,7 @@ class TestPool:
         ("message", "reason"),
         [
             (check_in(9, protocol=0), PROTOCOL_TOO_OLD),
-            (check_in(9, consented=False), NOT_ELIGIBLE),
+            (check_in(9, consented=False), NOT_CONSENTED),
             (check_in(9), NOT_ELIGIBLE),
             (check_in(9, powered=True, idle=True, memory_mib=63), TOO_SMALL),
             (check_in(9, powered=True, idle=True, memory_mib=64), None),
@@ -168,3 +173,57 @@ class TestPool:
     def test_what_it_remembers_of_check_ins_is_limited(self):
         bench = Bench(devices_max=3).gathering(devices=range(50))
         assert len(bench.state.check_ins) == 6
+
+
+class TestAbsence:
+    """The cloud is told which devices are there and not ready, and why."""
+
+    def away(self, bench):
+        (hello,) = bench.does(TimerFired("hello"), after=500 * MS).said(CLOUD)
+        return {a.reason: list(a.devices) for a in hello.away}
+
+    def test_a_hello_names_who_was_sent_away_by_reason(self):
+        asked = Requirements(idle=True)
+        bench = Bench().gathering(devices=(), pace=Pace(ready_max=1, requirements=asked))
+        for message in (
+            check_in(1, idle=True),
+            check_in(2, idle=True),
+            check_in(3, consented=False),
+            check_in(4),
+        ):
+            bench.hears(device(message.device), message)
+        assert self.away(bench) == {NOT_ELIGIBLE: [4], POOL_FULL: [2], NOT_CONSENTED: [3]}
+
+    def test_one_that_agrees_is_ready_and_no_more_away(self):
+        bench = Bench().gathering(devices=(), pace=Pace(ready_max=2, lease_ms=60_000))
+        bench.hears(device(1), check_in(1, consented=False))
+        bench.hears(device(1), check_in(1, sequence=2))
+        assert self.away(bench) == {} and 1 in bench.machine.state.pool
+
+    def test_the_same_answer_again_is_no_news(self):
+        bench = Bench().gathering(devices=(), pace=Pace(ready_max=0, number=1))
+        bench.hears(device(1), check_in(1))
+        assert bench.timer("hello") == bench.now + 500 * MS
+        assert self.away(bench) == {NO_WORK: [1]}
+        bench.hears(device(1), check_in(1, sequence=2), after=SECOND)
+        assert not bench.of(SetTimer)
+
+    def test_one_that_does_not_come_back_in_its_time_is_left_out(self):
+        window = RetryWindow(min_ms=1_000, max_ms=2_000)
+        bench = Bench().gathering(devices=(), pace=Pace(ready_max=1, after_reject=window))
+        bench.hears(device(1), check_in(1, consented=False))
+        bench.does(TimerFired("hello"), after=20 * SECOND)
+        assert self.away(bench) == {NOT_CONSENTED: [1]}
+        bench.now += 2 * SECOND
+        assert self.away(bench) == {}
+
+    def test_one_whose_connection_is_lost_is_in_no_list(self):
+        bench = Bench().gathering(devices=(1, 2))
+        bench.hears(device(3), check_in(3, consented=False))
+        for number in (1, 3):
+            bench.does(Ordered(Left(device=number)))
+        (hello,) = bench.does(TimerFired("hello"), after=500 * MS).said(CLOUD)
+        assert list(hello.ready) == [2] and not hello.away
+        assert bench.does(Ordered(Left(device=9))).ignored(), "it is not known"
+        bench.hears(device(1), check_in(1, sequence=2))
+        assert 1 in bench.machine.state.pool, "it is back"

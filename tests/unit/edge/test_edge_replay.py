@@ -29,7 +29,7 @@ from delian.core.protocol.ports import (
 )
 from delian.core.wire.admission_pb2 import Pace, Requirements
 from delian.core.wire.blob_pb2 import Blob, FetchBlob
-from delian.core.wire.journal_pb2 import DeniedVersion, Drain, Forget
+from delian.core.wire.journal_pb2 import DeniedVersion, Drain, Forget, Left
 from delian.core.wire.round_pb2 import (
     EVALUATE,
     OUT_OF_MEMORY,
@@ -190,6 +190,7 @@ MOVES = (
     lambda m, pick: pick(
         [
             Ordered(Forget(device=pick(DEVICES))),
+            Ordered(Left(device=pick(DEVICES))),
             Ordered(Drain(draining=True)),
             Ordered(Drain()),
             Ordered(Drain()),

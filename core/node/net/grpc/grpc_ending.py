@@ -15,6 +15,8 @@ import grpc
 
 #: How long the peer's status may come after a write that has failed.
 LATE_S = 0.05
+#: Characters of what a peer says about a call's end; reasons are a few words.
+DETAILS_MAX = 200
 
 
 class Ending:
@@ -38,6 +40,11 @@ class Ending:
             self._first = told.value
         finally:
             asked.close()
+
+    async def details(self) -> str:
+        """What its peer said about the end: a few words. Waits for the call's end."""
+        said: str | None = await self._call.details()
+        return (said or "")[:DETAILS_MAX]
 
     async def code(self) -> grpc.StatusCode:
         """Waits for the call's end."""

@@ -170,7 +170,10 @@ class Line:
             code = grpc.StatusCode.UNKNOWN
         if code is not grpc.StatusCode.OK:
             self._up.faults.count(f"connection ended: {code.name.lower()}", self.home)
-        return code in _REFUSALS
+        refused = code in _REFUSALS
+        if refused and self._up.on_refused is not None:
+            self._up.on_refused(self.home, await ending.details())
+        return refused
 
     def _dial(self) -> Any:
         options: list[tuple[str, Any]] = [

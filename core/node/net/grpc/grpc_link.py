@@ -37,7 +37,8 @@ class GrpcUplink:
 
     homes: node -> "host:port". credentials: None: without TLS, to loopback only. federation: whose
     names the homes' certificates carry. on_connected: called with the home whenever there is a new
-    connection. transport: makes the channels.
+    connection. on_refused: called with a home that does not let this node connect, and its reason.
+    transport: makes the channels.
 
         uplink = GrpcUplink(switch, node, {Node(Tier.EDGE, 1): "edge:7443"}, credentials, "farm")
         switch.add_link(uplink)
@@ -55,6 +56,7 @@ class GrpcUplink:
         federation: str = INSECURE,
         *,
         on_connected: Callable[[Node], None] | None = None,
+        on_refused: Callable[[Node, str], None] | None = None,
         rng: random.Random | None = None,
         transport: Transport = TCP,
     ) -> None:
@@ -65,6 +67,7 @@ class GrpcUplink:
         self.credentials = credentials
         self.federation = federation
         self.on_connected = on_connected
+        self.on_refused = on_refused
         self.rng = rng or random.Random()
         self.transport = transport
         self._homes: dict[Node, str] = {}
