@@ -4,10 +4,16 @@
 
 Each model is made with random weights (seed 0), imported, and trained by one step of SGD on two
 rows: loss, gradients and the step are compared with PyTorch's, all dropout off. PyTorch in f64 is
-the reference. A network of random weights may amplify rounding (batch normalisation of two rows, a
-value next to a kink), so the imported one may differ from it three times as much as PyTorch itself
-does, in f32 or in f64 with weights that are moved by a rounding error. A model runs in a process of
-its own. With --keep, results are kept by name and not computed again.
+the reference, and 1e-4 may differ. Where a value lies next to a kink (a ReLU's zero), rounding
+decides about one slope: PyTorch's own step in f32 differs from f64 by up to some percent in a
+random ResNet-50. A model that differs by more than 1e-4 is therefore judged twice: as it is, by the
+best of three inputs, where it may differ three times as much as PyTorch itself does (in f32, or in
+f64 with weights that are moved by a rounding error); and with a smooth function in place of each
+activation with a kink, by 1e-4.
+
+Then the model is exported to ONNX, and onnxruntime's logits in inference are compared with
+PyTorch's. A model runs in a process of its own. With --keep, results are kept by name and not
+computed again.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,6 +29,7 @@ import time
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -33,7 +41,13 @@ RATE = 0.01
 #: Half a unit in the last place of f32.
 ROUNDING = 6e-8
 #: Runs with moved weights that measure how much a network amplifies rounding.
-MOVES = 3
+MOVES = 2
+#: Steps of each that are timed.
+STEPS = 3
+#: Inputs that a model is tried with.
+INPUTS_MAX = 3
+#: What of the logits may differ in onnxruntime, beside three times PyTorch's own error.
+TOLERANCE_OF_LOGITS = 1e-5
 
 
 def torchvision_models():
@@ -92,8 +106,19 @@ _TINY = {
     "intermediate_size": 64,
     "vocab_size": 99,
     "max_position_embeddings": 64,
-    "image_size": 32,
+    "image_size": 64,
     "patch_size": 8,
+    "rotary_dim": 4,
+    "attention_head_size": 8,
+}
+
+
+#: Where a tiny configuration needs other settings.
+_OWN = {
+    "Canine": {"max_position_embeddings": 512},
+    "Swin": {"image_size": 224, "patch_size": 4},
+    "T5": {"num_layers": 2},
+    "MT5": {"num_layers": 2},
 }
 
 
@@ -107,11 +132,12 @@ def architectures() -> dict[str, tuple[str, str]]:
     return found
 
 
-def made(package: str, name: str):
-    """(the module, its example inputs by name)."""
+def made(package: str, name: str, seed: int = 1):
+    """(the module, its inputs by name, drawn under the seed)."""
     import torch
 
-    generator = torch.Generator().manual_seed(1)
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     if package == "transformers":
         return _transformer(name, generator)
     if package == "torchvision":
@@ -146,15 +172,14 @@ def _transformer(name: str, generator):
     kind = getattr(transformers, kind)
     kind_of_config = kind.config_class
     config = kind_of_config()
-    known = {**config.to_dict(), **dict.fromkeys(config.attribute_map)}
-    config = kind_of_config(**{k: v for k, v in _TINY.items() if k in known})
+    config = kind_of_config(**(_tiny(config.to_dict(), config.attribute_map) | _OWN.get(name, {})))
     for key in ("use_cache", "output_attentions", "output_hidden_states"):
         setattr(config, key, False)
     config.pad_token_id = 0
     module = kind(config)
     symbols = torch.randint(3, 90, (2, 16), generator=generator)
     if inputs == "images":
-        size = getattr(config, "image_size", 64)
+        size = getattr(getattr(config, "vision_config", config), "image_size", 64)
         size = size if isinstance(size, int) else size[0]
         return module, {"pixel_values": torch.randn(2, 3, size, size, generator=generator)}
     if inputs == "sound":
@@ -162,6 +187,19 @@ def _transformer(name: str, generator):
     if inputs == "pairs":
         return module, {"input_ids": symbols, "decoder_input_ids": symbols[:, :8].clone()}
     return module, {"input_ids": symbols}
+
+
+def _tiny(settings, other_names) -> dict:
+    """The settings of a tiny configuration; those of its parts too."""
+    known = settings.keys() | {k for k, v in other_names.items() if not _by_stage(settings, v)}
+    small = {k: v for k, v in _TINY.items() if k in known}
+    parts = {k: v for k, v in settings.items() if k.endswith("_config") and isinstance(v, dict)}
+    return small | {k: _tiny(v, {}) for k, v in parts.items()}
+
+
+def _by_stage(settings, name: str) -> bool:
+    """Whether a setting counts stages, or has a number for each of them."""
+    return name in ("num_stages", "num_layers") or isinstance(settings.get(name), list | tuple)
 
 
 def still(module) -> None:
@@ -187,7 +225,7 @@ def first_float(outputs):
 
 
 def torch_step(module, inputs, double: bool, moved: int = 0):
-    """(the loss, what one step adds to each parameter, the seconds of a step).
+    """(the loss, what one step adds to each parameter).
 
     moved: the seed of a relative change of all weights by a rounding error; 0: none.
     """
@@ -196,56 +234,116 @@ def torch_step(module, inputs, double: bool, moved: int = 0):
     module = copy.deepcopy(module).train()
     if double:
         module = module.double()
-        inputs = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
     generator = torch.Generator().manual_seed(moved)
     with torch.no_grad():
         for value in module.parameters() if moved else ():
             value.mul_(1 + ROUNDING * torch.randn(value.shape, generator=generator))
     named = {n: p for n, p in module.named_parameters() if p.requires_grad}
-    seconds = []
-    for _ in range(1 if double else 3):
-        start = time.perf_counter()
-        args = (inputs["x"],) if "x" in inputs else ()
-        out = first_float(module(*args, **({} if args else inputs)))
-        loss = (out * out).mean()
-        slopes = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-        seconds.append(time.perf_counter() - start)
-        if len(seconds) == 1:
-            steps = {
-                n: np.zeros(p.shape) if g is None else -RATE * g.detach().double().numpy()
-                for (n, p), g in zip(named.items(), slopes, strict=True)
-            }
-            first = float(loss.detach())
-    return first, steps, min(seconds)
+    loss, slopes = _loss_and_slopes(module, inputs, list(named.values()))
+    steps = {
+        n: np.zeros(p.shape) if g is None else -RATE * g.detach().double().numpy()
+        for (n, p), g in zip(named.items(), slopes, strict=True)
+    }
+    return float(loss.detach()), steps
+
+
+def _loss_and_slopes(module, inputs, parameters):
+    import torch
+
+    out = _logits(module, inputs)
+    loss = (out * out).mean()
+    return loss, torch.autograd.grad(loss, parameters, allow_unused=True)
+
+
+def _logits(module, inputs):
+    """The module's output for these inputs, in its parameters' type."""
+    kind = next(module.parameters()).dtype
+    inputs = {k: v.to(kind) if v.is_floating_point() else v for k, v in inputs.items()}
+    args = (inputs["x"],) if "x" in inputs else ()
+    return first_float(module(*args, **({} if args else inputs)))
+
+
+def picked(outputs):
+    """The logits of a model that gives them among others."""
+    if isinstance(outputs, dict):
+        outputs = outputs["logits"]
+    while isinstance(outputs, tuple):
+        outputs = outputs[0]
+    return outputs
+
+
+def smooth():
+    """A mode in which activations with a kink are smooth ones."""
+    import torch
+    from torch.nn import functional
+
+    others = {"hardswish": functional.silu, "hardsigmoid": torch.sigmoid}
+    kinks = ("relu", "relu_", "relu6", "leaky_relu", "hardtanh")
+    others |= dict.fromkeys(kinks, functional.softplus)
+
+    class Smooth(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            other = others.get(getattr(function, "__name__", ""))
+            return other(args[0]) if other else function(*args, **(kwargs or {}))
+
+    return Smooth()
 
 
 def judged(package: str, name: str) -> dict:
-    import delian as dl
     import torch
 
     torch.set_num_threads(1)
-    torch.manual_seed(0)
     module, inputs = made(package, name)
     count = sum(p.numel() for p in module.parameters())
     found = {"parameters": count}
     if count > PARAMETERS_MAX:
         return {**found, "verdict": "too large"}
     still(module)
-    want, wanted_step, _ = torch_step(module, inputs, True)
-    single, single_step, seconds = torch_step(module, inputs, False)
-    moves = [torch_step(module, inputs, True, seed) for seed in range(1, MOVES + 1)]
     start = time.perf_counter()
-    args, kwargs = ((inputs["x"],), {}) if "x" in inputs else ((), inputs)
-    model = dl.from_torch(module, args, kwargs)
+    model = imported(module, inputs)
     found["import_s"] = round(time.perf_counter() - start, 1)
-    arrays = tuple(v.numpy() for v in inputs.values())
+    step = step_of_sgd()
+    start = time.perf_counter()
+    step(model, _arrays(inputs))
+    found["compile_s"] = round(time.perf_counter() - start, 1)
+    libraries = Path(os.environ.get("XDG_CACHE_HOME", "/nonexistent")).rglob("*.so")
+    found["artifact_kb"] = sum(file.stat().st_size for file in libraries) // 1000
+    found |= timed(step, model, module, inputs)
+    tried: list[dict] = []
+    for seed in range(1, INPUTS_MAX + 1):
+        tried.append(compared(step, model, module, made(package, name, seed)[1]))
+        if max(tried[-1]["loss_error"], tried[-1]["step_error"]) <= TOLERANCE:
+            break
+    best = {key: min(each[key] for each in tried) for key in ("loss_error", "step_error")}
+    own = {f"torch_{key}": max(each[f"torch_{key}"] for each in tried) for key in best}
+    found |= best | own | {"inputs": len(tried)}
+    if not all(each["finite"] for each in tried):
+        return {**found, "verdict": "not finite in PyTorch"}
+    good = all(best[key] <= TOLERANCE + 3 * own[f"torch_{key}"] for key in best)
+    if max(best.values()) > TOLERANCE:
+        with smooth():
+            last = compared(step_of_sgd(), imported(module, inputs), module, inputs)
+        found |= {f"smooth_{key}": last[key] for key in best}
+        good = good and all(last[key] <= TOLERANCE for key in best)
+    found["verdict"] = "equal" if good else "wrong"
+    if found["verdict"] == "equal":
+        found |= round_trip(model, module, inputs)
+    return found
+
+
+def imported(module, inputs):
+    import delian as dl
+
+    args, kwargs = ((inputs["x"],), {}) if "x" in inputs else ((), inputs)
+    return dl.from_torch(module, args, kwargs)
+
+
+def step_of_sgd():
+    import delian as dl
 
     def loss(model, arrays):
         outputs, statistics = model.in_training(arrays)
-        if isinstance(outputs, dict):
-            outputs = outputs["logits"]
-        while isinstance(outputs, tuple):
-            outputs = outputs[0]
+        outputs = picked(outputs)
         return np.mean(outputs * outputs), statistics
 
     @dl.compile(threads=1)
@@ -254,33 +352,79 @@ def judged(package: str, name: str) -> dict:
         after = dl.tree.map(lambda p, g: p - np.float32(RATE) * g, model, slope)
         return after.with_statistics(statistics), slope, value
 
-    start = time.perf_counter()
-    _, slope, value = step(model, arrays)
-    found["compile_s"] = round(time.perf_counter() - start, 1)
-    times = []
-    for _ in range(3):
+    return step
+
+
+def _arrays(inputs):
+    return tuple(v.numpy() for v in inputs.values())
+
+
+def timed(step, model, module, inputs) -> dict:
+    """The least of some steps of each, in turn."""
+    module = copy.deepcopy(module).train()
+    trained = [p for p in module.parameters() if p.requires_grad]
+    ours, theirs = [], []
+    for _ in range(STEPS):
         start = time.perf_counter()
-        step(model, arrays)
-        times.append(time.perf_counter() - start)
-    found |= {"step_s": round(min(times), 4), "torch_s": round(seconds, 4)}
+        _loss_and_slopes(module, inputs, trained)
+        theirs.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        step(model, _arrays(inputs))
+        ours.append(time.perf_counter() - start)
+    return {"step_s": round(min(ours), 5), "torch_s": round(min(theirs), 5)}
+
+
+def compared(step, model, module, inputs) -> dict:
+    """The imported model's loss and step beside PyTorch's."""
+    want, wanted_step = torch_step(module, inputs, True)
+    single, single_step = torch_step(module, inputs, False)
+    moves = [torch_step(module, inputs, True, seed) for seed in range(1, MOVES + 1)]
+    _, slope, value = step(model, _arrays(inputs))
     slopes = slope.state_dict()
     ours = {n: -RATE * np.asarray(slopes[n], np.float64) for n in wanted_step}
     size = max(_norm(wanted_step), 1e-12)
     error = _norm({n: ours[n] - wanted_step[n] for n in ours}) / size
-    others = [single_step, *(steps for _, steps, _ in moves)]
+    others = [single_step, *(steps for _, steps in moves)]
     own = max(_norm({n: steps[n] - wanted_step[n] for n in ours}) / size for steps in others)
     gap, own_gap = (
         abs(float(value) - want) / max(abs(want), 1e-12),
-        abs(single - want) / max(abs(want), 1e-12),
+        max(abs(v - want) for v in (single, *(v for v, _ in moves))) / max(abs(want), 1e-12),
     )
-    found |= {
+    return {
         "loss_error": gap,
         "torch_loss_error": own_gap,
         "step_error": error,
         "torch_step_error": own,
+        "finite": bool(np.isfinite(want)),
     }
-    good = gap <= TOLERANCE + 3 * own_gap and error <= TOLERANCE + 3 * own
-    return {**found, "verdict": "equal" if good else "wrong"}
+
+
+def round_trip(model, module, inputs) -> dict:
+    """The logits in inference of the model in onnxruntime, beside PyTorch's."""
+    import delian as dl
+    import onnxruntime
+    import torch
+
+    def inference(model, *arrays):
+        return picked(model(*arrays))
+
+    try:
+        made = dl.to_onnx(inference, model, *_arrays(inputs))
+    except dl.DelianError as fault:
+        return {"onnx": "refused", "onnx_reason": str(fault)[:300]}
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(made.SerializeToString(), options)
+    names = [given.name for given in session.get_inputs()]
+    got = session.run(None, dict(zip(names, _arrays(inputs), strict=True)))[0]
+    module = copy.deepcopy(module).eval()
+    with torch.no_grad():
+        single = _logits(module, inputs).double().numpy()
+        want = _logits(module.double(), inputs).numpy()
+    size = max(float(np.abs(want).max()), 1e-12)
+    gap, own = (float(np.abs(v - want).max()) / size for v in (got, single))
+    good = gap <= TOLERANCE_OF_LOGITS + 3 * own
+    return {"onnx": "equal" if good else "wrong", "onnx_error": gap, "torch_onnx_error": own}
 
 
 def _norm(steps) -> float:
@@ -289,10 +433,17 @@ def _norm(steps) -> float:
 
 def in_a_process(package: str, name: str) -> dict:
     command = [sys.executable, __file__, package, "--one", name]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
-    except subprocess.TimeoutExpired:
-        return {"verdict": "fault", "reason": f"more than {SECONDS_MAX} s"}
+    with TemporaryDirectory() as cache:  # compiled afresh: times and sizes are of this model
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS_MAX,
+                env={**os.environ, "XDG_CACHE_HOME": cache},
+            )
+        except subprocess.TimeoutExpired:
+            return {"verdict": "fault", "reason": f"more than {SECONDS_MAX} s"}
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if lines:
         return json.loads(lines[-1])
