@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import partial
+from json import dumps
 from json import loads as parse_json
 from pathlib import Path
 from types import FrameType
@@ -76,7 +77,21 @@ def simulate(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The data file: .npz, or text for shakespeare."),
+        typer.Option(
+            metavar="PATH",
+            help="Your data: .csv, .parquet, .npz, a folder of images, or what the scenario reads.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Of a table, the column that is learnt."),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Rounds: --set rounds=N.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Of local training: --set algorithm.learning_rate=X."),
     ] = None,
     torch: Annotated[
         str | None,
@@ -142,7 +157,9 @@ def simulate(
     devices: Annotated[
         int | None,
         typer.Option(
-            min=1, max=64, metavar="N", help="With processes: how many devices (absent: 6)."
+            min=1,
+            metavar="N",
+            help="Devices: --set fleet.devices=N. With processes at most 64 (absent: 6).",
         ),
     ] = None,
     edges: Annotated[
@@ -200,6 +217,9 @@ def simulate(
                 "--scenario": scenario,
                 "--set": settings,
                 "--data": data,
+                "--target": target is not None,
+                "--rounds": rounds is not None,
+                "--learning-rate": learning_rate is not None,
                 "--torch": torch,
                 "--loss": loss,
                 "--algorithm": algorithm,
@@ -221,7 +241,8 @@ def simulate(
         scenario, settings, algorithm = asked.source, asked.settings, asked.algorithm
         compare, seed, backend = asked.compare, asked.seed, _backend(asked.backend)
         data = Path(asked.data) if asked.data is not None else None
-    shape = _shape(mode, devices, edges, mqtt, store, keep)
+    processes = mode is Mode.processes
+    shape = _shape(mode, devices if processes else None, edges, mqtt, store, keep)
     if shape is not None and backend.startswith("torch:"):
         raise DelianError(
             f"the devices of --mode processes are as real ones are: they have no {backend}",
@@ -236,8 +257,18 @@ def simulate(
         raise DelianError("of a run that is debugged nothing is kept", "unset DELIAN_DEBUG")
     if named and scenario:
         raise DelianError(f"two scenarios: {named} and {scenario}", "give one of them")
-    source = named or scenario or DEFAULT_SCENARIO
-    settings = [*torch_settings(torch, loss), *(settings or [])]
+    source = named or scenario or ""
+    short = {
+        "data.target": target,
+        "rounds": rounds,
+        "algorithm.learning_rate": learning_rate,
+        "fleet.devices": None if processes else devices,
+    }
+    settings = [
+        *torch_settings(torch, loss),
+        *(f"{key}={dumps(value)}" for key, value in short.items() if value is not None),
+        *(settings or []),
+    ]
     chosen, other = _choose(source, settings, data, algorithm, compare, seed)
     folder = _claim(out, chosen) if resume is None else resume
     keeper = Keeper(folder, resume is not None)
@@ -294,8 +325,8 @@ def _shape(
         return Shape(**asked)
     if asked:
         raise DelianError(
-            "--devices, --edges, --mqtt, --store and --keep are for --mode processes",
-            "in the virtual mode the scenario says it: --set fleet.devices=N",
+            "--edges, --mqtt, --store and --keep are for --mode processes",
+            "in the virtual mode the scenario says it: --set fleet.edges=N",
         )
     return None
 
@@ -319,13 +350,17 @@ def _choose(
     compare: str | None,
     seed: int | None,
 ) -> tuple[Scenario, Scenario | None]:
-    """The scenario as the options change it, and the same under the algorithm to compare with."""
-    from ...simulations.scenario.datasets import with_data
-    from ...simulations.scenario.scenario_file import load, override, with_algorithm
+    """The scenario as the options change it, and the same under the algorithm to compare with.
+
+    source: a file or a name; empty: the default scenario, or one that is fitted to the data.
+    """
+    from ...simulations.scenario.datasets import scenario_for
+    from ...simulations.scenario.scenario_file import override, target_of, with_algorithm
 
     asked = {"algorithm.name": algorithm, "seed": seed}
     given = [f"{key}={value}" for key, value in asked.items() if value is not None]
-    chosen = override(with_data(load(source), data), [*given, *settings])
+    on_data = scenario_for(source or None, data, target_of(settings))
+    chosen = override(on_data, [*given, *settings])
     if compare is None:
         return chosen, None
     if compare == chosen.algorithm.label:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...simulations.report import own_metrics
-from ...simulations.report.measures import Measure, measure_of
+from ...simulations.report.measures import Measure, measure_of, shown
 from ...simulations.report.svg import duration, size
 
 Report = Mapping[str, Any]
@@ -39,10 +39,11 @@ def _run(report: Report) -> list[str]:
     lines = [head]
     if report["data"].get("left_out"):
         lines.append(f"  {report['data']['left_out_text']}")
+    lines += [f"  {note}" for note in report["data"].get("notes", ())]
     if not summary["evaluated"]:
         return [*lines, "  nothing was evaluated"]
     measure = measure_of(report["scenario"])
-    lines.append(f"  {measure.name:<{NAME}}{'shared':>9}{'personal':>10}{'gain':>8}")
+    lines.append(f"  {measure.name:<{NAME}}{'shared':>9}{'personal':>10}{'gain':>9}")
     groups = [("all devices", summary), ("never trained", summary["held_out"])]
     for name, group in groups:
         if group and group["evaluated"]:
@@ -50,6 +51,7 @@ def _run(report: Report) -> list[str]:
             lines.append(_row(name, *pair, measure))
     worst = (summary["worst_decile_global"], summary["worst_decile_personalised"])
     lines.append(_row("worst tenth", *worst, measure))
+    lines += _regression(report)
     if unused := summary.get("unused_shared_model"):
         lines.append(f"  shared: {unused}, which no device uses")
     verb = "does" if summary["harmed"] == 1 else "do"
@@ -59,8 +61,7 @@ def _run(report: Report) -> list[str]:
     lines += _asked(summary, measure)
     for name, shared, own in own_metrics.lines(report["rounds"]):
         lines.append(f"  {name}: {shared} with the shared model, {own} with their own")
-    if summary["refused"]:
-        lines.append(f"  {summary['refused']} updates were refused: they were not finite")
+    lines += [f"  warning: {each}" for each in summary.get("warnings", ())]
     return lines
 
 
@@ -82,5 +83,21 @@ def _asked(summary: Report, measure: Measure) -> list[str]:
 
 def _row(name: str, before: float, after: float, measure: Measure) -> str:
     gain = measure.gain(before, after)
-    told = f"{gain:+.3g}" if measure.error else f"{100 * gain:+.1f}"
-    return f"  {name:<{NAME}}{measure.show(before):>9}{measure.show(after):>10}{told:>8}"
+    told = f"{'+' if gain >= 0 else '-'}{shown(abs(gain))}" if measure.error else ""
+    told = told or f"{100 * gain:+.1f}"
+    return f"  {name:<{NAME}}{measure.show(before):>9}{measure.show(after):>10}{told:>9}"
+
+
+def _regression(report: Report) -> list[str]:
+    """R² and the mean absolute error over all examples, where numbers are learnt."""
+    last = next(
+        (r for r in reversed(report["rounds"]) if r.get("global_absolute_error") is not None), None
+    )
+    if last is None:
+        return []
+    lines = []
+    for name, key in (("R²", "r_squared"), ("absolute error", "absolute_error")):
+        pair = last[f"global_{key}"], last[f"personalised_{key}"]
+        if None not in pair:
+            lines.append(f"  {name:<{NAME}}{shown(pair[0]):>9}{shown(pair[1]):>10}")
+    return lines

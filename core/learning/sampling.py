@@ -97,8 +97,8 @@ class Samples:
 
     batch_size: int
     """Rows of a batch."""
-    scale: float
-    """Raw values of x are multiplied by it."""
+    scale: float | tuple[float, ...]
+    """Raw values of x are multiplied by it; of rows [k], each by its own."""
     query_size: int = 64
     """Rows of a batch of the query set."""
     adapt_share: Annotated[float, Bounds(ge=0.01, le=0.99)] = 0.5
@@ -107,6 +107,8 @@ class Samples:
     """What becomes of the last batch of a pass."""
     keyed: bool = False
     """Whether batches have a key, as models with dropout need."""
+    shift: tuple[float, ...] = ()
+    """Is subtracted from rows [k] before they are multiplied; empty: nothing is."""
 
     def rows(self, data: SampleSet, rows: Tensor, valid: Tensor, step: Tensor | int = 0) -> Batch:
         """The batch of these row numbers; those out of range must be marked as not valid."""
@@ -116,6 +118,9 @@ class Samples:
 
     def scaled(self, x: Tensor) -> Tensor:
         """Raw rows as the model takes them."""
+        if self.shift:
+            centred = x.astype(np.float32) - np.array(self.shift, np.float32)
+            return centred * np.array(self.scale, np.float32)
         return x if self.scale == 1.0 else x.astype(np.float32) * self.scale
 
     def order(self, data: SampleSet, key: Tensor) -> Tensor:

@@ -103,7 +103,8 @@ class Regression:
     """Numbers from inputs, by the mean squared error or another loss.
 
     y is f32[B], one number a row, or f32[B, ...]; the model gives as many numbers a row. Whatever
-    training lowers, models are judged by the squared error.
+    training lowers, models are judged by the squared error. With `shift` and `scale` it learns
+    standardised numbers, (y - shift) * scale, and is judged, and answers, in the units of y.
     """
 
     name: str
@@ -111,11 +112,15 @@ class Regression:
     source: Samples | Episodes
     criterion: Callable[[Tensor, Tensor], Tensor] = field(default=squared_errors, kw_only=True)
     """`criterion(outputs, targets)`, both of the targets' shape: losses of rows, f32[B, ...]."""
+    shift: tuple[float, ...] = field(default=(), kw_only=True)
+    """Of each number of a row, its mean; empty: y is learnt as it is."""
+    scale: tuple[float, ...] = field(default=(), kw_only=True)
+    """One by its standard deviation."""
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """The mean loss of the rows that count, f32[]: by default the mean squared error."""
         outputs = in_training(model, batch).reshape(batch.y.shape)
-        return mean_row(per_row(self.criterion(outputs, batch.y)), batch)
+        return mean_row(per_row(self.criterion(outputs, self._standard(batch.y))), batch)
 
     def metrics(self, model: Any, batch: Batch) -> Metrics:
         """Squared errors, absolute errors and rows of a batch; a row counts by its mean."""
@@ -128,11 +133,27 @@ class Regression:
 
     def errors(self, model: Any, batch: Batch) -> Tensor:
         """What the model gives less what is right: f32, of the targets' shape."""
-        return model(batch.x, batch.weight).reshape(batch.y.shape) - batch.y
+        return self._in_units(model(batch.x, batch.weight).reshape(batch.y.shape)) - batch.y
 
     def infer(self, model: Any, x: Tensor) -> Tensor:
         """Numbers for inputs already scaled: [B, ...] -> f32[B, ...]."""
-        return model(x, np.ones(x.shape[0], np.float32))
+        return self._in_units(model(x, np.ones(x.shape[0], np.float32)))
+
+    def _standard(self, y: Tensor) -> Tensor:
+        """Numbers [B, ...] as the model gives them."""
+        if not self.shift:
+            return y
+        rows = (y.reshape(y.shape[0], -1) - np.array(self.shift, np.float32)) * np.array(
+            self.scale, np.float32
+        )
+        return rows.reshape(y.shape)
+
+    def _in_units(self, given: Tensor) -> Tensor:
+        """The reverse."""
+        if not self.shift:
+            return given
+        rows = given.reshape(given.shape[0], -1) / np.array(self.scale, np.float32)
+        return (rows + np.array(self.shift, np.float32)).reshape(given.shape)
 
 
 def own_sums(task: Any, names: tuple[str, ...], model: Any, batch: Batch) -> dict[str, Any]:

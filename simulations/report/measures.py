@@ -21,6 +21,15 @@ from ..scenario.data_settings import learns_numbers
 ERROR_MAX = 1e30
 
 
+def shown(value: float) -> str:
+    """A number of any size in at most nine characters: 3,083, 0.105, 1.2e+12."""
+    size = abs(value)
+    if size >= 1e6 or 0 < size < 1e-3:
+        return f"{value:.3g}"
+    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
+    return f"{value:,.{digits}f}"
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     """What a report measures models by."""
@@ -52,13 +61,13 @@ class Measure:
     def show(self, value: float | None) -> str:
         if value is None:
             return "–"
-        return f"{value:.3g}" if self.error else f"{100 * value:.1f}%"
+        return shown(value) if self.error else f"{100 * value:.1f}%"
 
     def show_gain(self, gain: float) -> str:
         """In words: "+3.1 points", of an error "0.42 less"."""
         if not self.error:
             return f"{100 * gain:+.1f} points"
-        return f"{abs(gain):.3g} {'less' if gain >= 0 else 'more'}"
+        return f"{shown(abs(gain))} {'less' if gain >= 0 else 'more'}"
 
     def against(self, other: float, own: float) -> str:
         """How far one's own is ahead of the other, in words that end before its name."""
@@ -90,13 +99,13 @@ def explained(rounds: Sequence[Mapping[str, Any]]) -> str:
         return ""
     last = judged[-1]
 
-    def told(key: str, form: str) -> str:
+    def told(key: str) -> str:
         """A figure that is not finite is None in a report."""
-        return "no number" if last[key] is None else format(last[key], form)
+        return "no number" if last[key] is None else shown(last[key])
 
     return (
-        f" Over all examples R² is {told('global_r_squared', '.3f')} and then "
-        f"{told('personalised_r_squared', '.3f')}; the mean absolute error "
-        f"{told('global_absolute_error', '.3g')} and then "
-        f"{told('personalised_absolute_error', '.3g')}."
+        f" Over all examples R² is {told('global_r_squared')} and then "
+        f"{told('personalised_r_squared')}; the mean absolute error "
+        f"{told('global_absolute_error')} and then "
+        f"{told('personalised_absolute_error')}."
     )

@@ -23,6 +23,7 @@ from ..runs.result import LINKS, TIMES, DeviceRecord, RoundRecord, SimulationRes
 from . import adapting
 from .measures import Measure, measure_of
 from .report_page import page
+from .run_warnings import warnings_of
 
 FORMAT = 1
 JSON_NAME, PAGE_NAME = "report.json", "report.html"
@@ -100,6 +101,7 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "stopped_by": result.stopped_by,
         "fitting": dict(result.fitting) if result.fitting is not None else None,
         "why": result.why,
+        "warnings": warnings_of(result),
         "devices": len(devices),
         "parameters": result.parameters,
         "measure": measure.name,

@@ -98,6 +98,13 @@ def _header(report: Report) -> str:
         for run in runs
         if run["summary"]["stopped_by"] or run["summary"]["why"]
     )
+    stopped += "".join(
+        f'<p class="notice">{escaped(f"{_algorithm(run)}: " if len(runs) > 1 else "")}'
+        f"Warning: {escaped(each)}.</p>"
+        for run in runs
+        for each in run["summary"].get("warnings", ())
+    )
+    stopped += "".join(f'<p class="notice">{escaped(n)}.</p>' for n in report["data"]["notes"])
     description = f'<p class="lead">{escaped(scenario["description"].strip())}</p>'
     if _is_real(report):
         description += parts.fitted(summary.get("fitting") or {})

@@ -118,7 +118,30 @@ class DigitsData(DealtData):
     """Where the data comes from."""
 
 
-class NpzData(DealtData):
+class OwnData(DealtData):
+    """What data of a user's own have in common."""
+
+    path: str | None = None
+    """The file or folder, relative to the scenario's folder. `--data` wins over it."""
+    partition: AnyPartition = "dirichlet"  # type: ignore[assignment]
+    """How examples are dealt out: `dirichlet` (label skew), `shards` (few labels each), `quantity`
+    (amounts differ), `iid` (evenly) or `natural` (by the file's `device`).
+    """
+    min_examples: int = Field(default=4, ge=2, le=100_000)
+    """Every device has at least this many examples; natural devices with fewer are left out."""
+
+    @model_validator(mode="after")
+    def _numbers_can_be_dealt(self) -> Self:
+        if getattr(self, "targets", "") == "numbers" and self.partition in ("dirichlet", "shards"):
+            raise conflict(
+                "partition",
+                f"a {self.partition} partition deals by labels, and data.targets are numbers; "
+                "iid, quantity and natural do not look at them",
+            )
+        return self
+
+
+class NpzData(OwnData):
     """Your own .npz file: `x` [n, ...] and `y` [n].
 
     `device` [n] is the natural partition; rows whose `query` [n] is set are for evaluation only.
@@ -126,30 +149,51 @@ class NpzData(DealtData):
 
     source: Literal["npz"] = "npz"
     """Where the data comes from."""
-    path: str | None = None
-    """The file, relative to the scenario's folder. `--data` wins over it."""
-    partition: AnyPartition = "dirichlet"  # type: ignore[assignment]
-    """How examples are dealt out: `dirichlet` (label skew), `shards` (few labels each), `quantity`
-    (amounts differ), `iid` (evenly) or `natural` (by the file's `device`).
-    """
-    min_examples: int = Field(default=4, ge=2, le=100_000)
-    """Every device has at least this many examples; natural devices with fewer are left out."""
     scale: float | None = Field(default=None, gt=0.0)
     """What raw values are multiplied by. Absent: 1/255 for u8, 1 for floats."""
     targets: Literal["labels", "numbers"] = "labels"
     """What `y` holds: class labels, or `numbers`, one a row or several ([n, k]), for a
     regression by the mean squared error.
     """
+    standardise: bool = False
+    """Whether the features of rows [n, k], and numbers that are learnt, get a mean of zero and a
+    deviation of one, by sums over the devices that train.
+    """
 
-    @model_validator(mode="after")
-    def _numbers_can_be_dealt(self) -> NpzData:
-        if self.targets == "numbers" and self.partition in ("dirichlet", "shards"):
-            raise conflict(
-                "partition",
-                f"a {self.partition} partition deals by labels, and data.targets are numbers; "
-                "iid, quantity and natural do not look at them",
-            )
-        return self
+
+class TableData(OwnData):
+    """Your own table: a CSV or Parquet file, or a data frame.
+
+    Text of few values becomes a feature for each value; a column `device` is the natural partition.
+    """
+
+    source: Literal["table"] = "table"
+    """Where the data comes from."""
+    target: str = ""
+    """The column that is learnt. Absent: one called target, label, class or y, else the last."""
+    device: str = ""
+    """The column that says which device a row is on. Absent: one called device or client."""
+    columns: tuple[str, ...] = Field(default=(), strict=False, max_length=1 << 14)
+    """The features. Absent: all other columns."""
+    targets: Literal["labels", "numbers"] = "labels"
+    """What the target holds: class labels, or `numbers`, for a regression by the mean squared
+    error. `--data` finds out.
+    """
+    standardise: bool = True
+    """Whether features, and numbers that are learnt, get a mean of zero and a deviation of one, by
+    sums over the devices that train.
+    """
+
+
+class ImagesData(OwnData):
+    """Your own images: a folder for each class. Needs the extra `images`."""
+
+    source: Literal["images"] = "images"
+    """Where the data comes from."""
+    side: int = Field(default=32, ge=4, le=1024)
+    """Images are scaled to so many pixels a side."""
+    colour: bool = True
+    """Whether they have three channels, or one."""
 
 
 class IdxData(DealtData):
@@ -330,6 +374,8 @@ def learns_numbers(source: str, targets: str) -> bool:
 Data = Annotated[
     DigitsData
     | NpzData
+    | TableData
+    | ImagesData
     | IdxData
     | Cifar10Data
     | FemnistData

@@ -8,20 +8,35 @@ import numpy as np
 
 from ...core.common.errors import DelianError
 from ...core.learning import data
-from ...core.learning.data.data_files import npz_keys
-from . import data_settings
+from . import data_settings, own_data
+from .own_data import read_own_table, table_choice
 from .scenario import Scenario
-from .scenario_file import with_fleet, with_npz
+from .scenario_file import load, with_fleet, with_source
+
+#: Kinds of a user's own data; the others say by themselves what their files are.
+_OWN = ("npz", "table", "images")
 
 
-def with_data(scenario: Scenario, path: Path | None) -> Scenario:
-    """The scenario as `--data` changes it; a scenario with data of its own is put on the .npz file.
+def scenario_for(source: str | None, path: Path | None, target: str = "") -> Scenario:
+    """The scenario of a command: the named one on the data, or one that is fitted to the data."""
+    if source is None and path is not None:
+        return own_data.fitted(path, target).placed_in(Path())
+    return with_data(load() if source is None else load(source), path, target)
 
-    A file with the device of each example keeps its devices.
+
+def with_data(scenario: Scenario, path: Path | None, target: str = "") -> Scenario:
+    """The scenario as `--data` changes it: one with other data is put on the user's own.
+
+    Data with the device of each example keep their devices.
     """
-    if path is None or hasattr(scenario.data, "path"):
+    if path is None or (hasattr(scenario.data, "path") and scenario.data.source not in _OWN):
         return scenario
-    return with_npz(scenario, natural="device" in npz_keys(path))
+    kind = own_data.kind_of(path)
+    if kind is None:
+        kind = scenario.data.source if scenario.data.source in _OWN else "npz"
+    if kind == scenario.data.source and not (kind == "table" and target):
+        return scenario
+    return with_source(scenario, kind, own_data.found_keys(path, kind, target))
 
 
 def load_data(scenario: Scenario, path: Path | None = None) -> data.FederatedData:
@@ -61,6 +76,7 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
             classes=getattr(scenario.model, "classes", None),
             labels_each=source.labels_each,
             feature_noise=source.feature_noise,
+            standardise=getattr(source, "standardise", False),
         )
     if isinstance(
         source, data_settings.LogisticData | data_settings.HarData | data_settings.FemnistData
@@ -134,6 +150,10 @@ def _labelled(scenario: Scenario, path: Path | None) -> data.Labelled:
         )
     if isinstance(source, data_settings.NpzData):
         return data.npz(_need(scenario, path), numbers=source.targets == "numbers")
+    if isinstance(source, data_settings.TableData):
+        return read_own_table(_need(scenario, path), table_choice(source))
+    if isinstance(source, data_settings.ImagesData):
+        return data.image_folder(_need(scenario, path), source.side, source.colour)
     if isinstance(source, data_settings.IdxData):
         return data.idx(_need(scenario, path), source.files)
     readers = {

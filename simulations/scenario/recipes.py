@@ -67,7 +67,8 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Tas
         episodes = dataclasses.replace(episodes, keyed=own.draws)
         return own.task(learning.Classification, scenario.name, episodes), batch
     share = getattr(scenario.algorithm, "adapt_share", Samples.adapt_share)
-    scale = _scale(scenario, example.x)
+    scaling = data.scaling
+    scale = _scale(scenario, example.x) if scaling is None else scaling.scale
     last: LastBatch = getattr(scenario.data, "last_batch", Samples.last_batch)
     source = Samples(scenario.algorithm.batch_size, scale, adapt_share=share, last_batch=last)
     shape = (source.query_size, *example.x.shape[1:])
@@ -75,14 +76,19 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Tas
     text = isinstance(scenario.data, data_settings.ShakespeareData)
     batch = TensorType(DType.of(example.x.dtype) if text else DType.F32, shape)
     own = _model(scenario, batch, classes, example.y.shape[1:])
-    source = dataclasses.replace(source, keyed=own.draws)
+    shift = () if scaling is None else scaling.shift
+    source = dataclasses.replace(source, keyed=own.draws, shift=shift)
     if scenario.regression and (why := scenario.algorithm.algorithm_class.labels_only):
         raise DelianError(
             f"{scenario.algorithm.name} {why}, and the data has numbers to learn",
             "choose another algorithm, such as maml or fedavg",
         )
-    kind = learning.Regression if scenario.regression else learning.Classification
-    return own.task(kind, scenario.name, source), batch
+    if not scenario.regression:
+        return own.task(learning.Classification, scenario.name, source), batch
+    units = (
+        {} if scaling is None else {"shift": scaling.target_shift, "scale": scaling.target_scale}
+    )
+    return own.task(learning.Regression, scenario.name, source, **units), batch
 
 
 def check_labels(scenario: Scenario, data: datasets.FederatedData, bundle: Bundle) -> None:
@@ -132,10 +138,11 @@ class _Model:
         kind: type[learning.Classification] | type[learning.Regression],
         name: str,
         source: Samples | Episodes,
+        **settings: Any,
     ) -> learning.Task:
-        if self.criterion is None:
-            return kind(name, self.init, source)
-        return kind(name, self.init, source, criterion=self.criterion)
+        if self.criterion is not None:
+            settings["criterion"] = self.criterion
+        return kind(name, self.init, source, **settings)
 
 
 def _model(scenario: Scenario, batch: TensorType, classes: int, targets: tuple[int, ...]) -> _Model:
@@ -227,7 +234,8 @@ def what_is_read(scenario: Scenario, data: datasets.FederatedData) -> dict[str, 
     wanted = hyperparameters.facts_wanted(scenario.algorithm.algorithm_class).values()
     facts = {name: fact for name, fact in _facts(scenario, data).items() if name in wanted}
     tables = {name: plain[name] for name in ("name", "data", "model", "algorithm")}
-    return {**tables, "classes": data.classes, "facts": facts}
+    scaling = None if data.scaling is None else dataclasses.asdict(data.scaling)
+    return {**tables, "classes": data.classes, "scaling": scaling, "facts": facts}
 
 
 #: Keys that a local optimiser is made of.

@@ -99,6 +99,15 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
     )
 
 
+def target_of(settings: Sequence[str]) -> str:
+    """The column that `data.target` of these settings names; empty: none."""
+    for setting in reversed(settings):
+        key, _, text = setting.partition("=")
+        if key.strip() == "data.target":
+            return str(_value(text.strip()))
+    return ""
+
+
 #: Keys that say which keys their tables have.
 _KINDS = ("model.name", "data.source")
 
@@ -154,17 +163,22 @@ def _with_chain(raw: dict[str, Any], chain: str) -> dict[str, Any]:
     return governed(raw, chain)
 
 
-def with_npz(scenario: Scenario, *, natural: bool) -> Scenario:
-    """The scenario on an .npz file in place of its own data.
+def from_tables(tables: Mapping[str, Any], label: str = "the scenario") -> Scenario:
+    """A scenario from plain tables, as a file has them. Raises DelianError as `load` does."""
+    return _validate(dict(tables), _Origin(label, {}))
 
-    natural: whether the file's devices are kept; else examples are dealt out as before.
+
+def with_source(scenario: Scenario, source: str, keys: Mapping[str, Any]) -> Scenario:
+    """The scenario on a user's own data in place of its own.
+
+    keys: of the data, in the place of the scenario's; a natural partition brings its own devices,
+    else examples are dealt out as before.
     """
-    known = table_at(("data",), {"data": {"source": "npz"}}).model_fields
+    known = table_at(("data",), {"data": {"source": source}}).model_fields
     raw = scenario.model_dump(exclude_unset=True)
     raw["data"] = {k: v for k, v in raw["data"].items() if k in known and k != "path"}
-    raw["data"]["source"] = "npz"
-    if natural:
-        raw["data"]["partition"] = "natural"
+    raw["data"] |= {"source": source, **keys}
+    if keys.get("partition") == "natural":
         raw["fleet"] = {k: v for k, v in raw.get("fleet", {}).items() if k != "devices"}
     return _again(scenario, raw, _Origin("--data", {}))
 

@@ -4,12 +4,12 @@
 
 Each model is made with random weights (seed 0), imported, and trained by one step of SGD on two
 rows: loss, gradients and the step are compared with PyTorch's, all dropout off. PyTorch in f64 is
-the reference, and 1e-4 may differ. Where a value lies next to a kink (a ReLU's zero), rounding
+the reference; 1e-4 may differ, and three times what PyTorch itself differs in f32, or in f64 with
+weights that are moved by a rounding error. Where a value lies next to a kink (a ReLU's zero), rounding
 decides about one slope: PyTorch's own step in f32 differs from f64 by up to some percent in a
 random ResNet-50. A model that differs by more than 1e-4 is therefore judged twice: as it is, by the
-best of three inputs, where it may differ three times as much as PyTorch itself does (in f32, or in
-f64 with weights that are moved by a rounding error); and with a smooth function in place of each
-activation with a kink, by 1e-4.
+best of three inputs; and with a smooth function in place of each activation with a kink, where
+PyTorch's own steps mostly agree to 1e-5.
 
 Then the model is exported to ONNX, and onnxruntime's logits in inference are compared with
 PyTorch's. A model runs in a process of its own. With --keep, results are kept by name and not
@@ -324,7 +324,7 @@ def judged(package: str, name: str) -> dict:
         with smooth():
             last = compared(step_of_sgd(), imported(module, inputs), module, inputs)
         found |= {f"smooth_{key}": last[key] for key in best}
-        good = good and all(last[key] <= TOLERANCE for key in best)
+        good = good and all(last[key] <= TOLERANCE + 3 * last[f"torch_{key}"] for key in best)
     found["verdict"] = "equal" if good else "wrong"
     if found["verdict"] == "equal":
         found |= round_trip(model, module, inputs)

@@ -101,7 +101,12 @@ def test_all_that_a_trace_reads_is_in_its_name(name):
         recipes.task(chosen, data)
         recipes.algorithm(chosen, data)
         assert chosen.read <= {"name", "data", "model", "algorithm", "regression"}
-        assert chosen.round.read <= {"cohort"} and data.read <= {"classes", "devices", "training"}
+        assert chosen.round.read <= {"cohort"} and data.read <= {
+            "classes",
+            "devices",
+            "scaling",
+            "training",
+        }
 
 
 def test_a_damaged_file_is_traced_again(folder):

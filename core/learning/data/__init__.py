@@ -14,6 +14,7 @@ from ...common.lazy_exports import lazily
 
 if TYPE_CHECKING:
     from .federated_data import DataCard, DeviceData, EpisodeData, FederatedData
+    from .image_folders import image_folder
     from .labelled_arrays import Labelled, Partition, digits, federate, npz
     from .leaf_femnist import femnist
     from .logistic_rows import logistic
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     from .shakespeare_plays import shakespeare
     from .sinusoid import sinusoids
     from .synthetic_rows import synthetic
+    from .tables import TableChoice, frame_columns, labelled, read_table
 
 __getattr__, __dir__ = lazily(
     __name__,
     {
         "federated_data": "DataCard DeviceData EpisodeData FederatedData",
+        "image_folders": "image_folder",
         "labelled_arrays": "Labelled Partition digits federate npz",
         "leaf_femnist": "femnist",
         "logistic_rows": "logistic",
@@ -35,6 +38,7 @@ __getattr__, __dir__ = lazily(
         "shakespeare_plays": "shakespeare",
         "sinusoid": "sinusoids",
         "synthetic_rows": "synthetic",
+        "tables": "TableChoice frame_columns labelled read_table",
     },
 )
 
@@ -46,15 +50,20 @@ __all__ = [
     "FederatedData",
     "Labelled",
     "Partition",
+    "TableChoice",
     "cifar10",
     "digits",
     "federate",
     "femnist",
+    "frame_columns",
     "har",
     "idx",
+    "image_folder",
+    "labelled",
     "logistic",
     "npz",
     "omniglot",
+    "read_table",
     "shakespeare",
     "sinusoids",
     "synthetic",

@@ -82,6 +82,8 @@ class DataCard:
     """How many devices of the data have too little."""
     least: str = ""
     """What they have less than, in words: "4 examples"."""
+    notes: tuple[str, ...] = ()
+    """What was left out or filled in when the data was read, in words."""
 
     @property
     def missing(self) -> str:
@@ -105,7 +107,22 @@ class DataCard:
             "numbers": self.numbers,
             "left_out": self.left_out,
             "left_out_text": self.missing,
+            "notes": list(self.notes),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """What makes numbers of different units comparable: `(value - shift) * scale`."""
+
+    shift: tuple[float, ...]
+    """Of each feature, its mean."""
+    scale: tuple[float, ...]
+    """Of each feature, one by its standard deviation; 1 for a constant."""
+    target_shift: tuple[float, ...] = ()
+    """Of each number that is learnt, its mean; empty where labels are."""
+    target_scale: tuple[float, ...] = ()
+    """One by its standard deviation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +141,8 @@ class FederatedData:
     """The devices' names for people."""
     card: DataCard
     """What a report says of the data."""
+    scaling: Scaling | None = None
+    """How features are standardised; None: they are not."""
 
     def __post_init__(self) -> None:
         assert self.devices, "a federation without devices"
@@ -165,6 +184,33 @@ def label_table(labels: Sequence[NDArray[Any]], classes: int) -> tuple[tuple[int
     """How many examples of each label each device has."""
     counts = (np.bincount(y.ravel(), minlength=classes) for y in labels)
     return tuple(tuple(int(n) for n in row) for row in counts)
+
+
+def scaling_of(devices: Sequence[DeviceData], held_out: frozenset[int], numbers: bool) -> Scaling:
+    """Means and deviations of the rows that devices train on.
+
+    They are made of each device's count, sums and sums of squares, as a federated sum gives them.
+    x: [capacity, k]. numbers: whether y holds what is learnt as numbers.
+    """
+    trained = [d for i, d in enumerate(devices) if i not in held_out]
+    shift, scale = _standard([d.x[: d.support].reshape(d.support, -1) for d in trained])
+    if not numbers:
+        return Scaling(shift, scale)
+    return Scaling(
+        shift, scale, *_standard([d.y[: d.support].reshape(d.support, -1) for d in trained])
+    )
+
+
+def _standard(parts: Sequence[NDArray[Any]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The means, and one by the deviations, of all rows of the parts [n, k]."""
+    rows = sum(len(part) for part in parts)
+    sums = [part.sum(axis=0, dtype=np.float64) for part in parts]
+    mean = np.sum(sums, axis=0) / rows
+    squares = [np.square(part - mean).sum(axis=0) for part in parts]
+    deviation = np.sqrt(np.sum(squares, axis=0) / rows)
+    varies = deviation > 1e-6 * np.maximum(np.abs(mean), 1e-30)
+    scale = np.where(varies, 1 / np.where(varies, deviation, 1.0), 1.0)
+    return tuple(mean.tolist()), tuple(scale.tolist())
 
 
 #: Ranges that a card cuts numbers into.

@@ -47,6 +47,14 @@ class Labelled:
     owner_names: tuple[str, ...] = ()
     query: NDArray[np.bool_] | None = None
     """The data's own split, [n]: rows that only judge."""
+    label_names: tuple[str, ...] = ()
+    """By label, its name; empty: its number."""
+    feature_names: tuple[str, ...] = ()
+    """Of a table, the features of a row."""
+    target_name: str = ""
+    """Of a table, the column that is learnt."""
+    notes: tuple[str, ...] = ()
+    """What was left out or filled in, in words."""
 
 
 def digits() -> Labelled:
@@ -214,6 +222,7 @@ def federate(
     classes: int | None = None,
     labels_each: int = 2,
     feature_noise: float = 0.0,
+    standardise: bool = False,
 ) -> federated_data.FederatedData:
     """Deal labelled examples out to devices and split each device's into support and query.
 
@@ -221,6 +230,9 @@ def federate(
     rows, in units of the data's own deviation; earlier devices have less. Such data are f32.
 
     Numbers have no labels to deal by: their partition is natural, iid or by quantity.
+
+    standardise: whether the features [n, k], and numbers that are learnt, get a mean of zero and a
+    deviation of one, as the devices that train have them.
 
     `devices` may be None for the natural partition (all that the data names); fewer are then drawn
     by the seed. `classes` is the number of labels that the model has; absent, the data decides.
@@ -268,15 +280,18 @@ def federate(
     if numbers:
         labels, counts = federated_data.value_table([data.y[part] for part in parts])
     else:
-        labels = tuple(str(i) for i in range(classes))
+        own = data.label_names[:classes]
+        labels = own + tuple(str(i) for i in range(len(own), classes))
         counts = federated_data.label_table([data.y[part] for part in parts], classes)
     sizes = tuple(len(p) for p in parts)
     least = f"{min_examples} examples"
     card = federated_data.DataCard(
-        data.source, how, "examples", sizes, labels, counts, numbers, left_out, least
+        data.source, how, "examples", sizes, labels, counts, numbers, left_out, least, data.notes
     )
     held_out = federated_data.hold_out(len(parts), held_out_devices, seed)
-    return federated_data.FederatedData(tables, held_out, data.x.shape[1:], classes, names, card)
+    scaling = federated_data.scaling_of(tables, held_out, numbers) if standardise else None
+    shape = data.x.shape[1:]
+    return federated_data.FederatedData(tables, held_out, shape, classes, names, card, scaling)
 
 
 def _natural(

@@ -1,0 +1,76 @@
+"""What a reader of a result should not overlook, each with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..runs.result import RoundRecord, SimulationResult
+
+#: How much better than the most frequent label a model must be.
+CHANCE_MARGIN = 0.01
+#: A training loss that is so many times the first round's has diverged.
+DIVERGED = 1.5
+
+
+def warnings_of(result: SimulationResult) -> list[str]:
+    """Warnings, the gravest first; empty for a run that shows none."""
+    return [*_diverged(result), *_at_chance(result), *_unequal_data(result)]
+
+
+def _diverged(result: SimulationResult) -> Iterator[str]:
+    losses = [r.training_loss for r in result.rounds if r.training_loss is not None]
+    rate = getattr(result.scenario.algorithm, "learning_rate", None)
+    lower = f"try --learning-rate {rate / 10:g}" if rate else "lower the learning rate"
+    if len(losses) > 1 and (not np.isfinite(losses[-1]) or losses[-1] > DIVERGED * losses[0]):
+        yield f"the training loss rose from {losses[0]:.3g} to {losses[-1]:.3g}: {lower}"
+    refused = sum(r.refused for r in result.rounds)
+    if refused:
+        yield f"{refused} updates were not finite and were refused: {lower}"
+
+
+def _at_chance(result: SimulationResult) -> Iterator[str]:
+    last: RoundRecord | None = next(
+        (r for r in reversed(result.rounds) if r.global_pooled_accuracy is not None), None
+    )
+    if last is None:
+        return
+    if result.data.get("numbers"):
+        known = [v for v in (last.global_r_squared, last.personalised_r_squared) if v is not None]
+        if known and max(known) <= 0:
+            yield (
+                f"the model is no better than always giving the mean (R² {max(known):.2f}):"
+                " train for more rounds, or standardise the data"
+            )
+        return
+    counts = np.array(result.data["label_counts"]).sum(axis=0)
+    chance = float(counts.max() / max(counts.sum(), 1))
+    best = max(last.global_pooled_accuracy or 0.0, last.personalised_pooled_accuracy or 0.0)
+    if best <= chance + CHANCE_MARGIN and result.rounds[-1].round > 1:
+        yield (
+            f"the model is no better than always giving the most frequent label"
+            f" ({100 * chance:.0f}%): {_cure(result)}"
+        )
+
+
+def _cure(result: SimulationResult) -> str:
+    privacy: Any = result.scenario.privacy
+    if privacy.noise not in (None, "none"):
+        return "the noise of differential privacy drowns it; more devices in a round help most"
+    return "train for more rounds, standardise the features, or try another learning rate"
+
+
+def _unequal_data(result: SimulationResult) -> Iterator[str]:
+    if result.data.get("numbers") or result.scenario.data.source not in ("npz", "table", "images"):
+        return
+    counts = np.array(result.data["label_counts"]).sum(axis=0)
+    names = result.data["label_names"]
+    empty = [str(name) for name, count in zip(names, counts, strict=True) if count == 0]
+    if empty:
+        yield (
+            f"no row has the label {', '.join(empty[:5])}{' ...' if len(empty) > 5 else ''}:"
+            " labels count from 0"
+        )
