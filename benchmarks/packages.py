@@ -252,8 +252,9 @@ def main() -> int:
     for row in rows:
         times = "  ".join(f"{engine} {ms:.2f} ms" for engine, ms in row["ms_min"].items())
         print(
-            f"{row['model']} {row['rows']} x {row['size']}: {row['faster_than_torch']:.2f} times the"
-            f" best of torch; {times}; differs {row['error']:.1e}"
+            f"{row['model']} {row['rows']} x {row['size']}:"
+            f" {row['faster_than_torch']:.2f} times the best of torch; {times};"
+            f" differs {row['error']:.1e}"
         )
     if rows:
         print(f"load {before:.2f}; {report['targets'][-1]}")

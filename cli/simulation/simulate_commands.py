@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import partial
-from json import dumps
 from json import loads as parse_json
 from pathlib import Path
 from types import FrameType
@@ -20,7 +19,7 @@ import typer
 from ...core.common.errors import DelianError
 from ..output import echo
 from .kept_report_files import Asked, Keeper, no_others
-from .torch_settings import torch_settings
+from .short_options import short_forms, torch_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -264,11 +263,7 @@ def simulate(
         "algorithm.learning_rate": learning_rate,
         "fleet.devices": None if processes else devices,
     }
-    settings = [
-        *torch_settings(torch, loss),
-        *(f"{key}={dumps(value)}" for key, value in short.items() if value is not None),
-        *(settings or []),
-    ]
+    settings = [*torch_settings(torch, loss), *short_forms(short), *(settings or [])]
     chosen, other = _choose(source, settings, data, algorithm, compare, seed)
     folder = _claim(out, chosen) if resume is None else resume
     keeper = Keeper(folder, resume is not None)

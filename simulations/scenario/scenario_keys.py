@@ -190,7 +190,7 @@ def words(annotation: Any, marks: Iterable[Any]) -> str:
         lists = any(get_origin(a) is list for a in get_args(get_args(annotation)[1]))
         return "a table of numbers" + (", lists of them and texts" if lists else " and texts")
     if get_origin(annotation) is tuple:
-        return "a list of whole numbers from 1"
+        return f"a list of {'texts' if str in get_args(annotation) else 'whole numbers from 1'}"
     if isinstance(annotation, type) and issubclass(annotation, Table):
         return "a table"
     if annotation is str:

@@ -5,11 +5,11 @@
 Each model is made with random weights (seed 0), imported, and trained by one step of SGD on two
 rows: loss, gradients and the step are compared with PyTorch's, all dropout off. PyTorch in f64 is
 the reference; 1e-4 may differ, and three times what PyTorch itself differs in f32, or in f64 with
-weights that are moved by a rounding error. Where a value lies next to a kink (a ReLU's zero), rounding
-decides about one slope: PyTorch's own step in f32 differs from f64 by up to some percent in a
-random ResNet-50. A model that differs by more than 1e-4 is therefore judged twice: as it is, by the
-best of three inputs; and with a smooth function in place of each activation with a kink, where
-PyTorch's own steps mostly agree to 1e-5.
+weights that are moved by a rounding error. Where a value lies next to a kink (a ReLU's zero),
+rounding decides about one slope: PyTorch's own step in f32 differs from f64 by up to some percent
+in a random ResNet-50. A model that differs by more than 1e-4 is therefore judged twice: as it is,
+by the best of three inputs; and with a smooth function in place of each activation with a kink,
+where PyTorch's own steps mostly agree to 1e-5.
 
 Then the model is exported to ONNX, and onnxruntime's logits in inference are compared with
 PyTorch's. A model runs in a process of its own. With --keep, results are kept by name and not

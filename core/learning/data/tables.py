@@ -9,6 +9,7 @@ as numbers. What was left out or filled in is said in `Labelled.notes`.
 from __future__ import annotations
 
 import csv
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +118,7 @@ def _parquet(path: Path) -> dict[str, Column]:
 
     require_file(path, "give the file's path with --data FILE")
     try:
-        from pyarrow import parquet
+        parquet = importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise DelianError(
             "reading Parquet needs pyarrow, which is not installed", "pip install 'delian[tables]'"
@@ -185,7 +186,8 @@ def labelled(columns: Mapping[str, Column], source: str, choice: TableChoice) ->
     chosen = {name: columns[name] for name in wanted}
     x, names = _features(chosen, source, bool(choice.columns), notes)
     y, labels = _targets(columns[target], target, choice.targets, source)
-    owners, owner_names = None, ()
+    owners: NDArray[np.int64] | None = None
+    owner_names: tuple[str, ...] = ()
     if device:
         found, index = np.unique(_as_text(columns[device]), return_inverse=True)
         owners, owner_names = index.astype(np.int64), tuple(str(name) for name in found)
@@ -249,7 +251,8 @@ def _features(
         raise DelianError(
             f"{source} has no column of features", "it needs numbers, or text of few values"
         )
-    x = np.stack(made, axis=1).astype(np.float32)
+    with np.errstate(over="ignore"):  # which is said below
+        x = np.stack(made, axis=1).astype(np.float32)
     if not np.isfinite(x).all():
         row, place = np.argwhere(~np.isfinite(x))[0]
         raise DelianError(

@@ -1,8 +1,16 @@
-"""The options of commands that name a PyTorch module, as keys of a scenario."""
+"""Options that stand for keys of a scenario."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from json import dumps
 from pathlib import Path
+from typing import Any
+
+
+def short_forms(given: Mapping[str, Any]) -> list[str]:
+    """The settings of options that were given, by the keys they stand for."""
+    return [f"{key}={dumps(value)}" for key, value in given.items() if value is not None]
 
 
 def torch_settings(module: str | None, loss: str | None) -> list[str]:

@@ -1,0 +1,103 @@
+"""A user's own data without a scenario: fitted defaults, and warnings that say what to do."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from delian.core.common.errors import DelianError
+from delian.simulations.report.report import build_report
+from delian.simulations.runs.simulate import simulate
+from delian.simulations.scenario import scenario_file
+from delian.simulations.scenario.datasets import load_data, scenario_for
+
+
+def flowers(tmp_path: Path) -> Path:
+    """Three kinds that two lengths of very different units tell apart."""
+    rng = np.random.default_rng(0)
+    kind = np.arange(240) % 3
+    x = np.stack([kind + rng.normal(0, 0.3, 240), 1e5 * (kind == 1) + rng.normal(0, 2e4, 240)], 1)
+    lines = [
+        f"{a:.3f},{b:.1f},{('rose', 'lily', 'iris')[k]}" for (a, b), k in zip(x, kind, strict=True)
+    ]
+    path = tmp_path / "flowers.csv"
+    path.write_text("length,weight,species\n" + "\n".join(lines))
+    return path
+
+
+def test_a_table_is_learnt_without_a_further_option(tmp_path):
+    path = flowers(tmp_path)
+    scenario = scenario_for(None, path)
+    assert scenario.name == "flowers" and "species" not in scenario.data.columns
+    assert "240 rows of 2 values" in scenario.description and "lily" in scenario.description
+    report = build_report(simulate(scenario, data_path=path, backend="reference"))
+    assert report["summary"]["global_accuracy"] > 0.9 and report["summary"]["warnings"] == []
+    assert report["data"]["label_names"] == ["iris", "lily", "rose"]
+
+
+def test_numbers_are_learnt_in_their_own_units(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(240, 3))
+    y = 5000 + 800 * x[:, 0] - 300 * x[:, 1] + rng.normal(0, 20, 240)
+    path = tmp_path / "prices.csv"
+    np.savetxt(path, np.column_stack([x, y]), delimiter=",", header="a,b,c,price", comments="")
+    scenario = scenario_for(None, path)
+    assert scenario.regression and scenario.data.target == "price"
+    scenario = scenario_file.override(scenario, ["rounds=15"])
+    result = simulate(scenario, data_path=path, backend="reference")
+    assert result.rounds[-1].global_r_squared > 0.9
+    assert result.rounds[-1].global_absolute_error < 250
+
+
+def test_a_target_is_chosen_by_name(tmp_path):
+    path = flowers(tmp_path)
+    scenario = scenario_for(None, path, "length")
+    assert scenario.regression and load_data(scenario, path).card.numbers
+    with pytest.raises(DelianError, match="no column `width`"):
+        scenario_for(None, path, "width")
+
+
+def test_a_named_scenario_keeps_its_settings_on_a_table(tmp_path):
+    path = flowers(tmp_path)
+    scenario = scenario_for("digits", path)
+    assert scenario.algorithm.name == "fomaml" and scenario.data.source == "table"
+    settings = ["fleet.devices=20", "data.held_out_devices=2"]
+    assert load_data(scenario_file.override(scenario, settings), path).classes == 3
+
+
+def test_arrays_with_devices_keep_them(tmp_path):
+    path = tmp_path / "clinics.npz"
+    x = np.random.default_rng(0).normal(1e4, 1e3, (120, 4)).astype(np.float32)
+    np.savez(path, x=x, y=(x[:, 0] > 1e4).astype(int), device=np.arange(120) % 12)
+    scenario = scenario_for(None, path)
+    data = load_data(scenario, path)
+    assert len(data.devices) == 12 and data.scaling is not None and len(data.held_out) == 2
+
+
+def test_images_in_folders_are_read(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for name, level in (("dark", 40), ("light", 200)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for k in range(40):
+            pixels = rng.normal(level, 10, (20, 24, 3)).clip(0, 255).astype(np.uint8)
+            image.fromarray(pixels).save(tmp_path / "photos" / name / f"{k}.png")
+    scenario = scenario_for(None, tmp_path / "photos")
+    data = load_data(scenario, tmp_path / "photos")
+    assert data.example_shape == (32, 32, 3) and data.card.label_names == ("dark", "light")
+    assert scenario.model.name == "cnn"
+
+
+@pytest.mark.parametrize("name", ["missing.csv", "missing.npz", "missing"])
+def test_data_that_is_not_there_is_said(tmp_path, name):
+    with pytest.raises(DelianError, match=r"there is no|no such file"):
+        scenario_for(None, tmp_path / name)
+
+
+def test_warnings_say_what_to_do(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "noise.npz"
+    np.savez(path, x=rng.normal(size=(200, 4)).astype(np.float32), y=1 + rng.integers(0, 2, 200))
+    scenario = scenario_file.override(scenario_for(None, path), ["rounds=2"])
+    report = build_report(simulate(scenario, data_path=path, backend="reference"))
+    warnings = " ".join(report["summary"]["warnings"])
+    assert "no row has the label 0" in warnings

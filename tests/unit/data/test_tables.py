@@ -1,0 +1,137 @@
+"""Tables: types found by content, text as features, labels and numbers, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from delian.core.common.errors import DelianError
+from delian.core.learning.data.federated_data import scaling_of
+from delian.core.learning.data.labelled_arrays import federate
+from delian.core.learning.data.tables import TableChoice, frame_columns, labelled, read_table
+
+CHOICE = TableChoice()
+
+
+def written(tmp_path: Path, text: str, name: str = "own.csv") -> Path:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_numbers_text_and_labels_are_told_apart(tmp_path):
+    text = "size,colour,flag,kind\n1,red,true,cat\n2.5,blue,false,dog\n3,green,true,cat\n"
+    rows = read_table(written(tmp_path, text), CHOICE)
+    assert rows.feature_names == ("size", "colour=blue", "colour=green", "colour=red", "flag")
+    np.testing.assert_array_equal(
+        rows.x, np.array([[1, 0, 0, 1, 1], [2.5, 1, 0, 0, 0], [3, 0, 1, 0, 1]], np.float32)
+    )
+    assert rows.label_names == ("cat", "dog") and rows.y.tolist() == [0, 1, 0]
+    assert rows.target_name == "kind" and rows.y.dtype == np.int32
+
+
+@pytest.mark.parametrize("comma", [",", ";", "\t"])
+def test_the_separator_is_found(tmp_path, comma):
+    rows = read_table(written(tmp_path, f"a{comma}y\n1{comma}u\n2{comma}v\n"), CHOICE)
+    assert rows.x.tolist() == [[1], [2]] and rows.label_names == ("u", "v")
+
+
+def test_a_file_without_names_numbers_its_columns(tmp_path):
+    path = written(tmp_path, "1,10,0\n2,20,1\n" * 5)
+    assert read_table(path, CHOICE).target_name == "2"
+    assert read_table(path, TableChoice(target="0", targets="numbers")).x.shape == (10, 2)
+
+
+def test_labels_from_one_become_labels_from_zero(tmp_path):
+    rows = read_table(written(tmp_path, "a,y\n" + "1,1\n2,2\n3,3\n" * 6), CHOICE)
+    assert rows.label_names == ("1", "2", "3") and set(rows.y.tolist()) == {0, 1, 2}
+
+
+def test_whole_numbers_of_many_values_are_numbers(tmp_path):
+    rows = read_table(written(tmp_path, "a,y\n" + "".join(f"{k},{k}\n" for k in range(90))), CHOICE)
+    assert rows.y.dtype == np.float32 and rows.label_names == ()
+
+
+def test_what_is_missing_is_filled_or_left_out_and_said(tmp_path):
+    text = "id,name,a,y\n" + "".join(f"{k},n{k},{'' if k == 3 else k},u\n" for k in range(40))
+    text += "40,n40,40,v\n41,n41,41,\n"
+    rows = read_table(written(tmp_path, text), CHOICE)
+    assert rows.feature_names == ("a",) and len(rows.y) == 41
+    assert rows.x[3, 0] == np.median([k for k in range(41) if k != 3])
+    assert rows.notes == (
+        "1 rows without `y` are left out",
+        "column `id` numbers the rows and is left out",
+        "column `name` has 41 different texts and is left out",
+        "1 missing values of `a` are filled with its median",
+    )
+
+
+def test_a_device_column_is_the_natural_partition():
+    columns = frame_columns(
+        {"a": np.arange(6.0), "device": np.array(list("xxyyzz")), "y": np.arange(6) % 2}
+    )
+    rows = labelled(columns, "a frame", TableChoice(target="y", targets="labels"))
+    assert rows.owner_names == ("x", "y", "z") and rows.owners.tolist() == [0, 0, 1, 1, 2, 2]
+    assert rows.feature_names == ("a",)
+
+
+def test_a_frame_of_objects_and_dates_is_read():
+    columns = frame_columns(
+        {
+            "a": np.array([1, None, 3], object),
+            "when": np.array(["2026-01-01", "2026-01-02", "2026-01-02"], "datetime64[D]"),
+            "y": np.array(["u", "v", "u"], object),
+        }
+    )
+    rows = labelled(columns, "a frame", CHOICE)
+    assert rows.x[:, 0].tolist() == [1, 2, 3] and rows.feature_names[1] == "when=2026-01-02"
+
+
+@pytest.mark.parametrize(
+    ("text", "choice", "said"),
+    [
+        ("", CHOICE, "is empty"),
+        ("a,y\n", CHOICE, "no rows"),
+        ("a,y\n1\n", CHOICE, "row 2: 1 fields"),
+        ("a,a\n1,2\n", CHOICE, "two columns `a`"),
+        ("a,y\n1,u\n", TableChoice(target="z"), "no column `z`; it has a, y"),
+        ("a,y\n1,u\n2,u\n", CHOICE, "one value, u"),
+        ("a,y\n1,u\n2,v\n", TableChoice(targets="numbers"), "is text"),
+        ("y\nu\nv\n", CHOICE, "no column of features"),
+        ("a,y\n1e60,u\n2,v\n", CHOICE, "row 1: `a` is not finite"),
+        ("a,y\n1,\n2,\n", CHOICE, "is empty"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path, text, choice, said):
+    with pytest.raises(DelianError) as caught:
+        read_table(written(tmp_path, text), choice)
+    assert said in caught.value.message and caught.value.hint
+
+
+def test_a_column_of_several_axes_is_refused():
+    with pytest.raises(DelianError, match="shape"):
+        frame_columns({"a": np.zeros((3, 2))})
+
+
+def test_features_are_standardised_by_the_devices_that_train():
+    rng = np.random.default_rng(0)
+    columns = {"a": rng.normal(5, 3, 400), "b": np.full(400, 7.0), "y": rng.normal(100, 20, 400)}
+    rows = labelled(columns, "rows", TableChoice(targets="numbers"))
+    made = federate(
+        rows,
+        partition="iid",
+        devices=8,
+        alpha=1.0,
+        min_examples=4,
+        query_fraction=0.25,
+        held_out_devices=2,
+        seed=1,
+        standardise=True,
+    )
+    trained = np.concatenate([made.devices[k].x[: made.devices[k].support] for k in made.training])
+    learnt = np.concatenate([made.devices[k].y[: made.devices[k].support] for k in made.training])
+    scaled = (trained - np.array(made.scaling.shift)) * np.array(made.scaling.scale)
+    np.testing.assert_allclose(scaled.mean(axis=0), [0, 0], atol=1e-6)
+    np.testing.assert_allclose(scaled.std(axis=0), [1, 0], atol=1e-6)
+    np.testing.assert_allclose(made.scaling.target_shift[0], learnt.mean(), rtol=1e-6)
+    np.testing.assert_allclose(1 / made.scaling.target_scale[0], learnt.std(), rtol=1e-6)
+    assert scaling_of(made.devices, made.held_out, False).target_shift == ()
