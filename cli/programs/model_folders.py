@@ -9,7 +9,7 @@ from typing import Any
 
 from ...core.common.errors import DelianError
 from ...core.learning.interchange.model_card import RunFacts, card_text, open_folder, write_card
-from ..simulation.torch_settings import torch_settings
+from ..simulation.short_options import torch_settings
 from . import model_file_facts
 
 WEIGHTS = "model.safetensors"

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from json import loads as parse_json
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ...core.common.errors import DelianError
 from ..output import echo
+from .interrupts import StopFlag, interruptible
 from .kept_report_files import Asked, Keeper, no_others
 from .short_options import short_forms, torch_settings
 
@@ -387,7 +386,7 @@ def _run(
     if debugging.on:
         tell_debugging()
     count = threads or (SIZE_DEFAULT if gathers(backend) else cores())
-    with _interruptible() as asked_to_stop:
+    with interruptible() as asked_to_stop:
         one = partial(
             _run_one,
             data=data,
@@ -476,35 +475,6 @@ def _event_file(path: Path | None) -> EventFile | None:
     from ...simulations.runs.event_file import EventFile
 
     return EventFile(path)
-
-
-class StopFlag:
-    """Becomes true at the first Ctrl-C. The run asks it between devices."""
-
-    def __init__(self) -> None:
-        self.raised = False
-
-    def __call__(self) -> bool:
-        return self.raised
-
-
-@contextmanager
-def _interruptible() -> Iterator[StopFlag]:
-    """The first Ctrl-C (or SIGTERM) raises the flag, the second ends the program at once."""
-    flag = StopFlag()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if flag.raised:
-            raise KeyboardInterrupt
-        flag.raised = True
-
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(s, handle) for s in signals]
-    try:
-        yield flag
-    finally:
-        for s, handler in zip(signals, before, strict=True):
-            signal.signal(s, handler)
 
 
 def _claim(out: Path | None, scenario: Scenario) -> Path:
