@@ -190,8 +190,8 @@ def own_identity(folder: Path) -> IdentityFolder:
     if not own.exists():
         raise DelianError(
             f"there is no operator's identity in {folder}",
-            f"the CA's holder makes one: delian ca issue operator {folder} --ca CA; without"
-            " certificates, on this machine alone: --insecure",
+            f"the holder of the CA makes one: delian ca issue operator {folder}; on this machine"
+            " alone, without certificates: --insecure",
         )
     return own
 

@@ -31,6 +31,10 @@ def join(
         Path | None,
         typer.Option("--identity", help="Folder to write. (default: of the configuration)"),
     ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", help="The node's folder. (default: of the configuration)"),
+    ] = None,
     address: Annotated[
         str | None,
         typer.Option("--address", help="HOST:PORT of the enrolment, in place of the token's."),
@@ -62,7 +66,7 @@ def join(
 
     text = _token_text(token, token_file)
     role = parse(text).role
-    section = getattr(settings_of(config, {}), role.value)
+    section = getattr(settings_of(config, {f"{role.value}.state": state}), role.value)
     folder = identity or section.identity or section.state / "identity"
     labels = machine_labels() | _labels(label or ())
     if role.value == Tier.EDGE:
@@ -90,7 +94,7 @@ def join(
         f"this is {who.common_name} of the federation {who.federation}",
         f"identity  {folder}",
         f"ends      {day(who.not_after)}, renewed by itself while the {role.value} runs",
-        *(f"next      {step}" for step in _next_steps(role.value, identity)),
+        *(f"next      {step}" for step in _next_steps(role.value, identity, state)),
     ]
     tell(found, as_json, lambda: lines)
 
@@ -98,12 +102,14 @@ def join(
 # ---------------------------------------------------------------- parts
 
 
-def _next_steps(role: str, identity: Path | None) -> list[str]:
-    own = f" --identity {identity}" if identity else ""
+def _next_steps(role: str, identity: Path | None, state: Path | None) -> list[str]:
+    """The commands with which a node that has joined goes on."""
+    where = f" --state {state}" if state else ""
+    own = f"{where} --identity {identity}" if identity else where
     if role != Tier.DEVICE:
         return [f"delian {role} run{own}"]
     return [
-        "delian device consent yes     (its owner agrees that it takes part)",
+        f"delian device consent yes{where}   (its owner agrees that it takes part)",
         f"delian device run{own} --data FILE",
     ]
 

@@ -143,8 +143,11 @@ class Holder(StrEnum):
 
 @ca.command("init")
 def init(
-    folder: Folder,
     federation: Annotated[str, typer.Option("--federation", help="The federation's name.")],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="The CA's folder. (default: where `delian cloud run` looks for it)"),
+    ] = None,
     cohort_min: CohortMin = None,
     corrupt: Corrupt = None,
     masks: Masks = None,
@@ -179,9 +182,15 @@ def init(
     """
     from ...core.node.identity.authority.authority import Authority
     from ...core.node.identity.authority.founding import publish
+    from ..doctor_checks import ca_folder
 
     place = key_place(federation, module, token, pin_file)
+    default = ca_folder(settings_of(None, {}))
+    folder = folder or default
     made = Authority.create(folder, federation, token=place)
+    next_step = "delian ca issue operator"
+    if folder != default:
+        next_step = f"delian ca issue operator OPERATOR --ca {folder}"
     held = publish(
         made,
         cohort_min=cohort_min,
@@ -202,7 +211,7 @@ def init(
             f"{folder} holds the CA of the federation {made.federation}",
             f"fingerprint  {made.fingerprint}",
             f"terms        {terms_text(held)}",
-            f"next         delian ca issue operator OPERATOR --ca {folder}",
+            f"next         {next_step}",
         ],
     )
 
@@ -361,7 +370,13 @@ def restored(
 @ca.command("issue")
 def issue(
     holder: Annotated[Holder, typer.Argument(help="Holder of the identity.")],
-    out: Annotated[Path, typer.Argument(help="The folder to write it to.")],
+    out: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The folder to write it to. (default: where an operator's commands, or `delian"
+            " cloud run`, look for it; a broker has none)"
+        ),
+    ] = None,
     folder: AuthorityFolder = None,
     address: Annotated[
         list[str] | None,
@@ -398,6 +413,7 @@ def issue(
     from ...core.node.identity.pki import local_identity
     from ...core.node.identity.pki.certificates import Role
 
+    out = out or _own_folder(holder, config)
     authority = acting_authority(folder, config, superior)
     names = address or []
     if holder is Holder.OPERATOR and names:
@@ -423,6 +439,18 @@ def issue(
 
 
 # ---------------------------------------------------------------- parts
+
+
+def _own_folder(holder: Holder, config: Path | None) -> Path:
+    """Where a holder looks for its identity. Raises DelianError for a broker."""
+    from ...core.common.errors import DelianError
+
+    settings = settings_of(config, {})
+    if holder is Holder.OPERATOR:
+        return settings.operator.identity
+    if holder is Holder.CLOUD:
+        return settings.cloud.identity or settings.cloud.state / "identity"
+    raise DelianError("where do the broker's files go?", "delian ca issue broker FOLDER")
 
 
 def seconds_of(text: str) -> int:
