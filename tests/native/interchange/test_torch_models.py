@@ -537,3 +537,25 @@ def test_cumulative_averages_of_batch_normalisation(tmp_path):
     assert arrays["norm.num_batches_tracked"] == 3
     again = from_torch(module, (x,)).load(tmp_path / "net.safetensors")
     np.testing.assert_array_equal(again(x.numpy()), model(x.numpy()))
+
+
+class Squeezed(nn.Module):
+    def forward(self, x):
+        return x.squeeze() * 2
+
+
+class Single(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.shape[0] == 1 else x * 3
+
+
+def test_one_row_is_refused_where_a_module_treats_it_in_another_way():
+    x = np.ones((2, 3, 1), np.float32)
+    for kind in (Squeezed, Single):
+        model = from_torch(kind(), (torch.ones(1, 3, 1),))
+        np.testing.assert_array_equal(model(x), kind()(torch.from_numpy(x)).numpy())
+        if kind is Squeezed:  # what is dropped is decided at the call
+            np.testing.assert_array_equal(model(x[:1]), [2, 2, 2])
+            continue
+        with pytest.raises(TypeError, match="gives something else for one row"):
+            model(x[:1])

@@ -39,7 +39,7 @@ def torch_module() -> Any:
 
 
 @contextmanager
-def _mode(module: torch.nn.Module, training: bool) -> Iterator[None]:
+def in_mode(module: torch.nn.Module, training: bool) -> Iterator[None]:
     """The module in training or inference; every part gets back the mode that it had."""
     before = [(part, part.training) for part in module.modules()]
     module.train(training)
@@ -73,7 +73,7 @@ def exported(
     args, kwargs = _apart(torch, (args, dict(kwargs)))
     with (
         warnings.catch_warnings(),
-        _mode(module, training),
+        in_mode(module, training),
         _quiet(torch),
         _own_backwards_refused(torch),
         cumulative_statistics(torch, module),

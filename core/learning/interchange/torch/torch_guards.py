@@ -7,7 +7,7 @@ examples' sizes; it keeps the conditions under which it decides the same. Progra
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ....common.errors import ProgramError
@@ -31,6 +31,8 @@ _SIMPLE = (
     ast.cmpop,
 )
 _FUNCTIONS = ("max", "min")
+#: What results of one row may differ by: rounding, in another order of operations.
+_CLOSE = 1e-3
 
 
 def check_sizes(holds: bool, condition: str) -> None:
@@ -54,6 +56,48 @@ def conditions(program: Any) -> list[str]:
     examples alone.
     """
     return list(dict.fromkeys(_conditions(program)))
+
+
+def serves_one_row(
+    module: Any, program: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> bool:
+    """Whether a graph for batches of any size gives the module's own results for one row.
+
+    Sizes of 0 and 1 are the ones for which torch.export keeps no condition: `x.squeeze()` keeps the
+    batch in the graph, and drops that of one row. So both run on the first row of the examples.
+
+    Args:
+        module: in inference.
+        program: its graph in inference.
+        args, kwargs: example inputs of two rows or more.
+    """
+    from torch.utils import _pytree as pytree
+
+    torch = torch_module()
+    given, structure = pytree.tree_flatten((args, dict(kwargs)))
+    shown = iter([tensor.shape for tensor in _inputs(program)])
+    rows = []
+    for leaf in given:
+        if isinstance(leaf, torch.Tensor):
+            sizes = next(shown)
+            varies = bool(sizes) and isinstance(sizes[0], torch.SymInt)
+            leaf = leaf[:1].clone() if varies else leaf
+        rows.append(leaf)
+    own, named = pytree.tree_unflatten(rows, structure)
+    try:
+        with torch.no_grad():
+            wanted = pytree.tree_leaves(module(*own, **named))
+            found = pytree.tree_leaves(program.module(check_guards=False)(*own, **named))
+    except Exception:
+        return False
+    return len(wanted) == len(found) and all(
+        torch.is_tensor(a) == torch.is_tensor(b)
+        and (
+            not torch.is_tensor(a)
+            or (a.shape == b.shape and torch.allclose(a, b, _CLOSE, _CLOSE, equal_nan=True))
+        )
+        for a, b in zip(wanted, found, strict=True)
+    )
 
 
 def _conditions(program: Any) -> Iterator[str]:

@@ -47,6 +47,8 @@ class Graphs:
     """Whether images come as [N, H, W, C] and go to the module as [N, C, H, W]."""
     counters: frozenset[str] = frozenset()
     """The statistics that are whole numbers in PyTorch: counters of batches."""
+    rows_min: int = 1
+    """The smallest batch."""
     by_batch: bool = False
     """Whether batch normalisation takes the batch's statistics in inference too."""
     source: ModuleSource | None = None
@@ -258,6 +260,10 @@ def _checked(graphs: Graphs, graph: Written, inputs: tuple[Any, ...]) -> tuple[A
         ):
             wanted = ["any" if n is None else n for n in shape]
             raise TypeError(f"{graphs.name} was exported for inputs {wanted}, not {list(sizes)}")
+        if any(n is None and m < graphs.rows_min for n, m in zip(shape, sizes, strict=True)):
+            raise TypeError(
+                f"{graphs.name} gives something else for one row; it was exported for two or more"
+            )
     pairs = zip(inputs, graph.dtypes, strict=True)
     return tuple([x.astype(kind) if kind.kind in "iu" else x for x, kind in pairs])
 
@@ -357,6 +363,7 @@ def from_torch(
         output,
         channels_last,
         counters,
+        _rows_min(torch, module, programs[1], given, named),
         by_batch,
         source_of(own, state),
     )
@@ -389,6 +396,14 @@ def _exported(
         except ProgramError:
             pass
     return torch_export.exported(module, args, kwargs, training, False)
+
+
+def _rows_min(
+    torch: Any, module: Any, inference: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> int:
+    """The smallest batch that a module's graph serves."""
+    with torch_export.in_mode(module, False):
+        return 1 if torch_guards.serves_one_row(module, inference, args, kwargs) else 2
 
 
 def _examples(torch: Any, args: tuple[Any, ...], dynamic: bool) -> tuple[Any, ...]:
