@@ -309,6 +309,8 @@ def _outlook(facts: dict[str, Any]) -> Outlook | None:
 
 def _hints(facts: dict[str, Any]) -> list[str]:
     """What would help a run that waits for more devices than can work."""
+    from ...core.privacy.secagg.limits import COHORT_MIN
+
     found = _outlook(facts)
     if found is None:
         return []
@@ -318,7 +320,7 @@ def _hints(facts: dict[str, Any]) -> list[str]:
     if found.lacking:
         hints.append("`delian fleet ls` shows the devices; more join by: delian token")
         secure = facts["plan"].get("secure") or {}
-        if found.least == secure.get("cohort_min"):
+        if found.least == secure.get("cohort_min") and found.least > COHORT_MIN:
             hints.append(
                 "a masked sum has so many devices at least: --plan secure.cohort_min=N, if the"
                 " federation's terms allow it (delian ca terms)"

@@ -42,7 +42,7 @@ class Trigger(StrEnum):
     CLOSED = "RoundClosed"
     CONDITIONS = "other conditions"
     CONSENT_LOST = "consent is taken back"
-    AGREED = "its owner agrees"
+    CONSENT = "its owner agrees, or does no more"
     HOMES = "other homes"
     HOME_GONE = "other homes, without the present one"
     CONNECTED = "connected to its home again"

@@ -99,7 +99,7 @@ TABLE = (
     row(UNMASKING, _T.CLOSED, Device.part, IDLE, "the sum is known, or given up"),
     row(NOT_OFFERED, _T.CONDITIONS, Device.keep_conditions, None, "for the next check-in"),
     row(OFFERED, _T.CONDITIONS, Device.check_in_again, CHECKING_IN, "its home must decide again"),
-    row(IDLE, _T.AGREED, Device.come_back_now, CHECKING_IN, "not only when the window says so"),
+    row(IDLE, _T.CONSENT, Device.come_back_now, CHECKING_IN, "not only when the window says so"),
     row(WORKING, _T.CONSENT_LOST, Device.withdraw, IDLE, "stop at once, and report it once"),
     row(UNMASKING, _T.CONSENT_LOST, Device.withhold, IDLE, "neighbours manage without its shares"),
     row((*NOT_OFFERED, *OFFERED), _T.HOMES, Device.keep_homes, None, "for the next move"),
@@ -303,8 +303,8 @@ class DeviceMachine(Machine[DeviceState]):
                 return _T.STALE, order
             if phase in (*WORKING, UNMASKING) and not order.eligibility.consented:
                 return _T.CONSENT_LOST, order
-            agrees = order.eligibility.consented and not state.eligibility.consented
-            return (_T.AGREED if agrees and phase is IDLE else _T.CONDITIONS), order
+            same = order.eligibility.consented == state.eligibility.consented
+            return (_T.CONDITIONS if same or phase is not IDLE else _T.CONSENT), order
         if isinstance(order, Homes):
             homes = edges_of(order)
             if not 0 < len(homes) <= HOMES_MAX:

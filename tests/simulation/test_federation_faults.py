@@ -338,7 +338,7 @@ def test_every_row_of_every_table_is_taken(monkeypatch):
         "blob that is gone or damaged",
         "connected to its home again",
         "helpers silent for too long",
-        "its owner agrees",
+        "its owner agrees, or does no more",
         "its session cannot go on",
         "message of a session of a run that is over",
         "no answer, too many times",

@@ -72,6 +72,11 @@ def logs(folder: Path) -> list[str]:
     return [path.read_text()[-2000:] for path in sorted(folder.glob("*.log"))]
 
 
+def comes(terminal, command: str, text: str) -> bool:
+    """Whether a command shows a text in the end; each try takes a process its time."""
+    return any(text in terminal("", command) for _ in range(200))
+
+
 def test_a_fleet_of_four_trains_evaluates_and_predicts_by_the_page_s_commands(terminal):
     (_, install), *blocks = BLOCK.findall(PAGE)
     assert "pip install" in install, "what runs here is installed"
@@ -86,3 +91,11 @@ def test_a_fleet_of_four_trains_evaluates_and_predicts_by_the_page_s_commands(te
     *predicted, true = trained.split("\n")[:6]
     assert len(predicted) == 5 and all(label.isdigit() for label in predicted)
     assert sum(a == b for a, b in zip(predicted, true.split(), strict=True)) >= 4
+
+    # What the page offers to try afterwards.
+    terminal("", "delian device consent no --state device-3")
+    assert comes(terminal, "delian fleet show device-3", "unconsented")
+    terminal("", "delian fleet revoke device-4")
+    assert comes(terminal, "delian device status --state device-4", "was revoked")
+    again = terminal("", "delian run submit digits")
+    assert "1 without consent" in again and "consent yes" in again

@@ -22,6 +22,7 @@ from delian.core.protocol.ports import (
 from delian.core.wire.admission_pb2 import (
     DRAINING,
     EDGE_FULL,
+    NO_WORK,
     NOT_CONSENTED,
     POOL_FULL,
     Accept,
@@ -221,6 +222,9 @@ class TestOrders:
         bench.does(conditions(consented=True))
         assert bench.phase is Phase.CHECKING_IN
         assert [m.eligibility.consented for m in bench.said if isinstance(m, CheckIn)] == [True]
+        bench.gets(Reject(sequence=bench.machine.state.sequence, reason=NO_WORK))
+        bench.does(conditions(consented=False))
+        assert [m.eligibility.consented for m in bench.said if isinstance(m, CheckIn)] == [False]
 
     def test_without_consent_no_task_is_taken(self):
         bench = bench_of().ready().does(conditions()).gets(make_task())

@@ -9,9 +9,12 @@ else comes before the peer's, which overwrites it in turn.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import grpc
+
+T = TypeVar("T")
 
 #: How long the peer's status may come after a write that has failed.
 LATE_S = 0.05
@@ -28,23 +31,12 @@ class Ending:
     def __init__(self, call: Any) -> None:
         self._call = call
         self._first: grpc.StatusCode | None = None
+        self._said: str | None = None
         call.add_done_callback(self._note)
 
     def _note(self, call: Any) -> None:
-        if self._first is not None:
-            return
-        asked = call.code()
-        try:
-            asked.send(None)  # a call that is over does not wait, as no callback could
-        except StopIteration as told:
-            self._first = told.value
-        finally:
-            asked.close()
-
-    async def details(self) -> str:
-        """What its peer said about the end: a few words. Waits for the call's end."""
-        said: str | None = await self._call.details()
-        return (said or "")[:DETAILS_MAX]
+        if self._first is None:
+            self._first, self._said = _at_once(call.code()), _at_once(call.details())
 
     async def code(self) -> grpc.StatusCode:
         """Waits for the call's end."""
@@ -55,3 +47,22 @@ class Ending:
             await asyncio.sleep(LATE_S)
             now = await self._call.code()
         return now
+
+    async def details(self) -> str:
+        """What its peer said about the end: a few words. Waits for the call's end."""
+        await self.code()
+        first = self._first not in (None, grpc.StatusCode.INTERNAL)
+        said = self._said if first else await self._call.details()
+        return (said or "")[:DETAILS_MAX]
+
+
+def _at_once(asked: Coroutine[Any, Any, T]) -> T | None:
+    """What a call that is over answers: it does not wait, as no callback could."""
+    try:
+        asked.send(None)
+    except StopIteration as told:
+        value: T = told.value
+        return value
+    finally:
+        asked.close()
+    return None

@@ -62,6 +62,7 @@ def test_a_write_that_comes_too_late_hides_no_refusal(refusing):
                 failed = True
         assert await ending.code() is grpc.StatusCode.PERMISSION_DENIED
         assert await ending.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert await ending.details() == "go away"
         return failed
 
     async def run() -> None:
@@ -78,6 +79,7 @@ def test_other_ends_are_told_as_they_are(refusing):
         async with grpc.aio.insecure_channel(refusing[1]) as channel:
             silent = Ending(channel.stream_stream("/bad")())
             assert await silent.code() is grpc.StatusCode.PERMISSION_DENIED
+            assert await silent.details() == "go away"
 
             good = channel.stream_unary("/good")()
             ending = Ending(good)
@@ -108,10 +110,14 @@ def test_a_status_that_comes_after_the_failed_write_is_waited_for(late):
         async def code(self) -> grpc.StatusCode:
             return self.now
 
+        async def details(self) -> str:
+            return self.now.name
+
     async def run() -> None:
         call = Call()
         ending = Ending(call)
         asyncio.get_running_loop().call_soon(setattr, call, "now", grpc.StatusCode[late])
         assert await ending.code() is grpc.StatusCode[late]
+        assert await ending.details() == late
 
     asyncio.run(run())
