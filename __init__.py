@@ -51,7 +51,9 @@ if TYPE_CHECKING:
     from .core.learning.interchange.onnx_export import to_onnx
     from .core.learning.interchange.safetensors_file import read_safetensors, write_safetensors
     from .core.learning.interchange.torch.torch_model import from_torch
+    from .core.learning.predictor import Predictor, load
     from .core.learning.quantise import quantise
+    from .simulations.runs.one_call import Run, simulate
 
 __getattr__, __dir__ = lazily(
     __name__,
@@ -74,13 +76,17 @@ __getattr__, __dir__ = lazily(
         "core.learning.interchange.onnx_export": "to_onnx",
         "core.learning.interchange.safetensors_file": "read_safetensors write_safetensors",
         "core.learning.nn": "=nn",
+        "core.learning.predictor": "Predictor load",
         "core.learning.quantise": "quantise",
+        "simulations.runs.one_call": "Run simulate",
         "device": "=device",
     },
 )
 
 __all__ = [
     "DelianError",
+    "Predictor",
+    "Run",
     "Static",
     "Tensor",
     "all_finite",
@@ -101,6 +107,7 @@ __all__ = [
     "jvp",
     "learn",
     "linearize",
+    "load",
     "loss_scale",
     "mixed_precision",
     "module",
@@ -109,6 +116,7 @@ __all__ = [
     "quantise",
     "random",
     "read_safetensors",
+    "simulate",
     "static",
     "static_field",
     "to_onnx",

@@ -54,6 +54,7 @@ with unsearched():
         cache_commands,
         ir_commands,
         model_commands,
+        predict_commands,
         quantise_commands,
         tune_commands,
     )
@@ -89,7 +90,6 @@ app = typer.Typer(
     "trained where the data is.",
     epilog="Start with: delian simulate",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -126,6 +126,7 @@ _PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "audit": audit_commands.app,
     },
     "Models and programs": {
+        "predict": predict_commands.predict,
         "build": build_commands.build,
         "quantise": quantise_commands.quantise,
         "profile": profile_commands.profile,

@@ -89,12 +89,13 @@ class Simulation:
         began: float,
         resume: Path | None,
         forget: bool,
+        model: Any = None,
     ) -> None:
         at_once = threads or (SIZE_DEFAULT if gathers(backend) else cores())
         self.threads = 1 if debugging.on else at_once
         self.stop, self._resume, self._forget = stop, resume, forget
         self._tell, self._telling = on_event, threading.Lock()
-        self.stage = Stage(scenario, algorithm, data, backend, self._say, began)
+        self.stage = Stage(scenario, algorithm, data, backend, self._say, began, model)
         self.scenario = self.stage.scenario  # as its data has it
         self._say(Phase("round 1"))
         self.rounds: list[RoundRecord] = []
@@ -150,6 +151,13 @@ class Simulation:
         stopped_by: StoppedBy | None
         stopped_by = "failure" if ended.failed else "interrupt" if stopped else None
         return self._result(ended, stopped_by, why or ended.early, hint)
+
+    def personalised(self, device: int, state: Array) -> Array:
+        """The model of a device of the data after it adapts the state, f32[M]."""
+        key = self.stage.key(device)
+        return self.stage.runtime.personalise(
+            state, self.stage.arrays[device], key, self._own(device)
+        )
 
     def _workers(self) -> Workers | NoWorkers:
         """The threads that train. The same judge: each has memory that programs work in."""

@@ -96,10 +96,11 @@ class Stage:
         backend: Backend,
         say: Callable[[Event], None],
         began: float | None = None,
+        model: Any = None,
     ) -> None:
         self.began = time.perf_counter() if began is None else began
         self.scenario, self.backend, self.say = scenario, backend, say
-        self._given = algorithm
+        self._given, self._own_model = algorithm, model
         self.walls: dict[str, Any] = {"evaluation_seconds": 0.0}
         self.data = data if isinstance(data, FederatedData) else load_data(scenario, data)
         self.scenario = scenario = on_data(scenario, self.data)
@@ -138,12 +139,13 @@ class Stage:
     @functools.cached_property
     def _parts(self) -> tuple[Task, TensorType, Algorithm]:
         """The task, a batch's type and the algorithm. A file of the user's is run once for it."""
-        task, example = recipes.task(self.scenario, self.data)
+        task, example = recipes.task(self.scenario, self.data, self._own_model)
         return task, example, self.own_algorithm or recipes.algorithm(self.scenario, self.data)
 
     def _traced(self) -> Bundle:
         """The bundle; an earlier run's, where nothing in it is the user's own."""
-        if self.own_algorithm is not None or self.scenario.model_file is not None:
+        own_model = self._own_model is not None or self.scenario.model_file is not None
+        if self.own_algorithm is not None or own_model:
             return self._build()
         read = recipes.what_is_read(self.scenario, self.data)
         facts = [read, str(self.chain()), self._of_the_run]
@@ -317,6 +319,10 @@ class Stage:
         episodes = self.scenario.evaluation.episodes if few_shot else 1
         seed = self.scenario.seed
         return [_key(seed, EVALUATION_STREAM, device, episode) for episode in range(episodes)]
+
+    def key(self, device: int) -> Array:
+        """The random key of a device's evaluation, its first episode's."""
+        return self._keys(device)[0]
 
     def devices(self, rounds_of: Sequence[int]) -> tuple[DeviceRecord, ...]:
         members = {d: i for i, d in enumerate(self.data.training)}

@@ -509,7 +509,25 @@ class OnnxFile(Table):
     """Number of classes. Absent: as many as the data has."""
 
 
+class GivenModel(Table):
+    """A model that a caller of `dl.simulate` brings as an object."""
+
+    name: Literal["given"] = "given"
+    """Which model."""
+    kind: str = ""
+    """The name of its class or function."""
+    classes: int | None = Field(default=None, ge=2, le=65_536)
+    """Number of classes. Absent: as many as the data has."""
+
+
 Model = Annotated[
-    MlpModel | CnnModel | OmniglotModel | LstmModel | PythonModel | TorchModule | OnnxFile,
+    MlpModel
+    | CnnModel
+    | OmniglotModel
+    | LstmModel
+    | PythonModel
+    | TorchModule
+    | OnnxFile
+    | GivenModel,
     Field(discriminator="name"),
 ]

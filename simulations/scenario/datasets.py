@@ -45,7 +45,15 @@ def load_data(scenario: Scenario, path: Path | None = None) -> data.FederatedDat
     Raises DelianError for a file that is missing or does not hold what it should, and for counts
     that the data cannot meet.
     """
-    loaded = _load(scenario, path or scenario.data_file)
+    return _checked(scenario, _load(scenario, path or scenario.data_file))
+
+
+def federated(scenario: Scenario, rows: data.Labelled) -> data.FederatedData:
+    """What every device holds of rows that the caller has. Raises DelianError as `load_data`."""
+    return _checked(scenario, _dealt(scenario, rows))
+
+
+def _checked(scenario: Scenario, loaded: data.FederatedData) -> data.FederatedData:
     _check_counts(on_data(scenario, loaded), loaded)
     if scenario.regression and scenario.evaluation.federated:
         _check_errors(loaded)
@@ -64,20 +72,7 @@ def on_data(scenario: Scenario, loaded: data.FederatedData) -> Scenario:
 def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
     source, fleet = scenario.data, scenario.fleet
     if isinstance(source, data_settings.DealtData):
-        return data.federate(
-            _labelled(scenario, path),
-            partition=source.partition,
-            devices=fleet.devices,
-            alpha=source.alpha,
-            min_examples=source.min_examples,
-            query_fraction=source.query_fraction,
-            held_out_devices=source.held_out_devices,
-            seed=scenario.seed,
-            classes=getattr(scenario.model, "classes", None),
-            labels_each=source.labels_each,
-            feature_noise=source.feature_noise,
-            standardise=getattr(source, "standardise", False),
-        )
+        return _dealt(scenario, _labelled(scenario, path))
     if isinstance(
         source, data_settings.LogisticData | data_settings.HarData | data_settings.FemnistData
     ):
@@ -131,6 +126,26 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
         query=source.query,
         held_out_devices=source.held_out_devices,
         seed=scenario.seed,
+    )
+
+
+def _dealt(scenario: Scenario, rows: data.Labelled) -> data.FederatedData:
+    """Rows dealt to the devices of a scenario whose data no device owns."""
+    source = scenario.data
+    assert isinstance(source, data_settings.DealtData)
+    return data.federate(
+        rows,
+        partition=source.partition,
+        devices=scenario.fleet.devices,
+        alpha=source.alpha,
+        min_examples=source.min_examples,
+        query_fraction=source.query_fraction,
+        held_out_devices=source.held_out_devices,
+        seed=scenario.seed,
+        classes=getattr(scenario.model, "classes", None),
+        labels_each=source.labels_each,
+        feature_noise=source.feature_noise,
+        standardise=getattr(source, "standardise", False),
     )
 
 

@@ -155,7 +155,7 @@ def keys_for(rows: data.Labelled, kind: str, name: str) -> dict[str, Any]:
             "optimizer": "adam",
             "learning_rate": 0.01,
             "personal_steps": 5,
-            "personal_learning_rate": 0.01,
+            "personal_learning_rate": 0.01 if numbers else 0.1,
         },
         "fleet": fleet,
         "round": {"cohort": cohort, "reports_min": min(2, cohort)},

@@ -18,6 +18,7 @@ from ...core.learning.bundle import Bundle
 from ...core.learning.sampling import Episodes, EpisodeTable, LastBatch, Samples, SampleSet
 from . import data_settings
 from .algorithm_table import OwnTable
+from .given_models import init_of
 from .scenario import Scenario
 from .scenario_keys import words
 
@@ -47,14 +48,24 @@ def _grey(scenario: Scenario) -> bool:
     A user's model takes a user's rows, and rows of sensors, as they are: [128, 3] may be three
     signals as well.
     """
-    own = data_settings.PythonModel | data_settings.TorchModule | data_settings.OnnxFile
+    own = (
+        data_settings.PythonModel
+        | data_settings.TorchModule
+        | data_settings.OnnxFile
+        | data_settings.GivenModel
+    )
     if isinstance(scenario.model, own):
         return not isinstance(scenario.data, data_settings.NpzData | data_settings.HarData)
     return not isinstance(scenario.model, data_settings.MlpModel)
 
 
-def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Task, TensorType]:
-    """The task, and the type of a batch that its model takes."""
+def task(
+    scenario: Scenario, data: datasets.FederatedData, given: Any = None
+) -> tuple[learning.Task, TensorType]:
+    """The task, and the type of a batch that its model takes.
+
+    given: the model of a scenario whose model is a caller's object.
+    """
     example = arrays(scenario, data.devices[0])
     if isinstance(example, EpisodeTable):
         assert isinstance(scenario.data, data_settings.OmniglotData)
@@ -63,7 +74,7 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Tas
         episodes = Episodes(few.ways, few.shots, few.queries, few.episodes, training_ways=ways)
         shape: tuple[int, ...] = (few.ways * few.queries, *example.images.shape[2:], 1)
         batch = TensorType(DType.F32, shape)
-        own = _model(scenario, batch, episodes.labels, ())
+        own = _model(scenario, batch, episodes.labels, (), given)
         episodes = dataclasses.replace(episodes, keyed=own.draws)
         return own.task(learning.Classification, scenario.name, episodes), batch
     share = getattr(scenario.algorithm, "adapt_share", Samples.adapt_share)
@@ -75,7 +86,7 @@ def task(scenario: Scenario, data: datasets.FederatedData) -> tuple[learning.Tas
     classes = getattr(scenario.model, "classes", None) or data.classes
     text = isinstance(scenario.data, data_settings.ShakespeareData)
     batch = TensorType(DType.of(example.x.dtype) if text else DType.F32, shape)
-    own = _model(scenario, batch, classes, example.y.shape[1:])
+    own = _model(scenario, batch, classes, example.y.shape[1:], given)
     shift = () if scaling is None else scaling.shift
     source = dataclasses.replace(source, keyed=own.draws, shift=shift)
     if scenario.regression and (why := scenario.algorithm.algorithm_class.labels_only):
@@ -145,8 +156,17 @@ class _Model:
         return kind(name, self.init, source, **settings)
 
 
-def _model(scenario: Scenario, batch: TensorType, classes: int, targets: tuple[int, ...]) -> _Model:
-    """The scenario's model. targets: axes of the targets after the batch's."""
+def _model(
+    scenario: Scenario, batch: TensorType, classes: int, targets: tuple[int, ...], given: Any
+) -> _Model:
+    """The scenario's model. targets: axes of the targets after the batch's. given: as of `task`."""
+    if isinstance(scenario.model, data_settings.GivenModel):
+        if given is None:
+            raise DelianError(
+                "the model `given` is an object that a caller brings",
+                "pass it: dl.simulate(..., model=net)",
+            )
+        return _Model(*init_of(scenario, given, batch, classes))
     if isinstance(scenario.model, data_settings.TorchModule):
         from .torch_modules import criterion, imported
 

@@ -58,6 +58,25 @@ def imported(scenario: Scenario, rows: tuple[int, ...], dtype: npt.DTypeLike) ->
     return model if scenario.weights_file is None else model.load(scenario.weights_file)
 
 
+def module_of_rows(
+    scenario: Scenario, module: Any, rows: tuple[int, ...], dtype: npt.DTypeLike
+) -> TorchModel:
+    """A caller's module, or a class of them made under the seed, for rows of this shape.
+
+    Images [H, W, C] go to it as [C, H, W]. Raises DelianError as `imported` does.
+    """
+    torch = torch_module()
+    if isinstance(module, type):
+        torch.manual_seed(scenario.seed)
+        module = _made(module, module.__name__, {}, "pass an instance: Net(...)")
+    turned = len(rows) == 3
+    shape = (rows[2], rows[0], rows[1]) if turned else rows
+    example = torch.from_numpy(np.zeros((2, *shape), dtype))
+    model = from_torch(module, (example,), channels_last=turned)
+    _check_statistics(scenario, model)
+    return model
+
+
 def criterion(scenario: Scenario, model: TorchModel, targets: tuple[int, ...]) -> RowLosses | None:
     """The scenario's own loss for this model; None for the task's usual one.
 

@@ -15,7 +15,7 @@ from ...common.lazy_exports import lazily
 if TYPE_CHECKING:
     from .federated_data import DataCard, DeviceData, EpisodeData, FederatedData
     from .image_folders import image_folder
-    from .labelled_arrays import Labelled, Partition, digits, federate, npz
+    from .labelled_arrays import Labelled, Partition, digits, federate, labelled_pair, npz
     from .leaf_femnist import femnist
     from .logistic_rows import logistic
     from .omniglot_drawings import Dealt, omniglot
@@ -30,7 +30,7 @@ __getattr__, __dir__ = lazily(
     {
         "federated_data": "DataCard DeviceData EpisodeData FederatedData",
         "image_folders": "image_folder",
-        "labelled_arrays": "Labelled Partition digits federate npz",
+        "labelled_arrays": "Labelled Partition digits federate labelled_pair npz",
         "leaf_femnist": "femnist",
         "logistic_rows": "logistic",
         "omniglot_drawings": "Dealt omniglot",
@@ -60,6 +60,7 @@ __all__ = [
     "idx",
     "image_folder",
     "labelled",
+    "labelled_pair",
     "logistic",
     "npz",
     "omniglot",

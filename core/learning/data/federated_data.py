@@ -84,6 +84,8 @@ class DataCard:
     """What they have less than, in words: "4 examples"."""
     notes: tuple[str, ...] = ()
     """What was left out or filled in when the data was read, in words."""
+    feature_names: tuple[str, ...] = ()
+    """Of a table, the features of a row; of a text column one for each text, as `name=text`."""
 
     @property
     def missing(self) -> str:
@@ -108,6 +110,7 @@ class DataCard:
             "left_out": self.left_out,
             "left_out_text": self.missing,
             "notes": list(self.notes),
+            "feature_names": list(self.feature_names),
         }
 
 

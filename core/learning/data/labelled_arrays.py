@@ -82,6 +82,27 @@ def digits() -> Labelled:
     return Labelled("scikit-learn's handwritten digits", x, table[:, -1].astype(np.int32))
 
 
+def labelled_pair(x: NDArray[Any], y: NDArray[Any]) -> Labelled:
+    """Rows x [n, ...] and what is learnt of them, y [n] or [n, k], as a caller has them.
+
+    Text, truth values and whole numbers are labels, other numbers are learnt as numbers. Raises
+    DelianError for arrays that do not fit.
+    """
+    where = Path("the data")
+    rows = _examples(where, "x", x)
+    names: tuple[str, ...] = ()
+    if y.dtype.kind in "OUSb":
+        levels, y = np.unique(y.astype(np.str_), return_inverse=True)
+        names = tuple(str(level) for level in levels)
+    read = _numbers if y.dtype.kind == "f" else _labels
+    targets = read(where, "y", y, len(rows))
+    read_in: tuple[tuple[str, NDArray[Any]], ...] = (("x", rows), ("y", targets))
+    for key, array in read_in:
+        if array.dtype == np.float32:
+            _check_finite(where, key, array, None, ())
+    return Labelled("the data", rows, targets, label_names=names)
+
+
 def npz(path: Path, numbers: bool = False) -> Labelled:
     """The examples of an .npz file (see the module). numbers: `y` holds numbers, not labels."""
     present = npz_keys(path)
@@ -286,7 +307,17 @@ def federate(
     sizes = tuple(len(p) for p in parts)
     least = f"{min_examples} examples"
     card = federated_data.DataCard(
-        data.source, how, "examples", sizes, labels, counts, numbers, left_out, least, data.notes
+        data.source,
+        how,
+        "examples",
+        sizes,
+        labels,
+        counts,
+        numbers,
+        left_out,
+        least,
+        data.notes,
+        data.feature_names,
     )
     held_out = federated_data.hold_out(len(parts), held_out_devices, seed)
     scaling = federated_data.scaling_of(tables, held_out, numbers) if standardise else None

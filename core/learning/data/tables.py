@@ -58,11 +58,12 @@ class TableChoice:
 
 def read_table(path: Path, choice: TableChoice) -> Labelled:
     """The rows of a file. Raises DelianError for one that cannot be read, or has no target."""
-    if path.suffix in (".parquet", ".pq"):
-        columns = _parquet(path)
-    else:
-        columns = _csv(path)
-    return labelled(columns, path.name, choice)
+    return labelled(read_columns(path), path.name, choice)
+
+
+def read_columns(path: Path) -> dict[str, Column]:
+    """The columns of a file, by name. Raises DelianError for one that cannot be read."""
+    return _parquet(path) if path.suffix in (".parquet", ".pq") else _csv(path)
 
 
 def frame_columns(frame: Any) -> dict[str, Column]:
@@ -259,6 +260,29 @@ def _features(
             f"{source}, row {row + 1}: `{names[place]}` is not finite in f32", "mend this row"
         )
     return x, tuple(names)
+
+
+def encoded(columns: Mapping[str, Column], features: Sequence[str]) -> NDArray[np.float32]:
+    """Columns as the features of a table that was read before: f32[n, k].
+
+    Raises DelianError for a column that is missing, or of another kind.
+    """
+    made: list[NDArray[Any]] = []
+    for feature in features:
+        name, text, level = feature.partition("=")
+        if feature in columns or not text:
+            values = columns.get(feature)
+            if values is None or values.dtype.kind != "f":
+                raise DelianError(
+                    f"the rows have no column of numbers `{feature}`", "the model was trained on it"
+                )
+            made.append(_filled(values, feature, []))
+            continue
+        if name not in columns:
+            raise DelianError(f"the rows have no column `{name}`", "the model was trained on it")
+        level = "" if level == "missing" else level
+        made.append((_as_text(columns[name]) == level).astype(np.float64))
+    return np.stack(made, axis=1).astype(np.float32)
 
 
 def _are_row_numbers(values: Column) -> bool:

@@ -1,0 +1,152 @@
+"""Predictions of a run's model: `dl.load(bundle).predict(x)`, for any number of rows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import DelianError
+from ..common.files import read_at_most
+from ..compiler.backends import Backend
+from .bundle import Bundle
+from .bundle import load as load_bundle
+from .runtime import Runtime
+
+#: The report next to a bundle, which names labels and features.
+REPORT = "report.json"
+REPORT_BYTES_MAX = 1 << 30
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A model that is ready to be asked. `repr` says what it takes and gives."""
+
+    bundle: Bundle
+    """Its programs."""
+    weights: NDArray[np.float32] = field(repr=False)
+    """The model, f32[M], as `infer` takes it."""
+    labels: tuple[str, ...] = ()
+    """The names of classes; empty: their numbers."""
+    features: tuple[str, ...] = ()
+    """Of a table, the features that a row has, as `name` or `name=text`."""
+    backend: Backend = "native"
+    _runtime: list[Runtime] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def regression(self) -> bool:
+        """Whether it gives numbers, and not classes."""
+        return self.bundle.manifest.learns_numbers
+
+    def predict(self, x: Any) -> NDArray[Any]:
+        """The class of each row, by name where they have names, or the numbers that are learnt.
+
+        Args:
+            x: [n, ...], raw rows as the run's data had them, or of a table a data frame or a dict
+            of columns.
+
+        Returns:
+            [n] labels (text, or i64), or f32 [n] or [n, k].
+
+        Raises:
+            DelianError: rows of another shape, or a column that is missing.
+        """
+        outputs: NDArray[Any] = self.outputs(x)
+        if self.regression:
+            single = outputs.ndim == 2 and outputs.shape[1] == 1
+            return outputs.reshape(-1) if single else outputs
+        found: NDArray[Any] = np.argmax(outputs, axis=-1)
+        return np.array(self.labels)[found] if self.labels else found
+
+    def predict_proba(self, x: Any) -> NDArray[np.float32]:
+        """The probability of each class, f32[n, ..., C]: the softmax of the logits.
+
+        Raises DelianError as `predict` does, and for a model that gives numbers.
+        """
+        if self.regression:
+            raise DelianError("this model gives numbers, and no classes", "use predict")
+        logits = self.outputs(x)
+        above = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        probabilities: NDArray[np.float32] = above / above.sum(axis=-1, keepdims=True)
+        return probabilities
+
+    def outputs(self, x: Any) -> NDArray[np.float32]:
+        """What the model gives: logits f32[n, ..., C], or numbers f32 [n] or [n, k]."""
+        rows = self._rows(x)
+        if not self._runtime:
+            self._runtime.append(Runtime(self.bundle, self.backend, programs=("infer",)))
+        runtime = self._runtime[0]
+        kind = self.bundle.programs["infer"].param_types[-1]
+        size = kind.shape[0]  # type: ignore[union-attr]
+        given = []
+        for start in range(0, max(len(rows), 1), size):
+            part = rows[start : start + size]
+            batch = np.zeros((size, *rows.shape[1:]), rows.dtype)
+            batch[: len(part)] = part
+            given.append(np.array(runtime.infer(self.weights, batch)[: len(part)]))
+        return np.concatenate(given)
+
+    def _rows(self, x: Any) -> NDArray[Any]:
+        """Rows as the program takes them."""
+        kind: Any = self.bundle.programs["infer"].param_types[-1]
+        if self.features and (isinstance(x, Mapping) or hasattr(x, "columns")):
+            from .data.tables import encoded, frame_columns
+
+            x = encoded(frame_columns(x), self.features)
+        rows = np.asarray(x)
+        wanted = kind.shape[1:]
+        if rows.shape[1:] != wanted and rows.ndim and rows.shape[1:] == wanted[:-1]:
+            rows = rows[..., None]  # grey images, which models take with one channel
+        if (
+            rows.ndim != len(kind.shape)
+            or rows.shape[1:] != wanted
+            or rows.dtype.kind not in "fiub"
+        ):
+            raise DelianError(
+                f"the model takes rows of {list(wanted)}, not {rows.dtype}{list(rows.shape)}",
+                "give raw rows as the run's data had them, [n, ...]",
+            )
+        return np.ascontiguousarray(rows, kind.dtype.numpy)
+
+    def __repr__(self) -> str:
+        kind: Any = self.bundle.programs["infer"].param_types[-1]
+        gives = "numbers" if self.regression else "classes"
+        names = f" ({', '.join(self.labels[:6])})" if self.labels else ""
+        size = self.weights.size
+        return f"<model of {size:,} parameters: rows {list(kind.shape[1:])} to {gives}{names}>"
+
+
+def load(path: str | os.PathLike[str], backend: Backend = "native") -> Predictor:
+    """The model of a bundle, or of a run's folder.
+
+    The names of labels and features are those of the report next to it, where there is one.
+
+    Raises:
+        DelianError: there is none, it is damaged, or it has no weights.
+    """
+    file = Path(path)
+    file = file / "model.bundle" if file.is_dir() else file
+    bundle = load_bundle(file, own=True)
+    if not bundle.weights.size:
+        raise DelianError(f"{file} has no weights", "take model.bundle of a run's folder")
+    labels, features = _names(file.parent / REPORT)
+    model = Runtime(bundle, backend, programs=()).model_of(bundle.weights)
+    return Predictor(bundle, model, labels, features, backend)
+
+
+def _names(report: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Labels and features that a report names; none where it cannot be read."""
+    try:
+        said = json.loads(read_at_most(report, REPORT_BYTES_MAX))["data"]
+        labels = () if said["numbers"] else tuple(str(name) for name in said["label_names"])
+        features = tuple(str(name) for name in said.get("feature_names", ()))
+    except (OSError, ValueError, KeyError, TypeError, DelianError):
+        return (), ()
+    plain = labels == tuple(str(k) for k in range(len(labels)))
+    return () if plain else labels, features

@@ -1,0 +1,65 @@
+"""Models that a caller of `dl.simulate` brings as objects."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ...core.common.errors import DelianError
+from ...core.compiler.ir import Array, TensorType
+from .scenario import Scenario
+
+_HINT = (
+    "a model is a torch.nn.Module, a class of them, what dl.from_onnx gives, a tree of arrays that"
+    " is called as model(x), or a function init(key, shape, classes) that makes one"
+)
+_INIT = ("key", "shape", "classes")
+
+
+def kind_of(model: Any) -> str:
+    """What a report calls it."""
+    return str(getattr(model, "__name__", type(model).__name__))[:64]
+
+
+def is_module(model: Any) -> bool:
+    """Whether it is a torch.nn.Module, or a class of them; torch is not imported for it."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    kind = model if isinstance(model, type) else type(model)
+    return issubclass(kind, torch.nn.Module)
+
+
+def init_of(
+    scenario: Scenario, model: Any, batch: TensorType, classes: int
+) -> tuple[Callable[[Array], Any], bool]:
+    """The function that makes the first model, and whether it draws random numbers in training.
+
+    batch: what the model takes. Raises DelianError for an object that is no model, and names the
+    way for estimators of scikit-learn.
+    """
+    if is_module(model):
+        from .torch_modules import module_of_rows
+
+        made = module_of_rows(scenario, model, batch.shape[1:], batch.dtype.numpy)
+        return (lambda key: made), made.graphs.training.draws
+    if hasattr(model, "for_task"):
+        own = model.for_task(batch.rank == 4)
+        return (lambda key: own), False
+    if hasattr(model, "get_params") and hasattr(model, "fit"):
+        raise DelianError(
+            f"{kind_of(model)} is an estimator of scikit-learn, which has no gradient to federate",
+            'model="mlp" learns tables; settings={"model.hidden": []} makes it a linear model,'
+            " as LogisticRegression and Ridge are",
+        )
+    if inspect.isfunction(model) or isinstance(model, type):
+        names = [*inspect.signature(model).parameters]
+        if len(names) != len(_INIT):
+            raise DelianError(f"{kind_of(model)} takes {', '.join(names) or 'nothing'}", _HINT)
+        shape = batch.shape[1:]
+        return (lambda key: model(key, shape, classes)), False
+    if not callable(model):
+        raise DelianError(f"{type(model).__name__} is no model", _HINT)
+    return (lambda key: model), False

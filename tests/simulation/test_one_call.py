@@ -1,0 +1,162 @@
+"""`dl.simulate`, `dl.load` and `delian predict`: a federation in one call, and its predictions."""
+
+import json
+from pathlib import Path
+
+import delian as dl
+import numpy as np
+import pytest
+from delian.cli.main import app
+from typer.testing import CliRunner
+
+
+def rows(count: int = 240):
+    """Three kinds told apart by two columns, one of them text."""
+    rng = np.random.default_rng(0)
+    kind = np.arange(count) % 3
+    return {
+        "length": kind + rng.normal(0, 0.4, count),
+        "colour": np.array(["red", "blue"])[(kind == 1).astype(int)],
+        "kind": np.array(["rose", "lily", "iris"])[kind],
+    }
+
+
+@pytest.fixture(scope="module")
+def run():
+    return dl.simulate(
+        data=rows(), rounds=4, settings={"fleet.dropout": 0.0}, backend="reference", progress=False
+    )
+
+
+def test_a_result_says_in_a_line_what_came_out(run):
+    assert repr(run).startswith("<data, fedavg: 4 rounds, 4 devices; accuracy ")
+    assert len(repr(run)) < 200 and "<table>" in run._repr_html_()
+    assert run.accuracy > 0.8 and run.warnings == []
+    assert [r["round"] for r in records(run.rounds)] == [1, 2, 3, 4]
+    assert records(run.devices)[0]["examples"] > 10
+
+
+def records(frame):
+    return frame if isinstance(frame, list) else frame.to_dict("records")
+
+
+def test_predictions_take_raw_rows_of_any_number(run):
+    table = rows(100)
+    assert np.mean(run.model.predict(table) == table["kind"]) > 0.8
+    assert run.model.predict({k: v[:1] for k, v in table.items()}).shape == (1,)
+    assert run.model.predict({k: v[:0] for k, v in table.items()}).shape == (0,)
+    chances = run.model.predict_proba(table)
+    assert chances.shape == (100, 3)
+    np.testing.assert_allclose(chances.sum(axis=1), 1, atol=1e-5)
+    assert "(iris, lily, rose)" in repr(run.model)
+
+
+def test_each_device_has_a_model_of_its_own(run):
+    table = rows(60)
+    shared, own = run.model.outputs(table), run.personal_model(0).outputs(table)
+    assert own.shape == shared.shape and not np.array_equal(own, shared)
+    np.testing.assert_array_equal(run.personal_model("device 0").outputs(table), own)
+    with pytest.raises(dl.DelianError, match="there is no device 9"):
+        run.personal_model(9)
+
+
+def test_a_saved_run_is_loaded_with_its_names(run, tmp_path):
+    page = run.save(tmp_path / "out")
+    assert page.exists()
+    model = dl.load(tmp_path / "out", backend="reference")
+    table = rows(30)
+    np.testing.assert_array_equal(model.predict(table), run.model.predict(table))
+    lines = [f"{a},{b}" for a, b in zip(table["colour"], table["length"], strict=True)]
+    (tmp_path / "new.csv").write_text("colour,length\n" + "\n".join(lines))
+    asked = ["predict", str(tmp_path / "out" / "model.bundle"), str(tmp_path / "new.csv"), "--json"]
+    found = json.loads(CliRunner().invoke(app, asked).stdout)
+    assert found["predictions"] == model.predict(table).tolist()
+    (tmp_path / "short.csv").write_text("length\n1\n")
+    fault = CliRunner().invoke(app, [*asked[:2], str(tmp_path / "short.csv")]).exception
+    assert isinstance(fault, dl.DelianError) and "no column `colour`" in fault.message
+
+
+def test_a_pair_of_arrays_is_data():
+    rng = np.random.default_rng(0)
+    x = rng.normal(1e4, 1e3, (200, 3))
+    y = 5000 + 3 * (x[:, 0] - 1e4) + rng.normal(0, 30, 200)
+    run = dl.simulate(data=(x, y), rounds=15, backend="reference", progress=False)
+    assert records(run.rounds)[-1]["global_r_squared"] > 0.8
+    found = run.model.predict(x)
+    assert found.shape == (200,) and abs(found.mean() - y.mean()) < 600
+    with pytest.raises(dl.DelianError, match="numbers, and no classes"):
+        run.model.predict_proba(x)
+
+
+def test_a_module_is_a_model():
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.Linear(2, 8)
+            self.head = torch.nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.head(torch.relu(self.first(x)))
+
+    for model in (Net, Net()):
+        run = dl.simulate(data=rows(), model=model, rounds=2, backend="reference", progress=False)
+        assert run.result.scenario.model.kind == "Net" and run.accuracy > 0.4
+        assert run.result.parameters == 2 * 8 + 8 + 8 * 3 + 3
+
+
+def test_a_function_makes_a_model():
+    def init(key, shape, classes):
+        return dl.nn.Mlp.init(key, shape[0], (4,), classes)
+
+    run = dl.simulate(data=rows(), model=init, rounds=2, backend="reference", progress=False)
+    assert run.result.parameters == 2 * 4 + 4 + 4 * 3 + 3
+
+
+def test_scenarios_are_names_files_tables_and_objects(tmp_path):
+    tables = {
+        "name": "own",
+        "rounds": 1,
+        "data": {"source": "digits"},
+        "model": {"name": "mlp", "hidden": [8]},
+        "algorithm": {"name": "fedavg"},
+        "fleet": {"devices": 6},
+    }
+    first = dl.simulate(tables, backend="reference", progress=False)
+    again = dl.simulate(first.result.scenario, backend="reference", progress=False)
+    assert first.result.trace_hash == again.result.trace_hash
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"data": 3}, "data is int"),
+        ({"data": rows(), "target": "size"}, "no column `size`"),
+        ({"data": Path("nowhere.csv")}, "there is no data file"),
+        ({"scenario": "digit"}, "there is no scenario file digit"),
+        ({"scenario": {"name": "x", "size": 3}}, "is missing"),
+        ({"model": "resnet"}, "there is no model `resnet`"),
+        ({"data": rows(), "model": 3}, "int is no model"),
+        ({"data": rows(), "model": lambda x: x}, "takes x"),
+        ({"rounds": 0}, "`rounds` cannot be 0"),
+        ({"settings": {"fleet.dropuot": 1}}, "dropuot"),
+        ({"algorithm": "fedagv"}, "there is no algorithm `fedagv`"),
+        ({"data": (np.zeros((3, 2)), np.zeros(4))}, "shape"),
+    ],
+)
+def test_what_does_not_fit_is_said(arguments, said):
+    with pytest.raises(dl.DelianError) as caught:
+        dl.simulate(**arguments, backend="reference", progress=False)
+    assert said in str(caught.value) and "hint" in str(caught.value)
+
+
+def test_an_estimator_of_scikit_learn_is_shown_the_way():
+    class Estimator:
+        def fit(self, x, y): ...
+
+        def get_params(self): ...
+
+    with pytest.raises(dl.DelianError, match="estimator of scikit-learn") as caught:
+        dl.simulate(data=rows(), model=Estimator(), backend="reference", progress=False)
+    assert "model.hidden" in caught.value.hint
