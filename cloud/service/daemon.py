@@ -328,6 +328,7 @@ class CloudDaemon:
         self._closers.push_async_callback(self.gatherer.close)
         sources = telemetry.sources
         sources.state = self._state
+        sources.attendance = lambda: self.cloud.machine.runs.attendance()  # type: ignore[attr-defined]
         for node, driver in ((CLOUD, self.cloud), (EDGE_0, self.gatherer)):
             sources.drivers[str(node)] = driver
         sources.refusals["switch"] = lambda: switch.faults.counts

@@ -19,6 +19,7 @@ from ...core.node.service.prometheus import Family, Sources, gauge
 from ...core.protocol.ports import Record
 from ...core.wire.round_pb2 import FailureReason
 from ..protocol.coordinator_state import CoordinatorState
+from ..protocol.outlook import Attendance
 
 #: From a commit on a fast disk to one that hangs.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -26,9 +27,10 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 1
 
 @dataclass(slots=True)
 class CloudSources(Sources):
-    """And the coordinator's state."""
+    """And the coordinator's state, and the devices that are there."""
 
     state: Callable[[], CoordinatorState] | None = None
+    attendance: Callable[[], Attendance] | None = None
 
 
 class Telemetry:
@@ -98,6 +100,8 @@ class _Reader:
         families = [*self._sources.families()]
         if self._sources.state is not None:
             families += _of_state(self._sources.state())
+        if self._sources.attendance is not None:
+            families.append(_of_devices(self._sources.attendance()))
         for family in families:
             labels = list(dict.fromkeys(name for names, _ in family.samples for name in names))
             make = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
@@ -125,6 +129,16 @@ def _of_state(state: CoordinatorState) -> Iterator[Family]:
         "A run's round at hand.",
         [({"run": str(number)}, run.round) for number, run in state.runs.items()],
     )
-    ready = sum(len(view.ready) for view in state.edges.values())
-    yield gauge("delian_devices_ready", "Devices that edges have ready.", ready)
     yield gauge("delian_edges_known", "Edges that have said hello.", len(state.edges))
+
+
+def _of_devices(there: Attendance) -> Family:
+    counts = {
+        "ready": there.ready,
+        "idle": there.idle,
+        "working": sum(there.working.values()),
+        "unconsented": there.unconsented,
+        "unfit": there.unfit,
+    }
+    samples: list[tuple[dict[str, str], float]] = [({"state": s}, n) for s, n in counts.items()]
+    return Family("delian_devices", "gauge", "Devices that are there.", samples)

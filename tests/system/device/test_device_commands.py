@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from delian.cli.config import load
+from delian.cli.fleet import device_commands
 from delian.cli.fleet.device_commands import device_settings
 from delian.cli.main import app
 from delian.core.common.errors import DelianError
@@ -44,6 +46,33 @@ def state(tmp_path, blobs):
         judgement = Judgement(1.0, 1 / scale, 0.5, 0.5, 5.0)
         assert store.offer(blobs.path(blobs.bundle), blobs.bundle, judgement)
     return tmp_path / "device"
+
+
+def test_a_device_does_not_start_without_the_data_that_it_names(tmp_path):
+    where = ("--insecure", "--number", "9", "--home", "127.0.0.1:1", "--state", str(tmp_path / "d"))
+    for source, says in (
+        (str(tmp_path / "nofile.csv"), "there is no"),
+        ("python:no_such_module:rows", "there is no module no_such_module"),
+        (str(tmp_path), "holds no images"),
+    ):
+        assert says in refused("device", "run", "--data", source, *where)
+
+
+def test_an_owner_who_has_not_said_anything_is_asked_on_a_terminal(tmp_path, monkeypatch):
+    asked = []
+
+    def answer(question: str) -> bool:
+        asked.append(question)
+        return True
+
+    monkeypatch.setattr(device_commands.typer, "confirm", answer)
+    flags = {"device.state": tmp_path}
+    device_commands._ask_consent(None, flags, ())
+    assert not asked, "this is no terminal"
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    for _ in range(2):
+        device_commands._ask_consent(None, flags, ())
+    assert len(asked) == 1 and read_consent(tmp_path / "consent")
 
 
 def test_consent_is_given_and_taken_back(tmp_path):

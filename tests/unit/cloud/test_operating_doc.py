@@ -13,6 +13,7 @@ pytest.importorskip("prometheus_client")
 from delian.cli.fleet import cloud_commands, fleet_commands, run_commands
 from delian.cli.programs import model_commands
 from delian.cloud.protocol.coordinator_state import CoordinatorState
+from delian.cloud.protocol.outlook import Attendance
 from delian.cloud.service.telemetry import Telemetry
 from delian.cloud.store.records import FACTS
 
@@ -23,7 +24,7 @@ PAGE_OF_EDGES = ROOT / "edge" / "service" / "daemon.py"
 
 def test_every_metric_is_listed_and_every_listed_one_is_there():
     telemetry = Telemetry()
-    telemetry.sources.state = CoordinatorState
+    telemetry.sources.state, telemetry.sources.attendance = CoordinatorState, Attendance
     # Where an edge has a metric of its own, its daemon's file names it.
     edges = PAGE_OF_EDGES.read_text()
     alone = set(re.findall(r'^ *(?:yield gauge\()?"(delian_\w+)"', edges, re.MULTILINE))
