@@ -208,6 +208,21 @@ def top_k(d: Draws) -> Case:
     return "TopK", [x, np.array([d.integer(1, 3)])], options, 11, 2
 
 
+def suppression(d: Draws) -> Case:
+    """Boxes on a grid, so that overlaps and scores tie."""
+    images, classes, count = d.integer(1, 2), d.integer(1, 3), d.integer(1, 30)
+    low, sides = d.rng.integers(0, 8, (images, count, 2)), d.rng.integers(0, 5, (images, count, 2))
+    centred = d.one(0, 1)
+    boxes = np.concatenate([low, sides if centred else low + sides], 2).astype(np.float32)
+    if d.one(0, 1) and not centred:
+        boxes = boxes[..., [2, 1, 0, 3]]  # any two corners
+    scores = (d.rng.integers(0, 9, (images, classes, count)) / 8).astype(np.float32)
+    most = np.array([d.integer(0, count + 2)])
+    options = [np.array([d.one(0.0, 0.3, 0.5, 1.0)], np.float32), np.array([0.2], np.float32)]
+    inputs = [boxes, scores, most, *options[: d.integer(0, 2)]]
+    return "NonMaxSuppression", inputs, {"center_point_box": centred}, 11, 1
+
+
 def cumulative(d: Draws) -> Case:
     x = d.rng.integers(-4, 6, (3, 5)).astype(d.one(np.float32, np.int64, np.int32))
     options = {"exclusive": d.one(0, 1), "reverse": d.one(0, 1)}
@@ -471,7 +486,7 @@ def others(d: Draws) -> Case:
 DRAWS: list[Callable[[Draws], Case]] = [
     average_pool, binary, conv, conv_transpose, cumulative, gather_nd, gathers, grid_sample,
     lp_pool, max_pool, norms, old, others, pad, places, quantised, recurrent, reduction, resize,
-    roi_align, scatter, slices, top_k, transforms, unary,
+    roi_align, scatter, slices, suppression, top_k, transforms, unary,
 ]  # fmt: skip
 
 

@@ -186,6 +186,63 @@ def test_run_makes_a_program_for_each_value_that_decides_a_shape():
     )
 
 
+def selecting():
+    """Boxes and scores of one class, and those that remain, as exporters write it."""
+    texts = ("zero", [0]), ("first", [0, 1]), ("one", [1]), ("two", [2]), ("most", [20])
+    held = [numpy_helper.from_array(np.array(v), n) for n, v in texts]
+    held += [numpy_helper.from_array(np.array([v], np.float32), n) for n, v in (("t", 0.3),)]
+    nodes = [
+        helper.make_node("Unsqueeze", ["boxes", "zero"], ["b"]),
+        helper.make_node("Unsqueeze", ["scores", "first"], ["s"]),
+        helper.make_node("NonMaxSuppression", ["b", "s", "most", "t", "t"], ["rows"]),
+        helper.make_node("Gather", ["rows", "two"], ["column"], axis=1),
+        helper.make_node("Squeeze", ["column", "one"], ["place"]),
+        helper.make_node("Gather", ["boxes", "place"], ["kept"]),
+        helper.make_node("Gather", ["scores", "place"], ["of_kept"]),
+        helper.make_node("Shape", ["place"], ["count"]),
+    ]
+    values = [
+        helper.make_tensor_value_info("boxes", TensorProto.FLOAT, ("n", 4)),
+        helper.make_tensor_value_info("scores", TensorProto.FLOAT, ("n",)),
+    ]
+    outputs = "rows", "kept", "of_kept", "count"
+    results = [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in outputs]
+    graph = helper.make_graph(nodes, "selecting", values, results, held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.mark.parametrize("backend", [None, "native"], ids=["plain", "native"])
+def test_as_many_boxes_are_selected_as_the_data_decide(backend):
+    model = dl.from_onnx(selecting())
+    counts = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        low = rng.integers(0, 9, (11, 2))
+        boxes = np.concatenate([low, low + rng.integers(0, 6, (11, 2))], 1).astype(np.float32)
+        scores = (rng.integers(0, 10, 11) / 10).astype(np.float32)
+        wanted = ReferenceEvaluator(selecting()).run(None, {"boxes": boxes, "scores": scores})
+        got = model.run(boxes, scores, backend=backend)
+        for mine, theirs in zip(got, wanted, strict=True):
+            assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+            np.testing.assert_array_equal(mine, theirs)
+        counts.append(len(got[1]))
+    assert len(set(counts)) > 1
+
+
+def test_a_program_selects_boxes_and_goes_on():
+    model = dl.from_onnx(selecting())
+    boxes = np.array([[0, 0, 4, 4], [0, 0, 4, 3], [9, 9, 12, 12]], np.float32)
+    scores = np.array([0.9, 0.8, 0.7], np.float32)
+
+    def total(boxes, scores):
+        _, kept, of_kept, _ = model(boxes, scores)
+        return np.sum(kept * of_kept[:, None])
+
+    assert dl.compile(total)(boxes, scores) == pytest.approx(0.9 * 8 + 0.7 * 42)
+    slope = dl.compile(dl.grad(total, argnums=1))(boxes, scores)
+    np.testing.assert_allclose(slope, [8, 0, 42], rtol=1e-6)
+
+
 def network():
     """Conv, relu, pooling, flatten by a shape that is computed, a matrix, softmax."""
     held = {

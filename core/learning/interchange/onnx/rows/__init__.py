@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..operator_rows import Row, Rows
+from .box_rows import BOX_ROWS
 from .cast_rows import CAST_ROWS
 from .convolution_rows import CONVOLUTION_ROWS
 from .elementwise_rows import ELEMENTWISE_ROWS
@@ -24,6 +25,7 @@ from .signal_rows import SIGNAL_ROWS
 from .training_rows import TRAINING_ROWS
 
 _ONNX: dict[str, Row | tuple[Row, ...]] = {
+    **BOX_ROWS,
     **CAST_ROWS,
     **CONVOLUTION_ROWS,
     **ELEMENTWISE_ROWS,
@@ -63,7 +65,6 @@ REASONS: dict[str, str] = {
     "Bernoulli": "it draws random numbers of ONNX's own",
     "Gradient": "gradients are Delian's own: dl.grad of the model",
     "ImageDecoder": "a program decodes no files",
-    "NonMaxSuppression": "how many boxes it gives, the data decide",
     "Multinomial": "it draws random numbers of ONNX's own",
     "RandomNormal": "it draws random numbers of ONNX's own",
     "RandomNormalLike": "it draws random numbers of ONNX's own",

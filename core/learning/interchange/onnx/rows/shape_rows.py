@@ -83,7 +83,14 @@ def squeeze(x: Tensor, where: Tensor = None, *, axes: tuple[int, ...] | None = N
     for a in gone:
         if x.shape[a] != 1:
             raise OnnxError(f"Squeeze: axis {a} of {list(x.shape)} has more than one element")
-    return moved(_reshaped, x, tuple([n for k, n in enumerate(x.shape) if k not in gone]))
+    if len(gone) == rank:
+        return moved(_reshaped, x, ())
+    return moved(_indexed, x, tuple([0 if k in gone else slice(None) for k in range(rank)]))
+
+
+def _indexed(x: Tensor, places: tuple[Any, ...]) -> Tensor:
+    """Another view of the axes; one of them may have a length that the data decide."""
+    return x[places]
 
 
 def unsqueeze(x: Tensor, where: Tensor = None, *, axes: tuple[int, ...] | None = None) -> Tensor:
@@ -93,11 +100,9 @@ def unsqueeze(x: Tensor, where: Tensor = None, *, axes: tuple[int, ...] | None =
         raise OnnxError("Unsqueeze without axes")
     rank = len(x.shape) + len(wanted)
     new = [placed(a, rank) for a in wanted]
-    sizes = list(x.shape)
-    shape = []
-    for k in range(rank):
-        shape.append(1 if k in new else sizes.pop(0))
-    return moved(_reshaped, x, tuple(shape))
+    if len(new) == rank:
+        return moved(_reshaped, x, (1,) * rank)
+    return moved(_indexed, x, tuple([None if k in new else slice(None) for k in range(rank)]))
 
 
 def transpose(x: Tensor, *, perm: tuple[int, ...] | None = None) -> Tensor:
