@@ -33,6 +33,16 @@ SAME: list[Any] = [
     lambda w, h: (w[h], w[w > 0], w[h].shape[1], w[h][:, 1], w[h, 2], w[h].T),
     lambda v: (v[:, v[0] > -4], v[:, v.sum(0) > 0].sum(1), v[:, v[1] > 0].mean(0)),
     lambda v: v[v > 0].reshape(-1, 1),
+    # Axes
+    lambda x, w, h: (
+        np.expand_dims(x[h], 1),
+        np.expand_dims(w[h], (0, -1)),
+        np.squeeze(w[h, :1], 1),
+    ),
+    lambda w, h: (np.squeeze(w[h][:, None], 1), np.expand_dims(w[h], -1).squeeze(-1).sum(0)),
+    lambda w, h: np.take_along_axis(w[h], np.argmax(w[h], axis=1)[:, None], axis=1),
+    lambda x, h: np.take_along_axis(x[h], np.argsort(x[h]), axis=0),
+    lambda w, h: np.broadcast_to(w[h].sum(1, keepdims=True), w[h].shape) * w[h],
     # Places
     lambda x: np.where(x > 0),
     lambda v: (np.where(v > 0), np.nonzero(v), np.argwhere(v > 2), np.flatnonzero(v > 2)),
@@ -284,4 +294,8 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda x, h: x[h] if x[h] else 0, "no single truth"),
     (lambda x, y: np.linalg.norm(x[x > 0], 3), "np.linalg.norm of ord=3"),
     (lambda x: np.unique(x, axis=0), "np.unique along an axis"),
+    (lambda w, h: np.squeeze(w[h, :1]), "np.squeeze needs the length"),
+    (lambda x: np.squeeze(x[x > 0], 0), "np.squeeze needs the length"),
+    (lambda w, h: np.take_along_axis(w[h], w[h].astype(int), 0), "take_along_axis needs"),
+    (lambda x: np.broadcast_to(x[x > 0], (2, 5)), "np.broadcast_to needs the length"),
 ]

@@ -20,6 +20,7 @@ _FUNCTIONS = frozenset(
     (
         *("sum", "prod", "mean", "var", "std", "max", "min", "any", "all", "argmax", "argmin"),
         *("argsort", "cumsum", "cumprod", "dot", "round", "clip", "ravel", "take", "nonzero"),
+        "squeeze",
     )
 )
 _PROPERTIES: dict[str, Callable[[Any, Ragged], Any]] = {

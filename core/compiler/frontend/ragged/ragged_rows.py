@@ -18,6 +18,7 @@ from ...ragged import Ragged
 from ..numpy import positional_arguments
 from ..values import Tensor, is_static
 from . import among, elementwise, new, plain, rank, refused
+from .ragged_axes import AXES
 from .ragged_functions import COMPOSED, FUNCTIONS
 from .ragged_python import PYTHON
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 ELEMENTWISE: dict[str, int] = {
     **dict.fromkeys(("round", "around", "nan_to_num", "fix", "isposinf", "isneginf"), 1),
     **dict.fromkeys(("isreal", "iscomplex"), 1),
+    **dict.fromkeys(("ops.stop_gradient", "ops.sigmoid", "ops.erf"), 1),
     "where": 3,
     "clip": 3,
 }
@@ -73,8 +75,8 @@ def call(s: Specialiser, row: Row, f: Any, args: Sequence[Any], kwargs: Mapping[
         return run_handler(s, row.name, row.handler if within else PYTHON[row.name], args, kwargs)
     if row.name in _MOVING and not (name == "tuple" and type(args[0]) is Ragged):
         return run_handler(s, row.name, row.handler, args, kwargs)
-    if name in FUNCTIONS:
-        handler = _bound(FUNCTIONS[name], f)
+    if name in FUNCTIONS or name in AXES:
+        handler = _bound(FUNCTIONS.get(name) or AXES[name], f)
         args, kwargs = positional_arguments.placed(f, handler, args, kwargs)
         return run_handler(s, row.name, handler, args, kwargs)
     if isinstance(f, np.ufunc) and f.signature is None:

@@ -254,6 +254,12 @@ def im2col(
     return out if batched else out[0]
 
 
+def suppressed(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    """The places of the boxes that remain, as many as the data decide."""
+    kept = ops.non_max_suppression(dets, scores, iou_threshold, scores.shape[0])
+    return kept[kept >= 0]
+
+
 ROWS: dict[str, Row] = {
     "convolution": Row(convolution, layout="images first"),
     "max_pool1d": Row(max_pool1d, layout="images first"),
@@ -284,3 +290,6 @@ ROWS: dict[str, Row] = {
     "max_unpool3d": Row(max_unpool),
     "im2col": Row(im2col),
 }
+
+#: Operators of torchvision's.
+VISION_ROWS: dict[str, Row] = {"torchvision::nms": Row(suppressed)}

@@ -18,9 +18,14 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 
 def index_put(
-    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+    x: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
+    counted: bool = False,
 ) -> Tensor:
-    if len(indices) == 1 and indices[0] is not None and indices[0].dtype.kind == "b":
+    mask = len(indices) == 1 and indices[0] is not None and indices[0].dtype.kind == "b"
+    if mask and not counted:
         return _put_under(x, indices[0], values, accumulate)
     places: Any = tuple([slice(None) if i is None else i for i in indices])
     out = np.array(x)
@@ -202,6 +207,22 @@ def embedding_bag(
     return (combine(rows, bags, count),)
 
 
+def nonzero(x: Tensor) -> Tensor:
+    """Places of what is not zero, i64[found, rank]."""
+    return np.argwhere(x)
+
+
+def where_true(condition: Tensor) -> tuple[Tensor, ...]:
+    """The places where a condition holds, i64[found] an axis."""
+    return np.nonzero(condition)
+
+
+def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    """The elements under the mask, in order."""
+    x, wide = np.broadcast_arrays(x, mask)
+    return x[wide]
+
+
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """The elements under the mask become the source's, in order."""
     x, wide = np.broadcast_arrays(x, mask)
@@ -245,8 +266,8 @@ def bucketize(
 ROWS: dict[str, Row] = {
     "index": Row(index),
     "_unsafe_index": Row(index),
-    "index_put": Row(index_put),
-    "_unsafe_index_put": Row(index_put),
+    "index_put": Row(index_put, extras=("counted",)),
+    "_unsafe_index_put": Row(index_put, extras=("counted",)),
     "index_select": Row(index_select),
     "gather": Row(gather),
     "take_along_dim": Row(take_along_dim),
@@ -260,6 +281,9 @@ ROWS: dict[str, Row] = {
     "embedding": Row(embedding),
     "_embedding_bag": Row(embedding_bag, results=1),
     "_embedding_bag_forward_only": Row(embedding_bag, results=1),
+    "nonzero": Row(nonzero),
+    "where.default": Row(where_true),
+    "masked_select": Row(masked_select),
     "masked_scatter": Row(masked_scatter),
     "as_strided": Row(as_strided),
     "one_hot": Row(one_hot),

@@ -42,4 +42,6 @@ class Row:
     layout: Layout = ""
     """How it meets a tensor whose channels are stored last (`torch_layouts`)."""
     extras: tuple[str, ...] = ()
-    """What it takes besides: `key` (of this call, u32[2]), `weight` (of the batch's rows)."""
+    """What it takes besides: `draw` (the key of this call, u32[2]), `weight` (of the batch's rows),
+    `counted` (whether the data decide how long its third argument is).
+    """

@@ -41,7 +41,7 @@ def squeeze(x: Tensor, dim: Any = None) -> Tensor:
         return x
     dims = (dim,) if isinstance(dim, int) else (range(x.ndim) if dim is None else dim)
     ones = [d % x.ndim for d in dims if x.shape[d] == 1]
-    return np.reshape(x, tuple([x.shape[k] for k in range(x.ndim) if k not in ones]))
+    return np.squeeze(x, axis=tuple(ones)) if ones else x
 
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:

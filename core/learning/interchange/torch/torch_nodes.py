@@ -15,6 +15,7 @@ from ....compiler.ir import Array
 from ..channel_axes import channels_first, channels_last
 from ..straight_line import Ref, StraightLine
 from .aten_elementwise import cast
+from .aten_images import VISION_ROWS
 from .aten_norms import OWN_ROWS
 from .aten_row import OWN_SPACE, Row
 from .aten_table import row_of
@@ -200,7 +201,8 @@ class NodeWriter:
                     f"the higher-order operator {target.name()} cannot be imported",
                     f"write it with others: {', '.join(CONTROLS)} are imported",
                 )
-            self.check_sizes(node)
+            self.check_parts(node)
+            self.check_branches(node)
             return control(self, node)
         if not isinstance(target, OpOverload):
             return self.plain(node)
@@ -209,7 +211,7 @@ class NodeWriter:
             return None
         if name == "sym_size":
             return self.size(node.args[0], node.args[1])
-        row = row_of(name, overload) if space == "aten" else None
+        row = row_of(name, overload) if space == "aten" else VISION_ROWS.get(f"{space}::{name}")
         if space == OWN_SPACE:
             row = OWN_ROWS[name]
         if row is None:
@@ -227,7 +229,7 @@ class NodeWriter:
         return Ref(f"{self.lines.text(self.value(x))}.shape[{axis}]")
 
     def row_call(self, node: Node, row: Row, name: str) -> Any:
-        self.check_sizes(node)
+        self.check_parts(node)
         if name == "as_strided":
             self.check_storage(node)
         if name == "permute" and self.turned(node):
@@ -247,6 +249,8 @@ class NodeWriter:
             args = self.promoted(node, row, args)
         if "weight" in row.extras and self._is_batch(node.args[0]):
             keywords["weight"] = Ref("weight")
+        if "counted" in row.extras:
+            keywords["counted"] = _is_counted(node.args[2].meta["val"])
         if "draw" in row.extras and _is_random(row, args, keywords):
             keywords["draw"] = self.next_key(node)
         if plan is not None:
@@ -359,21 +363,23 @@ class NodeWriter:
         ):
             raise self.refusal(node, "as_strided of a view", "index with slices")
 
-    def check_sizes(self, node: Node) -> None:
-        """Raises ProgramError for a result whose shape the data decide."""
-        from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-
+    def check_parts(self, node: Node) -> None:
+        """Raises ProgramError for a result of complex numbers."""
         value = node.meta.get("val")
         for each in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(each, self.torch.Tensor):
-                if each.is_complex():
-                    raise self.refusal(node, "complex numbers", "compute their parts")
-                if free_unbacked_symbols(each.shape):
-                    raise self.refusal(
-                        node,
-                        f"{node.target} has a shape that the data decide",
-                        "pad to a fixed size and mask",
-                    )
+            if isinstance(each, self.torch.Tensor) and each.is_complex():
+                raise self.refusal(node, "complex numbers", "compute their parts")
+
+    def check_branches(self, node: Node) -> None:
+        """Raises ProgramError for a branch or loop with a result of several shapes."""
+        value = node.meta.get("val")
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, self.torch.Tensor) and _is_counted(each):
+                raise self.refusal(
+                    node,
+                    f"{node.target} has a shape that the data decide",
+                    "pad to a fixed size and mask",
+                )
 
     def _is_batch(self, x: Any) -> bool:
         """Whether a tensor's first axis is the batch's."""
@@ -422,6 +428,13 @@ def _is_random(row: Row, args: Sequence[Any], keywords: Mapping[str, Any]) -> bo
     found = given.arguments
     chance = next((found[name] for name in ("dropout", "dropout_p", "p") if name in found), 1.0)
     return chance != 0 and found.get("train", True) is not False
+
+
+def _is_counted(x: Any) -> bool:
+    """Whether the data decide how long a tensor is."""
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    return bool(free_unbacked_symbols(x.shape))
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -88,11 +88,6 @@ def squeeze(x: Tensor, where: Tensor = None, *, axes: tuple[int, ...] | None = N
     return moved(_indexed, x, tuple([0 if k in gone else slice(None) for k in range(rank)]))
 
 
-def _indexed(x: Tensor, places: tuple[Any, ...]) -> Tensor:
-    """Another view of the axes; one of them may have a length that the data decide."""
-    return x[places]
-
-
 def unsqueeze(x: Tensor, where: Tensor = None, *, axes: tuple[int, ...] | None = None) -> Tensor:
     """Unsqueeze: axes of size 1 are added, counted in the result."""
     wanted = axes if where is None else ints(where)
@@ -196,7 +191,8 @@ def slices(
     return moved(_indexed, x, tuple(index))
 
 
-def _indexed(x: Tensor, index: tuple[slice, ...]) -> Tensor:
+def _indexed(x: Tensor, index: tuple[Any, ...]) -> Tensor:
+    """A view, or a part; one of the axes may have a length that the data decide."""
     return x[index]
 
 
