@@ -70,6 +70,7 @@ class EdgeView:
     helper: HelperKey | None = None  # the key that it helps with
     #: Device that is there and not in its pool -> the RejectReason.
     away: dict[int, int] = field(default_factory=dict)
+    idle: int = 0  # how many of these could work
     #: Device -> when it was there last, ns: in a hello, or at the end of its task.
     seen: dict[int, int] = field(default_factory=dict)
     #: Device whose task has ended and that no hello has named since -> when it ended, ns.

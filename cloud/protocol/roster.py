@@ -74,6 +74,7 @@ class Roster:
             view.helper = card
         self.edges[message.edge] = view
         view.away = {device: away.reason for away in message.away for device in away.devices}
+        view.idle = sum(len(away.devices) for away in message.away if away.reason in COULD_WORK)
         _remember(view, before, now)
         if before is None:
             return False
@@ -98,6 +99,11 @@ class Roster:
     def at_most(self) -> int:
         """No more than so many are ready; sooner known than how many."""
         return sum(len(v.ready) for e, v in self.edges.items() if e not in self._draining)
+
+    def listed(self) -> int:
+        """About so many are ready or idle, as edges say; sooner known than `attendance`."""
+        views = (v for e, v in self.edges.items() if e not in self._draining)
+        return sum(len(view.ready) + view.idle for view in views)
 
     def attendance(self, now: int, at_work: Mapping[int, int], absence_ns: int) -> Attendance:
         """All devices that are there.

@@ -158,11 +158,11 @@ class Runs(Part[coordinator_state.CoordinatorState]):
     def _there(self, line: list[RunMachine]) -> tuple[int, int]:
         """The devices that are worth waiting for, and when they change by themselves (0: never).
 
-        Unbounded where no run of the line asks: those that all get their wish, and those whose
-        operators say how many devices must be ready.
+        Unbounded where no run of the line asks: those that all get their wish, now or soon, and
+        those whose operators say how many devices must be ready. So a large fleet is not counted.
         """
         wishes = [m.wanted() for m in line if m.wanted(0) < m.wanted()]
-        if not wishes or self.roster().at_most() >= sum(wishes):
+        if not wishes or self.roster().listed() >= sum(wishes):
             return UNBOUNDED, 0
         there, calm_ns = self.attendance(), self.policy.calm_ns
         return there.bound(self.now, calm_ns), there.changes_ns(self.now, calm_ns)
@@ -240,9 +240,10 @@ class Runs(Part[coordinator_state.CoordinatorState]):
         assert outlook is not None
         facts = outlook.facts()
         if facts["said"] != state.explained:
-            state.explained, state.explained_ns = facts["said"], self.now
             self.record("outlook", run=state.run, **facts)
-            self.out.changed = True
+        # Not looked at again before its time: a large fleet takes long to count.
+        state.explained, state.explained_ns = facts["said"], self.now
+        self.out.changed = True
 
     def _busy_elsewhere(self, run: int) -> int:
         """Devices that work for other runs."""

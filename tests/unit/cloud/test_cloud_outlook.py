@@ -57,6 +57,13 @@ class TestSmallFleets:
         assert bench.phase is Phase.WAITING
         assert bench.hello(1, [1, 2, 3, 4]).selected == {1: [1, 2, 3, 4]}
 
+    def test_a_fleet_that_is_large_enough_is_not_counted(self, monkeypatch):
+        bench = Bench(policy=CoordinatorPolicy(explain_ns=0), **ROUND).started()
+        monkeypatch.delattr(roster.Roster, "attendance")
+        bench.hello(1, [1, 2], away={NO_WORK: list(range(10, 30))})
+        assert bench.fires("rest", after=10 * SECOND).phase is Phase.WAITING
+        assert bench.hello(1, list(range(10, 25))).phase is Phase.COLLECTING
+
     def test_devices_that_cannot_work_are_not_waited_for(self):
         bench = fleet([1, 2, 3], away={NOT_CONSENTED: [4], NOT_ELIGIBLE: [5]})
         assert bench.selected == {1: [1, 2, 3]}
