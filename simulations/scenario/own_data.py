@@ -125,13 +125,8 @@ def keys_for(rows: data.Labelled, kind: str, name: str) -> dict[str, Any]:
         "query_fraction": QUERY_FRACTION,
         "held_out_devices": held_out,
     }
-    if rows.owners is not None:
-        own["partition"] = "natural"
-    elif numbers:
-        own["partition"] = "iid"
-    else:
-        own |= {"partition": "dirichlet", "alpha": 1.0}
-        own["min_examples"] = max(4, count // devices // 4)
+    # Data that do not say who holds a row are dealt evenly: any skew would be made up.
+    own["partition"] = "iid" if rows.owners is None else "natural"
     if kind == "table":
         own["target"] = rows.target_name
     if kind != "images":
