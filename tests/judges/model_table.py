@@ -44,6 +44,9 @@ ROUNDING = 6e-8
 MOVES = 2
 #: Steps of each that are timed.
 STEPS = 3
+#: A network that amplifies PyTorch's own rounding to more than this, even where it is smooth, is
+#: no evidence.
+CHAOTIC = 1e-2
 #: Inputs that a model is tried with.
 INPUTS_MAX = 3
 #: What of the logits may differ in onnxruntime, beside three times PyTorch's own error.
@@ -147,8 +150,9 @@ def made(package: str, name: str, seed: int = 1):
             num_classes=10,
             **({"aux_logits": False} if name in ("googlenet", "inception_v3") else {}),
         )
-        size = 224 if re.search("vit|swin|maxvit", name) else (96 if name == "inception_v3" else 64)
-        size = 224 if re.search("alexnet|squeezenet|vgg", name) else size
+        # Some need so many pixels, and some need them to keep more than one for their last layers.
+        large = re.search("vit|swin|maxvit|alexnet|squeezenet|vgg|inception", name)
+        size = 224 if large else 64
     else:
         torchvision_models()
         import timm
@@ -325,6 +329,8 @@ def judged(package: str, name: str) -> dict:
             last = compared(step_of_sgd(), imported(module, inputs), module, inputs)
         found |= {f"smooth_{key}": last[key] for key in best}
         good = good and all(last[key] <= TOLERANCE + 3 * last[f"torch_{key}"] for key in best)
+        if good and last["torch_step_error"] > CHAOTIC:
+            return {**found, "verdict": "not judged", "reason": "PyTorch's own rounding grows"}
     found["verdict"] = "equal" if good else "wrong"
     if found["verdict"] == "equal":
         found |= round_trip(model, module, inputs)
