@@ -78,7 +78,8 @@ def summary(rows: Mapping[str, Row]) -> str:
         f"{len(equal)} of {judged} models of at most 100 M parameters are equal; {trips} of these"
         f" give the same logits in onnxruntime. {verdicts.count('too large')} are larger and were"
         f" not tried. Compilation took {max(compiled):.0f} s at most,"
-        f" {statistics.median(compiled):.1f} s in the middle; a step is {mean:.2f} times as fast as PyTorch eager's (geometric mean)."
+        f" {statistics.median(compiled):.1f} s in the middle; a step is {mean:.2f} times as fast"
+        " as PyTorch eager's (geometric mean)."
     )
 
 
