@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..core.common.install_hint import install
 from ..core.common.printable import escaped
 from .options import ConfigFile, Settings
 from .output import echo
@@ -133,7 +134,7 @@ def _machine() -> Iterator[Finding]:
             yield doctor_checks.ok(name.replace("_", " "), str(value))
     yield from _compiler()
     for package, purpose, extra in EXTRAS:
-        found = version_of(package) or f"absent; pip install 'delian[{extra}]'"
+        found = version_of(package) or f"absent; {install(extra)}"
         yield doctor_checks.ok(package, f"{found}  ({purpose})")
 
 
@@ -144,7 +145,7 @@ def _compiler() -> Iterator[Finding]:
     if found := toolchain.find():
         yield doctor_checks.ok("compiler", f"{found.name}: {found.version}")
     else:
-        todo = "pip install 'delian[compile]'"
+        todo = install("compile")
         yield doctor_checks.warning("compiler", "none: programs run on NumPy, slowly", todo)
     programs = cache.kept(workers=True)
     size_mib = sum(program.bytes for program in programs) / 2**20

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.common.errors import DelianError
+from ..core.common.install_hint import install
 from .settings import CloudConfig, Config, DeviceConfig
 
 if TYPE_CHECKING:
@@ -355,7 +356,7 @@ def check_store(cloud: CloudConfig) -> Iterator[Finding]:
     if missing:
         extras = ",".join(sorted({extra for _, extra in missing}))
         names = ", ".join(package for package, _ in missing)
-        yield wrong("cloud packages", f"{names} absent", f"pip install 'delian[{extras}]'")
+        yield wrong("cloud packages", f"{names} absent", install(extras))
     else:
         yield ok("cloud packages", "all there")
 

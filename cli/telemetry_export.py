@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..core.common.errors import DelianError
+from ..core.common.install_hint import install
 
 if TYPE_CHECKING:
     from ..core.node.driver.traces import Context
@@ -101,7 +102,7 @@ def open_spans(config: TraceConfig, service: str) -> OtelSpans | None:
     except ImportError as error:
         raise DelianError(
             f"trace.endpoint is set and {error.name} is not installed",
-            "pip install 'delian[otel]' opentelemetry-exporter-otlp-proto-http",
+            f"{install('otel')} opentelemetry-exporter-otlp-proto-http",
         ) from None
     ids = Ids()
     provider = sdk.TracerProvider(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ...core.common.errors import DelianError
+from ...core.common.install_hint import install
 from ..options import AsJson
 from ..output import echo, tell
 
@@ -39,7 +40,7 @@ def tune(
     function = made.programs[name]
     tools = toolchain.find()
     if tools is None:
-        raise DelianError("there is no C compiler here", "pip install 'delian[compile]'")
+        raise DelianError("there is no C compiler here", install("compile"))
     try:
         found = search(function, tools, seconds, lambda text: echo(text, err=True))
     except KeyboardInterrupt:

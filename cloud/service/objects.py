@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...core.common.errors import DelianError
+from ...core.common.install_hint import install
 from ...core.node.storage.blobs import BlobError, BlobStore, FolderBlobs, Partial, check_digest
 from ...core.node.storage.journal import JournalError
 from ...core.protocol.ports import Content
@@ -52,7 +53,7 @@ def connect(url: str, **options: Any) -> ObjectStore:
         from obstore.store import from_url
     except ImportError:
         raise DelianError(
-            f"blobs in {url} need obstore, which is not installed", "pip install 'delian[s3]'"
+            f"blobs in {url} need obstore, which is not installed", install("s3")
         ) from None
     if not url.startswith("memory"):
         timeouts = {"timeout": timedelta(seconds=REQUEST_S), "connect_timeout": "10s"}

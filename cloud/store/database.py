@@ -29,6 +29,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...core.common.errors import DelianError
+from ...core.common.install_hint import install
 from ...core.node.storage.disk import FolderLock
 from . import migrate
 from .commits import CommitCount
@@ -128,7 +129,7 @@ class Database:
         except (ImportError, ArgumentError) as fault:
             raise StoreError(
                 f"the store {url.render_as_string()} needs a driver that is not installed: {fault}",
-                "pip install 'delian[cloud]', and 'delian[postgres]' for PostgreSQL",
+                f"{install('cloud')}, and for PostgreSQL: {install('cloud', 'postgres')}",
             ) from None
         try:
             await database._take()

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from ...core.common import user_code
 from ...core.common.errors import DelianError
+from ...core.common.install_hint import install
 from ...core.compiler import debugging
 from ..report.report import make_folder, plain, summarise, write_whole
 from ..scenario.datasets import with_data
@@ -176,7 +177,7 @@ class Ray:
         try:
             import ray
         except ImportError:
-            raise DelianError("Ray is not installed", "pip install 'delian[ray]'") from None
+            raise DelianError("Ray is not installed", install("ray")) from None
         self._ray, self._workers = ray, workers
 
     def run(self, trials: Sequence[Trial]) -> Iterator[tuple[Trial, dict[str, Any]]]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import DelianError
+from ...common.install_hint import install
 from .rows import DataSettings, NoDataError, Rows, RowType, check_size, class_number, number_of
 
 #: Files that an image folder is searched for, and the largest of them.
@@ -73,7 +74,7 @@ def read_image(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
         pillow = importlib.import_module("PIL.Image")
     except ImportError:
         raise DelianError(
-            "reading images needs Pillow, which is not installed", "pip install 'delian[images]'"
+            "reading images needs Pillow, which is not installed", install("images")
         ) from None
     try:
         if file.stat().st_size > IMAGE_BYTES_MAX:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import DelianError
+from ...common.install_hint import install
 from . import federated_data
 from . import partitioners as partitioners
 from .data_files import npz_keys, read_gzip, read_npz
@@ -67,7 +68,7 @@ def digits() -> Labelled:
     if spec is None or not spec.submodule_search_locations:
         raise DelianError(
             "the digits are part of scikit-learn, which is not installed here",
-            "pip install 'delian[sim]', or bring your own data with --data FILE.npz",
+            f"{install('sim')}, or bring your own data with --data",
         )
     path = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
     content = read_gzip(path, DIGITS_BYTES_MAX).decode("ascii", "replace")

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import DelianError
+from ...common.install_hint import install
 from .data_files import read_text
 from .labelled_arrays import Labelled
 
@@ -122,7 +123,7 @@ def _parquet(path: Path) -> dict[str, Column]:
         parquet = importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise DelianError(
-            "reading Parquet needs pyarrow, which is not installed", "pip install 'delian[tables]'"
+            "reading Parquet needs pyarrow, which is not installed", install("tables")
         ) from None
     try:
         file = parquet.ParquetFile(path)

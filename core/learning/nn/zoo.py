@@ -48,7 +48,7 @@ class Mlp:
             tuple(Dense.init(keys[i], sizes[i], sizes[i + 1]) for i in range(len(sizes) - 1))
         )
 
-    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """f32[N, ...] -> f32[N, outputs]; what a row holds is read as one flat vector."""
         x = x.reshape(x.shape[0], -1)
         for layer in self.layers[:-1]:
@@ -68,7 +68,7 @@ class NormalisedMlp:
         norms = tuple(BatchNorm.init(size) for size in hidden)
         return NormalisedMlp(norms, Mlp.init(key, inputs, hidden, outputs).layers)
 
-    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """f32[N, ...] -> f32[N, outputs]; what a row holds is read as one flat vector."""
         x = x.reshape(x.shape[0], -1)
         for layer, norm in zip(self.layers[:-1], self.norms, strict=True):
@@ -98,7 +98,7 @@ class FedAvgCnn:
             Dense.init(keys[3], hidden, outputs),
         )
 
-    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """f32[N, H, W, C] -> f32[N, outputs]."""
         x = ops.max_pool(ops.relu(self.first(x)), 2)
         x = ops.max_pool(ops.relu(self.second(x)), 2)
@@ -113,7 +113,7 @@ class ConvBlock:
     conv: Conv
     norm: BatchNorm
 
-    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         x = ops.relu(self.norm(self.conv(x), weight))
         return ops.max_pool(x, 2) if self.conv.stride == 1 else x
 
@@ -143,7 +143,7 @@ class OmniglotNet:
         )
         return OmniglotNet(blocks, Dense.init(keys[4], filters, outputs))
 
-    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """f32[N, 28, 28, C] -> f32[N, outputs]."""
         for block in self.blocks:
             x = block(x, weight)
@@ -170,7 +170,7 @@ class CharLstm:
             Dense.init(keys[layers + 1], width, symbols),
         )
 
-    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """Integers [N, T] -> logits f32[N, T, symbols], the t-th for x's symbol t + 1."""
         outputs = self.embedding(np.transpose(x))
         for cell in self.cells:
@@ -328,7 +328,7 @@ class SequenceModel:
     layers: tuple[Recurrent, ...]
     head: Dense
 
-    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """Integers [N, T] -> f32[N, T, outputs]."""
         out = self.embedding(x)
         for layer in self.layers:
@@ -382,7 +382,7 @@ class Transformer:
     norm: LayerNorm
     head: Dense
 
-    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """Integers [N, T] -> f32[N, T, outputs]."""
         out = self.embedding(x)
         out = out + sinusoids(x.shape[1], out.shape[-1])

@@ -300,7 +300,7 @@ def test_without_ml_dtypes_bf16_is_refused_before_any_data_are_read(
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(DelianError, match="ml_dtypes") as caught:
         read_safetensors(path)
-    assert "delian[bf16]" in caught.value.hint
+    assert "[bf16]" in caught.value.hint
     monkeypatch.undo()
     ir._bfloat16.cache_clear()
 

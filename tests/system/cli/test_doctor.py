@@ -240,7 +240,7 @@ def test_packages_of_the_coordinator(monkeypatch):
     assert only(doctor_checks.check_store(Config().cloud)).state == "ok"
     stores = {"store": "postgresql+asyncpg://h/d", "objects": "s3://b"}
     config = Config.model_validate({"cloud": stores})
-    assert "delian[postgres,s3]" in only(doctor_checks.check_store(config.cloud)).todo
+    assert "[postgres,s3]" in only(doctor_checks.check_store(config.cloud)).todo
 
 
 def test_clocks():

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....common.errors import DelianError
+from ....common.install_hint import install
 from ....compiler.api import module
 from ....compiler.ir import Array, DType, Tensor
 from ....compiler.tree import static_field
@@ -126,7 +127,7 @@ def coded_dtype(kind: str) -> Any:
         import ml_dtypes
     except ImportError:
         raise DelianError(
-            f"arrays of {kind} need the package ml_dtypes", "install it: pip install 'delian[bf16]'"
+            f"arrays of {kind} need the package ml_dtypes", f"install it: {install('bf16')}"
         ) from None
     return np.dtype(getattr(ml_dtypes, kind))
 

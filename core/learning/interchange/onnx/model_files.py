@@ -18,6 +18,7 @@ import numpy as np
 
 from ....common.errors import DelianError
 from ....common.files import read_at_most
+from ....common.install_hint import install
 from ....compiler.ir import Array
 from .onnx_errors import OnnxError
 
@@ -40,7 +41,7 @@ def onnx_package() -> Any:
     except ImportError:
         raise DelianError(
             "reading ONNX models needs the package onnx",
-            "install it with pip install 'delian[onnx]'",
+            f"install it with: {install('onnx')}",
         ) from None
     return onnx
 

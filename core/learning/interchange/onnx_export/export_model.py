@@ -13,6 +13,7 @@ import numpy as np
 
 from ....common.errors import DelianError
 from ....common.files import write_whole
+from ....common.install_hint import install
 from ....compiler import tree
 from ....compiler.frontend import trace
 from ....compiler.ir import Array, Function, TensorType
@@ -116,7 +117,7 @@ def _package() -> Any:
     except ImportError:
         raise DelianError(
             "writing ONNX models needs the package onnx",
-            "install it with pip install 'delian[onnx]'",
+            f"install it with: {install('onnx')}",
         ) from None
     return onnx
 

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ....common.errors import DelianError, Loc, ProgramError
+from ....common.install_hint import install
 from .aten_table import ROWS
 from .cumulative_statistics import cumulative_statistics
 
@@ -33,7 +34,7 @@ def torch_module() -> Any:
         import torch
     except ImportError:
         raise DelianError(
-            "from_torch needs PyTorch where the model is built", "pip install 'delian[torch]'"
+            "from_torch needs PyTorch where the model is built", install("torch")
         ) from None
     return torch
 

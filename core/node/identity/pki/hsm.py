@@ -22,6 +22,7 @@ from typing import Any, Final, NoReturn
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
+from ....common.install_hint import install
 from .certificates import IdentityError, read_file
 from .ledger import write_file
 
@@ -29,7 +30,7 @@ FILE: Final = "ca.token"
 FILE_BYTES_MAX: Final = 8 * 1024
 PIN_BYTES_MAX: Final = 256
 _SCALAR_BYTES: Final = 32
-_MISSING: Final = "install it with: pip install 'delian[hsm]'"
+_MISSING: Final = f"install it with: {install('hsm')}"
 
 
 @dataclass(frozen=True, slots=True)

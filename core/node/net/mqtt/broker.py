@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....common.errors import DelianError
+from ....common.install_hint import install
 from ...driver.log_deduplication import Once
 from ...identity.pki.certificates import TlsFiles
 from ..free_ports import free_ports
@@ -117,7 +118,7 @@ def choose(kind: str) -> str:
     missing = "no MQTT broker" if kind == "any" else f"no {kind}"
     raise BrokerError(
         f"there is {missing} on this machine",
-        "install mosquitto with the system's packages, or: pip install 'delian[broker]'",
+        f"install mosquitto with the system's packages, or: {install('broker')}",
     )
 
 

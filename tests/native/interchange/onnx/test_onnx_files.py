@@ -143,7 +143,7 @@ def test_functions_within_functions_end(monkeypatch):
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    refuses("model.onnx", "delian[onnx]")
+    refuses("model.onnx", "[onnx]")
 
 
 def test_an_error_of_the_compiler_underlines_the_node():

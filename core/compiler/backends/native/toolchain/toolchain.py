@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from .....common.errors import DelianError
 from .....common.files import make_private
+from .....common.install_hint import install
 from .....common.processors import cores
 from .. import parts
 from . import compilers, targets
@@ -312,7 +313,7 @@ def find_for(target: Target) -> Toolchain:
     tried = "".join(f", {name}" for name in target.cross)
     raise DelianError(
         f"no compiler for {target.name} is here: neither ziglang{tried}",
-        "pip install 'delian[compile]' has one for every target",
+        f"{install('compile')} has one for every target",
     )
 
 
