@@ -125,7 +125,7 @@ def keys_for(rows: data.Labelled, kind: str, name: str) -> dict[str, Any]:
         "query_fraction": QUERY_FRACTION,
         "held_out_devices": held_out,
     }
-    # Data that do not say who holds a row are dealt evenly: any skew would be made up.
+    # Data without a column of devices are dealt evenly: any skew would be made up.
     own["partition"] = "iid" if rows.owners is None else "natural"
     if kind == "table":
         own["target"] = rows.target_name
