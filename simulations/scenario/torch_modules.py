@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ...core.common.errors import DelianError
 from ...core.common.user_code import load_class
 from ...core.learning import Algorithm
-from ...core.learning.interchange.torch.row_losses import RowLosses, row_losses
+from ...core.learning.interchange.torch.modules.row_losses import RowLosses, row_losses
 from ...core.learning.interchange.torch.torch_export import torch_module
 from ...core.learning.interchange.torch.torch_model import TorchModel, from_torch
 from .data_settings import TorchModule

@@ -10,7 +10,7 @@ nn = torch.nn
 
 
 def row_losses(*args, **kwargs):
-    from delian.core.learning.interchange.torch.row_losses import row_losses
+    from delian.core.learning.interchange.torch.modules.row_losses import row_losses
 
     return row_losses(*args, **kwargs)
 

@@ -464,27 +464,6 @@ def test_rows_are_named_for_operators_of_aten():
         assert not overload or overload in packet.overloads(), name
 
 
-class Sized(nn.Module):
-    def forward(self, x, y):
-        if x.shape[0] > 3 and x.shape[0] % 2 == 0:
-            return x * y
-        return x + y
-
-
-def test_a_graph_serves_the_sizes_that_it_is_exported_for():
-    model = from_torch(Sized(), (torch.ones(4, 3), torch.ones(4, 3)))
-    x = np.full((6, 3), 3, np.float32)
-    run = dl.compile(lambda model, x, y: model(x, y))
-    for runs in (model, lambda x, y: run(model, x, y)):
-        assert np.all(runs(x, x) == 9)
-        with pytest.raises(Exception, match=r"shape\[0\] > 3"):
-            runs(x[:2], x[:2])
-        with pytest.raises(Exception, match=r"% 2 == 0"):
-            runs(x[:5], x[:5])
-        with pytest.raises(Exception, match=r"inputs\[1\].shape\[0\] == inputs\[0\].shape\[0\]"):
-            runs(x, x[:4])
-
-
 class Cumulative(nn.Module):
     def __init__(self):
         super().__init__()
@@ -537,25 +516,3 @@ def test_cumulative_averages_of_batch_normalisation(tmp_path):
     assert arrays["norm.num_batches_tracked"] == 3
     again = from_torch(module, (x,)).load(tmp_path / "net.safetensors")
     np.testing.assert_array_equal(again(x.numpy()), model(x.numpy()))
-
-
-class Squeezed(nn.Module):
-    def forward(self, x):
-        return x.squeeze() * 2
-
-
-class Single(nn.Module):
-    def forward(self, x):
-        return x * 2 if x.shape[0] == 1 else x * 3
-
-
-def test_one_row_is_refused_where_a_module_treats_it_in_another_way():
-    x = np.ones((2, 3, 1), np.float32)
-    for kind in (Squeezed, Single):
-        model = from_torch(kind(), (torch.ones(1, 3, 1),))
-        np.testing.assert_array_equal(model(x), kind()(torch.from_numpy(x)).numpy())
-        if kind is Squeezed:  # what is dropped is decided at the call
-            np.testing.assert_array_equal(model(x[:1]), [2, 2, 2])
-            continue
-        with pytest.raises(TypeError, match="gives something else for one row"):
-            model(x[:1])

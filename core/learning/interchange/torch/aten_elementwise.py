@@ -172,6 +172,8 @@ def prelu(x: Tensor, weight: Tensor) -> Tensor:
     """weight: of the shape that broadcasts to x, or one number a channel (axis 1)."""
     if weight.ndim == 1 and x.ndim > 1:
         weight = weight.reshape(1, -1, *[1] * (x.ndim - 2))
+    if x.ndim == 0:
+        weight = weight.reshape(())
     return np.where(x > 0, x, x * weight)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ....common.errors import DelianError, Loc, ProgramError
 from ....common.install_hint import install
 from .aten_table import ROWS
-from .cumulative_statistics import cumulative_statistics
+from .modules.cumulative_statistics import cumulative_statistics
 
 if TYPE_CHECKING:
     import torch

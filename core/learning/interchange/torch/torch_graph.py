@@ -37,6 +37,8 @@ class Written:
     """The shapes of its results that are tensors; None for a size that depends on the inputs'."""
     draws: bool
     """Whether it draws random numbers, as dropout does."""
+    unweighted: str
+    """An operator that counts rows without weight; empty if there is none."""
 
 
 def changed_buffers(program: torch.export.ExportedProgram) -> tuple[str, ...]:
@@ -103,7 +105,9 @@ class _Writer:
         if isinstance(results, dict | tuple):
             outputs = tuple(results if isinstance(results, dict) else range(len(results)))
         shown = self._shown(output)
-        return Written(function, shapes, dtypes, outputs, shown, self.nodes.draws > 0)
+        return Written(
+            function, shapes, dtypes, outputs, shown, self.nodes.draws > 0, self.nodes.unweighted
+        )
 
     def _inputs(self) -> tuple[tuple[tuple[int | None, ...], ...], tuple[np.dtype[Any], ...]]:
         """Gives every placeholder its value; (shapes, element types) of the user's inputs."""

@@ -19,8 +19,8 @@ from ...bundle import load
 from ..model_card import RunFacts, card_text, open_folder, write_card, write_text
 from ..safetensors_file import read_safetensors, write_safetensors
 from . import torch_export, torch_graph, torch_guards, torch_layouts, torch_nodes
-from .keras_modules import as_torch_module
-from .module_source import ModuleSource, source_of
+from .modules.keras_modules import as_torch_module
+from .modules.module_source import ModuleSource, source_of
 from .torch_graph import Written
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class TorchModel:
         count = len(graph.shapes)
         weight = inputs[count] if len(inputs) == count + 1 else None
         whole = inputs[:count] if len(inputs) == count + 1 else inputs
-        given = _checked(self.graphs, graph, whole)
+        given = _checked(self.graphs, graph, whole, weight)
         found = graph.function(self.parameters, self.statistics, given, weight, None)
         return _picked(self.graphs.output, found[0])
 
@@ -92,7 +92,7 @@ class TorchModel:
             draw: a random key u32[2] for dropout; None drops nothing.
         """
         graph = self.graphs.training
-        given = _checked(self.graphs, graph, inputs)
+        given = _checked(self.graphs, graph, inputs, weight)
         found = graph.function(self.parameters, self.statistics, given, weight, draw)
         return _picked(self.graphs.output, found[0]), {**self.statistics, **found[1]}
 
@@ -244,13 +244,23 @@ def _picked(output: Any, results: Any) -> Any:
     return results if output is None else results[output]
 
 
-def _checked(graphs: Graphs, graph: Written, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The inputs as the module takes them. Raises TypeError for other shapes than the examples'.
+def _checked(
+    graphs: Graphs, graph: Written, inputs: tuple[Any, ...], weight: Tensor | None
+) -> tuple[Any, ...]:
+    """The inputs as the module takes them.
+
+    Raises TypeError for other shapes than the examples', and for weights of rows where an operator
+    cannot leave rows out.
 
     Whole numbers come in the example's type: data sets keep ids as i32, and as f32.
     """
     if len(inputs) != len(graph.shapes):
         raise TypeError(f"{graphs.name} takes {len(graph.shapes)} inputs, not {len(inputs)}")
+    if weight is not None and graph.unweighted:
+        raise TypeError(
+            f"{graphs.name}: {graph.unweighted} would count rows that only fill up a batch: its"
+            " first axis is not the batch's, or the batch has a fixed size"
+        )
     if graphs.channels_last:
         inputs = tuple([np.moveaxis(x, -1, 1) if np.ndim(x) == 4 else x for x in inputs])
     for x, shape in zip(inputs, graph.shapes, strict=True):

@@ -19,6 +19,7 @@ from .aten_images import VISION_ROWS
 from .aten_norms import OWN_ROWS
 from .aten_row import OWN_SPACE, Row
 from .aten_table import row_of
+from .batch_rows import repeated, rows_each
 from .torch_control import CONTROLS, drawn
 from .torch_export import CODE, origin_of, torch_module
 from .torch_layouts import Plan, last_axis, planned, rank_of, weight_place
@@ -56,6 +57,7 @@ class NodeWriter:
         batch: the symbol of the batch's size, if it has one.
         needed: the nodes that are written.
         draws: how many of the calls draw random numbers.
+        unweighted: an operator that counts rows without weight; empty if there is none.
     """
 
     def __init__(self, root: torch.fx.GraphModule, lines: StraightLine, depth: int = 0) -> None:
@@ -70,6 +72,7 @@ class NodeWriter:
         self.batch: Any = None
         self.needed: set[Node] = set()
         self.draws = 0
+        self.unweighted = ""
 
     def write(self, results: Sequence[Any]) -> None:
         """Adds the nodes that these results depend on."""
@@ -103,6 +106,7 @@ class NodeWriter:
         single = not isinstance(results, list | tuple)
         results = (results,) if single else results
         writer.write(results)
+        self.unweighted = self.unweighted or writer.unweighted
         return writer.lines.function(writer.value(tuple(results))), writer.draws > 0
 
     def next_key(self, node: Node) -> Ref:
@@ -247,8 +251,8 @@ class NodeWriter:
         origin = origin_of(node)
         if row.promotion != "none":
             args = self.promoted(node, row, args)
-        if "weight" in row.extras and self._is_batch(node.args[0]):
-            keywords["weight"] = Ref("weight")
+        if "weight" in row.extras:
+            keywords |= self.weight_of(node)
         if "counted" in row.extras:
             keywords["counted"] = _is_counted(node.args[2].meta["val"])
         if "draw" in row.extras and _is_random(row, args, keywords):
@@ -381,10 +385,15 @@ class NodeWriter:
                     "pad to a fixed size and mask",
                 )
 
-    def _is_batch(self, x: Any) -> bool:
-        """Whether a tensor's first axis is the batch's."""
-        value = x.meta["val"]
-        return self.batch is not None and bool(value.ndim) and _same(value.shape[0], self.batch)
+    def weight_of(self, node: Node) -> dict[str, Any]:
+        """The weights of rows, for an operator that leaves out those without."""
+        each = rows_each(node.args[0], self.batch)
+        if each is None:
+            self.unweighted = str(node.target).partition(".")[2]
+        if not each:
+            return {}
+        weight = Ref("weight")
+        return {"weight": weight if each == 1 else self.lines.call(repeated, weight, each)}
 
     def plain(self, node: Node) -> Any:
         """Python's own functions on sizes, and items of tuples."""
@@ -435,9 +444,3 @@ def _is_counted(x: Any) -> bool:
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
     return bool(free_unbacked_symbols(x.shape))
-
-
-def _same(a: Any, b: Any) -> bool:
-    left = getattr(getattr(a, "node", None), "expr", a)
-    right = getattr(getattr(b, "node", None), "expr", b)
-    return bool(left == right)

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ....common.errors import DelianError
-from .aten_row import OWN_SPACE
+from .....common.errors import DelianError
+from ..aten_row import OWN_SPACE
 
 
 def is_keras(module: Any) -> bool:

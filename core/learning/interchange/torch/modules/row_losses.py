@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....common.errors import DelianError
-from ....compiler.api import vmap
-from ....compiler.ir import Tensor
-from .torch_export import torch_module
-from .torch_model import from_torch
+from .....common.errors import DelianError
+from .....compiler.api import vmap
+from .....compiler.ir import Tensor
+from ..torch_export import torch_module
+from ..torch_model import from_torch
 
 if TYPE_CHECKING:
     import torch

@@ -1,0 +1,1 @@
+"""What is done with modules around their import: Keras's, cumulative averages, losses, sources."""
