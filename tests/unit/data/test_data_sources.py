@@ -44,7 +44,7 @@ def test_the_digits_are_those_of_scikit_learn(digits):
 
 def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DelianError, match=r"delian\[sim\]"):
+    with pytest.raises(DelianError, match=r"\[sim\]"):
         data.digits()
 
 
