@@ -217,6 +217,17 @@ def targets(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
+def _line(row: dict[str, Any]) -> str:
+    times = "  ".join(f"{engine} {ms:.2f} ms" for engine, ms in row["ms_min"].items())
+    first = row["first_step_s"]
+    return (
+        f"{row['model']} {row['rows']} x {row['size']}:"
+        f" {row['faster_than_torch']:.2f} times the best of torch; {times};"
+        f" first step {first['imported']:.1f} s, torch.compile's {first['torch.compile']:.1f} s;"
+        f" differs {row['error']:.1e}"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -239,6 +250,7 @@ def main() -> int:
             say(f"{name} is left out: {MODELS[name][0]} is not installed")
             continue
         rows.append(measure(name, options.seconds))
+        say(_line(rows[-1]))  # torch.compile takes minutes: what is done is said at once
     report = {
         "machine": platform.processor() or platform.machine(),
         "load": before,
@@ -250,12 +262,7 @@ def main() -> int:
         print(json.dumps(report, indent=1))
         return 0
     for row in rows:
-        times = "  ".join(f"{engine} {ms:.2f} ms" for engine, ms in row["ms_min"].items())
-        print(
-            f"{row['model']} {row['rows']} x {row['size']}:"
-            f" {row['faster_than_torch']:.2f} times the best of torch; {times};"
-            f" differs {row['error']:.1e}"
-        )
+        print(_line(row))
     if rows:
         print(f"load {before:.2f}; {report['targets'][-1]}")
     return 0
