@@ -119,6 +119,8 @@ _TINY = {
 #: Where a tiny configuration needs other settings.
 _OWN = {
     "Canine": {"max_position_embeddings": 512},
+    "Helium": {"head_dim": 8},
+    "Hiera": {"image_size": [224, 224], "patch_size": [7, 7]},
     "Swin": {"image_size": 224, "patch_size": 4},
     "T5": {"num_layers": 2},
     "MT5": {"num_layers": 2},
