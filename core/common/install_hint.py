@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 
 def install(*extras: str) -> str:
@@ -26,6 +23,11 @@ def install(*extras: str) -> str:
 @functools.cache
 def _source() -> str:
     """`index`, the address of a repository or archive, or a folder; `.` where it has gone."""
+    # Here, for they load much, and a device's training process loads this module.
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlparse
+
     checkout = Path(__file__).resolve().parents[2]
     if (checkout / "pyproject.toml").is_file():
         return str(checkout)

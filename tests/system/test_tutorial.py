@@ -9,10 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import delian
 import pytest
 
-PAGE = (Path(delian.__file__).parent / "docs" / "tutorials" / "fleet.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "fleet.md").read_text()
 BLOCK = re.compile(r"^```sh(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Lines that the processes of a terminal print when they serve.
 SERVING = {"coordinator": 1, "devices": 4}

@@ -32,7 +32,7 @@ class Recorded:
 )
 def test_an_extra_is_from_where_delian_is_from(monkeypatch, tmp_path, said, command):
     monkeypatch.setattr(install_hint, "__file__", str(tmp_path / "a" / "b" / "c.py"))
-    monkeypatch.setattr(install_hint, "distribution", lambda name: Recorded(said))
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: Recorded(said))
     install_hint._source.cache_clear()
     try:
         assert install_hint.install("sim") == command

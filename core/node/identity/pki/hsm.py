@@ -30,7 +30,6 @@ FILE: Final = "ca.token"
 FILE_BYTES_MAX: Final = 8 * 1024
 PIN_BYTES_MAX: Final = 256
 _SCALAR_BYTES: Final = 32
-_MISSING: Final = f"install it with: {install('hsm')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +203,8 @@ def _session(place: KeyPlace, writes: bool = False) -> Any:
         from pkcs11.exceptions import PKCS11Error, UserAlreadyLoggedIn
     except ImportError:
         raise IdentityError(
-            "the CA's key is in a token, and python-pkcs11 is not here", _MISSING
+            "the CA's key is in a token, and python-pkcs11 is not here",
+            f"install it with: {install('hsm')}",
         ) from None
     try:
         token = pkcs11.lib(place.module).get_token(token_label=place.token)
