@@ -50,7 +50,7 @@ def main() -> int:
     for file in map(Path, sys.argv[1:]):
         rows = json.loads(file.read_text())
         print(f"## {file.stem} {version(file.stem)}\n")
-        print(summary(rows), "\n")
+        print(f"{summary(rows)}\n")
         print(f"| {' | '.join(COLUMNS)} |")
         print("|---|---:|---|---:|---:|---:|---:|---:|---:|---:|")
         for name, row in sorted(rows.items(), key=lambda item: item[0].lower()):
@@ -68,7 +68,7 @@ def main() -> int:
 def summary(rows: Mapping[str, Row]) -> str:
     """One sentence of counts, and the middle ratio."""
     verdicts = [row["verdict"] for row in rows.values()]
-    judged = len(verdicts) - verdicts.count("too large")
+    judged = sum(verdict in ("equal", "wrong", "refused") for verdict in verdicts)
     equal = [row for row in rows.values() if row["verdict"] == "equal"]
     ratios = [row["torch_s"] / row["step_s"] for row in equal]
     mean = math.exp(statistics.fmean(map(math.log, ratios)))

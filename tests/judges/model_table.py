@@ -2,14 +2,16 @@
 
     python tests/judges/model_table.py PACKAGE [--only NAME] [--keep FILE] [--json]
 
-Each model is made with random weights (seed 0), imported, and trained by one step of SGD on two
-rows: loss, gradients and the step are compared with PyTorch's, all dropout off. PyTorch in f64 is
-the reference; 1e-4 may differ, and three times what PyTorch itself differs in f32, or in f64 with
-weights that are moved by a rounding error. Where a value lies next to a kink (a ReLU's zero),
-rounding decides about one slope: PyTorch's own step in f32 differs from f64 by up to some percent
-in a random ResNet-50. A model that differs by more than 1e-4 is therefore judged twice: as it is,
-by the best of three inputs; and with a smooth function in place of each activation with a kink,
-where PyTorch's own steps mostly agree to 1e-5.
+Each model is made with random weights (seed 0). Parameters that begin as constants (heads of zero,
+scales of layers) are moved, or parts of the model would do nothing; running statistics are those of
+the inputs. Then it is imported, and trained by one step of SGD on two rows: loss, gradients and the
+step are compared with PyTorch's, all dropout off. PyTorch in f64 is the reference; 1e-4 may differ,
+and three times what PyTorch itself differs in f32, or in f64 with weights that are moved by a
+rounding error. Where a value lies next to a kink (a ReLU's zero), rounding decides about one slope:
+PyTorch's own step in f32 differs from f64 by up to some percent in a random ResNet-50. A model that
+differs by more than 1e-4 is therefore judged twice: as it is, by the best of three inputs; and with
+a smooth function in place of each activation with a kink, where PyTorch's own steps mostly agree to
+1e-5.
 
 Then the model is exported to ONNX, and onnxruntime's logits in inference are compared with
 PyTorch's. A model runs in a process of its own. With --keep, results are kept by name and not
@@ -44,6 +46,10 @@ ROUNDING = 6e-8
 MOVES = 2
 #: Steps of each that are timed.
 STEPS = 3
+#: What parameters that are constants are moved by, and the least share of a model's weights that a
+#: gradient makes up: less is no evidence.
+MOVED = 0.1
+ALIVE = 1e-6
 #: A network that amplifies PyTorch's own rounding to more than this, even where it is smooth, is
 #: no evidence.
 CHAOTIC = 1e-2
@@ -220,6 +226,24 @@ def still(module) -> None:
             setattr(config, key, 0.0)
 
 
+def awake(module, inputs) -> None:
+    """Moves constant parameters, and gives running statistics what they would be of the inputs."""
+    import torch
+
+    generator = torch.Generator().manual_seed(2)
+    norms = [part for part in module.modules() if hasattr(part, "running_mean")]
+    before = [part.momentum for part in norms]
+    with torch.no_grad():
+        for value in module.parameters():
+            if value.numel() > 1 and bool((value == value.flatten()[0]).all()):
+                value.add_(MOVED * torch.randn(value.shape, generator=generator))
+        for part in norms:
+            part.momentum = 1.0
+        _logits(module.train(), inputs)
+        for part, momentum in zip(norms, before, strict=True):
+            part.momentum = momentum
+
+
 def first_float(outputs):
     import torch
     from torch.utils import _pytree
@@ -306,6 +330,7 @@ def judged(package: str, name: str) -> dict:
     if count > PARAMETERS_MAX:
         return {**found, "verdict": "too large"}
     still(module)
+    awake(module, inputs)
     start = time.perf_counter()
     model = imported(module, inputs)
     found["import_s"] = round(time.perf_counter() - start, 1)
@@ -344,6 +369,8 @@ def best_of(step, model, module, drawn, smoothed) -> dict:
     found = best | own | {"inputs": len(tried)}
     if not all(each["finite"] for each in tried):
         return {**found, "verdict": "not finite in PyTorch"}
+    if min(each["alive"] for each in tried) < ALIVE:
+        return {**found, "verdict": "not judged", "reason": "the gradient is next to nothing"}
     good = all(best[key] <= TOLERANCE + 3 * own[f"torch_{key}"] for key in best)
     if max(best.values()) > TOLERANCE:
         with smooth():
@@ -420,6 +447,7 @@ def compared(step, model, module, inputs) -> dict:
         "step_error": error,
         "torch_step_error": own,
         "finite": bool(np.isfinite(want)),
+        "alive": size / RATE / _norm({n: p.detach().numpy() for n, p in module.named_parameters()}),
     }
 
 
@@ -445,7 +473,9 @@ def round_trip(model, module, inputs) -> dict:
     with torch.no_grad():
         single = _logits(module, inputs).double().numpy()
         want = _logits(module.double(), inputs).numpy()
-    size = max(float(np.abs(want).max()), 1e-12)
+    size = float(np.abs(want).max())
+    if size < ALIVE:
+        return {"onnx": "not judged"}
     gap, own = (float(np.abs(v - want).max()) / size for v in (got, single))
     good = gap <= TOLERANCE_OF_LOGITS + 3 * own
     return {"onnx": "equal" if good else "wrong", "onnx_error": gap, "torch_onnx_error": own}
