@@ -24,6 +24,10 @@ settings.register_profile("delian", derandomize=True, **ANY_SPEED)
 settings.load_profile("delian")
 
 
+#: Generators of test modules and their states after import. Kept with their owner, as ids recur.
+_DRAWS: dict[int, tuple[np.random.BitGenerator, Any]] = {}
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Compiled programs of tests have a cache beside the user's, which is kept between runs."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -39,6 +43,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
+@pytest.fixture(autouse=True)
+def same_draws(request: pytest.FixtureRequest) -> None:
+    """A module's generators start each test in one state: draws do not depend on other tests.
+
+    Else what a test draws would depend on the tests that ran earlier in its worker.
+    """
+    for value in vars(request.module).values():
+        if isinstance(value, np.random.Generator):
+            bits = value.bit_generator
+            bits.state = _DRAWS.setdefault(id(bits), (bits, bits.state))[1]
 
 
 @pytest.fixture(scope="session", autouse=True)
