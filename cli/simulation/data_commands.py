@@ -21,14 +21,18 @@ def data() -> None:
 @app.command("show")
 def show(
     scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A file or a bundled name.")
-    ] = "digits",
+        str | None,
+        typer.Argument(metavar="SCENARIO", help="A file or a bundled name.", show_default="digits"),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key; may be repeated."),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--data", metavar="FILE", help="Stands in for the data file.")
+        Path | None,
+        typer.Option(
+            "--data", metavar="PATH", help="Your data; without SCENARIO one fitted to it."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="PAGE", help="Also write a page with a plot.")
@@ -41,10 +45,11 @@ def show(
     """
     from ...simulations.report import data_page
     from ...simulations.report.report import write_whole
-    from ...simulations.scenario.datasets import load_data, with_data
-    from ...simulations.scenario.scenario_file import load, override
+    from ...simulations.scenario.datasets import load_data, scenario_for
+    from ...simulations.scenario.scenario_file import override, target_of
 
-    chosen = override(with_data(load(scenario), file), settings or [])
+    settings = settings or []
+    chosen = override(scenario_for(scenario, file, target_of(settings)), settings)
     known = data_page.facts(load_data(chosen, file))
     if out is not None:
         write_whole(out, data_page.page(known, chosen.name))

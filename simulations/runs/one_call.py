@@ -22,7 +22,7 @@ from ..scenario import own_data
 from ..scenario.datasets import federated, load_data, scenario_for, with_data
 from ..scenario.given_models import kind_of
 from ..scenario.scenario import Scenario
-from ..scenario.scenario_file import from_tables, load, override, with_algorithm, with_rows
+from ..scenario.scenario_file import from_tables, load, override, with_algorithm, with_source
 from .progress import Progress
 from .result import Event, SimulationResult
 from .simulation_run import Simulation
@@ -287,9 +287,9 @@ def _chosen(scenario: Any, data: Any, target: str) -> tuple[Scenario, Any]:
     rows = _rows(data, target)
     kind = "table" if rows.target_name else "npz"
     if named is None:
-        chosen = from_tables(own_data.keys_for(rows, kind, "data"), "the data")
+        chosen = own_data.fitted_to(rows, kind, "data")
     else:
-        chosen = with_rows(named, kind, rows)
+        chosen = with_source(named, kind, own_data.keys_of(rows, kind))
     return chosen, lambda final: federated(final, rows)
 
 

@@ -36,7 +36,10 @@ def with_data(scenario: Scenario, path: Path | None, target: str = "") -> Scenar
         kind = scenario.data.source if scenario.data.source in _OWN else "npz"
     if kind == scenario.data.source and not (kind == "table" and target):
         return scenario
-    return with_source(scenario, kind, own_data.found_keys(path, kind, target))
+    if kind == "images":
+        return with_source(scenario, kind, {})
+    rows = own_data.read_own(path, kind, target)
+    return with_source(scenario, kind, own_data.keys_of(rows, kind))
 
 
 def load_data(scenario: Scenario, path: Path | None = None) -> data.FederatedData:

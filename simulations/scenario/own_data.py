@@ -11,15 +11,18 @@ import numpy as np
 
 from ...core.common.errors import DelianError
 from ...core.learning import data
-from ...core.learning.data.data_files import npz_keys
+from ...core.learning.data.data_files import npz_keys, read_npz
 from ...core.learning.data.rows import file_version
-from ...core.learning.data.tables import SUFFIXES, are_labels
+from ...core.learning.data.tables import ROWS_A_LABEL, SUFFIXES, are_labels
 from . import data_settings
 from .scenario import Scenario
+from .scenario_file import from_tables
 
 #: Rows that a device holds about, and the fewest and most devices that data is dealt to.
 ROWS_A_DEVICE = 50
 DEVICES = (4, 50)
+#: Rows that a device of the data's own has at least: as `data.min_examples` of such data.
+ROWS_LEAST = 4
 #: Of so many devices one never trains, and shows how the model serves a newcomer.
 A_HELD_OUT = 5
 HELD_OUT_MAX = 10
@@ -46,30 +49,38 @@ def kind_of(path: Path) -> str | None:
     return None
 
 
-def table_choice(table: data_settings.TableData, found: bool = True) -> data.TableChoice:
-    """What a data table says of columns. found: whether `targets` is known."""
-    targets = table.targets if found else None
-    return data.TableChoice(table.target, table.device, table.columns, targets)
+def table_choice(table: data_settings.TableData) -> data.TableChoice:
+    """What a data table says of columns."""
+    return data.TableChoice(table.target, table.device, table.columns, table.targets)
 
 
 def read_own_table(path: Path, choice: data.TableChoice) -> data.Labelled:
-    """A table's rows; a file that is read twice in a row, to fit a scenario, is kept."""
-    return _read_table(path, choice, file_version(path))
+    """A table's rows; the columns of a file are kept, for it is read to fit a scenario as well."""
+    return data.labelled(_columns(path, file_version(path)), path.name, choice)
 
 
-@functools.lru_cache(maxsize=2)
-def _read_table(path: Path, choice: data.TableChoice, version: int | None) -> data.Labelled:
-    return data.read_table(path, choice)
+@functools.lru_cache(maxsize=1)
+def _columns(path: Path, version: int | None) -> dict[str, Any]:
+    return data.read_columns(path)
 
 
-def found_keys(path: Path, kind: str, target: str = "") -> dict[str, Any]:
-    """Keys of a data table that the data decides."""
-    if kind == "npz":
-        return {"partition": "natural"} if "device" in npz_keys(path) else {}
+def read_own(path: Path, kind: str, target: str = "") -> data.Labelled:
+    """The rows of data of this kind."""
+    if kind == "table":
+        return read_own_table(path, data.TableChoice(target))
     if kind == "images":
-        return {}
-    rows = read_own_table(path, data.TableChoice(target))
-    keys: dict[str, Any] = {"target": rows.target_name}
+        return data.image_folder(path, 32, True)
+    keys = npz_keys(path)
+    name = "label" if "label" in keys and "y" not in keys else "y"
+    y = read_npz(path, [name])[name]
+    # Whole numbers are labels of any number of classes, but not where most have a row or two.
+    few = len(np.unique(y)) * ROWS_A_LABEL <= len(y) if y.ndim == 1 else y.dtype.kind != "f"
+    return data.npz(path, numbers=not (few if y.dtype.kind != "f" else are_labels(y)))
+
+
+def keys_of(rows: data.Labelled, kind: str) -> dict[str, Any]:
+    """Keys of a data table that the rows decide."""
+    keys: dict[str, Any] = {"target": rows.target_name} if kind == "table" else {}
     if rows.y.dtype == np.float32:
         keys |= {"targets": "numbers", "partition": "iid"}
     if rows.owners is not None:
@@ -87,50 +98,35 @@ def fitted(path: Path, target: str = "") -> Scenario:
     if kind is None:
         missing = "" if path.exists() else ": there is no such file or folder"
         raise DelianError(f"{path} is no data of a known kind{missing}", KNOWN)
-    if kind == "table":
-        rows = read_own_table(path, data.TableChoice(target))
-    elif kind == "images":
-        rows = data.image_folder(path, 32, True)
-    else:
-        rows = _arrays(path)
-    return Scenario.model_validate(
-        keys_for(rows, kind, path.name if kind == "images" else path.stem)
-    )
+    name = path.name if kind == "images" else path.stem
+    return fitted_to(read_own(path, kind, target), kind, name)
 
 
-def _arrays(path: Path) -> data.Labelled:
-    """An .npz file's rows, with labels or with numbers to learn."""
-    keys = npz_keys(path)
-    name = "y" if "y" in keys else "label"
-    from ...core.learning.data.data_files import read_npz
-
-    y = read_npz(path, [name])[name]
-    labels = y.dtype.kind in "iu" or (y.dtype.kind == "f" and are_labels(y))
-    return data.npz(path, numbers=not labels)
+def fitted_to(rows: data.Labelled, kind: str, name: str) -> Scenario:
+    """A scenario for these rows. Raises DelianError where no device has enough of them."""
+    return from_tables(_tables(rows, kind, name), f"the scenario of {rows.source}")
 
 
-def keys_for(rows: data.Labelled, kind: str, name: str) -> dict[str, Any]:
-    """A scenario's tables for these rows."""
+def _tables(rows: data.Labelled, kind: str, name: str) -> dict[str, Any]:
     numbers = rows.y.dtype == np.float32
-    count = len(rows.x)
+    devices = int(np.clip(len(rows.x) // ROWS_A_DEVICE, *DEVICES))
     if rows.owners is not None:
-        sizes = np.bincount(rows.owners)
-        devices = int((sizes >= 4).sum())
-    else:
-        devices = int(np.clip(count // ROWS_A_DEVICE, *DEVICES))
+        devices = int((np.bincount(rows.owners) >= ROWS_LEAST).sum())
+    if not devices:
+        raise DelianError(
+            f"no device of {rows.source} has {ROWS_LEAST} rows",
+            "name another column with --set data.device=COLUMN, or rename that of devices",
+        )
     held_out = min(devices // A_HELD_OUT, HELD_OUT_MAX)
     training = devices - held_out
     own: dict[str, Any] = {
         "source": kind,
         "query_fraction": QUERY_FRACTION,
         "held_out_devices": held_out,
+        "partition": "iid",  # of data without devices: any skew would be made up
+        **keys_of(rows, kind),
     }
-    # Data without a column of devices are dealt evenly: any skew would be made up.
-    own["partition"] = "iid" if rows.owners is None else "natural"
-    if kind == "table":
-        own["target"] = rows.target_name
     if kind != "images":
-        own["targets"] = "numbers" if numbers else "labels"
         own["standardise"] = rows.x.ndim == 2 and rows.x.dtype == np.float32
     cohort = min(training, COHORT_MAX)
     masked = training >= MASKED_MIN

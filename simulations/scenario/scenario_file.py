@@ -30,7 +30,6 @@ with unsearched():
 
 if TYPE_CHECKING:
     from ...core.learning.aggregate.chains import Chain
-    from ...core.learning.data import Labelled
 
 BUNDLED = Path(__file__).parent / "scenarios"
 DEFAULT = "digits"
@@ -182,16 +181,6 @@ def with_source(scenario: Scenario, source: str, keys: Mapping[str, Any]) -> Sce
     if keys.get("partition") == "natural":
         raw["fleet"] = {k: v for k, v in raw.get("fleet", {}).items() if k != "devices"}
     return _again(scenario, raw, _Origin("--data", {}))
-
-
-def with_rows(scenario: Scenario, source: str, rows: Labelled) -> Scenario:
-    """The scenario on rows that the caller has."""
-    keys: dict[str, Any] = {"target": rows.target_name} if source == "table" else {}
-    if rows.y.dtype.kind == "f":
-        keys |= {"targets": "numbers", "partition": "iid"}
-    if rows.owners is not None:
-        keys["partition"] = "natural"
-    return with_source(scenario, source, keys)
 
 
 def with_fleet(scenario: Scenario, devices: int, training: int) -> Scenario:

@@ -87,6 +87,25 @@ def test_images_in_folders_are_read(tmp_path):
     assert scenario.model.name == "cnn"
 
 
+def test_devices_without_rows_enough_are_said(tmp_path):
+    path = tmp_path / "lone.csv"
+    path.write_text("a,device,y\n" + "".join(f"{k},d{k},{'uv'[k % 2]}\n" for k in range(40)))
+    with pytest.raises(DelianError, match=r"no device of lone\.csv has 4 rows"):
+        scenario_for(None, path)
+
+
+def test_whole_floats_are_labels_and_many_ints_are_numbers(tmp_path):
+    x = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    for name, y, source in (
+        ("labels", (np.arange(100) % 2).astype(float), "labels"),
+        ("numbers", np.arange(100), "numbers"),
+    ):
+        np.savez(tmp_path / f"{name}.npz", x=x, y=y)
+        scenario = scenario_for(None, tmp_path / f"{name}.npz")
+        assert scenario.data.targets == source
+        assert load_data(scenario, tmp_path / f"{name}.npz").card.numbers == (source == "numbers")
+
+
 @pytest.mark.parametrize("name", ["missing.csv", "missing.npz", "missing"])
 def test_data_that_is_not_there_is_said(tmp_path, name):
     with pytest.raises(DelianError, match=r"there is no|no such file"):

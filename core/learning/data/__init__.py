@@ -15,7 +15,7 @@ from ...common.lazy_exports import lazily
 if TYPE_CHECKING:
     from .federated_data import DataCard, DeviceData, EpisodeData, FederatedData
     from .image_folders import image_folder
-    from .labelled_arrays import Labelled, Partition, digits, federate, labelled_pair, npz
+    from .labelled_arrays import Labelled, Partition, digits, federate, npz
     from .leaf_femnist import femnist
     from .logistic_rows import logistic
     from .omniglot_drawings import Dealt, omniglot
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from .shakespeare_plays import shakespeare
     from .sinusoid import sinusoids
     from .synthetic_rows import synthetic
-    from .tables import TableChoice, frame_columns, labelled, read_table
+    from .tables import TableChoice, frame_columns, labelled, labelled_pair, read_columns
 
 __getattr__, __dir__ = lazily(
     __name__,
     {
         "federated_data": "DataCard DeviceData EpisodeData FederatedData",
         "image_folders": "image_folder",
-        "labelled_arrays": "Labelled Partition digits federate labelled_pair npz",
+        "labelled_arrays": "Labelled Partition digits federate npz",
         "leaf_femnist": "femnist",
         "logistic_rows": "logistic",
         "omniglot_drawings": "Dealt omniglot",
@@ -38,7 +38,7 @@ __getattr__, __dir__ = lazily(
         "shakespeare_plays": "shakespeare",
         "sinusoid": "sinusoids",
         "synthetic_rows": "synthetic",
-        "tables": "TableChoice frame_columns labelled read_table",
+        "tables": "TableChoice frame_columns labelled labelled_pair read_columns",
     },
 )
 
@@ -64,7 +64,7 @@ __all__ = [
     "logistic",
     "npz",
     "omniglot",
-    "read_table",
+    "read_columns",
     "shakespeare",
     "sinusoids",
     "synthetic",

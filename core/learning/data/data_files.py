@@ -6,6 +6,7 @@ unpickled. What can go wrong ends as a DelianError that names the file.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import math
 import struct
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import DelianError
+from ...common.files import read_at_most
 from .federated_data import FEDERATION_BYTES_MAX
 
 try:
@@ -54,6 +56,8 @@ def require_file(path: Path, hint: str) -> None:
         raise DelianError(f"{path} is a folder, not a data file", hint)
     if not path.exists():
         raise DelianError(f"there is no data file {path}", hint)
+    if not path.is_file():
+        raise DelianError(f"{path} is a device or a pipe, not a data file", hint)
 
 
 def read_gzip(path: Path, bytes_max: int) -> bytes:
@@ -74,19 +78,19 @@ def read_gzip(path: Path, bytes_max: int) -> bytes:
 
 
 def read_text(path: Path, bytes_max: int) -> str:
-    """The whole of a UTF-8 text file, at most `bytes_max`."""
+    """The whole of a UTF-8 text file, at most `bytes_max`, without a byte order mark."""
     require_file(path, "give the text file's path with --data FILE or data.path")
-    if path.stat().st_size > bytes_max:
-        raise DelianError(
-            f"{path} is larger than {bytes_max >> 20} MiB", "cut the text into a smaller file"
-        )
     try:
-        return path.read_text(encoding="utf-8")
+        return str(read_at_most(path, bytes_max), "utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise DelianError(
             f"{path} is not UTF-8 text (byte {error.start})", "convert the file to UTF-8"
         ) from None
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise DelianError(
+                f"{path} is larger than {bytes_max >> 20} MiB", "cut the text into a smaller file"
+            ) from None
         raise DelianError(
             f"cannot read {path}: {error.strerror}", "check the file's permissions"
         ) from None

@@ -83,27 +83,6 @@ def digits() -> Labelled:
     return Labelled("scikit-learn's handwritten digits", x, table[:, -1].astype(np.int32))
 
 
-def labelled_pair(x: NDArray[Any], y: NDArray[Any]) -> Labelled:
-    """Rows x [n, ...] and what is learnt of them, y [n] or [n, k], as a caller has them.
-
-    Text, truth values and whole numbers are labels, other numbers are learnt as numbers. Raises
-    DelianError for arrays that do not fit.
-    """
-    where = Path("the data")
-    rows = _examples(where, "x", x)
-    names: tuple[str, ...] = ()
-    if y.dtype.kind in "OUSb":
-        levels, y = np.unique(y.astype(np.str_), return_inverse=True)
-        names = tuple(str(level) for level in levels)
-    read = _numbers if y.dtype.kind == "f" else _labels
-    targets = read(where, "y", y, len(rows))
-    read_in: tuple[tuple[str, NDArray[Any]], ...] = (("x", rows), ("y", targets))
-    for key, array in read_in:
-        if array.dtype == np.float32:
-            _check_finite(where, key, array, None, ())
-    return Labelled("the data", rows, targets, label_names=names)
-
-
 def npz(path: Path, numbers: bool = False) -> Labelled:
     """The examples of an .npz file (see the module). numbers: `y` holds numbers, not labels."""
     present = npz_keys(path)
@@ -111,8 +90,8 @@ def npz(path: Path, numbers: bool = False) -> Labelled:
     y_key = "label" if "y" not in present and "label" in present else "y"
     optional = [key for key in ("device", "device_names", "query") if key in present]
     arrays = read_npz(path, [x_key, y_key, *optional])
-    x = _examples(path, x_key, arrays[x_key])
-    read = _numbers if numbers else _labels
+    x = examples_of(path, x_key, arrays[x_key])
+    read = numbers_of if numbers else _labels
     y = read(path, y_key, arrays[y_key], len(x))
     owners: NDArray[np.int64] | None = None
     names: tuple[str, ...] = ()
@@ -121,7 +100,7 @@ def npz(path: Path, numbers: bool = False) -> Labelled:
     read_in: tuple[tuple[str, NDArray[Any]], ...] = ((x_key, x), (y_key, y))
     for key, array in read_in:
         if array.dtype == np.float32:
-            _check_finite(path, key, array, owners, names)
+            check_finite(path, key, array, owners, names)
     split = arrays.get("query")
     Rows(x, y, split)  # checks it
     return Labelled(
@@ -129,7 +108,7 @@ def npz(path: Path, numbers: bool = False) -> Labelled:
     )
 
 
-def _examples(path: Path, key: str, x: NDArray[Any]) -> NDArray[Any]:
+def examples_of(path: Path, key: str, x: NDArray[Any]) -> NDArray[Any]:
     """u8 and bools as u8, which are pixels; everything else as f32, which holds ids as well."""
     if x.ndim < 2:
         raise DelianError(
@@ -163,6 +142,8 @@ def _labels(path: Path, key: str, y: NDArray[Any], examples: int) -> NDArray[np.
             f"for each of the {examples} examples",
             "save the labels as one whole number an example (not one-hot)",
         )
+    if y.dtype.kind == "f" and y.size and np.array_equal(y, np.rint(y)):
+        y = y.astype(np.int64)
     if y.dtype.kind not in "iu":
         raise DelianError(
             f"array `{key}` of {path} has dtype {y.dtype}",
@@ -176,7 +157,8 @@ def _labels(path: Path, key: str, y: NDArray[Any], examples: int) -> NDArray[np.
     return np.ascontiguousarray(y, dtype=np.int32)
 
 
-def _numbers(path: Path, key: str, y: NDArray[Any], examples: int) -> NDArray[np.float32]:
+def numbers_of(path: Path, key: str, y: NDArray[Any], examples: int) -> NDArray[np.float32]:
+    """Numbers to learn, f32 [n] or [n, k]. Raises DelianError for other shapes and types."""
     shaped = y.ndim in (1, 2) and len(y) == examples and 0 < y.size <= examples * OUTPUTS_MAX
     if not shaped or y.dtype.kind not in "iuf":
         raise DelianError(
@@ -213,13 +195,14 @@ def _owners(
     return device.astype(np.int64), tuple(str(name) for name in device_names)
 
 
-def _check_finite(
+def check_finite(
     path: Path,
     key: str,
     x: NDArray[np.float32],
-    owners: NDArray[np.int64] | None,
-    names: tuple[str, ...],
+    owners: NDArray[np.int64] | None = None,
+    names: tuple[str, ...] = (),
 ) -> None:
+    """Raises DelianError for rows that are NaN or infinite."""
     broken = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
     if broken.any():
         first = int(broken.argmax())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from ...common.errors import DelianError
 from ...common.install_hint import install
 from .data_files import read_text
-from .labelled_arrays import Labelled
+from .labelled_arrays import Labelled, check_finite, examples_of, numbers_of
 
 Targets = Literal["labels", "numbers"]
 Column = NDArray[Any]
@@ -57,11 +58,6 @@ class TableChoice:
     """Whether labels or numbers are learnt."""
 
 
-def read_table(path: Path, choice: TableChoice) -> Labelled:
-    """The rows of a file. Raises DelianError for one that cannot be read, or has no target."""
-    return labelled(read_columns(path), path.name, choice)
-
-
 def read_columns(path: Path) -> dict[str, Column]:
     """The columns of a file, by name. Raises DelianError for one that cannot be read."""
     return _parquet(path) if path.suffix in (".parquet", ".pq") else _csv(path)
@@ -84,13 +80,39 @@ def column(values: NDArray[Any], name: str) -> Column:
     return _typed([("" if v is None else str(v)) for v in values.tolist()])
 
 
+def labelled_pair(x: NDArray[Any], y: NDArray[Any]) -> Labelled:
+    """Rows x [n, ...] and what is learnt of them, y [n] or [n, k], as a caller has them.
+
+    Of y [n] labels and numbers are told apart as a table's target is; y [n, k] are numbers. Raises
+    DelianError for arrays that do not fit.
+    """
+    where = Path("the data")
+    rows = examples_of(where, "x", x)
+    if rows.dtype == np.float32:
+        check_finite(where, "x", rows)
+    if y.ndim != 1 or len(y) != len(rows):
+        targets = numbers_of(where, "y", y, len(rows))
+        check_finite(where, "y", targets)
+        return Labelled("the data", rows, targets)
+    values = column(y, "y")
+    if (missing := _missing(values)).any():
+        raise DelianError(
+            f"y has {int(missing.sum())} values that are missing, the first at row"
+            f" {int(missing.argmax())}",
+            "leave out these rows",
+        )
+    found, names = targets_of(values, "y", None, "the data")
+    return Labelled("the data", rows, found, label_names=names)
+
+
 def _csv(path: Path) -> dict[str, Column]:
     text = read_text(path, TABLE_BYTES_MAX)
     first = text.partition("\n")[0]
     comma = "\t" if path.suffix == ".tsv" else max(",;\t", key=first.count)
     csv.field_size_limit(FIELD_CHARS_MAX)
     try:
-        lines = [line for line in csv.reader(text.splitlines(), delimiter=comma) if line]
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=comma)
+        lines = [line for line in reader if line]
     except csv.Error as error:
         raise DelianError(f"{path} cannot be read: {error}", "write it as CSV (RFC 4180)") from None
     if not lines:
@@ -169,6 +191,8 @@ def labelled(columns: Mapping[str, Column], source: str, choice: TableChoice) ->
     Raises DelianError for a column that is not there, and a table without features or targets.
     """
     lengths = {len(values) for values in columns.values()}
+    if not columns:
+        raise DelianError(f"{source} has no columns", "give at least a feature and a target")
     if len(lengths) != 1:
         raise DelianError(
             f"{source} has columns of {sorted(lengths)} rows", "give all as many rows"
@@ -187,7 +211,7 @@ def labelled(columns: Mapping[str, Column], source: str, choice: TableChoice) ->
         _chosen(columns, name, (), source)
     chosen = {name: columns[name] for name in wanted}
     x, names = _features(chosen, source, bool(choice.columns), notes)
-    y, labels = _targets(columns[target], target, choice.targets, source)
+    y, labels = targets_of(columns[target], target, choice.targets, source)
     owners: NDArray[np.int64] | None = None
     owner_names: tuple[str, ...] = ()
     if device:
@@ -302,10 +326,13 @@ def _filled(values: Column, name: str, notes: list[str]) -> Column:
     return np.where(missing, np.median(values[~missing]), values)
 
 
-def _targets(
+def targets_of(
     values: Column, name: str, targets: Targets | None, source: str
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Labels i32[n] with their names, or numbers f32[n] and none."""
+    """Labels i32[n] with their names, or numbers f32[n] and none.
+
+    Raises DelianError for text that is to be learnt as numbers, and for one value alone.
+    """
     number = values.dtype.kind == "f"
     if targets == "numbers" and not number:
         raise DelianError(

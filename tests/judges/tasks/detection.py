@@ -8,6 +8,7 @@ as there may be.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +63,7 @@ def anchors_of(net: nn.Module, images: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Detector:
+class Detector(ABC):
     """A builder of torchvision, and what its loss and its boxes are here."""
 
     net: nn.Module
@@ -83,11 +84,13 @@ class Detector:
         outputs = {"cls_logits": logits, "bbox_regression": codes}
         return outputs, torch.from_numpy(self.anchors)
 
+    @abstractmethod
     def loss(self, logits, codes, boxes, labels, matched) -> Any:
-        raise NotImplementedError
+        """The detector's loss by Delian's functions."""
 
+    @abstractmethod
     def found(self, logits, codes) -> Any:
-        raise NotImplementedError
+        """Its boxes by Delian's functions."""
 
 
 def _targets(anchors, boxes, labels, matched):

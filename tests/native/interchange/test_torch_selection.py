@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import delian as dl
 import numpy as np
 import pytest
@@ -130,7 +132,7 @@ def test_two_axes_of_such_a_length_are_refused_at_the_module_s_line():
 def suppression():
     """torchvision's operator, where its package does not declare it."""
     try:
-        import torchvision.ops  # noqa: F401
+        importlib.import_module("torchvision.ops")
     except (ImportError, RuntimeError):
         library = torch.library.Library("torchvision", "FRAGMENT")
         library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -113,7 +113,7 @@ def test_objects_are_never_unpickled(tmp_path):
         ({"x": X.astype(complex), "y": Y}, "dtype complex128"),
         ({"x": X, "y": Y[:4]}, "one label for each of the 6"),
         ({"x": X, "y": np.eye(6)}, "one label for each of the 6"),
-        ({"x": X, "y": Y.astype(float)}, "dtype float64"),
+        ({"x": X, "y": Y + 0.5}, "dtype float64"),
         ({"x": X, "y": Y - 1}, r"labels -1..1"),
         ({"x": X, "y": Y, "device": np.zeros(6)}, "array `device`"),
         ({"x": X, "y": Y, "device": Y, "device_names": np.array(["a"])}, "names 1 devices"),

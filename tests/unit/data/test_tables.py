@@ -7,9 +7,19 @@ import pytest
 from delian.core.common.errors import DelianError
 from delian.core.learning.data.federated_data import scaling_of
 from delian.core.learning.data.labelled_arrays import federate
-from delian.core.learning.data.tables import TableChoice, frame_columns, labelled, read_table
+from delian.core.learning.data.tables import (
+    TableChoice,
+    frame_columns,
+    labelled,
+    labelled_pair,
+    read_columns,
+)
 
 CHOICE = TableChoice()
+
+
+def read_table(path: Path, choice: TableChoice):
+    return labelled(read_columns(path), path.name, choice)
 
 
 def written(tmp_path: Path, text: str, name: str = "own.csv") -> Path:
@@ -135,3 +145,46 @@ def test_features_are_standardised_by_the_devices_that_train():
     np.testing.assert_allclose(made.scaling.target_shift[0], learnt.mean(), rtol=1e-6)
     np.testing.assert_allclose(1 / made.scaling.target_scale[0], learnt.std(), rtol=1e-6)
     assert scaling_of(made.devices, made.held_out, False).target_shift == ()
+
+
+def test_marks_of_excel_and_lines_within_quotes_are_read(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_bytes('\ufeffa,y\r\n1,"two\r\nlines"\r\n2,one\r\n'.encode())
+    rows = read_table(path, CHOICE)
+    assert rows.feature_names == ("a",) and rows.label_names == ("one", "two\nlines")
+
+
+def test_devices_and_pipes_are_no_files(tmp_path):
+    for name in ("zero.csv", "zero.parquet"):
+        (tmp_path / name).symlink_to("/dev/zero")
+        with pytest.raises(DelianError, match="a device or a pipe"):
+            read_columns(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("y", "kind", "names"),
+    [
+        (np.arange(60) % 3 + 1, np.int32, ("1", "2", "3")),
+        ((np.arange(60) % 2).astype(float), np.int32, ("0", "1")),
+        (np.array(["u", "v"] * 30), np.int32, ("u", "v")),
+        (np.arange(60), np.float32, ()),
+        (np.zeros((60, 2)), np.float32, ()),
+    ],
+)
+def test_what_a_pair_learns_is_told_as_of_a_table(y, kind, names):
+    rows = labelled_pair(np.ones((60, 2)), y)
+    assert rows.y.dtype == kind and rows.label_names == names
+
+
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        (np.array([None] * 60), "missing, the first at row 0"),
+        (np.ones(60), "one value"),
+        (np.ones(50), "shape"),
+        (np.full((60, 2), np.nan), "NaN or infinite"),
+    ],
+)
+def test_what_a_pair_cannot_learn_is_refused(y, said):
+    with pytest.raises(DelianError, match=said):
+        labelled_pair(np.ones((60, 2)), y)

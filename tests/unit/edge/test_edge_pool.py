@@ -176,7 +176,7 @@ class TestPool:
 
 
 class TestAbsence:
-    """The cloud is told which devices are there and not ready, and why."""
+    """The edge's hello lists devices that are present and not ready, each with its reason."""
 
     def away(self, bench):
         (hello,) = bench.does(TimerFired("hello"), after=500 * MS).said(CLOUD)
