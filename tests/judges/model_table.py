@@ -127,9 +127,18 @@ _OWN = {
     "Canine": {"max_position_embeddings": 512},
     "Helium": {"head_dim": 8},
     "Hiera": {"image_size": [224, 224], "patch_size": [7, 7]},
+    "Levit": {"num_attention_heads": [4, 8, 12], "image_size": 224, "patch_size": 16},
+    "Lilt": {"hidden_size": 48},
+    "Mamba2": {"num_heads": 8, "head_dim": 8, "n_groups": 1, "state_size": 16},
+    "Ministral": {"head_dim": 8},
+    "MobileViTV2": {"patch_size": 2},
+    "PLBart": {"encoder_attention_heads": 4, "decoder_attention_heads": 4},
+    "Pvt": {"num_attention_heads": [1, 2, 5, 8], "image_size": 224, "patch_size": 4},
+    "PvtV2": {"num_attention_heads": [1, 2, 5, 8]},
     "Swin": {"image_size": 224, "patch_size": 4},
     "T5": {"num_layers": 2},
     "MT5": {"num_layers": 2},
+    "XLNet": {"d_head": 8},
 }
 
 

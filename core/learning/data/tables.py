@@ -83,7 +83,7 @@ def column(values: NDArray[Any], name: str) -> Column:
 def labelled_pair(x: NDArray[Any], y: NDArray[Any]) -> Labelled:
     """Rows x [n, ...] and what is learnt of them, y [n] or [n, k], as a caller has them.
 
-    Of y [n] labels and numbers are told apart as a table's target is; y [n, k] are numbers. Raises
+    Labels and numbers of y [n] follow the rule of a table's target; y [n, k] are numbers. Raises
     DelianError for arrays that do not fit.
     """
     where = Path("the data")
