@@ -172,7 +172,12 @@ def _windows(
     fill: float,
     apart: int,
 ) -> Array:
-    """The window's elements along one axis, stacked first: [size, N, ..., outputs, ..., C]."""
+    """The window's elements along one axis, stacked first: [elements, N, ..., outputs, ..., C].
+
+    Those before and after the axis for every output are left out, so a window that is far larger
+    than the axis costs no more than one of its length.
+    """
+    before, inside = edges[0], x.shape[axis]
     if edges != (0, 0):
         none = [(0, 0)] * x.ndim
         widths = (*none[:axis], edges, *none[axis + 1 :])
@@ -182,4 +187,8 @@ def _windows(
         raise ValueError(f"a window that spans {span} does not fit {x.shape[axis]} padded elements")
     reach = (x.shape[axis] - span) // stride * stride + 1
     whole = (slice(None),) * axis
-    return np.stack([x[(*whole, slice(i * apart, i * apart + reach, stride))] for i in range(size)])
+    first = max(0, -((reach - 1 - before) // apart))
+    last = max(first, min(size - 1, (before + inside - 1) // apart))
+    return np.stack(
+        [x[(*whole, slice(i * apart, i * apart + reach, stride))] for i in range(first, last + 1)]
+    )

@@ -68,6 +68,17 @@ def test_pooling_and_resizing(case, check, fn):
             theirs(fn.adaptive_avg_pool2d, (3, 4)),
             image,
         ),
+        # Windows far larger than an axis: as of a model that pools all pixels of a larger image.
+        (
+            lambda x: ops.max_pool(x, 41, 3, 20),
+            theirs(fn.max_pool2d, 41, 3, 20),
+            image,
+        ),
+        (
+            lambda x: ops.avg_pool(x, 10**6, ceil=True),
+            theirs(fn.avg_pool2d, 10**6, ceil_mode=True),
+            image,
+        ),
         (lambda x: ops.adaptive_avg_pool(x, 4), theirs(fn.adaptive_avg_pool1d, 4), line),
         (lambda x: ops.global_avg_pool(x), lambda x: x.mean((1, 2, 3)), volume),
         (lambda x: ops.global_max_pool(x), lambda x: x.amax(1), line),
