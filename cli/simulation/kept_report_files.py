@@ -23,8 +23,8 @@ from ..output import echo
 
 if TYPE_CHECKING:
     from ...core.node.storage.disk import FolderLock
-    from ...simulations.runs.event_file import EventFile
     from ...simulations.runs.result import Event, SimulationResult
+    from .listeners import Listeners
 
 ASKED = "asked"
 ASKED_BYTES_MAX = 1 << 20
@@ -115,7 +115,7 @@ class Keeper:
         self._folder, self._resumes, self._made = folder, resumes, resumes
         self._first: SimulationResult | None = None
         self._lock: FolderLock | None = None
-        self.listener: EventFile | None = None
+        self.listener: Listeners | None = None
 
     @property
     def _resume(self) -> Path:
@@ -164,6 +164,8 @@ class Keeper:
 
     def failed(self, fault: BaseException) -> None:
         """The run was broken off: what was kept of it stays, if something was."""
+        if self.listener is not None:
+            self.listener.failed()
         if self._lock is None:
             return
         if not self._resumes and not any(map(is_kept, self._resume.iterdir())):

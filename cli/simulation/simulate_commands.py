@@ -18,13 +18,13 @@ from ...core.common.errors import DelianError
 from ..output import echo
 from .interrupts import StopFlag, interruptible
 from .kept_report_files import Asked, Keeper, no_others
+from .listeners import Mlflow, TensorBoard, Wandb, absolute, listeners
 from .short_options import short_forms, torch_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ...simulations.processes.processes import Shape
-    from ...simulations.runs.event_file import EventFile
     from ...simulations.runs.result import SimulationResult
     from ...simulations.scenario.scenario import Scenario
 
@@ -134,6 +134,9 @@ def simulate(
         Path | None,
         typer.Option(metavar="FILE", help="Write each round as a line of JSON when it ends."),
     ] = None,
+    tensorboard: TensorBoard = None,
+    mlflow: Mlflow = None,
+    wandb: Wandb = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print report.json, and nothing else, on stdout.")
     ] = False,
@@ -234,6 +237,7 @@ def simulate(
             }
         )
         resume, events = resume.absolute(), events and events.absolute()
+        tensorboard, mlflow = absolute(tensorboard), absolute(mlflow)
         asked = Asked.read(resume)
         asked.go_there()
         scenario, settings, algorithm = asked.source, asked.settings, asked.algorithm
@@ -270,7 +274,7 @@ def simulate(
         asked = Asked.of(source, settings, data, algorithm, compare, seed, backend)
         keeper.resumable(asked)
     try:
-        keeper.listener = _event_file(events)
+        keeper.listener = recorded = listeners(events, tensorboard, mlflow, wandb)
         if resume is not None:
             _check_stopped(folder)
         result, second = _run(chosen, other, data, threads, backend, shape, keeper)
@@ -288,8 +292,9 @@ def simulate(
         from .summary import summary_text
 
         echo(summary_text(report, page))
-    if how_to_go_on:
-        echo(f"delian: {how_to_go_on}", err=True)
+    for line in [*recorded.where(), how_to_go_on]:
+        if line:
+            echo(f"delian: {line}", err=True)
     if refused is not None:
         raise DelianError(f"{refused.message}; what it was for is in {page.parent}", refused.hint)
     for run in (result, second) if second is not None else (result,):
@@ -467,14 +472,6 @@ def _tell_fitting(changes: Mapping[str, tuple[Any, Any]]) -> None:
     told = ", ".join(f"{key} {value(a)} -> {value(b)}" for key, (a, b) in changes.items())
     if told:
         echo(f"delian: fitted to the daemons: {told}", err=True)
-
-
-def _event_file(path: Path | None) -> EventFile | None:
-    if path is None:
-        return None
-    from ...simulations.runs.event_file import EventFile
-
-    return EventFile(path)
 
 
 def _claim(out: Path | None, scenario: Scenario) -> Path:

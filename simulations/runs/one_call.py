@@ -16,6 +16,7 @@ from ...core.common.errors import DelianError
 from ...core.compiler.backends import Backend
 from ...core.learning.predictor import Predictor
 from ..federation.process_tuning import share_heap
+from ..integrations.trackers import recorded, trackers
 from ..report.measures import measure_of
 from ..report.report import build_report, make_folder, write_report
 from ..scenario import own_data
@@ -196,6 +197,9 @@ def simulate(
     threads: int | None = None,
     backend: Backend = "native",
     progress: bool | None = None,
+    tensorboard: str | os.PathLike[str] | None = None,
+    mlflow: str | os.PathLike[str] | None = None,
+    wandb: str | None = None,
 ) -> Run:
     """Runs a federation on this machine, in virtual time, with the protocol of real fleets.
 
@@ -217,6 +221,9 @@ def simulate(
         threads: how many devices train at once; the result is the same for any number.
         backend: as of `delian simulate --backend`.
         progress: whether a view of the run is drawn; absent: in a terminal and in Jupyter.
+        tensorboard: a folder for event files of TensorBoard.
+        mlflow: a folder or a URI; the run is recorded in MLflow.
+        wandb: "offline": the run is recorded for Weights & Biases, in ./wandb.
 
     Raises:
         DelianError: something does not fit, with what to do about it.
@@ -240,24 +247,28 @@ def simulate(
     if model is not None:
         keys = ["model.name=given", f'model.kind="{kind_of(model)}"', *keys]
     chosen = override(chosen, keys)
+    recording = trackers(tensorboard, mlflow, wandb)
     share_heap()
     began = time.perf_counter()
     loaded = held(chosen)
-    with _view(chosen, progress) as view:
+    with _view(chosen, progress) as view, recorded(recording, view) as on_event:
         simulation = Simulation(
             chosen,
             algorithm,
             loaded,
             threads=threads,
             backend=backend,
-            on_event=view,
+            on_event=on_event,
             stop=lambda: False,
             began=began,
             resume=None,
             forget=True,
             model=model,
         )
-        return Run(simulation, simulation.run())
+        result = simulation.run()
+        if recording is not None:
+            recording.close(result)
+        return Run(simulation, result)
 
 
 def _settings(given: Mapping[str, Any] | Sequence[str]) -> list[str]:

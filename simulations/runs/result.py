@@ -220,6 +220,8 @@ class Replayed:
     """A run that was resumed is where it was kept, and goes on after this round."""
 
     record: RoundRecord
+    rounds: tuple[RoundRecord, ...] = ()
+    """All rounds up to it."""
 
 
 Event = Started | Phase | UpdateFinished | RoundFinished | Unfinished | Replayed

@@ -253,7 +253,7 @@ class Simulation:
         # As if the time between had not been.
         self._start = now - walls["rounds_seconds"]
         self._next = now + UNFINISHED_S
-        self._say(Replayed(record))
+        self._say(Replayed(record, tuple(self.rounds)))
 
     def _own(self, device: int) -> Array | None:
         """The client state of a device, by its number in the data: held-out ones have none."""

@@ -1,0 +1,1 @@
+"""Runs in experiment trackers: TensorBoard, MLflow, Weights & Biases."""
