@@ -8,7 +8,7 @@ from typing import Any
 
 from ...simulations.report import own_metrics
 from ...simulations.report.measures import Measure, measure_of, shown
-from ...simulations.report.svg import duration, size
+from ...simulations.report.svg import count, duration, size
 
 Report = Mapping[str, Any]
 #: Room for the name of a row.
@@ -26,7 +26,9 @@ def summary_text(report: Report, page: Path) -> str:
 
 def _run(report: Report) -> list[str]:
     summary, host = report["summary"], report["host"]
-    head = f"{report['scenario']['name']}, {summary['algorithm']}: {summary['rounds']} rounds"
+    head = (
+        f"{report['scenario']['name']}, {summary['algorithm']}: {count(summary['rounds'], 'round')}"
+    )
     if host.get("total_seconds"):
         head += f" in {duration(host['total_seconds'])}"
     if host.get("updates_per_second"):
@@ -58,7 +60,7 @@ def _run(report: Report) -> list[str]:
     lines.append(
         f"  {summary['harmed']} of {summary['evaluated']} devices {verb} worse with their own model"
     )
-    lines += _asked(summary, measure)
+    lines += [*_asked(summary, measure), *_spent(summary)]
     for name, shared, own in own_metrics.lines(report["rounds"]):
         lines.append(f"  {name}: {shared} with the shared model, {own} with their own")
     lines += [f"  warning: {each}" for each in summary.get("warnings", ())]
@@ -70,15 +72,26 @@ def _asked(summary: Report, measure: Measure) -> list[str]:
     lines = []
     if adapted := summary.get("adaptation"):
         pairs = zip(adapted["steps"], adapted["query"], strict=True)
-        told = ", ".join(f"{measure.show(value)} after {count}" for count, value in pairs)
+        told = ", ".join(f"{measure.show(value)} after {steps}" for steps, value in pairs)
         lines.append(f"  by local steps: {told}")
     if target := summary.get("target"):
-        told = f"not reached in {summary['rounds']} rounds"
+        told = f"not reached in {count(summary['rounds'], 'round')}"
         if target["round"] is not None:
             sent = size(target["bytes_up"])
-            told = f"reached after {target['round']} rounds, {sent} sent by devices"
+            told = f"reached after {count(target['round'], 'round')}, {sent} sent by devices"
         lines.append(f"  {measure.show(target['target'])}: {told}")
     return lines
+
+
+def _spent(summary: Report) -> list[str]:
+    """What differential privacy cost, of a run with noise."""
+    spent = summary.get("privacy")
+    if not spent:
+        return []
+    return [
+        f"  differential privacy: epsilon {spent['epsilon']:.3g} of {spent['promised']:g} spent,"
+        f" delta {spent['delta']:g}, {spent['noise']} noise"
+    ]
 
 
 def _row(name: str, before: float, after: float, measure: Measure) -> str:

@@ -68,6 +68,8 @@ class RoundRecord:
     """The sum of weights that the ring carried."""
     why: str = ""
     """Why it did not succeed; empty where it did."""
+    epsilon: float | None = None
+    """What all sums up to this one spent of the privacy budget; None of a run without noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,7 @@ class Tally:
             examples=examples,
             weight=fields["weight"],
             why=fields["why"],
+            epsilon=fields["privacy"]["epsilon"] if "privacy" in fields else None,
         )
 
 

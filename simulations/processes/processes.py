@@ -395,6 +395,7 @@ def _record(
         seconds=dict.fromkeys(TIMES, 0.0),
         virtual_seconds=0.0,
         wall_seconds=wall_s,
+        epsilon=facts["privacy"]["epsilon"] if facts.get("privacy") else None,
         **judged,
     )
 

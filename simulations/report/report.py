@@ -111,6 +111,7 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "held_out": _accuracy(newcomers, measure) if newcomers else None,
         "adaptation": adapting.summary(devices, result.scenario.evaluation.steps, measure),
         "target": _target(result, measure),
+        "privacy": _privacy(result),
         "updates": sum(r.reported for r in rounds),
         "selected": sum(r.selected for r in rounds),
         "reported": sum(r.reported for r in rounds),
@@ -131,6 +132,20 @@ def _target(result: SimulationResult, measure: Measure) -> dict[str, Any] | None
     if target is None:
         return None
     return adapting.reached([dataclasses.asdict(r) for r in result.rounds], target, measure.gain)
+
+
+def _privacy(result: SimulationResult) -> dict[str, Any] | None:
+    """What differential privacy promised and what was spent; None of a run without noise."""
+    asked = result.scenario.privacy
+    if asked.noise == "none":
+        return None
+    spent = [r.epsilon for r in result.rounds if r.epsilon is not None]
+    return {
+        "noise": asked.noise,
+        "epsilon": spent[-1] if spent else 0.0,
+        "promised": asked.epsilon,
+        "delta": asked.delta,
+    }
 
 
 def _wall(rounds: Sequence[RoundRecord]) -> float | None:

@@ -18,7 +18,7 @@ from . import page_parts as parts
 from .adapting_page import fairness, steps_section, target_reached
 from .measures import ACCURACY, Measure, explained, measure_of
 from .page_parts import escaped
-from .svg import both, duration, size, whole
+from .svg import both, count, duration, size, whole
 
 TABLE_ROWS_MAX = 500
 
@@ -89,8 +89,8 @@ def _header(report: Report) -> str:
     )
     facts = (
         f"{escaped(_algorithm(report))}{against} · {'real daemons: ' if _is_real(report) else ''}"
-        f"{summary['devices']} devices, "
-        f"{scenario['fleet']['edges']} edges · {summary['rounds']} rounds · seed {scenario['seed']}"
+        f"{count(summary['devices'], 'device')}, {count(scenario['fleet']['edges'], 'edge')} · "
+        f"{count(summary['rounds'], 'round')} · seed {scenario['seed']}"
     )
     runs = _runs(report)
     stopped = "".join(
@@ -117,7 +117,7 @@ def _header(report: Report) -> str:
 
 def _stopped(run: Report, whose: str) -> str:
     summary = run["summary"]
-    done = f"{summary['rounds']} of {run['scenario']['rounds']} rounds"
+    done = f"{summary['rounds']} of {count(run['scenario']['rounds'], 'round')}"
     told = f"Stopped after {done}."
     if summary["stopped_by"] == "failure":
         told = f"Gave up after {done}: {escaped(summary['why'])}."
@@ -252,9 +252,9 @@ def _learning_story(report: Report) -> str:
         told = f"is wrong by {shared} in the mean square"
     unused = summary.get("unused_shared_model")
     model = f"{escaped(unused)}, which no device uses," if unused else "the shared model"
-    adapted = f"{_times(steps, 'gradient step')} on the device make{'s' * (steps == 1)} that "
+    adapted = f"{count(steps, 'gradient step')} on the device make{'s' * (steps == 1)} that "
     first = (
-        f"After {_times(judged, 'round')} {model} {told}"
+        f"After {count(judged, 'round')} {model} {told}"
         f"{chance}. {adapted if steps else 'The devices’ own models, without further steps, give '}"
         f'<b class="personal">{show(summary["personalised_accuracy"])}</b>.'
         f"{explained(report['rounds'])}"
@@ -374,18 +374,16 @@ def _evaluations(report: Report) -> str:
     settings = report["scenario"]["evaluation"]
     asked = sorted({e["devices"] for e in said})
     lead = (
-        f"{_times(len(said), 'model')} {'was' if len(said) == 1 else 'were'} judged through the "
+        f"{count(len(said), 'model')} {'was' if len(said) == 1 else 'were'} judged through the "
         f"protocol, by {_span(asked)} devices each. What they found was added up on the way, as "
         "updates are. Here each example counts the same; above, each device."
     )
     if patience := settings.get("patience"):
-        lead += (
-            f" The run ends when {_times(patience, 'evaluation')} in a row bring nothing better."
-        )
+        lead += f" The run ends when {count(patience, 'evaluation')} in a row bring nothing better."
     back = [e for e in said if e.get("rolled_back_to") is not None]
     gone = {e["round"]: f"back to model {e['rolled_back_to']}" for e in back}
     if gone:
-        lead += f" {_times(len(gone), 'round')} rolled back: the best model took its place again."
+        lead += f" {count(len(gone), 'round')} rolled back: the best model took its place again."
     measure = _measure(report)
     figure = "loss" if measure.error else "accuracy"
     series = [
@@ -442,7 +440,7 @@ def _rounds(report: Report) -> str:
     lead = f"{whole(summary['reported'])} of {whole(summary['selected'])} selected devices reported"
     lead += f"; {_listed(lost)}." if lost else "; none was lost."
     if few := summary["rounds_without_quorum"]:
-        lead += f" {_times(few, 'attempt')} had too few reports and changed nothing."
+        lead += f" {count(few, 'attempt')} had too few reports and changed nothing."
     legend = parts.legend(
         [("reported", "reported")]
         + [(k, k) for k in ("spare", "late", "dropped", "refused") if summary[k]]
@@ -466,10 +464,6 @@ def _rounds(report: Report) -> str:
         parts.figure(legend + both(partial(report_plots.cohort_bars, rounds))),
         table,
     )
-
-
-def _times(count: int, what: str) -> str:
-    return f"{whole(count)} {what}{'s' if count != 1 else ''}"
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -2,23 +2,64 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...core.privacy.mechanisms import noise_mechanism
+from .measures import shown
+
 if TYPE_CHECKING:
+    from ...core.privacy.mechanisms.ring import RingPlan
     from ..runs.result import RoundRecord, SimulationResult
+    from ..scenario.scenario import Scenario
 
 #: How much better than the most frequent label a model must be.
 CHANCE_MARGIN = 0.01
 #: A training loss that is so many times the first round's has diverged.
 DIVERGED = 1.5
+#: Noise that is so long, in sums of updates, leaves something to learn: docs/privacy.md, where 0.7
+#: costs four points of accuracy and 1.3 seventeen.
+DROWNED_LEAST = 0.7
 
 
 def warnings_of(result: SimulationResult) -> list[str]:
     """Warnings, the gravest first; empty for a run that shows none."""
-    return [*_diverged(result), *_at_chance(result), *_unequal_data(result)]
+    return [
+        *_drowned(result),
+        *_diverged(result),
+        *_at_chance(result),
+        *_unequal_data(result),
+    ]
+
+
+def drowned(scenario: Scenario, ring: RingPlan) -> str:
+    """What to change where the noise of differential privacy leaves nothing to learn.
+
+    ring: with the noise that was planned. Empty where the noise is below the sum of the updates.
+    """
+    cohort = scenario.round.cohort
+    excess = noise_mechanism.drowning(ring, cohort)
+    if excess <= 1.0:
+        return ""
+    # The sum's noise hardly depends on how many devices share it; the updates' sum grows with them.
+    planned = 1 if ring.central else min(cohort, max(1, scenario.round.reports_min))
+    shared = cohort / planned if not ring.central else 1.0
+    enough = math.ceil(excess / shared**0.5 * cohort / DROWNED_LEAST / 10) * 10
+    return (
+        f"the noise that epsilon {scenario.privacy.epsilon:g} takes is {shown(excess)} times as"
+        f" long as the sum of a round's {cohort} updates can be: the model learns next to nothing."
+        f" It takes about {enough:,} devices in a round (round.cohort, with round.reports_min close"
+        f" to it), a smaller model (this one has {ring.dimension:,} parameters), fewer rounds, or a"
+        " larger privacy.epsilon"
+    )
+
+
+def _drowned(result: SimulationResult) -> Iterator[str]:
+    if result.bundle is not None and (why := drowned(result.scenario, result.bundle.manifest.ring)):
+        yield why
 
 
 def _diverged(result: SimulationResult) -> Iterator[str]:

@@ -150,12 +150,19 @@ def whole(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def size(count: float) -> str:
+def count(number: float, what: str) -> str:
+    """A number with its noun: 1 round, 2,000 rounds."""
+    return f"{whole(number)} {what}{'s' if number != 1 else ''}"
+
+
+def size(octets: float) -> str:
     """Bytes for people: 1 kB is 1,000 bytes, as networks count."""
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1000
+        if octets < 1000 or unit == "GB":
+            return (
+                f"{octets:.0f} {unit}" if unit == "B" or octets >= 100 else f"{octets:.1f} {unit}"
+            )
+        octets /= 1000
     raise AssertionError("the last unit returns")
 
 

@@ -3,6 +3,7 @@
     {"event": "started", "time_ms": ..., "algorithm": "fedavg", "scenario": {...}, "devices": 60,
      "held_out": 6}
     {"event": "phase", ..., "doing": "compiling 6 programs"}
+    {"event": "warning", ..., "text": "the noise ..."}    what should be known before the rounds
     {"event": "round", ..., "round": 1, "global_accuracy": 0.162, ...}    as in report.json
     {"event": "replayed", ..., "round": 7}    of a run that was resumed: it goes on after this round
     {"event": "ended", ..., "summary": {...}, "trace_hash": "..."}        as in report.json
@@ -27,7 +28,7 @@ from typing import Any
 
 from ...core.common.errors import DelianError
 from ..report.report import plain, printable, summarise
-from .result import Event, Phase, Replayed, RoundFinished, SimulationResult, Started
+from .result import Event, Notice, Phase, Replayed, RoundFinished, SimulationResult, Started
 
 
 class EventFile:
@@ -52,6 +53,8 @@ class EventFile:
                 self._algorithm = scenario.algorithm.label
                 facts = {"devices": devices, "held_out": held_out}
                 self._write("started", {"scenario": scenario.to_json(), **facts})
+            case Notice(text):
+                self._write("warning", {"text": text})
             case Phase(doing):
                 self._write("phase", {"doing": doing})
             case Replayed(record):

@@ -19,6 +19,7 @@ from ..federation.process_tuning import share_heap
 from ..integrations.trackers import recorded, trackers
 from ..report.measures import measure_of
 from ..report.report import build_report, make_folder, write_report
+from ..report.svg import count
 from ..scenario import own_data
 from ..scenario.datasets import federated, load_data, scenario_for, with_data
 from ..scenario.given_models import kind_of
@@ -156,9 +157,10 @@ class Run:
 
     def __repr__(self) -> str:
         measure, summary = measure_of(self.result.scenario.to_json()), self.summary
+        size = f"{count(summary['rounds'], 'round')}, {count(summary['devices'], 'device')}"
         return (
-            f"<{self.result.scenario.name}, {summary['algorithm']}: {summary['rounds']} rounds,"
-            f" {summary['devices']} devices; {measure.name} {measure.show(self.accuracy)} shared,"
+            f"<{self.result.scenario.name}, {summary['algorithm']}: {size};"
+            f" {measure.name} {measure.show(self.accuracy)} shared,"
             f" {measure.show(self.personal_accuracy)} personalised>"
         )
 

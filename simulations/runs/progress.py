@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -21,16 +21,41 @@ from rich.table import Table
 from rich.text import Text
 
 from ..report import own_metrics
-from ..report.measures import measure_of
+from ..report.measures import measure_of, shown
 from ..report.svg import duration, size
 from ..scenario.scenario import Scenario
-from .result import Event, Phase, Replayed, RoundFinished, RoundRecord, Started, UpdateFinished
+from .result import (
+    Event,
+    Notice,
+    Phase,
+    Replayed,
+    RoundFinished,
+    RoundRecord,
+    Started,
+    UpdateFinished,
+)
 
 ROUNDS_SHOWN = 8
 RATE_ROUNDS = 10  # the time left is judged by the last so many rounds
 REFRESHES_PER_SECOND = 8
 BAR_WIDTH = 24
-WIDE_TABLE = 90  # columns of a terminal in which the table has room to breathe
+WIDE_TABLE = 98  # columns of a terminal in which the table has room to breathe
+LEGEND_WIDTH = 72  # and those in which there is room for a bar and a line that explains the table
+LEGEND = (
+    "shared, personal: the shared model and the personalized ones on held-out rows; lost: dropped"
+    " out, late or refused; spare: the round had enough without it"
+)
+LEFT_OUT_FIRST = (
+    "spare",
+    "virtual",
+    "real time",
+    "updates/s",
+    "down",
+    "up",
+    "lost",
+    "reported",
+    "loss",
+)
 
 
 class Progress:
@@ -84,6 +109,8 @@ class Progress:
             self._print(self._line(*self._last[-1]))
         elif isinstance(event, Replayed):
             self._print(f"replayed to round {event.record.round}")
+        elif isinstance(event, Notice):
+            self._warn(event.text)
 
     def _note(self, event: Event) -> None:
         match event:
@@ -130,6 +157,13 @@ class Progress:
     def _show(self, value: float | None) -> str:
         return "-" if value is None else self._measure.show(value)
 
+    def _warn(self, text: str) -> None:
+        """A warning, above the table where there is one."""
+        if self._live is None:
+            self._print(f"warning: {text}")
+        else:
+            self._console.print(Text.assemble(("warning: ", "yellow"), text))
+
     def _print(self, line: str) -> None:
         print(line, file=self._console.file, flush=True)
 
@@ -154,6 +188,8 @@ class Progress:
                 f"{self._measure.name} {self._show(record.global_accuracy)} -> "
                 f"{self._show(record.personalised_accuracy)}"
             )
+        if record.training_loss is not None:
+            parts.append(f"loss {shown(record.training_loss)}")
         if own := own_metrics.told(record):
             parts.append(own)
         lost = [
@@ -184,6 +220,8 @@ class Progress:
             parts: list[RenderableType] = [self._heading(), self._bar()]
             if self._last:
                 parts.append(self._table())
+                if self._console.width >= LEGEND_WIDTH:
+                    parts.append(Text(LEGEND, style="dim"))
                 if self._judged is not None and (own := own_metrics.told(self._judged)):
                     parts.append(Text(own, style="dim"))
             return Group(*parts)
@@ -202,32 +240,61 @@ class Progress:
             complete_style="blue",
             finished_style="green",
         )
-        row.add_row(bar, status, Text(self._doing, style="dim"))
+        doing = Text(self._doing, style="dim", no_wrap=True, overflow="ellipsis")
+        if self._console.width < LEGEND_WIDTH:  # no room for the bar
+            row.add_row(status, doing)
+        else:
+            row.add_row(bar, status, doing)
         return row
 
     def _table(self) -> Table:
+        """The last rounds, in as many columns as there is room for."""
         gap = 2 if self._console.width >= WIDE_TABLE else 1
+        rows = [self._cells(*each) for each in list(self._last)[-ROUNDS_SHOWN:]]
+        names = _fitting(rows, self._console.width, gap)
         table = Table(box=None, padding=(0, gap, 0, 0), header_style="dim")
-        for name in ("round", "shared", "personal", "reported", "lost", "spare", "up", "down"):
-            table.add_column(name, justify="right")
-        table.add_column("updates/s", justify="right")
-        real = self._last[-1][0].wall_seconds is not None
-        table.add_column("real time" if real else "virtual", justify="right")
-        for record, seconds in list(self._last)[-ROUNDS_SHOWN:]:
-            lost = record.dropped + record.late + record.refused
-            table.add_row(
-                str(record.round),
-                Text(self._show(record.global_accuracy), style="blue"),
-                Text(self._show(record.personalised_accuracy), style="bold"),
-                f"{record.reported}/{record.selected}",
-                Text(str(lost), style="yellow" if lost else "dim"),
-                Text(str(record.spare), style="dim"),
-                size(_up(record)),
-                size(_down(record)),
-                _rate(record, seconds),
-                duration(record.took_seconds),
-            )
+        for name in names:
+            table.add_column(name, justify="right", no_wrap=True)
+        for cells in rows:
+            table.add_row(*(Text(cells[name], style=_style(name, cells[name])) for name in names))
         return table
+
+    def _cells(self, record: RoundRecord, seconds: float) -> dict[str, str]:
+        """A round by the names of columns."""
+        lost = record.dropped + record.late + record.refused
+        real = record.wall_seconds is not None
+        loss = "-" if record.training_loss is None else shown(record.training_loss)
+        return {
+            "round": str(record.round),
+            "shared": self._show(record.global_accuracy),
+            "personal": self._show(record.personalised_accuracy),
+            "loss": loss,
+            "reported": f"{record.reported}/{record.selected}",
+            "lost": str(lost),
+            "spare": str(record.spare),
+            "up": size(_up(record)),
+            "down": size(_down(record)),
+            "updates/s": _rate(record, seconds),
+            "real time" if real else "virtual": duration(record.took_seconds),
+        }
+
+
+def _fitting(rows: Sequence[Mapping[str, str]], room: int, gap: int) -> list[str]:
+    """The columns that fit into so many characters, in order: the least important are left out."""
+    names = list(rows[0])
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) + gap for name in names}
+    for name in LEFT_OUT_FIRST:
+        if sum(widths[each] for each in names) <= room:
+            break
+        names = [each for each in names if each != name]
+    return names
+
+
+def _style(name: str, cell: str) -> str:
+    """Of a cell of the table."""
+    if name == "lost":
+        return "dim" if cell == "0" else "yellow"
+    return {"shared": "blue", "personal": "bold", "spare": "dim"}.get(name, "")
 
 
 def _up(record: RoundRecord) -> int:

@@ -98,6 +98,8 @@ class RoundRecord:
     """The task's own (`own_metrics`), over all examples; None where it has none."""
     personalised_metrics: Mapping[str, float | None] | None = None
     """As `global_metrics`."""
+    epsilon: float | None = None
+    """Of differential privacy: what all rounds up to this one spent; None without noise."""
 
     @property
     def took_seconds(self) -> float:
@@ -186,6 +188,13 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """What should be known before the rounds begin: a warning, and what to change."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateFinished:
     """One device's local training (or evaluation) of a round is computed."""
 
@@ -224,4 +233,4 @@ class Replayed:
     """All rounds up to it."""
 
 
-Event = Started | Phase | UpdateFinished | RoundFinished | Unfinished | Replayed
+Event = Started | Phase | Notice | UpdateFinished | RoundFinished | Unfinished | Replayed

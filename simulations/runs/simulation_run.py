@@ -388,5 +388,6 @@ def _record(attempt: Attempt, judged: Mapping[str, Any]) -> RoundRecord:
         seconds=seconds,
         virtual_seconds=virtual,
         training_loss=attempt.loss,
+        epsilon=attempt.epsilon,
         **judged,
     )

@@ -33,6 +33,7 @@ from ..federation.network import LinkProfile
 from ..report import own_metrics
 from ..report.adapting import Adapted, Adapting, total
 from ..report.measures import ACCURACY, Measure, measure_of
+from ..report.run_warnings import drowned
 from ..resume.traced_bundles import bundle_of
 from ..scenario import data_settings as settings
 from ..scenario import recipes
@@ -42,7 +43,7 @@ from ..scenario.federation_plan import FederationPlan
 from ..scenario.scenario import Link, Scenario
 from .confidence import spread_of
 from .host_facts import machine_facts, peak_rss_mib
-from .result import DeviceRecord, Event, Phase, Spread, Started, UpdateFinished
+from .result import DeviceRecord, Event, Notice, Phase, Spread, Started, UpdateFinished
 
 if TYPE_CHECKING:
     from ...core.learning import Algorithm
@@ -117,6 +118,8 @@ class Stage:
         # Devices are sent the bundle bare; the first weights are needed in the first round only.
         self.first, self.bundle = bundle.weights, bundle.bare()
         self.walls["trace_seconds"] = time.perf_counter() - start
+        if why := drowned(scenario, self.bundle.manifest.ring):
+            say(Notice(why))
         compiled = f"compiling {len(self.bundle.programs)} programs"
         say(Phase("running as plain Python" if debugging.on else compiled))
         start = time.perf_counter()

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from delian.cli.simulation.summary import summary_text
 from delian.core.common.errors import DelianError
+from delian.core.privacy.mechanisms import noise_mechanism
+from delian.core.privacy.mechanisms.ring import RingPlan
+from delian.simulations.report.report import build_report
+from delian.simulations.report.run_warnings import drowned
+from delian.simulations.runs.result import Notice, RoundFinished
 from delian.simulations.runs.simulate import simulate
 from delian.simulations.scenario import scenario_file
 
@@ -116,3 +126,41 @@ def test_narrow_rings_are_fewer_bytes_on_both_hops_and_learn_nearly_the_same():
         assert saved >= 0.9 * vectors * (4 - 20 / 8) * 4_811
     error = np.linalg.norm(narrow.bundle.weights - wide.bundle.weights)
     assert 0 < error < 0.05 * np.linalg.norm(wide.bundle.weights)
+
+
+def test_noise_that_drowns_the_updates_is_said_before_the_rounds_and_at_the_end():
+    said = []
+    noised = scenario('privacy.noise="distributed"', "privacy.epsilon=1.0", "rounds=1")
+    result = simulate(noised, threads=2, on_event=said.append)
+    kinds = [type(event) for event in said]
+    (notice,) = [event for event in said if isinstance(event, Notice)]
+    assert kinds.index(Notice) < kinds.index(RoundFinished)
+    assert "the noise that epsilon 1 takes is" in notice.text
+    assert "12 updates" in notice.text and "4,810 parameters" in notice.text
+    report = build_report(result)
+    assert report["summary"]["warnings"][0] == notice.text
+    spent = report["summary"]["privacy"]
+    assert 0 < spent["epsilon"] <= spent["promised"] == 1.0 and spent["delta"] == 1e-6
+    assert spent["epsilon"] == result.rounds[-1].epsilon
+    told = summary_text(report, Path("report.html"))
+    assert f"epsilon {spent['epsilon']:.3g} of 1 spent, delta 1e-06, distributed noise" in told
+
+
+def test_how_many_devices_it_takes_is_how_many_it_takes():
+    asked = scenario('privacy.noise="central"', "privacy.epsilon=4.0", "privacy.clip=2.0")
+    stages = noise_mechanism.PrivacyTarget(4.0, 1e-6, 20, 12, central=True)
+    ring = noise_mechanism.planned(RingPlan(2.0, 500, 650), stages)
+    excess = noise_mechanism.drowning(ring, 12)
+    assert excess > 1.0
+    enough = int(re.search(r"about ([\d,]+) devices", drowned(asked, ring))[1].replace(",", ""))
+    assert (
+        noise_mechanism.drowning(ring, enough) <= 0.7 < noise_mechanism.drowning(ring, enough - 20)
+    )
+    plenty = SimpleNamespace(round=SimpleNamespace(cohort=enough))
+    assert drowned(plenty, ring) == "" == drowned(asked, RingPlan(2.0, 500, 650))
+
+
+def test_distributed_noise_of_all_adds_up():
+    plan = RingPlan(2.0, 500, 650, noise=1.0)
+    alone, many = (noise_mechanism.drowning(plan, count) for count in (1, 100))
+    assert alone == pytest.approx(np.sqrt(650)) and many == pytest.approx(alone / 10)

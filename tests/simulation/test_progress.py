@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
 from delian.simulations.runs.progress import Progress
-from delian.simulations.runs.result import Phase, RoundFinished, Started, UpdateFinished
+from delian.simulations.runs.result import Notice, Phase, RoundFinished, Started, UpdateFinished
 from delian.simulations.scenario.scenario_file import load
 from rich.console import Console
 
@@ -96,3 +97,35 @@ def test_no_color_is_respected(result, monkeypatch):
 def test_a_dumb_terminal_gets_plain_lines(result, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     assert "\x1b" not in run(result, force_terminal=True)
+
+
+def test_a_narrow_terminal_has_fewer_columns_and_no_row_wraps(result):
+    rounds = [replace(r, training_loss=0.5123) for r in result.rounds]
+    trained = replace(result, rounds=tuple(rounds))
+    assert "0.512" in run(trained, force_terminal=True)
+    assert "loss 0.512" in run(trained).splitlines()[1]
+    for width in (110, 80, 60, 44, 34):
+        screen = run(trained, force_terminal=True, width=width)
+        lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen).splitlines()
+        names = next(line for line in reversed(lines) if "shared" in line and "round" in line)
+        assert names.split()[:3] == ["round", "shared", "personal"], width
+        assert ("spare" in names.split()) == (width >= 80), width
+        assert "virtual" in names or width < 80
+        last = next(line for line in reversed(lines) if line.split()[:1] == ["10"])
+        assert len(last.split()) >= len(names.split()) and len(last) <= width
+        assert ("the round had enough without it" in " ".join(" ".join(lines).split())) == (
+            width >= 80
+        )
+
+
+def test_a_notice_is_said_before_the_rounds(result):
+    screen = io.StringIO()
+    with Progress(Console(file=screen, width=110), result.scenario, Clock()) as progress:
+        progress(Notice("the noise drowns it"))
+        progress(RoundFinished(result.rounds[0]))
+    assert screen.getvalue().splitlines()[1] == "warning: the noise drowns it"
+    screen = io.StringIO()
+    console = Console(file=screen, width=110, force_terminal=True)
+    with Progress(console, result.scenario, Clock()) as progress:
+        progress(Notice("the noise drowns it"))
+    assert "the noise drowns it" in screen.getvalue()

@@ -65,6 +65,20 @@ def strength(plan: RingPlan) -> float:
     return math.sqrt(plan.noise_variance) / sensitivity(plan)[0]
 
 
+def drowning(plan: RingPlan, devices: int) -> float:
+    """How long the noise of a sum of so many devices is, in lengths that their updates may add to.
+
+    sqrt(k d) s / (d C) of d devices, k numbers, noise of standard deviation s at each device and
+    updates of length C; central noise is added once, sqrt(k) s / (d C). Zero without noise. Above
+    one little is learnt, however well the updates agree.
+    """
+    if not plan.noise:
+        return 0.0
+    parts = 1 if plan.central else devices
+    length = math.sqrt((plan.length - 1) * parts * plan.noise_variance)
+    return length / (devices * plan.reach * plan.scale)
+
+
 def guard(vector: Vector, plan: RingPlan) -> None:
     """Rejects a device's finished elements that could reveal more than the plan accounts for.
 
