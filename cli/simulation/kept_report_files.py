@@ -225,12 +225,21 @@ class Keeper:
             if run.stopped_by != "interrupt" or not cannot:
                 return ""
             return f"it cannot be resumed: {run.not_resumable}"
+        if not any(map(is_kept, self._resume.iterdir())):
+            self.forget()
+            return _nothing_kept(run)
         self._lock.close()
         where = f" after round {run.resumable}" if run.resumable else ""
         return self._how(where)
 
     def _how(self, where: str) -> str:
         return f"to go on{where}: delian simulate --resume {shlex.quote(str(self._folder))}"
+
+
+def _nothing_kept(run: SimulationResult) -> str:
+    if not run.rounds:
+        return "no round had ended: there is nothing to resume"
+    return "nothing of the run was stored yet: there is nothing to resume"
 
 
 def is_kept(place: Path) -> bool:

@@ -9,7 +9,7 @@ import hashlib
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,23 @@ KEEP_S = 5.0
 KEEP_SHARE = 0.04
 #: Of a log that no disk takes so much is held in memory; then the run is kept no more.
 PENDING_BYTES_MAX = 64 * 2**20
+#: Weights and memory after a round are held in memory up to that many bytes, for a run that is
+#: stopped in the next one.
+HELD_BYTES_MAX = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What stores a run as it was after a round."""
+
+    rounds: int
+    log_bytes: int
+    """Of the log's entries that were pending."""
+    weights: Mapping[bytes, Any]
+    memories: Mapping[bytes, bytes]
+    facts: Mapping[str, Any]
+    """Without scores."""
+    scores: Mapping[int, Any]
 
 
 class KeptRun:
@@ -66,6 +83,7 @@ class KeptRun:
         #: The last round with which the run is kept, an attempt each; zero: it is not.
         self.rounds = self.before.rounds if self.before is not None else 0
         self._next = time.perf_counter() + KEEP_S
+        self._held: _Held | None = None
 
     def _refusal(self) -> str:
         """Why such a run is not kept, or nothing."""
@@ -157,48 +175,73 @@ class KeptRun:
     ) -> None:
         """A round is over, and all that is to be said of it was.
 
-        seconds: of all rounds. stops: the run is kept now, for it is stopped or at its end.
+        seconds: of all rounds. stops: the run is kept now, for it is stopped or at its end. A run
+        that is stopped in the next round is stored by `over` as it is now.
         """
         log = self.log
         if self.why_not:
             log.forget()
             return
         log.round_over(bytes.fromhex(federation.trace.hexdigest()), federation.trace.events, judged)
-        waves = self._waves(federation)
+        self._held = None  # before the next is made: its weights would be among those in use
+        held = self._now(federation, seconds)
         now = time.perf_counter()
         if now < self._next and not stops:
+            self._held = held if self._may_hold(held) else None
             return
-        from .resumable import packed
+        self._store(held)
+        ended = time.perf_counter()
+        self._next = ended + max(KEEP_S, (ended - now) / KEEP_SHARE)
 
-        scores = {d: [astuple(score) for score in both] for d, both in self._stage.scores.items()}
-        facts: dict[str, Any] = {
-            "waves": waves,
-            "scores": scores,
-            "walls": {**self._stage.walls, "rounds_seconds": seconds},
-            "places": None,
-            "states": None,
-        }
+    def _now(self, federation: Federation, seconds: float) -> _Held:
+        """The run as it is after a round."""
+        waves = self._waves(federation)  # first: it lets go of weights
         stored = federation.hosts[CLOUD].store.items()
         bundle = federation.message.bundle.digest
-        memories = {d: s.blob.content for d, s in stored if s.weights is None and d != bundle}
-        states: ClientStates | None = self._training.kept
+        return _Held(
+            rounds=self.log.rounds,
+            log_bytes=len(self.log.pending),
+            weights=dict(federation.models.arrays.items()),
+            memories={
+                d: s.blob.content for d, s in stored if s.weights is None and d != bundle
+            },
+            scores=self._stage.scores,
+            facts={
+                "waves": waves,
+                "walls": {**self._stage.walls, "rounds_seconds": seconds},
+            },
+        )
+
+    def _may_hold(self, held: _Held) -> bool:
+        """Whether a run can be stored as it was, when the next round has begun.
+
+        Client states cannot: the next round's go into their file.
+        """
+        size = sum(w.nbytes for w in held.weights.values()) + sum(map(len, held.memories.values()))
+        return self._training.kept is None and size <= HELD_BYTES_MAX
+
+    def _store(self, held: _Held) -> None:
+        """Stores the run as it was after a round, if the disk takes it."""
+        from .resumable import packed
+
+        log, states = self.log, self._training.kept
+        scores = {d: [astuple(score) for score in both] for d, both in held.scores.items()}
+        facts = {**held.facts, "scores": scores, "places": None, "states": None}
         try:
             places = states.keep(self._place.states_made()) if states is not None else None
             if states is not None and places is not None:
                 facts["places"], facts["states"] = packed(places), states.digest().hex()
-            weights = dict(federation.models.arrays.items())
-            self._place.keep(log.rounds, bytes(log.pending), weights, memories, facts)
+            pending = bytes(log.pending[: held.log_bytes])
+            self._place.keep(held.rounds, pending, held.weights, held.memories, facts)
         except (OSError, DelianError) as fault:
             # It may be taken the next time.
             if len(log.pending) > PENDING_BYTES_MAX:
                 self.why_not = f"the disk does not take what resumes it: {fault}"
         else:
-            log.pending.clear()
-            self.rounds = log.rounds
+            del log.pending[: held.log_bytes]
+            self.rounds = held.rounds
             if states is not None and places is not None:
                 states.kept(places)
-        ended = time.perf_counter()
-        self._next = ended + max(KEEP_S, (ended - now) / KEEP_SHARE)
 
     def _waves(self, federation: Federation) -> list[tuple[int, int]]:
         """The waves that are not over; lets go of what the others trained from."""
@@ -208,8 +251,14 @@ class KeptRun:
         self.log.hold(names)
         return sorted(waves)
 
-    def over(self, resumes: bool) -> None:
-        """The run has ended. resumes: by being stopped."""
+    def over(self, resumes: bool, stopped: bool = False) -> None:
+        """The run has ended.
+
+        resumes: it may go on later. stopped: in a round; the run is stored as it was before it.
+        """
+        if stopped and self._held is not None:
+            self._store(self._held)
+        self._held = None
         if "_place" not in vars(self):
             return  # nothing was read, and nothing kept
         if resumes:

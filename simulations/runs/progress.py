@@ -29,6 +29,7 @@ from .result import (
     Notice,
     Phase,
     Replayed,
+    Replaying,
     RoundFinished,
     RoundRecord,
     Started,
@@ -39,6 +40,8 @@ ROUNDS_SHOWN = 8
 RATE_ROUNDS = 10  # the time left is judged by the last so many rounds
 REFRESHES_PER_SECOND = 8
 BAR_WIDTH = 24
+#: Lines about a replay, without a terminal.
+REPLAY_LINES = 10
 WIDE_TABLE = 98  # columns of a terminal in which the table has room to breathe
 LEGEND_WIDTH = 72  # and those in which there is room for a bar and a line that explains the table
 LEGEND = (
@@ -111,6 +114,8 @@ class Progress:
             self._print(f"replayed to round {event.record.round}")
         elif isinstance(event, Notice):
             self._warn(event.text)
+        elif self._live is None and isinstance(event, Replaying) and _has_line(event):
+            self._print(f"replaying round {event.round} of {event.last}")
 
     def _note(self, event: Event) -> None:
         match event:
@@ -129,6 +134,9 @@ class Progress:
                     self._trained = self._clock()
                 share = event.done / max(1, event.expected)
                 self._share = 0.8 + 0.2 * share if event.evaluating else 0.8 * share
+            case Replaying():
+                self._doing = f"replaying {event.last} rounds"
+                self._done = event.round
             case Replayed():
                 record = event.record
                 self._done = record.round - (not record.applied)
@@ -295,6 +303,13 @@ def _style(name: str, cell: str) -> str:
     if name == "lost":
         return "dim" if cell == "0" else "yellow"
     return {"shared": "blue", "personal": "bold", "spare": "dim"}.get(name, "")
+
+
+def _has_line(event: Replaying) -> bool:
+    """Whether a round has a line: each tenth of a replay, and its beginning."""
+    before = max(0, event.round - 1)
+    each = REPLAY_LINES * event.round // max(1, event.last)
+    return not event.round or each > REPLAY_LINES * before // max(1, event.last)
 
 
 def _up(record: RoundRecord) -> int:

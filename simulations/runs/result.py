@@ -233,4 +233,14 @@ class Replayed:
     """All rounds up to it."""
 
 
-Event = Started | Phase | Notice | UpdateFinished | RoundFinished | Unfinished | Replayed
+@dataclass(frozen=True, slots=True)
+class Replaying:
+    """A run that is resumed has gone through a round again."""
+
+    round: int
+    """Zero: it begins to."""
+    last: int
+    """The round after which it goes on."""
+
+
+Event = Started | Phase | Notice | UpdateFinished | RoundFinished | Unfinished | Replaying | Replayed

@@ -46,6 +46,7 @@ from .result import (
     Event,
     Phase,
     Replayed,
+    Replaying,
     RoundFinished,
     RoundRecord,
     SimulationResult,
@@ -123,7 +124,7 @@ class Simulation:
                 self.kept = KeptRun(self._resume, stage, self.training)
             history = UNKEPT if self.kept is None else self.kept.log
             if history.replays:
-                self._say(Phase("going through its rounds again"))
+                self._say(Replaying(0, self.kept.rounds if self.kept is not None else 0))
             self.federation = Federation(
                 plan, self.training, self.scenario.seed, self.threads, history=history
             )
@@ -142,7 +143,7 @@ class Simulation:
         stopped = ended.stopped or not adapted
         if self.kept is not None:
             goes_on = not self._forget and not ended.failed
-            self.kept.over(resumes=stopped or goes_on)
+            self.kept.over(resumes=stopped or goes_on, stopped=stopped)
         why, hint = ended.failed, ""
         if why:
             why, hint = gave_up(why, self._diverged)
@@ -245,6 +246,7 @@ class Simulation:
         if self.stop():
             raise KeyboardInterrupt
         record = self._note(attempt, kept.round_again(self.federation))
+        self._say(Replaying(len(self.rounds), kept.rounds))
         if kept.log.replays:
             return
         walls = self.stage.walls

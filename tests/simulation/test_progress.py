@@ -8,7 +8,15 @@ from dataclasses import replace
 
 import pytest
 from delian.simulations.runs.progress import Progress
-from delian.simulations.runs.result import Notice, Phase, RoundFinished, Started, UpdateFinished
+from delian.simulations.runs.result import (
+    Notice,
+    Phase,
+    Replayed,
+    Replaying,
+    RoundFinished,
+    Started,
+    UpdateFinished,
+)
 from delian.simulations.scenario.scenario_file import load
 from rich.console import Console
 
@@ -129,3 +137,25 @@ def test_a_notice_is_said_before_the_rounds(result):
     with Progress(console, result.scenario, Clock()) as progress:
         progress(Notice("the noise drowns it"))
     assert "the noise drowns it" in screen.getvalue()
+
+
+def replay(result, rounds):
+    screen, drawn = io.StringIO(), io.StringIO()
+    with Progress(Console(file=screen, width=110), result.scenario) as progress:
+        for number in range(rounds + 1):
+            progress(Replaying(number, rounds))
+            Console(file=drawn, width=110).print(progress._draw())
+        progress(Replayed(result.rounds[-1]))
+    return screen.getvalue().splitlines()[1:], drawn.getvalue()
+
+
+def test_a_pipe_gets_ten_lines_of_a_replay_and_one_of_its_beginning(result):
+    lines, _ = replay(result, 72)
+    assert lines[0] == "replaying round 0 of 72" and lines[-2] == "replaying round 72 of 72"
+    assert lines[-1] == "replayed to round 10" and len(lines) == 12
+    assert len(replay(result, 3)[0]) == 4 + 1
+
+
+def test_a_terminal_s_bar_moves_while_a_run_is_replayed(result):
+    _, drawn = replay(result, 7)
+    assert all(f"round {n}/10" in drawn for n in range(8)) and drawn.count("replaying 7") == 8

@@ -26,6 +26,7 @@ from delian.simulations.resume.resumable import Resumable, Saved
 from delian.simulations.runs.result import (
     Event,
     Phase,
+    Replaying,
     RoundFinished,
     UpdateFinished,
 )
@@ -128,6 +129,47 @@ def test_stopped_and_resumed(tmp_path: Path) -> None:
     assert part.interrupted and 0 < part.resumable <= len(part.rounds) < 6
     resumed = run("scaffold", PLAIN, resume=tmp_path)
     assert bits_of(resumed) == bits_of(whole) and not resumed.interrupted
+
+
+@pytest.mark.parametrize("settings", [(), ('algorithm.server_optimizer="adam"',)])
+def test_stopped_before_it_was_stored_it_is_stored_as_it_was_after_the_last_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(kept_run, "KEEP_S", 1e9)
+    asked = (PLAIN, *settings)
+    whole, killer = run("fedavg", *asked), Killer()
+    part = run(
+        "fedavg", *asked, on_event=killer, stop=lambda: killer.trained > 10, resume=tmp_path
+    )
+    assert part.interrupted and part.resumable == len(part.rounds) == 2
+    again = Killer()
+    resumed = run("fedavg", *asked, on_event=again, resume=tmp_path)
+    assert again.replayed == 2 and bits_of(resumed) == bits_of(whole)
+
+
+def test_client_states_are_stored_with_the_round_that_they_are_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next round's updates are in their file: a run that was not stored yet is not stored."""
+    monkeypatch.setattr(kept_run, "KEEP_S", 1e9)
+    killer = Killer()
+    part = run(
+        "scaffold", PLAIN, on_event=killer, stop=lambda: killer.trained > 10, resume=tmp_path
+    )
+    assert part.interrupted and part.resumable == 0 and not list(tmp_path.iterdir())
+
+
+def test_a_replay_says_how_far_it_is(tmp_path: Path) -> None:
+    killer, seen = Killer(4), []
+    with pytest.raises(Killed):
+        run("fedavg", PLAIN, on_event=killer, resume=tmp_path)
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Replaying):
+            seen.append((event.round, event.last))
+
+    run("fedavg", PLAIN, on_event=watch, resume=tmp_path)
+    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
 def test_where_it_goes_on_is_told_by_the_rounds_number(tmp_path: Path) -> None:
