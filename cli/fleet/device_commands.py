@@ -24,7 +24,7 @@ from ..options import (
     Settings,
 )
 from ..output import echo, tell, when
-from ..programs.quantise_commands import write_rows
+from ..programs.row_files import write_rows
 
 if TYPE_CHECKING:
     from ...core.compiler.ir import Array

@@ -11,7 +11,7 @@ import typer
 from ...core.common.errors import DelianError
 from ..options import AsJson
 from ..output import tell, write_out
-from ..programs.quantise_commands import rows_of
+from ..programs.row_files import LABELS, rows_of
 
 if TYPE_CHECKING:
     from ...core.placement.cascade.hard_examples import Made
@@ -79,7 +79,7 @@ def cascade(
         load(small),
         load(large),
         rows_of(data),
-        rows_of(data, "y"),
+        rows_of(data, LABELS),
         filter_,
         Goal(share, accuracy, failure),
         Surroundings(LinkProfile.parse(link), wire.value, slower),

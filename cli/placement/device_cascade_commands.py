@@ -11,7 +11,7 @@ import typer
 from ...core.common.errors import DelianError
 from .. import options
 from ..output import echo
-from ..programs.quantise_commands import rows_of, write_rows
+from ..programs.row_files import rows_of, write_rows
 
 
 def cascade(

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ...core.common.errors import DelianError
 from ..options import AsJson
 from ..output import tell
+from .row_files import rows_for
 
 PredictedFile = Annotated[
-    Path, typer.Argument(metavar="DATA", help="Rows: .csv, .parquet, or .npz with `x`.")
+    Path,
+    typer.Argument(metavar="DATA", help="Rows: what `delian simulate --data` takes, or an .npy."),
 ]
 
 
@@ -34,7 +35,7 @@ def predict(
     from ...core.learning.predictor import load
 
     model = load(bundle)
-    rows = _rows(data)
+    rows = rows_for(data, model)
     found = model.predict(rows).tolist()
     said: dict[str, Any] = {"predictions": found}
     if probabilities:
@@ -50,16 +51,3 @@ def predict(
         ]
 
     tell(said, as_json, lines)
-
-
-def _rows(path: Path) -> Any:
-    """The rows of a file: columns of a table, or an array."""
-    from ...core.learning.data.data_files import npz_keys, read_npz
-    from ...core.learning.data.tables import SUFFIXES, read_columns
-
-    if path.suffix == ".npz":
-        key = "x" if "x" in npz_keys(path) else "image"
-        return read_npz(path, [key])[key]
-    if path.suffix in SUFFIXES:
-        return read_columns(path)
-    raise DelianError(f"{path} holds no rows of a known kind", "give a .csv, .parquet or .npz file")

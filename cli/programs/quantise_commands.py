@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,15 +10,11 @@ import typer
 
 from ...core.common.errors import DelianError
 from ..options import AsJson
-from ..output import tell, write_out
+from ..output import tell
+from .row_files import rows_for
 
 if TYPE_CHECKING:
     from ...core.compiler.ir import Array
-
-#: A file of calibration rows larger than this is not read: a few hundred rows are enough.
-DATA_BYTES_MAX = 1 << 30
-#: The array of an .npz that is read.
-ROWS = "x"
 
 
 class Method(StrEnum):
@@ -31,12 +26,13 @@ class Method(StrEnum):
 
 
 def quantise(
-    bundle: Annotated[Path, typer.Argument(help="A .bundle with weights: delian model export.")],
+    bundle: Annotated[Path, typer.Argument(help="A .bundle with weights, or the folder of a run.")],
     data: Annotated[
         Path,
         typer.Option(
             "--data",
-            help="Rows to calibrate with, as devices' are: an .npy, or an .npz with an array x.",
+            metavar="PATH",
+            help="Rows to calibrate with: an .npy, or what `delian simulate --data` takes.",
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The .bundle to write.")],
@@ -59,10 +55,19 @@ def quantise(
     Weights become bytes with a scale for each channel; activations are bytes whose ranges a few
     hundred rows of data show. It says how often the two bundles choose the same class on these.
     """
-    from ...core.learning.bundle import load
+    from ...core.learning.bundle import load as load_bundle
+    from ...core.learning.predictor import load
     from ...core.learning.quantise import quantise as in_bytes
 
-    made, rows = load(bundle), rows_of(data)
+    if bundle.is_dir():
+        bundle = bundle / "model.bundle"
+    made = load_bundle(bundle)
+    if not made.weights.size:
+        raise DelianError(
+            f"{bundle} has no weights: it is quantised already, or for inference alone",
+            "name the bundle that it was made from, such as model.bundle of a run",
+        )
+    rows = rows_for(data, load(bundle))
     small = in_bytes(
         made,
         rows,
@@ -97,54 +102,6 @@ def quantise(
             said,
         ],
     )
-
-
-def rows_of(path: Path, name: str = ROWS) -> Array:
-    """The rows of an .npy, or the array of this name of an .npz.
-
-    Raises DelianError for a file that has none.
-    """
-    import numpy as np
-
-    from ...core.learning.data.data_files import BROKEN
-
-    try:
-        size = path.stat().st_size
-        if zipfile.is_zipfile(path):  # its parts may be compressed
-            with zipfile.ZipFile(path) as archive:
-                size = sum(part.file_size for part in archive.infolist())
-        if size > DATA_BYTES_MAX:
-            raise DelianError(
-                f"{path}: more than {DATA_BYTES_MAX} bytes", "a few hundred rows are enough"
-            )
-        found: Any = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found
-        with found:
-            if name not in found.files:
-                raise DelianError(
-                    f"{path} has no array `{name}`, but {', '.join(found.files[:8]) or 'nothing'}",
-                    f"numpy.savez(path, {name}=...)",
-                )
-            rows: Array = found[name]
-            return rows
-    except OSError as error:
-        raise DelianError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except BROKEN:
-        raise DelianError(
-            f"{path}: neither an .npy nor an .npz file of numbers", "write it with numpy.save"
-        ) from None
-
-
-def write_rows(path: Path, rows: Array) -> None:
-    """Writes an .npy file by exactly this name. Raises DelianError where it cannot be written."""
-    import io
-
-    import numpy as np
-
-    content = io.BytesIO()
-    np.save(content, rows)
-    write_out(path, content.getvalue())
 
 
 def _compared(made: Any, small: Any, rows: Array, numbers: bool) -> float:

@@ -7,6 +7,8 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
+from ...core.common.foreign_formats import refuse_file
+
 
 def short_forms(given: Mapping[str, Any]) -> list[str]:
     """The settings of options that were given, by the keys they stand for."""
@@ -17,6 +19,7 @@ def torch_settings(module: str | None, loss: str | None) -> list[str]:
     """The keys of a scenario that `FILE[:CLASS]` and `NAME|FILE:CLASS` stand for."""
     keys = []
     if module is not None:
+        refuse_file(module, "model")
         file, _, kind = module.partition(":")
         keys += ["model.name=torch", f"model.file={Path(file).absolute()}"]
         keys += [f"model.module={kind}"] if kind else []

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from .errors import DelianError, is_own
+from .foreign_formats import refuse_file
 
 _T = TypeVar("_T")
 
@@ -189,6 +190,7 @@ def _users_imports() -> Iterator[None]:
 
 def _run(file: Path, hint: str) -> types.ModuleType:
     if file.suffix != ".py" or not file.is_file():
+        refuse_file(file, "model")
         raise DelianError(f"{file}: no such Python file", hint)
     name, path = f"delian_user_{file.stem}", str(file.absolute())
     loader = _Loader(name, path)

@@ -242,7 +242,13 @@ def pack(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
 
 def load(path: Path, own: bool = False, limits: Limits | None = None) -> Bundle:
     """Reads a bundle's file. own, limits: as in `parse`. Raises DelianError, naming the file."""
-    return parse(read(Path(path)), str(path), own, limits)
+    try:
+        return parse(read(Path(path)), str(path), own, limits)
+    except DelianError:
+        from ..common.foreign_formats import refuse_file
+
+        refuse_file(path, "bundle")
+        raise
 
 
 def read(path: Path) -> bytes:

@@ -78,7 +78,7 @@ class Predictor:
 
     def outputs(self, x: Any) -> NDArray[np.float32]:
         """What the model gives: logits f32[n, ..., C], or numbers f32 [n] or [n, k]."""
-        rows = self._rows(x)
+        rows = self.rows(x)
         if not self._runtime:
             self._runtime.append(Runtime(self.bundle, self.backend, programs=("infer",)))
         runtime = self._runtime[0]
@@ -92,8 +92,17 @@ class Predictor:
             given.append(np.array(runtime.infer(self.weights, batch)[: len(part)]))
         return np.concatenate(given)
 
-    def _rows(self, x: Any) -> NDArray[Any]:
-        """Rows as the program takes them."""
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of a row that the program takes."""
+        kind: Any = self.bundle.programs["infer"].param_types[-1]
+        return tuple(kind.shape[1:])
+
+    def rows(self, x: Any) -> NDArray[Any]:
+        """Rows, or columns of a table, as the program takes them.
+
+        Raises DelianError for rows of another shape, and for a column that is missing.
+        """
         kind: Any = self.bundle.programs["infer"].param_types[-1]
         if self.features and (isinstance(x, Mapping) or hasattr(x, "columns")):
             from .data.tables import encoded, frame_columns

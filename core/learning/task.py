@@ -16,6 +16,9 @@ from ..compiler import ops
 from ..compiler.ir import Tensor
 from .sampling import Batch, Episodes, Samples
 
+#: Parameters of a `__call__(self, x)`.
+SELF_AND_X = 2
+
 
 class Metrics(NamedTuple):
     """Sums over rows, so that those of several batches or devices add up: each f32[]."""
@@ -33,9 +36,9 @@ class Metrics(NamedTuple):
 class Task(Protocol):
     """What an algorithm and a bundle's programs need to know of what is learnt.
 
-    `init(key)` makes the model, a tree of f32 arrays that is called as `model(x, weight)`; `source`
-    draws batches. A model that is another function in training also has
-    `in_training((x,), weight, key) -> (outputs, statistics)`, as those from PyTorch.
+    `init(key)` makes the model, a tree of f32 arrays that is called as `model(x)` or
+    `model(x, weight)`; `source` draws batches. A model that is another function in training also
+    has `in_training((x,), weight, key) -> (outputs, statistics)`, as those from PyTorch.
 
     It may judge by more than loss and right answers: a class attribute `metric_names`, and a method
     `more_metrics(model, batch)` that gives a dict of as many pairs of sums, (above, below), each
@@ -84,7 +87,7 @@ class Classification:
 
     def metrics(self, model: Any, batch: Batch) -> Metrics:
         """Loss, right answers and rows of a batch; a sequence is one row."""
-        logits = model(batch.x, batch.weight)
+        logits = outputs_of(model, batch.x, batch.weight)
         losses = self.criterion(logits, batch.y)
         correct = (np.argmax(logits, axis=-1) == batch.y).astype(np.float32)
         return Metrics(
@@ -95,7 +98,7 @@ class Classification:
 
     def infer(self, model: Any, x: Tensor) -> Tensor:
         """Logits of inputs already scaled: [B, ...] -> f32[B, ..., C]."""
-        return model(x, np.ones(x.shape[0], np.float32))
+        return outputs_of(model, x, np.ones(x.shape[0], np.float32))
 
 
 @dataclass(frozen=True)
@@ -133,11 +136,12 @@ class Regression:
 
     def errors(self, model: Any, batch: Batch) -> Tensor:
         """What the model gives less what is right: f32, of the targets' shape."""
-        return self._in_units(model(batch.x, batch.weight).reshape(batch.y.shape)) - batch.y
+        outputs = outputs_of(model, batch.x, batch.weight)
+        return self._in_units(outputs.reshape(batch.y.shape)) - batch.y
 
     def infer(self, model: Any, x: Tensor) -> Tensor:
         """Numbers for inputs already scaled: [B, ...] -> f32[B, ...]."""
-        return self._in_units(model(x, np.ones(x.shape[0], np.float32)))
+        return self._in_units(outputs_of(model, x, np.ones(x.shape[0], np.float32)))
 
     def _standard(self, y: Tensor) -> Tensor:
         """Numbers [B, ...] as the model gives them."""
@@ -179,7 +183,18 @@ def in_training(model: Any, batch: Batch) -> Tensor:
     """What the model gives for a batch that it is trained on."""
     if hasattr(model, "in_training"):
         return model.in_training((batch.x,), batch.weight, batch.key)[0]
-    return model(batch.x, batch.weight)
+    return outputs_of(model, batch.x, batch.weight)
+
+
+def outputs_of(model: Any, x: Tensor, weight: Tensor) -> Tensor:
+    """What a model gives for a batch: `model(x)`, or `model(x, weight)` where it takes weights.
+
+    weight: f32[B], one for a row that counts. A model with `__call__(self, x)` has no use for it.
+    """
+    call = type(model).__call__
+    if hasattr(call, "__code__") and call.__code__.co_argcount == SELF_AND_X:
+        return model(x)
+    return model(x, weight)
 
 
 def after_step(before: Any, after: Any, batch: Batch) -> Any:

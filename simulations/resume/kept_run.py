@@ -202,9 +202,7 @@ class KeptRun:
             rounds=self.log.rounds,
             log_bytes=len(self.log.pending),
             weights=dict(federation.models.arrays.items()),
-            memories={
-                d: s.blob.content for d, s in stored if s.weights is None and d != bundle
-            },
+            memories={d: s.blob.content for d, s in stored if s.weights is None and d != bundle},
             scores=self._stage.scores,
             facts={
                 "waves": waves,
@@ -224,7 +222,8 @@ class KeptRun:
         """Stores the run as it was after a round, if the disk takes it."""
         from .resumable import packed
 
-        log, states = self.log, self._training.kept
+        log = self.log
+        states: ClientStates | None = self._training.kept
         scores = {d: [astuple(score) for score in both] for d, both in held.scores.items()}
         facts = {**held.facts, "scores": scores, "places": None, "states": None}
         try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.common.errors import DelianError
+from ...core.common.foreign_formats import refuse_data, refuse_file
 from ...core.compiler.backends import Backend
 from ...core.learning.predictor import Predictor
 from ..federation.process_tuning import share_heap
@@ -231,8 +232,9 @@ def simulate(
         DelianError: something does not fit, with what to do about it.
     """
     keys = _settings(settings)
-    if isinstance(model, str):
+    if isinstance(model, str | os.PathLike):
         if model not in _NAMED:
+            refuse_file(model, "model")
             raise DelianError(f"there is no model `{model}`", f"one of {', '.join(_NAMED)}")
         keys.insert(0, f"model.name={model}")
         model = None
@@ -323,6 +325,7 @@ def _rows(data: Any, target: str) -> Any:
     if isinstance(data, Mapping) or hasattr(data, "columns"):
         columns = datasets.frame_columns(data)
         return datasets.labelled(columns, "the data", datasets.TableChoice(target))
+    refuse_data(data)
     raise DelianError(
         f"data is {type(data).__name__}",
         "give a path, a data frame, a dict of columns, a pair (x, y), or FederatedData",

@@ -311,6 +311,23 @@ class ShakespeareData(RowData):
     """The share of their windows that only judge; they adapt to the rest. Absent: as others."""
 
 
+class TextData(RowData):
+    """Your own text: the next character; a device holds one piece of it."""
+
+    source: Literal["text"] = "text"
+    """Where the data comes from."""
+    path: str | None = None
+    """The text file, relative to the scenario's folder. `--data` wins over it."""
+    steps: int = Field(default=80, ge=2, le=4096)
+    """Characters in a window."""
+    max_windows: int = Field(default=200, ge=2, le=100_000)
+    """At most this many windows of a piece are used."""
+    query_fraction: float = Field(default=0.2, gt=0.0, lt=1.0)
+    """The share of a piece's windows, the last ones, that only judge."""
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Pieces that never train and show how the model serves newcomers."""
+
+
 class SyntheticData(RowData):
     """Random prototypes of 28 x 28 with noise: for timing, not for learning. Needs no file."""
 
@@ -382,6 +399,7 @@ Data = Annotated[
     | HarData
     | OmniglotData
     | ShakespeareData
+    | TextData
     | SyntheticData
     | LogisticData
     | SinusoidData,
@@ -442,7 +460,7 @@ class LstmModel(Table):
 class PythonModel(Table):
     """Your own model: a function `init(key, shape, classes)` in a Python file.
 
-    It returns a tree of f32 arrays that is called as `model(x, weight)`.
+    It returns a tree of f32 arrays that is called as `model(x)` or `model(x, weight)`.
     """
 
     name: Literal["python"] = "python"

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ...core.common.errors import DelianError
+from ...core.common.foreign_formats import refuse_file
 from ...core.learning import data
 from . import data_settings, own_data
 from .own_data import read_own_table, table_choice
@@ -29,9 +30,18 @@ def with_data(scenario: Scenario, path: Path | None, target: str = "") -> Scenar
 
     Data with the device of each example keep their devices.
     """
-    if path is None or (hasattr(scenario.data, "path") and scenario.data.source not in _OWN):
+    if path is None:
+        return scenario
+    published = hasattr(scenario.data, "path") and scenario.data.source not in _OWN
+    refuse_file(path, "data", archives=not published)
+    if published:
         return scenario
     kind = own_data.kind_of(path)
+    if kind == "text":
+        raise DelianError(
+            f"{path} is a text, and the scenario {scenario.name} learns rows",
+            f"leave the scenario out: delian simulate --data {path}",
+        )
     if kind is None:
         kind = scenario.data.source if scenario.data.source in _OWN else "npz"
     if kind == scenario.data.source and not (kind == "table" and target):
@@ -113,6 +123,16 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
             seed=scenario.seed,
         )
     assert fleet.devices is not None, "the scenario checked it"
+    if isinstance(source, data_settings.TextData):
+        return data.plain_text(
+            _need(scenario, path),
+            devices=fleet.devices,
+            steps=source.steps,
+            max_windows=source.max_windows,
+            query_fraction=source.query_fraction,
+            held_out_devices=source.held_out_devices,
+            seed=scenario.seed,
+        )
     if isinstance(source, data_settings.SinusoidData):
         return data.sinusoids(
             devices=fleet.devices,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from ...core.common.errors import DelianError
+from ...core.common.foreign_formats import is_torch_module, way_of
 from ...core.compiler.ir import Array, TensorType
 from .scenario import Scenario
 
@@ -23,15 +23,6 @@ def kind_of(model: Any) -> str:
     return str(getattr(model, "__name__", type(model).__name__))[:64]
 
 
-def is_module(model: Any) -> bool:
-    """Whether it is a torch.nn.Module, or a class of them; torch is not imported for it."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return False
-    kind = model if isinstance(model, type) else type(model)
-    return issubclass(kind, torch.nn.Module)
-
-
 def init_of(
     scenario: Scenario, model: Any, batch: TensorType, classes: int
 ) -> tuple[Callable[[Array], Any], bool]:
@@ -40,7 +31,7 @@ def init_of(
     batch: what the model takes. Raises DelianError for an object that is no model, and names the
     way for estimators of scikit-learn.
     """
-    if is_module(model):
+    if is_torch_module(model):
         from .torch_modules import module_of_rows
 
         made = module_of_rows(scenario, model, batch.shape[1:], batch.dtype.numpy)
@@ -48,12 +39,8 @@ def init_of(
     if hasattr(model, "for_task"):
         own = model.for_task(batch.rank == 4)
         return (lambda key: own), False
-    if hasattr(model, "get_params") and hasattr(model, "fit"):
-        raise DelianError(
-            f"{kind_of(model)} is an estimator of scikit-learn, which has no gradient to federate",
-            'model="mlp" learns tables; settings={"model.hidden": []} makes it a linear model,'
-            " as LogisticRegression and Ridge are",
-        )
+    if foreign := way_of(model):
+        raise DelianError(f"{kind_of(model)} is {foreign[0]}", foreign[1])
     if inspect.isfunction(model) or isinstance(model, type):
         names = [*inspect.signature(model).parameters]
         if len(names) != len(_INIT):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...core.common.errors import DelianError
+from ...core.common.foreign_formats import refuse_file
 from ...core.learning import data
 from ...core.learning.data.data_files import npz_keys, read_npz
 from ...core.learning.data.rows import file_version
@@ -32,9 +33,19 @@ MASKED_MIN = 4
 QUERY_FRACTION = 0.25
 #: The least side of an image that convolutions are for.
 CONVOLUTION_SIDE = 16
+#: Texts, by their suffix.
+TEXTS = (".txt", ".text", ".md")
+#: Characters that a device of a text holds about, the fewest of a role in a play, and how many
+#: roles make a text a play.
+CHARACTERS_A_DEVICE = 8_000
+ROLE_CHARACTERS = 1_000
+ROLES = 8
+#: Characters in a window, and the fewest; about so many windows are on a device.
+STEPS = (8, 80)
+WINDOWS = 20
 KNOWN = (
-    "give a table (.csv, .tsv, .parquet), arrays (.npz with `x` and `y`), or a folder of images"
-    " with a folder for each class"
+    "give a table (.csv, .tsv, .parquet), arrays (.npz with `x` and `y`), a text (.txt), or a"
+    " folder of images with a folder for each class"
 )
 
 
@@ -44,6 +55,8 @@ def kind_of(path: Path) -> str | None:
         return "npz"
     if path.suffix in SUFFIXES:
         return "table"
+    if path.suffix in TEXTS:
+        return "text"
     if path.is_dir() and any(each.is_dir() for each in path.iterdir()):
         return "images"
     return None
@@ -94,12 +107,68 @@ def fitted(path: Path, target: str = "") -> Scenario:
     Devices, a round and the model follow from the rows; the learning rate is Adam's, on
     standardised features. Raises DelianError for data of no known kind.
     """
+    refuse_file(path, "data")
     kind = kind_of(path)
+    if kind == "text":
+        return fitted_to_text(path)
     if kind is None:
         missing = "" if path.exists() else ": there is no such file or folder"
         raise DelianError(f"{path} is no data of a known kind{missing}", KNOWN)
     name = path.name if kind == "images" else path.stem
     return fitted_to(read_own(path, kind, target), kind, name)
+
+
+def fitted_to_text(path: Path) -> Scenario:
+    """A scenario for a text: the next character, by an LSTM.
+
+    A play, with blocks that start with `Role:`, has its roles as devices; of another text each
+    device has a piece. Raises DelianError for a file that is no text.
+    """
+    from ...core.learning.data.shakespeare_plays import speeches
+    from ...core.learning.data.text_pieces import text_of
+
+    text = text_of(path)
+    roles = sum(len(words) >= ROLE_CHARACTERS for words in speeches(text).values())
+    own: dict[str, Any]
+    if roles >= ROLES:
+        own = {"source": "shakespeare", "min_characters": ROLE_CHARACTERS, "max_windows": 100}
+        devices, held = roles, "a role of the play"
+    else:
+        devices = int(np.clip(len(text) // CHARACTERS_A_DEVICE, DEVICES[0], 4 * DEVICES[1]))
+        steps = int(np.clip(len(text) // devices // WINDOWS, *STEPS))
+        own = {"source": "text", "steps": steps, "max_windows": 100}
+        held = "a piece of it"
+    held_out = min(devices // A_HELD_OUT, HELD_OUT_MAX)
+    cohort = min(devices - held_out, COHORT_MAX)
+    fleet: dict[str, Any] = {"edges": min(3, devices)}
+    if own["source"] == "text":
+        fleet["devices"] = devices
+    tables = {
+        "name": _name(path.stem),
+        "description": f"{path.name}: {len(text):,} characters. Each of {devices} devices holds"
+        f" {held}, and learns which character comes next.",
+        "rounds": 30,
+        "data": {**own, "query_fraction": QUERY_FRACTION, "held_out_devices": held_out},
+        "model": {"name": "lstm"},
+        "algorithm": {
+            "name": "fedavg",
+            "epochs": 2,
+            "batch_size": 10,
+            "optimizer": "adam",
+            "learning_rate": 0.01,
+            "personal_steps": 5,
+            "personal_learning_rate": 0.1,
+        },
+        "fleet": fleet,
+        "round": {"cohort": cohort, "reports_min": min(2, cohort)},
+        "privacy": {"clip": 60.0},
+    }
+    return from_tables(tables, f"the scenario of {path.name}")
+
+
+def _name(text: str) -> str:
+    """A scenario's name, made of a file's."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", text).lstrip("-_.")[:64] or "data"
 
 
 def fitted_to(rows: data.Labelled, kind: str, name: str) -> Scenario:
@@ -134,7 +203,7 @@ def _tables(rows: data.Labelled, kind: str, name: str) -> dict[str, Any]:
     if rows.owners is None:
         fleet["devices"] = devices
     return {
-        "name": re.sub(r"[^A-Za-z0-9_.-]", "-", name).lstrip("-_.")[:64] or "data",
+        "name": _name(name),
         "description": described(rows, devices, held_out),
         "rounds": 30,
         "data": own,

@@ -29,6 +29,9 @@ IMAGE_SCALE = 1 / 255
 #: Axes of a batch of images: [N, H, W, C].
 _IMAGES = 4
 
+#: Sources of characters, which no scale is for.
+_TEXTS = (data_settings.ShakespeareData, data_settings.TextData)
+
 
 def arrays(scenario: Scenario, device: datasets.DeviceData | datasets.EpisodeData) -> Any:
     """One device's data as its programs take it: a SampleSet or an EpisodeTable."""
@@ -84,7 +87,7 @@ def task(
     source = Samples(scenario.algorithm.batch_size, scale, adapt_share=share, last_batch=last)
     shape = (source.query_size, *example.x.shape[1:])
     classes = getattr(scenario.model, "classes", None) or data.classes
-    text = isinstance(scenario.data, data_settings.ShakespeareData)
+    text = isinstance(scenario.data, _TEXTS)
     batch = TensorType(DType.of(example.x.dtype) if text else DType.F32, shape)
     own = _model(scenario, batch, classes, example.y.shape[1:], given)
     shift = () if scaling is None else scaling.shift
@@ -121,7 +124,7 @@ def check_labels(scenario: Scenario, data: datasets.FederatedData, bundle: Bundl
 
 
 def _scale(scenario: Scenario, x: Array) -> float:
-    if isinstance(scenario.data, data_settings.ShakespeareData):
+    if isinstance(scenario.data, _TEXTS):
         return 1.0
     if isinstance(scenario.data, data_settings.DigitsData):
         return DIGITS_SCALE

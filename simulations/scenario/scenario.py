@@ -217,12 +217,12 @@ class Scenario(data_settings.FileTable):
     @model_validator(mode="after")
     def _parts_fit(self) -> Scenario:
         self._follow_fleet()
-        text = self.data.source == "shakespeare"
+        text = self.data.source in ("shakespeare", "text")
         if self.model.name != "python" and (self.model.name == "lstm") != text:
             raise data_settings.conflict(
                 "model.name",
                 f"the {self.model.name} model does not read the data source {self.data.source}; "
-                "lstm reads shakespeare, and the others read images",
+                "lstm reads the sources shakespeare and text, and the others read numbers",
             )
         if self.regression:
             self._check_regression()
@@ -239,7 +239,7 @@ class Scenario(data_settings.FileTable):
         self._check_plan()
         if self.fleet.devices is None:
             dealt = getattr(self.data, "partition", "natural") != "natural"
-            if dealt or self.data.source in ("synthetic", "logistic", "sinusoid"):
+            if dealt or self.data.source in ("synthetic", "logistic", "sinusoid", "text"):
                 raise data_settings.conflict(
                     "fleet.devices", f"the data source {self.data.source} needs a number of devices"
                 )

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from delian.cli.programs.quantise_commands import rows_of
+from delian.cli.programs.row_files import rows_of
 from delian.core.common.errors import DelianError
 from delian.core.compiler.ir import DType, TensorType
 from delian.core.compiler.parse import parse_function

@@ -160,3 +160,93 @@ def test_an_estimator_of_scikit_learn_is_shown_the_way():
     with pytest.raises(dl.DelianError, match="estimator of scikit-learn") as caught:
         dl.simulate(data=rows(), model=Estimator(), backend="reference", progress=False)
     assert "model.hidden" in caught.value.hint
+
+
+@dl.module
+class Linear:
+    weight: dl.Tensor
+
+    def __call__(self, x):
+        return x @ self.weight
+
+
+@dl.module
+class Weighed:
+    weight: dl.Tensor
+
+    def __call__(self, x, weight):
+        return x @ self.weight
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "maml"])
+def test_a_model_needs_no_parameter_for_weights_of_rows(algorithm):
+    def made(kind):
+        model = kind(np.zeros((2, 3), np.float32))
+        asked = {"rounds": 2, "algorithm": algorithm, "backend": "reference", "progress": False}
+        return dl.simulate(data=rows(), model=model, **asked)
+
+    one, other = made(Linear), made(Weighed)
+    assert np.array_equal(one.result.bundle.weights, other.result.bundle.weights)
+    assert np.array_equal(one.model.outputs(rows(5)), other.model.outputs(rows(5)))
+    assert one.accuracy == other.accuracy > 0.3
+
+
+PARAGRAPH = "the cat sat on the mat, and the dog lay on the log.\n\n"
+
+
+def test_a_text_alone_is_learnt_by_its_next_character(tmp_path):
+    (tmp_path / "tale.txt").write_text(PARAGRAPH * 60)
+    run = dl.simulate(
+        data=tmp_path / "tale.txt",
+        rounds=6,
+        settings={"model.hidden": 16, "model.layers": 1, "privacy.aggregation": "plain"},
+        progress=False,
+    )
+    assert run.result.scenario.name == "tale" and run.result.scenario.data.source == "text"
+    assert run.accuracy > 1.5 * 1 / 6  # the most frequent character is a sixth of the text
+
+
+def test_a_play_has_its_roles_as_devices(tmp_path):
+    blocks = [f"Role {i % 9}:\n{PARAGRAPH.strip() * 9}" for i in range(27)]
+    (tmp_path / "play.txt").write_text("\n\n".join(blocks) + "\n\n")
+    from delian.simulations.scenario.datasets import load_data, scenario_for
+
+    scenario = scenario_for(None, tmp_path / "play.txt")
+    assert scenario.data.source == "shakespeare"
+    assert len(load_data(scenario, tmp_path / "play.txt").devices) == 9
+
+
+@pytest.mark.parametrize(
+    ("given", "way"),
+    [
+        ({"model": "net.onnx"}, "dl.from_onnx('net.onnx')"),
+        ({"model": Path("net.pt")}, "--torch net.py:Net"),
+        ({"data": "hf://user/rows"}, "load_dataset('user/rows'"),
+        ({"data": "model.h5"}, "KERAS_BACKEND=torch"),
+        ({"settings": {"model.name": "python", "model.file": "net.pth"}}, "--torch net.py:Net"),
+        ({"settings": {"model.name": "onnx", "model.file": "net.keras"}}, "KERAS_BACKEND=torch"),
+        ({"settings": {"model.name": "torch", "model.file": "net.onnx"}}, "model.name=onnx"),
+    ],
+)
+def test_a_file_of_another_framework_gets_one_answer(given, way):
+    with pytest.raises(dl.DelianError) as told:
+        dl.simulate("digits" if "data" not in given else None, **given, progress=False)
+    assert way in told.value.hint
+
+
+def test_what_an_init_makes_of_another_framework_gets_the_same_answer():
+    torch = pytest.importorskip("torch")
+
+    def init(key, shape, classes):
+        return torch.nn.Linear(64, classes)
+
+    net = torch.nn.Linear(64, 10)
+
+    def given(key, shape, classes):
+        return net
+
+    for function in (init, given):
+        with pytest.raises(dl.DelianError) as told:
+            dl.simulate("digits", model=function, progress=False)
+        assert "PyTorch module" in told.value.message
+        assert "delian simulate --torch" in told.value.hint

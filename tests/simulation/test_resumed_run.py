@@ -138,9 +138,7 @@ def test_stopped_before_it_was_stored_it_is_stored_as_it_was_after_the_last_roun
     monkeypatch.setattr(kept_run, "KEEP_S", 1e9)
     asked = (PLAIN, *settings)
     whole, killer = run("fedavg", *asked), Killer()
-    part = run(
-        "fedavg", *asked, on_event=killer, stop=lambda: killer.trained > 10, resume=tmp_path
-    )
+    part = run("fedavg", *asked, on_event=killer, stop=lambda: killer.trained > 10, resume=tmp_path)
     assert part.interrupted and part.resumable == len(part.rounds) == 2
     again = Killer()
     resumed = run("fedavg", *asked, on_event=again, resume=tmp_path)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...common.errors import ProgramError
+from ...common.foreign_formats import way_of
 from .. import tree
 from ..complex_numbers import Complex
 from ..ragged import Ragged
@@ -370,6 +371,8 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
         return s.own(made) if isinstance(made, list | dict | set) else made
     if tree.is_object(cls):
         return program_objects.construct(s, cls, args, kwargs)
+    if foreign := way_of(cls):
+        raise s.error("DL106", f"{what} is {foreign[0]}", foreign[1])
     raise s.error(
         "DL106",
         f"the compiler cannot make a {what}",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import DelianError, ProgramError, TypeRuleError
+from ...common.foreign_formats import way_of
 from .. import tree
 from ..ir import DType, Function, ListType, TensorType, Value
 from ..traced import ARRAY, Static, Traced, Transform, flatten, has_own_operators, name_of
@@ -235,6 +236,8 @@ def _result(s: Specialiser, leaf: Any, path: str) -> Value:
     if not is_number(leaf):
         where = f"the result's `{path}`" if path else "the result"
         hint = "return arrays and numbers; mark a module's other fields with dl.static_field()"
+        if foreign := way_of(leaf):
+            raise s.error("DL118", f"{where} is {foreign[0]}", foreign[1])
         raise s.error("DL118", f"{where} is {describe(leaf)}, which is not an array", hint)
     return arithmetic.tensor(s, leaf).value
 

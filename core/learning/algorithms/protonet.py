@@ -25,7 +25,7 @@ from ..algorithm import About
 from ..heads import head_of, with_head
 from ..hyperparameters import Steps
 from ..sampling import Batch
-from ..task import Metrics, Task
+from ..task import Metrics, Task, outputs_of
 from .maml import Maml
 
 #: The bias of a class without support rows, below that of any prototype (-|c_k|^2): no row is
@@ -63,7 +63,7 @@ class ProtoNet(Maml):
         weight, _ = head_of(state, 2)
         width = weight.shape[0]
         identity = [np.eye(width, dtype=np.float32), np.zeros(width, np.float32)]
-        return with_head(state, identity)(batch.x, batch.weight)
+        return outputs_of(with_head(state, identity), batch.x, batch.weight)
 
     def adapt(self, task: Task, state: Any, batch: Batch) -> Any:
         """The model with the prototypes of one support batch for its head."""

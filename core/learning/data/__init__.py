@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .sinusoid import sinusoids
     from .synthetic_rows import synthetic
     from .tables import TableChoice, frame_columns, labelled, labelled_pair, read_columns
+    from .text_pieces import plain_text
 
 __getattr__, __dir__ = lazily(
     __name__,
@@ -39,6 +40,7 @@ __getattr__, __dir__ = lazily(
         "sinusoid": "sinusoids",
         "synthetic_rows": "synthetic",
         "tables": "TableChoice frame_columns labelled labelled_pair read_columns",
+        "text_pieces": "plain_text",
     },
 )
 
@@ -64,6 +66,7 @@ __all__ = [
     "logistic",
     "npz",
     "omniglot",
+    "plain_text",
     "read_columns",
     "shakespeare",
     "sinusoids",

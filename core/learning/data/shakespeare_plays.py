@@ -56,7 +56,41 @@ def shakespeare(
         )
     rng = np.random.default_rng([seed, federated_data.PARTITION_STREAM])
     names = tuple(roles[i] for i in sorted(rng.choice(len(roles), wanted, replace=False)))
+    return from_parts(
+        path.name,
+        parts,
+        names,
+        f"a role a device, windows of {steps} characters",
+        steps=steps,
+        max_windows=max_windows,
+        query_fraction=query_fraction,
+        held_out_devices=held_out_devices,
+        held_out_query_fraction=held_out_query_fraction,
+        seed=seed,
+        left_out=len(parts) - len(roles),
+        least=f"{least:,} characters",
+    )
 
+
+def from_parts(
+    source: str,
+    parts: dict[str, str],
+    names: tuple[str, ...],
+    dealt: str,
+    *,
+    steps: int,
+    max_windows: int,
+    query_fraction: float,
+    held_out_devices: int,
+    held_out_query_fraction: float | None,
+    seed: int,
+    left_out: int = 0,
+    least: str = "",
+) -> federated_data.FederatedData:
+    """Devices that each hold a part of a text. parts: text by name, of which `names` are devices.
+
+    The vocabulary is that of all parts. dealt, left_out, least: for the data's card.
+    """
     vocabulary = vocabulary_of(parts)
     code = {character: i for i, character in enumerate(vocabulary)}
     windows, targets, rows = [], [], []
@@ -75,14 +109,14 @@ def shakespeare(
     fractions = [newcomers if i in held_out else query_fraction for i in range(len(names))]
     tables = federated_data.make_tables(x, y, rows, names, fractions, seed, shuffle=False)
     card = federated_data.DataCard(
-        path.name,
-        f"a role a device, windows of {steps} characters",
+        source,
+        dealt,
         "windows",
         tuple(len(r) for r in rows),
         tuple(vocabulary),
         federated_data.label_table([y[r] for r in rows], len(vocabulary)),
-        left_out=len(parts) - len(roles),
-        least=f"{least:,} characters",
+        left_out=left_out,
+        least=least,
     )
     return federated_data.FederatedData(tables, held_out, (steps,), len(vocabulary), names, card)
 

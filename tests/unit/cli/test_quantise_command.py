@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from delian.core.compiler.ir import DType, TensorType
@@ -50,6 +52,26 @@ def test_a_bundle_is_quantised_and_says_how_often_it_agrees(delian, bundle, tmp_
     assert code == 2 and "already" in err
 
 
+def test_rows_are_of_any_data_that_is_simulated(delian, bundle, tmp_path):
+    """An array `image` too, and a table with the columns that the run's report names."""
+    np.savez(tmp_path / "named.npz", image=ROWS, label=np.zeros(20))
+    names = [f"c{i}" for i in range(8)]
+    lines = [",".join(map(str, row)) for row in ROWS]
+    (tmp_path / "rows.csv").write_text("\n".join([",".join(names), *lines]) + "\n")
+    code, said, err = delian("quantise", bundle, "--data", "rows.csv", "-o", "small.bundle")
+    assert code == 2 and "the columns of the model are not known" in err
+    facts = {"numbers": False, "label_names": ["0", "1", "2"], "feature_names": names}
+    (tmp_path / "report.json").write_text(json.dumps({"data": facts}))
+    (tmp_path / "model.bundle").write_bytes((tmp_path / "tiny.bundle").read_bytes())
+    made = []
+    for source, data in ((bundle, "named.npz"), (tmp_path, "rows.csv"), (bundle, "rows.csv")):
+        out = f"small{len(made)}.bundle"
+        code, _, err = delian("quantise", source, "--data", data, "-o", out)
+        assert (code, err) == (0, "")
+        made.append((tmp_path / out).read_bytes())
+    assert made[0] == made[1] == made[2]
+
+
 def test_numbers_are_so_far_apart_and_not_of_a_class(delian, bundle, tmp_path):
     file = built(tmp_path, Regression, np.zeros((20, 3), np.float32))
     np.savez(tmp_path / "rows.npz", x=ROWS)
@@ -66,7 +88,7 @@ def test_rows_that_cannot_be_used_are_told(delian, bundle, tmp_path):
     for name, words in (
         ("absent.npy", "cannot be read"),
         ("named.npz", "no array `x`"),
-        ("narrow.npy", "infer takes rows"),
+        ("narrow.npy", "the model takes rows of [8]"),
         ("text.npy", "neither an .npy nor an .npz"),
         ("torn.npy", "neither an .npy nor an .npz"),
     ):

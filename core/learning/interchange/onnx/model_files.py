@@ -18,6 +18,7 @@ import numpy as np
 
 from ....common.errors import DelianError
 from ....common.files import read_at_most
+from ....common.foreign_formats import refuse_file
 from ....common.install_hint import install
 from ....compiler.ir import Array
 from .onnx_errors import OnnxError
@@ -62,6 +63,8 @@ def read_model(source: Any) -> tuple[Any, Path | None]:
             f"a model in ONNX is a path, bytes or an onnx.ModelProto, not {type(source).__name__}"
         )
     path = Path(source)
+    if path.suffix != ".onnx":
+        refuse_file(path, "model")
     try:
         return _parsed(_bytes_of(path)), path.parent
     except OnnxError as fault:
