@@ -12,7 +12,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from ..core.common.collector import end_unsearched, unsearched
 from ..core.common.errors import DelianError
@@ -21,6 +21,7 @@ with unsearched():
     import typer
 
     from . import config_show, doctor
+    from .examples import EXAMPLES
     from .fleet import (
         audit_commands,
         broker_commands,
@@ -39,7 +40,8 @@ with unsearched():
         identity_commands,
         witness_commands,
     )
-    from .output import echo
+    from .options import AsJson
+    from .output import echo, tell
     from .placement import (
         cascade_commands,
         device_cascade_commands,
@@ -62,6 +64,8 @@ with unsearched():
         analyse_commands,
         data_commands,
         dst_commands,
+        new_commands,
+        quickstart_commands,
         scenario_commands,
         simulate_commands,
         study_commands,
@@ -70,25 +74,28 @@ with unsearched():
 INPUT_ERROR, INTERRUPTED = 2, 130
 
 
-def _show_docstrings(group: typer.Typer) -> None:
-    """Makes each command's docstring its help, with each paragraph on one line.
+def _show_docstrings(group: typer.Typer, *words: str) -> None:
+    """Makes each command's docstring its help, with each paragraph on one line, and an example.
 
-    The terminal breaks lines itself, and takes what stands in square brackets for markup.
+    The terminal breaks lines itself, and takes what stands in square brackets for markup. words:
+    the name of the group.
     """
     for command in group.registered_commands:
+        name = " ".join((*words, command.name or ""))
+        command.epilog = f"Example: {EXAMPLES[name]}".replace("[", "\\[")
         text = inspect.cleandoc(command.callback.__doc__ or "" if command.callback else "")
         paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
         command.help = "\n\n".join(paragraphs).replace("[", "\\[")
     for inner in group.registered_groups:
         if inner.typer_instance is not None:
-            _show_docstrings(inner.typer_instance)
+            _show_docstrings(inner.typer_instance, *words, inner.name or "")
 
 
 app = typer.Typer(
     name="delian",
     help="Federated learning from device to edge to cloud: one model, compiled once, "
     "trained where the data is.",
-    epilog="Start with: delian simulate",
+    epilog="Start with: delian quickstart, or delian simulate",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -96,7 +103,9 @@ app = typer.Typer(
 #: Commands and groups of commands, as `delian --help` shows them together.
 _PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     "Simulate and study": {
+        "quickstart": quickstart_commands.quickstart,
         "simulate": simulate_commands.simulate,
+        "new": new_commands.new,
         "analyse": analyse_commands.analyse,
         "compare": study_commands.compare,
         "sweep": study_commands.sweep,
@@ -108,16 +117,18 @@ _PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "doctor": doctor.doctor,
         "cloud": cloud_commands.app,
         "edge": edge_commands.app,
-        "device": device_commands.app,
         "broker": broker_commands.app,
         "run": run_commands.app,
         "fleet": fleet_commands.app,
         "config": config_show.app,
     },
+    "On a device": {
+        "join": join_commands.join,
+        "device": device_commands.app,
+    },
     "Identity and trust": {
         "token": token_commands.token,
         "approve": token_commands.approve,
-        "join": join_commands.join,
         "ca": identity_commands.ca,
         "authority": authority_commands.app,
         "log": certificate_log_commands.app,
@@ -125,14 +136,16 @@ _PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "artifact": artifact_commands.app,
         "audit": audit_commands.app,
     },
-    "Models and programs": {
+    "Models": {
         "predict": predict_commands.predict,
-        "build": build_commands.build,
-        "quantise": quantise_commands.quantise,
-        "profile": profile_commands.profile,
-        "tune": tune_commands.tune,
         "model": model_commands.app,
         "bundle": bundle_commands.app,
+        "quantise": quantise_commands.quantise,
+    },
+    "Compile and place": {
+        "build": build_commands.build,
+        "tune": tune_commands.tune,
+        "profile": profile_commands.profile,
         "partition": partition_commands.app,
         "ir": ir_commands.app,
         "cache": cache_commands.app,
@@ -152,7 +165,30 @@ identity_commands.ca.command("delegate")(delegation_commands.delegate)
 identity_commands.ca.command("list")(delegation_commands.issuers)
 partition_commands.app.command("cascade")(cascade_commands.cascade)
 partition_commands.app.command("simulate")(partition_simulate_commands.simulate)
+
+
+@app.command("help", hidden=True)
+def show_help(
+    words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="Which.")] = None,
+) -> None:
+    """Show the help of a command, as `delian COMMAND --help` does."""
+    named = words or []
+    _named(named)([*named, "--help"], prog_name="delian")
+
+
+@app.command("version", hidden=True)
+def show_version(as_json: AsJson = False) -> None:
+    """Print the version, as `delian --version` does."""
+    tell({"version": _version()}, as_json, lambda: [f"delian {_version()}"])
+
+
 _show_docstrings(app)
+
+
+def _version() -> str:
+    from importlib.metadata import version as installed
+
+    return installed("delian")
 
 
 @app.callback(invoke_without_command=True)
@@ -160,9 +196,7 @@ def delian(  # noqa: D103
     version: bool = typer.Option(False, "--version", help="Print the version and exit."),
 ) -> None:  # the help is that of `app`
     if version:
-        from importlib.metadata import version as installed
-
-        echo(f"delian {installed('delian')}")
+        echo(f"delian {_version()}")
         raise typer.Exit
 
 

@@ -40,12 +40,15 @@ def export(
             "--authority", metavar="HOST:PORT", help="Copy the authority's record instead."
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Copy the record from the coordinator: one line of JSON an entry or signature.
 
     It ends with a signature of the coordinator's. A separate authority has a record of its own, of
     tokens and revocations, which it signs (--authority). Keep copies, or at least the head that
     `verify` prints, where the coordinator's operator does not reach them.
+
+    The record is JSON as it is; with --out, --json says how many lines were written.
     """
     from ...core.wire.operator_pb2 import AuditRequest
 
@@ -58,9 +61,13 @@ def export(
             for line in lines:
                 echo_copy(line.line)
             return
+        count = 0
         with _opened(out, "wb") as file:
             for line in lines:
                 file.write(line.line + b"\n")
+                count += 1
+    if as_json:
+        tell({"file": str(out), "lines": count}, as_json, list)
 
 
 @app.command("verify")

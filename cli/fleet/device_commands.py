@@ -389,6 +389,7 @@ def consent(
     config: ConfigFile = None,
     settings: Settings = None,
     state: State = None,
+    as_json: AsJson = False,
 ) -> None:
     """Agree that this device takes part, or take it back; it counts within seconds."""
     from ...device.agent.conditions import write_consent
@@ -399,7 +400,8 @@ def consent(
     chosen = load(config, {"device.state": state}, settings or ()).config.device
     file = chosen.conditions.consent_file or chosen.state / "consent"
     write_consent(file, answer == "yes")
-    echo(f"{file}: {answer}")
+    facts = {"file": str(file), "consented": answer == "yes"}
+    tell(facts, as_json, lambda: [f"{file}: {answer}"])
 
 
 @app.command("predict")
@@ -536,9 +538,16 @@ def _ask(folder: Path, path: Path | None, x: Array) -> tuple[Array, dict[str, An
 
 
 @app.command("rollback")
-def rollback(config: ConfigFile = None, settings: Settings = None, state: State = None) -> None:
+def rollback(
+    config: ConfigFile = None,
+    settings: Settings = None,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
     """Serve the personal model that was served before the present one."""
     from ...device.agent.personal_model import PersonalStore
 
     slot = PersonalStore(_folder(config, settings, state) / "personal").rollback()
-    echo(f"serving {slot.digest[:16]}, loss {slot.judgement.loss_after:.4f}")
+    loss = slot.judgement.loss_after
+    facts = {"serving": slot.digest, "loss": loss}
+    tell(facts, as_json, lambda: [f"serving {slot.digest[:16]}, loss {loss:.4f}"])

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...core.common.errors import DelianError
-from ..output import echo
+from ..options import AsJson
+from ..output import echo, tell
 
 if TYPE_CHECKING:
     from ...core.compiler.ir import Function
@@ -64,21 +65,37 @@ After = Annotated[
 
 
 @app.command("show")
-def show(program: Program, args: Args = None, grad: Grad = 0, after: After = SIMPLIFY) -> None:
+def show(
+    program: Program,
+    args: Args = None,
+    grad: Grad = 0,
+    after: After = SIMPLIFY,
+    as_json: AsJson = False,
+) -> None:
     """Show a program next to its source, with shapes, operations and bytes."""
     from . import listing
 
     function = _load(program, args or [], grad, after)
     text = listing.fused(function) if after == FUSE else listing.listing(function)
-    sys.stdout.write(text)
+    if not as_json:
+        sys.stdout.write(text)
+        return
+    tell({"program": program, "after": after, **listing.facts(function), "text": text}, True, list)
 
 
 @app.command("passes")
-def passes() -> None:
+def passes(as_json: AsJson = False) -> None:
     """List the compiler's passes in the order in which they run."""
     from ...core.compiler.passes.pass_manager import INDEPENDENT
     from ...core.compiler.passes.pipeline import PIPELINE
 
+    if as_json:
+        found = [
+            {"name": each.name, "what": each.text, "native": k >= len(INDEPENDENT)}
+            for k, each in enumerate(PIPELINE)
+        ]
+        tell(found, True, list)
+        return
     width = max(len(each.name) for each in PIPELINE)
     for k, each in enumerate(PIPELINE):
         if k == 0:
@@ -89,13 +106,16 @@ def passes() -> None:
 
 
 @app.command("c")
-def c(program: Program, args: Args = None, grad: Grad = 0) -> None:
+def c(program: Program, args: Args = None, grad: Grad = 0, as_json: AsJson = False) -> None:
     """Print the C that a program becomes."""
     from ...core.compiler.backends.native.emit import emit
     from ...core.compiler.passes.pipeline import lowered
 
     function = lowered(_load(program, args or [], grad, SIMPLIFY))
     text, _ = emit({function.name: function})
+    if as_json:
+        tell({"program": program, "c": text}, True, list)
+        return
     sys.stdout.write(text)
 
 
@@ -106,6 +126,7 @@ def time_(
     grad: Grad = 0,
     calls: Annotated[int, typer.Option("--calls", min=1, max=10_000, help="How often.")] = 10,
     top: Annotated[int, typer.Option("--top", min=1, help="So many steps, the slowest.")] = 20,
+    as_json: AsJson = False,
 ) -> None:
     """Run a program natively on made-up numbers and show which steps take its time.
 
@@ -126,6 +147,22 @@ def time_(
         made = rng.random(t.shape) if t.dtype.is_float else np.zeros(t.shape)
         arrays.append(np.asarray(made).astype(t.dtype.numpy))
     steps = time_steps(function, arrays, calls)
+    if as_json:
+        slowest = sorted(steps, key=lambda s: -s.seconds)[:top]
+        seconds = sum(s.seconds for s in steps)
+        rows = [
+            {
+                "seconds": s.seconds,
+                "runs": s.runs,
+                "gflops": s.gflops,
+                "operations": list(dict.fromkeys(s.operations)),
+                "shape": list(s.shape),
+                "places": list(s.places),
+            }
+            for s in slowest
+        ]
+        tell({"seconds": seconds, "count": len(steps), "steps": rows}, True, list)
+        return
     total = sum(s.seconds for s in steps) or 1.0
     echo(f"{1e6 * total:.1f} us a call, {len(steps)} steps")
     echo(f"{'us':>10}{'%':>7}{'runs':>7}{'GFLOP/s':>9}  step")
@@ -143,6 +180,7 @@ def diff(
     args: Args = None,
     grad: Grad = 0,
     after: After = SIMPLIFY,
+    as_json: AsJson = False,
 ) -> None:
     """Show what two programs compute differently. Exit code 1: they differ.
 
@@ -152,8 +190,8 @@ def diff(
 
     left, right = (_load(p, args or [], grad, after) for p in (a, b))
     found = listing.diff(left, right, (a, b))
+    tell({"same": not found, "diff": found}, as_json, found.splitlines)
     if found:
-        echo(found)
         raise typer.Exit(1)
 
 

@@ -20,6 +20,7 @@ import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ...core.common.errors import Loc, line_of
 from ...core.compiler.ir import Block, DType, Function, ListType, Op, Type, Value, unshared
@@ -74,6 +75,18 @@ def _bytes(kind: Type) -> int:
 def listing(function: Function) -> str:
     """The program, each operation under the source line that it is from, with its cost."""
     return _Lister(locs=False).function(function) + _total(function)
+
+
+def facts(function: Function) -> dict[str, Any]:
+    """What a program takes, gives and costs, as plain data."""
+    cost = cost_of(function)
+    return {
+        "takes": [str(kind) for kind in function.param_types],
+        "gives": [str(kind) for kind in function.result_types],
+        "operations": sum(1 for _ in function.body.walk()),
+        "flops": cost.flops,
+        "bytes": cost.bytes,
+    }
 
 
 def _total(function: Function) -> str:

@@ -30,7 +30,7 @@ def predict(
     """Predict by a run's model: one line a row.
 
     A table needs the columns that the model was trained on, raw and in any order; others are not
-    looked at. Example: delian predict delian-runs/iris-fedavg-1 new.csv
+    looked at.
     """
     from ...core.learning.predictor import load
 

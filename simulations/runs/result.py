@@ -243,4 +243,6 @@ class Replaying:
     """The round after which it goes on."""
 
 
-Event = Started | Phase | Notice | UpdateFinished | RoundFinished | Unfinished | Replaying | Replayed
+Event = (
+    Started | Phase | Notice | UpdateFinished | RoundFinished | Unfinished | Replaying | Replayed
+)

@@ -58,7 +58,7 @@ def test_rows_are_of_any_data_that_is_simulated(delian, bundle, tmp_path):
     names = [f"c{i}" for i in range(8)]
     lines = [",".join(map(str, row)) for row in ROWS]
     (tmp_path / "rows.csv").write_text("\n".join([",".join(names), *lines]) + "\n")
-    code, said, err = delian("quantise", bundle, "--data", "rows.csv", "-o", "small.bundle")
+    code, _, err = delian("quantise", bundle, "--data", "rows.csv", "-o", "small.bundle")
     assert code == 2 and "the columns of the model are not known" in err
     facts = {"numbers": False, "label_names": ["0", "1", "2"], "feature_names": names}
     (tmp_path / "report.json").write_text(json.dumps({"data": facts}))
