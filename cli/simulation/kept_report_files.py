@@ -58,6 +58,30 @@ class Asked:
         path = str(data) if data is not None else None
         return Asked(str(Path.cwd()), source, settings, path, algorithm, compare, seed, backend)
 
+    def command(self, mode: str, devices: int | None, edges: int | None, mqtt: int | None) -> str:
+        """The command that gives the same run, in the folder in which it was begun."""
+        processes = mode == "processes"
+        given = {
+            "--data": self.data,
+            "--algorithm": self.algorithm,
+            "--compare": self.compare,
+            "--seed": self.seed,
+            "--backend": None if self.backend == "native" else self.backend,
+            "--mode": mode if processes else None,
+            "--devices": devices if processes else None,
+            "--edges": edges,
+            "--mqtt": mqtt,
+        }
+        words = ["delian", "simulate", *([self.source] if self.source else [])]
+        words += [word for setting in self.settings for word in ("--set", setting)]
+        words += [
+            word
+            for name, value in given.items()
+            if value is not None
+            for word in (name, str(value))
+        ]
+        return shlex.join(words)
+
     @staticmethod
     def read(folder: Path) -> Asked:
         """Raises DelianError where the folder has no run that can be resumed."""
@@ -108,7 +132,7 @@ class Keeper:
     report so far is reported at the end.
 
     resumes: it is a run that was stopped, and what there is of it is its own. listener: called with
-    all events.
+    all events. command: that gives the run, for its report.
     """
 
     def __init__(self, folder: Path, resumes: bool = False) -> None:
@@ -116,6 +140,7 @@ class Keeper:
         self._first: SimulationResult | None = None
         self._lock: FolderLock | None = None
         self.listener: Listeners | None = None
+        self.command = ""
 
     @property
     def _resume(self) -> Path:
@@ -205,7 +230,7 @@ class Keeper:
             if not self._made or not place.exists():
                 place.mkdir(parents=True)  # the process that creates it holds it
                 self._made = True
-            write(build_report(result, second), result, place)
+            write(build_report(result, second, self.command), result, place)
 
     def over(self, run: SimulationResult) -> str:
         """All of the run is kept.

@@ -1,4 +1,4 @@
-"""What records a simulation while it runs: --events, --tensorboard, --mlflow and --wandb."""
+"""Options of `delian simulate` that change no run, and what records one while it goes on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from ...simulations.runs.event_file import EventFile
     from ...simulations.runs.result import Event, SimulationResult
 
+Baselines = Annotated[
+    bool,
+    typer.Option(
+        "--baselines", help="Compare with devices that train alone, and with all rows in one place."
+    ),
+]
 TensorBoard = Annotated[
     str | None, typer.Option(metavar="DIR", help="Write event files of TensorBoard into DIR.")
 ]

@@ -18,7 +18,7 @@ from ...core.common.errors import DelianError
 from ..output import echo
 from .interrupts import StopFlag, interruptible
 from .kept_report_files import Asked, Keeper, no_others
-from .listeners import Mlflow, TensorBoard, Wandb, absolute, listeners
+from .listeners import Baselines, Mlflow, TensorBoard, Wandb, absolute, listeners
 from .short_options import short_forms, torch_settings
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ def simulate(
         Path | None,
         typer.Option(metavar="FILE", help="Write each round as a line of JSON when it ends."),
     ] = None,
+    baselines: Baselines = False,
     tensorboard: TensorBoard = None,
     mlflow: Mlflow = None,
     wandb: Wandb = None,
@@ -250,6 +251,8 @@ def simulate(
             f"the devices of --mode processes are as real ones are: they have no {backend}",
             "use --backend native, or --mode virtual",
         )
+    if shape is not None and baselines:
+        raise DelianError("--baselines is for the virtual mode", "leave out --mode processes")
     if shape is not None and debugging.on:
         raise DelianError(
             "the daemons of --mode processes have compiled programs, and no Python to debug",
@@ -270,15 +273,16 @@ def simulate(
     chosen, other = _choose(source, settings, data, algorithm, compare, seed)
     folder = _claim(out, chosen) if resume is None else resume
     keeper = Keeper(folder, resume is not None)
+    given = Asked.of(source, settings, data, algorithm, compare, seed, backend)
+    keeper.command = given.command(mode.value, devices, edges, mqtt)
     if shape is None and not debugging.on:
-        asked = Asked.of(source, settings, data, algorithm, compare, seed, backend)
-        keeper.resumable(asked)
+        keeper.resumable(given)
     try:
         keeper.listener = recorded = listeners(events, tensorboard, mlflow, wandb)
         if resume is not None:
             _check_stopped(folder)
-        result, second = _run(chosen, other, data, threads, backend, shape, keeper)
-        report = build_report(result, second)
+        result, second = _run(chosen, other, data, threads, backend, shape, keeper, baselines)
+        report = build_report(result, second, keeper.command)
         page, refused = _keep(report, result, folder, again=resume is not None)
     except BaseException as fault:
         keeper.failed(fault)
@@ -377,6 +381,7 @@ def _run(
     backend: str,
     shape: Shape | None,
     keeper: Keeper,
+    baselines: bool,
 ) -> tuple[SimulationResult, SimulationResult | None]:
     from bdb import BdbQuit
 
@@ -401,6 +406,7 @@ def _run(
             asked_to_stop=asked_to_stop,
             shape=shape,
             keeper=keeper,
+            baselines=baselines,
         )
         try:
             result = one(chosen)
@@ -431,6 +437,7 @@ def _run_one(
     asked_to_stop: StopFlag,
     shape: Shape | None,
     keeper: Keeper,
+    baselines: bool,
     second: bool = False,
 ) -> SimulationResult:
     """One run. second: of a comparison."""
@@ -461,6 +468,7 @@ def _run_one(
             on_event=keeper.beside(progress),
             stop=asked_to_stop,
             resume=keeper.place(second),
+            baselines=baselines,
             forget=False,  # before there is a report nothing is given up that could make it
         )
 

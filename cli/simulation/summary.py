@@ -60,7 +60,7 @@ def _run(report: Report) -> list[str]:
     lines.append(
         f"  {summary['harmed']} of {summary['evaluated']} devices {verb} worse with their own model"
     )
-    lines += [*_asked(summary, measure), *_spent(summary)]
+    lines += [*_asked(summary, measure), *_spent(summary), *_baselines(report, measure)]
     for name, shared, own in own_metrics.lines(report["rounds"]):
         lines.append(f"  {name}: {shared} with the shared model, {own} with their own")
     lines += [f"  warning: {each}" for each in summary.get("warnings", ())]
@@ -81,6 +81,18 @@ def _asked(summary: Report, measure: Measure) -> list[str]:
             told = f"reached after {count(target['round'], 'round')}, {sent} sent by devices"
         lines.append(f"  {measure.show(target['target'])}: {told}")
     return lines
+
+
+def _baselines(report: Report, measure: Measure) -> list[str]:
+    """The same devices without a federation, where the run was compared with that."""
+    found = report.get("baselines") or {}
+    names = {"alone": "each device alone", "pooled": "all rows in one place"}
+    return [
+        f"  {names[key]}: {measure.show(figures['global_accuracy'])}, personal"
+        f" {measure.show(figures['personalised_accuracy'])}"
+        for key, figures in found.items()
+        if figures["evaluated"]
+    ]
 
 
 def _spent(summary: Report) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import page_parts as parts
 from . import report_plots
-from .measures import Measure, measure_of
+from .measures import Measure, measure_of, shown
 from .page_parts import escaped
 from .svg import both, duration, size
 
@@ -81,7 +81,7 @@ def _table(adapted: Mapping[str, Any], measure: Measure) -> str:
 
 
 def _deviation(value: float, measure: Measure) -> str:
-    return f"{value:.3g}" if measure.error else f"{100 * value:.1f}"
+    return shown(value) if measure.error else f"{100 * value:.1f}"
 
 
 def fairness(report: Report) -> str:

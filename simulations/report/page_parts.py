@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import csv
 import html
+import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+#: Rows of a table that can be downloaded from the page: report.json has all.
+CSV_ROWS_MAX = 5_000
 STYLE = Path(__file__).parent / "report.css"
 
 MARK = (
@@ -25,8 +32,18 @@ def document(name: str, body: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escaped(name)} · Delian</title>\n<style>\n{style}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
+        f"<body>\n<main>\n{_with_roles(body)}</main>\n</body>\n</html>\n"
     )
+
+
+def _with_roles(body: str) -> str:
+    """Says of each header of a table what it is for, and lets keys scroll what a mouse scrolls."""
+    heads = re.compile("<thead>.*?</thead>", re.DOTALL)
+    body = body.replace("<th></th>", "<td></td>")
+    body = heads.sub(lambda found: found[0].replace("<th>", '<th scope="col">'), body)
+    body = body.replace("<th>", '<th scope="row">')
+    scrolled = '<div class="scroll" tabindex="0" role="region" aria-label="table">'
+    return body.replace('<div class="scroll">', scrolled)
 
 
 def escaped(value: object) -> str:
@@ -40,10 +57,36 @@ def section(heading: str, lead: str, *parts: str) -> str:
     return f"<section>\n<h2>{escaped(heading)}</h2>\n<p>{lead}</p>\n{inner}\n</section>\n"
 
 
-def figure(drawn: str, caption: str = "") -> str:
-    """A drawing with its caption."""
-    below = f"<figcaption>{caption}</figcaption>" if caption else ""
+def figure(drawn: str, caption: str = "", data: str = "") -> str:
+    """A drawing with its caption, and a link that downloads its figures (`csv_link`)."""
+    words = " ".join(part for part in (caption, data) if part)
+    below = f"<figcaption>{words}</figcaption>" if words else ""
     return f"<figure>{drawn}{below}</figure>"
+
+
+def csv_link(name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A link that downloads NAME.csv, which is in the page itself; None is an empty cell.
+
+    Of more than CSV_ROWS_MAX rows it has the first.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(islice(rows, CSV_ROWS_MAX))
+    content = base64.b64encode(text.getvalue().encode(errors="backslashreplace")).decode()
+    return (
+        f'<a class="csv" download="{name}.csv" href="data:text/csv;charset=utf-8;base64,{content}">'
+        f"{name}.csv</a>"
+    )
+
+
+def details(name: str, columns: Sequence[str], rows: Iterable[str]) -> str:
+    """A table that is closed at first. rows: markup of `tr`."""
+    head = "".join(f"<th>{escaped(c)}</th>" for c in columns)
+    return (
+        f'<details><summary>{escaped(name)}</summary><div class="scroll"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></details>"
+    )
 
 
 def legend(entries: Iterable[tuple[str, str]], where: str = "") -> str:

@@ -1,7 +1,8 @@
 """From a result to a report: the summary's figures, report.json, and report.html.
 
 report.json, format 1: `scenario`, `summary`, `rounds`, `devices`, `evaluations` (what devices said
-through the protocol, where the scenario asks them), `trace_hash`, `data` (the card), `host`, and
+through the protocol, where the scenario asks them), `classes`, `baselines`, `trace_hash`, `data`
+(the card), `host`, and
 with a comparison the same again under `compare`. Same seed, same file, but for `host`: wall times
 and machine facts stand there and nowhere else. (Of real daemons the rounds' wall times and bytes
 differ too.)
@@ -48,10 +49,18 @@ ACCURACY = (
 
 
 def build_report(
-    result: SimulationResult, compare: SimulationResult | None = None
+    result: SimulationResult, compare: SimulationResult | None = None, command: str = ""
 ) -> dict[str, Any]:
-    """The report as plain data; `compare` is the same scenario under another algorithm."""
+    """The report as plain data.
+
+    Args:
+        result: of the run.
+        compare: the same scenario under another algorithm.
+        command: that gives the same run; empty where it was none.
+    """
     report = _report_of(result)
+    if command:
+        report["host"]["command"] = command
     if compare is not None:
         report["compare"] = _report_of(compare)
     return report
@@ -65,6 +74,8 @@ def _report_of(result: SimulationResult) -> dict[str, Any]:
         "rounds": [dataclasses.asdict(r) for r in result.rounds],
         "devices": [dataclasses.asdict(d) for d in result.devices],
         "evaluations": [dataclasses.asdict(e) for e in result.evaluations],
+        "classes": dict(result.classes) if result.classes is not None else None,
+        "baselines": _baselines(result),
         "trace_hash": result.trace_hash,
         "data": dict(result.data),
         "host": dict(result.host),
@@ -146,6 +157,27 @@ def _privacy(result: SimulationResult) -> dict[str, Any] | None:
         "promised": asked.epsilon,
         "delta": asked.delta,
     }
+
+
+def _baselines(result: SimulationResult) -> dict[str, Any] | None:
+    """The figures of devices alone, and of all rows in one place; None where not asked for."""
+    if result.baselines is None:
+        return None
+    measure = measure_of(result.scenario.to_json())
+    found = {}
+    for name, baseline in result.baselines.items():
+        judged = {
+            d.device: dataclasses.replace(d, accuracy_before=pair[0], accuracy_after=pair[1])
+            for d in result.devices
+            if (pair := baseline.accuracies.get(d.device)) is not None
+        }
+        out = [d for d in judged.values() if d.held_out]
+        found[name] = {
+            "updates": baseline.updates,
+            **_accuracy([*judged.values()], measure),
+            "held_out": _accuracy(out, measure) if out else None,
+        }
+    return found
 
 
 def _wall(rounds: Sequence[RoundRecord]) -> float | None:

@@ -66,15 +66,19 @@ def y_ticks(limits: tuple[float, float], measure: Measure) -> tuple[list[float],
     """The axis' values, and how they are printed."""
     if not measure.error:
         return ticks(0, 1, 5), percent
-    return ticks(*limits, 5), lambda value: f"{value:g}"
+    return ticks(*limits, 5), lambda value: f"{value:,.6g}"
 
 
 def accuracy_lines(
-    series: Sequence[Series], width: float, measure: Measure = ACCURACY, x_title: str = "round"
+    series: Sequence[Series],
+    width: float,
+    measure: Measure = ACCURACY,
+    x_title: str = "round",
+    show_x: Show = whole,
 ) -> str:
     """Accuracy, or an error, per round or over what `x_title` says.
 
-    Each line is named at its end.
+    Each line is named at its end. show_x: how values of the horizontal axis are printed.
     """
     named = [s for s in series if s.line]
     last = max((s.line[-1][0] for s in named), default=1.0)
@@ -89,7 +93,7 @@ def accuracy_lines(
     frame = Frame(width, 320 if wide else 260, (first, last), limits, right=margin)
     parts = [
         frame.grid(*y_ticks(limits, measure)),
-        frame.scale(ticks(first, last, 5 if frame.narrow else 10, 1), whole),
+        frame.scale(x_ticks(frame, show_x), show_x),
         frame.x_title(x_title),
     ]
     for one in named:
@@ -98,13 +102,22 @@ def accuracy_lines(
             edge += [(frame.x(x), frame.y(low)) for x, low, _ in reversed(one.band)]
             parts.append(element("path", d=path(edge) + "Z", cls=f"band {one.hue}"))
     for one in named:
-        parts.append(_line(frame, one, measure, x_title))
+        parts.append(_line(frame, one, measure, x_title, show_x))
     parts.append(_end_labels(frame, named, measure))
     over = "per round" if x_title == "round" else f"over {x_title}"
     return drawing(width, frame.height, f"{measure.title} {over}", parts)
 
 
-def _line(frame: Frame, one: Series, measure: Measure, x_title: str) -> str:
+def x_ticks(frame: Frame, show: Show) -> list[float]:
+    """The values under an axis: whole ones of rounds, and no more than there is room for."""
+    first, last = frame.x_range
+    least = 1.0 if show is whole else 0.0
+    longest = max(len(show(first)), len(show(last)), 2)
+    room = int((frame.x_end - frame.left) / (7.5 * longest + 14))
+    return ticks(first, last, max(3, min(room + 1, 5 if frame.narrow else 10)), least)
+
+
+def _line(frame: Frame, one: Series, measure: Measure, x_title: str, show_x: Show) -> str:
     at = [(frame.x(x), frame.y(y)) for x, y in one.line]
     dash = " dashed" if one.dashed else ""
     drawn = element("path", d=path(at), cls=f"line {one.hue}{dash}")
@@ -117,7 +130,7 @@ def _line(frame: Frame, one: Series, measure: Measure, x_title: str) -> str:
     spots = (
         element(
             "circle",
-            title(f"{one.name}, {x_title} {x:.0f}: {measure.show(y)}"),
+            title(f"{one.name}, {x_title} {show_x(x)}: {measure.show(y)}"),
             cx=px,
             cy=py,
             r=7,
@@ -131,11 +144,16 @@ def _line(frame: Frame, one: Series, measure: Measure, x_title: str) -> str:
 def _end_labels(frame: Frame, named: Sequence[Series], measure: Measure) -> str:
     """The last value of each line at its end, moved apart where they would overlap."""
     wanted = sorted(named, key=lambda s: -s.line[-1][1])
-    parts, below = [], -1e9
+    parts, places, below = [], [], -1e9
     for one in wanted:
+        below = max(frame.y(one.line[-1][1]) + 4, below + LABEL_GAP)
+        places.append(below)
+    above = frame.y_end - 3  # the axis' values are below it
+    for i in reversed(range(len(places))):
+        places[i] = above = min(places[i], above)
+        above -= LABEL_GAP
+    for one, place in zip(wanted, places, strict=True):
         x, y = one.line[-1]
-        place = max(frame.y(y) + 4, below + LABEL_GAP)
-        below = place
         words = percent(y) if frame.narrow and not measure.error else measure.show(y)
         if not frame.narrow:
             words += f"  {one.name}"

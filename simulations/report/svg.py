@@ -47,7 +47,7 @@ def drawing(width: float, height: float, label: str, parts: Iterable[str]) -> st
     """A whole SVG image; `label` is for screen readers."""
     return element(
         "svg",
-        "".join(parts),
+        title(label) + "".join(parts),
         viewBox=f"0 0 {number(width)} {number(height)}",
         role="img",
         aria_label=label,

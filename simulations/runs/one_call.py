@@ -203,6 +203,7 @@ def simulate(
     tensorboard: str | os.PathLike[str] | None = None,
     mlflow: str | os.PathLike[str] | None = None,
     wandb: str | None = None,
+    baselines: bool = False,
 ) -> Run:
     """Runs a federation on this machine, in virtual time, with the protocol of real fleets.
 
@@ -226,6 +227,8 @@ def simulate(
         progress: whether a view of the run is drawn; absent: in a terminal and in Jupyter.
         tensorboard: a folder for event files of TensorBoard.
         mlflow: a folder or a URI; the run is recorded in MLflow.
+        baselines: whether the run is compared with devices that train alone, and with all rows in
+            one place; the report has both.
         wandb: "offline": the run is recorded for Weights & Biases, in ./wandb.
 
     Raises:
@@ -268,6 +271,7 @@ def simulate(
             resume=None,
             forget=True,
             model=model,
+            compares=baselines,
         )
         result = simulation.run()
         if recording is not None:

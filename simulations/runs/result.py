@@ -131,6 +131,16 @@ class DeviceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Baseline:
+    """What devices reach without the federation (`baselines`)."""
+
+    updates: int
+    """Local updates that each model was made by."""
+    accuracies: Mapping[int, tuple[float, float]]
+    """Of each judged device, before and after it personalises the model."""
+
+
+@dataclass(frozen=True, slots=True)
 class SimulationResult:
     """A whole run, or the part of it that was done when it was stopped."""
 
@@ -163,6 +173,12 @@ class SimulationResult:
     """Of real daemons the scenario's keys that were changed to fit them, before and after."""
     resumable: int = 0
     """The round with which the run is kept, to be resumed; 0: with none."""
+    classes: Mapping[str, Any] | None = None
+    """Accuracies by class and a confusion matrix (`class_view`); None where there are no classes,
+    or the run was stopped.
+    """
+    baselines: Mapping[str, Baseline] | None = None
+    """`alone` and `pooled` (`baselines`); None where they were not asked for."""
     not_resumable: str = ""
     """Why a run that was to be kept is not; empty: it is, or was not to be."""
 

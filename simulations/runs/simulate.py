@@ -43,6 +43,7 @@ def simulate(
     stop: Callable[[], bool] = lambda: False,
     resume: Path | None = None,
     forget: bool = True,
+    baselines: bool = False,
 ) -> SimulationResult:
     """Runs a scenario to its last round, or until `stop()` says so.
 
@@ -59,7 +60,8 @@ def simulate(
         the run goes on it is kept there, every few seconds; one that was kept there and did not
         come to its end goes on from where it was kept, and ends as if it had never stopped. It is
         gone when the run ends; or where `forget` is False it stays, and of a run that was kept
-        before it is kept after the last round too: no training is done again.
+        before it is kept after the last round too: no training is done again. baselines: whether
+        the run is compared with devices that train alone, and with all rows in one place.
 
     With `dl.debug()` models and algorithms run as plain Python, one device at a time on the thread
     of the caller, whatever `threads` and `backend` are.
@@ -87,4 +89,5 @@ def simulate(
             began=began,
             resume=resume,
             forget=forget,
+            compares=baselines,
         ).run()

@@ -42,7 +42,10 @@ from ..resume.history import UNKEPT
 from ..resume.kept_run import KeptRun
 from ..scenario import recipes
 from ..scenario.scenario import Scenario
+from .baselines import baselines
+from .class_view import class_view
 from .result import (
+    Baseline,
     Event,
     Phase,
     Replayed,
@@ -74,7 +77,7 @@ class Simulation:
     """A run to its last round.
 
     The arguments are those of `simulate`, with data that were read; began: when, by
-    `time.perf_counter`.
+    `time.perf_counter`; compares: whether there are baselines.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class Simulation:
         resume: Path | None,
         forget: bool,
         model: Any = None,
+        compares: bool = False,
     ) -> None:
         at_once = threads or (SIZE_DEFAULT if gathers(backend) else cores())
         self.threads = 1 if debugging.on else at_once
@@ -100,6 +104,9 @@ class Simulation:
         self.scenario = self.stage.scenario  # as its data has it
         self._say(Phase("round 1"))
         self.rounds: list[RoundRecord] = []
+        self._first = self.stage.first if compares else None
+        self.classes: dict[str, Any] | None = None
+        self.baselines: dict[str, Baseline] | None = None
         self.kept: KeptRun | None = None
         self.applied, self._diverged = 0, 0
         self._member = {d: i for i, d in enumerate(self.stage.data.training)}
@@ -136,6 +143,8 @@ class Simulation:
                     self.kept.ended_before(ended.stopped)
                 stage.walls["rounds_seconds"] = time.perf_counter() - self._start
                 adapted = stage.adapt(self.training.state, workers, self.stop, self._own)
+                if adapted and not ended.stopped:
+                    self._compare(workers)
             except BaseException:
                 if self.kept is not None:
                     self.kept.over(resumes=True)
@@ -152,6 +161,19 @@ class Simulation:
         stopped_by: StoppedBy | None
         stopped_by = "failure" if ended.failed else "interrupt" if stopped else None
         return self._result(ended, stopped_by, why or ended.early, hint)
+
+    def _compare(self, workers: Workers | NoWorkers) -> None:
+        """What is computed once, at the end: accuracies by class, baselines."""
+        stage, began = self.stage, time.perf_counter()
+        if stage.scores:
+            self.classes = class_view(stage, self.training.state, workers, self.stop, self._own)
+        stage.walls["classes_seconds"] = time.perf_counter() - began
+        if self._first is None:
+            return
+        began = time.perf_counter()
+        updates = sum(r.reported for r in self.rounds if r.applied)
+        self.baselines = baselines(stage, self._first, self.applied, updates, workers, self.stop)
+        stage.walls["baselines_seconds"] = time.perf_counter() - began
 
     def personalised(self, device: int, state: Array) -> Array:
         """The model of a device of the data after it adapts the state, f32[M]."""
@@ -186,6 +208,8 @@ class Simulation:
             algorithm=stage.own_settings(),
             bundle=replace(stage.bundle, weights=self.training.state),
             chain=str(stage.composition),
+            classes=self.classes,
+            baselines=self.baselines,
             resumable=self.rounds[kept - 1].round if kept else 0,
             not_resumable=self.kept.why_not if self.kept is not None else "",
         )

@@ -298,6 +298,10 @@ class Stage:
         self.walls["evaluation_seconds"] += time.perf_counter() - start
         return scores
 
+    def judge(self, device: int, state: Array, kept: Array | None) -> tuple[Score, Score]:
+        """A device with the model of a state, and with its own made from it."""
+        return self._judge(device, state, self.runtime.model_of(state), kept)
+
     def judgements(self, scores: list[tuple[Score, Score]] | None) -> dict[str, Any]:
         """What devices' scores are in a round's record."""
         names = self.bundle.manifest.metrics
