@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 CHANCE_MARGIN = 0.01
 #: A training loss that is so many times the first round's has diverged.
 DIVERGED = 1.5
-#: Noise that is so long, in sums of updates, leaves something to learn: docs/privacy.md, where 0.7
-#: costs four points of accuracy and 1.3 seventeen.
-DROWNED_LEAST = 0.7
+#: Noise of a sum, in lengths that its updates may add to: from here on most of the accuracy is lost
+#: (docs/privacy.md: 1.3 costs 17 points and 2.5 costs 45; `digits-private`: 2 costs 5).
+DROWNED = 2.0
+#: And what leaves most of it.
+BEARABLE = 1.0
 
 
 def warnings_of(result: SimulationResult) -> list[str]:
@@ -38,19 +40,19 @@ def warnings_of(result: SimulationResult) -> list[str]:
 def drowned(scenario: Scenario, ring: RingPlan) -> str:
     """What to change where the noise of differential privacy leaves nothing to learn.
 
-    ring: with the noise that was planned. Empty where the noise is below the sum of the updates.
+    ring: with the noise that was planned. Empty where it leaves enough.
     """
     cohort = scenario.round.cohort
     excess = noise_mechanism.drowning(ring, cohort)
-    if excess <= 1.0:
+    if excess <= DROWNED:
         return ""
     # The sum's noise hardly depends on how many devices share it; the updates' sum grows with them.
     planned = 1 if ring.central else min(cohort, max(1, scenario.round.reports_min))
     shared = cohort / planned if not ring.central else 1.0
-    enough = math.ceil(excess / shared**0.5 * cohort / DROWNED_LEAST / 10) * 10
+    enough = math.ceil(excess / shared**0.5 * cohort / BEARABLE / 10) * 10
     return (
         f"the noise that epsilon {scenario.privacy.epsilon:g} takes is {shown(excess)} times as"
-        f" long as the sum of a round's {cohort} updates can be: the model learns next to nothing."
+        f" long as the sum of a round's {cohort} updates can be: little or nothing can be learnt."
         f" It takes about {enough:,} devices in a round (round.cohort, with round.reports_min close"
         f" to it), a smaller model (this one has {ring.dimension:,} parameters), fewer rounds, or a"
         " larger privacy.epsilon"

@@ -69,8 +69,8 @@ def drowning(plan: RingPlan, devices: int) -> float:
     """How long the noise of a sum of so many devices is, in lengths that their updates may add to.
 
     sqrt(k d) s / (d C) of d devices, k numbers, noise of standard deviation s at each device and
-    updates of length C; central noise is added once, sqrt(k) s / (d C). Zero without noise. Above
-    one little is learnt, however well the updates agree.
+    updates of length C; central noise is added once, sqrt(k) s / (d C). Zero without noise. Where
+    it is some times one, little is learnt, however well the updates agree.
     """
     if not plan.noise:
         return 0.0
