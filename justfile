@@ -31,6 +31,10 @@ generated:
 house *arguments:
     pytest -q tests/house {{arguments}}
 
+# the documentation site, into build/site; a broken link fails
+site:
+    python docs/site/build.py
+
 # pytest with these arguments; by default the tests of the README
 test *arguments="-n 2":
     pytest {{arguments}}

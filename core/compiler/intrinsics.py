@@ -132,7 +132,8 @@ def dynamic_update(x: Array, update: Array, starts: Sequence[Any]) -> Array:
     Args:
         x: any array.
         update: the window, of the rank of `x` and no longer along any axis; it is converted to the
-        dtype of `x`. starts: one whole number an axis.
+            dtype of `x`.
+        starts: one whole number an axis.
     """
     array = np.asarray(x)
     places = [np.int64(v) for v in starts]
@@ -146,7 +147,7 @@ def put_add(x: Array, indices: Array, updates: Array, axis: int = 0) -> Array:
         x: numbers.
         indices: whole numbers of any shape, moved into 0..size-1 where they lie outside.
         updates: `x.shape[:axis] + indices.shape + x.shape[axis + 1:]`, converted to the dtype of
-        `x`.
+            `x`.
     """
     array = np.asarray(x)
     operands = [array, np.asarray(indices), np.asarray(updates, array.dtype)]

@@ -49,7 +49,7 @@ class Predictor:
 
         Args:
             x: [n, ...], raw rows as the run's data had them, or of a table a data frame or a dict
-            of columns.
+                of columns.
 
         Returns:
             [n] labels (text, or i64), or f32 [n] or [n, k].

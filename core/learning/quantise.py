@@ -150,9 +150,12 @@ def quantise(
 
     Args:
         calibration_data: rows such as `infer` takes, [n, ...] of its element type, n >= 1; the
-            first `ROWS_MAX` are looked at. weights: the model f32[M]; absent, the bundle's own.
-        method, percentile: how activations' ranges are found. keep_first, keep_last: whether the
-            first and the last product stay in f32.
+            first `ROWS_MAX` are looked at.
+        weights: the model f32[M]; absent, the bundle's own.
+        method: how activations' ranges are found, one of `METHODS`.
+        percentile: of the method that cuts ranges, above 50 and at most 100.
+        keep_first: whether the first product stays in f32.
+        keep_last: whether the last product stays in f32.
 
     Raises:
         DelianError: there are no weights, the rows do not fit, or nothing can be done in bytes.

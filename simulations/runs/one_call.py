@@ -212,15 +212,18 @@ def simulate(
         run = dl.simulate(data=(x, y), model=net, algorithm="scaffold", rounds=20)
 
     Args:
-        scenario: a name, a file, its tables as a dict, or a Scenario. Absent: `digits`, or one
-            that is fitted to the data.
+        scenario: a name, a file, its tables as a dict, or a Scenario. Absent: `digits`, or one that
+            is fitted to the data.
         data: a path (.csv, .parquet, .npz, a folder of images), a data frame or a dict of columns,
             a pair (x [n, ...], y [n]), or FederatedData.
         target: of a table, the column that is learnt.
         model: a torch.nn.Module or a class of them, what dl.from_onnx gives, a tree of arrays that
             is called as model(x), a function init(key, shape, classes), or a name: mlp, cnn.
         algorithm: a name, or an object (`dl.learn.Algorithm`).
-        rounds, devices, learning_rate, seed: as the scenario's keys of these names.
+        rounds: how many rounds are run (the key `rounds`).
+        devices: how many devices there are (`fleet.devices`).
+        learning_rate: of the local training (`algorithm.learning_rate`).
+        seed: of everything that is drawn (`seed`).
         settings: other keys, {"fleet.dropout": 0.1} or ["fleet.dropout=0.1"].
         threads: how many devices train at once; the result is the same for any number.
         backend: as of `delian simulate --backend`.

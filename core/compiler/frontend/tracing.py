@@ -48,15 +48,13 @@ def trace(
     Args:
         f: a Python function, method, callable object, `functools.partial`, or a derivative of one.
         specs: one tree an argument. A leaf is a TensorType, an array (its type counts), a Python
-        number (a weak type), or
-            `Static(value)`; any other leaf is taken as static.
+            number (a weak type), or `Static(value)`; any other leaf is taken as static.
         name: the program's, by default the function's.
         simplified: False leaves what the function says as it is, for people to look at.
         changes: the function may change arrays among its arguments in place; what they hold then
             follows the results (`Traced.changed`).
-        raises: there is a caller that raises the errors of the running program
-            (`Traced.checked`); else `raise` that depends on its numbers is refused, and nothing is
-            checked.
+        raises: there is a caller that raises the errors of the running program (`Traced.checked`);
+            else `raise` that depends on its numbers is refused, and nothing is checked.
         checks: False leaves out `assert`, and what operations check.
 
     Raises:

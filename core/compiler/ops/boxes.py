@@ -91,11 +91,11 @@ def match_anchors(
         overlaps: of boxes with anchors, as `box_iou` gives them.
         valid: False for rows of `overlaps` that are no box.
         high: an anchor is matched to the box that it overlaps most, where the overlap is at least
-        this.
+            this.
         low: it is background (-1) where the overlap is less, and counts as neither (-2) between.
         forced: "none"; "ties": the anchors that overlap a box most, all that tie, are matched to
-        whichever box each overlaps most (Ren et al. 2015); "best": the first of them is matched to
-        this box (Liu et al. 2016).
+            whichever box each overlaps most (Ren et al. 2015); "best": the first of them is matched
+            to this box (Liu et al. 2016).
 
     Raises:
         ValueError: `forced` is something else.

@@ -60,10 +60,10 @@ def conv2d(
         kernel: f32[height, width, C / groups, O].
         stride: of both axes, or of each.
         padding: "SAME" (as many outputs as inputs / stride, rounded up), "VALID" (none), zeros on
-        every side, or for each axis a number or (before, after).
+            every side, or for each axis a number or (before, after).
         dilation: the distance between the kernel's elements, of both axes or of each.
         groups: the channels fall into so many groups, in order, that see nothing of one another; as
-        many groups as channels is the depthwise convolution.
+            many groups as channels is the depthwise convolution.
 
     Returns:
         f32[N, OH, OW, O].
@@ -136,8 +136,9 @@ def conv_transpose2d(
         kernel: f32[height, width, C, O / groups].
         stride: of both axes, or of each: how far apart neighbours come to lie.
         padding: what is cut off the result: "SAME" (it has size times stride), "VALID" (nothing), a
-        number, or for each axis a number or (before, after).
-        dilation, groups: as of `conv2d`.
+            number, or for each axis a number or (before, after).
+        dilation: as of `conv2d`.
+        groups: as of `conv2d`.
         output_padding: columns added at the end, fewer than the stride or the dilation.
 
     Returns:

@@ -19,9 +19,9 @@ def resize(
         x: floats, or anything with "nearest".
         sizes: one an axis between N and C.
         method: "nearest" (the source pixel that holds the target's first corner) or "bilinear"
-        (linear along each axis).
+            (linear along each axis).
         align_corners: of "bilinear": the corners' centres stay where they are; else pixels are
-        squares that fill the image, and centres move.
+            squares that fill the image, and centres move.
     """
     if method not in ("nearest", "bilinear"):
         raise ValueError(f'resize: the method is "nearest" or "bilinear", not {method!r}')

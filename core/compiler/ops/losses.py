@@ -22,7 +22,7 @@ def cross_entropy(logits: Array, labels: Array, smoothing: float = 0.0) -> Array
         logits: f32[..., C].
         labels: integers [...], or a distribution f32[..., C] (one-hot among them).
         smoothing: this share of each target is spread over all classes evenly (Szegedy et al. 2016,
-        section 7).
+            section 7).
     """
     if labels.shape == logits.shape and labels.dtype.kind not in "biu":
         losses = -np.sum(labels * log_softmax(logits), axis=-1)

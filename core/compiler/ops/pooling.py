@@ -57,7 +57,11 @@ def avg_pool(
     """The mean of each window: [N, space..., C] -> [N, outputs..., C].
 
     Args:
-        x, size, stride, padding, ceil: as of `max_pool`.
+        x: as of `max_pool`.
+        size: as of `max_pool`.
+        stride: as of `max_pool`.
+        padding: as of `max_pool`.
+        ceil: as of `max_pool`.
         count_padding: what is padded counts as zeros; else a window at the edge has fewer elements.
     """
     rank = _rank("avg_pool", x)

@@ -28,7 +28,7 @@ def attention(
         key: f32[..., S, D].
         value: f32[..., S, E].
         mask: bool that broadcasts to [..., T, S], True where a query may look. A query that may
-        look nowhere gets zeros. Or floats, which are added to the scores.
+            look nowhere gets zeros. Or floats, which are added to the scores.
         causal: query t may look at keys up to t + S - T alone, so that the last ones line up.
         scale: None for 1 / sqrt(D).
 

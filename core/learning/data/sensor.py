@@ -69,9 +69,12 @@ class SensorBuffer:
     """Appends rows; see the module. Safe to use from several threads and processes at once.
 
     Args:
-        folder: is made where it is missing. shape: of one row of x. dtype: "f32", "u8" or "i32".
-        bytes_max: what the rows may take on disk. durable: a row is on the disk when `append`
-        returns; otherwise a power cut may take the last seconds.
+        folder: is made where it is missing.
+        shape: of one row of x.
+        dtype: "f32", "u8" or "i32".
+        bytes_max: what the rows may take on disk.
+        durable: a row is on the disk when `append` returns; otherwise a power cut may take the last
+            seconds.
 
     Raises DelianError when the folder holds rows of another shape.
     """

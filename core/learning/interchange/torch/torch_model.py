@@ -88,7 +88,7 @@ class TorchModel:
         Args:
             inputs: as of a call.
             weight: f32[N], zero for rows that only fill up a batch: batch normalisation leaves them
-            out.
+                out.
             draw: a random key u32[2] for dropout; None drops nothing.
         """
         graph = self.graphs.training
@@ -295,16 +295,16 @@ def from_torch(
 
     Args:
         module: float32 parameters with requires_grad are trained; others are constants. A Keras
-        model may stand for it, where Keras runs on PyTorch.
+            model may stand for it, where Keras runs on PyTorch.
         args: example inputs of `forward`, tensors.
         kwargs: example inputs by name; the model takes them after `args`, in this order.
         output: which output the model gives, where `forward` returns a tuple or a record.
         batch_norm: what batch normalisation takes in inference: the running statistics, which are
-        leaves of the model and change with each training step, or the batch's, as in training.
+            leaves of the model and change with each training step, or the batch's, as in training.
         channels_last: whether the model takes images as [N, H, W, C], as data sets have them here;
-        the module gets [N, C, H, W].
+            the module gets [N, C, H, W].
         dynamic_batch: whether the first axis of the inputs may have another size later. Modules
-        that do not allow it are exported for the examples' sizes.
+            that do not allow it are exported for the examples' sizes.
 
     Returns:
         A model that runs as plain Python and compiles, with derivatives of any order.
