@@ -58,7 +58,14 @@ class Asked:
         path = str(data) if data is not None else None
         return Asked(str(Path.cwd()), source, settings, path, algorithm, compare, seed, backend)
 
-    def command(self, mode: str, devices: int | None, edges: int | None, mqtt: int | None) -> str:
+    def command(
+        self,
+        mode: str,
+        devices: int | None,
+        edges: int | None,
+        mqtt: int | None,
+        baselines: bool = False,
+    ) -> str:
         """The command that gives the same run, in the folder in which it was begun."""
         processes = mode == "processes"
         given = {
@@ -80,7 +87,7 @@ class Asked:
             if value is not None
             for word in (name, str(value))
         ]
-        return shlex.join(words)
+        return shlex.join([*words, *(["--baselines"] if baselines else [])])
 
     @staticmethod
     def read(folder: Path) -> Asked:

@@ -274,7 +274,7 @@ def simulate(
     folder = _claim(out, chosen) if resume is None else resume
     keeper = Keeper(folder, resume is not None)
     given = Asked.of(source, settings, data, algorithm, compare, seed, backend)
-    keeper.command = given.command(mode.value, devices, edges, mqtt)
+    keeper.command = given.command(mode.value, devices, edges, mqtt, baselines)
     if shape is None and not debugging.on:
         keeper.resumable(given)
     try:

@@ -246,7 +246,7 @@ class _Progress:
     def rung(self, rounds: int, count: int) -> None:
         self.end()
         noun = "candidate" if count == 1 else "candidates"
-        self._prefix = f"{count} {noun}, {rounds} rounds: "
+        self._prefix = f"{count} {noun}, {rounds} round{'s' * (rounds != 1)}: "
 
     def done(self, trial: Trial, done: int, of: int) -> None:
         from ...simulations.runs.study import shown

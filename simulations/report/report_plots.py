@@ -290,7 +290,8 @@ def gain_histogram(gains: Sequence[float], width: float, measure: Measure = ACCU
     for place, count in sorted(counts.items()):
         hue = "harmed" if place < 0 else "personal"
         span = f"{_gained(place * unit, measure)} to {_gained((place + 1) * unit, measure)}"
-        told = title(f"{count} devices: {span}{'' if measure.error else ' points'}")
+        who = f"{count} device{'s' * (count != 1)}"
+        told = title(f"{who}: {span}{'' if measure.error else ' points'}")
         box = element(
             "rect",
             told,
@@ -303,7 +304,7 @@ def gain_histogram(gains: Sequence[float], width: float, measure: Measure = ACCU
         )
         parts.append(box)
     if even:
-        told = title(f"{even} devices: no change")
+        told = title(f"{even} device{'s' * (even != 1)}: no change")
         parts.append(
             element(
                 "rect",

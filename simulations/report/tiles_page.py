@@ -58,7 +58,8 @@ def tiles(report: Report) -> str:
             _tile(
                 _large(summary["harmed_share"]),
                 "harmed",
-                f"{summary['harmed']} of {summary['evaluated']} devices do worse with their own",
+                f"{summary['harmed']} of {summary['evaluated']} devices"
+                f" {'does' if summary['harmed'] == 1 else 'do'} worse with their own",
                 "harmed" if summary["harmed"] else "",
             )
         )

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from ..report import own_metrics
 from ..report.measures import measure_of, shown
-from ..report.svg import duration, size
+from ..report.svg import count, duration, size
 from ..scenario.scenario import Scenario
 from .result import (
     Event,
@@ -121,8 +121,9 @@ class Progress:
         match event:
             case Started():
                 self._scenario = event.scenario
-                held_out = f", {event.held_out} never train" if event.held_out else ""
-                self._fleet = f"{event.devices} devices{held_out}"
+                some = f"never train{'s' * (event.held_out == 1)}"
+                held_out = f", {event.held_out} {some}" if event.held_out else ""
+                self._fleet = count(event.devices, "device") + held_out
                 self._since = self._clock()
             case Phase():
                 self._doing = event.doing

@@ -244,6 +244,8 @@ def described(rows: data.Labelled, devices: int, held_out: int) -> str:
         shown = ", ".join(labels[:6]) + (", ..." if len(labels) > 6 else "")
         goal = f"{len(labels)} classes ({shown})"
     newcomers = f" {held_out} of them never train: they show how the model serves newcomers."
+    if held_out == 1:
+        newcomers = " One of them never trains: it shows how the model serves newcomers."
     return (
         f"{rows.source}: {what}, of which {goal} are learnt, on {devices} devices."
         f"{newcomers if held_out else ''}"

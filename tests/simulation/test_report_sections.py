@@ -278,6 +278,7 @@ def test_the_command_of_a_run_gives_its_options_again():
     plain = dataclasses.replace(
         asked, source="", settings=[], data=None, compare=None, seed=None, backend="reference"
     )
+    assert plain.command("virtual", None, None, None, True).endswith(" reference --baselines")
     assert plain.command("processes", 6, 2, None) == (
         "delian simulate --backend reference --mode processes --devices 6 --edges 2"
     )

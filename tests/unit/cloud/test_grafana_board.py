@@ -28,7 +28,7 @@ PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
 
 #: What PromQL has of its own in these queries.
-FUNCTIONS = {"sum", "by", "rate", "increase", "histogram_quantile"}
+FUNCTIONS = {"sum", "by", "rate", "increase", "histogram_quantile", "or", "vector"}
 #: Added by Prometheus to what it reads.
 OF_PROMETHEUS = {"instance"}
 SELECTOR = re.compile(r"\b(delian_\w+)(?:\{([^}]*)\})?")
