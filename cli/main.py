@@ -70,6 +70,7 @@ with unsearched():
         simulate_commands,
         study_commands,
     )
+    from .usage_errors import UsageError, explained, is_help
 
 INPUT_ERROR, INTERRUPTED = 2, 130
 
@@ -173,7 +174,7 @@ def show_help(
 ) -> None:
     """Show the help of a command, as `delian COMMAND --help` does."""
     named = words or []
-    _named(named)([*named, "--help"], prog_name="delian")
+    _named(named)([*named, "--help"], prog_name="delian", standalone_mode=False)
 
 
 @app.command("version", hidden=True)
@@ -226,12 +227,19 @@ def main() -> None:
     end_unsearched()
     warnings.showwarning = _show_warning
     try:
-        _named(sys.argv[1:])()
+        ended = _named(sys.argv[1:])(standalone_mode=False, prog_name="delian")
+    except UsageError as fault:
+        if not is_help(fault):
+            echo(f"error: {explained(fault)}", err=True)
+        sys.exit(INPUT_ERROR)
+    except typer.Abort:
+        sys.exit(INTERRUPTED)
     except DelianError as error:
         echo(f"error: {error}", err=True)
         sys.exit(getattr(error, "exit_code", INPUT_ERROR))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    sys.exit(ended if isinstance(ended, int) else 0)
 
 
 if __name__ == "__main__":

@@ -238,7 +238,10 @@ def _opened(path: Path, mode: str) -> Any:
     try:
         return path.open(mode)
     except OSError as error:
-        raise DelianError(f"cannot open {path}: {error.strerror}") from None
+        raise DelianError(
+            f"cannot open {path}: {error.strerror}",
+            "delian audit export --out FILE writes a record",
+        ) from None
 
 
 def _authority(path: Path | None) -> x509.Certificate | None:

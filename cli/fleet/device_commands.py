@@ -515,7 +515,10 @@ def _batch(file: Path) -> Array:
     try:
         loaded: Any = np.load(file, allow_pickle=False)
     except OSError as error:
-        raise DelianError(f"{file}: cannot be read: {error.strerror or error}") from None
+        raise DelianError(
+            f"{file}: cannot be read: {error.strerror or error}",
+            "check the path and its permissions",
+        ) from None
     except BROKEN:
         loaded = None
     if not isinstance(loaded, np.ndarray):

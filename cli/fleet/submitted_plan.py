@@ -184,6 +184,7 @@ def change(plan: PlanMessage, settings: Sequence[str]) -> None:
 
     Raises DelianError for what is no field, or no value of it.
     """
+    import difflib
     import tomllib
     import warnings
 
@@ -208,7 +209,13 @@ def change(plan: PlanMessage, settings: Sequence[str]) -> None:
         try:
             if not equals:
                 raise ParseError("this is not key=value")
+            first = key.partition(".")[0]
+            if first not in plan.DESCRIPTOR.fields_by_name:
+                raise ParseError(f"there is no field `{first}`")
             ParseDict(nested, plan)
         except ParseError as fault:
-            known = ", ".join(field.name for field in plan.DESCRIPTOR.fields)
-            raise DelianError(f"--plan {setting}: {fault}", f"the fields are {known}") from None
+            names = [field.name for field in plan.DESCRIPTOR.fields]
+            near = difflib.get_close_matches(key, names, 1)
+            hint = f"did you mean `{near[0]}`? " if near and near[0] != key else ""
+            hint += f"the fields are {', '.join(names)}"
+            raise DelianError(f"--plan {setting}: {fault}", hint) from None

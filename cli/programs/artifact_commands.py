@@ -298,7 +298,9 @@ def _bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MANIFEST_BYTES_MAX + 1)
     except OSError as error:
-        raise DelianError(f"cannot read {path}: {error.strerror}") from None
+        raise DelianError(
+            f"cannot read {path}: {error.strerror}", "check the path and its permissions"
+        ) from None
 
 
 def _manifest(content: bytes) -> ArtifactManifest:

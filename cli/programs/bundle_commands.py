@@ -82,7 +82,10 @@ def _signed(file: Path, root: Path | None, content: bytes) -> dict[str, Any]:
         signed = read_at_most(file, MANIFEST_BYTES_MAX)
         key = None if root is None else read_at_most(root, 16 * 1024)
     except OSError as error:
-        raise DelianError(f"{error.filename or file}: cannot be read: {error.strerror}") from None
+        raise DelianError(
+            f"{error.filename or file}: cannot be read: {error.strerror}",
+            "check the path and its permissions",
+        ) from None
     carried = m.read(signed)
     if key is not None:
         public = m.load_public(key, str(root))

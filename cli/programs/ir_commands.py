@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...core.common.errors import DelianError
+from ...core.common.errors import DelianError, ProgramError
 from ..options import AsJson
 from ..output import echo, tell
 
@@ -234,8 +234,10 @@ def _read(program: str, args: list[str], grad: int, *, simplified: bool) -> Func
         raise DelianError(f"{file} is larger than a program's text can be", _EXAMPLE)
     try:
         function = parse_function(file.read_text(encoding="utf-8"), str(file))
+    except ProgramError as error:
+        raise error if error.hint else DelianError(str(error), f"for example: {_EXAMPLE}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise DelianError(f"{file} cannot be read: {error}") from None
+        raise DelianError(f"{file} cannot be read: {error}", _EXAMPLE) from None
     verify(function)
     return function
 
@@ -250,7 +252,10 @@ def _traced(file: Path, name: str, args: list[str], grad: int, simplified: bool)
     if not name:
         raise DelianError(f"{file}: which function?", _EXAMPLE)
     f = load_function(file, name, _EXAMPLE)
-    types = [parse_type(text) for text in args]
+    try:
+        types = [parse_type(text) for text in args]
+    except ProgramError as error:
+        raise DelianError(str(error), error.hint or f"for example: {_EXAMPLE}") from None
     if not all(isinstance(t, TensorType) for t in types):
         raise DelianError("an argument is a tensor", _EXAMPLE)
     for _ in range(grad):

@@ -46,10 +46,11 @@ def show(
     from ...simulations.report import data_page
     from ...simulations.report.report import write_whole
     from ...simulations.scenario.datasets import load_data, scenario_for
-    from ...simulations.scenario.scenario_file import override, target_of
+    from ...simulations.scenario.scenario_file import devices_of, override, target_of
 
     settings = settings or []
-    chosen = override(scenario_for(scenario, file, target_of(settings)), settings)
+    fitted = scenario_for(scenario, file, target_of(settings), devices_of(settings))
+    chosen = override(fitted, settings)
     known = data_page.facts(load_data(chosen, file))
     if out is not None:
         write_whole(out, data_page.page(known, chosen.name))

@@ -358,11 +358,16 @@ def _choose(
     source: a file or a name; empty: the default scenario, or one that is fitted to the data.
     """
     from ...simulations.scenario.datasets import scenario_for
-    from ...simulations.scenario.scenario_file import override, target_of, with_algorithm
+    from ...simulations.scenario.scenario_file import (
+        devices_of,
+        override,
+        target_of,
+        with_algorithm,
+    )
 
     asked = {"algorithm.name": algorithm, "seed": seed}
     given = [f"{key}={value}" for key, value in asked.items() if value is not None]
-    on_data = scenario_for(source or None, data, target_of(settings))
+    on_data = scenario_for(source or None, data, target_of(settings), devices_of(settings))
     chosen = override(on_data, [*given, *settings])
     if compare is None:
         return chosen, None

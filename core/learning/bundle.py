@@ -316,7 +316,10 @@ def _read_manifest(
 ) -> dict[str, Any]:
     entry = entries.get("manifest.json")
     if entry is None or entry.file_size > MANIFEST_BYTES_MAX:
-        raise DelianError(f"{where}: no manifest, or one larger than {MANIFEST_BYTES_MAX} bytes")
+        raise DelianError(
+            f"{where}: no manifest, or one larger than {MANIFEST_BYTES_MAX} bytes",
+            "name a bundle: model.bundle of a run, or what delian model export wrote",
+        )
     body = json.loads(archive.read(entry))
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise DelianError(

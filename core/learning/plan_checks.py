@@ -152,7 +152,7 @@ def _check_masks(plan: Plan) -> None:
         raise PlanError(
             "round.buffer" if plan.round.buffer else "round.cohort",
             f"a sum of {least} devices, and masks need {COHORT_MIN} at least",
-            "more devices in a round, or updates without masks (--plain)",
+            "more devices in a round, or updates without masks: --set privacy.aggregation=plain",
         )
     if least < plan.cohort_min:
         raise PlanError(
@@ -190,7 +190,7 @@ def _too_many(plan: Plan, largest: int, part: int) -> PlanError:
     return PlanError(
         path,
         f"{largest} devices in one sum, and masks are for at most {MEMBERS_MAX}",
-        f"{hint}, or have updates without masks (--plain)",
+        f"{hint}, or have updates without masks: --set privacy.aggregation=plain",
     )
 
 

@@ -133,7 +133,10 @@ class PersonalStore:
         """
         slot = self.previous()
         if slot is None or self._served() is None:
-            raise NoModelError(f"{self.folder} holds no earlier model to go back to")
+            raise NoModelError(
+                f"{self.folder} holds no earlier model to go back to",
+                "delian device status says what is served",
+            )
         with state_in(self.folder):
             self._serve(slot.name)
         log.warning("personal model rolled back", extra={"digest": slot.digest})

@@ -25,7 +25,14 @@ from ..scenario import own_data
 from ..scenario.datasets import federated, load_data, scenario_for, with_data
 from ..scenario.given_models import kind_of
 from ..scenario.scenario import Scenario
-from ..scenario.scenario_file import from_tables, load, override, with_algorithm, with_source
+from ..scenario.scenario_file import (
+    devices_of,
+    from_tables,
+    load,
+    override,
+    with_algorithm,
+    with_source,
+)
 from .progress import Progress
 from .result import Event, SimulationResult
 from .simulation_run import Simulation
@@ -251,7 +258,7 @@ def simulate(
         "seed": seed,
     }
     keys += [f"{key}={value}" for key, value in short.items() if value is not None]
-    chosen, held = _chosen(scenario, data, target)
+    chosen, held = _chosen(scenario, data, target, devices or devices_of(keys))
     if isinstance(algorithm, str):
         chosen, algorithm = with_algorithm(chosen, algorithm), None
     if model is not None:
@@ -291,7 +298,7 @@ def _settings(given: Mapping[str, Any] | Sequence[str]) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in given.items()]
 
 
-def _chosen(scenario: Any, data: Any, target: str) -> tuple[Scenario, Any]:
+def _chosen(scenario: Any, data: Any, target: str, devices: int) -> tuple[Scenario, Any]:
     """The scenario, and a function that gives its data once the scenario is final."""
     from ...core.learning import data as datasets
 
@@ -303,13 +310,15 @@ def _chosen(scenario: Any, data: Any, target: str) -> tuple[Scenario, Any]:
     if isinstance(data, str | os.PathLike):
         path = Path(data)
         chosen = (
-            scenario_for(None, path, target) if named is None else with_data(named, path, target)
+            scenario_for(None, path, target, devices)
+            if named is None
+            else with_data(named, path, target)
         )
         return chosen, lambda final: load_data(final, path)
     rows = _rows(data, target)
     kind = "table" if rows.target_name else "npz"
     if named is None:
-        chosen = own_data.fitted_to(rows, kind, "data")
+        chosen = own_data.fitted_to(rows, kind, "data", devices)
     else:
         chosen = with_source(named, kind, own_data.keys_of(rows, kind))
     return chosen, lambda final: federated(final, rows)

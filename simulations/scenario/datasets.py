@@ -18,10 +18,15 @@ from .scenario_file import load, with_fleet, with_source
 _OWN = ("npz", "table", "images")
 
 
-def scenario_for(source: str | None, path: Path | None, target: str = "") -> Scenario:
-    """The scenario of a command: the named one on the data, or one that is fitted to the data."""
+def scenario_for(
+    source: str | None, path: Path | None, target: str = "", devices: int = 0
+) -> Scenario:
+    """The scenario of a command: the named one on the data, or one that is fitted to the data.
+
+    devices: of one that is fitted; zero: as many as fit.
+    """
     if source is None and path is not None:
-        return own_data.fitted(path, target).placed_in(Path())
+        return own_data.fitted(path, target, devices).placed_in(Path())
     return with_data(load() if source is None else load(source), path, target)
 
 

@@ -27,8 +27,7 @@ ROWS_LEAST = 4
 #: Of so many devices one never trains, and shows how the model serves a newcomer.
 A_HELD_OUT = 5
 HELD_OUT_MAX = 10
-#: The most devices in a round, and the fewest that train for a round to be masked.
-COHORT_MAX = 10
+#: The fewest devices that train for a round to be masked.
 MASKED_MIN = 4
 QUERY_FRACTION = 0.25
 #: The least side of an image that convolutions are for.
@@ -101,8 +100,8 @@ def keys_of(rows: data.Labelled, kind: str) -> dict[str, Any]:
     return keys
 
 
-def fitted(path: Path, target: str = "") -> Scenario:
-    """A scenario for a user's data alone.
+def fitted(path: Path, target: str = "", devices: int = 0) -> Scenario:
+    """A scenario for a user's data alone, on so many devices; zero: as many as fit.
 
     Devices, a round and the model follow from the rows; the learning rate is Adam's, on
     standardised features. Raises DelianError for data of no known kind.
@@ -110,15 +109,15 @@ def fitted(path: Path, target: str = "") -> Scenario:
     refuse_file(path, "data")
     kind = kind_of(path)
     if kind == "text":
-        return fitted_to_text(path)
+        return fitted_to_text(path, devices)
     if kind is None:
         missing = "" if path.exists() else ": there is no such file or folder"
         raise DelianError(f"{path} is no data of a known kind{missing}", KNOWN)
     name = path.name if kind == "images" else path.stem
-    return fitted_to(read_own(path, kind, target), kind, name)
+    return fitted_to(read_own(path, kind, target), kind, name, devices)
 
 
-def fitted_to_text(path: Path) -> Scenario:
+def fitted_to_text(path: Path, devices: int = 0) -> Scenario:
     """A scenario for a text: the next character, by an LSTM.
 
     A play, with blocks that start with `Role:`, has its roles as devices; of another text each
@@ -132,17 +131,16 @@ def fitted_to_text(path: Path) -> Scenario:
     own: dict[str, Any]
     if roles >= ROLES:
         own = {"source": "shakespeare", "min_characters": ROLE_CHARACTERS, "max_windows": 100}
-        devices, held = roles, "a role of the play"
+        devices, held = min(devices or roles, roles), "a role of the play"
     else:
-        devices = int(np.clip(len(text) // CHARACTERS_A_DEVICE, DEVICES[0], 4 * DEVICES[1]))
+        fit = int(np.clip(len(text) // CHARACTERS_A_DEVICE, DEVICES[0], 4 * DEVICES[1]))
+        devices = devices or fit
         steps = int(np.clip(len(text) // devices // WINDOWS, *STEPS))
         own = {"source": "text", "steps": steps, "max_windows": 100}
         held = "a piece of it"
     held_out = min(devices // A_HELD_OUT, HELD_OUT_MAX)
-    cohort = min(devices - held_out, COHORT_MAX)
-    fleet: dict[str, Any] = {"edges": min(3, devices)}
-    if own["source"] == "text":
-        fleet["devices"] = devices
+    masked = devices - held_out >= MASKED_MIN
+    fleet = {"devices": devices} if own["source"] == "text" else {}
     tables = {
         "name": _name(path.stem),
         "description": f"{path.name}: {len(text):,} characters. Each of {devices} devices holds"
@@ -160,8 +158,8 @@ def fitted_to_text(path: Path) -> Scenario:
             "personal_learning_rate": 0.1,
         },
         "fleet": fleet,
-        "round": {"cohort": cohort, "reports_min": min(2, cohort)},
-        "privacy": {"clip": 60.0},
+        "round": {"reports_min": min(2, devices - held_out)},
+        "privacy": {"clip": 60.0, "aggregation": "secure" if masked else "plain"},
     }
     return from_tables(tables, f"the scenario of {path.name}")
 
@@ -171,14 +169,17 @@ def _name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", text).lstrip("-_.")[:64] or "data"
 
 
-def fitted_to(rows: data.Labelled, kind: str, name: str) -> Scenario:
-    """A scenario for these rows. Raises DelianError where no device has enough of them."""
-    return from_tables(_tables(rows, kind, name), f"the scenario of {rows.source}")
+def fitted_to(rows: data.Labelled, kind: str, name: str, devices: int = 0) -> Scenario:
+    """A scenario for these rows, on so many devices; zero: as many as fit.
+
+    Raises DelianError where no device has enough of them.
+    """
+    return from_tables(_tables(rows, kind, name, devices), f"the scenario of {rows.source}")
 
 
-def _tables(rows: data.Labelled, kind: str, name: str) -> dict[str, Any]:
+def _tables(rows: data.Labelled, kind: str, name: str, devices: int) -> dict[str, Any]:
     numbers = rows.y.dtype == np.float32
-    devices = int(np.clip(len(rows.x) // ROWS_A_DEVICE, *DEVICES))
+    devices = devices or int(np.clip(len(rows.x) // ROWS_A_DEVICE, *DEVICES))
     if rows.owners is not None:
         devices = int((np.bincount(rows.owners) >= ROWS_LEAST).sum())
     if not devices:
@@ -197,9 +198,9 @@ def _tables(rows: data.Labelled, kind: str, name: str) -> dict[str, Any]:
     }
     if kind != "images":
         own["standardise"] = rows.x.ndim == 2 and rows.x.dtype == np.float32
-    cohort = min(training, COHORT_MAX)
     masked = training >= MASKED_MIN
-    fleet: dict[str, Any] = {"edges": min(3, devices)}
+    # Edges and the cohort are not set: they follow the number of devices when it is changed.
+    fleet: dict[str, Any] = {}
     if rows.owners is None:
         fleet["devices"] = devices
     return {
@@ -218,7 +219,7 @@ def _tables(rows: data.Labelled, kind: str, name: str) -> dict[str, Any]:
             "personal_learning_rate": 0.01 if numbers else 0.1,
         },
         "fleet": fleet,
-        "round": {"cohort": cohort, "reports_min": min(2, cohort)},
+        "round": {"reports_min": min(2, training)},
         "privacy": {"clip": 10.0, "aggregation": "secure" if masked else "plain"},
     }
 

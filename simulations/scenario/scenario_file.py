@@ -99,13 +99,24 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
     )
 
 
-def target_of(settings: Sequence[str]) -> str:
-    """The column that `data.target` of these settings names; empty: none."""
+def setting_of(settings: Sequence[str], name: str) -> Any:
+    """What these settings give a key, such as `data.target`; None: nothing."""
     for setting in reversed(settings):
         key, _, text = setting.partition("=")
-        if key.strip() == "data.target":
-            return str(_value(text.strip()))
-    return ""
+        if key.strip() == name:
+            return _value(text.strip())
+    return None
+
+
+def target_of(settings: Sequence[str]) -> str:
+    """The column that `data.target` of these settings names; empty: none."""
+    return str(setting_of(settings, "data.target") or "")
+
+
+def devices_of(settings: Sequence[str]) -> int:
+    """The devices that these settings deal data to; zero: as many as fit."""
+    given = setting_of(settings, "fleet.devices")
+    return given if isinstance(given, int) and given > 0 else 0
 
 
 #: Keys that say which keys their tables have.

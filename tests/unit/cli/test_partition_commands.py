@@ -299,7 +299,7 @@ def test_what_a_device_cannot_ask_is_told(delian, files, tmp_path, rows, plan, m
 
 
 def test_results_are_written_by_the_name_that_was_given_or_not_at_all(tmp_path):
-    from delian.cli.programs.quantise_commands import write_rows
+    from delian.cli.programs.row_files import write_rows
     from delian.core.common.errors import DelianError
 
     write_rows(tmp_path / "out", ROWS)

@@ -90,7 +90,7 @@ def _bytes_of(path: Path) -> bytes:
     try:
         return read_at_most(path, FILE_BYTES_MAX)
     except OSError as error:
-        hint = ""
+        hint = "check the path and its permissions"
         if error.errno == errno.EFBIG:
             hint = "save the weights as external data (onnx.save_model(save_as_external_data=True))"
         raise OnnxError(f"cannot be read: {error.strerror}", hint) from None

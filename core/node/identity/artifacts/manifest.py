@@ -105,7 +105,10 @@ def load_private(pem: bytes, where: str) -> Ed25519PrivateKey:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise IdentityError(f"{where} is no Ed25519 private key in PEM without a password")
+        raise IdentityError(
+            f"{where} is no Ed25519 private key in PEM without a password",
+            "delian artifact root-init makes root.pem, delian artifact key-init a signing key",
+        )
     return key
 
 
@@ -116,7 +119,10 @@ def load_public(pem: bytes, where: str) -> Ed25519PublicKey:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PublicKey):
-        raise IdentityError(f"{where} is no Ed25519 public key in PEM")
+        raise IdentityError(
+            f"{where} is no Ed25519 public key in PEM",
+            "delian artifact root-init makes root.pub, delian artifact key-init a key's",
+        )
     return key
 
 

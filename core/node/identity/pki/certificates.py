@@ -464,9 +464,9 @@ def read_file(path: Path, most: int) -> bytes:
         with path.open("rb") as file:
             content = file.read(most + 1)
     except OSError as error:
-        raise IdentityError(f"cannot read {path}: {error.strerror}") from None
+        raise IdentityError(f"cannot read {path}: {error.strerror}", "check the path") from None
     if len(content) > most:
-        raise IdentityError(f"{path} is larger than {most} bytes")
+        raise IdentityError(f"{path} is larger than {most} bytes", "check the path")
     return content
 
 

@@ -54,7 +54,9 @@ def private_folder(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.chmod(0o700)
     except OSError as error:
-        raise IdentityError(f"cannot make the folder {folder}: {error.strerror}") from None
+        raise IdentityError(
+            f"cannot make the folder {folder}: {error.strerror}", "name a folder that is new"
+        ) from None
     return folder
 
 
