@@ -71,7 +71,8 @@ def squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
 class Classification:
     """Labels from inputs, by softmax cross-entropy or another loss.
 
-    A row has one label, or a sequence has one a position. The model gives logits [B, ..., C].
+    A row has one label, or a sequence has one a position. The model gives logits [B, ..., C]. One
+    logit, [B] or [B, ..., 1], is that of the second of two classes.
     """
 
     name: str
@@ -82,12 +83,12 @@ class Classification:
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """The mean over the rows that count (and over a sequence's positions), f32[]."""
-        losses = self.criterion(in_training(model, batch), batch.y)
+        losses = self.criterion(logits_of(in_training(model, batch)), batch.y)
         return mean_row(per_row(losses), batch)
 
     def metrics(self, model: Any, batch: Batch) -> Metrics:
         """Loss, right answers and rows of a batch; a sequence is one row."""
-        logits = outputs_of(model, batch.x, batch.weight)
+        logits = logits_of(outputs_of(model, batch.x, batch.weight))
         losses = self.criterion(logits, batch.y)
         correct = (np.argmax(logits, axis=-1) == batch.y).astype(np.float32)
         return Metrics(
@@ -98,7 +99,7 @@ class Classification:
 
     def infer(self, model: Any, x: Tensor) -> Tensor:
         """Logits of inputs already scaled: [B, ...] -> f32[B, ..., C]."""
-        return outputs_of(model, x, np.ones(x.shape[0], np.float32))
+        return logits_of(outputs_of(model, x, np.ones(x.shape[0], np.float32)))
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,17 @@ def outputs_of(model: Any, x: Tensor, weight: Tensor) -> Tensor:
     if hasattr(call, "__code__") and call.__code__.co_argcount == SELF_AND_X:
         return model(x)
     return model(x, weight)
+
+
+def logits_of(outputs: Tensor) -> Tensor:
+    """A model's outputs as logits [B, ..., C]; one logit z, [B] or [B, ..., 1], becomes (0, z).
+
+    The cross-entropy of (0, z) is the logistic loss of z, and its second class wins where z > 0.
+    """
+    if outputs.ndim > 1 and outputs.shape[-1] != 1:
+        return outputs
+    one = outputs[:, None] if outputs.ndim == 1 else outputs
+    return np.concatenate([np.zeros_like(one), one], axis=-1)
 
 
 def after_step(before: Any, after: Any, batch: Batch) -> Any:

@@ -114,12 +114,11 @@ def check_labels(scenario: Scenario, data: datasets.FederatedData, bundle: Bundl
         return
     logits = bundle.programs["infer"].result_types[0]
     assert isinstance(logits, TensorType)
-    given = logits.shape[-1] if len(logits.shape) > 1 else 1
-    if given < data.classes:
+    if logits.shape[-1] < data.classes:
         raise DelianError(
-            f"the model gives {given} number{'s' * (given != 1)} a row, and the data has"
+            f"the model's logits are of {logits.shape[-1]} labels, and the data has"
             f" {data.classes} labels",
-            "its init function gets the number as `classes`",
+            "give a logit for each; an init function gets the number as `classes`",
         )
 
 

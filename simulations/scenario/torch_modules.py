@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from ...core.common.errors import DelianError
 from ...core.common.user_code import load_class
 from ...core.learning import Algorithm
-from ...core.learning.interchange.torch.modules.row_losses import RowLosses, row_losses
+from ...core.learning.interchange.torch.modules.row_losses import OneLogit, RowLosses, row_losses
 from ...core.learning.interchange.torch.torch_export import torch_module
 from ...core.learning.interchange.torch.torch_model import TorchModel, from_torch
 from .data_settings import TorchModule
@@ -77,7 +78,9 @@ def module_of_rows(
     return model
 
 
-def criterion(scenario: Scenario, model: TorchModel, targets: tuple[int, ...]) -> RowLosses | None:
+def criterion(
+    scenario: Scenario, model: TorchModel, targets: tuple[int, ...]
+) -> RowLosses | OneLogit | None:
     """The scenario's own loss for this model; None for the task's usual one.
 
     targets: axes of the targets after the batch's.
@@ -112,8 +115,8 @@ def criterion(scenario: Scenario, model: TorchModel, targets: tuple[int, ...]) -
         settings["reduction"] = "none"
     loss = _made(kind, chosen.loss, settings, _LOSS_HINT)
     labels = not scenario.regression
-    if labels and not sizes:
-        raise DelianError(f"{model.graphs.name} gives no logits: one number a row", _LOSS_HINT)
+    if labels and not targets and math.prod(sizes) == 1:
+        return OneLogit(row_losses(loss, (), (), labels=False))
     second = kind.__name__ in _CLASSES_SECOND and not own and labels and len(sizes) > 1
     return row_losses(
         loss, sizes if labels else targets, targets, labels=labels, classes_second=second

@@ -284,7 +284,7 @@ def test_a_model_with_fewer_outputs_than_labels_is_refused(tmp_path: Path) -> No
         "import delian as dl\ndef init(key, shape, classes):\n"
         "    return dl.nn.Mlp((dl.nn.Dense.init(key, 64, 7),))\n"
     )
-    with pytest.raises(DelianError, match="gives 7 numbers a row, and the data has 10 labels"):
+    with pytest.raises(DelianError, match="logits are of 7 labels, and the data has 10 labels"):
         simulate(small_digits(tmp_path, model), backend="reference")
     own = model.replace("64, 7", "64, classes + 1")
     assert simulate(small_digits(tmp_path, own), backend="reference").parameters == 65 * 11

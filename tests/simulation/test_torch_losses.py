@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import delian as dl
 import numpy as np
 import pytest
 from delian.core.common.errors import DelianError
@@ -31,6 +32,15 @@ class Labels(nn.Module):
 
     def forward(self, x):
         return self.layer(x)
+
+
+class Line(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.layer(x)[:, 0]
 """
 LOSSES = """
 import torch
@@ -101,6 +111,34 @@ def test_what_a_model_learns_follows_from_its_loss(tmp_path: Path) -> None:
     assert 0.5 < squared < 1.1  # the mean of what was added
     assert abs(smooth) < 0.3  # the median
     assert high > smooth + 0.05
+
+
+@pytest.mark.parametrize("module", ["Net", "Line"])
+def test_one_logit_is_that_of_the_second_of_two_labels(tmp_path: Path, module: str) -> None:
+    keys = ["rounds=4", f"model.module={module}"]
+    usual = simulate(_scenario(tmp_path, *keys, labels=True), threads=1)
+    named = simulate(
+        _scenario(tmp_path, *keys, "model.loss=BCEWithLogitsLoss", labels=True), threads=1
+    )
+    assert usual.rounds[-1].global_accuracy > 0.85
+    assert named.rounds[-1].training_loss == pytest.approx(usual.rounds[-1].training_loss, rel=1e-5)
+    assert usual.bundle is not None
+    usual.bundle.save(tmp_path / "model.bundle")
+    model = dl.load(tmp_path / "model.bundle")
+    x = np.load(tmp_path / "rows.npz")["x"][:20]
+    logits = model.outputs(x)
+    assert logits.shape == (20, 2) and not logits[:, 0].any()
+    np.testing.assert_array_equal(model.predict(x), logits[:, 1] > 0)
+    chances = 1 / (1 + np.exp(-logits[:, 1]))
+    np.testing.assert_allclose(model.predict_proba(x)[:, 1], chances, rtol=1e-5)
+
+
+def test_one_logit_for_more_labels_is_refused(tmp_path: Path) -> None:
+    scenario = _scenario(tmp_path, "model.module=Line", labels=True)
+    arrays = dict(np.load(tmp_path / "rows.npz"))
+    np.savez(tmp_path / "rows.npz", x=arrays["x"], y=arrays["y"] + np.arange(400) % 2)
+    with pytest.raises(DelianError, match=r"the data has 3 labels"):
+        simulate(scenario, threads=1)
 
 
 @pytest.mark.parametrize(

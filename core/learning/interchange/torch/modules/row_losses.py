@@ -62,6 +62,17 @@ class RowLosses:
         return self.function({}, {}, (outputs, targets), None, None)[0]
 
 
+@dataclass(frozen=True)
+class OneLogit:
+    """A loss of one logit a row and of labels as numbers, 0.0 and 1.0: `BCEWithLogitsLoss`."""
+
+    losses: RowLosses
+
+    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The rows' losses: logits (0, z) f32[B, 2] and labels [B] -> f32[B]."""
+        return self.losses(logits[..., 1] - logits[..., 0], labels)
+
+
 def row_losses(
     loss: torch.nn.Module,
     outputs: tuple[int, ...],
