@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .measures import ACCURACY, Measure
+from .report_plots import visible
 from .svg import Frame, drawing, element, text, ticks, title, whole
 
 #: A matrix of more classes cannot be read.
 MATRIX_CLASSES_MAX = 30
 #: Bars of more classes neither: then the classes with the lowest accuracy are shown.
 BARS_MAX = 24
-_NAME_MAX = 22
 _ROW, _BAR = 32.0, 12.0
 #: Cells of at least such an opacity are dark on a light page, and light on a dark one.
 _DARK, _HALF = 0.85, 0.5
@@ -37,7 +37,7 @@ def bars(
 
     series: (name, hue) of each value of a row. label: what is drawn, for screen readers.
     """
-    names = [_cut(row.name) for row in rows]
+    names = [visible(row.name) for row in rows]
     known = [v for row in rows for v in row.values if v is not None]
     high = 1.0 if not measure.error else max([*known, 0.0]) or 1.0
     left = min(width * 0.4, 16 + 7.2 * max(map(len, names), default=1))
@@ -89,7 +89,7 @@ def confusion(classes: Mapping[str, Sequence[object]], width: float) -> str:
 
     Cells are darker for a larger share of the row; right answers lie on the diagonal.
     """
-    names = [_cut(str(name)) for name in classes["labels"]]
+    names = [visible(str(name)) for name in classes["labels"]]
     matrix: Sequence[Sequence[int]] = classes["confusion"]  # type: ignore[assignment]
     size, longest = len(names), max(map(len, names))
     left = min(width * 0.35, 34 + 7.2 * longest)
@@ -115,7 +115,7 @@ def confusion(classes: Mapping[str, Sequence[object]], width: float) -> str:
             x = frame.x(column)
             share = count / total if total else 0.0
             hue = "right" if row == column else "wrong"
-            pair = f"{classes['labels'][row]} taken for {classes['labels'][column]}"
+            pair = f"{names[row]} taken for {names[column]}"
             told = title(f"{pair}: {count} of {total}")
             box = {"x": x + 0.5, "y": y + 0.5, "width": side - 1, "height": side - 1}
             drawn.append(element("rect", told, **box, cls="blank"))
@@ -148,8 +148,3 @@ def confusion(classes: Mapping[str, Sequence[object]], width: float) -> str:
         text(12, middle, "true class", cls="label", text_anchor="middle", transform=turned)
     )
     return drawing(width, frame.height, "Confusion matrix of the shared model", drawn)
-
-
-def _cut(name: str) -> str:
-    name = name.replace("_", " ")
-    return name if len(name) <= _NAME_MAX else name[: _NAME_MAX - 1] + "…"

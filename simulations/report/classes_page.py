@@ -12,6 +12,7 @@ from .class_plots import Bars
 from .measures import ACCURACY
 from .page_parts import escaped
 from .report_facts import Report
+from .report_plots import visible
 from .svg import both, whole
 
 #: Columns of the table and of the file: key and name.
@@ -53,7 +54,7 @@ def section(report: Report) -> str:
             )
         )
     body = (
-        f"<tr><th>{escaped(labels[i])}</th><td>{whole(classes['examples'][i])}</td>"
+        f"<tr><th>{escaped(visible(str(labels[i])))}</th><td>{whole(classes['examples'][i])}</td>"
         + "".join(f"<td>{ACCURACY.show(classes[key][i])}</td>" for key, _ in _SERIES)
         + "</tr>"
         for i in range(len(labels))
@@ -67,7 +68,7 @@ def section(report: Report) -> str:
 def _story(classes: Mapping[str, Any], ranked: list[int]) -> str:
     """The class that the shared model knows least, and what it takes it for."""
     worst = ranked[0]
-    name = escaped(classes["labels"][worst])
+    name = escaped(visible(str(classes["labels"][worst])))
     row = classes["confusion"][worst]
     others = [(count, i) for i, count in enumerate(row) if i != worst and count]
     lead = (
@@ -77,9 +78,10 @@ def _story(classes: Mapping[str, Any], ranked: list[int]) -> str:
     if not others:
         return lead + "."
     count, taken = max(others, key=lambda pair: (pair[0], -pair[1]))
+    other = escaped(visible(str(classes["labels"][taken])))
     return (
-        f"{lead}, and takes {whole(count)} for {escaped(classes['labels'][taken])}. Personal models"
-        f" are right on {ACCURACY.show(classes['personalised'][worst])}."
+        f"{lead}, and takes {whole(count)} for {other}. Personal models are right on"
+        f" {ACCURACY.show(classes['personalised'][worst])}."
     )
 
 

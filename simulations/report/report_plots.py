@@ -34,7 +34,7 @@ Show: TypeAlias = Callable[[float], str]
 GAIN_BINS = 10
 MARKED_POINTS_MAX = 200  # a tooltip shows the value of each
 DOTTED_POINTS_MAX = 12  # so few that each is drawn, and one alone is seen
-LABEL_LENGTH_MAX = 16
+LABEL_LENGTH_MAX = 20
 DUMBBELLS_MAX = 120
 SCATTER_MAX = 2000
 BARS_MAX = 120
@@ -432,7 +432,7 @@ def label_map(card: Mapping[str, Any], held_out: Sequence[bool], width: float) -
     totals = [sum(column) for column in zip(*card["label_counts"], strict=True)]
     largest = sorted(range(len(totals)), key=lambda i: -totals[i])[:MAP_LABELS_MAX]
     labels = sorted(largest)
-    names = [_visible(card["label_names"][i]) for i in labels]
+    names = [visible(card["label_names"][i]) for i in labels]
     left = 14 + 7.0 * max(map(len, names))
     rows = 15.0
     frame = Frame(
@@ -488,7 +488,7 @@ def label_map(card: Mapping[str, Any], held_out: Sequence[bool], width: float) -
     return drawing(width, frame.height, "Labels on each device", parts)
 
 
-def _visible(label: str) -> str:
+def visible(label: str) -> str:
     """A label that can be seen: blanks by their names, long ones cut."""
     name = {" ": "space", "\n": "newline", "\t": "tab"}.get(label, label.replace("_", " "))
     return name if len(name) <= LABEL_LENGTH_MAX else name[: LABEL_LENGTH_MAX - 1] + "…"

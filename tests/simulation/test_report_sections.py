@@ -132,6 +132,19 @@ def test_the_page_names_the_class_that_is_known_least(report):
     assert files(html)["confusion.csv"][3] == ["iris", "2", "3", "5"]
 
 
+def test_characters_that_cannot_be_seen_are_named(report):
+    classes = {
+        "labels": ["a", " ", "\n"],
+        "confusion": [[3, 0, 0], [1, 1, 0], [0, 0, 2]],
+        "examples": [3, 2, 2],
+        "shared": [1.0, 0.5, 1.0],
+        "personalised": [1.0, 0.5, 1.0],
+    }
+    html = page({**report, "classes": classes})
+    assert "The shared model knows <b>space</b> least" in html and "newline taken for a" in html
+    assert files(html)["confusion.csv"][3][0] == "\n"
+
+
 def test_many_classes_have_bars_of_the_least_known_and_no_matrix(report):
     count = 40
     classes = {
