@@ -175,11 +175,11 @@ def made(package: str, name: str, seed: int = 1):
         import timm
 
         module = timm.create_model(name, num_classes=10)
-        size = (
-            module.default_cfg["input_size"][-1]
-            if module.default_cfg.get("fixed_input_size")
-            else 128
-        )
+        size = 128
+        if module.default_cfg.get("fixed_input_size"):
+            size = module.default_cfg["input_size"][-1]
+        elif name.startswith("halonet"):
+            size = 256  # blocks of 8 at a stride of 32
     return module, {"x": torch.randn(2, 3, size, size, generator=generator)}
 
 
