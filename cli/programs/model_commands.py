@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...core.common.errors import DelianError
+from ...core.common.foreign_formats import refuse_file
 from ..fleet.coordinator_commands import Connect, on_coordinator
 from ..options import AsJson
 from ..output import table, tell, to_json, when
@@ -78,6 +79,8 @@ def show(
     if is_model_file(model):
         show_file(Path(model), as_json)
         return
+    if Path(model).is_file():
+        refuse_file(model, "model")
     with connect() as client:
         facts = to_json(client.call("GetModel", request_of(model)))
     tell(facts, as_json, lambda: _lines(facts))

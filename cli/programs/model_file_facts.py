@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.common.errors import DelianError
+from ...core.common.foreign_formats import refuse_file
 
 if TYPE_CHECKING:
     from ...core.compiler.ir import Array, Function
@@ -28,6 +29,7 @@ def is_model_file(name: str) -> bool:
 def kind_of(path: Path) -> str:
     """The suffix of a model's file. Raises DelianError for another one."""
     if path.suffix not in KINDS:
+        refuse_file(path, "model")
         raise DelianError(f"{path} is no model's file by its name", f"one of: {', '.join(KINDS)}")
     return path.suffix
 

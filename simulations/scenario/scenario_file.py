@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.common.collector import unsearched
 from ...core.common.errors import DelianError, Loc
+from ...core.common.foreign_formats import refuse_file
 
 with unsearched():
     from pydantic import BaseModel, ValidationError
@@ -86,7 +87,8 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
         elif path == ("chain",):
             chain, labels[path] = text.strip("\"'"), "--set chain"
         else:
-            parsed.append((*_current(path, _value(text)), f"--set {setting}"))
+            at, value = _current(path, _value(text))
+            parsed.append((at, _from_here(scenario, at, value), f"--set {setting}"))
     if chain is not None:
         raw = _with_chain(raw, chain)
     for path, value, label in parsed:
@@ -97,6 +99,31 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
     return (
         _again(scenario, raw, _Origin(", ".join(labels.values()), labels)) if labels else scenario
     )
+
+
+#: Keys whose values are files; `model.loss` is FILE:CLASS.
+_FILES = (
+    ("data", "path"),
+    ("model", "file"),
+    ("model", "weights"),
+    ("model", "loss"),
+    ("algorithm", "file"),
+)
+
+
+def _from_here(scenario: Scenario, path: KeyPath, value: Any) -> Any:
+    """A file of a setting: one that is not in the scenario's folder is one of the working folder.
+
+    A bundled scenario's folder is Delian's own.
+    """
+    if path not in _FILES or not isinstance(value, str):
+        return value
+    file, colon, kind = value.rpartition(":") if path == ("model", "loss") else (value, "", "")
+    if path == ("model", "loss") and not colon:
+        return value
+    if (scenario.folder / file).exists() or not Path(file).exists():
+        return value
+    return f"{Path(file).absolute()}{colon}{kind}"
 
 
 def setting_of(settings: Sequence[str], name: str) -> Any:
@@ -262,6 +289,7 @@ def _again(scenario: Scenario, raw: dict[str, Any], origin: _Origin) -> Scenario
 def find(source: str | Path) -> Path:
     """The file that a path or a bundled scenario's name stands for."""
     path = Path(source)
+    _refuse_other(path)
     if path.is_file():
         return path
     named = bundled()
@@ -271,6 +299,24 @@ def find(source: str | Path) -> Path:
         raise DelianError(f"{path} is a folder, not a scenario", "name the .toml file in it")
     hint = _nearest_hint(str(source), named, "bundled scenarios")
     raise DelianError(f"there is no scenario file {source}", hint)
+
+
+#: Files that are named in a scenario's place, by their suffix: what they are, and the option.
+_OTHERS = {
+    **dict.fromkeys((".csv", ".tsv", ".parquet", ".npz", ".txt", ".text"), ("data", "--data")),
+    ".py": ("a Python file", "--torch"),
+}
+
+
+def _refuse_other(path: Path) -> None:
+    """Raises DelianError for data and models in the place of a scenario."""
+    refuse_file(path, "model")
+    if path.suffix in _OTHERS:
+        what, option = _OTHERS[path.suffix]
+        more = "" if option == "--data" else ":Net trains the PyTorch module Net of it"
+        raise DelianError(
+            f"{path} is {what}, and no scenario", f"delian simulate {option} {path}{more}"
+        )
 
 
 def _read(path: Path) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.common.errors import DelianError
+from ...core.common.foreign_formats import refuse_file
 from ...core.common.user_code import load_class
 from ...core.learning import Algorithm
 from ...core.learning.interchange.torch.modules.row_losses import OneLogit, RowLosses, row_losses
@@ -56,7 +57,11 @@ def imported(scenario: Scenario, rows: tuple[int, ...], dtype: npt.DTypeLike) ->
     example = torch.from_numpy(np.zeros((2, *shape), np.int64 if ids else dtype))
     model = from_torch(module, (example,), batch_norm=chosen.batch_norm, channels_last=turned)
     _check_statistics(scenario, model)
-    return model if scenario.weights_file is None else model.load(scenario.weights_file)
+    if scenario.weights_file is None:
+        return model
+    if scenario.weights_file.suffix != ".safetensors":
+        refuse_file(scenario.weights_file, "model")
+    return model.load(scenario.weights_file)
 
 
 def module_of_rows(

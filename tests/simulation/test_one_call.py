@@ -250,3 +250,25 @@ def test_what_an_init_makes_of_another_framework_gets_the_same_answer():
             dl.simulate("digits", model=function, progress=False)
         assert "PyTorch module" in told.value.message
         assert "delian simulate --torch" in told.value.hint
+
+
+def test_a_file_of_a_setting_is_found_in_the_working_folder(tmp_path, monkeypatch):
+    from delian.simulations.scenario.scenario_file import load, override
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text("")
+    (tmp_path / "inner").mkdir()
+    own = override(load("digits"), ["model.name=python", "model.file=own.py"])
+    assert own.model_file == tmp_path / "own.py" and own.to_json()["model"]["file"] == "own.py"
+    missing = override(load("digits"), ["model.name=python", "model.file=other.py"])
+    assert missing.model_file != tmp_path / "other.py"
+    (tmp_path / "inner" / "own.py").write_text("")
+    (tmp_path / "inner" / "mine.toml").write_text(Path(str(scenario_of("digits"))).read_text())
+    inner = override(load("inner/mine.toml"), ["model.name=python", "model.file=own.py"])
+    assert inner.model_file == Path("inner/own.py")  # the scenario's folder comes first
+
+
+def scenario_of(name):
+    from delian.simulations.scenario.scenario_file import find
+
+    return find(name)

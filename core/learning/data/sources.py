@@ -86,6 +86,9 @@ def open_source(settings: DataSettings) -> Source:
         from .images import ImageFolder
 
         return ImageFolder(path, settings)
+    from ...common.foreign_formats import refuse_file
+
+    refuse_file(name, "data")
     raise NoDataError(
         f"{name} is no data source: no such folder, and neither .npz nor .csv",
         "give a .npz or .csv file, a folder of images, sensor:FOLDER or python:MODULE:FUNCTION",

@@ -25,6 +25,9 @@ simulate --rond 5
 simulate --round 5
 simulate --learning 5
 simulate nowhere
+simulate small.csv
+simulate code.py
+simulate net.pt
 simulate digitz
 simulate digits -s digits
 simulate --rounds 0
@@ -85,6 +88,7 @@ compare
 compare digits:fedavgg digits
 compare digits:fedavg digits:ditto --seeds 0
 compare nowhere
+compare net.onnx
 sweep digits
 sweep digits rounds
 sweep digits roundz=1,2
@@ -139,6 +143,7 @@ device run
 device run --insecure --home 127.0.0.1:1
 device run --insecure --number 1 --home here --data good.npz
 device run --insecure --number 1 --home 127.0.0.1:1 --data nowhere.npz
+device run --insecure --number 1 --home 127.0.0.1:1 --data net.keras
 device status --state nowhere
 device consent maybe
 device consent
@@ -243,6 +248,7 @@ FOLLOWED = {
     "ir show code.py:f --arg f32[2] --after simplfy": "ir show code.py:f --arg f32[2]"
     " --after {meant}",
     "new kept": "{example}",
+    "data show even.txt": "data show --data even.txt",
     "scenario list all": "{example}",
 }
 

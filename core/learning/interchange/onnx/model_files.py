@@ -18,7 +18,7 @@ import numpy as np
 
 from ....common.errors import DelianError
 from ....common.files import read_at_most
-from ....common.foreign_formats import refuse_file
+from ....common.foreign_formats import refuse_file, way_of
 from ....common.install_hint import install
 from ....compiler.ir import Array
 from .onnx_errors import OnnxError
@@ -59,8 +59,10 @@ def read_model(source: Any) -> tuple[Any, Path | None]:
     if isinstance(source, bytes | bytearray | memoryview):
         return _parsed(bytes(source)), None
     if not isinstance(source, str | PathLike):
+        foreign = way_of(source)
         raise OnnxError(
-            f"a model in ONNX is a path, bytes or an onnx.ModelProto, not {type(source).__name__}"
+            f"a model in ONNX is a path, bytes or an onnx.ModelProto, not {type(source).__name__}",
+            foreign[1] if foreign else "dl.from_onnx('net.onnx')",
         )
     path = Path(source)
     if path.suffix != ".onnx":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ....common.errors import DelianError, ProgramError
+from ....common.foreign_formats import refuse_file, way_of
 from ....compiler.api import module
 from ....compiler.ir import Array, Tensor
 from ....compiler.tree import flatten, static_field, unflatten
@@ -316,6 +317,10 @@ def from_torch(
     torch, own = torch_export.torch_module(), module
     module = as_torch_module(torch, module, tuple(args), kwargs or {})
     if not isinstance(module, torch.nn.Module):
+        if isinstance(module, str | os.PathLike):
+            refuse_file(module, "model")
+        if (foreign := way_of(module)) and not isinstance(module, type):
+            raise DelianError(f"{type(module).__name__} is {foreign[0]}", foreign[1])
         raise DelianError(
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}",
             "pass an instance: Net(), not Net",
