@@ -167,7 +167,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for first, *rest in rows
     )
     return (
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{cells}</tr></thead>'
+        f'<div class="scroll"><table><thead><tr>{cells}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 

@@ -8,7 +8,7 @@ import html
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,14 @@ def _with_roles(body: str) -> str:
     body = body.replace("<th></th>", "<td></td>")
     body = heads.sub(lambda found: found[0].replace("<th>", '<th scope="col">'), body)
     body = body.replace("<th>", '<th scope="row">')
-    scrolled = '<div class="scroll" tabindex="0" role="region" aria-label="table">'
-    return body.replace('<div class="scroll">', scrolled)
+    numbers = count(1)  # names of landmarks differ
+    return re.sub(
+        '<div class="scroll">',
+        lambda _: (
+            f'<div class="scroll" tabindex="0" role="region" aria-label="table {next(numbers)}">'
+        ),
+        body,
+    )
 
 
 def escaped(value: object) -> str:
