@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import types
@@ -25,10 +26,11 @@ def runs(monkeypatch, make_result, tmp_path):
     """Replaces the simulation; gives the list of calls that it got. The working folder is empty."""
     calls = []
 
-    def simulate(scenario, *, data_path, threads, backend, on_event, stop, resume, forget):
-        calls.append(
-            {"scenario": scenario, "data": data_path, "threads": threads, "backend": backend}
-        )
+    def simulate(
+        scenario, *, data_path, threads, backend, on_event, stop, resume, forget, baselines
+    ):
+        given = {"data": data_path, "threads": threads, "backend": backend}
+        calls.append({"scenario": scenario, "baselines": baselines, **given})
         whole = make_result(scenario)
         on_event(Started(scenario, 100, 0))
         done = 0
@@ -111,7 +113,39 @@ def test_options_reach_the_run(runs, run, tmp_path):
     (call,) = runs.calls
     scenario = call["scenario"]
     assert (scenario.rounds, scenario.seed, scenario.algorithm.name) == (2, 7, "fomaml")
-    assert (call["threads"], call["backend"]) == (3, "reference")
+    assert (call["threads"], call["backend"]) == (3, "reference") and not call["baselines"]
+
+
+def test_a_report_has_the_command_that_gives_the_run_again(runs, run, tmp_path):
+    options = ["--rounds", "2", "--seed", "7", "--set", "fleet.dropout=0.1", "--baselines"]
+    code, _, _ = run(*options, "--threads", "3", "--out", "here")
+    assert code == 0 and runs.calls[0]["baselines"]
+    command = json.loads((tmp_path / "here" / "report.json").read_text())["host"]["command"]
+    words = shlex.split(command)
+    assert words[:3] == ["delian", "simulate", "synthetic-mlp"] and "--out" not in words
+    code, _, _ = run(*words[3:], "--out", "again")
+    assert code == 0
+    first, second = (call | {"threads": None} for call in runs.calls)
+    assert first == second and first["scenario"].fleet.dropout == 0.1
+    assert (
+        json.loads((tmp_path / "again" / "report.json").read_text())["host"]["command"] == command
+    )
+
+
+def test_baselines_are_for_the_virtual_mode(run):
+    code, _, err = run("--mode", "processes", "--baselines")
+    assert code == 2 and "--baselines is for the virtual mode" in err
+
+
+@pytest.mark.parametrize("option", ["--tensorboard", "--mlflow"])
+def test_a_tracker_that_is_not_installed_is_said_before_anything_runs(
+    runs, run, option, monkeypatch, tmp_path
+):
+    for package in ("tensorboard.summary", "mlflow"):
+        monkeypatch.setitem(sys.modules, package, None)
+    code, _, err = run(option, "tracked")
+    assert code == 2 and f"{option} needs the package" in err and f"[{option[2:]}]" in err
+    assert not runs.calls and not list(tmp_path.iterdir())
 
 
 def test_compare_runs_both_and_makes_one_report(runs, run):
