@@ -149,7 +149,7 @@ _ESTIMATOR_WAY = (
     'model="mlp" learns tables; settings={"model.hidden": []} (--set "model.hidden=[]") makes it a'
     " linear model, as LogisticRegression and Ridge are"
 )
-_TORCH_WAY = (
+TORCH_WAY = (
     "dl.simulate(data=..., model=net) and delian simulate --torch FILE.py:NAME federate it as it"
     " stands; dl.from_torch(net, (example,)) makes it a model of Delian's language"
     " (docs/models.md)"
@@ -161,7 +161,7 @@ _FLAX_WAY = "write its __call__ with dl.nn, whose layers hold arrays as Flax's d
 _ONNX_WAY = "dl.from_onnx(FILE) makes it a model: dl.simulate(data=..., model=dl.from_onnx(FILE))"
 _Test = Callable[[Any], bool]
 _OBJECTS: tuple[tuple[_Test, str, str], ...] = (
-    (is_torch_module, "a PyTorch module", _TORCH_WAY),
+    (is_torch_module, "a PyTorch module", TORCH_WAY),
     (_is_keras, "a Keras model", _KERAS_WAY),
     (
         is_estimator,

@@ -272,3 +272,10 @@ def scenario_of(name):
     from delian.simulations.scenario.scenario_file import find
 
     return find(name)
+
+
+def test_a_module_that_is_compiled_gets_the_same_answer():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(dl.DelianError) as told:
+        dl.compile(torch.nn.Linear(3, 2))(np.zeros((2, 3), np.float32))
+    assert "dl.from_torch" in told.value.hint

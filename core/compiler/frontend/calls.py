@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...common.errors import ProgramError
-from ...common.foreign_formats import way_of
+from ...common.foreign_formats import TORCH_WAY, way_of
 from .. import tree
 from ..complex_numbers import Complex
 from ..ragged import Ragged
@@ -452,7 +452,9 @@ def unknown(s: Specialiser, f: Any) -> Exception:
 
     if not callable(f):
         return s.error("DL106", f"{describe(f)} is not a function")
-    return s.error("DL106", f"the compiler does not know `{_name(f)}`", vocabulary_table.hint(f))
+    name = _name(f)
+    hint = TORCH_WAY if name.startswith("torch.") else vocabulary_table.hint(f)
+    return s.error("DL106", f"the compiler does not know `{name}`", hint)
 
 
 # Attributes

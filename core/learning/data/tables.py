@@ -247,6 +247,12 @@ def _missing(values: Column) -> NDArray[np.bool_]:
     return found
 
 
+_FEATURES_HINT = (
+    "it needs numbers, or text of few values; of long texts compute numbers first, such as scikit-"
+    "learn's TfidfVectorizer or embeddings, and give them as x of an .npz"
+)
+
+
 def _features(
     columns: Mapping[str, Column], source: str, chosen: bool, notes: list[str]
 ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
@@ -274,9 +280,8 @@ def _features(
             made.append((values == level).astype(np.float64))
             names.append(f"{name}={level or 'missing'}")
     if not made:
-        raise DelianError(
-            f"{source} has no column of features", "it needs numbers, or text of few values"
-        )
+        why = f": {'; '.join(notes)}" if notes else ""
+        raise DelianError(f"{source} has no column of features{why}", _FEATURES_HINT)
     with np.errstate(over="ignore"):  # which is said below
         x = np.stack(made, axis=1).astype(np.float32)
     if not np.isfinite(x).all():

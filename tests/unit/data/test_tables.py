@@ -107,6 +107,11 @@ def test_a_frame_of_objects_and_dates_is_read():
         ("a,y\n1,u\n2,u\n", CHOICE, "one value, u"),
         ("a,y\n1,u\n2,v\n", TableChoice(targets="numbers"), "is text"),
         ("y\nu\nv\n", CHOICE, "no column of features"),
+        (
+            "note,y\n" + "".join(f"text {i},{i % 2}\n" for i in range(40)),
+            CHOICE,
+            "column `note` has 40 different texts",
+        ),
         ("a,y\n1e60,u\n2,v\n", CHOICE, "row 1: `a` is not finite"),
         ("a,y\n1,\n2,\n", CHOICE, "is empty"),
     ],
