@@ -25,11 +25,11 @@ PyTorch. The table is made by `tests/judges/model_table.py`, whose docstring say
 judged, and by `tests/judges/model_page.py`.
 
 A model is *equal* where the loss and the whole step of SGD (all gradients) agree with PyTorch in
-f64. *step* is the relative difference of the step, *torch* PyTorch's own in f32; where a value next
-to a ReLU's zero makes both large, *smooth* is the difference with a smooth function in the ReLUs'
-place. *ONNX* is the largest relative difference of the logits in onnxruntime. Times are of two rows
-with one thread, taken while other jobs ran: *faster* is PyTorch eager's step by Delian's, each the
-least of three in turn.
+f64. *step* is the relative difference of the step in f32, *torch* PyTorch's own; where a value next
+to a ReLU's zero makes both large, *f64* is the difference of Delian's step in f64. *ONNX* is the
+largest relative difference of the logits in onnxruntime. Times are of two rows with one thread,
+taken while other jobs ran: *faster* is PyTorch eager's step by Delian's, each the least of three in
+turn.
 """
 COLUMNS = [
     "model",
@@ -37,7 +37,7 @@ COLUMNS = [
     "verdict",
     "step",
     "torch",
-    "smooth",
+    "f64",
     "ONNX",
     "compile",
     "artifact",
@@ -84,7 +84,7 @@ def summary(rows: Mapping[str, Row]) -> str:
 
 
 def line(name: str, row: Row) -> str:
-    smooth = row.get("smooth_step_error")
+    double = row.get("f64_step_error")
     trip = f"{row['onnx_error']:.0e}" if row.get("onnx") == "equal" else row.get("onnx", "")
     cells = [
         name,
@@ -92,7 +92,7 @@ def line(name: str, row: Row) -> str:
         "equal",
         f"{row['step_error']:.0e}",
         f"{row['torch_step_error']:.0e}",
-        f"{smooth:.0e}" if smooth is not None else "",
+        f"{double:.0e}" if double is not None else "",
         trip,
         f"{row['compile_s']:.1f} s",
         f"{row['artifact_kb']} kB",
