@@ -80,18 +80,13 @@ def matches_differ(detector, inputs) -> int:
     return int(np.sum(run(boxes, labels, detector.anchors) != inputs["matched"].numpy()))
 
 
-def trained(detector, heads, model, example) -> dict:
+def trained(detector, model) -> dict:
     """Errors of the loss and of a step, for the example's number of rows and for another."""
-    import delian as dl
     from tasks.detection import Reference, batch
 
     step, reference = step_of_sgd(detector), Reference(detector)
-
-    def smoothed():
-        return step_of_sgd(detector), dl.from_torch(heads, (example["images"],))
-
     return {
-        f"rows {rows}": best_of(step, model, reference, partial(batch, detector, rows), smoothed)
+        f"rows {rows}": best_of(step, model, reference, partial(batch, detector, rows))
         for rows in (ROWS, OTHER_ROWS)
     }
 
@@ -181,7 +176,7 @@ def judged(name: str) -> dict:
     row = {"anchors": len(detector.anchors), "matches that differ": matches_differ(detector, other)}
     row |= suppressed(detector, model, other["images"])
     row["inference"], own = inference_errors(heads, model, other["images"])
-    row |= trained(detector, heads, model, example)
+    row |= trained(detector, model)
     good = row["matches that differ"] == 0 and row["inference"] <= TOLERANCE + 3 * own
     good = good and max(row["detections_error"], row["images_error"]) <= PIXELS
     good = good and all(row[f"rows {n}"]["verdict"] == "equal" for n in (ROWS, OTHER_ROWS))

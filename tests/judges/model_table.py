@@ -354,7 +354,7 @@ def best_of(step, model, module, drawn) -> dict:
         return {**found, "verdict": "not judged", "reason": "the gradient is next to nothing"}
     good = all(best[key] <= TOLERANCE + 3 * own[f"torch_{key}"] for key in best)
     if max(best.values()) > TOLERANCE:
-        double = in_double(model, module, drawn(1))
+        double = in_double(step, model, module, drawn(1))
         found |= {f"f64_{key}": gap for key, gap in double.items()}
         good = good and max(double.values()) <= TOLERANCE
     return {**found, "verdict": "equal" if good else "wrong"}
@@ -419,14 +419,14 @@ def compared(step, model, module, inputs) -> dict:
     }
 
 
-def in_double(model, module, inputs) -> dict:
+def in_double(step, model, module, inputs) -> dict:
     """Errors of a step whose numbers are all f64: what is left is not rounding."""
     import delian as dl
 
     want, wanted_step = torch_step(module, inputs, True)
     model = dl.tree.map(lambda p: np.asarray(p, np.float64), model)
     inputs = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
-    return errors_of(*own_step(step_of_sgd(), model, inputs, wanted_step), want, wanted_step)
+    return errors_of(*own_step(step, model, inputs, wanted_step), want, wanted_step)
 
 
 def own_step(step, model, inputs, names):

@@ -48,13 +48,7 @@ def judged(make) -> dict:
     rows = [ROWS, OTHER_ROWS] if sizes == {None} else [ROWS]
     step = step_of_sgd()
     for count in rows:
-        found[f"rows {count}"] = best_of(
-            step,
-            model,
-            module,
-            partial(drawn, task, count),
-            lambda: (step_of_sgd(), imported(module, inputs)),
-        )
+        found[f"rows {count}"] = best_of(step, model, module, partial(drawn, task, count))
     found["inference"] = inference_error(model, module, drawn(task, rows[-1], 2))
     own = inference_error(None, module, drawn(task, rows[-1], 2))
     good = all(found[f"rows {count}"]["verdict"] == "equal" for count in rows)
