@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...core.learning.bundle import Bundle
     from ...core.wire.enrolment_pb2 import FederationTerms
     from ...core.wire.operator_pb2 import PlanMessage
+    from ...simulations.runs.result import Event
 
 
 def prepare(
@@ -142,6 +143,14 @@ def keep_to_terms(
     return terms is not None and (message.HasField("secure") or bool(terms.artifact_root))
 
 
+def _noted(event: Event) -> None:
+    """Says on stderr what should be known before the rounds begin."""
+    from ...simulations.runs.result import Notice
+
+    if isinstance(event, Notice):
+        echo(f"warning: {event.text}", err=True)
+
+
 def _of_scenario(
     source: str, model: Path | None, settings: Sequence[str], data: Path | None, plain: bool
 ) -> tuple[PlanMessage, Bundle]:
@@ -163,7 +172,7 @@ def _of_scenario(
     if plain and not composed:
         settings = ['privacy.aggregation="plain"', *settings]
     chosen = override(chosen, settings)
-    stage = Stage(chosen, None, data, "reference", lambda event: None)
+    stage = Stage(chosen, None, data, "reference", _noted)
     plan = stage.plan(stage.runtime.ring, masked=not plain)
     message = plan.message(BlobRef(), BlobRef(), chosen.seed)
     message.name = chosen.name

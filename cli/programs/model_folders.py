@@ -96,7 +96,8 @@ def run_facts(folder: Path) -> RunFacts:
             figures[f"{measure} of personalized models"] = summary["personalised_accuracy"]
         training = (
             f"Trained by federated learning with Delian: {summary['algorithm']},"
-            f" {summary['rounds']} rounds, {summary['devices']} devices, scenario"
+            f" {summary['rounds']} round{'s' * (summary['rounds'] != 1)},"
+            f" {summary['devices']} devices, scenario"
             f" {scenario['name']}."
         )
         metrics = {k: float(v) for k, v in figures.items() if v is not None and math.isfinite(v)}

@@ -45,6 +45,13 @@ def test_a_run_with_noise_has_no_evaluation():
     assert not submitted(*noise)[1].evaluates
 
 
+def test_noise_that_drowns_the_signal_is_said_at_submission(capsys):
+    noise = ["privacy.noise=distributed", "privacy.epsilon=8"]
+    for settings, warned in ((noise, True), ([], False)):
+        prepare("digits", None, None, settings, None, False)
+        assert ("warning: " in capsys.readouterr().err) == warned
+
+
 def test_a_plain_run_may_be_as_small_as_one_likes():
     message, plan = submitted("round.cohort=2", plain=True)
     assert not message.HasField("secure") and plan.cohort == 2
