@@ -38,8 +38,13 @@ def gather(stage: Path) -> None:
     for name in ("site.css", "site.js"):
         shutil.copy(HERE / name, stage / "pages" / name)
     shutil.copy(HERE / "zensical.toml", stage / "zensical.toml")
-    # Docstrings are found by the package's name, which the checkout's folder may not have.
-    (stage / "delian").symlink_to(pages.ROOT)
+    # Docstrings are found by the package's name, which the checkout's folder may not have. Only the
+    # package is there: an environment within the checkout would be searched too.
+    package = stage / "delian"
+    package.mkdir()
+    for init in pages.ROOT.glob("*/__init__.py"):
+        (package / init.parent.name).symlink_to(init.parent)
+    (package / "__init__.py").symlink_to(pages.ROOT / "__init__.py")
 
 
 def main() -> int:
