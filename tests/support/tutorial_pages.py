@@ -28,7 +28,7 @@ TIME = re.compile(r"\d[\d,]*(?:\.\d+)?(?= (?:s|ms|min|updates a second)\b)")
 PERCENT_OFF = 4.0
 #: Between the outputs of two blocks of one script.
 NEXT = "\x1e"
-BLOCK_S = 300.0
+BLOCK_S = 1200.0
 
 
 @dataclass(frozen=True)

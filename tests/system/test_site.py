@@ -31,7 +31,7 @@ def site(tmp_path_factory) -> Path:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=600,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stdout
     assert "No issues found" in done.stdout
