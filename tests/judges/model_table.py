@@ -131,6 +131,8 @@ _OWN = {
     "PLBart": {"encoder_attention_heads": 4, "decoder_attention_heads": 4},
     "Pvt": {"num_attention_heads": [1, 2, 5, 8], "image_size": 224, "patch_size": 4},
     "PvtV2": {"num_attention_heads": [1, 2, 5, 8]},
+    "Segformer": {"num_attention_heads": [1, 2, 5, 8]},
+    "SqueezeBert": {"embedding_size": 32},
     "Swin": {"image_size": 224, "patch_size": 4},
     "T5": {"num_layers": 2},
     "MT5": {"num_layers": 2},

@@ -22,6 +22,9 @@ from .rows_elementwise import Made, Row
 _TOP_BIT = 2**63
 #: Bits of a whole number that f64 holds.
 _EXACT_BITS = 53
+#: Floats that are added in one node. ONNX Runtime adds the elements of some axes one after another,
+#: and of 65,536 the rounding is 100 times what it is in stages.
+_STAGE = 256
 
 
 def _keys(g: GraphMaker, x: str, dtype: DType) -> tuple[str, DType]:
@@ -47,6 +50,27 @@ def _rows(g: GraphMaker, x: Value, axes: Sequence[int], wide: DType) -> tuple[st
     return g.cast(made, x.dtype, wide), rows, count
 
 
+def _sum_in_stages(g: GraphMaker, name: str, shape: tuple[int, ...], axes: Sequence[int]) -> str:
+    """A sum axis by axis, those that are long in parts."""
+    sizes: list[int] = []
+    summed: list[int] = []
+    for axis, size in enumerate(shape):
+        parts = _parts(size) if axis in axes else (size,)
+        if axis in axes:
+            summed.extend(range(len(sizes), len(sizes) + len(parts)))
+        sizes.extend(parts)
+    name = g.reshape(name, shape, sizes)
+    for axis in reversed(summed):
+        name = g.node("ReduceSum", name, g.ints([axis]), keepdims=0)
+    return name
+
+
+def _parts(size: int) -> tuple[int, ...]:
+    """Factors of a size, of at most a stage where it has such."""
+    part = next((n for n in range(_STAGE, 1, -1) if size % n == 0), size)
+    return (size,) if size <= _STAGE or part == size else (*_parts(size // part), part)
+
+
 def reduce_sum(g: GraphMaker, op: Op) -> Made:
     """ReduceSum, where it is exact; else whole numbers are multiplied by a column of ones."""
     (x,), axes, dtype = op.operands, op.attrs["axes"], op.result.dtype
@@ -55,6 +79,8 @@ def reduce_sum(g: GraphMaker, op: Op) -> Made:
     if x.tensor.size == 0:
         return g.zeros(dtype, op.result.shape)
     count = math.prod(x.shape[i] for i in axes)
+    if dtype in (DType.F32, DType.F64) and count > _STAGE:
+        return _sum_in_stages(g, g.value(x), x.shape, axes)
     bits = g.bits.get(x, dtype.itemsize * 8)
     if dtype.is_float or bits + count.bit_length() <= _EXACT_BITS:
         wide = dtype if dtype.is_float else DType.I64

@@ -108,6 +108,7 @@ def drawn(key):
 
 INTS = RNG.integers(-50, 50, (3, 4)), np.array([1, -3, 0, 7])
 KERNEL = RNG.normal(size=(3, 3, 3, 4)).astype(np.float32)
+LONG = RNG.uniform(size=(3, 263, 520)).astype(np.float32)
 PROGRAMS = {
     "arithmetic": (lambda x, y: (x + y) * x - y / (1 + x * x), (X, Y)),
     "functions": (lambda x: (np.exp(x), np.log1p(x * x), np.expm1(x), np.sqrt(abs(x))), (X,)),
@@ -135,6 +136,7 @@ PROGRAMS = {
     "bits": (lambda x: (x.view(np.int32) >> 23).view(np.float32), (X,)),
     "shapes": (lambda x: (x.T, x[::-1, ::2], np.pad(x, 1), np.concatenate([x, x], 1)), (X,)),
     "running sums": (lambda x: (np.cumsum(x, axis=1), np.mean(x, axis=0), np.var(x)), (X,)),
+    "long sums": (lambda x: (np.sum(x), np.sum(x, axis=(0, 2)), np.mean(x, axis=1)), (LONG,)),
     "products": (lambda x, y: (x @ y.T, np.einsum("ij,ij->i", x, y), np.outer(x, y)), (X, Y)),
     "linear systems": (systems, (RNG.normal(size=(2, 3, 3)), RNG.normal(size=(2, 3, 2)))),
     "systems without a solution": (systems, (np.ones((1, 3, 3)), np.ones((1, 3, 2)))),
@@ -188,6 +190,13 @@ def test_onnx_runtime_gives_what_numpy_gives(name):
         close(ran(model, *args), wanted)
         if name not in NOT_READ_AGAIN:
             close(dl.from_onnx(model).run(*args, backend="reference"), wanted)
+
+
+def test_rounding_of_a_long_sum_does_not_grow_with_it():
+    pytest.importorskip("onnx")
+    x = RNG.uniform(size=(2**16, 4)).astype(np.float32)
+    (found,) = ran(dl.to_onnx(lambda x: np.sum(x, axis=0), x), x)
+    np.testing.assert_allclose(found, x.sum(axis=0, dtype=np.float64), rtol=1e-6)
 
 
 def test_what_reverse_mode_saves_of_an_unknown_number_of_trips_is_a_sequence():
