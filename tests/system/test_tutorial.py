@@ -1,4 +1,4 @@
-"""docs/tutorials/fleet.md: its commands as they stand, by real processes on loopback."""
+"""docs/tutorials: the commands of the pages on fleets as they stand, by processes on loopback."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from delian.core.node.net.mqtt.broker import mosquitto_path
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "fleet.md").read_text()
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 BLOCK = re.compile(r"^```sh(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Lines that the processes of a terminal print when they serve.
-SERVING = {"coordinator": 1, "devices": 4}
+SERVING = {"coordinator": 1, "devices": 4, "broker": 1}
 BLOCK_S = 400.0
 
 
@@ -60,11 +61,16 @@ def terminal(tmp_path):
         assert all(line.startswith("{") for line in lines), (lines, *logs(tmp_path))
         return "".join(lines)
 
+    def stop() -> None:
+        while running:
+            process = running.pop()
+            os.killpg(process.pid, signal.SIGTERM)
+            process.stdout.close()
+            process.wait(60)
+
+    run.stop = stop
     yield run
-    for process in reversed(running):
-        os.killpg(process.pid, signal.SIGTERM)
-        process.stdout.close()
-        process.wait(60)
+    stop()
 
 
 def logs(folder: Path) -> list[str]:
@@ -77,7 +83,7 @@ def comes(terminal, command: str, text: str) -> bool:
 
 
 def test_a_fleet_of_four_trains_evaluates_and_predicts_by_the_page_s_commands(terminal):
-    (_, install), *blocks = BLOCK.findall(PAGE)
+    (_, install), *blocks = BLOCK.findall((FOLDER / "fleet.md").read_text())
     assert "pip install" in install, "what runs here is installed"
     said = [terminal(name, commands) for name, commands in blocks]
     fleet, trained = next(text for text in said if "judged by" in text), said[-1]
@@ -98,3 +104,12 @@ def test_a_fleet_of_four_trains_evaluates_and_predicts_by_the_page_s_commands(te
     assert comes(terminal, "delian device status --state device-4", "was revoked")
     again = terminal("", "delian run submit digits")
     assert "1 without consent" in again and "consent yes" in again
+
+    # The page that goes on here, without the device that was revoked.
+    if mosquitto_path() is not None:
+        terminal("", "delian run cancel 2 && delian device consent yes --state device-3")
+        terminal.stop()
+        blocks = BLOCK.findall((FOLDER / "fleet_mqtt.md").read_text())
+        trained = [terminal(name, commands) for name, commands in blocks][-1]
+        assert "round 5/5 attempt 1: 3 of 3 devices reported" in trained, trained
+        assert "model 5 judged by 3 devices: global_accuracy=0." in trained
