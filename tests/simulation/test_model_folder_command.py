@@ -48,7 +48,7 @@ def test_a_run_becomes_a_folder_with_the_modules_names(tmp_path: Path) -> None:
     assert shapes["conv.weight"] == (4, 1, 3, 3) and shapes["head.weight"] == (10, 144)
     assert shapes["norm.num_batches_tracked"] == () and arrays["norm.running_mean"].any()
     card = (out / "README.md").read_text()
-    assert "fedavg, 1 rounds, 6 devices, scenario digits" in card and "| accuracy |" in card
+    assert "fedavg, 1 round, 6 devices, scenario digits" in card and "| accuracy |" in card
     assert not (out / "config.json").exists()
     with pytest.raises(DelianError, match="is not a bundle of Net"):
         wide = ["--set", "model.settings={width=5}"]
