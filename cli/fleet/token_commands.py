@@ -166,7 +166,8 @@ def approve(
     if not yes:
         for line in lines:
             echo(line, err=True)
-        typer.confirm("Sign this?", abort=True, err=True)
+        if not typer.confirm("Sign this?", err=True):
+            raise typer.Exit(1)
     signed = asked.approve(IdentityFolder(settings.operator.identity).material(), time.time())
     write_out(out or file, signed.content())
     tell(_facts(signed), as_json, lambda: [*lines, f"approved: {out or file}"])
