@@ -9,6 +9,7 @@ from typing import Any
 
 from ...core.common.errors import DelianError
 from ...core.learning.interchange.model_card import RunFacts, card_text, open_folder, write_card
+from ...simulations.report.svg import count
 from ..simulation.short_options import torch_settings
 from . import model_file_facts
 
@@ -96,9 +97,8 @@ def run_facts(folder: Path) -> RunFacts:
             figures[f"{measure} of personalized models"] = summary["personalised_accuracy"]
         training = (
             f"Trained by federated learning with Delian: {summary['algorithm']},"
-            f" {summary['rounds']} round{'s' * (summary['rounds'] != 1)},"
-            f" {summary['devices']} devices, scenario"
-            f" {scenario['name']}."
+            f" {count(summary['rounds'], 'round')}, {count(summary['devices'], 'device')},"
+            f" scenario {scenario['name']}."
         )
         metrics = {k: float(v) for k, v in figures.items() if v is not None and math.isfinite(v)}
         return RunFacts(metrics, str(report["data"]["source"]), training)

@@ -55,19 +55,13 @@ def quantise(
     Weights become bytes with a scale for each channel; activations are bytes whose ranges a few
     hundred rows of data show. It says how often the two bundles choose the same class on these.
     """
-    from ...core.learning.bundle import load as load_bundle
     from ...core.learning.predictor import load
     from ...core.learning.quantise import quantise as in_bytes
 
     if bundle.is_dir():
         bundle = bundle / "model.bundle"
-    made = load_bundle(bundle)
-    if not made.weights.size:
-        raise DelianError(
-            f"{bundle} has no weights: it is quantised already, or for inference alone",
-            "name the bundle that it was made from, such as model.bundle of a run",
-        )
-    rows = rows_for(data, load(bundle))
+    model = load(bundle)
+    made, rows = model.bundle, rows_for(data, model)
     small = in_bytes(
         made,
         rows,

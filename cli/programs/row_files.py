@@ -27,8 +27,9 @@ def rows_of(path: Path, names: tuple[str, ...] = ROWS) -> Array:
     """
     import numpy as np
 
-    from ...core.learning.data.data_files import BROKEN
+    from ...core.learning.data.data_files import BROKEN, require_file
 
+    require_file(path, "name a file that is there")
     try:
         size = path.stat().st_size
         if zipfile.is_zipfile(path):  # its parts may be compressed
@@ -74,8 +75,10 @@ def rows_for(path: Path, model: Predictor) -> Array:
     if path.suffix in SUFFIXES:
         if not model.features:
             raise DelianError(
-                f"{path} is a table, and the columns of the model are not known",
-                "name the run's folder in place of the bundle: its report.json has them",
+                f"{path} is a table, and the columns of the model are not known: its rows are"
+                f" {list(model.row_shape)}",
+                "give an .npz with `x`; of a run on a table name the run's folder, whose"
+                " report.json has the columns",
             )
         return model.rows(read_columns(path))
     if path.exists() and path.suffix not in (".npz", ".npy"):

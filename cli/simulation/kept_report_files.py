@@ -66,7 +66,10 @@ class Asked:
         mqtt: int | None,
         baselines: bool = False,
     ) -> str:
-        """The command that gives the same run, in the folder in which it was begun."""
+        """The command that gives the same run, in the folder in which it was begun.
+
+        Files in that folder are named as they are there: a report is for others to read, too.
+        """
         processes = mode == "processes"
         given = {
             "--data": self.data,
@@ -87,6 +90,7 @@ class Asked:
             if value is not None
             for word in (name, str(value))
         ]
+        words = [word.replace(f"{self.folder}{os.sep}", "") for word in words]
         return shlex.join([*words, *(["--baselines"] if baselines else [])])
 
     @staticmethod

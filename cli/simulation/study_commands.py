@@ -243,10 +243,11 @@ class _Progress:
         self._prefix = ""
         self._last = ""
 
-    def rung(self, rounds: int, count: int) -> None:
+    def rung(self, rounds: int, candidates: int) -> None:
+        from ...simulations.report.svg import count
+
         self.end()
-        noun = "candidate" if count == 1 else "candidates"
-        self._prefix = f"{count} {noun}, {rounds} round{'s' * (rounds != 1)}: "
+        self._prefix = f"{count(candidates, 'candidate')}, {count(rounds, 'round')}: "
 
     def done(self, trial: Trial, done: int, of: int) -> None:
         from ...simulations.runs.study import shown

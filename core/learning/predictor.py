@@ -143,7 +143,10 @@ def load(path: str | os.PathLike[str], backend: Backend = "native") -> Predictor
     file = file / "model.bundle" if file.is_dir() else file
     bundle = load_bundle(file, own=True)
     if not bundle.weights.size:
-        raise DelianError(f"{file} has no weights", "take model.bundle of a run's folder")
+        raise DelianError(
+            f"{file} has no weights: it is quantised already, or for inference alone",
+            "name the bundle that it was made from, such as model.bundle of a run",
+        )
     labels, features = _names(file.parent / REPORT)
     model = Runtime(bundle, backend, programs=()).model_of(bundle.weights)
     return Predictor(bundle, model, labels, features, backend)

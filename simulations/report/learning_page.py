@@ -148,7 +148,7 @@ def _cost(report: Report) -> str:
         for run in runs
     ]
     lead = f"The same figures by what they cost. {'; '.join(totals)}."
-    return parts.section("What it costs", lead, *drawn, f"<p>{_csv(runs)}</p>")
+    return parts.section("What it costs", lead, *drawn)
 
 
 def _csv(runs: Sequence[Report]) -> str:

@@ -157,7 +157,6 @@ def _devices(report: Report) -> str:
         parts.figure(
             both(partial(report_plots.gain_histogram, gains, measure=measure)),
             "Devices by how much they gained.",
-            _device_csv(devices),
         ),
         table,
     )

@@ -237,9 +237,9 @@ def simulate(
         progress: whether a view of the run is drawn; absent: in a terminal and in Jupyter.
         tensorboard: a folder for event files of TensorBoard.
         mlflow: a folder or a URI; the run is recorded in MLflow.
+        wandb: "offline": the run is recorded for Weights & Biases, in ./wandb.
         baselines: whether the run is compared with devices that train alone, and with all rows in
             one place; the report has both.
-        wandb: "offline": the run is recorded for Weights & Biases, in ./wandb.
 
     Raises:
         DelianError: something does not fit, with what to do about it.

@@ -283,10 +283,11 @@ def test_labels_at_the_ends_of_lines_stay_above_the_axis():
 
 
 def test_the_command_of_a_run_gives_its_options_again():
-    asked = Asked("/somewhere", "digits", ["rounds=5", 'data.target="a b"'], "my data.csv", None,
-                  "fedavg", 3, "native")  # fmt: skip
+    settings = ["model.file=/somewhere/net.py", 'data.target="a b"']
+    asked = Asked("/somewhere", "digits", settings, "my data.csv", None, "fedavg", 3, "native")
     assert asked.command("virtual", None, None, None) == (
-        "delian simulate digits --set rounds=5 --set 'data.target=\"a b\"' --data 'my data.csv'"
+        "delian simulate digits --set model.file=net.py --set 'data.target=\"a b\"'"
+        " --data 'my data.csv'"
         " --compare fedavg --seed 3"
     )
     plain = dataclasses.replace(

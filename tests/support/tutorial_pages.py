@@ -14,13 +14,14 @@ differ, and percentages by `PERCENT_OFF`: processors round differently, and trai
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from .terminals import environment
 
 BLOCK = re.compile(r'^```(\w+)(?: title="([\w./]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 PERCENT = re.compile(r"[-+]?\d+\.\d%")
@@ -29,6 +30,7 @@ PERCENT_OFF = 4.0
 #: Between the outputs of two blocks of one script.
 NEXT = "\x1e"
 BLOCK_S = 1200.0
+QUIET = {"NO_COLOR": "1", "COLUMNS": "100", "MPLBACKEND": "agg"}
 
 
 @dataclass(frozen=True)
@@ -45,21 +47,9 @@ def blocks_of(page: Path) -> list[Block]:
     return [Block(*found) for found in BLOCK.findall(page.read_text(encoding="utf-8"))]
 
 
-def terminal(folder: Path) -> dict[str, str]:
-    """The environment of a terminal, with `delian` and `python` of this interpreter."""
-    tools = folder / "bin"
-    tools.mkdir(parents=True)
-    for name, arguments in (("python", ""), ("delian", " -m delian")):
-        (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n')
-        (tools / name).chmod(0o755)
-    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
-    quiet = {"NO_COLOR": "1", "COLUMNS": "100", "MPLBACKEND": "agg"}
-    return {**os.environ, **quiet, "XDG_STATE_HOME": str(folder / "state"), "PATH": path}
-
-
 def run(page: Path, folder: Path) -> Iterator[tuple[Block, str, str]]:
     """Runs a page in `folder`: its runnable blocks, what each prints, and what the page shows."""
-    work, env = folder / "work", terminal(folder)
+    work, env = folder / "work", environment(folder) | QUIET
     work.mkdir()
     pending: list[tuple[Block, str]] = []
     blocks = [block for block in blocks_of(page) if block.language != "console"]

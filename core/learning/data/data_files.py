@@ -79,7 +79,7 @@ def read_gzip(path: Path, bytes_max: int) -> bytes:
 
 def read_text(path: Path, bytes_max: int) -> str:
     """The whole of a UTF-8 text file, at most `bytes_max`, without a byte order mark."""
-    require_file(path, "give the text file's path with --data FILE or data.path")
+    require_file(path, "give the file's path with --data FILE or data.path")
     try:
         return str(read_at_most(path, bytes_max), "utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:

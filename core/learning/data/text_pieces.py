@@ -62,8 +62,11 @@ def plain_text(
 
 
 def text_of(path: Path) -> str:
-    """A file's text, with the line ends of Unix. Raises DelianError for one that is no text."""
-    return read_text(path, TEXT_BYTES_MAX).replace("\r\n", "\n").strip() + "\n"
+    """A file's text, with the line ends of Unix. Raises DelianError for one without a text."""
+    text = read_text(path, TEXT_BYTES_MAX).strip()
+    if not text:
+        raise DelianError(f"{path} is empty", "give a file with a text")
+    return f"{text}\n"
 
 
 def cut(text: str, pieces: int) -> list[str]:

@@ -6,7 +6,8 @@ import re
 
 import pytest
 from delian.cli.main import app
-from support.readme_commands import BLOCK, Terminals
+from support.readme_commands import BLOCK
+from support.terminals import Terminals
 from typer.testing import CliRunner
 
 

@@ -170,7 +170,7 @@ run ls --limit 0
 run clone 3 --plan x
 fleet ls
 fleet ls --tier cloudy
-fleet show nobody
+fleet show unknown
 fleet revoke device-x
 fleet drain
 config show nowhere

@@ -86,7 +86,7 @@ def test_rows_that_cannot_be_used_are_told(delian, bundle, tmp_path):
     (tmp_path / "text.npy").write_text("no numbers")
     (tmp_path / "torn.npy").write_bytes(b"\x93NUMPY\x01\x00\x02\x00{(")
     for name, words in (
-        ("absent.npy", "cannot be read"),
+        ("absent.npy", "there is no data file"),
         ("named.npz", "no array `x`"),
         ("narrow.npy", "the model takes rows of [8]"),
         ("text.npy", "neither an .npy nor an .npz"),
