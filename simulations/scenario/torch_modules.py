@@ -42,6 +42,7 @@ def imported(scenario: Scenario, rows: tuple[int, ...], dtype: npt.DTypeLike) ->
     """
     chosen = scenario.model
     assert isinstance(chosen, TorchModule) and scenario.model_file is not None
+    refuse_file(scenario.model_file, "model")  # first: the answer needs no PyTorch
     torch = torch_module()
     kind = load_class(scenario.model_file, torch.nn.Module, chosen.module, _HINT)
     torch.manual_seed(scenario.seed)

@@ -157,14 +157,17 @@ def _side_by_side(x: Array, sizes: tuple[int, ...]) -> Array:
 def _around(
     size: int, span: int, stride: int, edges: tuple[int, int], ceil: bool
 ) -> tuple[int, int]:
-    """Padding before and after an axis, with what a last window that sticks out needs."""
+    """Padding before an axis, and after it up to where the last window ends.
+
+    ceil: a last window may stick out of the padding, but none begins in that behind the axis.
+    """
     before, after = edges
     if not ceil:
         return edges
     count = -(-(size + before + after - span) // stride) + 1
     if (count - 1) * stride >= size + before:
         count = count - 1
-    return before, max(after, (count - 1) * stride + span - size - before)
+    return before, (count - 1) * stride + span - size - before
 
 
 def _windows(
@@ -182,17 +185,23 @@ def _windows(
     than the axis costs no more than one of its length.
     """
     before, inside = edges[0], x.shape[axis]
-    if edges != (0, 0):
-        none = [(0, 0)] * x.ndim
-        widths = (*none[:axis], edges, *none[axis + 1 :])
-        x = np.pad(x, widths, constant_values=fill)
     span = (size - 1) * apart + 1
-    if span > x.shape[axis]:
-        raise ValueError(f"a window that spans {span} does not fit {x.shape[axis]} padded elements")
-    reach = (x.shape[axis] - span) // stride * stride + 1
-    whole = (slice(None),) * axis
+    padded = inside + edges[0] + edges[1]
+    if span > padded:
+        raise ValueError(f"a window that spans {span} does not fit {padded} padded elements")
+    reach = (padded - span) // stride * stride + 1
     first = max(0, -((reach - 1 - before) // apart))
-    last = max(first, min(size - 1, (before + inside - 1) // apart))
-    return np.stack(
-        [x[(*whole, slice(i * apart, i * apart + reach, stride))] for i in range(first, last + 1)]
-    )
+    last = min(size - 1, (before + inside - 1) // apart)
+    if first > last:  # each window lies in the padding
+        outputs = (reach - 1) // stride + 1
+        return np.full((1, *x.shape[:axis], outputs, *x.shape[axis + 1 :]), fill, x.dtype)
+    # Where they begin and end, as places of the axis: only what they need is padded.
+    start, stop = first * apart - before, last * apart + reach - before
+    whole = (slice(None),) * axis
+    x = x[(*whole, slice(max(0, start), min(inside, stop)))]
+    around = (max(0, -start), max(0, stop - inside))
+    if around != (0, 0):
+        none = [(0, 0)] * x.ndim
+        x = np.pad(x, (*none[:axis], around, *none[axis + 1 :]), constant_values=fill)
+    places = [i * apart for i in range(last - first + 1)]
+    return np.stack([x[(*whole, slice(at, at + reach, stride))] for at in places])

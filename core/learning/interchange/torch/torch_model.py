@@ -314,11 +314,11 @@ def from_torch(
         ProgramError: DL123, for what cannot be imported; the line is the module's.
         DelianError: PyTorch is missing, or an argument is wrong.
     """
+    if isinstance(module, str | os.PathLike):
+        refuse_file(module, "model")
     torch, own = torch_export.torch_module(), module
     module = as_torch_module(torch, module, tuple(args), kwargs or {})
     if not isinstance(module, torch.nn.Module):
-        if isinstance(module, str | os.PathLike):
-            refuse_file(module, "model")
         if (foreign := way_of(module)) and not isinstance(module, type):
             raise DelianError(f"{type(module).__name__} is {foreign[0]}", foreign[1])
         raise DelianError(
