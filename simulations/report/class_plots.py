@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .measures import ACCURACY, Measure
 from .report_plots import visible
@@ -84,13 +85,13 @@ def _percent(value: float) -> str:
     return f"{100 * value:.0f}%"
 
 
-def confusion(classes: Mapping[str, Sequence[object]], width: float) -> str:
+def confusion(classes: Mapping[str, Any], width: float) -> str:
     """A cell for each pair: a row is the true class, a column what the model gave.
 
     Cells are darker for a larger share of the row; right answers lie on the diagonal.
     """
     names = [visible(str(name)) for name in classes["labels"]]
-    matrix: Sequence[Sequence[int]] = classes["confusion"]  # type: ignore[assignment]
+    matrix: Sequence[Sequence[int]] = classes["confusion"]
     size, longest = len(names), max(map(len, names))
     left = min(width * 0.35, 34 + 7.2 * longest)
     side = min(34.0, (width - left - 8) / size)
