@@ -17,7 +17,7 @@ EXAMPLES: Mapping[str, str] = {
     "scenario show": "delian scenario show digits > mine.toml",
     "scenario chain": "delian scenario chain digits --set privacy.clip=2",
     "scenario keys": "delian scenario keys --json",
-    "data show": "delian data show --data mine.csv --out data.html",
+    "data show": "delian data show mine.csv --target price --out data.html",
     "doctor": "delian doctor device",
     "cloud run": "delian cloud run --listen 0.0.0.0:7443",
     "edge run": "delian edge run --coordinator cloud.example:7443",

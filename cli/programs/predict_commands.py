@@ -9,11 +9,14 @@ import typer
 
 from ..options import AsJson
 from ..output import tell
-from .row_files import rows_for
+from .row_files import asked_of
 
 PredictedFile = Annotated[
     Path,
-    typer.Argument(metavar="DATA", help="Rows: what `delian simulate --data` takes, or an .npy."),
+    typer.Argument(
+        metavar="DATA",
+        help="Rows: what `delian simulate --data` takes, or an .npy. Of a text: .txt or .csv.",
+    ),
 ]
 
 
@@ -30,12 +33,15 @@ def predict(
     """Predict by a run's model: one line a row.
 
     A table needs the columns that the model was trained on, raw and in any order; others are not
-    looked at.
+    looked at. A model of a text is asked for the character that follows each line of a .txt file,
+    or each field of the column `text` of a .csv file; it is printed in quotes.
     """
+    import json
+
     from ...core.learning.predictor import load
 
     model = load(bundle)
-    rows = rows_for(data, model)
+    rows = asked_of(data, model)
     found = model.predict(rows).tolist()
     said: dict[str, Any] = {"predictions": found}
     if probabilities:
@@ -43,11 +49,14 @@ def predict(
         said["probabilities"] = model.predict_proba(rows).tolist()
 
     def lines() -> list[str]:
+        shown = [str(each) for each in found]
+        if model.of_characters:  # a space and a line break are characters too
+            shown = [json.dumps(each, ensure_ascii=False) for each in shown]
         if not probabilities:
-            return [str(each) for each in found]
+            return shown
         return [
-            "\t".join([str(each), *(f"{p:.4f}" for p in row)])
-            for each, row in zip(found, said["probabilities"], strict=True)
+            "\t".join([each, *(f"{p:.4f}" for p in row)])
+            for each, row in zip(shown, said["probabilities"], strict=True)
         ]
 
     tell(said, as_json, lines)

@@ -60,6 +60,18 @@ def rows_of(path: Path, names: tuple[str, ...] = ROWS) -> Array:
         ) from None
 
 
+def asked_of(path: Path, model: Predictor) -> Array | list[str]:
+    """What a file asks a model: texts of one that gives characters, else rows (`rows_for`).
+
+    Raises DelianError.
+    """
+    from ...core.learning.data.text_lists import SUFFIXES, read_texts
+
+    if path.suffix in SUFFIXES and model.of_characters:
+        return read_texts(path)
+    return rows_for(path, model)
+
+
 def rows_for(path: Path, model: Predictor) -> Array:
     """The rows of any data that `delian simulate --data` takes, as the model takes them.
 

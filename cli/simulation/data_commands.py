@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from ...core.common.errors import DelianError
 from ..output import echo
+from .short_options import short_forms
 
 app = typer.Typer(help="Look at a scenario's data.", no_args_is_help=True)
 
@@ -22,7 +24,11 @@ def data() -> None:
 def show(
     scenario: Annotated[
         str | None,
-        typer.Argument(metavar="SCENARIO", help="A file or a bundled name.", show_default="digits"),
+        typer.Argument(
+            metavar="SCENARIO|DATA",
+            help="A scenario's file or bundled name, or your data, as after --data.",
+            show_default="digits",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -33,6 +39,13 @@ def show(
         typer.Option(
             "--data", metavar="PATH", help="Your data; without SCENARIO one fitted to it."
         ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", metavar="COLUMN", help="Of a table: the column to learn."),
+    ] = None,
+    devices: Annotated[
+        int | None, typer.Option("--devices", min=1, help="Devices (fleet.devices).")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="PAGE", help="Also write a page with a plot.")
@@ -45,10 +58,15 @@ def show(
     """
     from ...simulations.report import data_page
     from ...simulations.report.report import write_whole
-    from ...simulations.scenario.datasets import load_data, scenario_for
+    from ...simulations.scenario.datasets import is_data, load_data, scenario_for
     from ...simulations.scenario.scenario_file import devices_of, override, target_of
 
-    settings = settings or []
+    short = {"data.target": target, "fleet.devices": devices}
+    settings = [*short_forms(short), *(settings or [])]
+    if scenario is not None and is_data(Path(scenario)):
+        if file is not None:
+            raise DelianError(f"two files of data: {scenario} and {file}", "give one of them")
+        file, scenario = Path(scenario), None
     fitted = scenario_for(scenario, file, target_of(settings), devices_of(settings))
     chosen = override(fitted, settings)
     known = data_page.facts(load_data(chosen, file))

@@ -17,6 +17,7 @@ from ..common.files import read_at_most
 from ..compiler.backends import Backend
 from .bundle import Bundle
 from .bundle import load as load_bundle
+from .next_character import after_texts, are_texts
 from .runtime import Runtime
 
 #: The report next to a bundle, which names labels and features.
@@ -44,12 +45,19 @@ class Predictor:
         """Whether it gives numbers, and not classes."""
         return self.bundle.manifest.learns_numbers
 
+    @property
+    def of_characters(self) -> bool:
+        """Whether it gives the character that follows each of a text, and their names are known."""
+        logits: Any = self.bundle.programs["infer"].result_types[0]
+        each_step = len(self.row_shape) == 1 and len(logits.shape) == len(("n", "steps", "C"))
+        return each_step and bool(self.labels) and all(len(name) == 1 for name in self.labels)
+
     def predict(self, x: Any) -> NDArray[Any]:
         """The class of each row, by name where they have names, or the numbers that are learnt.
 
         Args:
             x: [n, ...], raw rows as the run's data had them, or of a table a data frame or a dict
-                of columns.
+                of columns, or of a text n texts: the answer is the character that follows each.
 
         Returns:
             [n] labels (text, or i64), or f32 [n] or [n, k].
@@ -77,7 +85,13 @@ class Predictor:
         return probabilities
 
     def outputs(self, x: Any) -> NDArray[np.float32]:
-        """What the model gives: logits f32[n, ..., C], or numbers f32 [n] or [n, k]."""
+        """What the model gives: logits f32[n, ..., C], or numbers f32 [n] or [n, k].
+
+        Of n texts, the logits of the character that follows each: f32[n, C].
+        """
+        if are_texts(x):
+            steps = self.row_shape[0] if self.of_characters else 0
+            return after_texts(list(x), self.labels, steps, self.outputs)
         rows = self.rows(x)
         if not self._runtime:
             self._runtime.append(Runtime(self.bundle, self.backend, programs=("infer",)))

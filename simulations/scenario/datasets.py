@@ -30,6 +30,11 @@ def scenario_for(
     return with_data(load() if source is None else load(source), path, target)
 
 
+def is_data(path: Path) -> bool:
+    """Whether a path in a scenario's place is data of a user's own."""
+    return path.exists() and own_data.kind_of(path) is not None
+
+
 def with_data(scenario: Scenario, path: Path | None, target: str = "") -> Scenario:
     """The scenario as `--data` changes it: one with other data is put on the user's own.
 

@@ -106,10 +106,18 @@ def labelled_pair(x: NDArray[Any], y: NDArray[Any]) -> Labelled:
 
 
 def _csv(path: Path) -> dict[str, Column]:
+    return {name: _typed(fields) for name, fields in csv_fields(path).items()}
+
+
+def csv_fields(path: Path, chars_max: int = FIELD_CHARS_MAX) -> dict[str, list[str]]:
+    """The fields of a CSV file by column, as they are written.
+
+    chars_max: characters of a field. Raises DelianError for a file that cannot be read.
+    """
     text = read_text(path, TABLE_BYTES_MAX)
     first = text.partition("\n")[0]
     comma = "\t" if path.suffix == ".tsv" else max(",;\t", key=first.count)
-    csv.field_size_limit(FIELD_CHARS_MAX)
+    csv.field_size_limit(chars_max)
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=comma)
         lines = [line for line in reader if line]
@@ -134,7 +142,7 @@ def _csv(path: Path) -> dict[str, Column]:
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DelianError(f"{path} has two columns `{twice}`", "give each its own name")
-    return {name: _typed([row[k] for row in rows]) for k, name in enumerate(names)}
+    return {name: [row[k] for row in rows] for k, name in enumerate(names)}
 
 
 def _parquet(path: Path) -> dict[str, Column]:

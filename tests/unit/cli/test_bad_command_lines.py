@@ -248,7 +248,6 @@ FOLLOWED = {
     "ir show code.py:f --arg f32[2] --after simplfy": "ir show code.py:f --arg f32[2]"
     " --after {meant}",
     "new kept": "{example}",
-    "data show even.txt": "data show --data even.txt",
     "scenario list all": "{example}",
 }
 

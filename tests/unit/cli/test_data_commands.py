@@ -50,3 +50,16 @@ def test_a_missing_folder_is_told():
 def test_a_page_that_cannot_be_written_is_told(tmp_path):
     with pytest.raises(DelianError, match="cannot write"):
         run("--out", tmp_path / "nowhere" / "data.html")
+
+
+def test_a_file_is_named_as_after_data_with_its_target(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("a,kind,b\n" + "".join(f"{k % 7},{'uv'[k % 2]},{k % 5}\n" for k in range(120)))
+    known = json.loads(run(path, "--target", "kind", "--devices", 6, "--json").stdout)
+    assert known["label_names"] == ["u", "v"] and known["devices"] == 6
+    same = run("--data", path, "--set", "data.target=kind", "--set", "fleet.devices=6", "--json")
+    assert json.loads(same.stdout) == known
+    with pytest.raises(DelianError, match="no column `price`"):
+        run(path, "--target", "price")
+    with pytest.raises(DelianError, match="two files of data"):
+        run(path, "--data", path)
