@@ -23,6 +23,61 @@ def test_every_sample_configuration_is_one(path):
     assert path.stem.removeprefix("issuing-") in loaded.config.model_fields_set
 
 
+def services():
+    import yaml
+
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return compose["services"]
+
+
+@pytest.mark.parametrize("name", ["cloud", "edge-1", "edge-2"])
+def test_a_service_of_the_compose_file_reads_its_configuration(name, tmp_path):
+    service = services()[name]
+    group, command, option, file = service["command"]
+    assert option in {
+        o for p in get_command(app).commands[group].commands[command].params for o in p.opts
+    }
+    source = next(v.split(":")[0] for v in service["volumes"] if v.split(":")[1] == file)
+    environment = {
+        key: re.sub(r"\$\{DELIAN_HOST[^}]*\}", "fleet.example.org", value)
+        for key, value in service["environment"].items()
+    }
+    section = getattr(config.load(DEPLOY / source, environment=environment).config, group)
+    assert section.public.startswith("fleet.example.org:")
+    port = section.public.split(":")[1]
+    assert any(p.split(":")[0] == port for p in service["ports"])
+    assert (
+        section.listen.split(":")[1]
+        == {p.split(":")[0]: p.split(":")[1] for p in service["ports"]}[port]
+    )
+
+
+def test_what_the_compose_file_mounts_is_there_or_made_by_setup():
+    made = (DEPLOY / "setup").read_text()
+    ignored = (ROOT / ".gitignore").read_text()
+    for name, service in services().items():
+        for volume in service["volumes"]:
+            source = volume.split(":")[0]
+            if not source.startswith("./"):
+                continue
+            if (DEPLOY / source).exists() and "secrets" not in source:
+                continue
+            assert source[2:] in made and "/deploy/secrets/" in ignored, f"{name}: {source}"
+
+
+def test_every_command_of_setup_is_one():
+    lines = re.findall(
+        r"delian ((?:ca|broker|token|join)[^&|'\"<>]*)", (DEPLOY / "setup").read_text()
+    )
+    assert len(lines) == 6
+    for line in lines:
+        command, words = get_command(app), line.split()
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        known = {name for p in command.params for name in p.opts}
+        assert {word for word in words if word.startswith("--")} <= known, line
+
+
 @pytest.mark.parametrize("path", UNITS, ids=lambda p: p.stem)
 def test_every_unit_starts_a_command_that_there_is(path):
     (line,) = re.findall(r"^ExecStart=\S+ (.*)$", path.read_text(), re.MULTILINE)
