@@ -22,7 +22,7 @@ from .report_facts import (
     took,
     ways_of,
 )
-from .svg import both, count, duration, size
+from .svg import both, count, duration, percent, size
 
 LOSS = Measure("loss", error=True)
 #: Key of a round's record, name, hue.
@@ -54,8 +54,24 @@ def _learning(report: Report) -> str:
             " ".join(caption),
             _csv(runs),
         ),
+        _zoomed(series, measure),
         _losses(runs),
         _comparison_table(runs) if len(runs) > 1 else "",
+    )
+
+
+def _zoomed(series: Sequence[report_plots.Series], measure: Measure) -> str:
+    """The lines again where they are near 100%, on an axis of their own; else nothing."""
+    near = report_plots.zoomed(series, measure)
+    if near is None:
+        return ""
+    lines, begins = near
+    first = min(x for one in lines for x, _ in one.line)
+    draw = partial(report_plots.accuracy_lines, lines, measure=measure, begins=begins)
+    return parts.figure(
+        _legend() + both(draw),
+        f"The same from round {first:g} on, without bands. The vertical axis begins at"
+        f" {percent(begins)}, not at 0%.",
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from .measures import ACCURACY, Measure
@@ -40,6 +40,9 @@ SCATTER_MAX = 2000
 BARS_MAX = 120
 MAP_DEVICES_MAX = 240
 MAP_LABELS_MAX = 20
+NEAR = 0.8  # from here on lines of shares are near 100%
+ZOOM_STEP = 0.05  # a zoomed axis begins at a multiple of this
+ZOOMED_MIN = 3  # points of a zoomed line, at least
 LABEL_GAP = 15.0  # pixels between two labels at the ends of lines
 
 
@@ -54,10 +57,13 @@ class Series:
     dashed: bool = False
 
 
-def y_range(values: Sequence[float], measure: Measure) -> tuple[float, float]:
-    """From zero to one for shares; of other numbers zero, the least and the largest are within."""
+def y_range(values: Sequence[float], measure: Measure, begins: float = 0.0) -> tuple[float, float]:
+    """From zero to one for shares; of other numbers zero, the least and the largest are within.
+
+    begins: where shares begin instead of at zero.
+    """
     if not measure.error:
-        return 0.0, 1.0
+        return begins, 1.0
     low, high = 1.05 * min([0.0, *values]), 1.05 * max([0.0, *values])
     return (low, high) if low < high else (0.0, 1.0)
 
@@ -65,7 +71,7 @@ def y_range(values: Sequence[float], measure: Measure) -> tuple[float, float]:
 def y_ticks(limits: tuple[float, float], measure: Measure) -> tuple[list[float], Show]:
     """The axis' values, and how they are printed."""
     if not measure.error:
-        return ticks(0, 1, 5), percent
+        return ticks(limits[0], 1, 5), percent
     return ticks(*limits, 5), lambda value: f"{value:,.6g}"
 
 
@@ -75,10 +81,12 @@ def accuracy_lines(
     measure: Measure = ACCURACY,
     x_title: str = "round",
     show_x: Show = whole,
+    begins: float = 0.0,
 ) -> str:
     """Accuracy, or an error, per round or over what `x_title` says.
 
-    Each line is named at its end. show_x: how values of the horizontal axis are printed.
+    Each line is named at its end. show_x: how values of the horizontal axis are printed. begins:
+    where the vertical axis of shares begins; no line or band is below it.
     """
     named = [s for s in series if s.line]
     last = max((s.line[-1][0] for s in named), default=1.0)
@@ -89,11 +97,11 @@ def accuracy_lines(
     longest = max((len(s.name) for s in named), default=0)
     margin = 62 + 7 * longest if wide else 40  # room for the names at the lines' ends
     heights = [y for s in named for _, y in s.line] + [h for s in named for *_, h in s.band]
-    limits = y_range(heights, measure)
+    limits = y_range(heights, measure, begins)
     frame = Frame(width, 320 if wide else 260, (first, last), limits, right=margin)
     parts = [
         frame.grid(*y_ticks(limits, measure)),
-        frame.scale(x_ticks(frame, show_x), show_x),
+        frame.scale(x_ticks(frame, show_x), show_x, broken=begins > 0),
         frame.x_title(x_title),
     ]
     for one in named:
@@ -105,7 +113,26 @@ def accuracy_lines(
         parts.append(_line(frame, one, measure, x_title, show_x))
     parts.append(_end_labels(frame, named, measure))
     over = "per round" if x_title == "round" else f"over {x_title}"
-    return drawing(width, frame.height, f"{measure.title} {over}", parts)
+    cut = f"; the vertical axis begins at {percent(begins)}" if begins else ""
+    return drawing(width, frame.height, f"{measure.title} {over}{cut}", parts)
+
+
+def zoomed(series: Sequence[Series], measure: Measure) -> tuple[list[Series], float] | None:
+    """The lines from where all of them stay near 100%, and where an axis for them begins.
+
+    Their bands are left out: they would reach below such an axis. None where the lines are near
+    100% for less than half of the way, or measure an error.
+    """
+    places = sorted({x for one in series for x, _ in one.line})
+    low = [x for one in series for x, y in one.line if y < NEAR]
+    tail = [x for x in places if x > max(low, default=-math.inf)]
+    if measure.error or len(tail) < max(ZOOMED_MIN, len(places) / 2):
+        return None
+    cut = [
+        replace(one, line=[at for at in one.line if at[0] >= tail[0]], band=()) for one in series
+    ]
+    least = min(y for one in cut for _, y in one.line)
+    return cut, min(math.floor(least / ZOOM_STEP + 1e-9) * ZOOM_STEP, 1 - ZOOM_STEP)
 
 
 def x_ticks(frame: Frame, show: Show) -> list[float]:

@@ -119,11 +119,12 @@ class Frame:
             lines.append(text(self.left - 8, y + 4, show(value), cls="tick", text_anchor="end"))
         return "".join(lines)
 
-    def scale(self, values: Sequence[float], show: Callable[[float], str]) -> str:
-        """The values under the horizontal axis, and the axis."""
-        line = element(
-            "line", x1=self.left, x2=self.x_end, y1=self.y_end, y2=self.y_end, cls="axis"
-        )
+    def scale(
+        self, values: Sequence[float], show: Callable[[float], str], *, broken: bool = False
+    ) -> str:
+        """The values under the horizontal axis, and the axis: dashed where it is not at zero."""
+        kind, y = "axis dashed" if broken else "axis", self.y_end
+        line = element("line", x1=self.left, x2=self.x_end, y1=y, y2=y, cls=kind)
         marks = (
             text(self.x(v), self.y_end + 16, show(v), cls="tick", text_anchor="middle")
             for v in values

@@ -17,6 +17,7 @@ from delian.cli.simulation.kept_report_files import Asked
 from delian.cli.simulation.summary import summary_text
 from delian.core.learning.sampling import SampleSet
 from delian.simulations.report import class_plots, report_plots
+from delian.simulations.report.measures import ACCURACY, Measure
 from delian.simulations.report.report import build_report
 from delian.simulations.report.report_page import page
 from delian.simulations.runs import baselines
@@ -309,3 +310,26 @@ def test_baselines_of_devices_that_were_not_judged_are_absent(run):
 def test_dl_simulate_has_baselines_too():
     run = dl.simulate("synthetic-mlp", settings=SMALL, baselines=True, backend="reference")
     assert set(run.result.baselines) == {"alone", "pooled"} and run.result.classes is not None
+
+
+def near_the_top(*heights):
+    """A line of a share, and its band."""
+    line = [(float(k + 1), y) for k, y in enumerate(heights)]
+    band = [(x, y - 0.1, min(1.0, y + 0.02)) for x, y in line]
+    return [report_plots.Series("shared", "shared", line, band)]
+
+
+def test_lines_near_100_percent_are_drawn_again_on_an_axis_of_their_own():
+    zoomed = report_plots.zoomed(near_the_top(0.4, 0.93, 0.95, 0.96, 0.97), ACCURACY)
+    assert zoomed is not None
+    lines, begins = zoomed
+    assert begins == pytest.approx(0.9) and [x for x, _ in lines[0].line] == [2, 3, 4, 5]
+    drawn = report_plots.accuracy_lines(lines, 880, begins=begins)
+    assert "the vertical axis begins at 90%" in drawn and ">92%<" in drawn and ">0%<" not in drawn
+    assert lines[0].band == () and "Z" not in drawn.partition('class="line')[0]
+
+
+@pytest.mark.parametrize("heights", [(0.4, 0.6, 0.9, 0.95), (0.95, 0.96), (0.9, 0.95, 0.97, 0.7)])
+def test_other_lines_have_the_whole_axis_alone(heights):
+    assert report_plots.zoomed(near_the_top(*heights), ACCURACY) is None
+    assert report_plots.zoomed(near_the_top(0.9, 0.95, 0.97), Measure("error", error=True)) is None
