@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 #: How much better than the most frequent label a model must be.
 CHANCE_MARGIN = 0.01
+#: Standard errors of an accuracy within which it may be luck.
+LUCK = 2.0
 #: A training loss that is so many times the first round's has diverged.
 DIVERGED = 1.5
+#: A training loss that has fallen to this share of the first round's has learnt its rows.
+MEMORISED = 0.5
 #: Noise of a sum, in lengths that its updates may add to: from here on most of the accuracy is lost
 #: (docs/privacy.md: 1.3 costs 17 points and 2.5 costs 45; `digits-private`: 2 costs 5).
 DROWNED = 2.0
@@ -86,16 +90,25 @@ def _at_chance(result: SimulationResult) -> Iterator[str]:
         if known and max(known) <= 0:
             yield (
                 f"the model is no better than always giving the mean (R² {max(known):.2f}):"
-                " train for more rounds, or standardise the data"
+                f" {_cure(result)}"
             )
         return
     counts = np.array(result.data["label_counts"]).sum(axis=0)
     chance = float(counts.max() / max(counts.sum(), 1))
     best = max(last.global_pooled_accuracy or 0.0, last.personalised_pooled_accuracy or 0.0)
-    if best <= chance + CHANCE_MARGIN and result.rounds[-1].round > 1:
+    if result.rounds[-1].round <= 1:
+        return
+    rows = counts.sum() * getattr(result.scenario.data, "query_fraction", 1.0)
+    luck = LUCK * math.sqrt(chance * (1 - chance) / max(rows, 1))
+    if best <= chance + CHANCE_MARGIN:
         yield (
             f"the model is no better than always giving the most frequent label"
             f" ({100 * chance:.0f}%): {_cure(result)}"
+        )
+    elif best <= chance + luck:
+        yield (
+            f"the model's {100 * best:.0f}% may be luck on about {rows:.0f} rows, for always giving"
+            f" the most frequent label has {100 * chance:.0f}%: {_cure(result)}"
         )
 
 
@@ -103,7 +116,22 @@ def _cure(result: SimulationResult) -> str:
     privacy: Any = result.scenario.privacy
     if privacy.noise not in (None, "none"):
         return "the noise of differential privacy drowns it; more devices in a round help most"
-    return "train for more rounds, standardise the features, or try another learning rate"
+    what = "numbers" if result.data.get("numbers") else "labels"
+    losses = [r.training_loss for r in result.rounds if r.training_loss is not None]
+    if len(losses) > 1 and losses[-1] < MEMORISED * losses[0]:
+        return (
+            f"rows that are trained on are learnt (loss {losses[0]:.3g} to {losses[-1]:.3g}) and"
+            f" others are not. Either the {what} have nothing to do with the rows, and no model is"
+            " better than chance, or there are too few rows"
+        )
+    standard = getattr(result.scenario.data, "standardise", None)
+    more = " standardise the features (data.standardise)," if standard is False else ""
+    rate = getattr(result.scenario.algorithm, "learning_rate", None)
+    lower = f"try --learning-rate {rate / 10:g}" if rate else "try another learning rate"
+    return (
+        f"train for more rounds,{more} or {lower}. Where the {what} have nothing to do with the"
+        " rows no model is better"
+    )
 
 
 def _unequal_data(result: SimulationResult) -> Iterator[str]:

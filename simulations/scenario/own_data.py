@@ -30,8 +30,11 @@ HELD_OUT_MAX = 10
 #: The fewest devices that train for a round to be masked.
 MASKED_MIN = 4
 QUERY_FRACTION = 0.25
-#: The least side of an image that convolutions are for.
-CONVOLUTION_SIDE = 16
+#: The least side of an image that convolutions are for, and channels of one with colours.
+CONVOLUTION_SIDE = 8
+COLOURS = 3
+#: Adam's learning rate, by model (docs/scenarios.md has what it was chosen by).
+LEARNING_RATE = {"mlp": 0.01, "cnn": 0.001}
 #: Texts, by their suffix.
 TEXTS = (".txt", ".text", ".md")
 #: Characters that a device of a text holds about, the fewest of a role in a play, and how many
@@ -81,7 +84,7 @@ def read_own(path: Path, kind: str, target: str = "") -> data.Labelled:
     if kind == "table":
         return read_own_table(path, data.TableChoice(target))
     if kind == "images":
-        return data.image_folder(path, 32, True)
+        return data.image_folder(path)
     keys = npz_keys(path)
     name = "label" if "label" in keys and "y" not in keys else "y"
     y = read_npz(path, [name])[name]
@@ -93,6 +96,8 @@ def read_own(path: Path, kind: str, target: str = "") -> data.Labelled:
 def keys_of(rows: data.Labelled, kind: str) -> dict[str, Any]:
     """Keys of a data table that the rows decide."""
     keys: dict[str, Any] = {"target": rows.target_name} if kind == "table" else {}
+    if kind == "images":
+        keys = {"side": rows.x.shape[1], "colour": rows.x.shape[-1] == COLOURS}
     if rows.y.dtype == np.float32:
         keys |= {"targets": "numbers", "partition": "iid"}
     if rows.owners is not None:
@@ -198,7 +203,7 @@ def _tables(rows: data.Labelled, kind: str, name: str, devices: int) -> dict[str
     }
     if kind != "images":
         own["standardise"] = rows.x.ndim == 2 and rows.x.dtype == np.float32
-    masked = training >= MASKED_MIN
+    masked, model = training >= MASKED_MIN, _model(rows)
     # Edges and the cohort are not set: they follow the number of devices when it is changed.
     fleet: dict[str, Any] = {}
     if rows.owners is None:
@@ -208,15 +213,15 @@ def _tables(rows: data.Labelled, kind: str, name: str, devices: int) -> dict[str
         "description": described(rows, devices, held_out),
         "rounds": 30,
         "data": own,
-        "model": _model(rows),
+        "model": model,
         "algorithm": {
             "name": "fedavg",
             "epochs": 5,
             "batch_size": 16,
             "optimizer": "adam",
-            "learning_rate": 0.01,
+            "learning_rate": LEARNING_RATE[model["name"]],
             "personal_steps": 5,
-            "personal_learning_rate": 0.01 if numbers else 0.1,
+            "personal_learning_rate": 0.01 if numbers or model["name"] == "cnn" else 0.1,
         },
         "fleet": fleet,
         "round": {"reports_min": min(2, training)},

@@ -83,7 +83,7 @@ def test_images_in_folders_are_read(tmp_path):
             image.fromarray(pixels).save(tmp_path / "photos" / name / f"{k}.png")
     scenario = scenario_for(None, tmp_path / "photos")
     data = load_data(scenario, tmp_path / "photos")
-    assert data.example_shape == (32, 32, 3) and data.card.label_names == ("dark", "light")
+    assert data.example_shape == (20, 20, 3) and data.card.label_names == ("dark", "light")
     assert scenario.model.name == "cnn"
 
 
@@ -120,3 +120,27 @@ def test_warnings_say_what_to_do(tmp_path):
     report = build_report(simulate(scenario, data_path=path, backend="reference"))
     warnings = " ".join(report["summary"]["warnings"])
     assert "no row has the label 0" in warnings
+
+
+def chance(tmp_path, *settings):
+    """Warnings of a run on labels that have nothing to do with the rows."""
+    rng = np.random.default_rng(3)
+    path = tmp_path / "chance.npz"
+    x = rng.normal(size=(200, 30)).astype(np.float32)
+    np.savez(path, x=x, y=rng.integers(0, 4, 200))
+    scenario = scenario_file.override(scenario_for(None, path), settings)
+    report = build_report(simulate(scenario, data_path=path, backend="reference"))
+    return " ".join(report["summary"]["warnings"])
+
+
+def test_labels_without_a_relation_to_the_rows_are_named_as_a_cause(tmp_path):
+    warnings = chance(tmp_path, "rounds=10")
+    assert "always giving the most frequent label" in warnings
+    assert "the labels have nothing to do with the rows" in warnings and "are learnt" in warnings
+
+
+def test_a_model_that_learns_nothing_is_given_other_settings_to_try(tmp_path):
+    few = ["rounds=2", "algorithm.learning_rate=1e-6", "data.standardise=false"]
+    warnings = chance(tmp_path, *few)
+    assert "train for more rounds, standardise the features" in warnings
+    assert "--learning-rate" in warnings

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +72,18 @@ class ImageFolder:
 
 def read_image(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     """One image, u8 of this shape. Raises DelianError naming the file."""
+    with opened(file) as image:
+        colour = len(shape) == 3 and shape[2] == 3
+        made = image.convert("RGB" if colour else "L").resize((shape[1], shape[0]))
+        return np.asarray(made, np.uint8).reshape(shape)
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[Any]:
+    """One image as Pillow has it, before its pixels are read.
+
+    Raises DelianError naming the file, in the block too where it cannot be read.
+    """
     try:
         pillow = importlib.import_module("PIL.Image")
     except ImportError:
@@ -82,8 +96,6 @@ def read_image(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
         with pillow.open(file) as image:
             if image.width * image.height > IMAGE_PIXELS_MAX:
                 raise DelianError(f"{file} has {image.width} x {image.height} pixels; too many")
-            colour = len(shape) == 3 and shape[2] == 3
-            made = image.convert("RGB" if colour else "L").resize((shape[1], shape[0]))
-            return np.asarray(made, np.uint8).reshape(shape)
+            yield image
     except (OSError, ValueError, SyntaxError) as error:
         raise DelianError(f"{file} is no image: {error}", "remove it, or write it again") from None
