@@ -19,7 +19,7 @@ from ..output import echo
 from .interrupts import StopFlag, interruptible
 from .kept_report_files import Asked, Keeper, no_others
 from .listeners import Baselines, Mlflow, TensorBoard, Wandb, absolute, listeners
-from .short_options import short_forms, torch_settings
+from .short_options import LearningRate, Rounds, short_forms, torch_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,13 +84,8 @@ def simulate(
         str | None,
         typer.Option(metavar="COLUMN", help="Of a table, the column that is learnt."),
     ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Rounds: --set rounds=N.")
-    ] = None,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Of local training: --set algorithm.learning_rate=X."),
-    ] = None,
+    rounds: Rounds = None,
+    learning_rate: LearningRate = None,
     torch: Annotated[
         str | None,
         typer.Option(

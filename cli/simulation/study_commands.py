@@ -13,6 +13,7 @@ import typer
 
 from ...core.common.errors import DelianError
 from ..output import echo
+from .short_options import Devices, LearningRate, Rounds, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +72,9 @@ def compare(
         float | None,
         typer.Option(min=0.0, help="Also say when this personal accuracy, or error, was reached."),
     ] = None,
+    rounds: Rounds = None,
+    devices: Devices = None,
+    learning_rate: LearningRate = None,
     changes: Changes = None,
     data: Data = None,
     workers: Workers = None,
@@ -85,9 +89,10 @@ def compare(
     """
     from ...simulations.runs import comparison
 
+    settings = settings_of(rounds, devices, learning_rate, changes)
     labelled: dict[str, dict[int, Trial]] = {}
     for named in scenarios:
-        label, base = _base(named, changes or [], data)
+        label, base = _base(named, settings, data)
         if label in labelled:
             raise DelianError(f"`{named}` is given twice", "name every scenario once")
         labelled[label] = {seed: _seeded(base, seed) for seed in range(1, seeds + 1)}
@@ -124,6 +129,9 @@ def sweep(
             help="Stop all but one in N runs early, repeatedly. [1: none]",
         ),
     ] = 1,
+    rounds: Rounds = None,
+    devices: Devices = None,
+    learning_rate: LearningRate = None,
     changes: Changes = None,
     data: Data = None,
     workers: Workers = None,
@@ -143,7 +151,7 @@ def sweep(
 
     if by not in comparison.FIGURES:
         raise DelianError(f"there is no figure `{by}`", f"one of {', '.join(comparison.FIGURES)}")
-    _, base = _base(scenario, changes or [], data)
+    _, base = _base(scenario, settings_of(rounds, devices, learning_rate, changes), data)
     folder = out or STUDIES / "sweep"
     make_folder(folder)
     progress = _Progress()

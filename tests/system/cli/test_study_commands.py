@@ -56,6 +56,16 @@ def test_a_sweep_ranks_every_combination(tmp_path):
     assert json.loads((tmp_path / "sweep.json").read_text()) == said
 
 
+def test_short_forms_are_the_settings_that_they_stand_for(tmp_path):
+    run("compare", "digits:fedavg", "--seeds", 1, "--out", tmp_path, *SMALL)
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "trials").iterdir()}
+    short = ["--rounds", 2, "--devices", 8]
+    run("compare", "digits:fedavg", "--seeds", 1, "--out", tmp_path, *short, *SMALL[4:])
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "trials").iterdir()} == kept
+    run("compare", "digits:fedavg", "--seeds", 1, "--out", tmp_path, "--rounds", 1, *SMALL[2:])
+    assert len(list((tmp_path / "trials").iterdir())) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
