@@ -29,8 +29,7 @@ f64. *step* is the relative difference of the step in f32, *torch* PyTorch's own
 to a ReLU's zero makes both large, *f64* is the difference of Delian's step in f64. *ONNX* is the
 largest relative difference of the logits in onnxruntime. Times are of two rows with one thread,
 taken while other jobs ran: *faster* is PyTorch eager's step by Delian's, each the least of three in
-turn. Rows with a star are of an earlier judge: parameters that begin as constants were left as they
-were, and smooth activations stood in for the step in f64.
+turn.
 """
 COLUMNS = [
     "model",
@@ -88,7 +87,7 @@ def line(name: str, row: Row) -> str:
     double = row.get("f64_step_error")
     trip = f"{row['onnx_error']:.0e}" if row.get("onnx") == "equal" else row.get("onnx", "")
     cells = [
-        f"{name} \\*" if row.get("earlier") else name,
+        name,
         f"{row['parameters'] / 1e6:.1f} M" if row["parameters"] > 1e5 else f"{row['parameters']:,}",
         "equal",
         f"{row['step_error']:.0e}",
