@@ -95,7 +95,7 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
             tries.check_function(s, getattr(row, "name", ""))
         return row(s, f, args, kwargs)
     if kind is types.FunctionType:
-        return _call_function(s, f, args, kwargs)
+        return call_function(s, f, args, kwargs)
     if kind is functools.partial:
         return call(s, f.func, (*f.args, *args), {**f.keywords, **kwargs})
     if isinstance(f, type):
@@ -141,9 +141,10 @@ def _bound_special(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[
     return _NO
 
 
-def _call_function(
+def call_function(
     s: Specialiser, f: types.FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
+    """Calls a Python function, whether it has a row or not: its body is inlined."""
     if _is_numpy(f):
         if _pure(f) and is_static((tuple(args), dict(kwargs))):
             return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")

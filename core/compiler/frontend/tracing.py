@@ -18,6 +18,7 @@ from ..ir import DType, Function, ListType, TensorType, Value
 from ..traced import ARRAY, Static, Traced, Transform, flatten, has_own_operators, name_of
 from . import calls, complexes
 from .containers import list_packing
+from .definitions.np_generators import STANDS_FOR
 from .flow import unroll_limits
 from .flow.raises import Faults, Raised
 from .flow.unroll_limits import TooLong
@@ -127,6 +128,7 @@ def _traced(
         s.look(f)
         result = complexes.all_as_pairs(s, calls.call(s, f, args, {}))
         out, out_structure = tree.flatten(result)
+        _check_kinds(s, out_structure)
         kinds = tuple(kind_of(v) if is_number(v) else 0 for v in out)
         paths = list(out_structure.paths())
         packed_results = tuple(list_packing.of_results(out)) if stacking and raises else ()
@@ -228,6 +230,18 @@ def _type_of(leaf: Any, name: str) -> tuple[TensorType | None, int]:
             )
         return TensorType.of(leaf), kind_of(leaf)
     return None, 0
+
+
+def _check_kinds(s: Specialiser, structure: tree.Structure) -> None:
+    """Raises ProgramError for a result of a class that stands for one of NumPy's."""
+    if hasattr(structure.kind, STANDS_FOR):
+        raise s.error(
+            "DL118",
+            "a random generator is a result, and lives in one call of a program",
+            "return what it draws; a loop that draws belongs into the function",
+        )
+    for child in structure.children:
+        _check_kinds(s, child)
 
 
 def _result(s: Specialiser, leaf: Any, path: str) -> Value:

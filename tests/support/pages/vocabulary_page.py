@@ -13,6 +13,7 @@ import numpy as np
 from delian.core.compiler.frontend.vocabulary import (
     vocabulary_math,
     vocabulary_numpy,
+    vocabulary_random,
     vocabulary_table,
 )
 from delian.core.compiler.frontend.vocabulary.vocabulary_numpy import NOTES
@@ -72,8 +73,43 @@ def page() -> str:
             call = f"{row.name}{_signature(row.handler)}"
             lines.append(f"| `{_cell(call)}` | {_cell(NOTES.get(row.name, ''))} |")
         lines.append("")
+    lines += _random()
     lines += _rest()
     return "\n".join(lines)
+
+
+def _random() -> list[str]:
+    """Generators: what makes one, and what it draws."""
+    lines = [
+        "## Random generators",
+        "",
+        "Seeded ones alone, made by the program ([language.md](language.md#random-generators)).",
+        "",
+        "| function | note |",
+        "|---|---|",
+    ]
+    for row in vocabulary_random.rows():
+        if not row.name.startswith(("np.random.", "Generator.")):
+            continue
+        call = _signature(row.handler).replace("(self, ", "(").replace("<class 'numpy.", "np.")
+        call = f"{row.name}{call}".replace("'>", "")
+        lines.append(f"| `{_cell(call)}` | {RANDOM_NOTES.get(row.name, '')} |")
+    return [*lines, ""]
+
+
+#: Where a row differs from NumPy's.
+RANDOM_NOTES = {
+    "np.random.default_rng": "of a whole number from 0 to 2^63 - 1",
+    "np.random.PCG64": "of such a seed",
+    "np.random.Philox": "of such a seed",
+    "np.random.Generator": "of a PCG64 or a Philox",
+    "Generator.random": "in f64",
+    "Generator.standard_normal": "in f64",
+    "Generator.standard_exponential": "in f64, by the ziggurat",
+    "Generator.integers": "int64 between two numbers",
+    "Generator.shuffle": "an array along its first axis",
+    "Generator.choice": "with `p` only where it replaces",
+}
 
 
 def _count() -> int:

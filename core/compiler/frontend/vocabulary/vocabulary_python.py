@@ -18,6 +18,7 @@ from ...traced import ARRAY
 from .. import calls, operators, pynumbers, special_methods
 from ..complexes.complex_python import CMATH, complex_of
 from ..containers import program_objects
+from ..definitions import np_generators
 from ..flow import host_calls, iteration, raises
 from ..numpy import arithmetic
 from ..numpy.arithmetic import tensor
@@ -279,7 +280,9 @@ def _class_of(value: Any) -> Any:
         return types.FunctionType
     if type(value) is Picked:
         return list
-    return str if type(value) is Text else type(value)
+    if type(value) is Text:
+        return str
+    return getattr(type(value), np_generators.STANDS_FOR, type(value))
 
 
 def _isinstance(s: Specialiser, value: Any, classes: Any) -> bool:
@@ -299,6 +302,8 @@ def _isinstance(s: Specialiser, value: Any, classes: Any) -> bool:
         return operators.python(  # type: ignore[no-any-return]
             s, lambda: issubclass(types.FunctionType, classes), "`isinstance`"
         )
+    if hasattr(type(value), np_generators.STANDS_FOR) and not s.defining:
+        return operators.python(s, lambda: issubclass(_class_of(value), classes), "`isinstance`")  # type: ignore[no-any-return]
     return operators.python(s, lambda: isinstance(value, classes), "`isinstance`")  # type: ignore[no-any-return]
 
 

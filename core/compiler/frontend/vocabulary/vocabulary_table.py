@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from types import BuiltinFunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -212,13 +212,28 @@ class Defined:
     def __call__(self, s: Specialiser, *args: Any, **kwargs: Any) -> Any:
         s.defining += 1  # Promotion is of the whole function, not of each step of it.
         try:
-            return s.call(self.function, *args, **kwargs)
+            return self.inlined(s, args, kwargs)
         except TypeRuleError as e:
             raise _outside(s.error("DL120", e.message, e.hint)) from e
         except ProgramError as e:
             raise _outside(e) from e.__cause__
         finally:
             s.defining -= 1
+
+    def inlined(self, s: Specialiser, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return s.call(self.function, *args, **kwargs)
+
+
+class DefinedMethod(Defined):
+    """The handler of a method that has this row itself."""
+
+    __slots__ = ()
+
+    def inlined(self, s: Specialiser, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        from ..calls import call_function
+
+        assert isinstance(self.function, FunctionType)
+        return call_function(s, self.function, args, kwargs)
 
 
 def _outside(e: ProgramError) -> ProgramError:
@@ -452,9 +467,18 @@ _UFUNC_HINTS = {
 
 def _table() -> dict[int, Row]:
     if not _TABLE:
-        from . import vocabulary_delian, vocabulary_math, vocabulary_numpy, vocabulary_python
+        from . import (
+            vocabulary_delian,
+            vocabulary_math,
+            vocabulary_numpy,
+            vocabulary_python,
+            vocabulary_random,
+        )
 
-        modules = (vocabulary_numpy, vocabulary_math, vocabulary_python, vocabulary_delian)
+        modules = (
+            *(vocabulary_numpy, vocabulary_math, vocabulary_python, vocabulary_delian),
+            vocabulary_random,
+        )
         for row in (row for module in modules for row in module.rows()):
             _TABLE[id(row.function)] = row
     return _TABLE
@@ -481,7 +505,10 @@ def hint(f: Any) -> str:
     name = getattr(f, "__name__", type(f).__name__)
     owner = getattr(f, "__self__", None)
     if module.startswith("numpy.random") or type(owner).__module__.startswith("numpy.random"):
-        return "use delian.random: uniform(key, shape), normal(key, shape), permutation(key, ...)"
+        return (
+            "draw from a generator that the function makes: rng = np.random.default_rng(seed); or"
+            " use delian.random: uniform(key, shape), normal(key, shape), permutation(key, ...)"
+        )
     if isinstance(owner, np.ufunc):
         return _UFUNC_HINTS.get(name, f"write it with np.{owner.__name__} and a loop or reduction")
     if module.split(".")[0] == "math":
