@@ -295,10 +295,14 @@ def write_report(report: Mapping[str, Any], out: Path) -> Path:
 
     Each file appears whole or not at all. Raises DelianError when the disk refuses.
     """
-    clean = plain(report)
-    write_whole(out / JSON_NAME, to_json(clean))
-    write_whole(out / PAGE_NAME, page(clean))
+    write_whole(out / JSON_NAME, to_json(plain(report)))
+    write_page(report, out / PAGE_NAME)
     return out / PAGE_NAME
+
+
+def write_page(report: Mapping[str, Any], file: Path) -> None:
+    """Write the page alone. Raises DelianError when the disk refuses."""
+    write_whole(file, page(plain(report)))
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

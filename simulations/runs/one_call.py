@@ -140,6 +140,20 @@ class Run:
             write_whole(place / "model.bundle", self.result.bundle.to_bytes())
         return write_report(self._report, place)
 
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the report as one HTML page, which replaces a file of that name; gives its path.
+
+        Raises DelianError where it cannot be written.
+        """
+        from ..report.report import write_page
+
+        file = Path(path)
+        if file.is_dir():
+            raise DelianError(f"{file} is a folder", 'name a file: run.report("report.html")')
+        make_folder(file.parent)
+        write_page(self._report, file)
+        return file
+
     def plot(self, ax: Any = None) -> Any:
         """Accuracy (or the error) by round, drawn by matplotlib; gives the axes.
 

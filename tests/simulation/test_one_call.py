@@ -60,6 +60,15 @@ def test_each_device_has_a_model_of_its_own(run):
         run.personal_model(9)
 
 
+def test_a_report_is_one_page_of_the_runs_name(run, tmp_path):
+    page = run.report(tmp_path / "pages" / "one.html")
+    assert page == tmp_path / "pages" / "one.html"
+    assert page.read_text() == run.save(tmp_path / "out").read_text()
+    assert run.report(page) == page  # replaces it
+    with pytest.raises(dl.DelianError, match="is a folder"):
+        run.report(tmp_path)
+
+
 def test_a_saved_run_is_loaded_with_its_names(run, tmp_path):
     page = run.save(tmp_path / "out")
     assert page.exists()
