@@ -32,10 +32,8 @@ def devices(seed: int) -> list[dl.learn.SampleSet]:
     """Their digits: some to train on, some to judge by."""
     dealt = dl.learn.datasets.federate(
         dl.learn.datasets.digits(),
-        partition="dirichlet",
+        deal=dl.learn.datasets.Deal(partition="dirichlet", alpha=0.5, min_examples=30),
         devices=DEVICES,
-        alpha=0.5,
-        min_examples=30,
         query_fraction=0.25,
         held_out_devices=0,
         seed=seed,

@@ -24,9 +24,9 @@ from ...core.placement.subgraphs.machines.part_server import ServerSettings
 from ...core.placement.subgraphs.machines.request_table import Local
 from ...core.protocol.ports import MS, SECOND
 from ...core.protocol.random_streams import Streams
-from ..scenario.data_settings import FileTable, Table, conflict
 from ..scenario.scenario_file import SCENARIO_BYTES_MAX
 from ..scenario.scenario_keys import markdown, reference_of
+from ..scenario.settings_table import FileTable, Table, conflict
 from .cut_world import Outage, Setup
 from .links_over_time import MBPS, LinkTrace, constant, mobile, read_trace
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from ...core.learning.data import FederatedData
+from . import device_amounts, report_plots
 from . import page_parts as parts
-from . import report_plots
 from .page_parts import escaped
 from .svg import both, whole
 
@@ -70,6 +70,7 @@ def lines(known: Mapping[str, Any]) -> list[tuple[str, str]]:
             "skew of values" if numbers else "label skew",
             f"{known['skew']:.2f} (0: all devices alike)",
         ),
+        *(("note", note) for note in known["notes"]),
     ]
 
 
@@ -90,6 +91,11 @@ def page(known: Mapping[str, Any], name: str) -> str:
     if any(out):
         keys.append(("newcomer", "never trains"))
     drawn = both(partial(report_plots.label_map, known, out))
+    amounts = parts.section(
+        "Amounts",
+        f"A bar is a device: how many {escaped(known['unit'])} it has.",
+        parts.figure(both(partial(device_amounts.bars, known, out))),
+    )
     what = "range of values" if known["numbers"] else "label"
     skew = parts.section(
         "Values" if known["numbers"] else "Labels",
@@ -97,4 +103,4 @@ def page(known: Mapping[str, Any], name: str) -> str:
         " it.",
         parts.figure(parts.legend(keys) + drawn),
     )
-    return parts.document(name, header + parts.section("Data", "", table) + skew)
+    return parts.document(name, header + parts.section("Data", "", table) + amounts + skew)

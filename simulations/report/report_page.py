@@ -14,6 +14,7 @@ from typing import Any
 from . import (
     baselines_page,
     classes_page,
+    device_amounts,
     learning_page,
     own_metrics_page,
     report_plots,
@@ -349,10 +350,11 @@ def _data(report: Report) -> str:
         legend = parts.legend(
             (("cell", "share of the device’s examples"), ("newcomer", "never trains"))
         )
+    amounts = parts.figure(both(partial(device_amounts.bars, card, held_out)))
     figure = parts.figure(
         legend + both(partial(report_plots.label_map, card, held_out)), "", _label_csv(card)
     )
-    return parts.section("Data", lead, figure)
+    return parts.section("Data", lead, amounts if least < most else "", figure)
 
 
 def _label_csv(card: Mapping[str, Any]) -> str:

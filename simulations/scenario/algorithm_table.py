@@ -20,7 +20,7 @@ from pydantic_core.core_schema import no_info_plain_validator_function
 from ...core.common.field_docs import field_docs
 from ...core.learning import algorithm_registry, hyperparameters
 from ...core.learning.plan import ROUNDS_MAX
-from .data_settings import Table
+from .settings_table import Table
 
 if TYPE_CHECKING:
     from ...core.learning import Algorithm

@@ -14,7 +14,7 @@ from ...core.common.errors import DelianError
 from ...core.learning.aggregate import chains
 from ...core.learning.aggregate.chains import Chain
 from ...core.learning.plan_settings import settings
-from .data_settings import conflict
+from .settings_table import conflict
 
 if TYPE_CHECKING:
     from .scenario import Scenario

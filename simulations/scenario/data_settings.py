@@ -5,110 +5,13 @@ A key that the chosen algorithm does not know is refused: a key without effect i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, model_validator
 
-from ...core.common.field_docs import field_docs
-
-DEVICES_MAX = 1_000_000
-
-T = TypeVar("T", bound="Table")
-
-
-class Table(BaseModel):
-    """A table of the file: it refuses unknown keys, converts no value, and is frozen.
-
-    A key's meaning is the text under it, which is read when it is asked for: neither that nor
-    building a validator for each table is worth the start of every command.
-    """
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
-    )
-
-    documented: ClassVar[type | None] = None
-    """The dataclass whose fields the keys are, where they are derived from one."""
-
-    @classmethod
-    def meanings(cls) -> dict[str, str]:
-        """The text under each key, its own or inherited."""
-        return {**(field_docs(cls.documented) if cls.documented else {}), **field_docs(cls)}
-
-
-class FileTable(Table):
-    """A whole file: what it names is relative to its folder."""
-
-    _folder: Path = PrivateAttr(default_factory=Path)
-
-    def placed_in(self, folder: Path) -> Self:
-        """The scenario itself, once its files are relative to a folder."""
-        self._folder = folder
-        return self
-
-    @property
-    def folder(self) -> Path:
-        """What files are relative to."""
-        return self._folder
-
-
-def with_defaults(table: T, values: Mapping[str, Any]) -> T:
-    """The table with these values for keys that are not set; they still count as not set."""
-    known = {**dict(table), **values}
-    return type(table).model_construct(_fields_set={*table.model_fields_set}, **known)
-
-
-CHANGE = "change this key or the one it does not go with"
-
-
-def conflict(key: str, message: str, hint: str = CHANGE) -> PydanticCustomError:
-    """Two keys that do not go together; `key` is the dotted name of the one to change."""
-    facts = {"reason": message, "key": key, "hint": hint}
-    return PydanticCustomError("conflict", "{reason}", facts)
-
-
-def hint_of(fitting: Mapping[str, int]) -> str:
-    """A hint that says what to write."""
-    return f"{' '.join(f'--set {key}={n}' for key, n in fitting.items())}, or that in the file"
-
-
-Partition = Literal["dirichlet", "iid", "shards", "quantity"]
-AnyPartition = Literal["dirichlet", "iid", "shards", "quantity", "natural"]
-
-
-class RowData(Table):
-    """What data have in common of which a device has rows."""
-
-    last_batch: Literal["fill", "weigh", "drop", "full"] = "fill"
-    """What becomes of the last batch of a pass where rows do not fill it: `fill` it with the first
-    rows of the pass, `weigh` its step by its share of a batch, `drop` it, or take a `full` step.
-    """
-
-
-class DealtData(RowData):
-    """What data that no device owns have in common."""
-
-    partition: Partition = "dirichlet"
-    """How examples are dealt out: `dirichlet` (label skew), `shards` (few labels each), `quantity`
-    (amounts differ) or `iid` (evenly).
-    """
-    alpha: float = Field(default=0.3, gt=0.0, le=1e4)
-    """Skew of a `dirichlet` or `quantity` partition: small is skewed, 100 nearly even."""
-    labels_each: int = Field(default=2, ge=1, le=1000)
-    """Shards on a device, of a `shards` partition; about so many labels."""
-    feature_noise: float = Field(default=0.0, ge=0.0, le=100.0)
-    """Variance of the noise on the last device's examples, in variances of the data; the first has
-    least.
-    """
-    min_examples: int = Field(default=10, ge=2, le=100_000)
-    """Every device has at least this many examples."""
-    query_fraction: float = Field(default=0.4, gt=0.0, lt=1.0)
-    """The share of a device's examples that only judge and are never trained on."""
-    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
-    """Devices that never train and show how the model serves newcomers."""
+from ...core.learning.data.partition.deal import BY_LABEL, AnyPartition
+from .partition_settings import DealtData, RowData
+from .settings_table import DEVICES_MAX, Table, conflict
 
 
 class DigitsData(DealtData):
@@ -124,20 +27,24 @@ class OwnData(DealtData):
     path: str | None = None
     """The file or folder, relative to the scenario's folder. `--data` wins over it."""
     partition: AnyPartition = "dirichlet"  # type: ignore[assignment]
-    """How examples are dealt out: `dirichlet` (label skew), `shards` (few labels each), `quantity`
-    (amounts differ), `iid` (evenly) or `natural` (by the file's `device`).
-    """
+    """How examples are dealt out: as for `digits`, or `natural` (by the file's `device`)."""
+    group_size: int = Field(default=1, ge=1, le=DEVICES_MAX)
+    """So many of the file's own devices are one device, of a `natural` partition."""
     min_examples: int = Field(default=4, ge=2, le=100_000)
     """Every device has at least this many examples; natural devices with fewer are left out."""
 
     @model_validator(mode="after")
     def _numbers_can_be_dealt(self) -> Self:
-        if getattr(self, "targets", "") == "numbers" and self.partition in ("dirichlet", "shards"):
+        if getattr(self, "targets", "") != "numbers":
+            return self
+        if self.partition in BY_LABEL:
             raise conflict(
                 "partition",
                 f"a {self.partition} partition deals by labels, and data.targets are numbers; "
-                "iid, quantity and natural do not look at them",
+                "continuous deals by numbers, iid, quantity and natural do not look at them",
             )
+        if self.concepts > 1:
+            raise conflict("concepts", "labels are permuted, and data.targets are numbers")
         return self
 
 

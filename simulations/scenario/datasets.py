@@ -9,8 +9,9 @@ import numpy as np
 from ...core.common.errors import DelianError
 from ...core.common.foreign_formats import refuse_file
 from ...core.learning import data
-from . import data_settings, own_data
+from . import data_settings, own_data, settings_table
 from .own_data import read_own_table, table_choice
+from .partition_settings import DealtData
 from .scenario import Scenario
 from .scenario_file import load, with_fleet, with_source
 
@@ -94,17 +95,15 @@ def on_data(scenario: Scenario, loaded: data.FederatedData) -> Scenario:
 
 def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
     source, fleet = scenario.data, scenario.fleet
-    if isinstance(source, data_settings.DealtData):
+    if isinstance(source, DealtData):
         return _dealt(scenario, _labelled(scenario, path))
     if isinstance(
         source, data_settings.LogisticData | data_settings.HarData | data_settings.FemnistData
     ):
         return data.federate(
             _labelled(scenario, path),
-            partition="natural",
+            deal=data.Deal(partition="natural", min_examples=getattr(source, "min_examples", 2)),
             devices=None if isinstance(source, data_settings.LogisticData) else fleet.devices,
-            alpha=0.0,
-            min_examples=getattr(source, "min_examples", 2),
             query_fraction=source.query_fraction,
             held_out_devices=source.held_out_devices,
             seed=scenario.seed,
@@ -165,19 +164,15 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
 def _dealt(scenario: Scenario, rows: data.Labelled) -> data.FederatedData:
     """Rows dealt to the devices of a scenario whose data no device owns."""
     source = scenario.data
-    assert isinstance(source, data_settings.DealtData)
+    assert isinstance(source, DealtData)
     return data.federate(
         rows,
-        partition=source.partition,
+        deal=source.deal(),
         devices=scenario.fleet.devices,
-        alpha=source.alpha,
-        min_examples=source.min_examples,
         query_fraction=source.query_fraction,
         held_out_devices=source.held_out_devices,
         seed=scenario.seed,
         classes=getattr(scenario.model, "classes", None),
-        labels_each=source.labels_each,
-        feature_noise=source.feature_noise,
         standardise=getattr(source, "standardise", False),
     )
 
@@ -245,7 +240,7 @@ def _check_counts(scenario: Scenario, loaded: data.FederatedData) -> None:
     fitting = {"round.cohort": training} if scenario.round.cohort > training else {}
     fitting |= {"round.reports_min": training} if scenario.round.reports_min > training else {}
     fitting |= {"fleet.edges": devices} if scenario.fleet.edges > devices else {}
-    hint = data_settings.hint_of(fitting)
+    hint = settings_table.hint_of(fitting)
     if scenario.round.cohort > training:
         raise DelianError(
             f"a round of {scenario.round.cohort} devices, and the data has {training} that train",

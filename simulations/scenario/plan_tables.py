@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import Field, create_model
 
 from ...core.learning import plan, plan_settings
-from .data_settings import Table
+from .settings_table import Table
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from ...core.learning.plan import ROUNDS_MAX, TABLES, Plan
 from ...core.learning.plan_settings import PlanError
-from . import data_settings
+from . import data_settings, settings_table
 from .algorithm_table import ChosenTable, alternatives
 from .plan_tables import PlanEvaluation, Privacy, Round, key_at_top, part_of
 
@@ -31,12 +31,12 @@ Share = Annotated[float, Field(ge=0.0, le=1e6)]
 
 
 if TYPE_CHECKING:
-    Alternatives = data_settings.Table
+    Alternatives = settings_table.Table
 else:
     Alternatives = alternatives()
 
 
-class Mix(data_settings.Table):
+class Mix(settings_table.Table):
     """Shares of the fleet's device profiles; they need not sum to one."""
 
     phone: Share = 0.6
@@ -49,14 +49,14 @@ class Mix(data_settings.Table):
     @model_validator(mode="after")
     def _some_share(self) -> Mix:
         if self.phone + self.laptop + self.board <= 0.0:
-            raise data_settings.conflict("phone", "the shares are all zero")
+            raise settings_table.conflict("phone", "the shares are all zero")
         return self
 
 
-class Fleet(data_settings.Table):
+class Fleet(settings_table.Table):
     """The devices and the edges that gather them."""
 
-    devices: int | None = Field(default=None, ge=1, le=data_settings.DEVICES_MAX)
+    devices: int | None = Field(default=None, ge=1, le=settings_table.DEVICES_MAX)
     """Devices in the federation. Absent: all that natural data has; `digits` and `synthetic` need
     it.
     """
@@ -68,7 +68,7 @@ class Fleet(data_settings.Table):
     """Shares of device profiles."""
 
 
-class Link(data_settings.Table):
+class Link(settings_table.Table):
     """One kind of network link."""
 
     latency_ms: float = Field(default=20.0, ge=0.0, le=600_000.0)
@@ -81,7 +81,7 @@ class Link(data_settings.Table):
     """Chance that a message is lost and must be sent again."""
 
 
-class Network(data_settings.Table):
+class Network(settings_table.Table):
     """The links between the tiers."""
 
     device_edge: Link = Link(latency_ms=40.0, jitter_ms=10.0, bandwidth_mbps=20.0)
@@ -97,7 +97,7 @@ class Evaluation(PlanEvaluation):
     """Measure after every so many rounds, and after the last."""
     federated: bool = False
     """Have devices evaluate the model through the protocol too, as a deployment does."""
-    devices: int | None = Field(default=None, ge=1, le=data_settings.DEVICES_MAX)
+    devices: int | None = Field(default=None, ge=1, le=settings_table.DEVICES_MAX)
     """Measure on so many devices (the held-out ones among them). Absent: on all."""
     episodes: int = Field(default=5, ge=1, le=10_000)
     """Few-shot: a device's accuracy is the mean over so many episodes."""
@@ -111,11 +111,11 @@ class Evaluation(PlanEvaluation):
     @model_validator(mode="after")
     def _steps_rise(self) -> Evaluation:
         if list(self.steps) != sorted(set(self.steps)):
-            raise data_settings.conflict("steps", f"{list(self.steps)} do not rise")
+            raise settings_table.conflict("steps", f"{list(self.steps)} do not rise")
         return self
 
 
-class Scenario(data_settings.FileTable):
+class Scenario(settings_table.FileTable):
     """One simulation, from the data to the last round."""
 
     documented: ClassVar[type | None] = Plan
@@ -219,7 +219,7 @@ class Scenario(data_settings.FileTable):
         self._follow_fleet()
         text = self.data.source in ("shakespeare", "text")
         if self.model.name != "python" and (self.model.name == "lstm") != text:
-            raise data_settings.conflict(
+            raise settings_table.conflict(
                 "model.name",
                 f"the {self.model.name} model does not read the data source {self.data.source}; "
                 "lstm reads the sources shakespeare and text, and the others read numbers",
@@ -227,12 +227,12 @@ class Scenario(data_settings.FileTable):
         if self.regression:
             self._check_regression()
         elif (self.evaluation.target or 0) > 1:
-            raise data_settings.conflict("evaluation.target", "an accuracy is at most 1")
+            raise settings_table.conflict("evaluation.target", "an accuracy is at most 1")
         if self.round.reports_min > self.round.cohort:
-            raise data_settings.conflict(
+            raise settings_table.conflict(
                 "round.reports_min",
                 f"{self.round.reports_min} reports of a round of {self.round.cohort} devices",
-                data_settings.hint_of({"round.reports_min": self.round.cohort}),
+                settings_table.hint_of({"round.reports_min": self.round.cohort}),
             )
         if ways := getattr(self.algorithm, "training_ways", 0):
             self._check_training_ways(ways)
@@ -240,12 +240,12 @@ class Scenario(data_settings.FileTable):
         if self.fleet.devices is None:
             dealt = getattr(self.data, "partition", "natural") != "natural"
             if dealt or self.data.source in ("synthetic", "logistic", "sinusoid", "text"):
-                raise data_settings.conflict(
+                raise settings_table.conflict(
                     "fleet.devices", f"the data source {self.data.source} needs a number of devices"
                 )
             return self
         if self.data.source == "omniglot":
-            raise data_settings.conflict(
+            raise settings_table.conflict(
                 "fleet.devices",
                 "the data source omniglot makes its devices of alphabets and drawers; "
                 "set data.drawers instead",
@@ -267,28 +267,28 @@ class Scenario(data_settings.FileTable):
         ):
             owner = getattr(self, table)
             if key not in owner.model_fields_set and getattr(owner, key) > most >= 1:
-                self.__dict__[table] = data_settings.with_defaults(owner, {key: most})
+                self.__dict__[table] = settings_table.with_defaults(owner, {key: most})
 
     def _check_regression(self) -> None:
         """What only labels have is refused where there are none."""
         if getattr(self.model, "classes", None) is not None:
-            raise data_settings.conflict(
+            raise settings_table.conflict(
                 "model.classes", "numbers are learnt here, and there are no classes"
             )
         if self.evaluation.rollback_accuracy:
-            raise data_settings.conflict(
+            raise settings_table.conflict(
                 "evaluation.rollback_accuracy",
                 "an error is judged here; evaluation.rollback_worse is for it",
             )
 
     def _check_training_ways(self, ways: int) -> None:
         if not isinstance(self.data, data_settings.OmniglotData):
-            raise data_settings.conflict(
+            raise settings_table.conflict(
                 "algorithm.training_ways",
                 f"the data source {self.data.source} has rows, and not few-shot episodes",
             )
         if ways < self.data.ways:
-            raise data_settings.conflict(
+            raise settings_table.conflict(
                 "algorithm.training_ways",
                 f"it is 0, or at least data.ways, which is {self.data.ways}",
             )
@@ -301,8 +301,8 @@ class Scenario(data_settings.FileTable):
         try:
             check(self.plan())
         except PlanError as fault:
-            raise data_settings.conflict(
-                fault.path, fault.reason, fault.hint or data_settings.CHANGE
+            raise settings_table.conflict(
+                fault.path, fault.reason, fault.hint or settings_table.CHANGE
             ) from fault
 
     def _check_counts(self, devices: int) -> None:
@@ -317,18 +317,18 @@ class Scenario(data_settings.FileTable):
         fitting |= {"fleet.edges": devices} if edges > devices else {}
         fitting |= {"round.cohort": left} if cohort > left else {}
         fitting |= {"round.reports_min": left} if self.round.reports_min > left else {}
-        hint = data_settings.hint_of(fitting)
+        hint = settings_table.hint_of(fitting)
         if training < 1:
-            raise data_settings.conflict(
+            raise settings_table.conflict(
                 "data.held_out_devices",
                 f"none of the {devices} devices (fleet.devices) would be left to train",
                 hint,
             )
         if edges > devices:
-            raise data_settings.conflict(
+            raise settings_table.conflict(
                 "fleet.edges", f"{edges} edges for {devices} devices (fleet.devices)", hint
             )
-        raise data_settings.conflict(
+        raise settings_table.conflict(
             "round.cohort",
             f"a round of {cohort}, and {training} devices train "
             "(fleet.devices less data.held_out_devices)",

@@ -12,8 +12,8 @@ from pydantic.fields import FieldInfo
 from ...core.learning.hyperparameters import Bounds
 from . import algorithm_table, data_settings
 from .algorithm_table import Chosen
-from .data_settings import Table
 from .scenario import Scenario
+from .settings_table import Table
 from .toml_lines import KeyPath
 
 #: The tables that choose among several, and the key that chooses.

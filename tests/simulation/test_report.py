@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from delian.cli.simulation.summary import summary_text
 from delian.core.common.errors import DelianError
-from delian.core.learning.data import Labelled, federate
+from delian.core.learning.data import Deal, Labelled, federate
 from delian.simulations.federation.round_records import Evaluation
 from delian.simulations.report import data_page, report_plots, svg
 from delian.simulations.report.report import (
@@ -356,10 +356,8 @@ def test_devices_that_were_left_out_are_in_the_card_s_page():
     x, y = np.zeros((len(owners), 2), np.float32), np.zeros(len(owners), np.int32)
     made = federate(
         Labelled("three", x, y, owners, ("a", "b", "c")),
-        partition="natural",
+        deal=Deal(partition="natural", min_examples=4),
         devices=None,
-        alpha=0.0,
-        min_examples=4,
         query_fraction=0.5,
         held_out_devices=0,
         seed=1,

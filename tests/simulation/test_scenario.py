@@ -9,11 +9,11 @@ from delian.core.common.errors import DelianError
 from delian.core.learning import algorithm_registry
 from delian.core.learning.plan_settings import RenamedWarning
 from delian.simulations.processes.processes import Shape, fitted, fitting
-from delian.simulations.scenario.data_settings import Table
 from delian.simulations.scenario.datasets import load_data, with_data
 from delian.simulations.scenario.scenario import Fleet, Scenario
 from delian.simulations.scenario.scenario_file import bundled, load, override, with_algorithm
 from delian.simulations.scenario.scenario_keys import reference
+from delian.simulations.scenario.settings_table import Table
 from delian.simulations.scenario.toml_lines import key_locations
 
 GOOD = """\

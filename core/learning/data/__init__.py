@@ -15,10 +15,11 @@ from ...common.lazy_exports import lazily
 if TYPE_CHECKING:
     from .federated_data import DataCard, DeviceData, EpisodeData, FederatedData
     from .image_folders import image_folder
-    from .labelled_arrays import Labelled, Partition, digits, federate, npz
+    from .labelled_arrays import Labelled, digits, federate, npz
     from .leaf_femnist import femnist
     from .logistic_rows import logistic
     from .omniglot_drawings import Dealt, omniglot
+    from .partition.deal import Deal
     from .published import cifar10, har, idx
     from .shakespeare_plays import shakespeare
     from .sinusoid import sinusoids
@@ -31,10 +32,11 @@ __getattr__, __dir__ = lazily(
     {
         "federated_data": "DataCard DeviceData EpisodeData FederatedData",
         "image_folders": "image_folder",
-        "labelled_arrays": "Labelled Partition digits federate npz",
+        "labelled_arrays": "Labelled digits federate npz",
         "leaf_femnist": "femnist",
         "logistic_rows": "logistic",
         "omniglot_drawings": "Dealt omniglot",
+        "partition.deal": "Deal",
         "published": "cifar10 har idx",
         "shakespeare_plays": "shakespeare",
         "sinusoid": "sinusoids",
@@ -46,12 +48,12 @@ __getattr__, __dir__ = lazily(
 
 __all__ = [
     "DataCard",
+    "Deal",
     "Dealt",
     "DeviceData",
     "EpisodeData",
     "FederatedData",
     "Labelled",
-    "Partition",
     "TableChoice",
     "cifar10",
     "digits",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from ...common.errors import DelianError
 from ...common.install_hint import install
 from . import federated_data
-from . import partitioners as partitioners
 from .data_files import npz_keys, read_gzip, read_npz
+from .partition import amounts
+from .partition.deal import Deal
+from .partition.label_skew import Parts
+from .partition.partitioners import deal_out, shifted
+from .partition.partitioners import words as words_of
 from .rows import Rows
-
-Partition = Literal["dirichlet", "iid", "shards", "quantity", "natural"]
 
 DIGITS_BYTES_MAX = 1 << 20
 DIGITS_COLUMNS = 65  # 8 x 8 pixels and the label
@@ -217,24 +219,17 @@ def check_finite(
 def federate(
     data: Labelled,
     *,
-    partition: Partition,
+    deal: Deal,
     devices: int | None,
-    alpha: float,
-    min_examples: int,
     query_fraction: float,
     held_out_devices: int,
     seed: int,
     classes: int | None = None,
-    labels_each: int = 2,
-    feature_noise: float = 0.0,
     standardise: bool = False,
 ) -> federated_data.FederatedData:
     """Deal labelled examples out to devices and split each device's into support and query.
 
-    `labels_each` is for `shards`. `feature_noise` is the variance of the noise of the last device's
-    rows, in units of the data's own deviation; earlier devices have less. Such data are f32.
-
-    Numbers have no labels to deal by: their partition is natural, iid or by quantity.
+    Numbers have no labels to deal by, or to permute. Examples with noise are f32.
 
     standardise: whether the features [n, k], and numbers that are learnt, get a mean of zero and a
     deviation of one, as the devices that train have them.
@@ -243,7 +238,6 @@ def federate(
     by the seed. `classes` is the number of labels that the model has; absent, the data decides.
     """
     numbers = data.y.dtype == np.float32
-    assert not numbers or partition in ("natural", "iid", "quantity")
     found = data.y[0].size if numbers else int(data.y.max()) + 1
     if classes is not None and found > classes:
         row = int((data.y >= classes).argmax())
@@ -254,45 +248,32 @@ def federate(
         )
     classes = classes or found
     left_out = 0
-    if partition == "natural":
-        parts, names, how, left_out = _natural(data, devices, min_examples, seed)
+    if deal.partition == "natural":
+        parts, names, how, left_out = _natural(data, devices, deal, seed)
+    elif devices is None:
+        raise DelianError(
+            f"a {deal.partition} partition needs a number of devices", "set fleet.devices"
+        )
     else:
-        if devices is None:
-            raise DelianError(
-                f"a {partition} partition needs a number of devices", "set fleet.devices"
-            )
         names = tuple(f"device {i:0{len(str(devices - 1))}d}" for i in range(devices))
-        if partition == "iid":
-            parts, how = partitioners.iid(len(data.x), devices, seed), "even shares, shuffled"
-        elif partition == "shards":
-            parts = partitioners.shards(data.y, devices, labels_each, seed, min_examples)
-            how = f"sorted by label, {labels_each} shards each"
-        elif partition == "quantity":
-            parts = partitioners.quantity(len(data.x), devices, alpha, seed, min_examples)
-            how = f"amounts by Dirichlet({alpha:g}), at least {min_examples} each"
-        else:
-            parts = partitioners.dirichlet(data.y, devices, alpha, seed, min_examples)
-            how = f"label skew, Dirichlet({alpha:g}), at least {min_examples} each"
-    x = data.x
-    if feature_noise:
-        x = x.astype(np.float32)
-        variance = feature_noise * float(x.std()) ** 2
-        x = partitioners.shift_features(x, parts, variance, seed)
-        how += f"; noise of up to {feature_noise:g} of the data's variance"
-    tables = federated_data.make_tables(
-        x, data.y, parts, names, query_fraction, seed, judges=data.query
-    )
+        parts, how = deal_out(data.y, devices, deal, seed), words_of(deal)
+    x, y, more = shifted(data.x, data.y, parts, deal, classes, seed)
+    tables = federated_data.make_tables(x, y, parts, names, query_fraction, seed, judges=data.query)
     if numbers:
-        labels, counts = federated_data.value_table([data.y[part] for part in parts])
+        labels, counts = federated_data.value_table([y[part] for part in parts])
     else:
         own = data.label_names[:classes]
         labels = own + tuple(str(i) for i in range(len(own), classes))
-        counts = federated_data.label_table([data.y[part] for part in parts], classes)
+        counts = federated_data.label_table([y[part] for part in parts], classes)
     sizes = tuple(len(p) for p in parts)
-    least = f"{min_examples} examples"
+    least = f"{deal.min_examples} examples"
+    dealt = sum(sizes)
+    notes = data.notes
+    if deal.partition != "natural" and dealt < len(y):
+        notes += (f"{len(y) - dealt} rows are on no device",)
     card = federated_data.DataCard(
         data.source,
-        how,
+        how + more,
         "examples",
         sizes,
         labels,
@@ -300,7 +281,7 @@ def federate(
         numbers,
         left_out,
         least,
-        data.notes,
+        notes,
         data.feature_names,
     )
     held_out = federated_data.hold_out(len(parts), held_out_devices, seed)
@@ -310,20 +291,22 @@ def federate(
 
 
 def _natural(
-    data: Labelled, devices: int | None, min_examples: int, seed: int
-) -> tuple[partitioners.Parts, tuple[str, ...], str, int]:
+    data: Labelled, devices: int | None, deal: Deal, seed: int
+) -> tuple[Parts, tuple[str, ...], str, int]:
     """Owners with enough examples: parts, names, how they were found, the number left out."""
     if data.owners is None:
         raise DelianError(
             f"{data.source} does not say which device an example is on",
             "add an array `device` [n], or set data.partition to dirichlet or iid",
         )
-    parts = partitioners.natural(data.owners, data.owner_names)
-    kept = [i for i, part in enumerate(parts) if len(part) >= min_examples]
+    parts, owners = amounts.natural(data.owners, data.owner_names), data.owner_names
+    if deal.group_size > 1:
+        parts, owners = amounts.grouped(parts, owners, deal.group_size)
+    kept = [i for i, part in enumerate(parts) if len(part) >= deal.min_examples]
     wanted = len(kept) if devices is None else devices
     if not kept or wanted > len(kept):
         raise DelianError(
-            f"{data.source} has {len(kept)} devices with at least {min_examples} examples, "
+            f"{data.source} has {len(kept)} devices with at least {deal.min_examples} examples, "
             f"and {wanted or 1} are asked for",
             "lower data.min_examples"
             + (f", or fleet.devices to at most {len(kept)}" if kept else ""),
@@ -331,9 +314,8 @@ def _natural(
     rng = np.random.default_rng([seed, federated_data.PARTITION_STREAM])
     chosen = sorted(int(i) for i in rng.choice(kept, wanted, replace=False))
     how = f"by the data's own devices, {len(chosen)} of {len(parts)}"
-    return (
-        [parts[i] for i in chosen],
-        tuple(data.owner_names[i] for i in chosen),
-        how,
-        len(parts) - len(kept),
-    )
+    if deal.group_size > 1:
+        how = f"by groups of {deal.group_size} of the data's own devices, {len(chosen)} of"
+        how += f" {len(parts)}"
+    names = tuple(owners[i] for i in chosen)
+    return [parts[i] for i in chosen], names, how, len(parts) - len(kept)

@@ -42,6 +42,45 @@ def test_noise_grows_over_the_devices_and_is_said():
     assert "noise of up to 0.5" in known["partition"]
 
 
+@pytest.mark.parametrize(
+    ("partition", "words"),
+    [
+        ("pathological", "2 labels each (random)"),
+        ("inner_dirichlet", "even amounts, labels by Dirichlet(3)"),
+        ("distribution", "amounts log-normal(2)"),
+        ("linear", "amounts linear in the device's number"),
+        ("continuous", "strictness 1"),
+    ],
+)
+def test_every_partition_has_its_picture(tmp_path, partition, words):
+    keys = (f"partition={partition}", "draws=flwr", "alpha=3.0", "min_examples=3")
+    path = tmp_path / "data.html"
+    chosen = [word for key in keys for word in ("--set", f"data.{key}")]
+    known = json.loads(run("--devices", 30, "--out", path, "--json", *chosen).stdout)
+    assert known["partition"].endswith(f"{words}; drawn as flwr-datasets draws")
+    page = path.read_text()
+    assert "Labels on each device" in page and "Examples on each device" in page
+
+
+def test_rows_on_no_device_are_noted():
+    said = run("--set", "data.partition=shards", "--set", "data.draws=flwr").stdout
+    assert "117 rows are on no device" in said
+
+
+def test_other_meanings_and_rotations_are_said():
+    known = json.loads(
+        run("--json", "--set", "data.concepts=3", "--set", "data.rotations=4").stdout
+    )
+    assert "images turned by 4 angles; 3 meanings of labels" in known["partition"]
+
+
+def test_keys_that_do_not_go_together_are_told():
+    with pytest.raises(DelianError, match="only a shards partition"):
+        run("--set", "data.labels_each=0")
+    with pytest.raises(DelianError, match=r"data.rotations"):
+        run("--set", "data.rotations=3")
+
+
 def test_a_missing_folder_is_told():
     with pytest.raises(DelianError, match="data file"):
         run("digits", "--set", "data.source=idx", "--set", "algorithm.name=fedavg")

@@ -72,10 +72,8 @@ def test_a_device_that_device_names_names_and_nothing_is_on_is_an_error(tmp_path
     with pytest.raises(DelianError, match="device `bob` has no samples"):
         data.federate(
             data.npz(path),
-            partition="natural",
+            deal=data.Deal(partition="natural"),
             devices=None,
-            alpha=1.0,
-            min_examples=2,
             query_fraction=0.5,
             held_out_devices=0,
             seed=0,
@@ -199,7 +197,7 @@ def test_text_that_is_not_utf_8(tmp_path):
 def test_a_federation_keeps_the_split_of_its_data(tmp_path):
     judges = np.array([0, 1, 0, 1, 1, 0], bool)
     given = {"x": X, "y": Y, "device": np.array([0, 0, 1, 1, 2, 2])}
-    deal = {"partition": "natural", "devices": None, "alpha": 1.0, "min_examples": 2}
+    deal = {"deal": data.Deal(partition="natural"), "devices": None}
     deal |= {"query_fraction": 0.5, "held_out_devices": 0, "seed": 0}
     made = data.federate(data.npz(save(tmp_path, **given, query=judges)), **deal)
     for number, device in enumerate(made.devices):

@@ -10,10 +10,8 @@ from delian.core.learning.data.shakespeare_plays import speeches, vocabulary_of
 from delian.core.learning.data.synthetic_rows import synthetic
 
 DEAL = {
-    "partition": "dirichlet",
+    "deal": data.Deal(partition="dirichlet", alpha=0.3, min_examples=10),
     "devices": 20,
-    "alpha": 0.3,
-    "min_examples": 10,
     "query_fraction": 0.4,
     "held_out_devices": 4,
     "seed": 1,
@@ -81,7 +79,7 @@ def test_a_device_with_one_sample_is_named():
     one = data.Labelled(
         "x", np.ones((3, 2), np.float32), np.zeros(3, np.int32), owners, ("bert", "anna")
     )
-    natural = DEAL | {"partition": "natural", "devices": None, "min_examples": 1}
+    natural = DEAL | {"deal": data.Deal(partition="natural", min_examples=1), "devices": None}
     with pytest.raises(DelianError, match="device `anna` has one sample"):
         data.federate(one, **natural | {"held_out_devices": 0})
 
@@ -93,7 +91,7 @@ def test_tables_that_would_not_fit_memory_are_refused_before_they_are_made():
         np.arange(4000, dtype=np.int32) % 2,
     )
     with pytest.raises(DelianError, match="the limit is 4 GiB"):
-        data.federate(wide, **DEAL | {"devices": 900, "alpha": 0.05, "min_examples": 2})
+        data.federate(wide, **DEAL | {"devices": 900, "deal": data.Deal(alpha=0.05)})
 
 
 def test_synthetic_support_sets_are_those_that_other_simulators_train_on():
@@ -198,7 +196,7 @@ def test_devices_with_too_few_examples_are_counted(sizes, said) -> None:
     owners = np.repeat(np.arange(3), sizes)
     x, y = np.zeros((len(owners), 2), np.float32), np.zeros(len(owners), np.int32)
     rows = data.Labelled("three", x, y, owners, ("a", "b", "c"))
-    natural = DEAL | {"partition": "natural", "devices": None, "min_examples": 4}
+    natural = DEAL | {"deal": data.Deal(partition="natural", min_examples=4), "devices": None}
     made = data.federate(rows, **natural | {"held_out_devices": 0})
     assert made.card.to_json()["left_out_text"] == said
     assert len(made.devices) + made.card.left_out == 3

@@ -7,6 +7,7 @@ import pytest
 from delian.core.common.errors import DelianError
 from delian.core.learning.data.federated_data import scaling_of
 from delian.core.learning.data.labelled_arrays import federate
+from delian.core.learning.data.partition.deal import Deal
 from delian.core.learning.data.tables import (
     TableChoice,
     frame_columns,
@@ -133,10 +134,8 @@ def test_features_are_standardised_by_the_devices_that_train():
     rows = labelled(columns, "rows", TableChoice(targets="numbers"))
     made = federate(
         rows,
-        partition="iid",
+        deal=Deal(partition="iid", min_examples=4),
         devices=8,
-        alpha=1.0,
-        min_examples=4,
         query_fraction=0.25,
         held_out_devices=2,
         seed=1,
