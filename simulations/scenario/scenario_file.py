@@ -68,7 +68,8 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
 
     A value is TOML; what is no TOML value is taken as text, so that quotes may be left out. The
     settings are validated together, so that keys that depend on each other can change at once.
-    `algorithm.name` is applied first (`with_algorithm`), then `chain`, then the others in order.
+    `algorithm.name` is applied first (`with_algorithm`), then `chain`, the kinds of model and data,
+    and the others in order.
     """
     raw = scenario.model_dump(exclude_unset=True)
     parsed: list[tuple[KeyPath, Any, str]] = []
@@ -91,7 +92,7 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
             parsed.append((at, _from_here(scenario, at, value), f"--set {setting}"))
     if chain is not None:
         raw = _with_chain(raw, chain)
-    for path, value, label in parsed:
+    for path, value, label in sorted(parsed, key=lambda each: ".".join(each[0]) not in _KINDS):
         if ".".join(path) in _KINDS:
             _of_kind(raw, path, value)
         _put(raw, path, value, label)
@@ -153,9 +154,15 @@ _KINDS = ("model.name", "data.source")
 def _of_kind(raw: dict[str, Any], path: KeyPath, kind: Any) -> None:
     """Leaves out of a table what its new kind does not know, as `with_algorithm` does."""
     table, tag = path
-    if kind in tables(table) and raw.get(table, {}).get(tag) != kind:
+    now = raw.get(table, {}).get(tag)
+    if kind in tables(table) and now != kind:
         known = table_at((table,), {table: {tag: kind}}).model_fields
         raw[table] = {key: value for key, value in raw[table].items() if key in known}
+        if table == "model" and now in tables(table):  # whose keys of one name may differ
+            before = table_at((table,), {table: {tag: now}}).model_fields
+            for key in set(raw[table]) - {tag}:
+                if known[key].annotation != before[key].annotation:
+                    del raw[table][key]
 
 
 def with_algorithm(scenario: Scenario, name: str) -> Scenario:

@@ -144,3 +144,14 @@ def test_a_model_that_learns_nothing_is_given_other_settings_to_try(tmp_path):
     warnings = chance(tmp_path, *few)
     assert "train for more rounds, standardise the features" in warnings
     assert "--learning-rate" in warnings
+
+
+def test_another_model_leaves_out_the_settings_of_the_first(tmp_path):
+    path = tmp_path / "pixels.npz"
+    np.savez(path, x=np.zeros((120, 12, 12), np.uint8), y=np.arange(120) % 3)
+    scenario = scenario_for(None, path)
+    assert scenario.model.name == "cnn"
+    dense = scenario_file.override(scenario, ["model.name=mlp"])
+    assert dense.model.hidden == scenario_file.load("digits").model.hidden
+    again = scenario_file.override(dense, ["model.name=cnn", "model.hidden=32"])
+    assert again.model.hidden == 32
