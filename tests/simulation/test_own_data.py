@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from delian.core.common.errors import DelianError
 from delian.simulations.report.report import build_report
+from delian.simulations.report.run_warnings import warnings_of
 from delian.simulations.runs.simulate import simulate
 from delian.simulations.scenario import scenario_file
 from delian.simulations.scenario.datasets import load_data, scenario_for
@@ -155,3 +156,16 @@ def test_another_model_leaves_out_the_settings_of_the_first(tmp_path):
     assert dense.model.hidden == scenario_file.load("digits").model.hidden
     again = scenario_file.override(dense, ["model.name=cnn", "model.hidden=32"])
     assert again.model.hidden == 32
+
+
+def test_a_model_that_was_better_before_the_last_round_is_told_of_its_rounds(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "few.csv"
+    x = rng.normal(size=(120, 12))
+    y = x[:, 0] + x[:, 1] + rng.normal(0, 2, 120)
+    np.savetxt(path, np.column_stack([x, y]), delimiter=",", fmt="%.4f")
+    result = simulate(scenario_for(None, path), data_path=path, backend="reference")
+    (found,) = (each for each in warnings_of(result) if "was best after round" in each)
+    curve = [max(r.global_r_squared, r.personalised_r_squared) for r in result.rounds]
+    assert f"after round {1 + int(np.argmax(curve))} (R² {max(curve):.2f}" in found
+    assert f"--rounds {1 + int(np.argmax(curve))} or --learning-rate 0.001" in found
