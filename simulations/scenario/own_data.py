@@ -33,8 +33,11 @@ QUERY_FRACTION = 0.25
 #: The least side of an image that convolutions are for, and channels of one with colours.
 CONVOLUTION_SIDE = 8
 COLOURS = 3
-#: Adam's learning rate, by model (docs/scenarios.md has what it was chosen by).
-LEARNING_RATE = {"mlp": 0.01, "cnn": 0.001}
+#: Adam's learning rate and that of personal steps: of dense layers, of those that learn numbers, of
+#: convolutions, and of those of images with sides below `SMALL_SIDE` (docs/results.md has what they
+#: were chosen by).
+DENSE, NUMBERS, CONVOLUTIONS, SMALL = (0.01, 0.1), (0.01, 0.01), (0.001, 0.001), (0.003, 0.01)
+SMALL_SIDE = 16
 #: Texts, by their suffix.
 TEXTS = (".txt", ".text", ".md")
 #: Characters that a device of a text holds about, the fewest of a role in a play, and how many
@@ -183,7 +186,6 @@ def fitted_to(rows: data.Labelled, kind: str, name: str, devices: int = 0) -> Sc
 
 
 def _tables(rows: data.Labelled, kind: str, name: str, devices: int) -> dict[str, Any]:
-    numbers = rows.y.dtype == np.float32
     devices = devices or int(np.clip(len(rows.x) // ROWS_A_DEVICE, *DEVICES))
     if rows.owners is not None:
         devices = int((np.bincount(rows.owners) >= ROWS_LEAST).sum())
@@ -204,6 +206,7 @@ def _tables(rows: data.Labelled, kind: str, name: str, devices: int) -> dict[str
     if kind != "images":
         own["standardise"] = rows.x.ndim == 2 and rows.x.dtype == np.float32
     masked, model = training >= MASKED_MIN, _model(rows)
+    rate, personal = _rates(rows, model)
     # Edges and the cohort are not set: they follow the number of devices when it is changed.
     fleet: dict[str, Any] = {}
     if rows.owners is None:
@@ -219,9 +222,9 @@ def _tables(rows: data.Labelled, kind: str, name: str, devices: int) -> dict[str
             "epochs": 5,
             "batch_size": 16,
             "optimizer": "adam",
-            "learning_rate": LEARNING_RATE[model["name"]],
+            "learning_rate": rate,
             "personal_steps": 5,
-            "personal_learning_rate": 0.01 if numbers or model["name"] == "cnn" else 0.1,
+            "personal_learning_rate": personal,
         },
         "fleet": fleet,
         "round": {"reports_min": min(2, training)},
@@ -236,6 +239,13 @@ def _model(rows: data.Labelled) -> dict[str, Any]:
     if pixels and min(shape[:2]) >= CONVOLUTION_SIDE:
         return {"name": "cnn", "hidden": 128}
     return {"name": "mlp", "hidden": [64]}
+
+
+def _rates(rows: data.Labelled, model: dict[str, Any]) -> tuple[float, float]:
+    """Adam's learning rate, and that of personal steps, for this model of these rows."""
+    if model["name"] == "cnn":
+        return SMALL if min(rows.x.shape[1:3]) < SMALL_SIDE else CONVOLUTIONS
+    return NUMBERS if rows.y.dtype == np.float32 else DENSE
 
 
 def described(rows: data.Labelled, devices: int, held_out: int) -> str:

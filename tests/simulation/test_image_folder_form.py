@@ -41,7 +41,9 @@ def test_rows_have_the_images_side_and_channels(folder, size, mode, shape):
     scenario = scenario_for(None, path)
     assert load_data(scenario, path).example_shape == shape
     assert (scenario.data.side, scenario.data.colour) == (shape[0], shape[2] == 3)
-    assert scenario.model.name == "cnn" and scenario.algorithm.learning_rate == 0.001
+    assert scenario.model.name == "cnn"
+    rates = scenario.algorithm.learning_rate, scenario.algorithm.personal_learning_rate
+    assert rates == ((0.003, 0.01) if shape[0] < 16 else (0.001, 0.001))
 
 
 def test_one_image_with_colours_gives_all_three_channels(folder):
