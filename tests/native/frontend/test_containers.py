@@ -147,19 +147,24 @@ def test_a_list_does_not_grow_on_one_path(refusal):
     assert refusal(f, X, np.int64(3)).startswith("DL108: `out` is [f64[], f64[]]")
 
 
-def test_the_test_of_a_loop_changes_no_list(refusal):
-    def f(x):
-        out = [x]
+def test_the_test_of_a_loop_may_change_a_list():
+    def f(x, n):
+        out, rounds = [x, 0.0], 0
 
         def bump():
             out[0] = out[0] + 1
             return out[0]
 
-        while bump() < 9:
-            x = x + 1
-        return x, out
+        while bump() < 9 and rounds < n:
+            rounds += 1
+            if out[0] > 6:
+                break
+            out[1] += bump()
+        return out, rounds
 
-    assert "the test of a loop changes" in refusal(f, X)
+    compiled = dl.compile(f)
+    for x, n in ((2.0, 9), (7.5, 9), (0.0, 2), (11.0, 1)):
+        assert compiled(x, n) == f(x, n)
 
 
 def test_a_derivative_changes_no_list_from_outside(refusal):

@@ -109,6 +109,21 @@ def test_draws_in_branches_and_loops_follow_one_another():
         same(compiled(seed, 200), walk(seed, 200))
 
 
+def test_a_draw_in_the_test_of_a_loop():
+    def waits(seed):
+        rng, flips, sixes = np.random.default_rng(seed), 0, 0
+        while rng.random() > 0.1:
+            flips += 1
+        for _ in range(5):
+            while rng.integers(6) != 5:
+                sixes += 1
+        return flips, sixes, rng.random()
+
+    compiled = dl.compile(waits)
+    for seed in SEEDS:
+        same(compiled(seed), waits(seed))
+
+
 def test_what_is_scaled_is_numpys_up_to_rounding():
     def scaled(seed, loc, scale):
         rng = np.random.default_rng(seed)
@@ -185,6 +200,7 @@ OUTSIDE = np.random.default_rng(0)
         (lambda n: np.random.default_rng(n).integers([3, 4]), "two numbers"),
         (lambda n: np.random.default_rng(n).shuffle([1, 2]), "takes an array"),
         (lambda n: np.random.default_rng(n).choice(3, 2, replace=False, p=[1, 0, 0]), "`p`"),
+        (lambda n: np.random.default_rng(n).random(()), "leave `size` out"),
         (lambda n: OUTSIDE.random() + n, "np.random.random"),
         (lambda n: np.random.rand() + n, "np.random.rand"),
     ],

@@ -130,3 +130,16 @@ def a_name_that_a_loop_binds_again_and_changes(x):
         u = u * 2
     u += 1
     return u
+
+
+def in_the_test_of_a_loop(x):
+    y = x.copy()
+    n = 0
+
+    def bump():
+        y[0] += 1
+        return y[0]
+
+    while bump() < 10:
+        n += 1
+    return y, n

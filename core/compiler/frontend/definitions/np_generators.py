@@ -329,6 +329,8 @@ def _drawn(size: Any, draw: Callable[[], Any]) -> Any:
 
 def _filled(size: Any, dtype: Any, draw: Callable[[], Any]) -> Any:
     out = np.empty(size, dtype)
+    if out.ndim == 0:
+        raise ProgramError("DL119", "a draw of size (): leave `size` out, it gives a number")
     flat = out.reshape(-1)
     for i in range(flat.size):
         flat[i] = draw()

@@ -21,7 +21,6 @@ from ...ragged import Ragged
 from .. import operators, statements
 from ..containers import containers
 from ..hir import hir
-from ..memory import stores
 from ..numpy import arithmetic, indexing
 from ..ragged.ragged_python import counted
 from ..scope import Scope, close, free_values, union
@@ -371,15 +370,11 @@ class _While(Carries):
                 cond_params = self.enter()
                 held = s.region.state()
                 truth = self.guarded(operators.condition(s, self.test()))
-                if not containers.same(held, s.region.state()):
-                    text = "the test of a loop changes a list, dict or set"
-                    raise s.error("DL111", text, "change it in the body of `while True`")
+                changes = not containers.same(held, s.region.state())
             changed = {m: v for m, v in cond.changed.items() if v[0] not in cond_params}
-            if changed and raises.only_faults(s, changed):
+            if changes or changed:
                 self.rotated()
                 return
-            if changed:
-                raise stores.refuse_changes(s, changed)
             if round_ == 0:
                 self.known = isinstance(truth, bool)
                 if truth is True:
@@ -409,7 +404,7 @@ class _While(Carries):
     def rotated(self) -> None:
         """Runs the test before the loop and at each round's end.
 
-        It may meet errors itself, and a test of the IR gives only its truth.
+        It may meet errors and change objects and arrays, and a test of the IR gives only its truth.
         """
         going = f"$going{self.node.loc.line}.{self.node.loc.column}"
         self.restore()
