@@ -38,6 +38,8 @@ COLOURS = 3
 #: were chosen by).
 DENSE, NUMBERS, CONVOLUTIONS, SMALL = (0.01, 0.1), (0.01, 0.01), (0.001, 0.001), (0.003, 0.01)
 SMALL_SIDE = 16
+#: Adam's learning rate on a play by roles, and on the pieces of another text.
+PLAY_RATE, PIECES_RATE = 0.01, 0.03
 #: Texts, by their suffix.
 TEXTS = (".txt", ".text", ".md")
 #: Characters that a device of a text holds about, the fewest of a role in a play, and how many
@@ -137,6 +139,7 @@ def fitted_to_text(path: Path, devices: int = 0) -> Scenario:
     text = text_of(path)
     roles = sum(len(words) >= ROLE_CHARACTERS for words in speeches(text).values())
     own: dict[str, Any]
+    rate = PLAY_RATE
     if roles >= ROLES:
         own = {"source": "shakespeare", "min_characters": ROLE_CHARACTERS, "max_windows": 100}
         devices, held = min(devices or roles, roles), "a role of the play"
@@ -145,7 +148,7 @@ def fitted_to_text(path: Path, devices: int = 0) -> Scenario:
         devices = devices or fit
         steps = int(np.clip(len(text) // devices // WINDOWS, *STEPS))
         own = {"source": "text", "steps": steps, "max_windows": 100}
-        held = "a piece of it"
+        held, rate = "a piece of it", PIECES_RATE
     held_out = min(devices // A_HELD_OUT, HELD_OUT_MAX)
     masked = devices - held_out >= MASKED_MIN
     fleet = {"devices": devices} if own["source"] == "text" else {}
@@ -161,7 +164,7 @@ def fitted_to_text(path: Path, devices: int = 0) -> Scenario:
             "epochs": 2,
             "batch_size": 10,
             "optimizer": "adam",
-            "learning_rate": 0.01,
+            "learning_rate": rate,
             "personal_steps": 5,
             "personal_learning_rate": 0.1,
         },
