@@ -4,7 +4,8 @@
 
 Needs flwr-datasets (0.6.1) and scikit-learn, whose digits are dealt out. Each of its horizontal
 partitioners is compared for several settings and seeds, in the file's order and after the shuffle
-that `FederatedDataset` makes first. Prints a line a partitioner; exits with 1 where a row differs.
+that `FederatedDataset` makes first; one partition is by a `FederatedDataset` itself, which reads
+a local file (HF_HUB_OFFLINE=1). Prints a line a partitioner; exits with 1 where a row differs.
 Without flwr-datasets nothing is judged.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -226,6 +228,23 @@ def judge(case: Case, table: Any, seed: int, draws: str) -> str:
     return "equal" if same else "different"
 
 
+def judge_whole(rows: Any) -> str:
+    """A partition of a file that `FederatedDataset` reads and shuffles, by its shuffle's seed."""
+    from flwr_datasets import FederatedDataset
+    from flwr_datasets.partitioner import DirichletPartitioner
+
+    made = DirichletPartitioner(10, LABEL, 0.5, seed=SEEDS[-1])
+    with tempfile.TemporaryDirectory() as folder:
+        rows.to_parquet(f"{folder}/train.parquet")
+        whole = FederatedDataset(
+            dataset=folder, partitioners={"train": made}, shuffle=True, seed=SEEDS[-1]
+        )
+        theirs = [list(whole.load_partition(i)[ROW]) for i in range(10)]
+    deal = Deal(alpha=0.5, min_examples=10, draws="flwr_shuffled")
+    ours = deal_out(np.array(rows[LABEL]), 10, deal, SEEDS[-1])
+    return "equal" if [part.tolist() for part in ours] == theirs else "different"
+
+
 def main() -> int:
     if importlib.util.find_spec("flwr_datasets") is None:
         print("flwr-datasets is not installed: nothing is judged")
@@ -244,7 +263,7 @@ def main() -> int:
             NUMBER: rows.x.reshape(len(rows.y), -1).mean(axis=1),
         }
     )
-    verdicts: dict[str, dict[str, int]] = {}
+    verdicts: dict[str, dict[str, int]] = {"FederatedDataset": {judge_whole(table): 1}}
     for case in cases():
         for seed, draws in itertools.product(case.seeds, ("flwr", "flwr_shuffled")):
             verdict = judge(case, table, seed, draws)

@@ -74,6 +74,30 @@ def test_other_meanings_and_rotations_are_said():
     assert "images turned by 4 angles; 3 meanings of labels" in known["partition"]
 
 
+def test_devices_of_one_s_own_numbers_have_ranges_of_them(tmp_path):
+    path = tmp_path / "prices.csv"
+    path.write_text("a,price\n" + "".join(f"{k % 7},{k * 1.5}\n" for k in range(200)))
+    skews = {}
+    for strictness in (0.0, 1.0):
+        keys = ("--set", "data.partition=continuous", "--set", f"data.strictness={strictness}")
+        known = json.loads(run(path, "--devices", 8, *keys, "--json").stdout)
+        skews[strictness] = known["skew"]
+    assert skews[0.0] < 0.4 < 0.8 < skews[1.0]
+    for key in ("partition=pathological", "concepts=2"):
+        with pytest.raises(DelianError, match=r"data\.targets are numbers"):
+            run(path, "--set", f"data.{key}")
+
+
+def test_natural_devices_can_be_grouped(tmp_path):
+    path = tmp_path / "visits.csv"
+    rows = "".join(f"{k % 5},{'uv'[k % 2]},site{k % 24:02d}\n" for k in range(480))
+    path.write_text("a,kind,device\n" + rows)
+    keys = ("--set", "data.group_size=4", "--set", "data.held_out_devices=1")
+    known = json.loads(run(path, "--target", "kind", *keys, "--json").stdout)
+    assert known["names"] == [f"site{first:02d} +3" for first in range(0, 24, 4)]
+    assert "by groups of 4 of the data's own devices, 6 of 6" in known["partition"]
+
+
 def test_keys_that_do_not_go_together_are_told():
     with pytest.raises(DelianError, match="only a shards partition"):
         run("--set", "data.labels_each=0")

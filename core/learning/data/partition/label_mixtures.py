@@ -34,7 +34,7 @@ def inner_dirichlet(
     parts = [np.zeros(size, np.int64) for size in sizes]
     unfilled, missing = list(range(len(sizes))), sum(sizes)
     while missing:
-        device = int(rng.choice(unfilled))
+        device = unfilled[int(rng.integers(0, len(unfilled)))]
         if not room[device]:
             unfilled.remove(device)
             continue
