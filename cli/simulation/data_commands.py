@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from ...core.common.errors import DelianError
 from ..output import echo
 from .short_options import short_forms
 
@@ -58,15 +57,12 @@ def show(
     """
     from ...simulations.report import data_page
     from ...simulations.report.report import write_whole
-    from ...simulations.scenario.datasets import is_data, load_data, scenario_for
+    from ...simulations.scenario.datasets import load_data, named_data, scenario_for
     from ...simulations.scenario.scenario_file import devices_of, override, target_of
 
     short = {"data.target": target, "fleet.devices": devices}
     settings = [*short_forms(short), *(settings or [])]
-    if scenario is not None and is_data(Path(scenario)):
-        if file is not None:
-            raise DelianError(f"two files of data: {scenario} and {file}", "give one of them")
-        file, scenario = Path(scenario), None
+    scenario, file = named_data(scenario, file)
     fitted = scenario_for(scenario, file, target_of(settings), devices_of(settings))
     chosen = override(fitted, settings)
     known = data_page.facts(load_data(chosen, file))

@@ -60,7 +60,9 @@ def simulate(
     named: Annotated[
         str | None,
         typer.Argument(
-            metavar="SCENARIO", help="A file or a bundled name.", show_default=DEFAULT_SCENARIO
+            metavar="SCENARIO|DATA",
+            help="A scenario's file or bundled name; or your data, as with --data.",
+            show_default=DEFAULT_SCENARIO,
         ),
     ] = None,
     scenario: Annotated[
@@ -257,7 +259,7 @@ def simulate(
         raise DelianError("of a run that is debugged nothing is kept", "unset DELIAN_DEBUG")
     if named and scenario:
         raise DelianError(f"two scenarios: {named} and {scenario}", "give one of them")
-    source = named or scenario or ""
+    source, data = _source(named or scenario, data)
     short = {
         "data.target": target,
         "rounds": rounds,
@@ -338,6 +340,14 @@ def _tell_why(run: SimulationResult) -> None:
         f"  hint: {run.hint or GAVE_UP_HINT}",
         err=True,
     )
+
+
+def _source(named: str | None, data: Path | None) -> tuple[str, Path | None]:
+    """(the scenario, or nothing; the data): a data file may stand in the scenario's place."""
+    from ...simulations.scenario.datasets import named_data
+
+    source, data = named_data(named, data)
+    return source or "", data
 
 
 def _choose(

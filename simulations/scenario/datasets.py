@@ -13,7 +13,7 @@ from . import data_settings, own_data, settings_table
 from .own_data import read_own_table, table_choice
 from .partition_settings import DealtData
 from .scenario import Scenario
-from .scenario_file import load, with_fleet, with_source
+from .scenario_file import bundled, load, with_fleet, with_source
 
 #: Kinds of a user's own data; the others say by themselves what their files are.
 _OWN = ("npz", "table", "images")
@@ -31,9 +31,19 @@ def scenario_for(
     return with_data(load() if source is None else load(source), path, target)
 
 
-def is_data(path: Path) -> bool:
-    """Whether a path in a scenario's place is data of a user's own."""
-    return path.exists() and own_data.kind_of(path) is not None
+def named_data(scenario: str | None, file: Path | None) -> tuple[str | None, Path | None]:
+    """(scenario, data file) of a command: data of a user's own may stand in the scenario's place.
+
+    A bundled scenario's name is always the scenario. Raises DelianError for two files of data.
+    """
+    if scenario is None or scenario in bundled():
+        return scenario, file
+    path = Path(scenario)
+    if not path.exists() or own_data.kind_of(path) is None:
+        return scenario, file
+    if file is not None:
+        raise DelianError(f"two files of data: {scenario} and {file}", "give one of them")
+    return None, path
 
 
 def with_data(scenario: Scenario, path: Path | None, target: str = "") -> Scenario:

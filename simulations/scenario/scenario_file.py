@@ -319,6 +319,8 @@ def _refuse_other(path: Path) -> None:
     """Raises DelianError for data and models in the place of a scenario."""
     refuse_file(path, "model")
     if path.suffix in _OTHERS:
+        if not path.exists():
+            raise DelianError(f"there is no file {path}", "see the name and the folder")
         what, option = _OTHERS[path.suffix]
         more = "" if option == "--data" else ":Net trains the PyTorch module Net of it"
         raise DelianError(

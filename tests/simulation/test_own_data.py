@@ -9,7 +9,7 @@ from delian.simulations.report.report import build_report
 from delian.simulations.report.run_warnings import warnings_of
 from delian.simulations.runs.simulate import simulate
 from delian.simulations.scenario import scenario_file
-from delian.simulations.scenario.datasets import load_data, scenario_for
+from delian.simulations.scenario.datasets import load_data, named_data, scenario_for
 
 
 def flowers(tmp_path: Path) -> Path:
@@ -169,3 +169,15 @@ def test_a_model_that_was_better_before_the_last_round_is_told_of_its_rounds(tmp
     curve = [max(r.global_r_squared, r.personalised_r_squared) for r in result.rounds]
     assert f"after round {1 + int(np.argmax(curve))} (R² {max(curve):.2f}" in found
     assert f"--rounds {1 + int(np.argmax(curve))} or --learning-rate 0.001" in found
+
+
+def test_data_may_stand_in_the_place_of_a_scenario(tmp_path, monkeypatch):
+    (tmp_path / "digits" / "one").mkdir(parents=True)
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    monkeypatch.chdir(tmp_path)
+    assert named_data("digits", None) == ("digits", None)  # the bundled one, whatever lies here
+    assert named_data("rows.csv", None) == (None, Path("rows.csv"))
+    assert named_data("digits", Path("rows.csv")) == ("digits", Path("rows.csv"))
+    assert named_data("gone.csv", None) == ("gone.csv", None)
+    with pytest.raises(DelianError, match="two files of data"):
+        named_data("rows.csv", Path("other.csv"))

@@ -68,6 +68,8 @@ def folder(tmp_path, monkeypatch):
         ("-s typo.toml", ["typo.toml:5:1", "`alfa`", "5 | alfa = 0.1", "^^^^", "mean `alpha`?"]),
         ("-s syntax.toml", ["syntax.toml:1:", 'name = "own', "text values need quotes"]),
         ("-s noise", ["noise is not UTF-8 text", "TOML file"]),
+        ("-s nowhere.csv", ["there is no file nowhere.csv"]),
+        ("good.npz --data short.npz", ["two files of data: good.npz and short.npz"]),
         ("-s empty", ["empty: `name` is missing", "`rounds` is missing"]),
         ("-s folder", ["folder is a folder", "name the .toml file"]),
         ("-s digitz", ["no scenario file digitz", "did you mean `digits`?"]),
