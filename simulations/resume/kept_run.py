@@ -95,6 +95,15 @@ class KeptRun:
             return "of a buffered run whose devices keep a state, nothing is kept"
         return ""
 
+    @property
+    def needs_the_round(self) -> bool:
+        """Whether a run that is stopped in a round goes on to the round's end.
+
+        So it does where its devices keep a state, and nothing of the run was stored yet: its last
+        round cannot be stored any more, for the next one's states are in their file.
+        """
+        return not self.why_not and self.rounds == 0 and self._training.kept is not None
+
     @cached_property
     def _place(self) -> Resumable:
         """The folder. Most runs are over before they are kept, and need no such thing."""

@@ -216,8 +216,12 @@ class Simulation:
 
     def _update_finished(self, done: int, round_size: int) -> None:
         self._say(UpdateFinished(self.applied + 1, done, round_size))
-        if self.stop():
+        if self._stops_in_round():
             self.federation.stop()
+
+    def _stops_in_round(self) -> bool:
+        """Whether the round that goes on is given up."""
+        return self.stop() and not (self.kept is not None and self.kept.needs_the_round)
 
     def _on_attempt(self, attempt: Attempt) -> None:
         stage = self.stage
@@ -230,8 +234,8 @@ class Simulation:
         due = attempt.succeeded and stage.due(attempt.round)
         state, workers = self.training.state, self.workers
         scores = (
-            stage.evaluate(attempt.round, state, workers, self.stop, self._own)
-            if due and not self.stop()
+            stage.evaluate(attempt.round, state, workers, self._stops_in_round, self._own)
+            if due and not self._stops_in_round()
             else None
         )
         judged = stage.judgements(scores)

@@ -145,16 +145,19 @@ def test_stopped_before_it_was_stored_it_is_stored_as_it_was_after_the_last_roun
     assert again.replayed == 2 and bits_of(resumed) == bits_of(whole)
 
 
-def test_client_states_are_stored_with_the_round_that_they_are_of(
+def test_where_devices_keep_a_state_the_first_round_to_be_stored_goes_on_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next round's updates are in their file: a run that was not stored yet is not stored."""
+    """The next round's updates are in the states' file: the last round cannot be stored then."""
     monkeypatch.setattr(kept_run, "KEEP_S", 1e9)
-    killer = Killer()
+    whole, killer = run("scaffold", PLAIN), Killer()
     part = run(
         "scaffold", PLAIN, on_event=killer, stop=lambda: killer.trained > 10, resume=tmp_path
     )
-    assert part.interrupted and part.resumable == 0 and not list(tmp_path.iterdir())
+    assert part.interrupted and part.resumable == len(part.rounds) == 3
+    again = Killer()
+    resumed = run("scaffold", PLAIN, on_event=again, resume=tmp_path)
+    assert again.replayed == 3 and bits_of(resumed) == bits_of(whole)
 
 
 def test_a_replay_says_how_far_it_is(tmp_path: Path) -> None:
