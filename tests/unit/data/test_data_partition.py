@@ -176,6 +176,7 @@ def test_a_continuous_partition_gives_devices_ranges_of_numbers():
         (15, {"partition": "distribution"}, "15 devices", "multiple of 10"),
         (10, {"partition": "distribution", "min_examples": 120}, "has .* examples", "min_examples"),
         (3, {"partition": "shards", "labels_each": 0, "shard_size": 600}, "2 shards", "shard_size"),
+        (100, {"partition": "shards", "labels_each": 13}, "no 1300 shards", "at most 12"),
         (2, {"partition": "inner_dirichlet", "alpha": 1e-3}, "of which no", "raise data.alpha"),
         (300, {"partition": "size", "min_examples": 5}, "at least 5", "at most 240 devices"),
     ],

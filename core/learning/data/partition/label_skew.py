@@ -118,18 +118,20 @@ def pathological(
             f"{len(known)}",
             f"set data.labels_each to 1 to {len(known)}",
         )
-    owned = [_labels_of(device, known, labels_each, assignment, rng) for device in range(devices)]
+    owners: dict[int, list[int]] = {int(label): [] for label in known}
+    for device in range(devices):
+        for label in _labels_of(device, known, labels_each, assignment, rng):
+            owners[label].append(device)
     piles: list[list[NDArray[np.int64]]] = [[] for _ in range(devices)]
-    for label in known:
-        owners = [device for device in range(devices) if label in owned[device]]
+    for label, having in owners.items():
         rows = np.flatnonzero(labels == label)
-        if len(owners) > len(rows):
+        if len(having) > len(rows):
             raise DelianError(
-                f"label {label} is on {len(owners)} devices, and has {len(rows)} examples",
+                f"label {label} is on {len(having)} devices, and has {len(rows)} examples",
                 "lower fleet.devices or data.labels_each, or set data.assignment = deterministic,"
                 " which spreads labels evenly",
             )
-        for device, part in zip(owners, np.array_split(rows, max(1, len(owners))), strict=False):
+        for device, part in zip(having, np.array_split(rows, max(1, len(having))), strict=False):
             piles[device].append(part)
     return shuffled([np.concatenate(pile) for pile in piles], rng)
 
@@ -158,8 +160,17 @@ def even_shards(labels: Labels, devices: int, labels_each: int, rng: np.random.G
     Rows sorted by label are cut into devices x `labels_each` shards of one size, or of one row
     more, and each device draws so many. A shard may hold the end of one label and the start of the
     next.
+
+    Raises:
+        DelianError: there are more shards than rows.
     """
     pieces = devices * labels_each
+    if pieces > len(labels):
+        raise DelianError(
+            f"{len(labels)} examples make no {pieces} shards, {labels_each} for each of {devices} "
+            "devices",
+            f"set data.labels_each to at most {len(labels) // devices}",
+        )
     cut = np.array_split(np.argsort(labels, kind="stable").astype(np.int64), pieces)
     drawn = rng.permutation(pieces).reshape(devices, labels_each)
     return [np.concatenate([cut[i] for i in row]) for row in drawn]
