@@ -100,6 +100,30 @@ def over(w: Writer) -> list[str]:
     return _loop(w, f"for {name} in {source}:", {name: values[0] if values else 0})
 
 
+@construct("statement", "for of computed items", 2)
+def computed(w: Writer) -> list[str]:
+    """Items whose function reads a name, or what a name holds, which the body may change."""
+    _deeper(w)
+    forms = (
+        ("<S>", "map(lambda w: w + {0}, <u>)", "{0} += 1"),
+        ("<S>", "(w * {0} for w in <u>)", "{0} = <n>"),
+        ("<S>", "filter(lambda w: w != {0}, <u>)", "{0} -= 1"),
+        ("<S>", "({0} for w in <v> if w > {0})", "{0} += <n>"),
+        ("<L>", "map(lambda w: len({0}), <u>)", "{0}.append(<n>)"),
+        ("<L>", "({0}[0] for w in (1, 2))", "{0}[0] = <n>"),
+        ("<V>", "({0}[0] + w for w in (1, 2))", "{0}[0] = <n>"),
+    )
+    read, form, change = w.rng.choice(forms)
+    read = w.fill(read)
+    source = w.fill(form.format(read))
+    values = w.value(f"list({source})")
+    if not values or len(values) > 6:
+        raise Skip
+    name = w.new("e")
+    first = [w.fill(change.format(read))] if w.rng.random() < 0.3 else []
+    return _loop(w, f"for {name} in {source}:", {name: values[0]}, first)
+
+
 @construct("statement", "for of several", 3)
 def several(w: Writer) -> list[str]:
     _deeper(w)

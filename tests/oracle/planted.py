@@ -99,6 +99,11 @@ PLANTED: dict[str, tuple[str, str, Any]] = {
         "given_as",
         lambda s, r, kind: r,
     ),
+    "an iterator's items are computed before the loop": (
+        "frontend.flow.watches",
+        "Watch.changed",
+        lambda self: "",
+    ),
     "the last item of zip is lost": (
         "frontend.flow.iteration",
         "zipped",

@@ -360,11 +360,11 @@ def construct(s: Specialiser, cls: type, args: Sequence[Any], kwargs: Mapping[st
             raise s.needs_static(tuple(args), f"what {what} compares")
 
         def items() -> Any:
-            drawn = [iteration.items(s, a) if type(a) is Once else a for a in args]
+            drawn = [iteration.partly(s, a)[0] if type(a) is Once else a for a in args]
             return operators.python(s, lambda: list(make(*drawn, **kwargs)), what)
 
         sources = iteration.sources_of(*args)
-        return Once(items, s.region, sources, iteration.computes(*args))
+        return Once(items, s.region, sources, iteration.computes(*args), tuple(args))
     if is_static((tuple(args), dict(kwargs))) and (
         issubclass(cls, Enum) or cls.__module__ in ("builtins", "numpy", "operator")
     ):

@@ -34,7 +34,7 @@ from .flow import branches, choices, iteration, unroll_limits
 from .flow.index_ranges import Ranges
 from .flow.picked_numbers import Picks
 from .flow.raises import Faults, Raised, only_faults
-from .hir import hir
+from .hir import hir, liveness
 from .memory import stores
 from .numpy import arithmetic, concatenators, indexing
 from .ragged import ragged_selection
@@ -494,7 +494,8 @@ class Specialiser:
                 generate(0)
                 return out
 
-            return Once(make, self.region, iteration.sources_of(first), computes=True)
+            sources, names = iteration.sources_of(first), liveness.reads_of(node)
+            return Once(make, self.region, sources, True, (first,), frame, names)
         generate(0)
         self.at(node.loc)
         if node.kind is list:

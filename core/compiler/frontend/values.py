@@ -301,10 +301,11 @@ class Once:
     """An iterator: what `zip`, `map` or a generator expression gives. It can be gone through once.
 
     `make` gives its items when they are asked for, as a list or an `Indexed`; `sources` are lists
-    that they come from. `computes`: a function computes them, which Python calls item by item.
+    that they come from. `computes`: a function computes them, which Python calls item by item;
+    `reads`, and `names` in `frame`: what it computes them from (`flow.watches`).
     """
 
-    __slots__ = ("computes", "make", "region", "sources", "used")
+    __slots__ = ("computes", "frame", "make", "names", "reads", "region", "sources", "used")
 
     def __init__(
         self,
@@ -312,8 +313,14 @@ class Once:
         region: object,
         sources: tuple[list[Any], ...] = (),
         computes: bool = False,
+        reads: tuple[Any, ...] = (),
+        frame: Frame | None = None,
+        names: frozenset[str] = frozenset(),
     ) -> None:
         self.computes = computes
+        self.reads = reads
+        self.frame = frame
+        self.names = names
         self.make = make
         self.region = region
         self.sources = sources

@@ -32,6 +32,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "mean_root": (np.array([4.0, -1.0, 2.25, -3.0]), 2.0),
     "relative_change": (np.array([1.0, 2.0, 4.0]), np.array([1.5, 1.0, 4.5])),
     "clipped": (np.array([3.0, 4.0]), 2.0),
+    "walk": (7, 50),
     "interpreter": (np.float64(0.2), np.float64(1.7)),
 }
 

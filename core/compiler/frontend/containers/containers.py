@@ -147,10 +147,11 @@ def _fill(owner: Any, content: Any) -> None:
 
 def same(a: Contents, b: Contents) -> bool:
     """Whether two states hold the same objects."""
-    return a.keys() == b.keys() and all(_alike(a[k][1], b[k][1]) for k in a)
+    return a.keys() == b.keys() and all(alike(a[k][1], b[k][1]) for k in a)
 
 
-def _alike(a: Any, b: Any) -> bool:
+def alike(a: Any, b: Any) -> bool:
+    """Whether two contents (`copied`) are the same objects."""
     if isinstance(a, set):
         return bool(a == b)
     if isinstance(a, dict):

@@ -13,6 +13,7 @@ from .. import complexes, operators
 from ..memory import stores
 from ..numpy import arithmetic, indexing
 from ..values import Counted, Indexed, Once, Picked, Tensor, TensorRange, describe, is_number
+from . import watches
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -64,6 +65,38 @@ def drawn_for_loop(s: Specialiser, value: Any) -> Any:
     return made
 
 
+def partly(s: Specialiser, *values: Any) -> list[list[Any]]:
+    """The items of some iterables that Python goes through in turns, or not to their ends.
+
+    So what an iterator's function changes, or the error that it raises, may come at another time,
+    or not at all: it is refused.
+    """
+    columns = []
+    for value in values:
+        if type(value) is not Once or not value.computes:
+            columns.append(items(s, value))
+            continue
+        watch = watches.of(value)
+        made = drawn_for_loop(s, value)
+        watches.unchanged(s, watch, _CHANGES)
+        columns.append(items(s, made))
+    return columns
+
+
+def settled(s: Specialiser, watched: list[watches.Watch]) -> None:
+    """Refuses an iterator whose function changed what inner iterators' functions may read."""
+    for watch in watched:
+        watches.unchanged(s, watch, _CHANGES)
+
+
+def watched(*values: Any) -> list[watches.Watch]:
+    """What inner iterators' items are computed from."""
+    return [watches.of(v) for v in values if type(v) is Once and v.computes]
+
+
+_CHANGES = "a function that an iterator calls changes {}"
+
+
 def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]:
     """Every item, as Python goes through what may change meanwhile.
 
@@ -81,6 +114,7 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
     before = [list(source) for source in sources]
     size = len(value) if isinstance(value, dict | Sized) and not is_number(value) else None
     computed = computes(value)
+    watch = watches.of(value) if computed else None
     at = stores.mark(s)
 
     def check(last: bool) -> None:
@@ -93,8 +127,12 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
         if computed and stores.changed_since(s, at):
             text = "an array changes in place while an iterator computes its items"
             raise s.error("DL111", text, "compute them first: for x in list(values)")
+        if watch is not None:
+            watches.unchanged(s, watch, "{} changes in a loop over an iterator that may read it")
 
     made = drawn_for_loop(s, value)
+    if watch is not None:
+        watches.unchanged(s, watch, _CHANGES)
     if type(made) is Indexed and made.length <= UNROLL_MAX:  # Each item as it is when drawn.
         drawn_items: Iterable[Any] = (made.item(s, k) for k in range(made.length))
     else:
@@ -207,7 +245,7 @@ def place(s: Specialiser, start: Any, index: Any, step: Any) -> Any:
 
 def zipped(s: Specialiser, values: list[Any], strict: bool) -> Any:
     """`zip`: by index when every part can be, else item by item."""
-    values = [drawn(s, v) for v in values]
+    values = [partly(s, v)[0] if type(v) is Once and v.computes else drawn(s, v) for v in values]
     parts = [as_indexed(s, v) for v in values]
     if values and all(p is not None for p in parts):
         known = [p for p in parts if p is not None]

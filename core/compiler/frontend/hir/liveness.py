@@ -44,6 +44,12 @@ def captures(body: hir.Block) -> frozenset[str]:
     return frozenset(walk.captured)
 
 
+def reads_of(node: Any) -> frozenset[str]:
+    """The names that a piece of code reads, those that functions in it read among them."""
+    found = _Walk({}).of(node)
+    return frozenset(found.reads | found.captured)
+
+
 def names_of(target: Any) -> Iterator[str]:
     """The names that a target binds."""
     if isinstance(target, hir.Name):

@@ -73,7 +73,7 @@ def _zip(s: Specialiser, *values: Any, strict: Any = False) -> Any:
     _iterable(s, *values)
     made = partial(iteration.zipped, s, list(values), bool(strict))
     sources = iteration.sources_of(*values)
-    return Once(made, s.region, sources, iteration.computes(*values))
+    return Once(made, s.region, sources, iteration.computes(*values), values)
 
 
 def _enumerate(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
@@ -81,7 +81,7 @@ def _enumerate(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
     first = operators.static_int(s, start, "a start")
     made = partial(iteration.enumerated, s, iterable, first)
     sources = iteration.sources_of(iterable)
-    return Once(made, s.region, sources, iteration.computes(iterable))
+    return Once(made, s.region, sources, iteration.computes(iterable), (iterable,))
 
 
 def _reversed(s: Specialiser, sequence: Any) -> Any:
@@ -100,24 +100,30 @@ def _iterable(s: Specialiser, *values: Any) -> None:
 
 def _map(s: Specialiser, function: Any, *iterables: Any) -> Any:
     def make() -> list[Any]:
-        columns = [iteration.items(s, i) for i in iterables]
-        return [s.call(function, *row) for row in zip(*columns, strict=False)]
+        inner = iteration.watched(*iterables)
+        columns = iteration.partly(s, *iterables)
+        made = [s.call(function, *row) for row in zip(*columns, strict=False)]
+        iteration.settled(s, inner)
+        return made
 
-    return Once(make, s.region, iteration.sources_of(*iterables), computes=True)
+    sources = iteration.sources_of(*iterables)
+    return Once(make, s.region, sources, computes=True, reads=(function, *iterables))
 
 
 def _filter(s: Specialiser, function: Any, iterable: Any) -> Any:
     def make() -> list[Any]:
-        kept = []
-        for value in iteration.items(s, iterable):
+        kept, inner = [], iteration.watched(iterable)
+        for value in iteration.partly(s, iterable)[0]:
             test = operators.condition(s, value if function is None else s.call(function, value))
             if not isinstance(test, bool):
                 raise s.needs_static(Tensor(test), "what `filter` tests")
             if test:
                 kept.append(value)
+        iteration.settled(s, inner)
         return kept
 
-    return Once(make, s.region, iteration.sources_of(iterable), computes=True)
+    sources = iteration.sources_of(iterable)
+    return Once(make, s.region, sources, computes=True, reads=(function, iterable))
 
 
 def _extreme(name: str) -> Callable[..., Any]:
@@ -155,7 +161,7 @@ def _sum(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
 
 def _truths(s: Specialiser, iterable: Any, op: str) -> Any:
     result: Any = op == "and"
-    for value in iteration.items(s, iterable):
+    for value in iteration.partly(s, iterable)[0]:
         test = operators.condition(s, value)
         if isinstance(test, bool):
             if test is (op == "or"):
