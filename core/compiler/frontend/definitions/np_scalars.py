@@ -5,6 +5,18 @@ from __future__ import annotations
 import math
 
 
+def compensated(total: float, lost: float, value: float) -> tuple[float, float]:
+    """A step of Neumaier's sum: the next total, and all that rounding has taken from it."""
+    after = total + value
+    larger, smaller = (total, value) if abs(total) >= abs(value) else (value, total)
+    return after, lost + ((larger - after) + smaller)
+
+
+def settled(total: float, lost: float) -> float:
+    """A total with what it has lost; neither an infinity nor the sign of a zero changes."""
+    return total + lost if lost != 0.0 and math.isfinite(lost) else total
+
+
 def factorial(n: int) -> int:
     total = 1
     for k in range(2, n + 1):

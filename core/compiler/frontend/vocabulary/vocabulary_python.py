@@ -6,6 +6,7 @@ import cmath
 import dataclasses
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable
 from functools import partial
@@ -14,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir import DType
-from ...traced import ARRAY
+from ...traced import ARRAY, BOOL, FLOAT, INT
 from .. import calls, operators, pynumbers, special_methods
 from ..complexes.complex_python import CMATH, complex_of
 from ..containers import program_objects
-from ..definitions import np_generators
+from ..definitions import np_generators, np_scalars
 from ..flow import host_calls, iteration, raises
 from ..numpy import arithmetic
 from ..numpy.arithmetic import tensor
@@ -35,6 +36,7 @@ from ..values import (
     describe,
     is_number,
     is_static,
+    kind_of,
 )
 from .vocabulary_table import Row
 
@@ -152,11 +154,38 @@ def _extreme(name: str) -> Callable[..., Any]:
     return run
 
 
+#: Whether this Python's `sum` of floats is compensated, as from 3.12 on.
+COMPENSATED = sys.version_info >= (3, 12)
+
+
 def _sum(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
-    total = start
+    """Python's `sum`: floats by Neumaier's compensated sum, as long as floats and ints follow.
+
+    CPython, Python/bltinmodule.c, `builtin_sum_impl`; A. Neumaier, "Rundungsfehleranalyse einiger
+    Verfahren zur Summation endlicher Summen", 1974.
+    """
+    total, lost, plain = start, 0.0, not COMPENSATED
     for value in iteration.items(s, iterable):
+        plain = plain or not (_is_float(s, total) or kind_of(total) in _WHOLE)
+        if not plain and _is_float(s, total):
+            if _is_float(s, value):
+                total, lost = s.call(np_scalars.compensated, total, lost, value)
+                continue
+            if kind_of(value) not in _WHOLE:
+                total, lost, plain = s.call(np_scalars.settled, total, lost), 0.0, True
         total = operators.binary(s, "+", total, value)
-    return total
+    return total if plain or not _is_float(s, total) else s.call(np_scalars.settled, total, lost)
+
+
+_WHOLE = (INT, BOOL, INT | BOOL)
+
+
+def _is_float(s: Specialiser, value: Any) -> bool:
+    """Whether it is a float of Python's own, and no subclass."""
+    kind = kind_of(value) if is_number(value) else 0
+    if type(value) is Tensor and kind & FLOAT and kind != FLOAT:
+        raise operators.of_several_classes(s, value)
+    return kind == FLOAT
 
 
 def _truths(s: Specialiser, iterable: Any, op: str) -> Any:
