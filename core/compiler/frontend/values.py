@@ -14,7 +14,7 @@ so structures need no abstract double, and everything static is computed by Pyth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -302,10 +302,13 @@ class Once:
 
     `make` gives its items when they are asked for, as a list or an `Indexed`; `sources` are lists
     that they come from. `computes`: a function computes them, which Python calls item by item;
-    `reads`, and `names` in `frame`: what it computes them from (`flow.watches`).
+    `reads`, and `names` in `frame`: what it computes them from (`flow.watches`). `turns` goes
+    through them one by one, as a loop that is unrolled asks for them.
     """
 
-    __slots__ = ("computes", "frame", "make", "names", "reads", "region", "sources", "used")
+    __slots__ = (
+        *("computes", "frame", "make", "names", "reads", "region", "sources", "turns", "used"),
+    )
 
     def __init__(
         self,
@@ -316,8 +319,10 @@ class Once:
         reads: tuple[Any, ...] = (),
         frame: Frame | None = None,
         names: frozenset[str] = frozenset(),
+        turns: Callable[[], Iterator[Any]] | None = None,
     ) -> None:
         self.computes = computes
+        self.turns = turns
         self.reads = reads
         self.frame = frame
         self.names = names

@@ -183,6 +183,46 @@ def bound_before(n):
     return list(made)
 
 
+def a_dict_whose_values_change(n):
+    d, t = {"a": 1, "b": 2, "c": n}, 0
+    for _, v in d.items():
+        d["c"] += 10
+        t = t * 10 + v
+    for v in d.values():
+        d["b"] = 50
+        t = t * 10 + v
+    for i, (k, v) in enumerate(d.items()):
+        d["c"] = t
+        d[k] += i
+        t += v
+    return t, list(d.values())
+
+
+def a_list_that_changes_under_enumerate_and_zip(n):
+    a, b, t = [1, 2, 3], [4, 5, n], 0
+    for i, x in enumerate(a):
+        a[i] = x * n
+        a[2] += 1
+    for x, y in zip(a, b, strict=False):
+        b[2] = 9
+        t = t * 10 + x * y
+        if len(b) < 5:
+            a.append(y)
+            b.append(x)
+    return a, b, t
+
+
+def an_array_that_changes_under_zip(n):
+    x, t = np.array([1, 2, n]), 0
+    for v, w in zip(x, [5, 6, 7], strict=False):
+        x[2] = 9
+        t = t * 10 + v * w
+    for i, v in enumerate(x):
+        x[1] = i
+        t = t * 2 + v
+    return int(t), x.tolist()
+
+
 def pure_ones(n):
     pairs = zip(each(lambda v: v * n, [1, 2]), [3, 4], strict=True)
     return (
@@ -192,7 +232,11 @@ def pure_ones(n):
     )
 
 
-EQUAL = [computed_first, kept_elsewhere, gone_through_whole, bound_before, pure_ones]
+EQUAL = [
+    *(computed_first, kept_elsewhere, gone_through_whole, bound_before, pure_ones),
+    *(a_dict_whose_values_change, a_list_that_changes_under_enumerate_and_zip),
+    an_array_that_changes_under_zip,
+]
 
 
 @pytest.mark.parametrize("f", EQUAL, ids=lambda f: f.__name__)

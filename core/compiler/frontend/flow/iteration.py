@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,12 +29,25 @@ _NUMBERS_MAX = 1_000_000
 
 _STATIC = (tuple, list, dict, set, frozenset, str, range, bytes)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+_PAIRS: type = type({}.items())
+_VALUES: tuple[type, ...] = (type({}.values()), _PAIRS)
 
 
 def drawn(s: Specialiser, value: Any) -> Any:
     """What an iterator goes through, which it can do once; any other value as it is."""
     if type(value) is not Once:
         return value
+    _take(s, value)
+    at = stores.mark(s)
+    made = value.make()
+    if value.computes and stores.changed_since(s, at):
+        text = "a function that an iterator calls changes an array in place"
+        raise s.error("DL111", text, "call it in a loop, or in a list: [f(x) for x in values]")
+    return made
+
+
+def _take(s: Specialiser, value: Once) -> None:
+    """An iterator is gone through: once, and where it was made."""
     hint = "make a list of it first: list(zip(a, b))"
     if value.used:
         text = "an iterator is gone through twice; Python finds nothing in it the second time"
@@ -43,12 +56,6 @@ def drawn(s: Specialiser, value: Any) -> Any:
         text = "an iterator that was made outside the branch or loop is gone through within"
         raise s.error("DL113", text, hint)
     value.used = True
-    at = stores.mark(s)
-    made = value.make()
-    if value.computes and stores.changed_since(s, at):
-        text = "a function that an iterator calls changes an array in place"
-        raise s.error("DL111", text, "call it in a loop, or in a list: [f(x) for x in values]")
-    return made
 
 
 def drawn_for_loop(s: Specialiser, value: Any) -> Any:
@@ -110,15 +117,23 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
             yield value[k]
             k += 1
         return
+    if type(value) is Once and value.turns is not None and not value.computes:
+        _take(s, value)
+        for k, item in enumerate(value.turns()):
+            if k >= limit:
+                raise too_long(s, k + 1)
+            yield item
+        return
     sources = value.sources if type(value) is Once else ()
-    before = [list(source) for source in sources]
+    before = [_held(source) for source in sources]
     size = len(value) if isinstance(value, dict | Sized) and not is_number(value) else None
     computed = computes(value)
     watch = watches.of(value) if computed else None
     at = stores.mark(s)
 
     def check(last: bool) -> None:
-        for a, b in zip(sources, before, strict=True):
+        for source, b in zip(sources, before, strict=True):
+            a = _held(source)
             same = len(a) == len(b) and (not last or all(x is y for x, y in zip(a, b, strict=True)))
             if not same:
                 raise changed_meanwhile(s)
@@ -133,8 +148,17 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
     made = drawn_for_loop(s, value)
     if watch is not None:
         watches.unchanged(s, watch, _CHANGES)
-    if type(made) is Indexed and made.length <= UNROLL_MAX:  # Each item as it is when drawn.
-        drawn_items: Iterable[Any] = (made.item(s, k) for k in range(made.length))
+    if isinstance(made, _VALUES):  # A value is the dict's when the loop comes to it.
+        found: Any = made.mapping  # type: ignore[attr-defined]
+        drawn_items: Iterable[Any] = (
+            (k, found[k]) if isinstance(made, _PAIRS) else found[k] for k in list(found)
+        )
+    elif (
+        type(made) is not list
+        and (part := as_indexed(s, made)) is not None
+        and part.length <= UNROLL_MAX
+    ):  # Each item as it is when drawn.
+        drawn_items = (part.item(s, k) for k in range(part.length))
     else:
         drawn_items = items(s, made)
     for item in drawn_items:
@@ -149,13 +173,27 @@ def changed_meanwhile(s: Specialiser) -> Exception:
     return s.error("DL111", text, "go through a copy: for x in list(values)")
 
 
-def sources_of(*values: Any) -> tuple[list[Any], ...]:
-    """The lists that an iterator over these draws from."""
+def sources_of(*values: Any) -> tuple[Any, ...]:
+    """The lists, and views of dicts' values, that an iterator over these draws from."""
     return tuple(
         source
         for v in values
-        for source in ((v,) if type(v) is list else v.sources if type(v) is Once else ())
+        for source in (
+            (v,)
+            if type(v) is list or isinstance(v, _VALUES)
+            else v.sources
+            if type(v) is Once
+            else ()
+        )
     )
+
+
+def _held(source: Any) -> list[Any]:
+    """What a source holds; of a view of a dict, keys and values."""
+    if isinstance(source, _VALUES):
+        held: Any = source.mapping  # type: ignore[attr-defined]
+        return [*held, *held.values()]
+    return list(source)
 
 
 def computes(*values: Any) -> bool:
@@ -263,6 +301,20 @@ def zipped(s: Specialiser, values: list[Any], strict: bool) -> Any:
     rows = [items(s, v) for v in values]
     _check_strict(s, [len(r) for r in rows], strict)
     return [tuple(r) for r in zip(*rows, strict=False)]
+
+
+def zipped_in_turns(s: Specialiser, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """`zip`, an item of each at a time; it ends where one of them has no other."""
+    parts = [live(s, v) for v in values]
+    while parts:
+        row = []
+        for part in parts:
+            for item in part:
+                row.append(item)
+                break
+            else:
+                return
+        yield tuple(row)
 
 
 def _listed(value: list[Any]) -> Indexed:

@@ -8,7 +8,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,8 @@ def _zip(s: Specialiser, *values: Any, strict: Any = False) -> Any:
     _iterable(s, *values)
     made = partial(iteration.zipped, s, list(values), bool(strict))
     sources = iteration.sources_of(*values)
-    return Once(made, s.region, sources, iteration.computes(*values), values)
+    turns = None if strict else partial(iteration.zipped_in_turns, s, values)
+    return Once(made, s.region, sources, iteration.computes(*values), values, turns=turns)
 
 
 def _enumerate(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
@@ -83,7 +84,11 @@ def _enumerate(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
     first = operators.static_int(s, start, "a start")
     made = partial(iteration.enumerated, s, iterable, first)
     sources = iteration.sources_of(iterable)
-    return Once(made, s.region, sources, iteration.computes(iterable), (iterable,))
+
+    def turns() -> Iterator[Any]:
+        return enumerate(iteration.live(s, iterable), first)
+
+    return Once(made, s.region, sources, iteration.computes(iterable), (iterable,), turns=turns)
 
 
 def _reversed(s: Specialiser, sequence: Any) -> Any:
