@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -339,6 +340,9 @@ def _compare_trees(s: Specialiser, op: str, a: Any, b: Any) -> Any:
 
 
 def _all_equal(s: Specialiser, pairs: Iterable[tuple[Any, Any]]) -> Any:
+    pairs = list(pairs)
+    if _asks_users(part for pair in pairs for part in pair):
+        return _in_turns(s, "and", pairs)
     result: Any = True
     for x, y in pairs:
         test = equal(s, x, y)
@@ -348,6 +352,25 @@ def _all_equal(s: Specialiser, pairs: Iterable[tuple[Any, Any]]) -> Any:
             one = Tensor(test, True)
             result = one if result is True else arithmetic.bitwise_and(s, result, one)
     return result
+
+
+def _asks_users(values: Iterable[Any]) -> bool:
+    """Whether a comparison of these runs a user's `__eq__`, which may change something."""
+    return any(special_methods.find(v, "__eq__") for v in values)
+
+
+def _in_turns(s: Specialiser, op: str, pairs: Sequence[tuple[Any, Any]]) -> Any:
+    """Comparisons, each where Python comes to it."""
+    from .flow.branches import boolean
+
+    def asked(x: Any, y: Any) -> Any:
+        test = equal(s, x, y)
+        return test if isinstance(test, bool) else Tensor(test, True)
+
+    if not pairs:
+        return op == "and"
+    assert s.loc is not None
+    return boolean(s, op, [partial(asked, x, y) for x, y in pairs], s.loc)
 
 
 def _contains(s: Specialiser, a: Any, b: Any, op: str) -> Any:
@@ -376,8 +399,12 @@ def _equals_one_of(s: Specialiser, a: Any, values: list[Any], op: str) -> Any:
     The running program compares where numbers of its own are among them.
     """
     found: Any = False
-    for value in values:
-        test = equal(s, a, value)
+    pairs = [(value, a) for value in values]  # Python asks the item first.
+    if _asks_users((a, *values)):
+        found = _in_turns(s, "or", pairs)
+        return found if op == "in" else unary(s, "not", found)
+    for item, value in pairs:
+        test = equal(s, item, value)
         if test is True:
             found = True
             break

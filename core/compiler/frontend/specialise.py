@@ -475,8 +475,11 @@ class Specialiser:
 
         def generate(depth: int) -> None:
             if depth == len(node.generators):
-                value = self.eval(node.value, inner)
-                out.append(value if node.key is None else (self.eval(node.key, inner), value))
+                if node.key is None:
+                    out.append(self.eval(node.value, inner))
+                else:  # A dict's key comes before its value.
+                    key = self.eval(node.key, inner)
+                    out.append((key, self.eval(node.value, inner)))
                 return
             generator = node.generators[depth]
             source = self.eval(generator.iterable, inner) if depth else first

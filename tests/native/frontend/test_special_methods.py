@@ -218,3 +218,63 @@ def test_a_reflected_method_has_its_turn_where_python_gives_it_one(f: Any) -> No
 def test_a_named_tuple_with_a_reflected_method_adds_tuples_alone() -> None:
     with pytest.raises(ProgramError, match="`\\+` of a tuple does not take"):
         dl.compile(lambda x: Row(x) + x, backend="reference")(1.5)
+
+
+class Lesser:
+    """Equal to what is larger: the order of the operands shows."""
+
+    def __init__(self, v):
+        self.v = v
+
+    def __eq__(self, other):
+        return self.v < other.v
+
+
+class Noted:
+    def __init__(self, v, log):
+        self.v, self.log = v, log
+
+    def __eq__(self, other):
+        self.log[0] += 1
+        return self.v == other.v
+
+
+def test_containers_ask_their_items_first():
+    def f(n):
+        value = Lesser(n)
+        return (
+            *(value in [Lesser(1), Lesser(5)], value in (Lesser(4), Lesser(9))),
+            *([Lesser(1), Lesser(2)] == [value, value], [value] == [Lesser(2)]),
+            *((Lesser(1), 5) != (value, 5), [Lesser(9), value].count(Lesser(5))),
+            *({"a": Lesser(1)} == {"a": value}, n in [1, 2, 3], n in {"a": n}.values()),
+        )
+
+    for n in (0, 3, 7):
+        assert dl.compile(f)(n) == f(n)
+
+
+def test_a_comparison_that_python_does_not_come_to_is_not_made():
+    def f(n):
+        log = [0]
+        items = [Noted(1, log), Noted(n, log), Noted(2, log)]
+        found = Noted(n, log) in items
+        seen = log[0]
+        same = items == [Noted(1, log), Noted(3, log), Noted(2, log)]
+        return found, seen, same, log
+
+    for n in (1, 3, 8):
+        assert dl.compile(f)(n) == f(n)
+
+
+def test_a_key_of_a_dict_comes_before_its_value():
+    def f(n):
+        log = []
+
+        def noted(v):
+            log.append(v)
+            return v
+
+        made = {noted(k): noted(k + n) for k in range(2)}
+        return log, list(made.values()), {noted(5): noted(n), noted(6): 1}[6]
+
+    assert dl.compile(f)(3) == f(3)
