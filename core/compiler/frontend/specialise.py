@@ -475,11 +475,8 @@ class Specialiser:
 
         def generate(depth: int) -> None:
             if depth == len(node.generators):
-                if node.key is None:
-                    out.append(self.eval(node.value, inner))
-                else:  # A dict's key comes before its value.
-                    key = self.eval(node.key, inner)
-                    out.append((key, self.eval(node.value, inner)))
+                parts = [self.eval(part, inner) for part in (node.key, node.value) if part]
+                out.append(tuple(parts) if node.key else parts[0])
                 return
             generator = node.generators[depth]
             source = self.eval(generator.iterable, inner) if depth else first
@@ -491,15 +488,14 @@ class Specialiser:
                     if all(self.static_condition(c, inner) for c in generator.conditions):
                         generate(depth + 1)
 
+        def make() -> list[Any]:
+            generate(0)
+            return out
+
         if node.kind is tuple:
-
-            def make() -> list[Any]:
-                generate(0)
-                return out
-
             sources, names = iteration.sources_of(first), liveness.reads_of(node)
             return Once(make, self.region, sources, True, (first,), frame, names)
-        generate(0)
+        make()
         self.at(node.loc)
         if node.kind is list:
             return self.own(out)
