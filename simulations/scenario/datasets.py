@@ -36,7 +36,7 @@ def named_data(scenario: str | None, file: Path | None) -> tuple[str | None, Pat
 
     A bundled scenario's name is always the scenario. Raises DelianError for two files of data.
     """
-    if scenario is None or scenario in bundled():
+    if not scenario or scenario in bundled():
         return scenario, file
     path = Path(scenario)
     if not path.exists() or own_data.kind_of(path) is None:

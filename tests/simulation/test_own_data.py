@@ -178,6 +178,7 @@ def test_data_may_stand_in_the_place_of_a_scenario(tmp_path, monkeypatch):
     assert named_data("digits", None) == ("digits", None)  # the bundled one, whatever lies here
     assert named_data("rows.csv", None) == (None, Path("rows.csv"))
     assert named_data("digits", Path("rows.csv")) == ("digits", Path("rows.csv"))
+    assert named_data("", None) == ("", None)  # as a run that is resumed has it
     assert named_data("gone.csv", None) == ("gone.csv", None)
     with pytest.raises(DelianError, match="two files of data"):
         named_data("rows.csv", Path("other.csv"))
