@@ -87,7 +87,11 @@ def test_the_reference_gives_them_too(program):
 def test_a_known_seed_and_large_populations():
     def known():
         rng = np.random.default_rng(42)
-        return rng.random(3), rng.choice(20_000, 2_000, replace=False), rng.choice(20_000, 9)
+        wide = np.random.default_rng(2**127 + 2**70 + 5), np.random.default_rng(2**64 - 1)
+        return (
+            *(rng.random(3), rng.choice(20_000, 2_000, replace=False), rng.choice(20_000, 9)),
+            *(wide[0].random(), wide[1].random()),
+        )
 
     same(dl.compile(known)(), known())
 
@@ -137,6 +141,31 @@ def test_what_is_scaled_is_numpys_up_to_rounding():
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-15, atol=1e-15)
     assert found[-1] == wanted[-1]
+
+
+def test_parameters_are_doubles_as_numpys_are():
+    def narrow(seed, loc):
+        rng = np.random.default_rng(seed)
+        return (
+            *(
+                rng.uniform(np.float32(0.1), np.float32(0.7)),
+                rng.normal(np.float32(3), np.float32(2)),
+            ),
+            *(
+                rng.exponential(np.float32(2)),
+                rng.normal(loc, np.float32(0.5)),
+                rng.normal([1, 2], 1),
+            ),
+            *(rng.choice(3, 8, p=np.array([0.2, 0.5, 0.3], np.float32)), rng.uniform([0, 1], 2)),
+            rng.normal(loc, size=(2, 3)),
+        )
+
+    loc = np.arange(3, dtype=np.float32)
+    found, wanted = dl.compile(narrow)(3, loc), narrow(3, loc)
+    for one, other in zip(found, wanted, strict=True):
+        assert type(one) is type(other) and np.shape(one) == np.shape(other)
+        assert getattr(one, "dtype", None) == getattr(other, "dtype", None)
+        np.testing.assert_allclose(one, other, rtol=1e-15, atol=1e-15)
 
 
 def test_draws_are_constants_to_derivatives_and_go_row_by_row_under_vmap():
@@ -197,7 +226,13 @@ OUTSIDE = np.random.default_rng(0)
         (lambda n: (n, np.random.PCG64(n)), "a random generator is a result"),
         (lambda n: np.random.default_rng(n).random(dtype=np.float32), "float64"),
         (lambda n: np.random.default_rng(n).integers(3, dtype=np.int8), "int64"),
-        (lambda n: np.random.default_rng(n).integers([3, 4]), "two numbers"),
+        (lambda n: np.random.default_rng(n).integers([3, 4]), "two whole numbers"),
+        (lambda n: np.random.default_rng(n).integers(1.5, 3, size=2), "two whole numbers"),
+        (lambda n: np.random.default_rng(2**128).random() + n, "at most 128 bits"),
+        (lambda n: np.random.default_rng(n).permutation(5.0), "a whole number or an array"),
+        (lambda n: np.random.default_rng(n).choice(5.0), "a whole number or an array"),
+        (lambda n: np.random.default_rng(n).choice(np.zeros(0)), "a cannot be empty"),
+        (lambda n: np.random.default_rng(n).normal(np.zeros(3), size=1), "not compatible"),
         (lambda n: np.random.default_rng(n).shuffle([1, 2]), "takes an array"),
         (lambda n: np.random.default_rng(n).choice(3, 2, replace=False, p=[1, 0, 0]), "`p`"),
         (lambda n: np.random.default_rng(n).random(()), "leave `size` out"),

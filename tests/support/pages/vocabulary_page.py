@@ -99,7 +99,7 @@ def _random() -> list[str]:
 
 #: Where a row differs from NumPy's.
 RANDOM_NOTES = {
-    "np.random.default_rng": "of a whole number from 0 to 2^63 - 1",
+    "np.random.default_rng": "of a whole number from 0, a known one of at most 128 bits",
     "np.random.PCG64": "of such a seed",
     "np.random.Philox": "of such a seed",
     "np.random.Generator": "of a PCG64 or a Philox",

@@ -36,6 +36,7 @@ _UNIT = 2.0**-53
 
 # The seed sequence, in words of 32 bits that u64 holds.
 _POOL = 4
+SEED_BITS = 32 * _POOL
 _INIT_A, _MULT_A = 0x43B0D7E5, 0x931E8875
 _INIT_B, _MULT_B = 0x8B51F9DD, 0x58F38DED
 _MIX_L, _MIX_R = np.uint64(0xCA01F9DD), np.uint64(0x4973F715)
@@ -80,10 +81,9 @@ def _seeded(seed: Any, words: int) -> list[Any]:
         raise ProgramError("DL119", "a generator's seed is a whole number here")
     if seed < 0:
         raise ValueError("expected non-negative integer")
-    given = [np.uint64(seed & _LOW_INT), np.uint64(seed >> 32), _ZERO, _ZERO]
     constant, pool = _INIT_A, []
-    for word in given:
-        pool.append(_hashed(word, constant, _MULT_A))
+    for i in range(_POOL):
+        pool.append(_hashed(np.uint64(seed >> 32 * i & _LOW_INT), constant, _MULT_A))
         constant = constant * _MULT_A & _LOW_INT
     for source in range(_POOL):
         for target in range(_POOL):
@@ -100,10 +100,7 @@ def _seeded(seed: Any, words: int) -> list[Any]:
 
 
 class _Bits:
-    """A bit generator: `next64()` gives a word; the upper half of one may be left."""
-
-    halved = False
-    half = _ZERO
+    """A bit generator: `next64()` gives a word; `half` is the upper half of one, if `halved`."""
 
 
 def _next32(bits: Any) -> Any:
@@ -198,6 +195,7 @@ class Generator:
         return _drawn(size, lambda: _unit(self.bit_generator))
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+        low, high = _doubles(low), _doubles(high)
         span = high - low
         if not np.all(np.isfinite(span)):
             raise OverflowError("high - low range exceeds valid bounds")
@@ -210,6 +208,7 @@ class Generator:
         return _drawn(size, lambda: _normal(self.bit_generator))
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+        loc, scale = _doubles(loc), _doubles(scale)
         if np.any(np.signbit(scale)):
             raise ValueError("scale < 0")
         return _moved(self.standard_normal(_size(size, loc, scale)), loc, scale)
@@ -223,6 +222,7 @@ class Generator:
         return _drawn(size, lambda: _exponential(self.bit_generator))
 
     def exponential(self, scale: Any = 1.0, size: Any = None) -> Any:
+        scale = _doubles(scale)
         if np.any(np.signbit(scale)):
             raise ValueError("scale < 0")
         return scale * self.standard_exponential(_size(size, scale))
@@ -237,10 +237,10 @@ class Generator:
     ) -> Any:
         if np.dtype(dtype) != np.dtype(np.int64):
             raise ProgramError("DL119", "Generator.integers gives int64 here")
-        if np.ndim(low) or np.ndim(high):
-            raise ProgramError("DL119", "Generator.integers takes two numbers here, no arrays")
         if high is None:
             low, high = 0, low
+        if not (_is_whole(low) and _is_whole(high)):
+            raise ProgramError("DL119", "Generator.integers takes two whole numbers here")
         if endpoint:
             if low > high:
                 raise ValueError("low > high")
@@ -267,6 +267,10 @@ class Generator:
 
     def permutation(self, x: Any, axis: int = 0) -> Any:
         if np.ndim(x) == 0:
+            if not _is_whole(x):
+                raise ProgramError(
+                    "DL119", "Generator.permutation takes a whole number or an array"
+                )
             order = np.arange(x)
             self.shuffle(order)
             return order
@@ -283,11 +287,19 @@ class Generator:
         axis: int = 0,
         shuffle: bool = True,
     ) -> Any:
+        if np.ndim(a) == 0 and not _is_whole(a):
+            raise ProgramError("DL119", "Generator.choice takes a whole number or an array")
         population = a if np.ndim(a) == 0 else np.asarray(a).shape[axis]
+        if population <= 0:
+            raise ValueError(
+                "a must be a positive integer unless no samples are taken"
+                if np.ndim(a) == 0
+                else "a cannot be empty unless no samples are taken"
+            )
         if p is not None:
             if not replace:
                 raise ProgramError("DL119", "Generator.choice: `p` without replacement")
-            index = _weighed(self, np.asarray(p), population, size)
+            index = _weighed(self, np.asarray(p, np.float64), population, size)
         elif replace:
             index = self.integers(0, population, size)
         else:
@@ -312,11 +324,28 @@ def _check_f64(dtype: Any) -> None:
         raise ProgramError("DL119", "a generator's numbers are float64 here")
 
 
+def _is_whole(x: Any) -> bool:
+    return isinstance(x, (int, np.integer))
+
+
+def _doubles(x: Any) -> Any:
+    """A parameter as NumPy takes it: a float, or an array of f64."""
+    return float(x) if np.ndim(x) == 0 else np.asarray(x, np.float64)
+
+
 def _size(size: Any, *parameters: Any) -> Any:
     """The size of a draw with these parameters."""
-    if size is not None or all(np.ndim(p) == 0 for p in parameters):
+    if all(np.ndim(p) == 0 for p in parameters):
         return size
-    return np.broadcast_shapes(*[np.shape(p) for p in parameters])
+    both = np.broadcast_shapes(*[np.shape(p) for p in parameters])
+    if size is None:
+        return both
+    shape = (size,) if isinstance(size, int) else tuple(size)
+    if np.broadcast_shapes(shape, both) != shape:
+        raise ValueError(
+            f"Output size {shape} is not compatible with broadcast dimensions of inputs {both}."
+        )
+    return shape
 
 
 def _moved(drawn: Any, start: Any, scale: Any) -> Any:

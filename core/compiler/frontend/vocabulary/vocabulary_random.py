@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..definitions import np_generators, np_ziggurats
 from .vocabulary_table import Defined, DefinedMethod, Handler, Row
 
-#: The chapter of docs/vocabulary.md, in place of rows' own names.
+if TYPE_CHECKING:
+    from ..specialise import Specialiser
+
+
+def _of_seed(made: Handler) -> Handler:
+    """A running seed has 64 bits; a known one may have too many."""
+
+    def run(s: Specialiser, seed: Any = None) -> Any:
+        if type(seed) is int and seed >= 2**np_generators.SEED_BITS:
+            bits = np_generators.SEED_BITS
+            raise s.error("DL119", f"a generator's seed has at most {bits} bits here")
+        return made(s, seed)
+
+    return run
+
+
+#: The chapter of docs/vocabulary.md.
 NAMED = (
-    (np.random.default_rng, Defined(np_generators.default_rng)),
+    (np.random.default_rng, _of_seed(Defined(np_generators.default_rng))),
     (np.random.Generator, Defined(np_generators.Generator)),
-    (np.random.PCG64, Defined(np_generators.PCG64)),
-    (np.random.Philox, Defined(np_generators.Philox)),
+    (np.random.PCG64, _of_seed(Defined(np_generators.PCG64))),
+    (np.random.Philox, _of_seed(Defined(np_generators.Philox))),
 )
 
 
