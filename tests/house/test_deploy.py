@@ -65,6 +65,27 @@ def test_what_the_compose_file_mounts_is_there_or_made_by_setup():
             assert source[2:] in made and "/deploy/secrets/" in ignored, f"{name}: {source}"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "deploy/setup HOST"),
+        (["a b"], "HOST is"),
+        (["host; id"], "HOST is"),
+        (["host", "$(id)"], "FEDERATION is"),
+        (["host", "farm", "few"], "COHORT_MIN is"),
+    ],
+)
+def test_setup_refuses_what_is_no_name(arguments, says):
+    done = subprocess.run(
+        ["bash", DEPLOY / "setup", *arguments],
+        env={"COMPOSE": "false", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2 and says in done.stderr and not done.stdout
+
+
 def test_every_command_of_setup_is_one():
     lines = re.findall(
         r"delian ((?:ca|broker|token|join)[^&|'\"<>]*)", (DEPLOY / "setup").read_text()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from .. import complexes, operators
 from ..memory import stores
 from ..numpy import arithmetic, indexing
 from ..values import Counted, Indexed, Once, Picked, Tensor, TensorRange, describe, is_number
-from . import watches
+from .watches import Watch, unchanged
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -83,22 +83,22 @@ def partly(s: Specialiser, *values: Any) -> list[list[Any]]:
         if type(value) is not Once or not value.computes:
             columns.append(items(s, value))
             continue
-        watch = watches.of(value)
+        watch = Watch(value)
         made = drawn_for_loop(s, value)
-        watches.unchanged(s, watch, _CHANGES)
+        unchanged(s, watch, _CHANGES)
         columns.append(items(s, made))
     return columns
 
 
-def settled(s: Specialiser, watched: list[watches.Watch]) -> None:
+def settled(s: Specialiser, inner: list[Watch]) -> None:
     """Refuses an iterator whose function changed what inner iterators' functions may read."""
-    for watch in watched:
-        watches.unchanged(s, watch, _CHANGES)
+    for watch in inner:
+        unchanged(s, watch, _CHANGES)
 
 
-def watched(*values: Any) -> list[watches.Watch]:
+def watched(*values: Any) -> list[Watch]:
     """What inner iterators' items are computed from."""
-    return [watches.of(v) for v in values if type(v) is Once and v.computes]
+    return [Watch(v) for v in values if type(v) is Once and v.computes]
 
 
 _CHANGES = "a function that an iterator calls changes {}"
@@ -128,7 +128,7 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
     before = [_held(source) for source in sources]
     size = len(value) if isinstance(value, dict | Sized) and not is_number(value) else None
     computed = computes(value)
-    watch = watches.of(value) if computed else None
+    watch = Watch(value) if computed else None
     at = stores.mark(s)
 
     def check(last: bool) -> None:
@@ -143,13 +143,13 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
             text = "an array changes in place while an iterator computes its items"
             raise s.error("DL111", text, "compute them first: for x in list(values)")
         if watch is not None:
-            watches.unchanged(s, watch, "{} changes in a loop over an iterator that may read it")
+            unchanged(s, watch, "{} changes in a loop over an iterator that may read it")
 
     made = drawn_for_loop(s, value)
     if watch is not None:
-        watches.unchanged(s, watch, _CHANGES)
+        unchanged(s, watch, _CHANGES)
     if isinstance(made, _VALUES):  # A value is the dict's when the loop comes to it.
-        found: Any = made.mapping  # type: ignore[attr-defined]
+        found = _behind(made)
         drawn_items: Iterable[Any] = (
             (k, found[k]) if isinstance(made, _PAIRS) else found[k] for k in list(found)
         )
@@ -175,24 +175,25 @@ def changed_meanwhile(s: Specialiser) -> Exception:
 
 def sources_of(*values: Any) -> tuple[Any, ...]:
     """The lists, and views of dicts' values, that an iterator over these draws from."""
-    return tuple(
-        source
-        for v in values
-        for source in (
-            (v,)
-            if type(v) is list or isinstance(v, _VALUES)
-            else v.sources
-            if type(v) is Once
-            else ()
-        )
-    )
+    found: list[Any] = []
+    for value in values:
+        if type(value) is Once:
+            found += value.sources
+        elif type(value) is list or isinstance(value, _VALUES):
+            found.append(value)
+    return tuple(found)
+
+
+def _behind(view: Any) -> Mapping[Any, Any]:
+    """The dict that a view is of."""
+    found: Mapping[Any, Any] = view.mapping
+    return found
 
 
 def _held(source: Any) -> list[Any]:
     """What a source holds; of a view of a dict, keys and values."""
     if isinstance(source, _VALUES):
-        held: Any = source.mapping  # type: ignore[attr-defined]
-        return [*held, *held.values()]
+        return [*_behind(source), *_behind(source).values()]
     return list(source)
 
 

@@ -22,19 +22,13 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """What was there when an iterator's items were computed.
+    """What an iterator's items are computed from, as it was when this was made."""
 
-    values: functions, what they are called with, and other iterators. names: read in a frame.
-    """
-
-    def __init__(self, values: Iterable[Any], frame: Frame | None, names: Iterable[str]) -> None:
+    def __init__(self, iterator: Once) -> None:
         self._seen: set[int] = set()
         self._names: list[tuple[Frame, str, Any]] = []
         self._held: list[tuple[Any, Any]] = []
-        for value in values:
-            self._reach(value)
-        if frame is not None:
-            self._read(frame, names)
+        self._reach(iterator)
 
     def changed(self) -> str:
         """What is another now, for a message; nothing: all is as it was."""
@@ -60,9 +54,9 @@ class Watch:
     def _reach(self, value: Any) -> None:
         if id(value) in self._seen:
             return
+        self._seen.add(id(value))
         kind = type(value)
         if kind is Closure:
-            self._seen.add(id(value))
             self._read(value.frame, value.function.reads)
             parts: Iterable[Any] = (*value.defaults, *value.keyword_defaults.values())
         elif kind is Choice:
@@ -79,25 +73,14 @@ class Watch:
                 self._read(value.frame, value.names)
         elif isinstance(value, tuple):
             parts = value
-        elif isinstance(value, list | set):
-            parts = value
-            self._held.append((value, containers.copied(value)))
-        elif isinstance(value, dict):
-            parts = value.values()
-            self._held.append((value, containers.copied(value)))
-        elif tree.is_open(value):
-            parts = (*vars(value).values(), kind)
-            self._held.append((value, containers.copied(value)))
+        elif isinstance(value, list | set | dict) or tree.is_open(value):
+            content = containers.copied(value)
+            parts = content.values() if isinstance(content, dict) else content
+            self._held.append((value, content))
         else:
             return
-        self._seen.add(id(value))
         for part in parts:
             self._reach(part)
-
-
-def of(value: Once) -> Watch:
-    """What the items of an iterator are computed from, as it is now."""
-    return Watch((value,), None, ())
 
 
 def unchanged(s: Specialiser, watch: Watch, text: str) -> None:

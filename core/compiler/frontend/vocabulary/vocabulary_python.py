@@ -343,7 +343,9 @@ def _isinstance(s: Specialiser, value: Any, classes: Any) -> bool:
             s, lambda: issubclass(types.FunctionType, classes), "`isinstance`"
         )
     if hasattr(type(value), np_generators.STANDS_FOR) and not s.defining:
-        return operators.python(s, lambda: issubclass(_class_of(value), classes), "`isinstance`")  # type: ignore[no-any-return]
+        return bool(
+            operators.python(s, partial(issubclass, _class_of(value), classes), "`isinstance`")
+        )
     return operators.python(s, lambda: isinstance(value, classes), "`isinstance`")  # type: ignore[no-any-return]
 
 
