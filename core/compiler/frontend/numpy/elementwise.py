@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir import DType
+from ...traced import SCALAR
 from .. import operators
-from ..values import Tensor
+from ..values import Tensor, is_number, kind_of
 from . import arithmetic
 from .arithmetic import tensor
 
@@ -242,7 +243,17 @@ def where(s: Specialiser, condition: Any, x: Any = None, y: Any = None) -> Tenso
             "np.where(condition) alone has a shape that depends on the data",
             "give both values: np.where(condition, x, y)",
         )
-    return arithmetic.select(s, array(s, condition), array(s, x), array(s, y))
+    both = array(s, x), array(s, y)
+    if not WHERE_WRAPS:
+        dtype, _ = arithmetic.result_dtype(s, both)
+        for given in (x, y):
+            if is_number(given) and kind_of(given) < SCALAR:
+                arithmetic.materialise(s, given, dtype, ())
+    return arithmetic.select(s, array(s, condition), *both)
+
+
+#: Whether an int of Python's that does not fit wraps in `np.where`: an OverflowError from 2.5 on.
+WHERE_WRAPS = np.lib.NumpyVersion(np.__version__) < "2.5.0"
 
 
 def clip(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,12 @@ def _sum(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
     return total
 
 
+#: What Python says of `max` and `min` of nothing.
+_OF_NOTHING = (
+    "iterable argument is empty" if sys.version_info >= (3, 12) else "arg is an empty sequence"
+)
+
+
 def _extreme(largest: bool) -> Callable[..., Any]:
     name = "max" if largest else "min"
 
@@ -49,7 +56,7 @@ def _extreme(largest: bool) -> Callable[..., Any]:
             raise s.error("DL113", f"`{name}` of nothing")
 
         def make(count: int) -> BaseException:
-            return ValueError(f"{name}() arg is an empty sequence")
+            return ValueError(f"{name}() {_OF_NOTHING}")
 
         check(s, arithmetic.equal(s, Tensor(r.count.value), 0), make, r.count)
         x = r
