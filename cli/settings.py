@@ -468,6 +468,36 @@ class MasksConfig(Section):
     )
 
 
+class OfferedConfig(Section):
+    """A table that questions may read."""
+
+    path: str = Field(
+        description="A CSV, TSV or Parquet file, or several by a pattern: visits-*.csv."
+    )
+    columns: Texts = Field(default=(), description="Columns that may be read. Empty: all.")
+
+
+class QuestionsConfig(Section):
+    """What `delian ask` may ask this device's tables. Without tables nothing is answered."""
+
+    tables: dict[str, OfferedConfig] = Field(
+        default_factory=dict, description="The tables, by the name that questions use."
+    )
+    methods: Texts = Field(default=(), description="Methods that may be asked. Empty: all.")
+    floor: int = Field(
+        default=5,
+        ge=1,
+        description="Fewer rows are not answered about, and no two questions may differ by so few.",
+    )
+    per_day: int = Field(default=100, ge=1, description="Questions in 24 hours.")
+    noise_min: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=1e4,
+        description="The least noise, in lengths of what one row can change. 0: none is needed.",
+    )
+
+
 class DeviceConfig(Section):
     """A device: `delian device run`."""
 
@@ -486,6 +516,7 @@ class DeviceConfig(Section):
     data: DataConfig = Field(default_factory=DataConfig)
     conditions: ConditionsConfig = Field(default_factory=ConditionsConfig)
     worker: WorkerConfig = Field(default_factory=WorkerConfig)
+    questions: QuestionsConfig = Field(default_factory=QuestionsConfig)
     masks: MasksConfig = Field(default_factory=MasksConfig)
     budget: BudgetConfig = Field(default_factory=BudgetConfig)
     inference: Folder | None = Field(

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from ...core.compiler.ir import Array
     from ...core.privacy.secagg.client import Policy
     from ...core.privacy.secagg.helper import Trust
+    from ...core.statistics.site_rules import OwnerRules
     from ...core.wire.enrolment_pb2 import FederationTerms
     from ...device.agent.daemon import DeviceSettings
     from ...device.protocol.device_state import DevicePolicy
     from ...device.protocol.releases import Cap
-    from ..settings import DeviceConfig, MasksConfig
+    from ..settings import DeviceConfig, MasksConfig, QuestionsConfig
 
 app = typer.Typer(help="Run a device, and ask its personal model.", no_args_is_help=True)
 
@@ -152,6 +153,7 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
             data=DataSettings(**{**dict(config.data), "source": _absolute(config.data.source)}),
             **{**dict(config.worker), "artifacts": _artifacts(config.worker.artifacts)},
         ),
+        questions=_questions(config.questions),
         conditions=ConditionSettings(**dict(config.conditions)),
         policy=policy_of(config),
         policy_now=partial(policy_of, config),
@@ -166,6 +168,18 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
         number=config.number,
         federation=config.federation,
     )
+
+
+def _questions(config: QuestionsConfig) -> OwnerRules:
+    """The owner's rules for questions, with paths that mean the same in the answering process."""
+    from ...core.statistics.site_rules import OwnerRules
+    from ...core.statistics.sql.rows_data import Offered
+
+    tables = {
+        name: Offered(str(Path(each.path).expanduser().absolute()), each.columns)
+        for name, each in config.tables.items()
+    }
+    return OwnerRules(**{**dict(config), "tables": tables})
 
 
 def policy_of(config: DeviceConfig) -> DevicePolicy:

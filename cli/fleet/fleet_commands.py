@@ -12,7 +12,6 @@ from ..options import AsJson
 from ..output import table, tell, to_json, when
 from .coordinator_commands import (
     AuthorityAddress,
-    Client,
     Connect,
     authority_target,
     connected_authority,
@@ -20,6 +19,7 @@ from .coordinator_commands import (
 )
 
 if TYPE_CHECKING:
+    from ...core.node.service.operator_client import Client
     from ...core.wire.operator_pb2 import NodeRequest
 
 app = typer.Typer(help="List, show, drain and revoke nodes.", no_args_is_help=True)

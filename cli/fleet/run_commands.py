@@ -14,7 +14,7 @@ from ...core.common.printable import escaped
 from ..options import AsJson, edge_number
 from ..output import echo, table, tell, to_json, when
 from ..programs.artifact_commands import check_can_sign, signed_plan
-from .coordinator_commands import Client, Connect, on_coordinator
+from .coordinator_commands import Connect, on_coordinator
 from .run_events import sentence
 from .submitted_plan import (
     change,
@@ -27,6 +27,7 @@ from .submitted_plan import (
 
 if TYPE_CHECKING:
     from ...cloud.protocol.outlook import Outlook
+    from ...core.node.service.operator_client import Client
 
 app = typer.Typer(help="Submit and manage runs.", no_args_is_help=True)
 

@@ -246,7 +246,7 @@ class Cohorts(Part[RunState]):
 
     # ------------------------------------------------ the next model
 
-    def made(self) -> tuple[ports.Floats | robust.Combination, float]:
+    def made(self) -> tuple[Any, float]:
         """The mean of all cohorts' devices, or the plan's rule over the cohorts' means."""
         plan = self.plan
         if plan.by_rule:
@@ -257,7 +257,7 @@ class Cohorts(Part[RunState]):
                 totals, plan.ring, plan.aggregation, plan.round.hostile, sizes
             )
         any_one = self._with_sums()[0]
-        return ring.decode(
+        return ring.result(
             self.total(), ring_of(self.plan, self.state, any_one), self.run.key_bytes(any_one)
         )
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.learning.aggregate.robust import Combination, RobustError
+from ...core.learning.aggregate.robust import RobustError
 from ...core.privacy.mechanisms import ring
 from ...core.protocol import ports
 from ...core.protocol.machine import Part
@@ -287,7 +287,7 @@ class Rounds(Part[RunState]):
             return
         self.run.run_program("server_update", (made, state.weight))
 
-    def _made(self) -> tuple[ports.Floats | Combination, float]:
+    def _made(self) -> tuple[Any, float]:
         """The round's update and the weights in it, as `Run.combined` says."""
         if self.cohorts is not None:
             return self.cohorts.made()

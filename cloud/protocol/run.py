@@ -189,6 +189,8 @@ class Run(Part[RunState]):
         secure.corrupt, secure.dropout = plan.corrupt, plan.dropout
         if promise is not None and not promise.central and not attempt.evaluates:
             secure.noise_survivors = promise.survivors
+        elif self.plan.ring.wide and self.plan.ring.noise:
+            secure.noise_survivors = plan.cohort_min
         return secure
 
     def _key(self, attempt: Attempt) -> int:
@@ -381,15 +383,17 @@ class Run(Part[RunState]):
         assert attempt.total is not None and attempt.session is None
         return attempt.total
 
-    def combined(self, attempt: Attempt) -> tuple[ports.Floats | robust.Combination, float]:
+    def combined(self, attempt: Attempt) -> tuple[Any, float]:
         """The round's update (or the plan's rule and its operands), and the weights in it.
+
+        An exact sum is its own result, u32[L].
 
         Raises RingError, RobustError.
         """
         plan = self.plan
         if not attempt.apart:
             made = ring_of(self.plan, self.state, attempt)
-            return ring.decode(self.total(attempt), made, self.key_bytes(attempt))
+            return ring.result(self.total(attempt), made, self.key_bytes(attempt))
         vectors = [attempt.updates[device] for device in sorted(attempt.updates)]
         return robust.Combination.of(vectors, plan.ring, plan.aggregation, plan.round.hostile)
 

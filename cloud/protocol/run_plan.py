@@ -169,7 +169,9 @@ class RunPlan(Plan):
             raise PlanError(
                 "ring.clients_max", f"{ring.clients_max}", f"from {self.selected} to {2**32}"
             )
-        if self.weights.size != 4 * ring.dimension:
+        if ring.wide:
+            self._check_exact()
+        elif self.weights.size != 4 * ring.dimension:
             raise PlanError(
                 "weights",
                 f"{self.weights.size} bytes, where {ring.dimension} numbers take"
@@ -191,10 +193,19 @@ class RunPlan(Plan):
                 f"at most {APART_BYTES_MAX}: a smaller cohort",
             )
 
+    def _check_exact(self) -> None:
+        """A step of a question is one round, whose sum is its result."""
+        if self.rounds != 1 or self.buffered or self.by_rule or self.evaluates or self.noised:
+            raise PlanError(
+                "ring.wide",
+                "an exact sum in a run of several rounds, with waves, a rule, evaluations or noise",
+                "a step of a question is a run of one round",
+            )
+
     def _check_promise(self) -> None:
-        """Noise only where it keeps what is promised."""
+        """Noise only where it keeps what is promised; sites account for that of exact sums."""
         if not self.noised:
-            if self.ring.noise:
+            if self.ring.noise and not self.ring.wide:
                 raise PlanError("privacy.noise", "noise that nothing is promised by", "say epsilon")
             return
         try:

@@ -19,6 +19,7 @@ from ...core.node.net.message_limits import PART_BYTES
 from ...core.node.storage.blobs import BlobError, BlobsFull, BlobStore
 from ...core.node.storage.codec import node_of
 from ...core.protocol.ports import BLOB_BYTES_MAX, Node, Ordered, ProtocolError, Tier
+from ...core.statistics.request import check_step
 from ...core.wire import link_pb2, operator_pb2, operator_pb2_grpc
 from ...core.wire.authority_pb2 import RevokeRequest
 from ...core.wire.blob_pb2 import BlobRef
@@ -201,6 +202,10 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         if plan.bundle.size > BUNDLE_BYTES_MAX:
             raise DelianError(f"plan.bundle: {plan.bundle.size} bytes; at most {BUNDLE_BYTES_MAX}")
         content = await self._blobs.read(plan.bundle.digest)
+        if plan.ring.wide:
+            step = await self._blobs.read(plan.weights.digest)
+            check_step(content, step, RunPlan.from_message(1, plan).ring)
+            return
         bundle = await asyncio.to_thread(lambda: check_keys(parse(content, "plan.bundle")))
         manifest, ring = bundle.manifest, RunPlan.from_message(1, plan).ring
         # Its programs know the ring's steps, and a device trains for no other ring.
@@ -510,7 +515,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
 
 
 def _words(fault: DelianError) -> str:
-    """Message and hint, which `cli.fleet.coordinator_commands` takes apart again."""
+    """Message and hint, which `core.node.service.operator_client` takes apart again."""
     return f"{fault.message}\n{fault.hint}" if fault.hint else fault.message
 
 

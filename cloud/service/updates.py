@@ -139,6 +139,9 @@ class ServerUpdates:
         """Raises Stopped, DelianError and OSError."""
         bundle, weights, *memory = program.blobs
         made, weight = program.arguments
+        if isinstance(made, np.ndarray) and made.dtype == np.uint32:
+            # An exact sum is the result: no program makes anything of it.
+            return NewModel(await self._blobs.put(made.astype("<u4").tobytes()), None)
         mean = await self._on_thread(lambda: update_of(made))
         updater = self._updaters.setdefault(
             bundle, _Updater(bundle, self._blobs, self._backend, self._limits)

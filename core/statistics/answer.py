@@ -105,7 +105,7 @@ def written(value: Any) -> str:
         return str(value)
     if isinstance(value, int) or (value == int(value) if math.isfinite(value) else False):
         return f"{int(value):,}" if abs(value) < 1e15 else f"{value:.6g}"
-    return f"{value:.4f}" if 1e-3 <= abs(value) < 1e6 else f"{value:.4g}"
+    return f"{value:.4f}" if 1e-3 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def _facts(facts: Mapping[str, Any]) -> list[str]:

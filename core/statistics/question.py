@@ -118,6 +118,16 @@ class Question(ABC):
         """The site's rows that the question reads, for the owner's floor."""
         return table.rows
 
+    def sensitivities(self, step: Step) -> Mapping[str, float]:
+        """By each sum's name: the largest L2 norm of what one row changes in it.
+
+        Raises StatisticsError where a row may change a sum by any amount: it cannot have noise.
+        """
+        raise StatisticsError(
+            f"`{self.method}` has no bound on what one row changes, so that no noise hides a row",
+            "ask for counts and histograms, or give the limits of each column",
+        )
+
 
 _METHODS: dict[str, type[Question]] = {}
 _Q = TypeVar("_Q", bound=type[Question])
@@ -182,26 +192,6 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(k): _frozen(v) for k, v in value.items()}
     return value
-
-
-def question_bytes(question: Question) -> bytes:
-    """A question as JSON. Raises StatisticsError for one that is too large."""
-    content = json.dumps(settings_of(question), sort_keys=True, separators=(",", ":")).encode()
-    if len(content) > SETTINGS_BYTES_MAX:
-        raise StatisticsError(
-            f"a question of {len(content)} bytes", f"at most {SETTINGS_BYTES_MAX}"
-        )
-    return content
-
-
-def parse_question(content: bytes) -> Question:
-    """The reverse of `question_bytes`. Raises StatisticsError."""
-    if len(content) > SETTINGS_BYTES_MAX:
-        raise StatisticsError(f"a question of {len(content)} bytes")
-    try:
-        return question_from(json.loads(content))
-    except (ValueError, RecursionError) as error:
-        raise StatisticsError(f"a question that cannot be read: {error}") from None
 
 
 def step_bytes(step: Step) -> bytes:

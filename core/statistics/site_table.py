@@ -21,14 +21,15 @@ class Table:
     """Columns of one length.
 
     columns: f64[rows] with NaN for what is missing, or text [rows] with "" for what is missing.
+    rows: how many there are, where there may be no column.
     """
 
-    def __init__(self, columns: Mapping[str, Column]) -> None:
+    def __init__(self, columns: Mapping[str, Column], rows: int | None = None) -> None:
         lengths = {len(values) for values in columns.values()}
         if len(lengths) > 1:
             raise StatisticsError(f"columns of {sorted(lengths)} rows", "give all as many rows")
         self.columns = dict(columns)
-        self.rows = lengths.pop() if lengths else 0
+        self.rows = lengths.pop() if lengths else rows or 0
 
     @staticmethod
     def of(given: Any) -> Table:
@@ -85,7 +86,8 @@ class Table:
 
     def chosen(self, rows: Chosen) -> Table:
         """The table of some rows. rows: bool[rows]."""
-        return Table({name: values[rows] for name, values in self.columns.items()})
+        kept = {name: values[rows] for name, values in self.columns.items()}
+        return Table(kept, int(np.count_nonzero(rows)))
 
     def _column(self, name: str) -> Column:
         values = self.columns.get(name)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..common.errors import DelianError
+from ..privacy.mechanisms.ring import RingPlan
 from ..privacy.mechanisms.wide_sums import WideSum
 from ..protocol.ports import DIMENSION_MAX
 
@@ -70,9 +71,12 @@ class Totals(dict[str, npt.NDArray[np.float64]]):
 
 
 class SumPlan:
-    """The sums of a step over at most so many sites. Raises StatisticsError for impossible ones."""
+    """The sums of a step over at most so many sites. Raises StatisticsError for impossible ones.
 
-    def __init__(self, sums: Sequence[Sum], clients_max: int) -> None:
+    noise: what each site adds, in lengths of what one row can change; zero: none.
+    """
+
+    def __init__(self, sums: Sequence[Sum], clients_max: int, noise: float = 0.0) -> None:
         if not sums or len(sums) > SUMS_MAX or len({s.name for s in sums}) < len(sums):
             raise StatisticsError(
                 f"{len(sums)} sums in a step", f"1 to {SUMS_MAX}, each with its own name"
@@ -91,6 +95,8 @@ class SumPlan:
             raise StatisticsError(
                 f"a step of {self.dimension:,} ring elements", f"at most {DIMENSION_MAX:,}"
             )
+        self.ring = RingPlan(1.0, clients_max, self.dimension, noise=noise, wide=True)
+        """The ring plan that the step travels by; one more element counts the sites."""
         ends = np.cumsum([0, *sizes]).tolist()
         self._places = [slice(a, b) for a, b in itertools.pairwise(ends)]
 

@@ -55,7 +55,7 @@ LATE: UploadStatus
 REFUSED: UploadStatus
 
 class RingPlan(_message.Message):
-    __slots__ = ("clip", "clients_max", "bits", "dimension", "noise", "central", "rotated", "kept", "within", "top")
+    __slots__ = ("clip", "clients_max", "bits", "dimension", "noise", "central", "rotated", "kept", "within", "top", "wide")
     CLIP_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_MAX_FIELD_NUMBER: _ClassVar[int]
     BITS_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,7 @@ class RingPlan(_message.Message):
     KEPT_FIELD_NUMBER: _ClassVar[int]
     WITHIN_FIELD_NUMBER: _ClassVar[int]
     TOP_FIELD_NUMBER: _ClassVar[int]
+    WIDE_FIELD_NUMBER: _ClassVar[int]
     clip: float
     clients_max: int
     bits: int
@@ -76,7 +77,8 @@ class RingPlan(_message.Message):
     kept: int
     within: float
     top: int
-    def __init__(self, clip: _Optional[float] = ..., clients_max: _Optional[int] = ..., bits: _Optional[int] = ..., dimension: _Optional[int] = ..., noise: _Optional[float] = ..., central: _Optional[bool] = ..., rotated: _Optional[bool] = ..., kept: _Optional[int] = ..., within: _Optional[float] = ..., top: _Optional[int] = ...) -> None: ...
+    wide: bool
+    def __init__(self, clip: _Optional[float] = ..., clients_max: _Optional[int] = ..., bits: _Optional[int] = ..., dimension: _Optional[int] = ..., noise: _Optional[float] = ..., central: _Optional[bool] = ..., rotated: _Optional[bool] = ..., kept: _Optional[int] = ..., within: _Optional[float] = ..., top: _Optional[int] = ..., wide: _Optional[bool] = ...) -> None: ...
 
 class Task(_message.Message):
     __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose", "secure", "manifest", "left_ms", "expires_s", "certificate", "signature")

@@ -10,6 +10,7 @@ journal ends.
     FOLDER/status.json   for `delian device status`   FOLDER/trained.json
     FOLDER/artifacts.json   which signed bundles it has taken
     FOLDER/key-secret       what its random keys are made of, with a round's key
+    FOLDER/questions        which questions were answered, and about which rows
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from ...core.privacy.secagg import messages, native
 from ...core.protocol.ports import Node, Ordered, Record, Tier
 from ...core.protocol.random_streams import Streams
 from ...core.protocol.run_names import number_of, shown
+from ...core.statistics.site_rules import OwnerRules
 from ...core.wire.journal_pb2 import Conditions, Connected, DeniedVersion, Homes
 from ...core.wire.log_pb2 import LogUpdate
 from ..protocol.device_state import DevicePolicy, DeviceState
@@ -60,6 +62,7 @@ from .conditions import ConditionSettings, Watch
 from .key_secret import key_secret
 from .owner_limits import WorkerSettings
 from .personal_model import PersonalStore, Slot, stamp
+from .question_desk import QuestionDesk
 from .refusal_log import OWNER_REFUSES
 from .runner import WorkerRunner
 from .status_file import StatusFile
@@ -89,6 +92,8 @@ class DeviceSettings:
     broker_authority: Path | None = None
     """PEM of the CA of the broker's certificate, where that is not the federation's CA."""
     worker: WorkerSettings = field(default_factory=WorkerSettings)
+    questions: OwnerRules = field(default_factory=OwnerRules)
+    """What questions to the owner's tables may do."""
     conditions: ConditionSettings = field(default_factory=ConditionSettings)
     policy: DevicePolicy = field(default_factory=DevicePolicy)
     policy_now: Callable[[], DevicePolicy] | None = None
@@ -170,6 +175,9 @@ class _Agent:
             folder / "trained.json",
             gate=self.gate,
             kept=folder / "kept",
+            questions=QuestionDesk(
+                settings.questions, settings.worker.limits, folder / "questions", self.blobs.path
+            ),
         )
         self.watch = Watch(settings.conditions, folder, settings.worker.memory_mib, self._is_fresh)
         seen = self.watch.changed()

@@ -31,11 +31,18 @@ from ...core.node.sandbox.worker_process import Jobs, Stopped, WorkerProcess, co
 from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.protocol.ports import Outcome, ProgramStopped, RunProgram
 from ...core.wire.artifact_pb2 import ArtifactLimits
-from ...core.wire.round_pb2 import NO_DATA, NOT_SIGNED, PROGRAM_FAILED, FailureReason
+from ...core.wire.round_pb2 import (
+    BELOW_FLOOR,
+    NO_DATA,
+    NOT_SIGNED,
+    PROGRAM_FAILED,
+    FailureReason,
+)
 from .artifact_gate import Gate
 from .client_state_file import KeptStates
 from .owner_limits import WorkerSettings
 from .personal_model import Judgement, PersonalStore
+from .question_desk import QuestionDesk
 
 log = logging.getLogger("delian.device.agent.runner")
 
@@ -54,7 +61,8 @@ class WorkerRunner:
     path_of: the file of a whole blob, by digest. personal: where EVALUATE leaves the personal
     model; None: nowhere. memory: a file with what was trained on, kept over restarts. gate: says
     which bundles may run, before anything opens them; None: all. kept: the folder of algorithms'
-    client states; None: those that have one are not run.
+    client states; None: those that have one are not run. questions: answers them; None: nothing
+    does.
     """
 
     def __init__(
@@ -66,7 +74,9 @@ class WorkerRunner:
         command: Sequence[str] = COMMAND,
         gate: Gate | None = None,
         kept: Path | None = None,
+        questions: QuestionDesk | None = None,
     ) -> None:
+        self._questions = questions
         self._settings, self._path_of, self._personal = settings, path_of, personal
         self._memory, self._command, self.gate = memory, tuple(command), gate
         self._kept = None if kept is None else KeptStates(kept)
@@ -117,6 +127,8 @@ class WorkerRunner:
                 limits = ArtifactLimits()
                 if self.gate is not None:
                     limits = await asyncio.to_thread(self.gate.admit, program)
+                if RingPlan.of(program.arguments[1]).wide:
+                    return await self._answer(program, limits)
                 return await self._ask(program, limits)
             except ArtifactError:
                 return ProgramStopped(NOT_SIGNED)  # the gate has logged why
@@ -135,6 +147,12 @@ class WorkerRunner:
                 extra={"ticket": program.ticket, "reason": FailureReason.Name(reason)},
             )
             return ProgramStopped(reason)
+
+    async def _answer(self, program: RunProgram, limits: ArtifactLimits) -> Outcome:
+        """A step of a question. Raises Stopped, DelianError and OSError."""
+        if self._questions is None:
+            raise Stopped(BELOW_FLOOR, "this device answers no questions")
+        return await self._questions.answer(program, limits)
 
     async def _ask(self, program: RunProgram, limits: ArtifactLimits) -> Outcome:
         """Raises Stopped, DelianError and OSError."""
@@ -276,6 +294,8 @@ class WorkerRunner:
         running, self._running = self._running, None
         if running is not None:
             await running.kill()
+        if self._questions is not None:
+            await self._questions.close()
 
     # ------------------------------------------------ what was trained on
 

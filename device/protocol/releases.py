@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...core.privacy.mechanisms import accountant, noise_mechanism
+from ...core.privacy.mechanisms import accountant, noise_mechanism, wide_noise
 from ...core.privacy.mechanisms.accountant import ORDERS, Divergences
 from ...core.privacy.mechanisms.ring import RingError, RingPlan
 from ...core.privacy.secagg.client import Policy
@@ -93,7 +93,10 @@ def cost_of(task: Task, floor: Policy) -> Divergences | None:
     survivors = max(task.secure.cohort_min, floor.cohort_min)
     corrupt = max(task.secure.corrupt, floor.corrupt)
     try:
-        return noise_mechanism.release(RingPlan.of(task.ring), survivors, corrupt)
+        plan = RingPlan.of(task.ring)
+        if plan.wide:
+            return wide_noise.release(plan, survivors, corrupt)
+        return noise_mechanism.release(plan, survivors, corrupt)
     except RingError:
         return None
 

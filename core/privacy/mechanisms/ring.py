@@ -18,6 +18,7 @@ from ...protocol.ports import DIMENSION_MAX, Content, Floats, Vector
 from ...wire import round_pb2
 from . import bit_packing, rotation
 from .noise import GAUSSIAN_VARIANCE_MAX, VARIANCE_MAX, VARIANCE_MIN
+from .wide_sums import CLIENTS_MAX
 
 BITS = 32
 #: A leaf longer than such a share of an update is a part of its own.
@@ -70,6 +71,8 @@ class RingPlan:
     """The round's clip, where it follows the updates' lengths; zero: it is C."""
     top: int = 0
     """Coordinates that each device chooses itself (`privacy.sparse`). 0: all are sent."""
+    wide: bool = False
+    """Whether elements are limbs of exact numbers (`wide_sums`), whose sum is the result."""
 
     def __post_init__(self) -> None:
         if not BITS_MIN <= self.bits <= BITS:
@@ -90,6 +93,9 @@ class RingPlan:
             raise RingError(
                 f"noise is {self.noise:g}", f"in clips, 0 or from {NOISE_MIN:g} to {NOISE_MAX:g}"
             )
+        if self.wide:
+            self._check_wide()
+            return
         if not 0 <= self.kept <= self.coordinates:
             raise RingError(f"{self.kept} coordinates of {self.coordinates} are to travel")
         if self.top and (
@@ -123,6 +129,16 @@ class RingPlan:
                 "lower clients_max, so that steps are finer",
             )
 
+    def _check_wide(self) -> None:
+        other = replace(self, wide=False, noise=0.0)
+        if other != RingPlan(1.0, self.clients_max, self.dimension):
+            raise RingError(
+                f"exact sums in {other}",
+                "they are neither clipped nor compressed, and 32 bits wide",
+            )
+        if self.clients_max > CLIENTS_MAX:
+            raise RingError(f"{self.clients_max} devices in an exact sum", f"at most {CLIENTS_MAX}")
+
     @staticmethod
     def of(message: round_pb2.RingPlan) -> RingPlan:
         """The plan that a message says. Raises RingError, also for one that could overflow."""
@@ -141,6 +157,7 @@ class RingPlan:
             kept=self.kept,
             within=self.within,
             top=self.top,
+            wide=self.wide,
         )
 
     @property
@@ -263,6 +280,7 @@ def _known(message: bytes) -> RingPlan:
         said.kept,
         said.within,
         said.top,
+        said.wide,
     )
 
 
@@ -468,6 +486,20 @@ def indicator(total: Vector, plan: RingPlan) -> float:
         raise RingError("there is no weight in a sum")
     weight = float(signed[-1]) / plan.weight_scale
     return float(signed[0]) / (plan.scale * weight)
+
+
+def result(
+    total: Vector, plan: RingPlan, round_key: bytes = b""
+) -> tuple[npt.NDArray[np.float32 | np.uint32], float]:
+    """What a round gives: the mean as `decode` has it, or an exact sum u32[L] as it is.
+
+    And the weights in it; an exact sum's are its devices. Raises RingError.
+    """
+    if not plan.wide:
+        return decode(total, plan, round_key)
+    if total.shape != (plan.length,) or not 0 < int(total[-1]) <= plan.clients_max:
+        raise RingError("an exact sum of no devices, or of more than can be in it")
+    return total, float(total[-1])
 
 
 def decode(total: Vector, plan: RingPlan, round_key: bytes = b"") -> tuple[Floats, float]:

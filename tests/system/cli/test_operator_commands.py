@@ -141,7 +141,7 @@ def test_a_mistake_is_told(coordinator, tmp_path, monkeypatch, arguments, words)
 
 
 def test_a_request_with_an_id_is_repeated_while_no_answer_comes(monkeypatch):
-    from delian.cli.fleet import coordinator_commands as coordinator
+    from delian.core.node.service import operator_client as coordinator
     from delian.core.wire.operator_pb2 import SubmitRequest
 
     monkeypatch.setattr(coordinator, "PAUSES_S", (0, 0))
