@@ -1,0 +1,136 @@
+"""Cox's partial likelihood, of sums over risk sets.
+
+With r = w exp(x b + o) of a row, and at a bin of d events, of weights W in all:
+
+    S0, S1   sums of r, r x over the rows at risk
+    T0, T1   the same over the rows that have their event
+    log L  = sum over events w (x b + o)  -  sum (W/d) sum_l log P_l,   P_l = S0 - f_l T0
+
+with f_l = 0 (Breslow 1974) or l / d (Efron 1977), l = 0 .. d - 1. With Z_l = S1 - f_l T1, the
+slope is  sum over events w x - sum (W/d) sum_l Z_l / P_l,  and the information
+
+    sum over rows r x x' (A of the row's run of bins - B of its event's bin)
+        - sum (W/d) sum_l Z_l Z_l' / P_l^2
+
+where A = (W/d) sum_l 1 / P_l and B = (W/d) sum_l f_l / P_l of a bin.
+
+So one step gives S and T, p + 1 numbers a bin each, and a second one the first sum of the
+information, p (p + 1) / 2 numbers in all: sums of r x x' are never asked by bin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .question import Step
+from .risk_sets import EventBins
+from .sums import Sum, Totals, counts
+
+Floats = npt.NDArray[np.float64]
+#: Bits of sums of r and r x: r is below e^50 < 2^73, and as small as e^-30.
+RISK_BITS = (110, 90)
+#: Bits of the information: r times up to events / (smallest P).
+INFORMATION_BITS = (110, 90)
+WEIGHT_BITS = (80, 80)
+TIES = ("efron", "breslow")
+
+
+def risk_sums(bins: int, width: int, ties: str) -> tuple[Sum, ...]:
+    """What a `risk` step asks for, with the counts of rows."""
+    tied = (Sum("tied", (bins, width + 1), *RISK_BITS),) if ties == "efron" else ()
+    return (
+        counts("steep"),
+        counts("unplaced"),
+        counts("events", bins),
+        Sum("weights", (bins,), *WEIGHT_BITS),
+        Sum("risk", (bins, width + 1), *RISK_BITS),
+        Sum("event_x", (width,), *RISK_BITS),
+        Sum("event_offset", (), *RISK_BITS),
+        *tied,
+    )
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The partial likelihood at some coefficients."""
+
+    coefficients: Floats
+    """f64[p], of centred and scaled columns."""
+    likelihood: float
+    slope: Floats
+    """f64[p]"""
+    outer: Floats
+    """f64[p, p]: the second sum of the information."""
+    over_risk: Floats
+    """f64[bins]: A."""
+    over_events: Floats
+    """f64[bins]: B."""
+    mean_x: Floats
+    """f64[bins, p]: (W/d) sum_l Z_l / P_l, what events' x are compared with."""
+    hazard: Floats
+    """f64[bins]: W / S0, the steps of the baseline's cumulative hazard (Breslow 1974)."""
+    events: Floats
+    """f64[bins]"""
+    at_risk: Floats
+    """f64[bins]: S0."""
+
+
+def evaluate(totals: Totals, bins: EventBins, coefficients: Floats, ties: str) -> Evaluated:
+    """Of the totals of a `risk` step."""
+    risk = bins.cumulated(totals["risk"])
+    tied = totals["tied"] if ties == "efron" else np.zeros_like(risk)
+    d, weight = totals["events"], totals["weights"]
+    # A bin without events, or with events of weight 0, adds nothing.
+    here = np.flatnonzero((d > 0) & (weight > 0) & (risk[:, 0] > 0))
+    repeats = d[here].astype(np.int64)
+    at = np.repeat(here, repeats)
+    place = np.arange(len(at)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    share = place / d[at] if ties == "efron" else np.zeros(len(at))
+    mean_weight = (weight[at] / d[at])[:, None]
+    below = risk[at, :1] - share[:, None] * tied[at, :1]
+    above = (risk[at, 1:] - share[:, None] * tied[at, 1:]) / below
+    scaled = above * np.sqrt(mean_weight)
+    one = (mean_weight / below)[:, 0]
+    size = len(bins)
+    mean_x = np.zeros((size, risk.shape[1] - 1))
+    np.add.at(mean_x, at, mean_weight * above)
+    logs = float(np.sum(mean_weight * np.log(below)))
+    return Evaluated(
+        coefficients,
+        float(totals["event_x"] @ coefficients) + totals.number("event_offset") - logs,
+        totals["event_x"] - mean_x.sum(0),
+        scaled.T @ scaled,
+        np.bincount(at, one, size).astype(np.float64),
+        np.bincount(at, one * share, size).astype(np.float64),
+        mean_x,
+        np.where(d > 0, weight / np.where(risk[:, 0] > 0, risk[:, 0], 1.0), 0.0),
+        d,
+        risk[:, 0],
+    )
+
+
+def information_step(counted: tuple[Sum, ...], bins: EventBins, found: Evaluated) -> Step:
+    """Asks for the first sum of the information, its upper triangle by rows."""
+    width = len(found.coefficients)
+    return Step(
+        "information",
+        (*counted, Sum("information", (width * (width + 1) // 2,), *INFORMATION_BITS)),
+        {
+            **bins.arrays(),
+            "coefficients": found.coefficients,
+            "over_risk": found.over_risk,
+            "over_events": found.over_events,
+        },
+    )
+
+
+def information(totals: Totals, found: Evaluated) -> Floats:
+    """f64[p, p], of the totals of an `information` step."""
+    width = len(found.coefficients)
+    made = np.zeros((width, width))
+    made[np.triu_indices(width)] = totals["information"]
+    whole: Floats = made + np.triu(made, 1).T - found.outer
+    return whole
