@@ -42,3 +42,8 @@ def t_quantile(p: float, freedom: float) -> float:
 def chi_squared_tail(x: Any, freedom: float) -> Any:
     """P(X > x) of chi-squared with so many degrees of freedom."""
     return special().chdtrc(freedom, x)
+
+
+def f_tail(x: Any, over: float, under: float) -> Any:
+    """P(X > x) of Fisher's F with so many degrees of freedom above and below."""
+    return special().fdtrc(over, under, x)

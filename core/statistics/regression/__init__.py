@@ -1,0 +1,1 @@
+"""Generalized linear models by Newton's method on sums over sites."""
