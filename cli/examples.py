@@ -10,6 +10,7 @@ EXAMPLES: Mapping[str, str] = {
     "quickstart": "delian quickstart --yes",
     "new": "delian new flowers --template tabular",
     "analyse": "delian analyse digits histogram --bins 10",
+    "ask": "delian ask 'SELECT sex, count(*), avg(age) FROM patients GROUP BY sex'",
     "compare": "delian compare digits:fedavg digits:ditto --seeds 5",
     "sweep": "delian sweep digits algorithm.learning_rate=0.1,0.3,1.0 --halving 3",
     "dst": "delian dst --seeds 20",
@@ -27,6 +28,7 @@ EXAMPLES: Mapping[str, str] = {
     "device consent": "delian device consent yes",
     "device predict": "delian device predict rows.npz",
     "device ask": "delian device ask model.bundle rows.npz --plan plan.json",
+    "device questions": "delian device questions --limit 20",
     "device rollback": "delian device rollback",
     "device cascade": "delian device cascade small.bundle large.bundle rows.npz"
     " --home edge-1@edge.example:7443",

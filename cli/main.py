@@ -70,6 +70,7 @@ with unsearched():
         simulate_commands,
         study_commands,
     )
+    from .statistics import ask_command, device_question_commands
     from .usage_errors import UsageError, explained, is_help
 
 INPUT_ERROR, INTERRUPTED = 2, 130
@@ -110,6 +111,7 @@ _PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "analyse": analyse_commands.analyse,
         "compare": study_commands.compare,
         "sweep": study_commands.sweep,
+        "ask": ask_command.ask,
         "dst": dst_commands.dst,
         "scenario": scenario_commands.app,
         "data": data_commands.app,
@@ -162,6 +164,7 @@ for _panel, _commands in _PANELS.items():
 authority_commands.app.command("request")(delegation_commands.request)
 authority_commands.app.command("accept")(delegation_commands.accept)
 device_commands.app.command("cascade")(device_cascade_commands.cascade)
+device_commands.app.command("questions")(device_question_commands.questions)
 identity_commands.ca.command("delegate")(delegation_commands.delegate)
 identity_commands.ca.command("list")(delegation_commands.issuers)
 partition_commands.app.command("cascade")(cascade_commands.cascade)

@@ -25,17 +25,17 @@ from ..options import (
 )
 from ..output import echo, tell, when
 from ..programs.row_files import write_rows
+from ..statistics.question_rules import offered_tables, question_rules
 
 if TYPE_CHECKING:
     from ...core.compiler.ir import Array
     from ...core.privacy.secagg.client import Policy
     from ...core.privacy.secagg.helper import Trust
-    from ...core.statistics.site_rules import OwnerRules
     from ...core.wire.enrolment_pb2 import FederationTerms
     from ...device.agent.daemon import DeviceSettings
     from ...device.protocol.device_state import DevicePolicy
     from ...device.protocol.releases import Cap
-    from ..settings import DeviceConfig, MasksConfig, QuestionsConfig
+    from ..settings import DeviceConfig, MasksConfig
 
 app = typer.Typer(help="Run a device, and ask its personal model.", no_args_is_help=True)
 
@@ -55,6 +55,14 @@ def run(
         typer.Option("--home", help="host:port, or edge-3@host:port; may be given again."),
     ] = None,
     data: Annotated[str | None, typer.Option("--data", help="The data's source.")] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            metavar="NAME=FILE",
+            help="A CSV or Parquet file that `delian ask` may ask about; may be given again.",
+        ),
+    ] = None,
     identity: Annotated[
         Path | None, typer.Option("--identity", help="What `delian join` wrote.")
     ] = None,
@@ -97,6 +105,7 @@ def run(
         "device.state": state,
         "device.homes": home or None,
         "device.data.source": data,
+        "device.questions.tables": offered_tables(tables),
         "device.identity": identity,
         "device.inference": inference,
         "device.number": number,
@@ -153,7 +162,7 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
             data=DataSettings(**{**dict(config.data), "source": _absolute(config.data.source)}),
             **{**dict(config.worker), "artifacts": _artifacts(config.worker.artifacts)},
         ),
-        questions=_questions(config.questions),
+        questions=question_rules(config.questions),
         conditions=ConditionSettings(**dict(config.conditions)),
         policy=policy_of(config),
         policy_now=partial(policy_of, config),
@@ -168,18 +177,6 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
         number=config.number,
         federation=config.federation,
     )
-
-
-def _questions(config: QuestionsConfig) -> OwnerRules:
-    """The owner's rules for questions, with paths that mean the same in the answering process."""
-    from ...core.statistics.site_rules import OwnerRules
-    from ...core.statistics.sql.rows_data import Offered
-
-    tables = {
-        name: Offered(str(Path(each.path).expanduser().absolute()), each.columns)
-        for name, each in config.tables.items()
-    }
-    return OwnerRules(**{**dict(config), "tables": tables})
 
 
 def policy_of(config: DeviceConfig) -> DevicePolicy:

@@ -10,12 +10,19 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from ...core.wire.round_pb2 import BELOW_FLOOR, MASKS_REQUIRED, NOT_SIGNED, TASK_NOT_SIGNED
+from ...core.wire.round_pb2 import (
+    BELOW_FLOOR,
+    MASKS_REQUIRED,
+    NOT_SIGNED,
+    QUESTION_REFUSED,
+    TASK_NOT_SIGNED,
+)
 
 #: FailureReason -> what the operator reads.
 REFUSALS: Final = {
     MASKS_REQUIRED: "device's owner requires masks",
     BELOW_FLOOR: "plan's masks are below the floor of the device's owner",
+    QUESTION_REFUSED: "device's owner does not allow the question",
     TASK_NOT_SIGNED: "task arrived without the coordinator's signature, changed or expired",
     NOT_SIGNED: (
         "bundle's signature does not hold on the device: unsigned, of another root key, or older"

@@ -28,6 +28,7 @@ class FailureReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BELOW_FLOOR: _ClassVar[FailureReason]
     NOT_SIGNED: _ClassVar[FailureReason]
     TASK_NOT_SIGNED: _ClassVar[FailureReason]
+    QUESTION_REFUSED: _ClassVar[FailureReason]
 
 class UploadStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -49,6 +50,7 @@ MASKS_REQUIRED: FailureReason
 BELOW_FLOOR: FailureReason
 NOT_SIGNED: FailureReason
 TASK_NOT_SIGNED: FailureReason
+QUESTION_REFUSED: FailureReason
 UPLOAD_UNSPECIFIED: UploadStatus
 COUNTED: UploadStatus
 LATE: UploadStatus

@@ -39,10 +39,10 @@ with unsearched():
     from ...core.statistics.sql.rows_data import Reader, Refused, SiteRows
     from ...core.wire.round_pb2 import (
         BAD_BUNDLE,
-        BELOW_FLOOR,
         NO_DATA,
         OUT_OF_MEMORY,
         PROGRAM_FAILED,
+        QUESTION_REFUSED,
     )
     from ...core.wire.round_pb2 import (
         RingPlan as RingMessage,
@@ -68,7 +68,7 @@ class Worker:
         try:
             return self._answer(job.head)
         except Refused as fault:
-            raise JobStopped(BELOW_FLOOR, fault.message, refused=fault.reason) from fault
+            raise JobStopped(QUESTION_REFUSED, fault.message, refused=fault.reason) from fault
         except MemoryError as error:
             raise JobStopped(OUT_OF_MEMORY, f"memory is over: {error}") from error
         except (DelianError, OSError) as error:

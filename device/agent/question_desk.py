@@ -25,7 +25,7 @@ from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.protocol.ports import Outcome, RunProgram
 from ...core.statistics.site_rules import HISTORY_BYTES_MAX, OwnerRules
 from ...core.wire.artifact_pb2 import ArtifactLimits
-from ...core.wire.round_pb2 import BELOW_FLOOR, FailureReason
+from ...core.wire.round_pb2 import QUESTION_REFUSED, FailureReason
 
 log = logging.getLogger("delian.device.agent.question_desk")
 
@@ -65,14 +65,15 @@ class QuestionDesk:
         try:
             if not self._rules.tables:
                 raise Stopped(
-                    BELOW_FLOOR, "no table is offered to questions", {"refused": "tables"}
+                    QUESTION_REFUSED, "no table is offered to questions", {"refused": "tables"}
                 )
             if asked is None and len(begun) >= self._rules.per_day:
-                raise Stopped(BELOW_FLOOR, "as many questions a day as allowed", {"refused": "day"})
+                raise Stopped(
+                    QUESTION_REFUSED, "as many questions a day as allowed", {"refused": "day"}
+                )
             frame, ring = await self._ask(program, limits)
         except Stopped as stop:
-            if self._running is not None and self._running.ended:
-                self._running = None
+            await self.close()  # it may have lost the rows that the next attempt needs
             await asyncio.to_thread(self._note, program, stop)
             raise
         outcome = await asyncio.to_thread(self._kept, program, frame, ring, asked is None)

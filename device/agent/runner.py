@@ -32,10 +32,10 @@ from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.protocol.ports import Outcome, ProgramStopped, RunProgram
 from ...core.wire.artifact_pb2 import ArtifactLimits
 from ...core.wire.round_pb2 import (
-    BELOW_FLOOR,
     NO_DATA,
     NOT_SIGNED,
     PROGRAM_FAILED,
+    QUESTION_REFUSED,
     FailureReason,
 )
 from .artifact_gate import Gate
@@ -151,7 +151,7 @@ class WorkerRunner:
     async def _answer(self, program: RunProgram, limits: ArtifactLimits) -> Outcome:
         """A step of a question. Raises Stopped, DelianError and OSError."""
         if self._questions is None:
-            raise Stopped(BELOW_FLOOR, "this device answers no questions")
+            raise Stopped(QUESTION_REFUSED, "this device answers no questions")
         return await self._questions.answer(program, limits)
 
     async def _ask(self, program: RunProgram, limits: ArtifactLimits) -> Outcome:

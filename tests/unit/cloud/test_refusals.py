@@ -8,6 +8,7 @@ from delian.core.wire.round_pb2 import (
     DEADLINE,
     MASKS_REQUIRED,
     NOT_SIGNED,
+    QUESTION_REFUSED,
     TASK_NOT_SIGNED,
 )
 
@@ -22,4 +23,5 @@ def test_other_reasons_add_nothing():
 
 
 def test_each_lasting_refusal_has_words():
-    assert set(REFUSALS) == {MASKS_REQUIRED, BELOW_FLOOR, NOT_SIGNED, TASK_NOT_SIGNED}
+    never = {MASKS_REQUIRED, BELOW_FLOOR, NOT_SIGNED, TASK_NOT_SIGNED, QUESTION_REFUSED}
+    assert set(REFUSALS) == never

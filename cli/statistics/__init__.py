@@ -1,0 +1,1 @@
+"""Questions about the data of many sites."""
