@@ -105,7 +105,7 @@ def ask(
     selected = None
     if question.lstrip()[:6].lower() == "select":
         selected = _selected(question, formula, settings, floor, categories, limits, noise)
-    given = _given(table, where, columns, settings, categories)
+    given = _given(table, where, columns, settings, categories, limits)
     with _sites(connect, sites, asked, sites_min, timeout, plain) as answer:
         if selected is not None:
             request = selected.request
@@ -146,7 +146,7 @@ def _selected(
 
 
 def _given(
-    table: str, where: str, columns: Lines, settings: Lines, categories: Lines
+    table: str, where: str, columns: Lines, settings: Lines, categories: Lines, limits: Lines
 ) -> tuple[Rows, dict[str, Any]]:
     """The rows and the settings that the options say. Raises DelianError."""
     from ...core.statistics.request import Rows
@@ -154,6 +154,8 @@ def _given(
     given = dict(map(_setting, settings or []))
     if named := _categories(categories):
         given["categories"] = {**named, **given.get("categories", {})}
+    if limits:
+        given["limits"] = {**given.get("limits", {}), **dict(map(_limit, limits))}
     computed = dict(_pair(text, "--column") for text in columns or [])
     return Rows(table, where, computed), given
 
@@ -167,9 +169,15 @@ def _request(
     floor: int,
     noise: float,
 ) -> Request:
+    from dataclasses import fields
+
     from ...core.statistics.building import build, finder
+    from ...core.statistics.question import methods
     from ...core.statistics.request import Request
 
+    kind = methods().get(method)
+    if kind is not None and "floor" in {f.name for f in fields(kind)}:
+        given.setdefault("floor", floor)
     find = finder(answer, rows, floor, noise)
     return Request(build(method, formula or "", given, find), rows, noise)
 
@@ -262,7 +270,7 @@ def _text(value: Any) -> str:
 def _pair(text: str, option: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise DelianError(f"{option} {text}: this is not NAME=VALUE")
+        raise DelianError(f"{option} {text}: this is not NAME=VALUE", f"{option} name=value")
     return name.strip(), value.strip()
 
 

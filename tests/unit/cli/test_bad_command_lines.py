@@ -84,6 +84,16 @@ new x --template pytorch
 analyse digits
 analyse digits means
 analyse digits histogram --bins 0
+ask
+ask select --site small.csv --site small.csv --site small.csv
+ask 'select max(a) from t' --site small.csv --site small.csv --site small.csv
+ask 'select count(*) from t' --site small.csv
+ask 'select count(*) from t' --set floor=3
+ask nope --site small.csv --site small.csv --site small.csv
+ask values --site nowhere.csv --site small.csv --site small.csv
+ask values --set of --site small.csv --site small.csv --site small.csv
+ask glm 'y ~' --site small.csv --site small.csv --site small.csv
+ask aggregates --limit a=3 --site small.csv --site small.csv --site small.csv
 compare
 compare digits:fedavgg digits
 compare digits:fedavg digits:ditto --seeds 0
@@ -150,6 +160,8 @@ device consent
 device predict nowhere.npz
 device predict noise
 device ask noise good.npz --plan noise
+device questions --limit 0
+device run --table patients
 device rollback
 device cascade noise noise good.npz
 device terms --accept

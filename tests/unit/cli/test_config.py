@@ -193,7 +193,7 @@ def test_every_key_has_a_meaning_and_is_listed(delian):
     code, listed, _ = delian("config", "keys", "--json")
     assert code == 0 and all(entry["meaning"].endswith((".", ")")) for entry in listed)
     assert [entry["key"] for entry in listed] == [".".join(key) for key, _ in every_key()]
-    assert delian("config", "keys")[1].count("\n[") == 15
+    assert delian("config", "keys")[1].count("\n[") == 16
 
 
 def test_a_configuration_file_that_is_not_there_is_told(delian, tmp_path):
