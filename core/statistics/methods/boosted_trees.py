@@ -272,7 +272,7 @@ class BoostedTrees(Question):
         if step.name == "begin":
             return begin_numbers(rows, settings.outputs, self._declared())
         if step.name == "bins":
-            return cells_numbers(rows, step)
+            return cells_numbers(rows, step, kept)
         if step.name == "level":
             return level_numbers(settings, step, rows, kept)
         if step.name == "score":

@@ -107,11 +107,11 @@ def cuts_of(starts: I64, values: npt.NDArray[np.float64], features: int) -> Cuts
     return Cuts(starts, made, np.zeros(features, np.float32))
 
 
-def counted(columns: Sequence[F32], cells: I64, length: int, bits: int) -> I64:
+def counted(keys: Sequence[npt.NDArray[np.uint32]], cells: I64, length: int, bits: int) -> I64:
     """How many of a site's rows are in each part of the cells, i64[cells, 2^bits].
 
-    columns: f32[rows] a feature, without the missing values. cells: (feature, prefix) of `length`
-    bits, i64[cells, 2], rising.
+    keys: u32[rows] a feature, in order, without the missing values. cells: (feature, prefix) of
+    `length` bits, i64[cells, 2], rising.
     """
     if not (0 <= length < KEY_BITS and 1 <= bits <= min(STEP_BITS, KEY_BITS - length)):
         raise StatisticsError(f"cells of {length} and {bits} bits")
@@ -119,14 +119,14 @@ def counted(columns: Sequence[F32], cells: I64, length: int, bits: int) -> I64:
         raise StatisticsError(f"{len(cells)} cells of {1 << bits} parts")
     feature, prefix = cells[:, 0], cells[:, 1]
     order = (feature << KEY_BITS) + prefix
-    if not ((feature >= 0) & (feature < len(columns))).all() or not (np.diff(order) > 0).all():
+    if not ((feature >= 0) & (feature < len(keys))).all() or not (np.diff(order) > 0).all():
         raise StatisticsError("cells that are not in order, or of no feature")
     if not ((prefix >= 0) & (prefix < 1 << length)).all():
         raise StatisticsError("a cell of no key")
     out = np.zeros((len(cells), 1 << bits), np.int64)
     for f in np.unique(feature).tolist():
         first, last = np.searchsorted(feature, [f, f + 1])
-        parts = keys_of(columns[f]).astype(np.int64) >> (KEY_BITS - length - bits)
+        parts = keys[f].astype(np.int64) >> (KEY_BITS - length - bits)
         places = np.searchsorted(prefix[first:last], parts >> bits)
         inside = places < last - first
         inside[inside] = prefix[first + places[inside]] == parts[inside] >> bits

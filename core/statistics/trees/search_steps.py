@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..question import Step
+from ..question import Kept, Step
 from ..sums import StatisticsError, Sum, Totals, counts
-from .bins import BINS_MAX, F32, Cuts, CutSearch, counted
+from .bins import BINS_MAX, F32, Cuts, CutSearch, counted, keys_of
 from .objectives import F64, Objective
 from .site_rows import SiteRows
 
@@ -114,15 +114,19 @@ def begin_numbers(rows: SiteRows, outputs: int, declared: Mapping[int, F32]) -> 
     return found
 
 
-def cells_numbers(rows: SiteRows, step: Step) -> dict[str, Any]:
+def cells_numbers(rows: SiteRows, step: Step, kept: Kept) -> dict[str, Any]:
     """A site's numbers for a step of the search."""
     cells = step.integers("cells", -1, 2)
     length, bits = step.integers("form", 2).tolist()
     growing = ~rows.held_out
-    columns = [column[growing & ~np.isnan(column)] for column in rows.columns]
+    keys = kept.get("keys")
+    if keys is None:
+        # In order, so that a search for one is near the search for the next.
+        known = [column[growing & ~np.isnan(column)] for column in rows.columns]
+        keys = kept["keys"] = [np.sort(keys_of(column)) for column in known]
     return {
         "rows": np.array(int(growing.sum())),
-        "cells": counted(columns, cells, length, bits),
+        "cells": counted(keys, cells, length, bits),
     }
 
 

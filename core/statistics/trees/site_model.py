@@ -55,7 +55,7 @@ def binned_rows(step: Step, rows: SiteRows, kept: Kept) -> BinnedRows:
         raise StatisticsError("a step without cuts")
     cuts = cuts_of(starts, values, len(rows.columns))
     made = BinnedRows(cuts, np.diff(cuts.starts), cuts.binned(rows.columns)[0])
-    for name in ("done", "open"):
+    for name in ("done", "open", "state", "keys"):
         kept.pop(name, None)
     kept["bins"] = made
     return made

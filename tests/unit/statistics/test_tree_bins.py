@@ -22,7 +22,7 @@ from delian.core.statistics.trees.search_steps import declared_values
 def search(columns: list[Any], max_bin: int = 256, floor: int = 1) -> tuple[Cuts, CutSearch, int]:
     """The search over two sites."""
     known = [np.asarray(c, np.float32)[~np.isnan(c)] for c in columns]
-    halves = [[c[k::2] for c in known] for k in range(2)]
+    halves = [[np.sort(keys_of(c[k::2])) for c in known] for k in range(2)]
     made, steps = CutSearch(len(columns), max_bin, floor), 0
     while len(cells := made.open):
         bits = made.bits
@@ -128,7 +128,7 @@ def test_values_that_are_no_range_are_refused(values: Mapping[str, Any]) -> None
 def test_hostile_cells_are_refused(cells: list[list[int]], length: int, bits: int) -> None:
     asked = np.array(cells, np.int64).reshape(-1, 2)
     with pytest.raises(StatisticsError):
-        counted([np.ones(4, np.float32)], asked, length, bits)
+        counted([np.ones(4, np.uint32)], asked, length, bits)
 
 
 @pytest.mark.parametrize(
