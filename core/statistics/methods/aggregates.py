@@ -8,7 +8,7 @@ anything of fewer rows at a site.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -18,14 +18,13 @@ import numpy.typing as npt
 
 from .. import categories
 from ..answer import Answer, Plot, ResultTable
+from ..counting.cells import arrays_of, ask_levels, cells_of, levels_of
 from ..distributions import normal_quantile
 from ..question import Asking, Kept, Question, Step, method
 from ..site_table import Table
 from ..sums import StatisticsError, Sum, Totals, counts
 
 FUNCTIONS = ("count", "sum", "avg", "var", "stddev")
-#: Groups of one question.
-GROUPS_MAX = 10_000
 _LEVEL = 0.95
 Floats = npt.NDArray[np.float64]
 
@@ -98,14 +97,9 @@ class Aggregates(Question):
     # ------------------------------------------------ where it is asked
 
     def ask(self) -> Asking:
-        known = yield from self._known()
-        shape = tuple(len(known[g]) for g in self.groups)
-        size = math.prod(shape)
-        if size > GROUPS_MAX:
-            raise StatisticsError(
-                f"{size:,} groups", f"at most {GROUPS_MAX:,}: group by fewer columns"
-            )
-        texts = {f"levels {i}": _packed(known[g]) for i, g in enumerate(self.groups)}
+        levels = yield from ask_levels(self.groups, self.categories, self.floor)
+        known, size = dict(zip(self.groups, levels, strict=True)), math.prod(map(len, levels))
+        texts = arrays_of(levels)
         first = yield Step("cells", self._cells(size), texts)
         means, totals = self._means(first, size), first
         if self._spread:
@@ -114,18 +108,6 @@ class Aggregates(Question):
             sums = (*self._cells(size), *(_wide(f"squares_{c}", size) for c in self._spread))
             totals = yield Step("spread", _numbered(sums, self._spread), arrays)
         return self._answer(known, first, totals, means, size)
-
-    def _known(self) -> Generator[Step, Totals, dict[str, tuple[str, ...]]]:
-        found: dict[str, tuple[str, ...]] = {}
-        for group in self.groups:
-            given = tuple(self.categories.get(group, ()))
-            if not given:
-                each = yield from categories.find(group, self.floor, GROUPS_MAX)
-                given = tuple(sorted(each.texts, key=_natural))
-            if not given:
-                raise StatisticsError(f"column `{group}` has no category with enough rows")
-            found[group] = given
-        return found
 
     def _cells(self, size: int) -> tuple[Sum, ...]:
         values = (counts(f"known_{i}", size) for i in range(len(self._counted)))
@@ -266,24 +248,14 @@ class Aggregates(Question):
             return categories.measure(table, step, self.groups, kept)
         if step.name not in ("cells", "spread"):
             raise StatisticsError("a step that this method does not have")
-        levels = [_unpacked(step.arrays.get(f"levels {i}"), g) for i, g in enumerate(self.groups)]
+        levels = levels_of(step, self.groups)
         size = math.prod(map(len, levels))
-        if size > GROUPS_MAX:
-            raise StatisticsError(f"{size:,} groups")
-        cell = np.zeros(table.rows, np.int64)
-        inside = np.ones(table.rows, np.bool_)
-        for group, names in zip(self.groups, levels, strict=True):
-            codes = table.codes(group, names)
-            inside &= codes >= 0
-            cell = cell * len(names) + np.maximum(codes, 0)
-        rows = np.bincount(cell[inside], minlength=size)
-        few = (rows > 0) & (rows < self.floor)
-        suppressed = int(rows[few].sum())
-        inside &= ~few[cell]
+        cells = cells_of(table, self.groups, levels, self.floor)
+        cell, inside = cells.cell, cells.inside
         out: dict[str, Any] = {
-            "rows": np.where(few, 0, rows),
-            "suppressed": np.array(suppressed),
-            "other": np.array(table.rows - int(inside.sum()) - suppressed),
+            "rows": cells.rows,
+            "suppressed": np.array(cells.suppressed),
+            "other": np.array(cells.other),
         }
         for i, column in enumerate(self._counted):
             known = inside & self._has(table, column)
@@ -324,33 +296,6 @@ def _numbered(sums: tuple[Sum, ...], spread: tuple[str, ...]) -> tuple[Sum, ...]
     """Sums of squares by the places of their columns: names of columns are no names of sums."""
     plain = sums[: len(sums) - len(spread)]
     return (*plain, *(_wide(f"squares_{i}", s.shape[0]) for i, s in enumerate(sums[len(plain) :])))
-
-
-def _packed(texts: tuple[str, ...]) -> npt.NDArray[np.int64]:
-    """Categories as an array: their characters, and -1 behind each."""
-    return np.array([v for text in texts for v in (*map(ord, text), -1)], np.int64)
-
-
-def _unpacked(packed: Any, column: str) -> list[str]:
-    """The reverse. Raises StatisticsError."""
-    plain = isinstance(packed, np.ndarray) and packed.dtype == np.int64 and packed.ndim == 1
-    if not plain or not packed.size or packed[-1] != -1 or packed.max() > 0x10FFFF:
-        raise StatisticsError(f"the step has no categories of `{column}`")
-    texts = [""]
-    for value in packed.tolist():
-        if value == -1:
-            texts.append("")
-        else:
-            texts[-1] += chr(max(value, 0))
-    return texts[:-1]
-
-
-def _natural(text: str) -> tuple[int, float, str]:
-    """Numbers by size, before texts."""
-    try:
-        return (0, float(text), text)
-    except ValueError:
-        return (1, 0.0, text)
 
 
 def _cell(value: float) -> Any:

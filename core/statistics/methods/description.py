@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..answer import Answer, ResultTable
-from ..counted_steps import CountedSteps
-from ..quantile_search import STEP as BRACKETS
-from ..quantile_search import Ranked, ask_quantiles, measure_quantiles
+from ..counting.counted_steps import CountedSteps
+from ..counting.quantile_search import STEP as BRACKETS
+from ..counting.quantile_search import Ranked, ask_quantiles, measure_quantiles
 from ..question import Asking, Kept, Question, Step, method
 from ..site_table import Floats, Table
 from ..sums import StatisticsError, Sum, Totals, counts

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..answer import Answer, Plot, ResultTable
-from ..counted_steps import CountedSteps
-from ..quantile_search import BRACKETS_MAX, Ranked, ask_quantiles, measure_quantiles
+from ..counting.counted_steps import CountedSteps
+from ..counting.quantile_search import BRACKETS_MAX, Ranked, ask_quantiles, measure_quantiles
 from ..question import Asking, Kept, Question, Step, method
 from ..site_table import Table
 from ..sums import StatisticsError

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from delian.core.common.errors import DelianError
+from delian.core.statistics.counting.quantile_search import keys_of, number_of
 from delian.core.statistics.methods.description import Description
 from delian.core.statistics.methods.quantiles import Quantiles
-from delian.core.statistics.quantile_search import keys_of, number_of
 from delian.core.statistics.question import Step
 from delian.core.statistics.site_table import Table
 from delian.core.statistics.sums import StatisticsError

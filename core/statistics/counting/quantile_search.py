@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .question import Kept, Step
-from .site_table import Floats, Table
-from .sums import StatisticsError, Totals, counts
+from ..question import Kept, Step
+from ..site_table import Floats, Table
+from ..sums import StatisticsError, Totals, counts
 
 STEP = "brackets"
 #: Bits of sign and exponent, which the first step asks for at once.

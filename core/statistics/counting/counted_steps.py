@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeVar
 
-from .question import Step
-from .sums import Totals
+from ..question import Step
+from ..sums import Totals
 
 _T = TypeVar("_T")
 
