@@ -64,6 +64,10 @@ class Cuts:
     """Rising within a feature, f32[cuts]. The last of a feature is above all its values."""
     lowest: F32
     """Below all values of a feature, f32[features]: a split that only missing values pass."""
+    first: F32
+    """The least value of a feature, or the lower end of its range, f32[features]."""
+    exact: npt.NDArray[np.bool_]
+    """Whether the bins of a feature are its values, bool[features]."""
 
     @property
     def features(self) -> int:
@@ -75,6 +79,23 @@ class Cuts:
     def threshold(self, feature: int, split: int) -> float:
         """What the values left of a split after bin `split` are below; -1: of none."""
         return float(self.lowest[feature] if split < 0 else self.of(feature)[split])
+
+    def middle(self, feature: int, last: int, after: int) -> tuple[int, float]:
+        """A split half-way between two bins with none of a node's rows between them.
+
+        last, after: the bins. Returns the last bin on the left, and what its values are below.
+        """
+        cuts = self.of(feature)
+        if after <= last:
+            return last, float(cuts[last])
+        if not self.exact[feature]:
+            split = (last + after - 1) // 2
+            return split, float(cuts[split])
+        low, high = (float(cuts[b - 1]) if b else float(self.first[feature]) for b in (last, after))
+        half = np.float32((low + high) / 2)
+        if not low < half <= high:
+            return last, float(cuts[last])
+        return int(np.searchsorted(cuts, half, side="left")), float(half)
 
     def binned(self, columns: Sequence[F32]) -> tuple[U16, npt.NDArray[np.bool_]]:
         """A site's values as bins.
@@ -104,7 +125,8 @@ def cuts_of(starts: I64, values: npt.NDArray[np.float64], features: int) -> Cuts
     rising[starts[1:-1] - 1] = True
     if not rising.all() or not np.isfinite(made).all():
         raise StatisticsError("cuts of a feature that do not rise")
-    return Cuts(starts, made, np.zeros(features, np.float32))
+    nothing = np.zeros(features, np.float32)
+    return Cuts(starts, made, nothing, nothing, np.zeros(features, np.bool_))
 
 
 def counted(keys: Sequence[npt.NDArray[np.uint32]], cells: I64, length: int, bits: int) -> I64:
@@ -233,8 +255,13 @@ class CutSearch:
             values += made
             lowest.append(low)
             starts.append(len(values))
+        firsts = [value_of(max(c[0].low, _KEY_MIN)) if c else 0.0 for c in self._cells]
         return Cuts(
-            np.array(starts, np.int64), np.array(values, np.float32), np.array(lowest, np.float32)
+            np.array(starts, np.int64),
+            np.array(values, np.float32),
+            np.array(lowest, np.float32),
+            np.array(firsts, np.float32),
+            np.array([self.is_exact(f) for f in range(len(self._cells))], np.bool_),
         )
 
     def rows(self, feature: int) -> int:

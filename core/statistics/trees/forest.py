@@ -129,17 +129,22 @@ class TreeNodes:
         return np.array(self.value, np.float64).reshape(-1)
 
 
+def check_starts(nodes: I64, starts: I64) -> None:
+    """Raises StatisticsError where trees do not lie one after the other."""
+    if not 1 <= len(starts) <= TREES_MAX + 1 or len(nodes) > NODES_MAX:
+        raise StatisticsError(f"{len(starts) - 1} trees of {len(nodes)} nodes")
+    if int(starts[0]) != 0 or int(starts[-1]) != len(nodes) or not (np.diff(starts) > 0).all():
+        raise StatisticsError("trees that are not one after the other")
+
+
 def unpacked(nodes: I64, starts: I64, bins: I64) -> list[Tree]:
     """The trees of a step, which may be hostile. Raises StatisticsError.
 
     nodes: i64[n]. starts: tree t is nodes starts[t] to starts[t + 1], i64[trees + 1]. bins: bins a
     feature, i64[features].
     """
-    if not 1 <= len(starts) <= TREES_MAX + 1 or len(nodes) > NODES_MAX:
-        raise StatisticsError(f"{len(starts) - 1} trees of {len(nodes)} nodes")
+    check_starts(nodes, starts)
     sizes = np.diff(starts)
-    if int(starts[0]) != 0 or int(starts[-1]) != len(nodes) or not (sizes > 0).all():
-        raise StatisticsError("trees that are not one after the other")
     feature = (nodes & _HALF) - 1
     cut = ((nodes >> 16) & _HALF) - 1
     left = (nodes >> _CHILD_SHIFT) & _CHILD_MASK

@@ -15,7 +15,7 @@ from ..question import Kept, Step
 from ..site_table import Table
 from ..sums import StatisticsError
 from .bins import F32, I64, U16, Cuts, cuts_of
-from .forest import I32, Tree, unpacked
+from .forest import I32, Tree, check_starts, unpacked
 from .site_rows import SiteRows
 
 
@@ -85,6 +85,7 @@ def margins(
     nodes, starts: as in `forest.unpacked`. values: of nodes, f64[nodes]. base: base margins,
     f64[outputs]. Tree t adds to output t modulo their number. Raises StatisticsError.
     """
+    check_starts(nodes, starts)
     outputs, count = len(base), len(starts) - 1
     old: _Done | None = kept.get("done")
     first = 0
