@@ -16,7 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from ..concordance import (
+from ..design import Design
+from ..moments import SPREADS, SUMS, Moments, ask_moments, measure_moments
+from ..question import Asking, Kept, Question, Step, method
+from ..site_table import Table
+from ..sums import StatisticsError, Sum, Totals, counts
+from ..survival.concordance import (
     FINE,
     Concordance,
     concordance,
@@ -24,18 +29,13 @@ from ..concordance import (
     score_counts,
     score_edges,
 )
-from ..cox_answer import CoxAnswer, Fitted, cox_answer
-from ..cox_maximum import Moved, Search
-from ..cox_rows import CoxRows
-from ..design import Design
-from ..moments import SPREADS, SUMS, Moments, ask_moments, measure_moments
-from ..partial_likelihood import RISK_BITS, TIES
-from ..proportional import TRANSFORMS
-from ..question import Asking, Kept, Question, Step, method
-from ..risk_sets import EventBins, RiskSets
-from ..site_table import Table
-from ..sums import StatisticsError, Sum, Totals, counts
-from ..time_grid import (
+from ..survival.cox_answer import CoxAnswer, Fitted, cox_answer
+from ..survival.cox_maximum import Moved, Search
+from ..survival.cox_rows import CoxRows
+from ..survival.partial_likelihood import RISK_BITS, TIES
+from ..survival.proportional import TRANSFORMS
+from ..survival.risk_sets import EventBins, RiskSets
+from ..survival.time_grid import (
     CELLS_MAX,
     LENGTHS,
     Clock,

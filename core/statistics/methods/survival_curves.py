@@ -23,12 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..answer import Answer
-from ..curves import CURVE_INTERVALS, HAZARDS, Curve, curve_of, curve_plots, curve_tables
-from ..log_rank import WEIGHTINGS, LogRank, log_rank, test_tables
 from ..question import Asking, Kept, Question, Step, method
 from ..site_table import Table
 from ..sums import StatisticsError, Totals, counts
-from ..time_grid import (
+from ..survival.curves import CURVE_INTERVALS, HAZARDS, Curve, curve_of, curve_plots, curve_tables
+from ..survival.log_rank import WEIGHTINGS, LogRank, log_rank, test_tables
+from ..survival.time_grid import (
     LENGTHS,
     Clock,
     FollowUp,
@@ -52,7 +52,7 @@ class SurvivalAnswer(Answer):
     curves: tuple[Curve, ...] = ()
     """One a group (with strata: over all strata together)."""
     test: LogRank | None = None
-    """The test that all groups have one curve; None of a single group."""
+    """The test that all groups have one curve; None where no event has two groups at risk."""
 
 
 @method("survival_curves")
@@ -236,11 +236,7 @@ class SurvivalCurves(Question):
                 self.groups, at_risk.sum(0), d.sum(0), gone.sum(0), came.sum(0), strict=True
             )
         )
-        test = None
-        if len(self.groups) > 1:
-            test = log_rank(
-                self.groups, d, at_risk, self.weighting, self.weighting_p, self.weighting_q
-            )
+        test = log_rank(self.groups, d, at_risk, self.weighting, self.weighting_p, self.weighting_q)
         return self._written(found, curves, test, until, (widest, len(times), moved))
 
     def _written(
@@ -265,6 +261,8 @@ class SurvivalCurves(Question):
                 " events count at a bin's end, before the rows that are censored in it: at bins'"
                 f" ends exact curves are lower by at most {lost:.4f}"
             )
+        if test is None and len(self.groups) > 1:
+            notes.append("no test: no event has rows of two groups at risk")
         if moved:
             notes.append("sites came or went between the steps: the answer is of the last step's")
         return SurvivalAnswer(

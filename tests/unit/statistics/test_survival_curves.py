@@ -9,7 +9,7 @@ import pytest
 from delian.core.statistics.methods.survival_curves import SurvivalCurves
 from delian.core.statistics.question import Step
 from delian.core.statistics.sums import StatisticsError
-from delian.core.statistics.time_grid import joined
+from delian.core.statistics.survival.time_grid import joined
 from delian.simulations.statistics.local_sites import LocalSites
 
 lifelines = pytest.importorskip("lifelines")
@@ -244,3 +244,12 @@ def test_no_event_is_refused_and_missing_rows_are_left_out() -> None:
     table["died"] = table["died"] * 0
     with pytest.raises(StatisticsError, match="no row has an event"):
         ask(table)
+
+
+def test_without_two_groups_at_risk_there_are_curves_and_no_test() -> None:
+    table = rows()
+    table["days"] = table["days"] + np.where(table["arm"] == "a", 200, 0)
+    table["died"] = np.where(table["arm"] == "a", table["days"] > 260, 0.0)
+    answer = ask(table, group="arm", categories={"arm": GROUPS})
+    assert answer.test is None and "no test" in str(answer)
+    assert answer.curves[0].events.sum() > 0

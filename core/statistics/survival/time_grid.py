@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .question import Step
-from .site_table import Table
-from .sums import StatisticsError, Sum, Totals, counts
+from ..question import Step
+from ..site_table import Table
+from ..sums import StatisticsError, Sum, Totals, counts
 
 Places = npt.NDArray[np.int64]
 Chosen = npt.NDArray[np.bool_]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .distributions import chi_squared_tail
+from ..distributions import chi_squared_tail
 from .partial_likelihood import Evaluated
 
 Floats = npt.NDArray[np.float64]

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from .answer import Answer, Plot, ResultTable
+from ..answer import Answer, Plot, ResultTable
+from ..distributions import chi_squared_tail, normal_quantile, normal_two_sided
+from ..moments import Moments
 from .concordance import Concordance
 from .cox_maximum import Maximum
-from .distributions import chi_squared_tail, normal_quantile, normal_two_sided
-from .moments import Moments
 from .proportional import Proportional, proportional_test
 from .risk_sets import EventBins
 
 if TYPE_CHECKING:
-    from .methods.cox import Cox
+    from ..methods.cox import Cox
 
 Floats = npt.NDArray[np.float64]
 

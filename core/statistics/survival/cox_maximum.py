@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..question import Step
+from ..sums import StatisticsError, Sum, Totals
 from .partial_likelihood import Evaluated, evaluate, information, information_step, risk_sums
-from .question import Step
 from .risk_sets import EventBins
-from .sums import StatisticsError, Sum, Totals
 
 Floats = npt.NDArray[np.float64]
 #: A step of scaled coefficients that is this small ends the search.

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .question import Step
+from ..question import Step
+from ..sums import Sum, Totals, counts
 from .risk_sets import EventBins
-from .sums import Sum, Totals, counts
 
 Floats = npt.NDArray[np.float64]
 #: Bits of sums of r and r x: r is below e^50 < 2^73, and as small as e^-30.

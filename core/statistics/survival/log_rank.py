@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .answer import ResultTable
-from .distributions import chi_squared_tail
-from .sums import StatisticsError
+from ..answer import ResultTable
+from ..distributions import chi_squared_tail
 
 Floats = npt.NDArray[np.float64]
 WEIGHTINGS = ("log-rank", "wilcoxon", "tarone-ware", "peto", "fleming-harrington")
@@ -40,17 +39,14 @@ def log_rank(
     weighting: str = "log-rank",
     p: float = 0.0,
     q: float = 0.0,
-) -> LogRank:
-    """The test.
+) -> LogRank | None:
+    """The test; None where no event has rows of two groups at risk.
 
     Args:
         groups: names.
         events: f64[strata, groups, times]
         at_risk: the same.
         weighting: of `WEIGHTINGS`; p, q: of fleming-harrington.
-
-    Raises:
-        StatisticsError: groups are never at risk together when there is an event.
     """
     n, d = at_risk.sum(1), events.sum(1)  # [strata, times]
     safe = np.maximum(n, 1.0)
@@ -68,10 +64,7 @@ def log_rank(
     large = values > _SINGULAR * max(float(values[-1]), 0.0)
     freedom = int(large.sum())
     if not freedom:
-        raise StatisticsError(
-            "groups cannot be compared: no event has rows of two groups at risk",
-            "leave out the group",
-        )
+        return None
     turned = vectors[:, large].T @ (observed - expected)
     statistic = float(np.sum(turned**2 / values[large]))
     return LogRank(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .question import Step
-from .sums import StatisticsError
+from ..question import Step
+from ..sums import StatisticsError
 from .time_grid import CELLS_MAX, FollowUp, Places
 
 Floats = npt.NDArray[np.float64]

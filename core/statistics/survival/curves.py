@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .answer import Plot, ResultTable
-from .distributions import normal_quantile, special
+from ..answer import Plot, ResultTable
+from ..distributions import normal_quantile, special
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]

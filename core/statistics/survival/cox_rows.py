@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from .design import CompleteRows
-from .question import Step
+from ..design import CompleteRows
+from ..question import Step
+from ..site_table import Table
 from .risk_sets import RiskSets
-from .site_table import Table
 from .time_grid import FollowUp, Places
 
 if TYPE_CHECKING:
-    from .methods.cox import Cox
+    from ..methods.cox import Cox
 
 Floats = npt.NDArray[np.float64]
 #: A row with a larger log hazard is counted as steep, and its hazard is that of this.
