@@ -24,13 +24,13 @@ class CountedSteps:
 
     def through(self, asking: Generator[Step, Totals, _T]) -> Generator[Step, Totals, _T]:
         """Passes on a generator's steps and their totals, and gives what it returns."""
-        step = next(asking)
+        totals: Totals | None = None
         while True:
-            totals = yield step
-            self.changed |= self.count > 0 and totals.sites != self.sites
-            self.count, self.sites = self.count + 1, totals.sites
             try:
-                step = asking.send(totals)
+                step = next(asking) if totals is None else asking.send(totals)
             except StopIteration as end:
                 found: _T = end.value
                 return found
+            totals = yield step
+            self.changed |= self.count > 0 and totals.sites != self.sites
+            self.count, self.sites = self.count + 1, totals.sites
