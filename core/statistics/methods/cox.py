@@ -32,7 +32,7 @@ from ..survival.concordance import (
 from ..survival.cox_answer import CoxAnswer, Fitted, cox_answer
 from ..survival.cox_maximum import Moved, Search
 from ..survival.cox_rows import CoxRows
-from ..survival.partial_likelihood import RISK_BITS, TIES
+from ..survival.partial_likelihood import RISK_BITS, TIES, squares_step, symmetric
 from ..survival.proportional import TRANSFORMS
 from ..survival.risk_sets import EventBins, RiskSets
 from ..survival.time_grid import (
@@ -83,6 +83,10 @@ class Cox(Question):
     """Rows that are followed longer are censored here; 0: nowhere."""
     least_per_bin: int = 0
     """Times are joined until each stratum has none or so many rows that leave; 0: never."""
+    robust: bool = False
+    """Whether standard errors are those of Lin and Wei, which hold for wrong models too."""
+    cluster: str = ""
+    """Column of clusters whose rows depend on each other, each at one site: errors are robust."""
     confidence: float = 0.95
     """Of intervals."""
     proportional: str = "km"
@@ -137,7 +141,13 @@ class Cox(Question):
         return tuple(self.categories[self.strata]) if self.strata else ("",)
 
     def columns(self) -> tuple[str, ...]:
-        others = (*self.clock().columns(), self.strata, self.weights, self.offset)
+        others = (
+            *self.clock().columns(),
+            self.strata,
+            self.weights,
+            self.offset,
+            self.cluster,
+        )
         return tuple(dict.fromkeys((*filter(None, others), *self.design().columns())))
 
     # At a site.
@@ -179,6 +189,8 @@ class Cox(Question):
             over = step.floats("over_risk", sets.bins)
             tied = step.floats("over_events", sets.bins)
             return rows.information(x, offset, b, sets, over, tied)
+        if step.name == "squares":
+            return rows.squares(x, offset, b, sets, step)
         if step.name == "held":
             weight = sets.of_event(step.floats("transformed", sets.bins)) * rows.weight
             return {"held": weight @ x}
@@ -272,8 +284,14 @@ class Cox(Question):
         self._check(maximum.totals)
         sent = {**arrays, **bins.arrays(), "coefficients": maximum.coefficients}
         transformed, held = yield from self._held(sent, found, edges, place)
+        squares = None
+        if self.robust or self.cluster:
+            step = squares_step(self._base(), maximum.at)
+            totals = yield Step(step.name, step.sums, {**sent, **step.arrays})
+            squares = symmetric(totals["squares"], len(self.names))
         index = yield from self._index(sent, bins)
-        fitted = Fitted(bins, moments, maximum, transformed, held, index, widest, len(edges) - 1)
+        grid = (widest, len(edges) - 1)
+        fitted = Fitted(bins, moments, maximum, squares, transformed, held, index, *grid)
         return cox_answer(self, fitted)
 
     def _held(

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ..answer import Answer, Plot, ResultTable
 from ..distributions import chi_squared_tail, normal_quantile, normal_two_sided
 from ..moments import Moments
+from ..sums import StatisticsError
 from .concordance import Concordance
 from .cox_maximum import Maximum
 from .proportional import Proportional, proportional_test
@@ -58,6 +59,29 @@ class CoxAnswer(Answer):
     proportional: Proportional | None = None
     concordance: Concordance | None = None
 
+    def survival(self, columns: Mapping[str, float], stratum: str = "") -> tuple[Floats, Floats]:
+        """The survival curve of a row: times with events, and the share that is event-free behind.
+
+        Args:
+            columns: the row's columns by the names of coefficients; absent: their means.
+            stratum: of a model with strata, the row's.
+
+        Raises:
+            StatisticsError: a name that no coefficient or stratum has.
+        """
+        unknown = [n for n in columns if n not in self.names]
+        if unknown or stratum not in self.baselines:
+            raise StatisticsError(
+                f"the model has no column `{unknown[0]}`"
+                if unknown
+                else f"the model has no stratum `{stratum}`",
+                f"one of {', '.join(self.names if unknown else self.baselines)}",
+            )
+        off = [columns.get(n, m) - m for n, m in zip(self.names, self.means, strict=True)]
+        base = self.baselines[stratum]
+        hazard = base.cumulative_hazard * np.exp(np.array(off) @ self.coefficients)
+        return base.times, np.exp(-hazard)
+
 
 @dataclass(frozen=True)
 class Fitted:
@@ -66,6 +90,8 @@ class Fitted:
     bins: EventBins
     moments: Moments
     maximum: Maximum
+    squares: Floats | None
+    """f64[p, p], for robust errors."""
     transformed: Floats | None
     held: Floats | None
     index: Concordance | None
@@ -81,7 +107,10 @@ def cox_answer(question: Cox, fitted: Fitted) -> CoxAnswer:
     width = len(names)
     scales = fitted.moments.scales[:width]
     scaled_covariance = np.linalg.inv(maximum.information).astype(np.float64)
-    covariance = scaled_covariance / np.outer(scales, scales)
+    robust = scaled_covariance
+    if fitted.squares is not None:
+        robust = scaled_covariance @ fitted.squares @ scaled_covariance
+    covariance = robust / np.outer(scales, scales)
     b = maximum.coefficients / scales
     errors = np.sqrt(np.diag(covariance))
     z = b / errors
@@ -228,8 +257,11 @@ def _notes(question: Cox, fitted: Fitted) -> list[str]:
         notes.append("no concordance with least_per_bin: its cells would have single rows")
     if question.penalizer:
         notes.append("coefficients are shrunk: errors and p-values are those of lifelines")
-    if question.weights:
-        notes.append("standard errors take weights for numbers of rows")
+    if fitted.squares is not None:
+        of = f", with rows of a `{question.cluster}` together" if question.cluster else ""
+        notes.append(f"standard errors are robust (Lin and Wei 1989){of}")
+    elif question.weights:
+        notes.append("standard errors take weights for numbers of rows; robust=True does not")
     if maximum.moved:
         notes.append("sites came or went between the steps: the answer is of those that stayed")
     return notes

@@ -35,6 +35,8 @@ class CoxRows:
     """f64[rows]"""
     stratum: Places
     """i64[rows]"""
+    cluster: Places
+    """i64[rows]: the number of a row's cluster; each its own without clusters."""
     follow: FollowUp
     complete: CompleteRows
     problems: dict[str, int]
@@ -51,6 +53,11 @@ class CoxRows:
             stratum = table.codes(question.strata, question.stratum_names)
             unlisted = int((stratum == -2).sum())
             known &= stratum >= 0
+        cluster = np.arange(table.rows)
+        if question.cluster:
+            texts = table.texts(question.cluster)
+            known &= texts != ""
+            cluster = np.unique(texts, return_inverse=True)[1].reshape(-1)
         follow = question.clock().read(table, known)
         usable = follow.usable[complete.kept]
         parts = [complete.matrix[usable, 1:]]
@@ -71,6 +78,7 @@ class CoxRows:
             design.width - 1,
             np.maximum(weight, 0.0),
             stratum[follow.usable],
+            cluster[follow.usable],
             follow,
             CompleteRows(complete.matrix[:0], {}, complete.kept, complete.missing, 0),
             problems,
@@ -121,3 +129,20 @@ class CoxRows:
         r, _ = self.hazards(x, offset, b)
         part = r * (sets.over_runs(over) - sets.of_event(tied))
         return {"information": (x.T @ (x * part[:, None]))[np.triu_indices(self.width)]}
+
+    def squares(
+        self, x: Floats, offset: Floats, b: Floats, sets: RiskSets, step: Step
+    ) -> Mapping[str, Any]:
+        """The numbers of a `squares` step."""
+        shape = (sets.bins, self.width)
+        over, tied = step.floats("over_risk", sets.bins), step.floats("over_events", sets.bins)
+        over_x, tied_x = step.floats("over_risk_x", *shape), step.floats("over_events_x", *shape)
+        r, _ = self.hazards(x, offset, b)
+        event = sets.event[:, None] * (x - sets.rows_of_event(step.floats("event_mean", *shape)))
+        part = sets.over_runs(over) - sets.of_event(tied)
+        lost = x * part[:, None] - sets.rows_over_runs(over_x) + sets.rows_of_event(tied_x)
+        residual = self.weight[:, None] * event - r[:, None] * lost
+        clusters = int(self.cluster.max(initial=-1)) + 1
+        added = np.zeros((clusters, self.width))
+        np.add.at(added, self.cluster, residual)
+        return {"squares": (added.T @ added)[np.triu_indices(self.width)]}

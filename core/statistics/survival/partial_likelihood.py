@@ -70,6 +70,12 @@ class Evaluated:
     """f64[bins]: B."""
     mean_x: Floats
     """f64[bins, p]: (W/d) sum_l Z_l / P_l, what events' x are compared with."""
+    over_risk_x: Floats
+    """f64[bins, p]: (W/d) sum_l Z_l / P_l^2, as `over_risk` has 1 / P_l."""
+    over_events_x: Floats
+    """f64[bins, p]: the same with f_l Z_l / P_l^2."""
+    weights: Floats
+    """f64[bins]: W."""
     hazard: Floats
     """f64[bins]: W / S0, the steps of the baseline's cumulative hazard (Breslow 1974)."""
     events: Floats
@@ -97,6 +103,9 @@ def evaluate(totals: Totals, bins: EventBins, coefficients: Floats, ties: str) -
     size = len(bins)
     mean_x = np.zeros((size, risk.shape[1] - 1))
     np.add.at(mean_x, at, mean_weight * above)
+    risk_x, events_x = np.zeros_like(mean_x), np.zeros_like(mean_x)
+    np.add.at(risk_x, at, one[:, None] * above)
+    np.add.at(events_x, at, (one * share)[:, None] * above)
     logs = float(np.sum(mean_weight * np.log(below)))
     return Evaluated(
         coefficients,
@@ -106,6 +115,9 @@ def evaluate(totals: Totals, bins: EventBins, coefficients: Floats, ties: str) -
         np.bincount(at, one, size).astype(np.float64),
         np.bincount(at, one * share, size).astype(np.float64),
         mean_x,
+        risk_x,
+        events_x,
+        weight,
         np.where(d > 0, weight / np.where(risk[:, 0] > 0, risk[:, 0], 1.0), 0.0),
         d,
         risk[:, 0],
@@ -127,10 +139,36 @@ def information_step(counted: tuple[Sum, ...], bins: EventBins, found: Evaluated
     )
 
 
+def squares_step(counted: tuple[Sum, ...], found: Evaluated) -> Step:
+    """Asks for the sum of squared residuals of the score (Lin and Wei 1989), its upper triangle.
+
+    A row's residual is w (event (x - mean) - r/w (x A - A_x - event (x B - B_x))), where A and A_x
+    are sums over its run of bins; those of a cluster are added up before they are squared.
+    """
+    width = len(found.coefficients)
+    weights = np.where(found.weights > 0, found.weights, 1.0)
+    return Step(
+        "squares",
+        (*counted, Sum("squares", (width * (width + 1) // 2,), *INFORMATION_BITS)),
+        {
+            "over_risk": found.over_risk,
+            "over_events": found.over_events,
+            "over_risk_x": found.over_risk_x,
+            "over_events_x": found.over_events_x,
+            "event_mean": found.mean_x / weights[:, None],
+        },
+    )
+
+
+def symmetric(upper: Floats, width: int) -> Floats:
+    """f64[p, p] of its upper triangle by rows."""
+    made = np.zeros((width, width))
+    made[np.triu_indices(width)] = upper
+    whole: Floats = made + np.triu(made, 1).T
+    return whole
+
+
 def information(totals: Totals, found: Evaluated) -> Floats:
     """f64[p, p], of the totals of an `information` step."""
-    width = len(found.coefficients)
-    made = np.zeros((width, width))
-    made[np.triu_indices(width)] = totals["information"]
-    whole: Floats = made + np.triu(made, 1).T - found.outer
+    whole: Floats = symmetric(totals["information"], len(found.coefficients)) - found.outer
     return whole

@@ -133,3 +133,13 @@ class RiskSets:
     def of_event(self, values: Floats) -> Floats:
         """f64[rows]: the value f64[bins] of the bin of a row's event, 0 without."""
         return np.where(self.event, values[np.maximum(self.end - 1, 0)], 0.0)
+
+    def rows_over_runs(self, values: Floats) -> Floats:
+        """f64[rows, p]: the sum of values f64[bins, p] over each row's run."""
+        columns = [self.over_runs(values[:, k]) for k in range(values.shape[1])]
+        return np.stack(columns, axis=1)
+
+    def rows_of_event(self, values: Floats) -> Floats:
+        """f64[rows, p]: the values f64[bins, p] of the bin of a row's event, 0 without."""
+        found: Floats = values[np.maximum(self.end - 1, 0)] * self.event[:, None]
+        return found

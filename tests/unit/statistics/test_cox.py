@@ -165,6 +165,61 @@ def test_the_test_of_proportional_hazards_is_that_of_lifelines(transform: str) -
     np.testing.assert_allclose(answer.proportional.statistics, test.test_statistic, rtol=2e-6)
 
 
+def test_robust_errors_are_those_of_lifelines() -> None:
+    table = rows(200, coarse=1 / 512)  # it takes events at one time one after the other
+    assert len(np.unique(table["days"])) == 200
+    answer = ask(table, robust=True, weights="weight", time_step=1 / 512)
+    same(answer, judge(table, robust=True, weights_col="weight", more="weight"))
+
+
+def test_errors_of_clusters_are_those_of_statsmodels() -> None:
+    phreg = pytest.importorskip("statsmodels.duration.hazard_regression")
+    table = {**rows(), "family": np.arange(500) % 100 * 1.0}  # of one site each
+    answer = ask(table, ties="breslow", cluster="family", strata="centre")
+    scale = np.array([1, 1, 1, 1e5])
+    model = phreg.PHReg(
+        table["days"],
+        frame(table)[LINEAR].to_numpy() * scale,
+        status=table["died"],
+        strata=table["centre"],
+    )
+    wanted = model.fit(groups=table["family"], method="newton", disp=0)
+    np.testing.assert_allclose(answer.standard_errors, wanted.bse * scale, rtol=1e-7)
+
+
+def test_robust_errors_with_efrons_ties_are_those_of_each_event_in_turn() -> None:
+    """Residuals by their definition: tied events leave the risk set one after the other."""
+    table = rows()
+    answer = ask(table, robust=True)
+    x = frame(table)[LINEAR].to_numpy()
+    x, time, event = x - x.mean(0), table["days"], table["died"] == 1
+    r = np.exp(x @ answer.coefficients)
+    residual = np.zeros_like(x)
+    for t in np.unique(time[event]):
+        at_risk, dead = time >= t, event & (time == t)
+        count = int(dead.sum())
+        for k in range(count):
+            share = r * (at_risk - dead * k / count)
+            mean = share @ x / share.sum()
+            residual[dead] += (x[dead] - mean) / count
+            residual -= (share / share.sum())[:, None] * (x - mean)
+    information = np.linalg.inv(ask(table).covariance)
+    wanted = np.linalg.inv(information) @ residual.T @ residual @ np.linalg.inv(information)
+    np.testing.assert_allclose(answer.covariance, wanted, rtol=1e-7)
+
+
+def test_the_survival_curve_of_a_row_is_that_of_lifelines() -> None:
+    table = rows()
+    answer, wanted = ask(table, strata="centre"), judge(table, strata="centre", more="centre")
+    row = {"b": 1.0, "c": 0.0, "age": 70.0, "dose": 1e-5, "centre": 2.0}
+    curve = wanted.predict_survival_function(pd.DataFrame([row]))
+    named = {"C(arm)[T.b]": 1.0, "C(arm)[T.c]": 0.0, "age": 70.0, "dose": 1e-5}
+    times, survival = answer.survival(named, "2")
+    np.testing.assert_allclose(survival, curve.loc[times].iloc[:, 0], rtol=1e-6)
+    with pytest.raises(StatisticsError, match="no stratum"):
+        answer.survival({})
+
+
 def test_a_site_that_drops_out_leaves_the_exact_fit_of_the_others() -> None:
     table = rows()
     answer = ask(table, silent=lambda step: [2] if step >= 7 else [])
