@@ -47,6 +47,10 @@ def split(table: dict[str, Any], sites: int = 5) -> list[dict[str, Any]]:
     return [{name: v[k::sites] for name, v in table.items()} for k in range(sites)]
 
 
+def chosen(table: dict[str, Any], keep: Any) -> dict[str, Any]:
+    return {name: values[keep] for name, values in table.items()}
+
+
 def matrix(table: dict[str, Any], keep: Any = slice(None)) -> Any:
     x = np.stack([table[name] for name in NAMES], 1)[keep]
     return xgboost.DMatrix(x, table["y"][keep], feature_names=list(NAMES))
@@ -71,7 +75,8 @@ def trees(booster: Any) -> list[dict[str, Any]]:
     return found
 
 
-def assert_same_trees(answer: Any, booster: Any) -> None:
+def assert_same_trees(answer: Any, booster: Any, table: dict[str, Any]) -> None:
+    """Equal but for thresholds outside all values, where versions of XGBoost differ."""
     ours, theirs = trees(answer.to_xgboost()), trees(booster)
     assert len(ours) == len(theirs)
     for mine, its in zip(ours, theirs, strict=True):
@@ -79,17 +84,22 @@ def assert_same_trees(answer: Any, booster: Any) -> None:
             assert mine[name] == its[name], name
         inner = np.array(its["left_children"]) >= 0
         mine_at, its_at = (np.array(t["split_conditions"], np.float32) for t in (mine, its))
-        np.testing.assert_array_equal(mine_at[inner], its_at[inner])
+        for node in np.flatnonzero(inner & (mine_at != its_at)):
+            values = table[answer.feature_names[its["split_indices"][node]]]
+            values = values[~np.isnan(values)]
+            pair = np.array([mine_at[node], its_at[node]])
+            assert (pair > values.max()).all() or (pair <= values.min()).all()
         np.testing.assert_allclose(mine_at[~inner], its_at[~inner], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.15])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_twenty_trees_of_depth_six_are_those_of_xgboost(objective: str, missing: float) -> None:
-    table = rows(objective, n=1000, missing=missing, levels=40)
+    n = 500 if objective == "multi:softprob" else 1000
+    table = rows(objective, n=n, missing=missing, levels=40)
     answer = ask(table, objective=objective, rounds=20)
     booster = pooled(table, 20, objective=objective)
-    assert_same_trees(answer, booster)
+    assert_same_trees(answer, booster, table)
     np.testing.assert_allclose(
         answer.predict(table), booster.predict(matrix(table)), rtol=1e-5, atol=1e-6
     )
@@ -100,7 +110,7 @@ def test_masks_change_nothing(objective: str) -> None:
     table = rows(objective, missing=0.1, n=800, levels=20)
     answer = ask(table, LocalSites(split(table)), objective=objective, rounds=4)
     assert answer.facts["sites"] == 5 and answer.facts["rows"] == 800
-    assert_same_trees(answer, pooled(table, 4, objective=objective))
+    assert_same_trees(answer, pooled(table, 4, objective=objective), table)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +130,7 @@ def test_masks_change_nothing(objective: str) -> None:
 def test_settings_are_those_of_xgboost(objective: str, settings: dict[str, Any]) -> None:
     table = rows(objective, missing=0.1, n=800)
     answer = ask(table, objective=objective, rounds=6, **settings)
-    assert_same_trees(answer, pooled(table, 6, objective=objective, **settings))
+    assert_same_trees(answer, pooled(table, 6, objective=objective, **settings), table)
 
 
 @pytest.mark.parametrize("levels", [2, 3, 256])
@@ -149,7 +159,7 @@ def test_a_site_that_drops_out_inside_a_tree_begins_that_tree_again() -> None:
     first = pooled(table, 3)
     four = np.arange(1000) % 5 != 3
     booster = xgboost.train({"tree_method": "hist"}, matrix(table, four), 3, xgb_model=first.copy())
-    assert_same_trees(answer, booster)
+    assert_same_trees(answer, booster, table)
     assert "began again" in answer.notes[0] and answer.facts["rows"] == 800
 
 
@@ -258,7 +268,7 @@ def test_text_is_learned_by_its_categories() -> None:
         xgboost.DMatrix(x, (table["y"] > 1).astype(float)),
         3,
     )
-    assert_same_trees(answer, booster)
+    assert_same_trees(answer, booster, dict(zip(answer.feature_names, x.T, strict=True)))
 
 
 @pytest.mark.parametrize(
@@ -294,7 +304,8 @@ def test_a_feature_that_is_always_missing_and_a_constant_one_are_not_used() -> N
     assert "`f0` is missing in all rows" in answer.notes
     assert {name for name, *_ in answer.tables[0].rows} <= set(NAMES[2:])
     keep = ~np.isnan(table["y"])
-    assert_same_trees(answer, xgboost.train({"tree_method": "hist"}, matrix(table, keep), 2))
+    booster = xgboost.train({"tree_method": "hist"}, matrix(table, keep), 2)
+    assert_same_trees(answer, booster, chosen(table, keep))
 
 
 def test_a_constant_target_gives_one_leaf() -> None:

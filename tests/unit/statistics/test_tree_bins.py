@@ -59,8 +59,9 @@ def test_cuts_of_few_values_are_those_of_xgboost(max_bin: int) -> None:
     starts, values = xgboost.QuantileDMatrix(x, max_bin=max_bin).get_quantile_cut()
     for f in range(6):
         theirs = values[starts[f] : starts[f + 1]]
-        np.testing.assert_array_equal(cuts.of(f), theirs[1:])
-        assert cuts.lowest[f] == theirs[0]
+        np.testing.assert_array_equal(cuts.of(f)[:-1], theirs[1:-1])
+        # Versions of XGBoost differ in the outer cuts.
+        assert cuts.of(f)[-1] > np.nanmax(x[:, f]) and cuts.lowest[f] < np.nanmin(x[:, f])
         assert made.is_exact(f)
     assert steps == 4
 
