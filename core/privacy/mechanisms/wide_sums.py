@@ -23,6 +23,8 @@ ELEMENT_BITS = 32
 CLIENTS_MAX = 65_536
 #: Bits of a number, sign apart: f64 has no larger range of use here.
 BITS_MAX = 400
+#: Integers of so many bits are numbers of f64.
+EXACT_BITS = 53
 
 
 class WideSumError(DelianError):
@@ -114,10 +116,15 @@ class WideSum:
         Raises WideSumError for another number of elements.
         """
         limbs = self._carried(total)
+        out = np.zeros(limbs.shape[1])
+        if self.before + self.after <= EXACT_BITS:
+            # The sum is a number of f64, and so is what has been added up, the highest limb first.
+            for i in reversed(range(self.limbs)):
+                out += np.ldexp(limbs[i].astype(np.float64), self.limb_bits * i - self.after)
+            return out
         negative = limbs[-1] < 0
         # Sums of absolute values: a large negative limb would cancel what is below it.
         sizes = self._signed(limbs & ((1 << self.limb_bits) - 1), negative)
-        out = np.zeros(limbs.shape[1])
         for i in range(self.limbs):  # the lowest first: each addition rounds at most once
             out += np.ldexp(sizes[i].astype(np.float64), self.limb_bits * i - self.after)
         return np.where(negative, -out, out)

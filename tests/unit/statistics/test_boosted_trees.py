@@ -113,6 +113,24 @@ def test_masks_change_nothing(objective: str) -> None:
     assert_same_trees(answer, pooled(table, 4, objective=objective), table)
 
 
+def test_declared_values_need_no_search_and_give_the_same_trees() -> None:
+    table = rows(n=600, levels=30)
+    for name in ("f0", "f1"):
+        table[name] = np.round(table["f2"] + 3)
+    steps: list[str] = []
+    settings: dict[str, Any] = {"rounds": 3, "floor": 1}
+    values = dict.fromkeys(NAMES, (-2, 40))
+    question = BoostedTrees("y", NAMES, values=values, **settings)
+    answer: Any = LocalSites(split(table), masked=False).answer(
+        question, on_step=lambda step: steps.append(step.name)
+    )
+    assert "bins" not in steps and not answer.notes
+    assert_same_trees(answer, pooled(table, 3), table)
+    few: Any = ask(table, values={"f3": (0, 9)}, **settings)
+    outside = int((table["f3"] > 9).sum())
+    assert f"{outside} rows have a `f3` that was not declared" in few.notes[0]
+
+
 @pytest.mark.parametrize(
     "settings",
     [

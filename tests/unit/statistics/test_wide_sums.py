@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from delian.core.privacy.mechanisms.wide_sums import CLIENTS_MAX, WideSum, WideSumError
 
-FORMS = [(40, 40), (63, 0), (20, 40), (100, 60), (30, -5), (1, 0), (23, 40)]
+FORMS = [(40, 40), (63, 0), (20, 40), (100, 60), (30, -5), (1, 0), (23, 40), (50, 0), (33, 20)]
 
 
 @pytest.mark.parametrize("clients_max", [1, 2, 3, 5, 8, 1000, CLIENTS_MAX])
