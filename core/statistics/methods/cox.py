@@ -42,6 +42,7 @@ from ..survival.time_grid import (
     Places,
     bins_of,
     counted,
+    joined_again,
     read_edges,
     refined_bins,
 )
@@ -265,6 +266,13 @@ class Cox(Question):
         self._check(found)
         if found.number("beyond"):
             raise Moved
+        if self.least_per_bin > 1:
+            events, leaving = found["events"], found["leaving"]
+            cells = leaving
+            if self.ties == "efron":
+                cells = np.concatenate([events, leaving - events])
+            again = joined_again(edges, cells, (events, leaving), self.least_per_bin)
+            edges, (found["events"], found["leaving"]) = again
         if not found["events"].any():
             raise StatisticsError("no row has an event", f"`{self.event}` is 0 in all rows")
         return edges, widest, found

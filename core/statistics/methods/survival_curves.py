@@ -36,7 +36,7 @@ from ..survival.time_grid import (
     bins_of,
     codes_of,
     counted,
-    joined,
+    joined_again,
     read_edges,
     refined_bins,
 )
@@ -220,7 +220,9 @@ class SurvivalCurves(Question):
         events, leaving = found["events"], found["leaving"]
         entering = found["entering"] if self.entry else np.zeros_like(events)
         if self.least_per_bin > 1:  # a site that dropped out leaves fewer rows in a bin
-            edges, events, leaving = _joined_again(edges, events, leaving, self.least_per_bin)
+            edges, (events, leaving) = joined_again(
+                edges, leaving, (events, leaving), self.least_per_bin
+            )
             entering = np.zeros_like(events)
         times = ((edges[1:] - 1) * self.time_step).astype(np.float64)
         strata = (-1, len(self.groups), len(times))
@@ -254,12 +256,19 @@ class SurvivalCurves(Question):
         notes = self.clock().notes(found)
         if self.least_per_bin > 1:
             facts["bins of time"] = bins
-            lost = max(float(np.max(c.survival - c.lowest)) for c in curves)
+            # A curve's last bin reaches to the end of follow-up: its bound is of another size.
+            lost = [
+                float(np.max((c.survival - c.lowest)[part], initial=0.0))
+                for part in (slice(None, -1), slice(-1, None))
+                for c in curves
+            ]
+            half = len(curves)
             notes.append(
                 f"times were joined to {bins} bins of at most {widest * self.time_step:g}, so that"
                 f" each group has none or at least {self.least_per_bin} rows that leave in each;"
                 " events count at a bin's end, before the rows that are censored in it: at bins'"
-                f" ends exact curves are lower by at most {lost:.4f}"
+                f" ends exact curves are lower by at most {max(lost[:half]):.4f}, and at the end"
+                f" of the last bin by at most {max(lost[half:]):.4f}"
             )
         if test is None and len(self.groups) > 1:
             notes.append("no test: no event has rows of two groups at risk")
@@ -277,18 +286,6 @@ class SurvivalCurves(Question):
             curves=curves,
             test=test,
         )
-
-
-def _joined_again(
-    edges: Places, events: npt.NDArray[np.float64], leaving: npt.NDArray[np.float64], least: int
-) -> tuple[Places, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    fewer = joined(edges, leaving, least)
-    starts = np.searchsorted(edges, fewer[:-1])
-    return (
-        fewer,
-        np.add.reduceat(events, starts, axis=1),
-        np.add.reduceat(leaving, starts, axis=1),
-    )
 
 
 def _at_risk(gone: Any, came: Any, rows: float, late: bool) -> npt.NDArray[np.float64]:

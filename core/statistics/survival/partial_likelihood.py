@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..question import Step
-from ..sums import Sum, Totals, counts
+from ..sums import StatisticsError, Sum, Totals, counts
 from .risk_sets import EventBins
 
 Floats = npt.NDArray[np.float64]
@@ -36,6 +36,8 @@ RISK_BITS = (110, 90)
 INFORMATION_BITS = (110, 90)
 WEIGHT_BITS = (80, 80)
 TIES = ("efron", "breslow")
+#: Events that Efron's sums are made for: one number each at the analyst.
+EVENTS_MAX = 1 << 25
 
 
 def risk_sums(bins: int, width: int, ties: str) -> tuple[Sum, ...]:
@@ -85,17 +87,23 @@ class Evaluated:
 
 
 def evaluate(totals: Totals, bins: EventBins, coefficients: Floats, ties: str) -> Evaluated:
-    """Of the totals of a `risk` step."""
+    """Of the totals of a `risk` step. Raises StatisticsError for too many events."""
     risk = bins.cumulated(totals["risk"])
     tied = totals["tied"] if ties == "efron" else np.zeros_like(risk)
     d, weight = totals["events"], totals["weights"]
     # A bin without events, or with events of weight 0, adds nothing.
     here = np.flatnonzero((d > 0) & (weight > 0) & (risk[:, 0] > 0))
-    repeats = d[here].astype(np.int64)
-    at = np.repeat(here, repeats)
-    place = np.arange(len(at)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    share = place / d[at] if ties == "efron" else np.zeros(len(at))
-    mean_weight = (weight[at] / d[at])[:, None]
+    if ties == "breslow":
+        at, share, mean_weight = here, np.zeros(len(here)), weight[here][:, None]
+    else:
+        if d[here].sum() > EVENTS_MAX:
+            raise StatisticsError(
+                f"more than {EVENTS_MAX:,} events with Efron's ties", 'ties="breslow"'
+            )
+        repeats = d[here].astype(np.int64)
+        at = np.repeat(here, repeats)
+        place = np.arange(len(at)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+        share, mean_weight = place / d[at], (weight[at] / d[at])[:, None]
     below = risk[at, :1] - share[:, None] * tied[at, :1]
     above = (risk[at, 1:] - share[:, None] * tied[at, 1:]) / below
     scaled = above * np.sqrt(mean_weight)

@@ -268,6 +268,25 @@ def joined(edges: Places, leaving: npt.NDArray[np.float64], least: int) -> Place
     return found
 
 
+def joined_again(
+    edges: Places,
+    cells: npt.NDArray[np.float64],
+    parts: Sequence[npt.NDArray[np.float64]],
+    least: int,
+) -> tuple[Places, list[npt.NDArray[np.float64]]]:
+    """Bins joined once more, where a site that dropped out has left cells with few rows.
+
+    Args:
+        edges: i64[bins + 1]
+        cells: f64[cells, bins], rows.
+        parts: arrays [..., bins] that are added up alike.
+        least: the floor.
+    """
+    fewer = joined(edges, cells, least)
+    starts = np.searchsorted(edges, fewer[:-1])
+    return fewer, [np.add.reduceat(part, starts, axis=-1) for part in parts]
+
+
 def codes_of(
     table: Table, columns: Sequence[tuple[str, Sequence[str]]]
 ) -> tuple[Places, Chosen, dict[str, int]]:

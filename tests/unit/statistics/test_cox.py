@@ -14,6 +14,7 @@ from delian.core.statistics.site_table import Table
 from delian.core.statistics.sums import StatisticsError
 from delian.simulations.statistics.local_sites import LocalSites
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*very low variance")
 lifelines = pytest.importorskip("lifelines")
 pd = pytest.importorskip("pandas")
 
@@ -265,6 +266,24 @@ def test_risk_sums_of_bins_below_the_floor_are_never_asked(ties: str) -> None:
     off = np.abs(answer.coefficients - wanted.params_) / wanted.standard_errors_
     assert off.max() < 0.35
     assert "events of a bin count as tied" in str(answer)
+
+
+def test_bins_that_a_site_left_with_few_rows_are_joined_before_sums_are_asked() -> None:
+    table, least = rows(), 9
+    asked: list[Step] = []
+    answer = ask(
+        table,
+        silent=lambda step: [1] if step >= 6 else [],
+        on_step=asked.append,
+        least_per_bin=least,
+        ties="breslow",
+    )
+    assert answer.facts["sites"] == 4
+    kept = np.arange(len(table["days"])) % 5 != 1
+    step = next(s for s in reversed(asked) if s.name == "risk")
+    for first, last in zip(step.arrays["first"], step.arrays["last"], strict=True):
+        inside = (table["days"] >= first) & (table["days"] <= last) & kept
+        assert inside.sum() >= least
 
 
 def changed(**columns: Any) -> dict[str, Any]:

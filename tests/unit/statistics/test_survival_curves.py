@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from delian.core.statistics.methods.survival_curves import SurvivalCurves
 from delian.core.statistics.question import Step
+from delian.core.statistics.site_table import Table
 from delian.core.statistics.sums import StatisticsError
 from delian.core.statistics.survival.time_grid import joined
 from delian.simulations.statistics.local_sites import LocalSites
@@ -192,14 +193,31 @@ def test_bins_with_fewer_rows_than_the_floor_are_never_asked_for_events() -> Non
             if "events" in names:
                 assert np.all((held == 0) | (held >= least))
     assert asked[-1].name == "times" and len(asked[-1].arrays["edges"]) > 8
-    bound = max(float(np.max(c.survival - c.lowest)) for c in answer.curves)
-    assert f"lower by at most {bound:.4f}" in str(answer)
+    last, before = (
+        max(float(np.max((c.survival - c.lowest)[part])) for c in answer.curves)
+        for part in (slice(-1, None), slice(None, -1))
+    )
+    assert f"lower by at most {before:.4f}, and at the end" in str(answer)
+    assert f"of the last bin by at most {last:.4f}" in str(answer)
     for curve in answer.curves:
         own = table["arm"] == curve.name
         km = lifelines.KaplanMeierFitter().fit(table["days"][own], table["died"][own])
         exact = km.predict(curve.times).to_numpy()
         assert np.all(exact <= curve.survival + 1e-12)
         assert np.all(exact >= curve.lowest - 1e-12)
+
+
+def test_bins_that_a_site_left_with_few_rows_are_joined_in_the_answer() -> None:
+    table, least = rows(), 12
+    sites = LocalSites(split(table), silent=lambda step: [1] if step >= 6 else [])
+    question = SurvivalCurves(
+        "days", "died", group="arm", categories={"arm": GROUPS}, least_per_bin=least
+    )
+    answer = sites.answer(question)
+    assert answer.facts["sites"] == 4
+    for curve in answer.curves:
+        left = (curve.events + curve.censored)[1:]
+        assert np.all((left == 0) | (left >= least))
 
 
 def test_bins_are_joined_until_none_has_few_rows() -> None:
@@ -253,3 +271,13 @@ def test_without_two_groups_at_risk_there_are_curves_and_no_test() -> None:
     answer = ask(table, group="arm", categories={"arm": GROUPS})
     assert answer.test is None and "no test" in str(answer)
     assert answer.curves[0].events.sum() > 0
+
+
+@pytest.mark.parametrize(
+    "edges", [np.array([3]), np.array([4, 4]), np.array([5, 1]), np.array([0.0, 9.0])]
+)
+@pytest.mark.parametrize("name", ["times", "leaving", "others"])
+def test_a_site_refuses_steps_that_no_question_has(name: str, edges: Any) -> None:
+    with pytest.raises(StatisticsError):
+        question = SurvivalCurves("days", "died")
+        question.measure(Table.of(rows()), Step(name, (), {"edges": edges}), {})
