@@ -56,13 +56,15 @@ class Rows:
     score: Floats
     """The log-likelihood's derivative in eta, for a dispersion of 1."""
     weight: Floats
-    """The information in eta: expected, or observed where alpha is estimated."""
+    """Minus the log-likelihood's second derivative in eta, for a dispersion of 1."""
     constant: Floats
     """The log-likelihood is constant - loss, where the dispersion is 1."""
     pearson: Floats
     """(y - mu)^2 over the variance function."""
     mean: Floats
     """mu."""
+    expected: Floats | None = None
+    """What is expected of `weight`, where this depends on y and alpha is given."""
     alpha_score: Floats | None = None
     """The log-likelihood's derivative in log alpha."""
     alpha_cross: Floats | None = None
@@ -123,7 +125,7 @@ def rows_at(family: str, link: str, y: Floats, eta: Floats, alpha: float, joint:
         eta: f64[n] linear predictors, offset included; where `invalid`, the nearest valid one is
             taken.
         alpha: of a negative binomial family; 0 is Poisson.
-        joint: whether alpha is estimated: its derivatives, and observed information.
+        joint: whether alpha is estimated: its derivatives.
     """
     if family == "linear":
         off = y - eta
@@ -160,14 +162,12 @@ def _logistic(y: Floats, eta: Floats) -> Rows:
 def _gamma(link: str, y: Floats, eta: Floats) -> Rows:
     if link == "log":
         ratio = y * np.exp(-eta)
-        mu, score, weight = np.exp(eta), ratio - 1, np.ones(len(y))
-        loss = eta - np.log(y) + ratio - 1
-    else:
-        eta = np.maximum(eta, ETA_MIN)
-        ratio, mu = y * eta, 1 / eta
-        score, weight = mu - y, mu**2
-        loss = ratio - 1 - np.log(ratio)
-    return Rows(loss, score, weight, -np.log(y), (ratio - 1) ** 2, mu)
+        loss, one = eta - np.log(y) + ratio - 1, np.ones(len(y))
+        return Rows(loss, ratio - 1, ratio, -np.log(y), (ratio - 1) ** 2, np.exp(eta), expected=one)
+    eta = np.maximum(eta, ETA_MIN)
+    ratio, mu = y * eta, 1 / eta
+    loss = ratio - 1 - np.log(ratio)
+    return Rows(loss, mu - y, mu**2, -np.log(y), (ratio - 1) ** 2, mu)
 
 
 def _negative_binomial(y: Floats, eta: Floats, alpha: float, joint: bool) -> Rows:
@@ -177,8 +177,9 @@ def _negative_binomial(y: Floats, eta: Floats, alpha: float, joint: bool) -> Row
     rising = _rising(y, alpha)
     constant = rising[0] - log_factorials(y) - more * np.log1p(alpha * y) + y * _log(y)
     score, pearson = (y - mu) / size, (y - mu) ** 2 / (mu * size)
+    weight = mu * (1 + alpha * y) / size**2
     if not joint:
-        return Rows(loss, score, mu / size, constant, pearson, mu)
+        return Rows(loss, score, weight, constant, pearson, mu, expected=mu / size)
     u = alpha * mu
     few = np.where(u < _SERIES_BELOW, u, 0.0)
     rest = np.where(u < _SERIES_BELOW, np.polyval(_REST, few), np.log1p(u) - u / (1 + u))
@@ -188,13 +189,13 @@ def _negative_binomial(y: Floats, eta: Floats, alpha: float, joint: bool) -> Row
     return Rows(
         loss,
         score,
-        mu * (1 + alpha * y) / size**2,
+        weight,
         constant,
         pearson,
         mu,
-        alpha * first,
-        alpha * mu * (y - mu) / size**2,
-        -(alpha**2 * second + alpha * first),
+        alpha_score=alpha * first,
+        alpha_cross=alpha * mu * (y - mu) / size**2,
+        alpha_weight=-(alpha**2 * second + alpha * first),
     )
 
 

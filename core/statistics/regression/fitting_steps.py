@@ -93,7 +93,7 @@ class Fitted:
     alphas: Floats
     """f64[2]: of the model, and of the null model."""
     information: Floats
-    """f64[q, q] at `at`."""
+    """f64[q, q] at `at`: expected, or that of the rows where alpha was estimated."""
     rounds: int
     """Steps, the moments' two and the first iteration among them."""
     changed: bool
@@ -137,7 +137,7 @@ def ask_fit(plan: Plan) -> Generator[Step, Totals, Fitted]:
         totals,
         full.at,
         alphas,
-        unpacked(totals["information"], len(full.at)),
+        unpacked(totals.get("expected", totals["information"]), len(full.at)),
         run.rounds,
         len(run.keys) > 1,
     )
@@ -169,7 +169,7 @@ class _Run:
                 "null": np.zeros(1) if first else rest.at[:1],
                 "alphas": alphas,
             }
-            totals = yield Step(name, sums_of(width, joint), arrays)
+            totals = yield Step(name, sums_of(width, joint, self.plan.model.bent), arrays)
             self.rounds += 1
             rows, sites = totals.number("rows"), float(totals.sites)
             if totals.number("used") == 0:

@@ -12,7 +12,7 @@ site.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,11 +52,21 @@ class Model:
     own: bool
     """Whether each site has its own intercept."""
 
+    @property
+    def bent(self) -> bool:
+        """Whether the information depends on outcomes: with a link that is not canonical."""
+        return self.family == "negative_binomial" or (self.family, self.link) == ("gamma", "log")
 
-def sums_of(width: int, joint: bool) -> tuple[Sum, ...]:
-    """The sums of a step for so many coefficients, log alpha among them where it is `joint`."""
+
+def sums_of(width: int, joint: bool, bent: bool) -> tuple[Sum, ...]:
+    """The sums of a step for so many coefficients, log alpha among them where it is `joint`.
+
+    bent: whether the expected information is another one than that of the rows.
+    """
     of_null = 1 + joint
+    expected = (Sum("expected", (_pairs(width),), *_BITS),) if bent and not joint else ()
     return (
+        *expected,
         counts("rows"),
         counts("missing"),
         counts("unlisted"),
@@ -151,7 +161,9 @@ def measure_at(
     full = _evaluated(model, data, data.matrix, at, float(alphas[0]), joint)
     rest = _evaluated(model, data, one, np.array([null]), float(alphas[1]), joint)
     names = ("information", "score", "loss", "constant", "excess", "squares")
+    expected = {"expected": full["expected"]} if model.bent and not joint else {}
     return {
+        **expected,
         "used": np.array(len(data.y)),
         "groups": np.array(int(len(data.y) > 0)),
         "invalid": np.array([full["invalid"], rest["invalid"]]),
@@ -182,8 +194,13 @@ def _evaluated(
     rows = rows_at(model.family, model.link, data.y, eta, alpha, joint)
     weights = data.weights
     information, score = _derivatives(matrix, rows, weights, model.own, joint)
+    expected = information
+    if rows.expected is not None:
+        steady = replace(rows, weight=rows.expected)
+        expected = _derivatives(matrix, steady, weights, model.own, False)[0]
     off = data.y - rows.mean
     return {
+        "expected": packed(expected),
         "invalid": int((invalid(model.family, model.link, eta) & (weights > 0)).sum()),
         "information": packed(information),
         "score": score,
