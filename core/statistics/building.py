@@ -54,7 +54,7 @@ def _lacking(kind: type[Question], given: Mapping[str, Any]) -> tuple[str, ...]:
     if "categories" not in {f.name for f in fields(kind)}:
         return ()
     wanted = [str(given[name]) for name in _GROUPS if given.get(name)]
-    for term in given.get("predictors", ()):
+    for term in (*given.get("predictors", ()), *given.get("random", ())):
         wanted += _FACTOR.findall(str(term))
     listed = given.get("categories", {})
     return tuple(dict.fromkeys(c for c in wanted if c not in listed))

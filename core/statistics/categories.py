@@ -109,6 +109,11 @@ def measure(table: Table, step: Step, columns: tuple[str, ...], kept: Kept) -> M
         raise StatisticsError("the step has no prefixes")
     if (lengths >= BYTES_MAX).any():
         raise StatisticsError("the step has a prefix that is too long")
+    # A row is in one prefix at most: its noise is for one.
+    one = len(np.unique(prefixes, axis=0)) == len(prefixes) and len(np.unique(lengths)) == 1
+    past = np.arange(BYTES_MAX) >= lengths[:, None]
+    if not one or prefixes[past].any():
+        raise StatisticsError("the step's prefixes overlap")
     known = kept.setdefault("values", {})
     if column not in known:
         known[column] = _values(table, column)

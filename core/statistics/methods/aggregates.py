@@ -229,8 +229,10 @@ class Aggregates(Question):
     def sensitivities(self, step: Step) -> Mapping[str, float]:
         if categories.is_step(step):
             return {"next": 1.0, "missing": 1.0}
-        found: dict[str, float] = {"rows": 1.0, "suppressed": 1.0, "other": 1.0}
-        found |= {f"known_{i}": 1.0 for i in range(len(self._counted))}
+        # A row may bring its group to the floor: all of the group's rows are counted then.
+        most = float(self.floor)
+        found = {"rows": most, "suppressed": max(most - 1, 1.0), "other": 1.0}
+        found |= {f"known_{i}": most for i in range(len(self._counted))}
         for prefix, columns in (("sum", self._numbers), ("squares", self._spread)):
             for i, column in enumerate(columns):
                 if column not in self.limits:
@@ -240,7 +242,8 @@ class Aggregates(Question):
                     )
                 low, high = self.limits[column]
                 widest = max(abs(low), abs(high))
-                found[f"{prefix}_{i}"] = widest if prefix == "sum" else (high - low) ** 2
+                each = widest if prefix == "sum" else (high - low) ** 2
+                found[f"{prefix}_{i}"] = most * each
         return found
 
     def measure(self, table: Table, step: Step, kept: Kept) -> Mapping[str, Any]:

@@ -71,8 +71,10 @@ class MixedModel(Question):
     """Fixed effects: terms as `design.Design` takes them."""
     random: tuple[str, ...] = ()
     """Random slopes: terms; the random intercept is always there."""
-    group: str = ""
-    """Column whose values make the groups; each is at one site. Empty: a site is a group."""
+    subject: str = ""
+    """Column whose values make the groups, such as patients; each is at one site. Empty: a site
+    is a group.
+    """
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By column its categories, the reference first."""
     intercept: bool = True
@@ -107,7 +109,7 @@ class MixedModel(Question):
         return Design((*self.predictors, *self.random), self.categories)
 
     def columns(self) -> tuple[str, ...]:
-        group = (self.group,) if self.group else ()
+        group = (self.subject,) if self.subject else ()
         return tuple(dict.fromkeys((self.outcome, *group, *self._both.columns())))
 
     def rows(self, table: Table) -> int:
@@ -333,14 +335,14 @@ class MixedModel(Question):
         """[fixed, slopes, outcome] of complete rows, their groups, and what was left out."""
         if "read" not in kept:
             known = table
-            if self.group:
-                known = table.chosen(table.texts(self.group) != "")
+            if self.subject:
+                known = table.chosen(table.texts(self.subject) != "")
             both = self._both.of(known, [self.outcome])
             chosen = known.chosen(both.kept)
             fixed, random = self.design.of(chosen).matrix, self.random_design.of(chosen).matrix
             groups = np.zeros(both.rows, np.int64)
-            if self.group:
-                groups = np.unique(chosen.texts(self.group), return_inverse=True)[1]
+            if self.subject:
+                groups = np.unique(chosen.texts(self.subject), return_inverse=True)[1]
             values = np.column_stack([fixed, random[:, 1:], both.others[self.outcome]])
             kept["read"] = values, groups.astype(np.int64), both
         found: tuple[Floats, Places, CompleteRows] = kept["read"]

@@ -91,7 +91,7 @@ def test_random_slopes_of_sites_are_those_of_statsmodels(restricted: bool) -> No
 
 def test_groups_within_sites() -> None:
     rows = rows_of()
-    found = asked(MixedModel("w", PREDICTORS, group="ward", categories=CATEGORIES))
+    found = asked(MixedModel("w", PREDICTORS, subject="ward", categories=CATEGORIES))
     agree(found, judged("w ~ age + x + C(sex)", rows, "ward", None, True))
     assert found.groups == len(np.unique(rows["ward"])) and not found.notes
 
@@ -155,8 +155,8 @@ def test_derivatives_are_those_of_the_likelihood() -> None:
         (MixedModel("y", ("age", "x", "z")), "linearly dependent"),
         (MixedModel("y", ("k",)), "no variation"),
         (MixedModel("k", ("x",)), "the same in all"),
-        (MixedModel("y", ("x",), group="row"), "each group has one row"),
-        (MixedModel("y", ("x",), group="one"), "1 groups and 1 random effects"),
+        (MixedModel("y", ("x",), subject="row"), "each group has one row"),
+        (MixedModel("y", ("x",), subject="one"), "1 groups and 1 random effects"),
         (MixedModel("s", ("x", "age")), "without a rest"),
         (MixedModel("sex", ("x",)), "is text"),
     ],
