@@ -12,7 +12,7 @@ from support.terminals import Terminals
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 #: Lines that the processes of a terminal print when they serve.
-SERVING = {"coordinator": 1, "devices": 4, "broker": 1}
+SERVING = {"coordinator": 1, "devices": 4, "clinics": 5, "broker": 1}
 
 
 @pytest.fixture
@@ -59,3 +59,23 @@ def test_a_fleet_of_four_trains_evaluates_and_predicts_by_the_page_s_commands(te
         trained = [terminals.run(name, commands) for name, commands in blocks][-1]
         assert "round 5/5 attempt 1: 3 of 3 devices reported" in trained, trained
         assert "model 5 judged by 3 devices: global_accuracy=0." in trained
+
+
+def test_five_clinics_answer_questions_by_the_page_s_commands(terminals, tmp_path):
+    (_, install), *blocks = BLOCK.findall((FOLDER / "questions.md").read_text())
+    assert "pip install" in install, "what runs here is installed"
+    said = [terminals.run(name, commands) for name, commands in blocks]
+    files, refused, (answers, page, differs, log, noised) = said[1], said[2], said[-5:]
+    counted = re.findall(r"^([fm]) +(\d+) +([\d.]+)", files, re.MULTILINE)
+    assert len(counted) == 2 and "MAX(age) is no sum of a site's rows" in refused
+    assert counted == re.findall(r"^([fm]) +(\d+) +([\d.]+)", answers, re.MULTILINE)[:2]
+    assert "Logistic regression" in answers and "C(sex)[T.m]" in answers
+    assert "log-rank test" in page and (tmp_path / "survival.html").stat().st_size > 10_000
+    assert "device's owner does not allow the question" in differs
+    assert "answered" in log and "glm of patients" in log
+    assert re.search(r"epsilon: +\d", noised)
+
+    # A site that is gone is left out, and the answer says so.
+    terminals.run("", "pkill -9 -f -- '--state clinic-5 '")
+    fewer = terminals.run("", "delian ask 'SELECT count(*) FROM patients'")
+    assert re.search(r"^sites: +4", fewer, re.MULTILINE), fewer

@@ -9,8 +9,8 @@ import pytest
 from support import tutorial_pages
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
-#: The first two are run by test_tutorial.py: they have daemons.
-OTHERS = ("fleet.md", "fleet_mqtt.md", "index.md")
+#: The first three are run by test_tutorial.py: they have daemons.
+OTHERS = ("fleet.md", "fleet_mqtt.md", "questions.md", "index.md")
 PAGES = [page for page in sorted(FOLDER.glob("*.md")) if page.name not in OTHERS]
 
 

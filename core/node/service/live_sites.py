@@ -33,6 +33,8 @@ LINE = "questions"
 _THERE = ("ready", "working", "idle")
 _NODES_AT_ONCE = 1_000
 _REQUEST_ID_BYTES = 16
+#: How long a step waits for sites that are not there, in ms.
+_WAIT_MS = 10_000
 #: When sites come back after a step, in ms.
 _AGAIN_MS = (50, 200)
 
@@ -73,6 +75,7 @@ class LiveSites:
         self.terms = terms or Terms()
         self._client, self._on_refusal = client, on_refusal
         self.count = self.terms.sites or self._there()
+        self._last = self.count  # sites in the last step's sum
         self.runs: list[int] = []
         """The runs of the steps so far."""
         least = COHORT_MIN if self.terms.masked else 1
@@ -126,7 +129,9 @@ class LiveSites:
         total = np.frombuffer(content, "<u4").astype(np.uint32)
         if total.shape != (sums.dimension + 1,):
             raise DelianError(f"run {run} gave {len(content)} bytes, which are no sum", "ask again")
-        return sums.decode(total[:-1], int(total[-1]))
+        # A site that is gone is not waited for in each step; one that is back takes part.
+        self._last = int(total[-1])
+        return sums.decode(total[:-1], self._last)
 
     def _plan(
         self, request: Request, asked: BlobRef, step: BlobRef, sums: SumPlan
@@ -144,8 +149,8 @@ class LiveSites:
             reports_min=min(least, self.count),
             attempts_max=terms.attempts,
             timeout_ms=int(terms.timeout_s * 1000),
-            wait_ms=int(terms.timeout_s * 1000),
-            pool_min=self.count,
+            wait_ms=_WAIT_MS,
+            pool_min=self._last,
         )
         plan.after_task.min_ms, plan.after_task.max_ms = _AGAIN_MS
         plan.labels["question"] = request.question.method
