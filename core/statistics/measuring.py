@@ -36,7 +36,7 @@ def vector_of(
     try:
         with np.errstate(all="ignore"):  # what is not finite is refused below
             measured = dict(request.question.measure(table, step, kept))
-    except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         # A method checks the step; what it has missed costs the site nothing else.
         raise StatisticsError(f"a step that makes no sense at a site: {error}") from None
     if request.noise:

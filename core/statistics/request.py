@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..privacy.mechanisms.ring import RingPlan
+from ..privacy.mechanisms.ring import NOISE_MAX, RingPlan
 from .question import (
     SETTINGS_BYTES_MAX,
     Question,
@@ -54,6 +54,10 @@ class Request:
     noise: float = 0.0
     """What each site adds, in lengths of what one row can change (`wide_noise`); zero: none."""
 
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.noise <= NOISE_MAX:
+            raise StatisticsError(f"noise of {self.noise}", f"0, or up to {NOISE_MAX:g}")
+
     def to_bytes(self) -> bytes:
         """As it travels. Raises StatisticsError for one that is too large."""
         said = {
@@ -77,7 +81,7 @@ class Request:
             said: Any = json.loads(content[len(_MAGIC) :])
             noise = float(said.get("noise", 0.0))
             return Request(question_from(said["question"]), Rows(**said["rows"]), noise)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise StatisticsError(f"a question that cannot be read: {error}") from None
 
 

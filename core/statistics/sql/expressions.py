@@ -194,6 +194,8 @@ def _table(table: Any, tables: dict[str, str]) -> str:
 
 
 def _parsed(text: str, what: str) -> Any:
+    if not all(c.isprintable() or c.isspace() for c in text):
+        raise StatisticsError(f"{what} has control characters")
     found = sqlglot()
     try:
         statements = found.parse(text, read=DIALECT)
