@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .core.learning.predictor import Predictor, load
     from .core.learning.quantise import quantise
     from .simulations.runs.one_call import Run, simulate
+    from .simulations.statistics import stats as stats
 
 __getattr__, __dir__ = lazily(
     __name__,
@@ -79,6 +80,7 @@ __getattr__, __dir__ = lazily(
         "core.learning.predictor": "Predictor load",
         "core.learning.quantise": "quantise",
         "simulations.runs.one_call": "Run simulate",
+        "simulations.statistics.stats": "=stats",
         "device": "=device",
     },
 )
@@ -119,6 +121,7 @@ __all__ = [
     "simulate",
     "static",
     "static_field",
+    "stats",
     "to_onnx",
     "trace",
     "tree",

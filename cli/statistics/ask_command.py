@@ -94,13 +94,14 @@ def ask(
     """Ask a question about the data of many sites; only masked sums leave a site.
 
     A SELECT statement counts, adds up and averages, by groups, with conditions and joins of a
-    site's tables. A method fits a model: `delian ask methods` lists them and their settings.
+    site's tables. A method fits a model: `delian ask methods` lists them, `delian ask methods glm`
+    says what the settings of one mean.
 
     Sites answer what their owners allow ([device.questions] in a device's configuration). The sums
     are exact: the answer is that of all rows in one place.
     """
     if question.strip().lower() == "methods":
-        _tell_methods(as_json)
+        _tell_methods(formula, as_json)
         return
     selected = None
     if question.lstrip()[:6].lower() == "select":
@@ -233,16 +234,28 @@ def _tell_refusals(reasons: dict[str, int]) -> None:
     echo(f"sites that did not answer: {each}", err=True)
 
 
-def _tell_methods(as_json: bool) -> None:
+def _tell_methods(name: str | None, as_json: bool) -> None:
+    """All methods with their settings; or one, with what its settings mean."""
+    from ...core.common.field_docs import field_docs
     from ...core.statistics.question import methods
 
-    found = {name: _settings_of(kind) for name, kind in methods().items()}
+    known = methods()
+    if name is not None and name not in known:
+        raise DelianError(f"there is no method `{name}`", f"one of {', '.join(known)}")
+    chosen = {n: kind for n, kind in known.items() if name in (None, n)}
+    found = {n: _settings_of(kind) for n, kind in chosen.items()}
 
     def lines() -> list[str]:
         made = []
-        for name, kind in methods().items():
+        for each, kind in chosen.items():
             text = (kind.__doc__ or "").strip().partition("\n")[0]
-            made += [f"{name}: {text}", *(f"    {s}" for s in found[name]), ""]
+            meanings = field_docs(kind) if name else {}
+            made.append(f"{each}: {text}")
+            for setting in found[each]:
+                made.append(f"    {setting}")
+                if meaning := meanings.get(setting.partition(" ")[0]):
+                    made.append(f"        {meaning}")
+            made.append("")
         return made[:-1]
 
     tell({"methods": found}, as_json, lines)

@@ -25,7 +25,7 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".service": "ini
 
 #: The public names of `delian` by what they are for. tests/house compares them with `__all__`.
 FACE = {
-    "Federations": "simulate Run load Predictor data device learn DelianError",
+    "Federations": "simulate Run load Predictor stats data device learn DelianError",
     "Models of other frameworks": "from_torch from_onnx to_onnx read_safetensors "
     "write_safetensors quantise",
     "The compiler": "compile module static static_field Static Tensor trace debug",

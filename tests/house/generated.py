@@ -26,11 +26,18 @@ def texts() -> dict[Path, str]:
     """What each file with generated parts is to hold."""
     from delian.core.learning import algorithm_registry, algorithms
     from delian.simulations.scenario.scenario_keys import markdown
-    from support.pages import models_page, nn_page, protocol_page, vocabulary_page
+    from support.pages import (
+        models_page,
+        nn_page,
+        protocol_page,
+        statistics_page,
+        vocabulary_page,
+    )
 
     (folder,) = algorithms.__path__
     docs = ROOT / "docs"
     scenarios, catalogue = docs / "scenarios.md", docs / "algorithms.md"
+    statistics = docs / "statistics.md"
     vocabulary, models = docs / "vocabulary.md", docs / "models.md"
     by_hand = vocabulary.read_text().partition(vocabulary_page.END)[2]
     return {
@@ -38,6 +45,12 @@ def texts() -> dict[Path, str]:
         docs / "protocol.md": protocol_page.page(),
         models: _replaced(
             models.read_text(), models_page.START, models_page.END, models_page.onnx_operators()
+        ),
+        statistics: _replaced(
+            statistics.read_text(),
+            statistics_page.START,
+            statistics_page.END,
+            statistics_page.page() + "\n",
         ),
         vocabulary: vocabulary_page.page() + vocabulary_page.END + by_hand,
         Path(folder, "__init__.pyi"): stub(),

@@ -74,7 +74,8 @@ class WideSum:
         flat = flat.astype(np.float64)
         if not np.isfinite(flat).all():
             raise WideSumError("a number to be summed is not finite")
-        steps = np.rint(np.ldexp(flat, self.after))
+        with np.errstate(over="ignore"):  # refused below
+            steps = np.rint(np.ldexp(flat, self.after))
         if flat.size and float(np.abs(steps).max()) >= math.ldexp(1.0, self.before + self.after):
             raise WideSumError(
                 f"a number of {float(np.abs(flat).max()):.3g} in a sum below 2^{self.before}"

@@ -289,7 +289,6 @@ def measure_quantiles(
     brackets = step.integers("brackets", -1, 4)
     floor = int(step.integers("floor", 1)[0])
     column, prefix, depth, bits = brackets.T
-    parts = 1 << int(bits.max(initial=0))
     plain = (
         0 < len(brackets) <= BRACKETS_MAX
         and floor >= least
@@ -300,6 +299,7 @@ def measure_quantiles(
     )
     if not plain:
         raise StatisticsError("a step without brackets of the columns that were named")
+    parts = 1 << int(bits.max())
     if "keys" not in kept:
         kept["keys"] = [np.sort(keys_of(v[~np.isnan(v)])) for v in map(table.numbers, names)]
     found = np.zeros((len(brackets), parts), np.int64)

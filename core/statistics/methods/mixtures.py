@@ -92,7 +92,7 @@ class Mixture(Question):
     """Starting weights; empty: equal ones, or those of k-means."""
     covariances: tuple[Any, ...] = ()
     """Starting covariances, as the answer has them; empty: the variances of the columns."""
-    floor: float = 1e-6
+    variance_floor: float = 1e-6
     """Added to each variance, as scikit-learn's reg_covar."""
     tolerance: float = 1e-6
     """The gain of a row's mean log-likelihood at which it ends."""
@@ -110,8 +110,12 @@ class Mixture(Question):
                 f"{len(self.of)} columns with `{self.covariance[:40]}` covariances",
                 f"at most {COLUMNS_MAX}, with one of {', '.join(KINDS)}",
             )
-        if not (self.floor >= 0 and self.tolerance >= 0 and 1 <= self.iterations <= 10_000):
-            raise StatisticsError("floor and tolerance from 0, iterations from 1 to 10,000")
+        if not (
+            self.variance_floor >= 0 and self.tolerance >= 0 and 1 <= self.iterations <= 10_000
+        ):
+            raise StatisticsError(
+                "variance_floor and tolerance from 0, iterations from 1 to 10,000"
+            )
         if not 1 <= self.starts <= 100:
             raise StatisticsError(f"{self.starts} starts", "from 1 to 100")
         if self.weights:
@@ -195,7 +199,7 @@ class Mixture(Question):
             Sum("seconds", shape, *_BITS),
             Sum("log_likelihood", (), *_BITS),
         )
-        regular = self.floor / moments.scales**2
+        regular = self.variance_floor / moments.scales**2
         before: tuple[tuple[float, int], float] | None = None
         for iteration in range(1, self.iterations + 1):
             arrays = {
@@ -349,7 +353,7 @@ def _factors(covariances: Floats) -> Floats:
     except np.linalg.LinAlgError:
         raise StatisticsError(
             "a component's covariance is singular: it holds too few different rows",
-            "use fewer components, or a larger floor",
+            "use fewer components, or a larger variance_floor",
         ) from None
     made = np.linalg.inv(lower).transpose(0, 2, 1)
     return made
