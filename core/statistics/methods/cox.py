@@ -30,7 +30,7 @@ from ..survival.concordance import (
     score_edges,
 )
 from ..survival.cox_answer import CoxAnswer, Fitted, cox_answer
-from ..survival.cox_maximum import Moved, Search
+from ..survival.cox_maximum import Moved, Search, same_rows
 from ..survival.cox_rows import CoxRows
 from ..survival.partial_likelihood import RISK_BITS, TIES, squares_step, symmetric
 from ..survival.proportional import TRANSFORMS
@@ -251,7 +251,7 @@ class Cox(Question):
             except Moved:
                 continue
         raise StatisticsError(
-            "sites with other times came between the steps each time", "give a horizon"
+            "sites came or went between the steps each time", "ask again once they are up"
         )
 
     def _events(self, totals: Totals) -> Generator[Step, Totals, tuple[Places, int, Totals]]:
@@ -290,12 +290,16 @@ class Cox(Question):
         search = Search(self._base(), bins, arrays, self.names, self.ties, self.penalizer)
         maximum = yield from search.maximum()
         self._check(maximum.totals)
+        if maximum.moved and self.penalizer:  # the ridge is by spreads of the first rows
+            raise Moved
         sent = {**arrays, **bins.arrays(), "coefficients": maximum.coefficients}
-        transformed, held = yield from self._held(sent, found, edges, place)
+        transformed, held = yield from self._held(sent, found, edges, place, maximum.totals)
         squares = None
         if self.robust or self.cluster:
             step = squares_step(self._base(), maximum.at)
             totals = yield Step(step.name, step.sums, {**sent, **step.arrays})
+            if not same_rows(totals, maximum.totals):
+                raise Moved
             squares = symmetric(totals["squares"], len(self.names))
         index = yield from self._index(sent, bins)
         grid = (widest, len(edges) - 1)
@@ -303,9 +307,17 @@ class Cox(Question):
         return cox_answer(self, fitted)
 
     def _held(
-        self, arrays: Mapping[str, Any], found: Totals, edges: Places, place: Places
+        self,
+        arrays: Mapping[str, Any],
+        found: Totals,
+        edges: Places,
+        place: Places,
+        last: Totals,
     ) -> Generator[Step, Totals, tuple[Any, Any]]:
-        """Events' columns, summed with a transform of their times: f64[bins] and f64[p]."""
+        """Events' columns, summed with a transform of their times: f64[bins] and f64[p].
+
+        None where rows are not those of the fit's last step.
+        """
         if not self.proportional:
             return None, None
         leaving, events = found["leaving"].sum(0), found["events"].sum(0)
@@ -313,7 +325,7 @@ class Cox(Question):
         weights = TRANSFORMS[self.proportional](times, leaving, events)[place].astype(np.float64)
         sums = (*self._base(), Sum("held", (len(self.names),), *RISK_BITS))
         totals = yield Step("held", sums, {**arrays, "transformed": weights})
-        return weights, totals["held"]
+        return (weights, totals["held"]) if same_rows(totals, last) else (None, None)
 
     def _index(
         self, arrays: Mapping[str, Any], bins: EventBins

@@ -262,6 +262,8 @@ def _notes(question: Cox, fitted: Fitted) -> list[str]:
         notes.append(f"standard errors are robust (Lin and Wei 1989){of}")
     elif question.weights:
         notes.append("standard errors take weights for numbers of rows; robust=True does not")
+    if question.proportional and fitted.held is None:
+        notes.append("no test of proportional hazards: sites came or went before it")
     if maximum.moved:
         notes.append("sites came or went between the steps: the answer is of those that stayed")
     return notes

@@ -168,7 +168,7 @@ _HINT = "events and rows without are perfectly separated: leave the column out, 
 
 
 class Moved(Exception):
-    """A site came back with events at times that no bin has: bins must be found again."""
+    """Rows changed between steps so that the question begins again, with new bins or scales."""
 
 
 def same_rows(one: Totals, other: Totals) -> bool:

@@ -233,6 +233,57 @@ def test_a_site_that_drops_out_leaves_the_exact_fit_of_the_others() -> None:
     assert answer.facts["sites"] == 4 and "sites came or went" in str(answer)
 
 
+@pytest.mark.parametrize("settings", [{"penalizer": 0.2}, {"robust": True}])
+def test_what_needs_the_first_rows_begins_again_when_a_site_drops_out(
+    settings: dict[str, Any],
+) -> None:
+    table = rows()
+    steps: list[str] = []
+    late = "penalizer" in settings
+    answer = ask(
+        table,
+        silent=lambda step: [2] if "squares" in steps or (late and step > 8) else [],
+        on_step=lambda step: steps.append(step.name),
+        **settings,
+    )
+    assert steps.count("range") == 2
+    left = np.arange(len(table["days"])) % 5 != 2
+    kept = {name: v[left] for name, v in table.items()}
+    if late:
+        same(answer, judge(kept, penalizer=0.2))
+    else:
+        parts = [{n: v[k::4] for n, v in kept.items()} for k in range(4)]
+        question = Cox("days", "died", PREDICTORS, CATEGORIES, robust=True)
+        again: Any = LocalSites(parts).answer(question)
+        np.testing.assert_allclose(answer.standard_errors, again.standard_errors, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["rossi", "gbsg2"])
+def test_tables_that_lifelines_brings_along(name: str) -> None:
+    from lifelines import datasets
+
+    if name == "rossi":
+        table, time, event = datasets.load_rossi(), "week", "arrest"
+        terms = tuple(c for c in table if c not in (time, event))
+        made = table
+    else:
+        table, time, event = datasets.load_gbsg2(), "time", "cens"
+        terms = ("horTh", "tgrade", "age", "pnodes", "progrec")
+        made = table[[time, event]].assign(
+            yes=1.0 * (table["horTh"] == "yes"),
+            two=1.0 * (table["tgrade"] == "II"),
+            three=1.0 * (table["tgrade"] == "III"),
+            **{c: table[c] for c in terms[2:]},
+        )
+    columns = {c: table[c].to_numpy() for c in (time, event, *terms)}
+    parts = [{c: v[k::5] for c, v in columns.items()} for k in range(5)]
+    categories = {"horTh": ("no", "yes"), "tgrade": ("I", "II", "III")}
+    answer: Any = LocalSites(parts).answer(Cox(time, event, terms, categories))
+    wanted = lifelines.CoxPHFitter().fit(made, time, event, fit_options={"precision": 1e-12})
+    same(answer, wanted)
+    np.testing.assert_allclose(answer.log_likelihood, wanted.log_likelihood_, rtol=1e-12)
+
+
 def test_a_site_that_comes_back_with_other_times_is_in_the_fit() -> None:
     table = {name: v.copy() for name, v in rows().items()}
     third = np.arange(len(table["days"])) % 5 == 2
