@@ -22,7 +22,7 @@ from ..trees.bins import F32
 from ..trees.boosting import Boosting, BoostingSettings, level_numbers, score_numbers
 from ..trees.forest import TREES_MAX, Forest
 from ..trees.growth import Frame
-from ..trees.objectives import OBJECTIVES, estimated_base_score, mean_loss, objective_of
+from ..trees.objectives import OBJECTIVES, RT_EPS, estimated_base_score, mean_loss, objective_of
 from ..trees.search_steps import Begun, begin, begin_numbers, cells_numbers, declared_values
 from ..trees.site_model import keep_rows, kept_rows
 from ..trees.site_rows import Reading, SiteRows
@@ -52,12 +52,16 @@ class BoostedTrees(Question):
     """Features of text: a 0/1 feature for each value listed."""
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Features whose values are known: (first, last) or (first, last, step)."""
+    weights: str = ""
+    """A column of the rows' weights; empty: all are 1."""
     max_depth: int = 6
     eta: float = 0.3
     reg_lambda: float = 1.0
     reg_alpha: float = 0.0
     gamma: float = 0.0
     min_child_weight: float = 1.0
+    scale_pos_weight: float = 1.0
+    """What the gradients of rows with the label 1 are multiplied with, of binary:logistic."""
     max_delta_step: float | None = None
     """None: 0.7 for count:poisson, else no limit."""
     subsample: float = 1.0
@@ -77,7 +81,7 @@ class BoostedTrees(Question):
     seed: int = 0
 
     def columns(self) -> tuple[str, ...]:
-        return (self.target, *self.features)
+        return (self.target, *self.features, *([self.weights] if self.weights else []))
 
     def rows(self, table: Table) -> int:
         if self.classes:
@@ -86,7 +90,7 @@ class BoostedTrees(Question):
 
     @property
     def _reading(self) -> Reading:
-        return Reading(self.target, self.features, self.categories, self.classes)
+        return Reading(self.target, self.features, self.categories, self.classes, self.weights)
 
     @property
     def _outputs(self) -> int:
@@ -104,8 +108,7 @@ class BoostedTrees(Question):
             self._outputs,
             f32(step),
             self.subsample,
-            self.eta,
-            self.max_depth,
+            bool(self.weights),
         )
 
     def check(self) -> None:
@@ -121,6 +124,7 @@ class BoostedTrees(Question):
             "reg_alpha": (0, 1e30),
             "gamma": (0, 1e30),
             "min_child_weight": (0, 1e30),
+            "scale_pos_weight": (1e-6, 1e6),
             "subsample": (1e-3, 1),
             "colsample_bytree": (1e-3, 1),
             "held_out": (0, 0.9),
@@ -142,6 +146,8 @@ class BoostedTrees(Question):
                 f"{self.objective} with {len(self.classes)} classes",
                 "two classes for binary:logistic, more for multi:softprob",
             )
+        if self.scale_pos_weight != 1 and self.objective != "binary:logistic":
+            raise StatisticsError(f"{self.objective} with a scale_pos_weight")
         if self.early_stopping_rounds and not self.held_out:
             raise StatisticsError(
                 "early_stopping_rounds without rows to judge by", "say held_out=0.2"
@@ -196,7 +202,8 @@ class BoostedTrees(Question):
     def _base_score(self, begun: Begun) -> F32:
         settings = self._settings
         if self.base_score is None:
-            return estimated_base_score(settings.objective, begun.rows, begun.labels)
+            one_step = abs(self.scale_pos_weight - 1) > RT_EPS
+            return estimated_base_score(settings.objective, begun.weight, begun.labels, one_step)
         given = np.full(settings.outputs, self.base_score, np.float32)
         if self.objective == "binary:logistic" and not 0 < self.base_score < 1:
             raise StatisticsError("base_score of binary:logistic is a probability")
@@ -282,7 +289,12 @@ class BoostedTrees(Question):
     def _read(self, table: Table, kept: Kept) -> SiteRows:
         self.check()
         rows = self._reading.rows(
-            table, OBJECTIVES[self.objective], self.seed, self.held_out, self._outputs
+            table,
+            OBJECTIVES[self.objective],
+            self._outputs,
+            seed=self.seed,
+            held_out=self.held_out,
+            positive=self.scale_pos_weight,
         )
         keep_rows(kept, table, rows)
         return rows
@@ -290,7 +302,7 @@ class BoostedTrees(Question):
 
 def _first_sizes(settings: BoostingSettings, base: F32, begun: Begun) -> Any:
     """About what absolute gradients and Hessians add up to before the first round."""
-    rows, name = begun.rows, settings.objective.name
+    rows, name = begun.weight, settings.objective.name
     if name == "reg:squarederror":
         mean, total = float(base[0]), float(begun.labels[0])
         around = begun.squares - 2 * mean * total + rows * mean * mean

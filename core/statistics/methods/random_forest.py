@@ -210,6 +210,6 @@ class RandomForest(Question):
     def _read(self, table: Table, kept: Kept) -> SiteRows:
         self.check()
         settings = self._settings
-        rows = self._reading.rows(table, settings.objective, self.seed, 0.0, settings.outputs)
+        rows = self._reading.rows(table, settings.objective, settings.outputs, seed=self.seed)
         keep_rows(kept, table, rows)
         return rows

@@ -278,6 +278,11 @@ class Bagging:
             axis=1,
         )
         lengths = settings.channels * (sizes[features] + 1).sum(axis=1)
+        if int(lengths.max()) > STEP_NUMBERS_MAX:
+            raise StatisticsError(
+                f"a node's features together have {int(lengths.max()):,} numbers",
+                f"at most {STEP_NUMBERS_MAX:,}: take a smaller max_bin or max_features",
+            )
         batch = np.cumsum(lengths) // STEP_NUMBERS_MAX
         return [
             (asked[a:b], Items(features[a:b], sizes, settings.channels))

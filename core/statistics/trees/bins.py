@@ -137,7 +137,7 @@ def counted(keys: Sequence[npt.NDArray[np.uint32]], cells: I64, length: int, bit
     """
     if not (0 <= length < KEY_BITS and 1 <= bits <= min(STEP_BITS, KEY_BITS - length)):
         raise StatisticsError(f"cells of {length} and {bits} bits")
-    if len(cells) << bits > 2 * STEP_COUNTS or len(cells) == 0:
+    if len(cells) << bits > STEP_COUNTS or len(cells) == 0:
         raise StatisticsError(f"{len(cells)} cells of {1 << bits} parts")
     feature, prefix = cells[:, 0], cells[:, 1]
     order = (feature << KEY_BITS) + prefix

@@ -38,13 +38,12 @@ class BoostingSettings:
     outputs: int
     max_delta_step: float
     subsample: float
-    eta: float
-    max_depth: int
+    is_weighted: bool
 
     @property
     def counts_rows(self) -> bool:
         """Whether Hessians are 1, so that rows are counted."""
-        return self.objective.name == "reg:squarederror"
+        return self.objective.name == "reg:squarederror" and not self.is_weighted
 
 
 def level_sums(asked: int, bins: int, outputs: int, rows_bits: int | None) -> tuple[Sum, ...]:
@@ -56,6 +55,7 @@ def level_sums(asked: int, bins: int, outputs: int, rows_bits: int | None) -> tu
         Sum("totals", (outputs, 2), SUM_BITS, 0),
         Sum("size", (outputs, 2), *_SIZE),
         Sum("loss", (2,), *LOSS),
+        Sum("weight", (2,), *_SIZE),
         Sum("gradients", (asked, bins), SUM_BITS, 0),
         Sum("hessians", (asked, bins), hessian_bits, 0),
     )
@@ -71,7 +71,7 @@ class _State:
     """Whole numbers, f64[outputs, rows]."""
     hessians: F64
     sizes: F64
-    losses: F64
+    judged: dict[str, Any]
 
 
 def _state(
@@ -84,21 +84,35 @@ def _state(
         g, h = settings.objective.gradients(margin, rows.label, settings.max_delta_step)
     if not (np.isfinite(g).all() and np.isfinite(h).all()):
         raise StatisticsError("gradients have grown beyond all bounds", "take a smaller eta")
+    if rows.pull is not None:
+        g, h = g * rows.pull[:, None], h * rows.pull[:, None]
     growing = ~rows.held_out
     sizes = np.stack(
         [np.abs(each[growing]).astype(np.float64).sum(axis=0) for each in (g, h)], axis=1
     )
-    losses = settings.objective.losses(margin, rows.label)
     made = _State(
         margin,
         exponents,
         np.ascontiguousarray(fixed_point(g, exponents[:, 0]).T),
         np.ascontiguousarray(fixed_point(h, exponents[:, 1]).T),
         sizes,
-        np.array([losses[growing].sum(), losses[~growing].sum()]),
+        _judged(settings, margin, rows),
     )
     kept["state"] = made
     return made
+
+
+def _judged(settings: BoostingSettings, margin: F32, rows: SiteRows) -> dict[str, Any]:
+    """Losses and weights of the rows that grow trees, and of those held out."""
+    losses = settings.objective.losses(margin, rows.label)
+    weights = np.ones(len(losses)) if rows.weight is None else rows.weight.astype(np.float64)
+    sides = (~rows.held_out, rows.held_out)
+    return {
+        "rows": np.array(int(sides[0].sum())),
+        "held_out": np.array(int(sides[1].sum())),
+        "loss": np.array([(weights * losses)[side].sum() for side in sides]),
+        "weight": np.array([weights[side].sum() for side in sides]),
+    }
 
 
 def level_numbers(
@@ -141,12 +155,9 @@ def level_numbers(
         [each[chosen[k]].sum() if chosen[k] is not None else each.sum() for each in pair]
         for k, pair in enumerate(zip(state.gradients, state.hessians, strict=True))
     ]
-    return {
-        "rows": np.array(int((~rows.held_out).sum())),
-        "held_out": np.array(int(rows.held_out.sum())),
+    return state.judged | {
         "totals": np.array(totals).astype(np.int64),
         "size": state.sizes,
-        "loss": state.losses,
         "gradients": whole[0],
         "hessians": whole[1],
     }
@@ -157,12 +168,7 @@ def score_numbers(
 ) -> dict[str, Any]:
     """A site's losses after the trees of a step. Raises StatisticsError."""
     margin = _margin(settings.outputs, step, binned_rows(step, rows, kept), kept)
-    losses = settings.objective.losses(margin, rows.label)
-    return {
-        "rows": np.array(int((~rows.held_out).sum())),
-        "held_out": np.array(int(rows.held_out.sum())),
-        "loss": np.array([losses[~rows.held_out].sum(), losses[rows.held_out].sum()]),
-    }
+    return _judged(settings, margin, rows)
 
 
 def _margin(outputs: int, step: Step, binned: BinnedRows, kept: Kept) -> F32:
@@ -199,7 +205,7 @@ def _wanted(asked: I64, features: I64, binned: BinnedRows, sizes: Sequence[int])
         raise StatisticsError("a step that asks for nodes that are not")
     if not (np.diff(tree * (1 << 32) + node) > 0).all():
         raise StatisticsError("a step that asks for nodes out of order")
-    if len(asked) * int(binned.sizes[features].sum()) > 2 * STEP_NUMBERS_MAX:
+    if len(asked) * int(binned.sizes[features].sum()) > STEP_NUMBERS_MAX:
         raise StatisticsError("a step of too many numbers")
     made = []
     for k, size in enumerate(sizes):
@@ -298,14 +304,20 @@ class Boosting:
 
     def mean_losses(self, totals: Totals) -> tuple[float, float]:
         """Mean losses of the rows that grow trees, and of those held out; 0 of none."""
-        numbers = (totals.number("rows"), totals.number("held_out"))
         grown, judged = (
-            loss / max(n, 1.0) for loss, n in zip(totals["loss"], numbers, strict=True)
+            float(loss) / float(weight) if weight > 0 else 0.0
+            for loss, weight in zip(totals["loss"], totals["weight"], strict=True)
         )
-        return float(grown), float(judged)
+        return grown, judged
 
     def _batches(self, asked: list[tuple[int, int]], frame: Frame) -> list[list[tuple[int, int]]]:
-        size = max(1, STEP_NUMBERS_MAX // int(frame.sizes.sum()))
+        bins = int(frame.sizes.sum())
+        if bins > STEP_NUMBERS_MAX:
+            raise StatisticsError(
+                f"all features together have {bins:,} bins",
+                f"at most {STEP_NUMBERS_MAX:,}: take a smaller max_bin or colsample_bytree",
+            )
+        size = STEP_NUMBERS_MAX // bins
         return [asked[i : i + size] for i in range(0, len(asked), size)]
 
     def _step(
@@ -338,7 +350,12 @@ class Boosting:
         """Mean losses after the last round."""
         totals = yield Step(
             "score",
-            (counts("rows"), counts("held_out"), Sum("loss", (2,), *LOSS)),
+            (
+                counts("rows"),
+                counts("held_out"),
+                Sum("loss", (2,), *LOSS),
+                Sum("weight", (2,), *_SIZE),
+            ),
             self._model(frame),
         )
         self.held_out = totals.number("held_out")

@@ -197,13 +197,19 @@ def objective_of(name: str) -> Objective:
     return found
 
 
-def estimated_base_score(objective: Objective, rows: float, sums: F64) -> F32:
+def estimated_base_score(
+    objective: Objective, weight: float, sums: F64, one_step: bool = False
+) -> F32:
     """XGBoost's own base score, from sums over rows, f32[outputs].
 
-    sums: of the labels, f64[1]; or how often each class occurs, f64[classes]. Raises
-    StatisticsError where the labels allow none.
+    weight: the sum of weights. sums: of the weighted labels, f64[1]; or the weight of each class,
+    f64[classes]. one_step: of a probability, by one step of Newton's from 1/2, as where XGBoost
+    has a scale_pos_weight. Raises StatisticsError where the labels allow none.
     """
-    means = (sums / rows).astype(np.float32)
+    means = (sums / weight).astype(np.float32)
+    if one_step:
+        step = (sums - 0.5 * weight) / max(0.25 * weight, RT_EPS)
+        return _sigmoid(step.astype(np.float32))
     if objective.name == "multi:softprob":
         logs = _log(means + np.float32(RT_EPS))
         # XGBoost adds up a class's share at a time, in f32.

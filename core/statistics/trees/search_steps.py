@@ -10,7 +10,7 @@ import numpy as np
 
 from ..question import Kept, Step
 from ..sums import StatisticsError, Sum, Totals, counts
-from .bins import BINS_MAX, F32, Cuts, CutSearch, counted, keys_of
+from .bins import BINS_MAX, F32, STEP_COUNTS, Cuts, CutSearch, counted, keys_of
 from .objectives import F64, Objective
 from .site_rows import SiteRows
 
@@ -30,10 +30,12 @@ class Begun:
     sites: int
     rows: float
     """Rows that trees grow on."""
+    weight: float
+    """The sum of their weights."""
     held_out: float
     left_out: float
     labels: F64
-    """Sums of the labels, f64[1]; or how often each class occurs, f64[classes]."""
+    """Sums of the labels, f64[1]; or the weight of each class, f64[classes]."""
     squares: float
     """The sum of the labels' squares."""
     cuts: Cuts
@@ -75,6 +77,7 @@ def begin_sums(outputs: int, declared: Mapping[int, F32], features: int) -> tupl
         counts("held_out"),
         counts("left_out"),
         counts("unlisted"),
+        Sum("weight", (), *_LABEL),
         Sum("label", (outputs,), *_LABEL),
         Sum("square", (), *LOSS),
     ]
@@ -88,18 +91,20 @@ def begin_numbers(rows: SiteRows, outputs: int, declared: Mapping[int, F32]) -> 
     """A site's numbers for the first step."""
     growing = ~rows.held_out
     label = rows.label[growing].astype(np.float64)
+    pull = np.ones(len(label)) if rows.pull is None else rows.pull[growing].astype(np.float64)
     summed = (
-        np.bincount(label.astype(np.int64), minlength=outputs).astype(np.float64)
+        np.bincount(label.astype(np.int64), pull, minlength=outputs)
         if outputs > 1
-        else np.array([label.sum()])
+        else np.array([(pull * label).sum()])
     )
     found = {
         "rows": np.array(int(growing.sum())),
         "held_out": np.array(int(rows.held_out.sum())),
         "left_out": np.array(rows.left_out),
         "unlisted": np.array(rows.unlisted),
+        "weight": pull.sum(),
         "label": summed,
-        "square": np.square(label).sum(),
+        "square": (pull * np.square(label)).sum(),
     }
     if declared:
         parts, strange = [], np.zeros(len(rows.columns), np.int64)
@@ -148,20 +153,24 @@ def begin(
         search = CutSearch(features, max_bin, floor)
         at = 0
         for feature, values in declared.items():
-            found = totals["declared"][at : at + len(values)]
-            search.declare(feature, values, found)
+            search.declare(feature, values, totals["declared"][at : at + len(values)])
             at += len(values)
         same = True
         while same and len(search.open):
             bits, cells = search.bits, search.open
-            counted_cells = yield Step(
-                "bins",
-                (counts("rows"), counts("cells", len(cells), 1 << bits)),
-                {"cells": cells, "form": np.array([search.length, bits], np.int64)},
-            )
-            same = counted_cells.number("rows") == rows
+            form, found = np.array([search.length, bits], np.int64), []
+            for some in np.split(
+                cells, range(STEP_COUNTS >> bits, len(cells), STEP_COUNTS >> bits)
+            ):
+                part = yield Step(
+                    "bins",
+                    (counts("rows"), counts("cells", len(some), 1 << bits)),
+                    {"cells": some, "form": form},
+                )
+                found.append(part["cells"])
+                same = same and part.number("rows") == rows
             if same:
-                search.take(counted_cells["cells"], bits)
+                search.take(np.concatenate(found), bits)
         if same:
             break
     else:
@@ -172,6 +181,7 @@ def begin(
     return Begun(
         totals.sites,
         rows,
+        totals.number("weight"),
         totals.number("held_out"),
         totals.number("left_out"),
         totals["label"],
@@ -194,5 +204,7 @@ def _check(objective: Objective, totals: Totals) -> None:
                 "count:poisson": "give counts of 0 and more",
             }.get(objective.name, "give finite numbers"),
         )
+    if rows >= 2 and not totals.number("weight") > 0:
+        raise StatisticsError("all weights are 0")
     if rows < 2:
         raise StatisticsError(f"{rows} rows have a target: too few to learn from")

@@ -25,8 +25,12 @@ class SiteRows:
     """f32[rows] a feature, NaN where missing."""
     label: F32
     """f32[rows]; a class is its number."""
+    weight: F32 | None
+    """What a row counts for in losses, f32[rows]; None: 1."""
+    pull: F32 | None
+    """What its gradients are multiplied with, f32[rows]; None: 1."""
     left_out: int
-    """Rows without a label."""
+    """Rows without a label or a weight."""
     unlisted: int
     """Rows whose label the objective or the list of classes does not have."""
     draws: RowDraws
@@ -44,6 +48,8 @@ class Reading:
     """Columns of text: a feature for each of these values."""
     classes: tuple[str, ...]
     """The values of a target of text; empty: it is numbers."""
+    weights: str = ""
+    """A column of weights; empty: all are 1."""
 
     def check(self) -> None:
         """Raises StatisticsError for what cannot be read."""
@@ -51,6 +57,8 @@ class Reading:
             raise StatisticsError("trees need features, each of them once")
         if self.target in self.features:
             raise StatisticsError(f"`{self.target}` is the target and a feature")
+        if self.weights in self.features or self.weights == self.target:
+            raise StatisticsError(f"`{self.weights}` is the weights and something else")
         for name in self.categories:
             if name not in self.features:
                 raise StatisticsError(f"categories of `{name}`, which is no feature")
@@ -94,16 +102,39 @@ class Reading:
         return made
 
     def rows(
-        self, table: Table, objective: Objective, seed: int, held_out: float, outputs: int
+        self,
+        table: Table,
+        objective: Objective,
+        outputs: int,
+        *,
+        seed: int,
+        held_out: float = 0.0,
+        positive: float = 1.0,
     ) -> SiteRows:
-        """A site's rows. held_out: the share of rows that only judge. Raises StatisticsError."""
+        """A site's rows. Raises StatisticsError.
+
+        held_out: the share of rows that only judge. positive: what the gradients of rows with the
+        label 1 are multiplied with.
+        """
         label, known = self._labels(table)
+        weight: F32 | None = None
+        if self.weights:
+            given = table.numbers(self.weights)
+            if (given < 0).any():
+                raise StatisticsError(f"column `{self.weights}` has negative weights at a site")
+            known &= ~np.isnan(given)
+            weight = given.astype(np.float32)
         with np.errstate(over="ignore"):
             short = label.astype(np.float32)
         listed = known & np.isfinite(short)
         listed[listed] = objective.is_label(short[listed], outputs)
         columns = [column[listed] for column in self.columns(table)]
         short = short[listed]
+        weight = None if weight is None else weight[listed]
+        pull = weight
+        if positive != 1.0:
+            ones = np.ones(len(short), np.float32) if weight is None else weight
+            pull = np.where(short == 1, ones * np.float32(positive), ones)
         draws = RowDraws(content_of([*columns, short]), len(short), seed)
         judging = (
             draws.share("held out", 0, held_out) if held_out > 0 else np.zeros(len(short), np.bool_)
@@ -111,6 +142,8 @@ class Reading:
         return SiteRows(
             columns,
             short,
+            weight,
+            pull,
             int((~known).sum()),
             int((known & ~listed).sum()),
             draws,

@@ -113,6 +113,70 @@ def test_masks_change_nothing(objective: str) -> None:
     assert_same_trees(answer, pooled(table, 4, objective=objective), table)
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_weights_are_those_of_xgboost(objective: str) -> None:
+    table = rows(objective, n=800, missing=0.1)
+    weights = np.random.default_rng(0).integers(0, 5, 800) / 2
+    question = BoostedTrees(
+        "y", NAMES, objective, rounds=5, weights="w", num_class=4, floor=1, held_out=0.2
+    )
+    sites = split({**table, "w": weights})
+    answer: Any = LocalSites(sites, masked=False).answer(question)
+    judging = np.zeros(800, bool)
+    for k, site in enumerate(sites):
+        judging[k::5] = question._read(Table.of(site), {}).held_out
+    known: dict[str, Any] = {}
+    both = []
+    for keep in (~judging, judging):
+        both.append(matrix(table, keep))
+        both[-1].set_weight(weights[keep])
+    settings = {"num_class": 4} if objective == "multi:softprob" else {}
+    booster = xgboost.train(
+        {"tree_method": "hist", "objective": objective, **settings},
+        both[0],
+        5,
+        evals=[(both[0], "a"), (both[1], "b")],
+        evals_result=known,
+        verbose_eval=False,
+    )
+    assert_same_trees(answer, booster, chosen(table, ~judging))
+    for side, name in enumerate("ab"):
+        theirs = next(iter(known[name].values()))
+        np.testing.assert_allclose(answer.losses[1:, side], theirs, rtol=1e-5)
+
+
+def test_the_label_one_is_weighted_as_by_xgboost() -> None:
+    table = rows("binary:logistic", n=800)
+    settings: dict[str, Any] = {"objective": "binary:logistic", "scale_pos_weight": 3.5}
+    answer = ask(table, rounds=6, **settings)
+    assert_same_trees(answer, pooled(table, 6, **settings), table)
+
+
+def test_a_site_without_labels_adds_nothing() -> None:
+    for objective in OBJECTIVES:
+        table = rows(objective, n=300)
+        table["y"][2::5] = np.nan
+        answer = ask(table, objective=objective, rounds=2)
+        assert answer.facts["rows"] == 240 and answer.facts["rows left out"] == 60
+        keep = chosen(table, ~np.isnan(table["y"]))
+        assert_same_trees(answer, pooled(keep, 2, objective=objective), keep)
+
+
+def test_values_that_never_repeat_are_learned_as_well_as_by_xgboost() -> None:
+    rng = np.random.default_rng(8)
+    table: dict[str, Any] = {name: rng.normal(size=4000) for name in NAMES}
+    table["f1"] = np.exp(3 * table["f1"])
+    table["y"] = np.sin(2 * table["f0"]) + np.log(table["f1"]) / 3 * (table["f2"] > 0)
+    table["y"] += rng.normal(size=4000) / 4
+    grown, judged = chosen(table, slice(3000)), chosen(table, slice(3000, None))
+    answer = ask(grown, rounds=20, max_depth=4, floor=5)
+    ours = np.square(answer.predict(judged) - judged["y"]).mean()
+    booster = pooled(grown, 20, max_depth=4)
+    theirs = np.square(booster.predict(matrix(judged)) - judged["y"]).mean()
+    assert ours < 1.03 * theirs
+    assert "6 features have bins of several values" in answer.notes[0]
+
+
 def test_declared_values_need_no_search_and_give_the_same_trees() -> None:
     table = rows(n=600, levels=30)
     for name in ("f0", "f1"):
