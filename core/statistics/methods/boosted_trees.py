@@ -40,8 +40,11 @@ class BoostedTrees(Question):
     """Boosted trees; settings have XGBoost's names. Missing features are missing, not left out."""
 
     target: str
+    """The column that is learnt."""
     features: tuple[str, ...]
+    """The columns that it is learnt from."""
     objective: str = "reg:squarederror"
+    """reg:squarederror, binary:logistic, multi:softprob or count:poisson."""
     rounds: int = 100
     """Rounds of boosting: trees, or trees of each class."""
     classes: tuple[str, ...] = ()
@@ -55,11 +58,17 @@ class BoostedTrees(Question):
     weights: str = ""
     """A column of the rows' weights; empty: all are 1."""
     max_depth: int = 6
+    """Splits from the root to a leaf at most; a round takes as many steps."""
     eta: float = 0.3
+    """What leaves are multiplied with."""
     reg_lambda: float = 1.0
+    """The penalty of leaves' squares."""
     reg_alpha: float = 0.0
+    """The penalty of leaves' absolute values."""
     gamma: float = 0.0
+    """What a split gains at least."""
     min_child_weight: float = 1.0
+    """The sum of Hessians of a leaf at least: of rows for reg:squarederror."""
     scale_pos_weight: float = 1.0
     """What the gradients of rows with the label 1 are multiplied with, of binary:logistic."""
     max_delta_step: float | None = None
@@ -67,7 +76,9 @@ class BoostedTrees(Question):
     subsample: float = 1.0
     """The share of rows of each tree, drawn by each site for itself."""
     colsample_bytree: float = 1.0
+    """The share of features of each round."""
     max_bin: int = 256
+    """Bins of a feature at most."""
     floor: int = 5
     """Rows that a bin has at least; 1: bins are XGBoost's where values occur less often, too."""
     base_score: float | None = None
@@ -79,6 +90,7 @@ class BoostedTrees(Question):
     early_stopping_rounds: int = 0
     """Ends after so many rounds without a lower loss of the rows held out; 0: never."""
     seed: int = 0
+    """Of all draws."""
 
     def columns(self) -> tuple[str, ...]:
         return (self.target, *self.features, *([self.weights] if self.weights else []))

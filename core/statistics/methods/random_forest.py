@@ -66,7 +66,9 @@ class RandomForest(Question):
     """A random forest; settings have scikit-learn's names. Missing features are missing."""
 
     target: str
+    """The column that is learnt."""
     features: tuple[str, ...]
+    """The columns that it is learnt from."""
     classes: tuple[str, ...] = ()
     """The values of a target of text."""
     num_class: int = 0
@@ -76,7 +78,9 @@ class RandomForest(Question):
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Features whose values are known: (first, last) or (first, last, step)."""
     n_estimators: int = 100
+    """Trees."""
     max_depth: int = 10
+    """Splits from the root to a leaf at most; a forest takes about as many steps."""
     min_samples_leaf: int = 5
     """Different rows of a leaf at least: a leaf of one row would say what its target is."""
     max_features: float = 0.0
@@ -84,10 +88,13 @@ class RandomForest(Question):
     classes, all for numbers.
     """
     bootstrap: bool = True
+    """Whether each tree has its own draw of the rows; else it has all."""
     max_bin: int = 64
+    """Bins of a feature at most."""
     floor: int = 5
     """Rows that a bin has at least."""
     seed: int = 0
+    """Of all draws."""
 
     def columns(self) -> tuple[str, ...]:
         return (self.target, *self.features)
