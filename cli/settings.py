@@ -472,9 +472,13 @@ class OfferedConfig(Section):
     """A table that questions may read."""
 
     path: str = Field(
-        description="A CSV, TSV or Parquet file, or several by a pattern: visits-*.csv."
+        description="A CSV, TSV or Parquet file, several by a pattern (visits-*.csv), or a "
+        "database of SQLite or DuckDB."
     )
     columns: Texts = Field(default=(), description="Columns that may be read. Empty: all.")
+    relation: str = Field(
+        default="", description="The table of a database. Empty: as the table is called."
+    )
 
 
 class QuestionsConfig(Section):

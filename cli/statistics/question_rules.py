@@ -30,7 +30,7 @@ def question_rules(config: QuestionsConfig) -> OwnerRules:
     from ...core.statistics.sql.rows_data import Offered
 
     tables = {
-        name: Offered(str(Path(each.path).expanduser().absolute()), each.columns)
+        name: Offered(str(Path(each.path).expanduser().absolute()), each.columns, each.relation)
         for name, each in config.tables.items()
     }
     return OwnerRules(**{**dict(config), "tables": tables})

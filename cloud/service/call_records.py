@@ -72,6 +72,8 @@ def _node(request: Any) -> str:
     return f"{node.tier.value}-{node.number}"
 
 
+#: Labels of a question's steps (`core.node.service.live_sites`).
+_ASKED = ("question", "table", "where")
 #: What the record has of a request, in addition to its digest.
 _FACTS: Mapping[str, Callable[[Any], Mapping[str, object]]] = {
     "Submit": lambda r: {
@@ -79,6 +81,7 @@ _FACTS: Mapping[str, Callable[[Any], Mapping[str, object]]] = {
         "rounds": r.plan.rounds,
         "bundle": r.plan.bundle.digest.hex(),
         "secure": r.plan.HasField("secure"),
+        **{name: r.plan.labels[name] for name in _ASKED if name in r.plan.labels},
     },
     "CloneRun": lambda r: {"run": r.run, "from_newest": r.from_newest},
     "ControlRun": lambda r: {"run": r.run, "action": r.action},

@@ -59,7 +59,8 @@ class OwnerRules:
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> OwnerRules:
         tables = {
-            name: Offered(t["path"], tuple(t["columns"])) for name, t in said["tables"].items()
+            name: Offered(t["path"], tuple(t["columns"]), t["relation"])
+            for name, t in said["tables"].items()
         }
         return cls(**{**said, "tables": tables, "methods": tuple(said["methods"])})
 

@@ -78,6 +78,18 @@ def test_the_sum_is_that_of_the_sites_that_reported(seed: int, masked: bool) -> 
     assert totals["x"][2] == len(reported) * 2.0**-40
 
 
+def test_the_cohorts_of_a_round_add_up() -> None:
+    """Several sessions, whose sums are added as they are."""
+    run, training = federation(3)
+    run = Federation(run.plan.but(cohorts=2, cohort_min=4), training, 3)
+    result = run.run()
+    assert not result.failed, result.failed
+    ((total, weight),) = training.opened
+    reported = result.rounds[-1].reported
+    assert weight == len(reported) > 12
+    assert SUMS.decode(total[:-1], int(weight)).number("rows") == sum(10 + d for d in reported)
+
+
 @pytest.mark.parametrize(
     "changed",
     [{"rounds": 2}, {"mode": "buffered", "buffer": 5}, {"evaluation_every": 1}, {"rule": "median"}],

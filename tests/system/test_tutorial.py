@@ -79,3 +79,31 @@ def test_five_clinics_answer_questions_by_the_page_s_commands(terminals, tmp_pat
     terminals.run("", "pkill -9 -f -- '--state clinic-5 '")
     fewer = terminals.run("", "delian ask 'SELECT count(*) FROM patients'")
     assert re.search(r"^sites: +4", fewer, re.MULTILINE), fewer
+
+    # The same over MQTT, for two of the clinics.
+    if mosquitto_path() is None:
+        return
+    terminals.close()
+    (_, issue), (broker, up), (cloud, serve) = BLOCK.findall(
+        (FOLDER / "fleet_mqtt.md").read_text()
+    )[:3]
+    terminals.run("", issue)
+    terminals.run(broker, up.replace("farm", "clinics"))
+    terminals.run(cloud, serve)
+    run = "delian device run --state clinic-{n} --table patients=clinic-{n}.csv {home} &"
+    homes = ["", "", "", *["--home mqtts://127.0.0.1:8883"] * 2]
+    lines = [run.format(n=n, home=home) for n, home in enumerate(homes, 1)]
+    terminals.run("clinics", "\n".join([*lines, "wait"]))
+    again = terminals.run("", answers_of(blocks))
+    assert counted == re.findall(r"^([fm]) +(\d+) +([\d.]+)", again, re.MULTILINE)
+    # A site tells its owner what was asked, and the coordinator's record who has asked it.
+    ca = "state/delian/cloud/ca/ca.pem"
+    calls = f"delian audit export --out record && delian audit calls record --ca {ca} --json"
+    record = terminals.run("", calls)
+    assert '"question": "aggregates"' in record and '"where": "age >= 50"' in record
+
+
+def answers_of(blocks: list[tuple[str, str]]) -> str:
+    """The page's first question to the clinics."""
+    block = next(text for name, text in blocks if not name and "ask glm" in text)
+    return block.partition("\n")[0]

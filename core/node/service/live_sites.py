@@ -33,6 +33,8 @@ LINE = "questions"
 _THERE = ("ready", "working", "idle")
 _NODES_AT_ONCE = 1_000
 _REQUEST_ID_BYTES = 16
+#: Of a question's table and condition in the record of calls.
+_LABEL_CHARS_MAX = 200
 #: How long a step waits for sites that are not there, in ms.
 _WAIT_MS = 10_000
 #: When sites come back after a step, in ms.
@@ -154,7 +156,8 @@ class LiveSites:
         )
         plan.after_task.min_ms, plan.after_task.max_ms = _AGAIN_MS
         plan.labels["question"] = request.question.method
-        plan.labels["table"] = request.rows.table[:200]
+        plan.labels["table"] = request.rows.table[:_LABEL_CHARS_MAX]
+        plan.labels["where"] = request.rows.where[:_LABEL_CHARS_MAX]
         if terms.masked:
             self._mask(plan)
         if self._client.artifacts is not None and (self._client.artifacts / "key.pem").exists():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from .expressions import Expression, From
 
 #: The column that numbers the rows of each table.
 ROW = "__row__"
-_ROWS_MAX = 1 << 31
+_SQLITE = (".sqlite", ".sqlite3", ".db")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,13 @@ class Offered:
     """A table that a site's owner offers."""
 
     path: str = ""
-    """A CSV, TSV or Parquet file; or several by a pattern, as /data/visits-*.parquet."""
+    """A CSV, TSV or Parquet file; several by a pattern, as /data/visits-*.parquet; or a database of
+    SQLite (.sqlite, .db) or DuckDB (.duckdb).
+    """
     columns: tuple[str, ...] = ()
     """Columns that questions may read. Empty: all."""
+    relation: str = ""
+    """The table or view of a database. Empty: it is called as it is offered."""
     table: Table | None = None
     """Rows that are at hand, in place of a file."""
 
@@ -168,8 +173,13 @@ class Reader:
 
     def _load_table(self, table: str, columns: Sequence[str]) -> None:
         path, given = self.offered[table].path, self.offered[table].table
+        if Path(path).suffix in _SQLITE:
+            given = Table(_of_sqlite(path, self.offered[table].relation or table, columns))
         if given is not None:
             self._load_given(table, given, columns)
+            return
+        if Path(path).suffix == ".duckdb":
+            self._load_attached(table, path, columns)
             return
         reads = "read_parquet" if Path(path).suffix in (".parquet", ".pq") else "read_csv"
         chosen = "".join(f", {_quoted(c)}" for c in columns)
@@ -188,6 +198,24 @@ class Reader:
             raise StatisticsError(
                 f"a site's table cannot be read: {type(error).__name__}"
             ) from error
+
+    def _load_attached(self, table: str, path: str, columns: Sequence[str]) -> None:
+        """Rows of a database of DuckDB, which is opened to be read alone."""
+        relation = self.offered[table].relation or table
+        chosen = "".join(f", {_quoted(c)}" for c in columns)
+        literal = path.replace("'", "''")
+        try:
+            self._database.execute(f"ATTACH '{literal}' AS source (READ_ONLY)")
+            self._database.execute(
+                f"CREATE TABLE {_quoted(table)} AS SELECT row_number() OVER () - 1 AS {ROW}{chosen}"
+                f" FROM source.{_quoted(relation)}"
+            )
+            self._database.execute("DETACH source")
+        except self._fault as error:
+            raise StatisticsError(
+                f"a site's database cannot be read: {type(error).__name__}",
+                "name tables and columns that all sites have",
+            ) from None
 
     def _load_given(self, table: str, given: Table, columns: Sequence[str]) -> None:
         """Rows that are at hand, with NULL for what is missing."""
@@ -246,6 +274,35 @@ class Reader:
         places = np.asarray(made.pop(ROW)).astype(np.int64)
         table = Table({n: _column(v) for n, v in made.items()}, len(places))
         return SiteRows(table, places, int(total))
+
+
+def _of_sqlite(path: str, relation: str, columns: Sequence[str]) -> dict[str, Column]:
+    """Columns of a table or view of a database of SQLite. Raises StatisticsError."""
+    import sqlite3
+
+    chosen = ", ".join(map(_quoted, columns)) or "1"
+    try:
+        with closing(sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True)) as database:
+            known = {row[1] for row in database.execute(f"PRAGMA table_info({_quoted(relation)})")}
+            lacking = [name for name in columns if name not in known]
+            if lacking:  # SQLite would take a column's name for a text
+                raise StatisticsError(
+                    f"a site has no column `{lacking[0][:40]}`", "name a column that all sites have"
+                )
+            rows = database.execute(f"SELECT {chosen} FROM {_quoted(relation)}").fetchall()
+    except (sqlite3.Error, ValueError) as error:
+        raise StatisticsError(f"a site's database cannot be read: {type(error).__name__}") from None
+    if not columns:
+        return {"1": np.ones(len(rows))}
+    parts = list(zip(*rows, strict=True)) or [()] * len(columns)
+    return {name: _of_values(list(part)) for name, part in zip(columns, parts, strict=True)}
+
+
+def _of_values(values: list[Any]) -> Column:
+    """A column of values of any kind, None where missing."""
+    if all(v is None or isinstance(v, int | float) for v in values):
+        return np.array([np.nan if v is None else float(v) for v in values], np.float64)
+    return np.array(["" if v is None else str(v) for v in values])
 
 
 def _column(values: Any) -> Column:

@@ -252,3 +252,55 @@ def test_nothing_is_read_from_files_once_the_tables_are_there(tmp_path) -> None:
     ):
         with pytest.raises(duckdb.Error):
             reader._database.execute(attack)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "csv", "pattern", "parquet"])
+def test_a_table_is_a_file_or_in_a_database(tmp_path, kind: str) -> None:
+    import sqlite3
+
+    rows = [(1, 30.5, "a"), (2, None, "b"), (3, 50.0, None)]
+    path, relation = tmp_path / f"clinic.{kind}", ""
+    duckdb = importlib.import_module("duckdb")
+    if kind == "sqlite":
+        with sqlite3.connect(path) as database:
+            database.execute("create table people (id integer, age real, name text)")
+            database.executemany("insert into people values (?, ?, ?)", rows)
+        relation = "people"
+    elif kind == "csv":
+        path.write_text("id,age,name\n1,30.5,a\n2,,b\n3,50.0,\n")
+    elif kind == "pattern":
+        path = tmp_path / "part-*.csv"
+        (tmp_path / "part-1.csv").write_text("id,age,name\n1,30.5,a\n")
+        (tmp_path / "part-2.csv").write_text("id,age,name\n2,,b\n3,50.0,\n")
+    else:
+        with duckdb.connect(str(path) if kind == "duckdb" else ":memory:") as database:
+            database.execute("create table p (id integer, age double, name varchar)")
+            database.executemany("insert into p values (?, ?, ?)", rows)
+            if kind == "parquet":
+                database.execute(f"copy p to '{path}' (format parquet)")
+    offered = {"p": Offered(str(path), relation=relation)}
+    for where, places in (("", [0, 1, 2]), ("id > 1", [1, 2])):
+        reader = Reader(wanted(Rows("p", where), ("age", "name"), offered), offered)
+        reader.load(1 << 28)
+        found = reader.rows(("age", "name"))
+        assert found.places.tolist() == places and found.total == 3
+        ages, names = np.array([30.5, np.nan, 50.0]), np.array(["a", "b", ""])
+        np.testing.assert_array_equal(found.table.numbers("age"), ages[places])
+        assert found.table.texts("name").tolist() == names[places].tolist()
+    for rows_, columns in ((Rows("p"), ("nothing",)), (Rows("p", "nothing > 1"), ("age",))):
+        with pytest.raises(StatisticsError):
+            reader = Reader(wanted(rows_, columns, offered), offered)
+            reader.load(1 << 28)
+            reader.rows(columns)
+
+
+def test_a_file_that_is_no_database_is_an_error(tmp_path) -> None:
+    for name in ("a.sqlite", "a.duckdb", "a.parquet", "a.csv", "nowhere.db"):
+        path = tmp_path / name
+        if "nowhere" not in name:
+            path.write_bytes(b"\x00\xffnothing of the kind" * 50)
+        offered = {"p": Offered(str(path))}
+        with pytest.raises(StatisticsError):
+            reader = Reader(wanted(Rows("p", "age > 1"), ("age",), offered), offered)
+            reader.load(1 << 28)
+            reader.rows(("age",))
