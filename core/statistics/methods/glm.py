@@ -13,9 +13,9 @@ from ..design import CompleteRows, Design
 from ..moments import SPREADS, SUMS, measure_moments
 from ..question import Asking, Kept, Question, Step, method
 from ..regression.families import LINKS, is_outcome
-from ..regression.fitting_steps import AT, JOINT, START, Plan, ask_fit
+from ..regression.fitting_steps import AT, ERRORS, JOINT, ROBUST, START, Plan, ask_fit
 from ..regression.regression_answer import answer_of
-from ..regression.site_sums import Model, SiteData, measure_at, measure_start
+from ..regression.site_sums import Model, SiteData, measure_at, measure_meat, measure_start
 from ..site_table import Floats, Table
 from ..sums import StatisticsError
 
@@ -56,6 +56,10 @@ class GLM(Question):
     """0: ridge; 1: lasso."""
     standardize: bool = False
     """Whether the penalty is on the coefficients of columns scaled to standard deviation 1."""
+    errors: str = "model"
+    """Standard errors: `model`; `HC0` and `HC1`, robust to unequal variances; `sites`, robust to
+    dependence within a site.
+    """
     level: float = 0.95
     """Of the confidence intervals."""
 
@@ -81,6 +85,11 @@ class GLM(Question):
             raise StatisticsError(f"alpha is {self.alpha}", "from 0 to 1e6; None: estimated")
         if self.alpha is None and self.penalty and self.family == "negative_binomial":
             raise StatisticsError("a penalty needs an alpha that is given")
+        if self.errors not in ERRORS or (self.penalty and self.errors != "model"):
+            raise StatisticsError(
+                f"standard errors of kind `{self.errors[:40]}`",
+                f"one of {', '.join(ERRORS)}; with a penalty there are none",
+            )
         if not 0 < self.level < 1:
             raise StatisticsError(f"a confidence level of {self.level}", "between 0 and 1")
         if not self.names:
@@ -120,6 +129,7 @@ class GLM(Question):
             self.penalty,
             self.l1_ratio,
             self.standardize,
+            self.errors,
         )
         fitted = yield from ask_fit(plan)
         return answer_of(plan, fitted, self.outcome, self.level)
@@ -134,7 +144,7 @@ class GLM(Question):
                 y = y - complete.others[self.offset]
             values = np.column_stack([complete.matrix[:, self.site_intercepts :], y])
             return measure_moments(values, step, complete)
-        if step.name not in (START, AT, JOINT):
+        if step.name not in (START, AT, JOINT, ROBUST):
             raise StatisticsError(f"the method has no step `{step.name[:40]}`")
         data, bad = self._scaled(complete, step, kept)
         rows = {"rows": np.array(complete.rows)}
@@ -143,11 +153,16 @@ class GLM(Question):
             used = {"used": np.array(int((data.weights > 0).sum()))}
             mean = float(step.floats("mean", 1)[0]) / float(step.floats("outcome", 2)[1])
             return {**rows, **used, **bad, **measure_start(self.model, data, mean)}
-        joint = step.name == JOINT
+        joint = step.name == JOINT or (step.name == ROBUST and self.alpha is None)
+        joint = joint and self.family == "negative_binomial"
         alphas = step.floats("alphas", 2)
         if (alphas < (1e-300 if joint else 0)).any() or (alphas > 1e6).any():
             raise StatisticsError("a step's alpha is out of range")
         at = step.floats("coefficients", len(self.names))
+        if step.name == ROBUST:
+            by_site = self.errors == "sites"
+            meat = measure_meat(self.model, data, at, float(alphas[0]), joint, by_site)
+            return {**rows, "meat": meat}
         null = float(step.floats("null", 1)[0])
         return {**rows, **left, **measure_at(self.model, data, at, null, alphas, joint)}
 

@@ -13,11 +13,14 @@ from ..site_table import Floats
 from ..sums import StatisticsError, Totals
 from .newton import Descent, Key, check_rank, inverted, solved
 from .penalty import Penalty
-from .site_sums import Model, start_sums, sums_of, unpacked
+from .site_sums import Model, meat_sums, start_sums, sums_of, unpacked
 
 ROUNDS_MAX = 200
 #: Names of steps after those of the moments.
-START, AT, JOINT = "start", "at", "joint"
+START, AT, JOINT, ROBUST = "start", "at", "joint", "robust"
+#: Kinds of standard errors.
+ERRORS = ("model", "HC0", "HC1", "sites")
+_TRIES_MAX = 5
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class Plan:
     """As `glm.GLM.l1_ratio`."""
     standardize: bool
     """As `glm.GLM.standardize`."""
+    errors: str
+    """As `glm.GLM.errors`."""
 
     @property
     def joint(self) -> bool:
@@ -94,14 +99,20 @@ class Fitted:
     """f64[2]: of the model, and of the null model."""
     information: Floats
     """f64[q, q] at `at`: expected, or that of the rows where alpha was estimated."""
+    meat: Floats | None
+    """f64[q, q]: outer products of scores, for robust standard errors."""
     rounds: int
     """Steps, the moments' two and the first iteration among them."""
     changed: bool
     """Whether the rows were not the same in all steps."""
 
     def covariance(self) -> Floats:
-        """f64[q, q]: the inverse information."""
-        return inverted(self.information)
+        """f64[q, q]: the inverse information; with `meat`, the sandwich of it between two."""
+        if self.meat is None:
+            return inverted(self.information)
+        bread = inverted(unpacked(self.totals["information"], len(self.at)))
+        made: Floats = bread @ self.meat @ bread
+        return made
 
 
 def ask_fit(plan: Plan) -> Generator[Step, Totals, Fitted]:
@@ -132,12 +143,17 @@ def ask_fit(plan: Plan) -> Generator[Step, Totals, Fitted]:
     alphas = np.full(2, alpha)
     if plan.joint:
         full, rest, totals, alphas = yield from _with_alpha(plan, run, full, rest, totals)
+    meat = None
+    if plan.errors != "model":
+        totals, meat = yield from run.meat(full, rest, alphas, totals)
+        alphas = _alphas(full, rest) if plan.joint else alphas
     return Fitted(
         scaling,
         totals,
         full.at,
         alphas,
         unpacked(totals.get("expected", totals["information"]), len(full.at)),
+        meat,
         run.rounds,
         len(run.keys) > 1,
     )
@@ -199,6 +215,27 @@ class _Run:
             f"no convergence in {ROUNDS_MAX} steps",
             "leave out columns that nearly depend on each other, or give a penalty",
         )
+
+    def meat(
+        self, full: Descent, rest: Descent, alphas: Floats, totals: Totals
+    ) -> Generator[Step, Totals, tuple[Totals, Floats]]:
+        """The totals of the last Newton step, and the outer products of scores there."""
+        joint, width = self.plan.joint, len(full.at)
+        for _ in range(_TRIES_MAX):
+            if joint:
+                alphas = _alphas(full, rest)
+            arrays = {
+                **self.scaling.arrays(),
+                "coefficients": full.at[: width - joint],
+                "alphas": alphas,
+            }
+            found = yield Step(ROBUST, meat_sums(width), arrays)
+            self.rounds += 1
+            if (found.number("rows"), found.sites) == (totals.number("rows"), totals.sites):
+                return totals, unpacked(found["meat"], width)
+            name = JOINT if joint else AT
+            totals = yield from self.until_done(name, full, rest, alphas)
+        raise StatisticsError("sites come and go in each step", "ask again later")
 
 
 def _alphas(full: Descent, rest: Descent) -> Floats:

@@ -152,9 +152,14 @@ def _coefficients(
         whole = fitted.covariance()
         if plan.joint and alpha is not None:
             alpha_error = alpha * math.sqrt(whole[-1, -1])
+            if fitted.meat is not None:
+                alpha_error *= math.sqrt(_correction(plan, fitted))
         unit = fitted.scaling.loss
-        covariance = matrix @ whole[:width, :width] @ matrix.T * (scale / unit)
+        factor = scale / unit if fitted.meat is None else _correction(plan, fitted)
+        covariance = matrix @ whole[:width, :width] @ matrix.T * factor
         errors = np.sqrt(np.diag(covariance))
+    if plan.errors == "sites":
+        freedom = fitted.totals.number("groups") - 1
     statistics, p_values, intervals = _tests(coefficients, errors, family, freedom, level)
     return {
         "names": plan.names,
@@ -167,6 +172,18 @@ def _coefficients(
         "alpha": alpha,
         "alpha_standard_error": alpha_error,
     }
+
+
+def _correction(plan: Plan, fitted: Fitted) -> float:
+    """What robust covariances are multiplied by for a small number of rows, or of sites."""
+    totals = fitted.totals
+    rows, groups = totals.number("weight"), totals.number("groups")
+    free = rows - len(fitted.at) - (groups if plan.model.own else 0)
+    if plan.errors == "HC0":
+        return 1.0
+    if free <= 0 or (plan.errors == "sites" and groups < 2):
+        raise StatisticsError("too few rows or sites for robust standard errors")
+    return rows / free if plan.errors == "HC1" else groups / (groups - 1) * (rows - 1) / free
 
 
 def _log_likelihoods(plan: Plan, fitted: Fitted, scale: float) -> tuple[float, float]:
@@ -266,6 +283,12 @@ def _notes(plan: Plan, fitted: Fitted) -> tuple[str, ...]:
     if fitted.changed:
         notes.append(
             f"sites have dropped out or come back; the fit is that of {totals.sites} sites."
+        )
+    if plan.errors in ("HC0", "HC1"):
+        notes.append(f"standard errors are robust to unequal variances ({plan.errors}).")
+    if plan.errors == "sites":
+        notes.append(
+            "standard errors are robust to dependence within sites; many sites are needed."
         )
     if plan.penalty:
         notes.append("coefficients with a penalty have no standard errors.")

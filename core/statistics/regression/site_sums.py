@@ -93,6 +93,11 @@ def sums_of(width: int, joint: bool, bent: bool) -> tuple[Sum, ...]:
     )
 
 
+def meat_sums(width: int) -> tuple[Sum, ...]:
+    """The sums of the step of robust standard errors, for so many coefficients."""
+    return (counts("rows"), Sum("meat", (_pairs(width),), *_BITS))
+
+
 def start_sums(width: int) -> tuple[Sum, ...]:
     """The sums of the first step."""
     names = ("rows", "used", "groups", "bad_outcomes", "bad_weights", "bad_exposures")
@@ -173,6 +178,31 @@ def measure_at(
         **{"null_" + name: rest[name] for name in names[:4]},
         **{name: np.array([full[name], rest[name]]) for name in names[4:]},
     }
+
+
+def measure_meat(
+    model: Model, data: SiteData, at: Floats, alpha: float, joint: bool, by_site: bool
+) -> Floats:
+    """The sum of outer products of scores, f64[q (q + 1) / 2]: of rows, or of the whole site."""
+    if model.own and not _informative(model.family, data):
+        data = SiteData(data.matrix[:0], data.y[:0], data.weights[:0], data.offset[:0])
+    eta = data.matrix @ at + data.offset
+    if model.own and len(eta):
+        eta = eta + own_intercept(model, data, eta, alpha)
+    rows = rows_at(model.family, model.link, data.y, eta, alpha, joint)
+    scores = data.matrix * rows.score[:, None]
+    if joint and rows.alpha_score is not None:
+        scores = np.column_stack([scores, rows.alpha_score])
+    if model.own and len(eta):  # what a row moves the site's own intercept by
+        weight = rows.weight * data.weights
+        crossed = data.matrix.T @ weight
+        if joint and rows.alpha_cross is not None:
+            crossed = np.append(crossed, rows.alpha_cross @ data.weights)
+        scores = scores - np.outer(rows.score, crossed / max(float(weight.sum()), 1e-300))
+    if by_site:
+        whole = data.weights @ scores
+        return packed(np.outer(whole, whole))
+    return packed((scores * data.weights[:, None]).T @ scores)
 
 
 def _informative(family: str, data: SiteData) -> bool:

@@ -171,6 +171,66 @@ def test_frequencies_exposures_and_offsets() -> None:
     agree(found, judged("linear", "y ~ age", pooled))
 
 
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("family", [*OUTCOMES, "alpha"])
+def test_robust_standard_errors_are_those_of_statsmodels(family: str, own: bool) -> None:
+    rows = rows_of()
+    outcome = OUTCOMES.get(family, "events")
+    settings: dict[str, Any] = {"family": family, "site_intercepts": own}
+    if family in ("negative_binomial", "alpha"):
+        settings |= {"family": "negative_binomial", "alpha": None if family == "alpha" else 0.7}
+    judge = judged(family, outcome + FORMULA + (" + C(site)" if own else ""))
+    at = judge.params.to_numpy()
+    scores = judge.model.score_obs(at) if family != "linear" else None
+    if scores is None:
+        scores = judge.model.exog * np.asarray(judge.resid)[:, None] / judge.scale
+        bread = judge.normalized_cov_params * judge.scale
+    else:
+        bread = np.linalg.inv(-judge.model.hessian(at))
+    bread = np.asarray(bread)
+    sites = np.array([scores[rows["site"] == str(s)].sum(axis=0) for s in range(SITES)])
+    free = ROWS - len(at)
+    for kind, parts, factor in (
+        ("HC0", scores, 1.0),
+        ("HC1", scores, ROWS / free),
+        ("sites", sites, SITES / (SITES - 1) * (ROWS - 1) / free),
+    ):
+        found = asked(GLM(outcome, PREDICTORS, categories=CATEGORIES, errors=kind, **settings))
+        whole = np.sqrt(np.diag(bread @ parts.T @ parts @ bread) * factor)
+        order = [list(judge.params.index).index(name) for name in found.names]
+        np.testing.assert_allclose(found.standard_errors, whole[order], rtol=1e-7)
+        if family == "alpha":
+            assert found.alpha_standard_error == pytest.approx(whole[-1], rel=1e-7)
+
+
+def test_robust_errors_of_a_linear_model_have_the_tests_of_statsmodels() -> None:
+    rows = rows_of()
+    judge = judged("linear", "y" + FORMULA)
+    groups = rows["site"].astype(int)
+    for kind, more in (("HC0", {}), ("HC1", {}), ("cluster", {"groups": groups})):
+        robust = judge.get_robustcov_results(kind, **more)
+        errors = "sites" if kind == "cluster" else kind
+        found = asked(GLM("y", PREDICTORS, "linear", CATEGORIES, errors=errors))
+        np.testing.assert_allclose(found.standard_errors, robust.bse, rtol=1e-9)
+        np.testing.assert_allclose(found.p_values, robust.pvalues, rtol=1e-6, atol=1e-15)
+        np.testing.assert_allclose(found.intervals, robust.conf_int(), rtol=1e-8)
+        assert any("robust" in note for note in found.notes)
+
+
+def test_a_site_that_drops_out_before_the_robust_step_is_left_out() -> None:
+    rows = rows_of()
+    question = GLM("y", ("age", "dose"), errors="HC0")
+    found = asked(question, silent=lambda step: {1} if step == 4 else ())
+    agree_rows = judged("linear", "y ~ age + dose").get_robustcov_results("HC0")
+    np.testing.assert_allclose(found.standard_errors, agree_rows.bse, rtol=1e-9)
+    found = asked(question, silent=lambda step: {1} if step >= 4 else ())
+    others = {k: v[rows["site"] != "1"] for k, v in rows.items()}
+    judge = judged("linear", "y ~ age + dose", others).get_robustcov_results("HC0")
+    np.testing.assert_allclose(found.standard_errors, judge.bse, rtol=1e-9)
+    np.testing.assert_allclose(found.coefficients, judge.params, rtol=1e-9)
+    assert found.facts["sites"] == 4
+
+
 def test_columns_of_any_unit_give_the_same_fit() -> None:
     rows = rows_of()
     units = {"age": 1e9, "dose": 1e-6}
@@ -329,6 +389,8 @@ def test_more_coefficients_than_rows_is_an_error() -> None:
         {"penalty": 1.0, "l1_ratio": 2.0},
         {"family": "negative_binomial", "alpha": -1.0},
         {"level": 1.0},
+        {"errors": "HC9"},
+        {"errors": "HC0", "penalty": 1.0},
         {"intercept": False},
         {"site_intercepts": True},
     ],
