@@ -6,9 +6,11 @@ A step is a level of all trees, so that a forest takes about as many steps as it
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from ..trees.search_steps import Begun, begin, begin_numbers, cells_numbers, dec
 from ..trees.site_model import keep_rows, kept_rows
 from ..trees.site_rows import Reading, SiteRows
 from ..trees.trees_answer import importance_table, notes_of_bins
+from ..trees.xgboost_json import xgboost_forest
 
 DEPTH_MAX = 32
 TREES_MAX = 1000
@@ -58,6 +61,17 @@ class RandomForestAnswer(Answer):
         nothing = np.zeros(self.forest.outputs, np.float32)
         whole = self.forest.margins(columns, nothing) / np.float32(self.forest.trees)
         return whole if self.forest.outputs > 1 else whole[:, 0]
+
+    def to_xgboost(self) -> dict[str, Any]:
+        """The model as XGBoost's JSON, without sums of rows; classes are targets."""
+        return xgboost_forest(self.forest, self.feature_names)
+
+    def save_model(self, path: str | Path) -> None:
+        """Writes `to_xgboost` as a file that `xgboost.Booster.load_model` reads."""
+        Path(path).write_text(json.dumps(self.to_xgboost()), encoding="utf-8")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "model": self.to_xgboost()}
 
 
 @method("random_forest")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,21 @@ def test_a_lost_cache_changes_no_number() -> None:
         for name, value in question.measure(site, step, {}).items():
             np.testing.assert_array_equal(value, here[name])
             np.testing.assert_array_equal(value, there[name])
+
+
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_a_forest_loads_in_xgboost(classes: int, tmp_path: Path) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    table = mixed(300)
+    table["y"] = np.digitize(table["y"], [-1, 2.9][: classes - 1]) if classes else table["y"]
+    table["y"] = table["y"].astype(float)
+    question = RandomForest("y", ("a", "b"), num_class=classes, n_estimators=7, max_depth=4)
+    answer: Any = sites(table).answer(question)
+    answer.save_model(tmp_path / "forest.json")
+    booster = xgboost.Booster(model_file=str(tmp_path / "forest.json"))
+    x = xgboost.DMatrix(matrix(table, ("a", "b")), feature_names=["a", "b"])
+    np.testing.assert_allclose(booster.predict(x), answer.predict(table), rtol=1e-5, atol=1e-6)
+    assert answer.to_dict()["model"]["version"] == [3, 2, 0]
 
 
 def test_no_leaf_has_fewer_rows_than_it_must() -> None:
