@@ -10,6 +10,7 @@ few products as possible.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -129,7 +130,7 @@ class Design:
         return tuple(out)
 
     def _width(self, coding: _Coding) -> int:
-        return int(np.prod([len(self.categories[self.column(f)]) - (not a) for f, a in coding]))
+        return math.prod(len(self.categories[self.column(f)]) - (not a) for f, a in coding)
 
     def _parts(self, term: tuple[str, ...], coding: _Coding) -> list[list[tuple[str, int]]]:
         """For each factor of a product its columns: (name, place of the category; -1: numbers)."""

@@ -73,6 +73,9 @@ class OwnerRules:
             raise Refused(
                 "noise", f"noise of {request.noise:g}, and the owner asks for {self.noise_min:g}"
             )
+        floor = getattr(request.question, "floor", self.floor)
+        if not isinstance(floor, int) or floor < self.floor:
+            raise Refused("floor", f"groups of {floor} rows, and the owner's floor is {self.floor}")
         found = wanted(request.rows, request.question.columns(), self.tables)
         if request.noise and len(found.origin.tables) > 1:
             raise StatisticsError(

@@ -38,7 +38,7 @@ ETA_MAX = 30.0
 #: The smallest linear predictor of an inverse link, with outcomes near 1.
 ETA_MIN = 1e-10
 #: The largest count of a negative binomial outcome whose dispersion is estimated.
-COUNT_MAX = 10_000_000
+COUNT_MAX = 1_000_000
 
 #: log(1+u) - u/(1+u), of order u^2, and twice that less (u/(1+u))^2, of order u^3, cancel where u
 #: is small; there their series are taken, whose terms beyond the 15th are below 1e-16.

@@ -316,7 +316,7 @@ def _check_outcome(plan: Plan, moments: Moments) -> None:
 _WRONG = {
     "logistic": "other values than 0 and 1",
     "poisson": "negative values, or such above 1e13",
-    "negative_binomial": "negative values, values that are not whole, or such above 10 million",
+    "negative_binomial": "negative values, values that are not whole, or such above 1 million",
     "gamma": "values that are not above 0",
     "linear": "values that are not finite",
 }

@@ -94,6 +94,7 @@ def test_the_columns_read_are_named_once() -> None:
         (("sex",), {"sex": "fm"}),
         (("k",), {"k": tuple(map(str, range(600)))}),
         (tuple(f"x{i}" for i in range(300)), {}),
+        (("a:b:c:d:e:f",), {c: tuple(map(str, range(2700))) for c in "abcdef"}),
     ],
 )
 def test_a_design_that_makes_no_sense_is_refused(predictors, categories) -> None:

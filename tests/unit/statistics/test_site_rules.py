@@ -46,6 +46,13 @@ def test_methods_and_noise_are_the_owner_s_to_choose() -> None:
     noised.check(request(noise=2.0))
 
 
+def test_a_question_keeps_no_smaller_groups_than_the_owner_s_floor() -> None:
+    for floor in (1, 4, float("nan"), True):
+        asked = Request(Aggregates(floor=floor), Rows("patients"))
+        assert reason(lambda asked=asked: RULES.check(asked)) == "floor"
+    RULES.check(Request(Aggregates(floor=5), Rows("patients")))
+
+
 def test_fewer_rows_than_the_floor_are_refused() -> None:
     found = RULES.check(request())
     assert reason(lambda: RULES.check_rows(request(), found, rows([1, 2, 3, 4]), b"")) == "floor"
