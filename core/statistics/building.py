@@ -46,6 +46,8 @@ def build(
     lacking = _lacking(kind, given)
     if lacking and find is not None:
         given["categories"] = {**given.get("categories", {}), **find(lacking)}
+    if "features" in given:
+        given["features"] = tuple(_FACTOR.sub(r"\1", str(f)) for f in given["features"])
     return question_from({"method": method, **given})
 
 
@@ -54,7 +56,8 @@ def _lacking(kind: type[Question], given: Mapping[str, Any]) -> tuple[str, ...]:
     if "categories" not in {f.name for f in fields(kind)}:
         return ()
     wanted = [str(given[name]) for name in _GROUPS if given.get(name)]
-    for term in (*given.get("predictors", ()), *given.get("random", ())):
+    terms = [term for name in ("predictors", "random", "features") for term in given.get(name, ())]
+    for term in terms:
         wanted += _FACTOR.findall(str(term))
     listed = given.get("categories", {})
     return tuple(dict.fromkeys(c for c in wanted if c not in listed))
@@ -91,6 +94,13 @@ def _of_formula(kind: type[Question], text: str) -> dict[str, Any]:
         given["time"], given["event"] = found.outcome[-2:]
         if len(found.outcome) == 3:
             given["entry"] = found.outcome[0]
+    elif "target" in known and "features" in known:
+        if len(found.outcome) != 1 or any(":" in term for term in found.predictors):
+            raise StatisticsError(
+                f"`{kind.method}` is about one target, and finds products by itself", "y ~ a + C(b)"
+            )
+        given["target"], given["features"] = found.outcome[0], found.predictors
+        return given
     elif "outcome" in known:
         if len(found.outcome) != 1:
             raise StatisticsError(f"`{kind.method}` is about one outcome", "y ~ a + b")

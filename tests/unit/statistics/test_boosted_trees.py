@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from delian.core.statistics.building import build, finder
 from delian.core.statistics.methods.boosted_trees import BoostedTrees
 from delian.core.statistics.question import Step
+from delian.core.statistics.request import Rows
 from delian.core.statistics.site_table import Table
 from delian.core.statistics.sums import StatisticsError
 from delian.simulations.statistics.local_sites import LocalSites
@@ -351,6 +353,22 @@ def test_text_is_learned_by_its_categories() -> None:
         3,
     )
     assert_same_trees(answer, booster, dict(zip(answer.feature_names, x.T, strict=True)))
+
+
+def test_a_formula_finds_the_categories_of_text() -> None:
+    table = rows(n=400, levels=5)
+    table["sort"] = np.where(table["f2"] > 2, "high", "low")
+    sites = LocalSites(split(table), masked=False)
+    find = finder(sites.answer, Rows(), 5)
+    made = build("boosted_trees", "y ~ f0 + C(sort)", {"rounds": 2, "floor": 1}, find)
+    same = BoostedTrees(
+        "y", ("f0", "sort"), categories={"sort": ("high", "low")}, rounds=2, floor=1
+    )
+    assert made == same
+    with pytest.raises(StatisticsError, match="products by itself"):
+        build("random_forest", "y ~ f0:f1")
+    with pytest.raises(StatisticsError, match="needs features"):
+        build("boosted_trees", settings={"target": "y"})
 
 
 @pytest.mark.parametrize(
