@@ -175,7 +175,6 @@ def _margin(outputs: int, step: Step, binned: BinnedRows, kept: Kept) -> F32:
     return margins(
         step.integers("nodes", -1),
         step.integers("trees", -1),
-        step.floats("values", len(step.integers("nodes", -1))),
         step.floats("base", outputs),
         binned,
         kept,
@@ -240,14 +239,12 @@ class Boosting:
 
     def _model(self, frame: Frame) -> dict[str, npt.NDArray[Any]]:
         nodes, starts = packed_trees(self.trees)
-        values = np.concatenate([np.zeros(0), *(tree.values() for tree in self.trees)])
         return {
             "starts": frame.cuts.starts,
             "cuts": frame.cuts.values.astype(np.float64),
             "base": self.base.astype(np.float64),
             "nodes": nodes,
             "trees": starts,
-            "values": values,
         }
 
     def grow(self, frame: Frame) -> Generator[Step, Totals, None]:

@@ -6,6 +6,8 @@ A node is one number of 64 bits in a step. Its children lie side by side, behind
     bits 16-31  bin + 1: bins up to this one go left; 0: only missing values may
     bit     32  whether missing values go left
     bits 33-55  the left child's number in its tree; the right one's is one more
+
+A leaf has its value's 32 bits in bits 16-47.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ FEATURES_MAX = (1 << 16) - 2
 NODES_MAX = 1 << 22
 TREES_MAX = 1 << 16
 _HALF = (1 << 16) - 1
+_VALUE_SHIFT = 16
 _LEFT_BIT, _CHILD_SHIFT, _CHILD_MASK = 32, 33, (1 << 23) - 1
 
 
@@ -39,6 +42,8 @@ class Tree:
     missing_left: npt.NDArray[np.bool_]
     left: I32
     """The left child; the right one is the next."""
+    value: F32
+    """A leaf's prediction; 0 where leaves have several."""
 
     @property
     def nodes(self) -> int:
@@ -122,11 +127,8 @@ class TreeNodes:
             | np.array(self.missing_left, np.int64) << _LEFT_BIT
             | np.array(self.left, np.int64) << _CHILD_SHIFT
         )
-        return np.where(inner, whole, 0)
-
-    def values(self) -> npt.NDArray[np.float64]:
-        """The nodes' predictions as they travel, f64[nodes * outputs]."""
-        return np.array(self.value, np.float64).reshape(-1)
+        value = np.array([v[0] if len(v) == 1 else 0.0 for v in self.value], np.float32)
+        return np.where(inner, whole, value.view(np.uint32).astype(np.int64) << _VALUE_SHIFT)
 
 
 def check_starts(nodes: I64, starts: I64) -> None:
@@ -154,7 +156,9 @@ def unpacked(nodes: I64, starts: I64, bins: I64) -> list[Tree]:
     # A child behind its parent: no row runs in a circle.
     good = (left > own) & (left + 1 < size) & (feature < len(bins))
     good &= cut < bins[np.minimum(np.maximum(feature, 0), len(bins) - 1)]
-    if not (good | ~inner).all() or (nodes < 0).any():
+    bits = np.where(inner, 0, nodes >> _VALUE_SHIFT & 0xFFFFFFFF).astype(np.uint32)
+    value = bits.view(np.float32)
+    if not (good | ~inner).all() or (nodes < 0).any() or not np.isfinite(value).all():
         raise StatisticsError("a tree whose nodes make no sense")
     missing_left = (nodes >> _LEFT_BIT & 1).astype(np.bool_)
     parts = [
@@ -164,6 +168,7 @@ def unpacked(nodes: I64, starts: I64, bins: I64) -> list[Tree]:
             cut.astype(np.int32),
             missing_left,
             left.astype(np.int32),
+            value,
         )
     ]
     return [Tree(*each) for each in zip(*parts, strict=True)] if len(starts) > 1 else []

@@ -67,7 +67,7 @@ class _Done:
 
     nodes: I64
     starts: I64
-    values: npt.NDArray[np.float64]
+    base: npt.NDArray[np.float64]
     margin: F32
     """f32[rows, outputs]."""
 
@@ -75,15 +75,14 @@ class _Done:
 def margins(
     nodes: I64,
     starts: I64,
-    values: npt.NDArray[np.float64],
     base: npt.NDArray[np.float64],
     rows: BinnedRows,
     kept: Kept,
 ) -> F32:
     """The margins of the rows after finished trees, f32[rows, outputs].
 
-    nodes, starts: as in `forest.unpacked`. values: of nodes, f64[nodes]. base: base margins,
-    f64[outputs]. Tree t adds to output t modulo their number. Raises StatisticsError.
+    nodes, starts: as in `forest.unpacked`. base: base margins, f64[outputs]. Tree t adds to output
+    t modulo their number. Raises StatisticsError.
     """
     check_starts(nodes, starts)
     outputs, count = len(base), len(starts) - 1
@@ -94,8 +93,7 @@ def margins(
         if (
             np.array_equal(old.starts, starts[: len(old.starts)])
             and np.array_equal(old.nodes, nodes[:whole])
-            and np.array_equal(old.values[outputs:], values[:whole])
-            and np.array_equal(old.values[:outputs], base)
+            and np.array_equal(old.base, base)
         ):
             first = len(old.starts) - 1
     if first and old is not None:
@@ -111,9 +109,8 @@ def margins(
         if grown:
             at = grown[0].copy()
         tree.descend(rows.bins, rows.sizes, at)
-        value = values[starts[t] : starts[t + 1]].astype(np.float32)
-        margin[:, t % outputs] += value[at]
-    kept["done"] = _Done(nodes, starts, np.append(base, values), margin)
+        margin[:, t % outputs] += tree.value[at]
+    kept["done"] = _Done(nodes, starts, base, margin)
     return margin
 
 

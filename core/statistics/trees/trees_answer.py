@@ -105,7 +105,8 @@ def notes_of_bins(
     ranges = [name for f, name in enumerate(names) if not begun.exact[f]]
     if ranges:
         some = ", ".join(ranges[:5]) + (", ..." if len(ranges) > 5 else "")
-        notes.append(f"{len(ranges)} features have bins of several values: {some}")
+        which = "1 feature has" if len(ranges) == 1 else f"{len(ranges)} features have"
+        notes.append(f"{which} bins of several values: {some}")
     for name in declared:
         strange = int(begun.undeclared[list(names).index(name)])
         if strange:
