@@ -500,6 +500,11 @@ class QuestionsConfig(Section):
         le=1e4,
         description="The least noise, in lengths of what one row can change. 0: none is needed.",
     )
+    fine: bool = Field(
+        default=False,
+        description="Answer methods whose sums are about fewer rows than the floor: boosted trees, "
+        "random forests, survival at exact times.",
+    )
 
 
 class DeviceConfig(Section):

@@ -170,17 +170,11 @@ def _request(
     floor: int,
     noise: float,
 ) -> Request:
-    from dataclasses import fields
-
     from ...core.statistics.building import build, finder
-    from ...core.statistics.question import methods
     from ...core.statistics.request import Request
 
-    kind = methods().get(method)
-    if kind is not None and "floor" in {f.name for f in fields(kind)}:
-        given.setdefault("floor", floor)
     find = finder(answer, rows, floor, noise)
-    return Request(build(method, formula or "", given, find), rows, noise)
+    return Request(build(method, formula or "", given, find, floor), rows, noise)
 
 
 @contextmanager

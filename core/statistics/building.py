@@ -23,6 +23,7 @@ def build(
     formula: str = "",
     settings: Mapping[str, Any] | None = None,
     find: Callable[[tuple[str, ...]], Mapping[str, tuple[str, ...]]] | None = None,
+    floor: int = 1,
 ) -> Question:
     """A question of a method.
 
@@ -31,6 +32,7 @@ def build(
         formula: `y ~ a + C(b)`; for times `Surv(time, event) ~ a`. Empty: settings say all.
         settings: the method's settings by name.
         find: gives the categories of columns that the settings do not list; None: nothing does.
+        floor: rows of a group, a bin or a time at least, where the settings do not say it.
 
     Raises:
         StatisticsError: there is no such method, or these are not its settings.
@@ -43,6 +45,11 @@ def build(
     given = dict(settings or {})
     if formula:
         given = {**_of_formula(kind, formula), **given}
+    known = {f.name for f in fields(kind)}
+    if "floor" in known:
+        given.setdefault("floor", floor)
+    if "least_per_bin" in known and floor > 1 and not given.get("entry"):
+        given.setdefault("least_per_bin", floor)
     lacking = _lacking(kind, given)
     if lacking and find is not None:
         given["categories"] = {**given.get("categories", {}), **find(lacking)}

@@ -2,7 +2,8 @@
 
 Each step asks, for every prefix that is left, how many values go on with which byte, or end there.
 A prefix with fewer rows than the floor, in all sites together, is not followed: its rows are in
-`rare`. So no text is found that fewer rows have. (The trie of Zhu, Kairouz, McMahan, Sun and Li,
+`rare`. So no text is found that fewer rows have. A site leaves out counts below its owner's floor,
+whatever it is asked. (The trie of Zhu, Kairouz, McMahan, Sun and Li,
 "Federated Heavy Hitters Discovery with Differential Privacy", AISTATS 2020, with exact sums of
 counts for its votes.)
 """
@@ -54,7 +55,7 @@ def find(column: str, floor: int, at_most: int) -> Generator[Step, Totals, Found
     Raises:
         StatisticsError: there are more values than that, or more than a step has room for.
     """
-    open_: list[bytes] = [b""]
+    open_: dict[bytes, int] = {b"": 0}  # prefixes, with the rows of each
     done: dict[bytes, int] = {}
     rare, missing = 0, 0
     while open_:
@@ -63,21 +64,23 @@ def find(column: str, floor: int, at_most: int) -> Generator[Step, Totals, Found
             "prefixes": packed.astype(np.int64).reshape(len(open_), BYTES_MAX),
             "lengths": np.array([len(p) for p in open_], np.int64),
         }
-        sums = (counts("next", len(open_), _NEXT), counts("missing"))
+        sums = (counts("next", len(open_), _NEXT), counts("known"), counts("missing"))
         totals = yield Step(f"{STEP} {column}", sums, arrays)
-        if open_ == [b""]:
-            missing = int(totals.number("missing"))
-        following: list[bytes] = []
-        for prefix, row in zip(open_, totals["next"], strict=True):
+        if b"" in open_:
+            open_[b""], missing = int(totals.number("known")), int(totals.number("missing"))
+        following: dict[bytes, int] = {}
+        for (prefix, here), row in zip(open_.items(), totals["next"], strict=True):
+            rare += here
             for byte in np.flatnonzero(row).tolist():
                 rows = int(row[byte])
                 if rows < floor:
-                    rare += rows
-                elif byte == _END or len(prefix) + 1 >= BYTES_MAX:
+                    continue
+                rare -= rows
+                if byte == _END or len(prefix) + 1 >= BYTES_MAX:
                     whole = prefix if byte == _END else prefix + bytes([byte])
                     done[whole] = done.get(whole, 0) + rows
                 else:
-                    following.append(prefix + bytes([byte]))
+                    following[prefix + bytes([byte])] = rows
         if len(done) + len(following) > min(at_most, PREFIXES_MAX):
             raise StatisticsError(
                 f"column `{column}` has more than {min(at_most, PREFIXES_MAX)} values",
@@ -92,6 +95,11 @@ def find(column: str, floor: int, at_most: int) -> Generator[Step, Totals, Found
 def is_step(step: Step) -> bool:
     """Whether a step is one of `find`."""
     return step.name.startswith(f"{STEP} ")
+
+
+def sensitivities(floor: int) -> dict[str, float]:
+    """What one row changes in a step's sums: it may bring a count to the site's floor."""
+    return {"next": float(floor), "known": 1.0, "missing": 1.0}
 
 
 def measure(table: Table, step: Step, columns: tuple[str, ...], kept: Kept) -> Mapping[str, Any]:
@@ -124,7 +132,8 @@ def measure(table: Table, step: Step, columns: tuple[str, ...], kept: Kept) -> M
         for value, count in zip(values, rows, strict=True):
             if value.startswith(prefix):
                 out[place, value[length] if len(value) > length else _END] += count
-    return {"next": out, "missing": np.array(missing)}
+    out[out < table.floor] = 0
+    return {"next": out, "known": np.array(int(rows.sum())), "missing": np.array(missing)}
 
 
 def _values(table: Table, column: str) -> tuple[list[bytes], npt.NDArray[np.int64], int]:

@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from .few_rows import check_column
 from .formula import FACTORS_MAX, TERMS_MAX
 from .site_table import Chosen, Floats, Table
 from .sums import StatisticsError
@@ -210,6 +211,7 @@ class Design:
                     matrix[:, place] *= values[column][kept]
                 else:
                     matrix[:, place] *= codes[column][kept] == category
+            check_column(matrix[:, place], table.floor, self.names[place])
         return CompleteRows(
             matrix,
             {name: numbers[kept] for name, numbers in further.items()},

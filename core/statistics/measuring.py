@@ -40,7 +40,7 @@ def vector_of(
         # A method checks the step; what it has missed costs the site nothing else.
         raise StatisticsError(f"a step that makes no sense at a site: {error}") from None
     if request.noise:
-        measured = _noised(request, step, measured, key)
+        measured = _noised(request, step, measured, key, table.floor)
     return np.append(plan.encode(measured), np.uint32(1))
 
 
@@ -59,11 +59,17 @@ def with_noise(question: Question, step: Step, noise: float) -> Step:
     return Step(step.name, sums, step.arrays)
 
 
-def _noised(request: Request, step: Step, measured: dict[str, Any], key: bytes) -> dict[str, Any]:
-    """The numbers with the site's noise. Raises StatisticsError."""
+def _noised(
+    request: Request, step: Step, measured: dict[str, Any], key: bytes, floor: int
+) -> dict[str, Any]:
+    """The numbers with the site's noise. Raises StatisticsError.
+
+    floor: the owner's. Where it is above the question's, a row may change as many times more.
+    """
     if len(key) != KEY_BYTES:
         raise StatisticsError("a site has no secret for its noise")
-    found = _sensitivities(request.question, step)
+    more = max(floor / (request.question.cell_floor() or 1), 1.0)
+    found = _sensitivities(request.question, step, more)
     flat = []
     for each in step.sums:
         if each.after < wide_noise.lattice(request.noise, found[each.name]):
@@ -80,14 +86,14 @@ def _noised(request: Request, step: Step, measured: dict[str, Any], key: bytes) 
     return out
 
 
-def _sensitivities(question: Question, step: Step) -> Mapping[str, float]:
+def _sensitivities(question: Question, step: Step, more: float = 1.0) -> Mapping[str, float]:
     """Of all sums of a step, so that one row changes their quotients by one in all, as powers of 2.
 
     Multiplying by a power of two moves no number off its lattice.
     """
     given = question.sensitivities(step)
     root = math.sqrt(len(step.sums))
-    found = {s.name: given.get(s.name, math.nan) * root for s in step.sums}
+    found = {s.name: given.get(s.name, math.nan) * root * more for s in step.sums}
     if not all(math.isfinite(v) and v > 0 for v in found.values()):
         raise StatisticsError(f"`{question.method}` has no bound on what one row changes")
     return {name: 2.0 ** math.ceil(math.log2(v)) for name, v in found.items()}

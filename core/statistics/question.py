@@ -118,6 +118,15 @@ class Question(ABC):
         """The site's rows that the question reads, for the owner's floor."""
         return table.rows
 
+    def cell_floor(self) -> int | None:
+        """The fewest rows of a site that a number of its steps is about, as it is asked.
+
+        None: its sums are over all rows of a site. A site whose floor is higher refuses it.
+        """
+        if not hasattr(self, "floor"):
+            return None
+        return self.floor if type(self.floor) is int else 0
+
     def sensitivities(self, step: Step) -> Mapping[str, float]:
         """By each sum's name: the largest L2 norm of what one row changes in it.
 

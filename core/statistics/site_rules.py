@@ -41,6 +41,10 @@ class OwnerRules:
     """Questions in 24 hours, each with all its steps."""
     noise_min: float = 0.0
     """The least noise of a question, in lengths of what one row can change; zero: it needs none."""
+    fine: bool = False
+    """Whether a method may be asked whose sums are about fewer rows than the floor: boosted trees,
+    random forests, survival at exact times.
+    """
 
     def __post_init__(self) -> None:
         if self.floor < 1 or self.per_day < 1 or not 0.0 <= self.noise_min <= 1e4:
@@ -73,9 +77,11 @@ class OwnerRules:
             raise Refused(
                 "noise", f"noise of {request.noise:g}, and the owner asks for {self.noise_min:g}"
             )
-        floor = getattr(request.question, "floor", self.floor)
-        if not isinstance(floor, int) or floor < self.floor:
-            raise Refused("floor", f"groups of {floor} rows, and the owner's floor is {self.floor}")
+        least = request.question.cell_floor()
+        if least is not None and least < self.floor and not self.fine:
+            raise Refused(
+                "floor", f"sums about {least} rows, and the owner's floor is {self.floor}"
+            )
         found = wanted(request.rows, request.question.columns(), self.tables)
         if request.noise and len(found.origin.tables) > 1:
             raise StatisticsError(

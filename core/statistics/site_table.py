@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..learning.data.tables import Column, frame_columns, read_columns
+from .few_rows import check_column
 from .sums import StatisticsError
 
 Floats = npt.NDArray[np.float64]
@@ -21,15 +22,20 @@ class Table:
     """Columns of one length.
 
     columns: f64[rows] with NaN for what is missing, or text [rows] with "" for what is missing.
-    rows: how many there are, where there may be no column.
+    rows: how many there are, where there may be no column. floor: the owner's: no number is about
+    fewer rows.
     """
 
-    def __init__(self, columns: Mapping[str, Column], rows: int | None = None) -> None:
+    def __init__(
+        self, columns: Mapping[str, Column], rows: int | None = None, floor: int = 1
+    ) -> None:
         lengths = {len(values) for values in columns.values()}
         if len(lengths) > 1:
             raise StatisticsError(f"columns of {sorted(lengths)} rows", "give all as many rows")
         self.columns = dict(columns)
         self.rows = lengths.pop() if lengths else rows or 0
+        self.floor = floor
+        self._checked: set[str] = set()
 
     @staticmethod
     def of(given: Any) -> Table:
@@ -49,7 +55,10 @@ class Table:
         )
 
     def numbers(self, name: str) -> Floats:
-        """A column of numbers, f64[rows], NaN where missing. Raises StatisticsError."""
+        """A column of numbers, f64[rows], NaN where missing.
+
+        Raises StatisticsError, and TooFewRows for one that differs from one value in few rows.
+        """
         values = self._column(name)
         if values.dtype.kind != "f":
             raise StatisticsError(
@@ -58,6 +67,9 @@ class Table:
             )
         if np.isinf(values).any():
             raise StatisticsError(f"column `{name}` has infinite values at a site")
+        if name not in self._checked:
+            check_column(values, self.floor, name)
+            self._checked.add(name)
         return values
 
     def texts(self, name: str) -> npt.NDArray[np.str_]:
@@ -87,7 +99,7 @@ class Table:
     def chosen(self, rows: Chosen) -> Table:
         """The table of some rows. rows: bool[rows]."""
         kept = {name: values[rows] for name, values in self.columns.items()}
-        return Table(kept, int(np.count_nonzero(rows)))
+        return Table(kept, int(np.count_nonzero(rows)), self.floor)
 
     def _column(self, name: str) -> Column:
         values = self.columns.get(name)

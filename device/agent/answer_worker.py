@@ -32,6 +32,7 @@ with unsearched():
     from ...core.node.sandbox.worker_serving import Content, JobStopped, Work, serve
     from ...core.privacy.mechanisms.noise import KEY_BYTES
     from ...core.privacy.mechanisms.ring import RingPlan
+    from ...core.statistics.few_rows import TooFewRows
     from ...core.statistics.measuring import vector_of
     from ...core.statistics.question import Kept
     from ...core.statistics.request import Request, check_step
@@ -69,6 +70,8 @@ class Worker:
             return self._answer(job.head)
         except Refused as fault:
             raise JobStopped(QUESTION_REFUSED, fault.message, refused=fault.reason) from fault
+        except TooFewRows as fault:
+            raise JobStopped(QUESTION_REFUSED, fault.message, refused="few") from fault
         except MemoryError as error:
             raise JobStopped(OUT_OF_MEMORY, f"memory is over: {error}") from error
         except (DelianError, OSError) as error:
@@ -100,6 +103,7 @@ class Worker:
         self._confine(steps)
         rows = reader.rows(request.question.columns())
         self._more = self._rules.check_rows(request, found, rows, before)
+        rows.table.floor = self._rules.floor
         self._rows = rows
 
     def _confine(self, steps: Path) -> None:

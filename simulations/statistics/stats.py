@@ -22,13 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.statistics.answer import Answer
 from ...core.statistics.building import build, finder
-from ...core.statistics.question import methods
 from ...core.statistics.request import Request, Rows
 from .local_sites import LocalSites
 
@@ -120,11 +118,8 @@ def ask(
         found = selected(question, floor=floor, noise=noise, **settings)
         return found.present(asked.answer(found.request))
     rows = Rows(table, where, dict(columns or {}))
-    kind = methods().get(question)
-    if kind is not None and "floor" in {f.name for f in fields(kind)}:
-        settings.setdefault("floor", floor)
     find = finder(asked.answer, rows, floor, noise)
-    made = build(question, formula, settings, find)
+    made = build(question, formula, settings, find, floor)
     return asked.answer(Request(made, rows, noise))
 
 

@@ -51,7 +51,8 @@ def task_bytes(task: Task) -> bytes:
             struct.pack("<QIII", task.run, task.round, task.attempt, task.purpose),
             *(ref.digest + struct.pack("<Q", ref.size) for ref in refs),
             struct.pack("<dIIQ", ring.clip, ring.clients_max, ring.bits, ring.dimension),
-            struct.pack("<d??", ring.noise, ring.central, ring.rotated),
+            # One byte for both: tasks of before exact sums have the same bytes.
+            struct.pack("<d?B", ring.noise, ring.central, ring.rotated | ring.wide << 1),
             struct.pack("<QdQ", ring.kept, ring.within, ring.top),
             task.rng_key,
             struct.pack("<IQ", task.time_ms, task.expires_s),

@@ -228,7 +228,7 @@ class Aggregates(Question):
 
     def sensitivities(self, step: Step) -> Mapping[str, float]:
         if categories.is_step(step):
-            return {"next": 1.0, "missing": 1.0}
+            return categories.sensitivities(self.floor)
         # A row may bring its group to the floor: all of the group's rows are counted then.
         most = float(self.floor)
         found = {"rows": most, "suppressed": max(most - 1, 1.0), "other": 1.0}

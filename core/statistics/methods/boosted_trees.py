@@ -92,6 +92,9 @@ class BoostedTrees(Question):
     seed: int = 0
     """Of all draws."""
 
+    def cell_floor(self) -> int:
+        return 1
+
     def columns(self) -> tuple[str, ...]:
         return (self.target, *self.features, *([self.weights] if self.weights else []))
 

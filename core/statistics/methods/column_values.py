@@ -79,4 +79,4 @@ class ColumnValues(Question):
         return categories.measure(table, step, self.of, kept)
 
     def sensitivities(self, step: Step) -> Mapping[str, float]:
-        return {"next": 1.0, "missing": 1.0}
+        return categories.sensitivities(self.floor)

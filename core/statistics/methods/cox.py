@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..design import Design
+from ..few_rows import check_weights
 from ..moments import SPREADS, SUMS, Moments, ask_moments, measure_moments
 from ..question import Asking, Kept, Question, Step, method
 from ..site_table import Table
@@ -141,6 +142,9 @@ class Cox(Question):
     def stratum_names(self) -> tuple[str, ...]:
         return tuple(self.categories[self.strata]) if self.strata else ("",)
 
+    def cell_floor(self) -> int:
+        return max(self.least_per_bin, 1)
+
     def columns(self) -> tuple[str, ...]:
         others = (
             *self.clock().columns(),
@@ -178,12 +182,14 @@ class Cox(Question):
             made["leaving"] = counted(rows.stratum, place, shape, everyone)
             return made
         sets = RiskSets.of(EventBins.read(step, strata), rows.follow, rows.stratum, strata)
-        return {**made, **self._of_sets(rows, step, sets)}
+        return {**made, **self._of_sets(rows, step, sets, table.floor)}
 
-    def _of_sets(self, rows: CoxRows, step: Step, sets: RiskSets) -> Mapping[str, Any]:
+    def _of_sets(self, rows: CoxRows, step: Step, sets: RiskSets, floor: int) -> Mapping[str, Any]:
         """A site's numbers for the steps that have bins of events."""
         b = step.floats("coefficients", len(self.names))
         x, offset = rows.scaled(step)
+        risk = x @ b + offset
+        check_weights(np.exp(risk - risk.max(initial=-np.inf)) * rows.weight, floor)
         if step.name == "risk":
             return rows.risk(x, offset, b, sets, self.ties)
         if step.name == "information":

@@ -146,7 +146,7 @@ class GLM(Question):
             return measure_moments(values, step, complete)
         if step.name not in (START, AT, JOINT, ROBUST):
             raise StatisticsError(f"the method has no step `{step.name[:40]}`")
-        data, bad = self._scaled(complete, step, kept)
+        data, bad = self._scaled(complete, step, kept, table.floor)
         rows = {"rows": np.array(complete.rows)}
         left = {"missing": np.array(complete.missing), "unlisted": np.array(complete.unlisted)}
         if step.name == START:
@@ -167,7 +167,7 @@ class GLM(Question):
         return {**rows, **left, **measure_at(self.model, data, at, null, alphas, joint)}
 
     def _scaled(
-        self, complete: CompleteRows, step: Step, kept: Kept
+        self, complete: CompleteRows, step: Step, kept: Kept, floor: int
     ) -> tuple[SiteData, dict[str, Any]]:
         """The site's rows as a step scales them, and how many have impossible values."""
         centres = step.floats("centres", len(self.names))
@@ -198,7 +198,7 @@ class GLM(Question):
         if self.family == "linear":
             outcome, offset = outcome - offset, 0 * offset
         offset = offset + np.log(exposure[good])
-        data = SiteData(matrix, (outcome - middle) / unit, weights[good], offset)
+        data = SiteData(matrix, (outcome - middle) / unit, weights[good], offset, floor)
         kept["form"], kept["scaled"] = form, (data, bad)
         return data, bad
 

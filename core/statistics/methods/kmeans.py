@@ -154,7 +154,7 @@ class KMeans(Question):
             return measure_moments(complete.matrix, step, complete)
         if step.name != STEP:
             raise StatisticsError("a step that this method does not have")
-        return measure_lloyd(complete, step, self.clusters)
+        return measure_lloyd(complete, step, self.clusters, table.floor)
 
 
 def check_columns(of: Sequence[str], clusters: int, start: Sequence[Sequence[float]]) -> None:
@@ -235,8 +235,13 @@ def nearest(scaled: Floats, centres: Floats) -> tuple[Places, Floats]:
     return where, least
 
 
-def measure_lloyd(complete: CompleteRows, step: Step, clusters: int) -> Mapping[str, Any]:
-    """A site's sums for a step. Raises StatisticsError."""
+def measure_lloyd(
+    complete: CompleteRows, step: Step, clusters: int, floor: int = 1
+) -> Mapping[str, Any]:
+    """A site's sums for a step; clusters of fewer rows than the floor are left out.
+
+    Raises StatisticsError.
+    """
     width = complete.matrix.shape[1]
     means, scales = step.floats("means", width), step.floats("scales", width)
     if (scales <= 0).any():
@@ -245,10 +250,14 @@ def measure_lloyd(complete: CompleteRows, step: Step, clusters: int) -> Mapping[
     where, least = nearest(scaled, step.floats("centres", clusters, width))
     sums = np.zeros((clusters, width))
     np.add.at(sums, where, scaled)
+    counts = np.bincount(where, minlength=clusters)
+    few = counts < floor
+    sums[few], counts[few] = 0.0, 0
+    least = least[~few[where]]
     return {
         "rows": np.array(complete.rows),
         "left": np.array(complete.missing + complete.unlisted),
-        "counts": np.bincount(where, minlength=clusters),
+        "counts": counts,
         "sums": sums,
         "inertia": least.sum(),
     }

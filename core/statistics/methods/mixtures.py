@@ -17,6 +17,7 @@ import numpy as np
 from ..answer import Answer, Plot, ResultTable
 from ..counting.counted_steps import CountedSteps
 from ..design import Design
+from ..few_rows import is_enough
 from ..moments import SPREADS, SUMS, Moments, ask_moments, measure_moments
 from ..question import Asking, Kept, Question, Step, method
 from ..site_table import Floats, Table
@@ -302,7 +303,7 @@ class Mixture(Question):
         if step.name in (SUMS, SPREADS):
             return measure_moments(complete.matrix, step, complete)
         if step.name == ASSIGN:
-            return measure_lloyd(complete, step, self.clusters)
+            return measure_lloyd(complete, step, self.clusters, table.floor)
         width, k = len(self.of), self.clusters
         means, scales = step.floats("means", width), step.floats("scales", width)
         weights, centres = step.floats("weights", k), step.floats("centres", k, width)
@@ -322,6 +323,7 @@ class Mixture(Question):
             "seconds": np.zeros((k, width) if diagonal else (k, width, width)),
             "log_likelihood": 0.0,
         }
+        held_by = np.zeros((k, len(scaled) if table.floor > 1 else 0))
         for begin in range(0, len(scaled), _BLOCK):
             block = scaled[begin : begin + _BLOCK]
             gone = block[None] - centres[:, None]
@@ -330,6 +332,8 @@ class Mixture(Question):
             most = logs.max(axis=0)
             norm = most + np.log(np.exp(logs - most).sum(axis=0))
             shares = np.exp(logs - norm)
+            if table.floor > 1:
+                held_by[:, begin : begin + _BLOCK] = shares
             held = gone * shares[:, :, None]
             out["parts"] += shares.sum(axis=1)
             out["firsts"] += held.sum(axis=1)
@@ -337,6 +341,10 @@ class Mixture(Question):
                 (held * gone).sum(axis=1) if diagonal else held.transpose(0, 2, 1) @ gone
             )
             out["log_likelihood"] += float(norm.sum())
+        for component, part in enumerate(held_by):
+            if not is_enough(part, table.floor):  # it is about few rows: the site leaves it out
+                for name in ("parts", "firsts", "seconds"):
+                    out[name][component] = 0.0
         return out
 
 

@@ -110,6 +110,9 @@ class RandomForest(Question):
     seed: int = 0
     """Of all draws."""
 
+    def cell_floor(self) -> int:
+        return 1
+
     def columns(self) -> tuple[str, ...]:
         return (self.target, *self.features)
 

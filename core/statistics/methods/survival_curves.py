@@ -139,6 +139,9 @@ class SurvivalCurves(Question):
         strata = len(self.categories[self.strata]) if self.strata else 1
         return strata * len(self.groups)
 
+    def cell_floor(self) -> int:
+        return max(self.least_per_bin, 1)
+
     def columns(self) -> tuple[str, ...]:
         return (*self.clock().columns(), *(name for name, _ in self.coded()))
 

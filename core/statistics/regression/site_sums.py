@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..few_rows import check_weights
 from ..site_table import Floats
 from ..sums import Sum, counts
 from .families import ETA_MAX, Rows, invalid, rows_at, start
@@ -39,6 +40,8 @@ class SiteData:
     """f64[n] frequencies."""
     offset: Floats
     """f64[n]."""
+    floor: int = 1
+    """The owner's."""
 
 
 @dataclass(frozen=True)
@@ -223,6 +226,7 @@ def _evaluated(
         eta = eta + own_intercept(model, data, eta, alpha)
     rows = rows_at(model.family, model.link, data.y, eta, alpha, joint)
     weights = data.weights
+    check_weights(rows.weight * weights, data.floor)
     information, score = _derivatives(matrix, rows, weights, model.own, joint)
     expected = information
     if rows.expected is not None:

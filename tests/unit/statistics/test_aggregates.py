@@ -106,7 +106,7 @@ def test_noise_has_the_deviation_that_is_charged() -> None:
     """Of n sites' noise: sqrt(n) Z times what one row changes, in each count."""
     rows = pd.DataFrame({"g": ["a", "b"] * 50})
     sites = LocalSites([rows] * 4, masked=False)
-    asked = Request(Aggregates(groups=("g",), categories={"g": ("a", "b")}), noise=2.0)
+    asked = Request(Aggregates(groups=("g",), categories={"g": ("a", "b")}, floor=1), noise=2.0)
     off = []
     for _ in range(200):
         found = sites.answer(asked)
@@ -115,6 +115,17 @@ def test_noise_has_the_deviation_that_is_charged() -> None:
     wanted = np.sqrt(4) * 2.0 * 2.0
     assert abs(np.mean(off)) < 6 * wanted / np.sqrt(len(off))
     assert 0.75 < np.std(off) / wanted < 1.3
+
+
+def test_a_floor_makes_the_noise_as_many_times_larger() -> None:
+    """One row may bring its group to the floor, and the whole group is counted then."""
+    from delian.core.statistics.measuring import _sensitivities
+
+    for floor in (1, 5):
+        question = Aggregates(groups=("g",), categories={"g": ("a",)}, floor=floor)
+        step = question.ask().send(None)
+        assert question.sensitivities(step)["rows"] == floor
+        assert _sensitivities(question, step)["rows"] >= floor
 
 
 @pytest.mark.parametrize("noise", [0.5, 2.0, 8.0])

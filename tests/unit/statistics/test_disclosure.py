@@ -113,7 +113,7 @@ def test_with_noise_one_row_s_trace_is_within_its_bound() -> None:
     The count is thresholded in between; the odds of both sides differ by e^epsilon at most.
     """
     rows, noise = 40, 1.0
-    asked = Request(Aggregates(), noise=noise)
+    asked = Request(Aggregates(floor=1), noise=noise)
 
     def above(extra: int) -> float:
         given = [{"x": np.zeros(rows + (extra if site == 0 else 0))} for site in range(3)]
