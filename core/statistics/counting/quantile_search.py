@@ -60,7 +60,7 @@ class Quantile:
     q: float
     """From 0 to 1."""
     estimate: float
-    """Within the bracket, as if its rows were spread evenly."""
+    """Within the bracket, as if its rows were spread evenly; NaN where it has no end."""
     low: float
     """No larger than the quantile."""
     high: float
@@ -95,6 +95,8 @@ class _Search:
     """Rows in the bracket, those of `unsplit` included."""
     bits: int = _FIRST_BITS
     """What the next step asks for."""
+    leap: int = _BITS_MAX
+    """The most bits of the next step: fewer after one whose parts were too small."""
     ends: tuple[int, int] | None = None
     """First and last key, once the search has ended."""
 
@@ -128,12 +130,13 @@ class _Search:
                 self.ends = (self.prefix, self.prefix)
                 return
             wanted = max(self.inside // (_ROWS_PER_PART * floor * max(sites, 1)), 2)
-            # Many parts cost nothing where rows lie in few of them, or none is too small.
-            together = floor == 1 or (inner == 0 and np.count_nonzero(parts) == 1)
-            bits = _BITS_MAX if together else wanted.bit_length() - 1
+            # Many parts cost nothing where rows lie in one of them, or none is too small.
+            together = floor == 1 or np.count_nonzero(parts) == 1
+            self.leap = min(2 * self.leap, _BITS_MAX)
+            bits = self.leap if together else wanted.bit_length() - 1
             self.bits = min(bits, _BITS_MAX, 64 - self.depth)
         elif self.bits > 1:
-            self.bits = 1
+            self.bits = self.leap = max(self.bits // 3, 1)
         else:
             possible = (least[:-1] <= self.rank) & (self.rank < most[1:])
             first, *_, last = np.flatnonzero(possible)[[0, -1]].tolist()
@@ -244,11 +247,11 @@ def _ranked(column: _Column, wanted: Sequence[float]) -> Ranked:
         assert one.ends is not None and two.ends is not None
         ends = [[number_of(key) for key in s.ends or ()] for s in (one, two)]
         low, high = (_between(ends[0][k], ends[1][k], part) for k in (0, 1))
-        guess = [_within(s, *e) for s, e in zip((one, two), ends, strict=True)]
-        middle = _between(guess[0], guess[1], part)
-        made.append(
-            Quantile(q, min(max(middle, low), high), low, high, max(one.inside, two.inside))
-        )
+        middle = np.nan
+        if np.isfinite(high - low):
+            guess = [_within(s, *e) for s, e in zip((one, two), ends, strict=True)]
+            middle = min(max(_between(guess[0], guess[1], part), low), high)
+        made.append(Quantile(q, middle, low, high, max(one.inside, two.inside)))
     return Ranked(column.rows, column.missing, tuple(made))
 
 
@@ -265,8 +268,6 @@ def _within(search: _Search, low: float, high: float) -> float:
     """Where a row is, if a bracket's rows are spread evenly."""
     if low == high:
         return low
-    if not np.isfinite(high - low):
-        return min(max(0.0, low), high)
     part = (search.rank - search.before + 0.5) / max(search.inside, 1)
     return low + (high - low) * min(max(part, 0.0), 1.0)
 

@@ -80,6 +80,8 @@ class Description(Question):
         quantiles = dict(zip(self.of, ranked, strict=True))
         rows, missing, means, variances, skewness, kurtosis = found
         notes = ["the least and the largest value are in brackets of several rows."]
+        if any(not np.isfinite(q.estimate) for r in ranked for q in r.quantiles if r.rows):
+            notes.append("sites have too few rows for some of the brackets.")
         if steps.changed:
             notes.append("sites have dropped out or come back between steps.")
         columns = ("", "rows", "missing", "mean", "std", "skew", "kurtosis")
@@ -202,4 +204,12 @@ def _number(value: float) -> float | None:
 
 
 def _bracket(low: float, high: float) -> str:
+    if not np.isfinite(low - high):
+        return _one_end(low, high)
     return f"{low:.5g}" if low == high else f"{low:.5g} .. {high:.5g}"
+
+
+def _one_end(low: float, high: float) -> str:
+    if np.isfinite(high):
+        return f"<= {high:.5g}"
+    return f">= {low:.5g}" if np.isfinite(low) else ""

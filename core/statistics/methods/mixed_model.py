@@ -161,19 +161,20 @@ class MixedModel(Question):
                 if len(keys) > 1:
                     break  # other rows: from the start
                 here = Profile.of(totals, width, effects, self.restricted)
-                if base is not None and here.deviance > base[1].deviance + 1e-10 * abs(
-                    base[1].deviance
-                ):
+                if base is not None and not _falls(base, here.deviance, fraction):
                     fraction /= 2
                     if fraction < 0.5**_HALVINGS_MAX:
                         raise StatisticsError("no step improves the fit", "use fewer predictors")
                     factor = base[0] + fraction * base[2]
                     continue
-                direction, decrement = _newton(here, factor)
+                direction, decrement, saddle = _newton(here, factor)
                 size = float(np.abs(direction).max())
                 if size <= _TOLERANCE * float(np.abs(factor).max()) or decrement < _DECREMENT:
-                    return factor, here, null.deviance, totals
-                base, fraction = (factor, here, direction), 1.0
+                    if saddle is None:
+                        return factor, here, null.deviance, totals
+                    factor, base, fraction = factor + saddle, None, 1.0
+                    continue
+                base, fraction = (factor, here.deviance, direction, decrement), 1.0
                 factor = factor + direction
             else:
                 raise StatisticsError(
@@ -367,16 +368,34 @@ class MixedModel(Question):
         }
 
 
-def _newton(profile: Profile, factor: Floats) -> tuple[Floats, float]:
-    """A direction in which D falls, f64[q, q] lower triangular, and about twice by how much."""
+def _falls(base: tuple[Floats, float, Floats, float], deviance: float, fraction: float) -> bool:
+    """Whether D is lower by a part of what the slope promised (Armijo), but for rounding.
+
+    L and -L are one model: without a fall, steps would go from one to the other.
+    """
+    _, before, _, decrement = base
+    return deviance <= before - 1e-4 * fraction * decrement + 1e-11 * abs(before)
+
+
+def _newton(profile: Profile, factor: Floats) -> tuple[Floats, float, Floats | None]:
+    """A direction in which D falls, and how it may be left where there is none.
+
+    Returns:
+        (f64[q, q] lower triangular, about twice by how much D falls, None or f64[q, q]: a step
+        from a saddle, as L = 0 is one where D falls with the variance).
+    """
     gradient, curvature = at_factor(profile, factor)
     values, vectors = np.linalg.eigh(curvature)
     sizes = np.maximum(np.abs(values), 1e-8 * max(float(np.abs(values).max()), 1e-8))
     step = -vectors @ ((vectors.T @ gradient) / sizes)
     direction = np.zeros_like(factor)
     direction[np.tril_indices(len(factor))] = step
-    # A step of more than four times L leaves where the quadratic holds.
-    most = 4 * max(float(np.abs(factor).max()), 1e-3)
+    # A longer step leaves where the quadratic holds; no half of it ends at L = 0.
+    most = 3.7 * max(float(np.abs(factor).max()), 1e-3)
     size = float(np.abs(direction).max())
     decrement = float(-gradient @ step)
-    return direction * min(1.0, most / max(size, 1e-300)), decrement
+    saddle = None
+    if values[0] < -1e-6 * float(np.abs(values).max()):
+        saddle = np.zeros_like(factor)
+        saddle[np.tril_indices(len(factor))] = 0.1 * vectors[:, 0]
+    return direction * min(1.0, most / max(size, 1e-300)), decrement, saddle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from ..answer import Answer, Plot, ResultTable
@@ -54,21 +55,27 @@ class Quantiles(Question):
         )
         by_name = dict(zip(self.columns(), found, strict=True))
         rows = tuple(
-            (name, q.q, q.estimate, q.low, q.high, q.rows)
+            (name, q.q, *map(_finite, (q.estimate, q.low, q.high)), q.rows)
             for name, ranked in by_name.items()
             for q in ranked.quantiles
         )
         empty = [name for name, ranked in by_name.items() if not ranked.rows]
         if len(empty) == len(by_name):
             raise StatisticsError("no column has a value", "name columns that have values")
+        notes = ["the quantile is from low to high, among so many rows."]
+        if any(not isfinite(q.estimate) for r in found for q in r.quantiles):
+            notes.append("sites have too few rows for some ends: ask for other quantiles.")
         series: dict[str, dict[str, list[Any]]] = {
             name: {
-                "x": [q.estimate for q in ranked.quantiles],
-                "y": [f"{q.q:g}" for q in ranked.quantiles],
-                "low": [q.low for q in ranked.quantiles],
-                "high": [q.high for q in ranked.quantiles],
+                "x": [q.estimate for q in quantiles],
+                "y": [f"{q.q:g}" for q in quantiles],
+                "low": [q.low for q in quantiles],
+                "high": [q.high for q in quantiles],
             }
-            for name, ranked in by_name.items()
+            for name, quantiles in (
+                (name, [q for q in ranked.quantiles if isfinite(q.estimate)])
+                for name, ranked in by_name.items()
+            )
         }
         return QuantilesAnswer(
             "Quantiles",
@@ -80,9 +87,13 @@ class Quantiles(Question):
             },
             (ResultTable("", ("column", "quantile", "estimate", "low", "high", "rows"), rows),),
             (Plot("intervals", "Quantiles", "value", "quantile", series),),
-            ("the quantile is from low to high, among so many rows.",),
+            tuple(notes),
             by_name,
         )
 
     def measure(self, table: Table, step: Step, kept: Kept) -> Mapping[str, Any]:
         return measure_quantiles(table, self.columns(), step, kept, self.floor)
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None

@@ -120,6 +120,11 @@ def _fit_numbers(plan: Plan, fitted: Fitted) -> dict[str, Any]:
                 "use fewer predictors",
             )
         scale = pearson / freedom
+        if scale <= 0:
+            raise StatisticsError(
+                "the predictors explain the outcome without a rest",
+                "look for a column that repeats the outcome",
+            )
     likely, null_likely = _log_likelihoods(plan, fitted, scale)
     parameters = width + groups + plan.joint
     pseudo = 1 - likely / null_likely if family != "linear" and null_likely != 0 else math.nan

@@ -359,6 +359,7 @@ BAD = [
     (GLM("y", ("age",)), {"y": lambda r: 0 * r["age"] + 2}, "the outcome is 2 in all"),
     (GLM("sick", ("age",), "logistic"), {"sick": lambda r: 0 * r["age"]}, "the outcome is 0"),
     (GLM("sick", ("age",), "negative_binomial"), {}, "alpha is 0"),
+    (GLM("y", (), "gamma"), {"y": lambda r: 0 * r["age"] + 2}, "without a rest"),
     (GLM("y", ("nothing",)), {}, "no column `nothing`"),
     (GLM("y", ("sex",)), {}, "`sex` is text"),
     (GLM("y", ("age",)), {"age": lambda r: np.where(r["age"] > 1, np.inf, 1)}, "infinite"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from delian.core.common.errors import DelianError
-from delian.core.statistics.methods.mixed_model import MixedModel
+from delian.core.statistics.methods.mixed_model import MixedModel, _newton
 from delian.core.statistics.question import Step
 from delian.core.statistics.regression.mixed_likelihood import Profile, measure, sums_of
 from delian.core.statistics.site_table import Table
@@ -117,6 +117,26 @@ def test_a_variance_of_zero_is_found_at_its_bound() -> None:
     slope = np.polyfit(rows["x"], rows["y"], 1)[0]
     assert found.coefficients[1] == pytest.approx(slope, rel=1e-6)
     assert "nan" not in str(found)
+
+
+def test_steps_do_not_go_from_one_factor_to_its_mirror_image() -> None:
+    draw = np.random.default_rng(9)
+    for _ in range(6):
+        rows = {"site": np.repeat(np.arange(SITES), 20).astype(str), "x": draw.normal(size=120)}
+        rows |= {"y": draw.poisson(2, 120) * 1.0, "c": draw.integers(0, 3, 120).astype(str)}
+        found = asked(MixedModel("y", ("x",), subject="c"), rows)
+        assert found.log_likelihood >= found.null_log_likelihood - 1e-6
+
+
+def test_a_factor_of_zero_is_left_where_a_variance_fits_better() -> None:
+    draw = np.random.default_rng(0)
+    levels = np.repeat(draw.normal(size=7), 20)
+    w = np.column_stack([np.ones(140), levels + draw.normal(size=140)])
+    zero, groups = np.zeros((1, 1)), np.repeat(np.arange(7), 20)
+    sums = {"rows": 140, "left": 0, **measure(w, np.ones((140, 1)), groups, zero)}
+    totals = Totals({k: np.asarray(v, float) for k, v in sums.items()}, 1)
+    direction, decrement, saddle = _newton(Profile.of(totals, 1, 1, True), zero)
+    assert direction[0, 0] == 0 == decrement and saddle is not None and abs(saddle[0, 0]) == 0.1
 
 
 def test_a_site_that_drops_out_is_left_out_of_the_fit() -> None:
