@@ -7,7 +7,7 @@ the limit of Breiman's bootstrap (2001); nothing outside the site knows the draw
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,7 +64,7 @@ def _weights(settings: ForestSettings, rows: SiteRows, tree: int) -> F64:
 
 def _trees(
     settings: ForestSettings, step: Step, rows: SiteRows, kept: Kept
-) -> tuple[BinnedRows, list[Tree], list[I32]]:
+) -> tuple[BinnedRows, list[Tree], Iterator[I32]]:
     binned = binned_rows(step, rows, kept)
     trees = unpacked(step.integers("nodes", -1), step.integers("trees", -1), binned.sizes)
     if len(trees) != settings.trees:
@@ -92,7 +92,7 @@ def level_numbers(
     totals = np.zeros((settings.trees, settings.channels), np.int64)
     first = np.searchsorted(asked[:, 0], np.arange(settings.trees + 1))
     ends = np.append(items.offsets[:, 0], items.numbers)
-    for t, tree in enumerate(trees):
+    for t, (tree, place) in enumerate(zip(trees, places, strict=True)):
         weights = _weights(settings, rows, t)
         totals[t] = _totals(settings, rows, values, weights)
         a, b = int(first[t]), int(first[t + 1])
@@ -100,9 +100,7 @@ def level_numbers(
             slots = np.full(tree.nodes, -1, np.int64)
             slots[asked[a:b, 1]] = np.arange(a, b)
             part = slice(int(ends[a]), int(ends[b]))
-            out[part] = _counted(
-                settings, rows, binned, items, slots[places[t]], weights, values, part
-            )
+            out[part] = _counted(settings, rows, binned, items, slots[place], weights, values, part)
     return {"rows": np.array(len(rows.label)), "totals": totals, "sums": out}
 
 
@@ -169,10 +167,10 @@ def score_numbers(
     values = step.floats("values", nodes, settings.outputs)
     votes, sums = np.zeros(len(rows.label)), np.zeros((len(rows.label), settings.outputs))
     begin = 0
-    for t, tree in enumerate(trees):
+    for t, (tree, place) in enumerate(zip(trees, places, strict=True)):
         outside = _weights(settings, rows, t) == 0
         votes += outside
-        sums[outside] += values[begin + places[t][outside]]
+        sums[outside] += values[begin + place[outside]]
         begin += tree.nodes
     judged = votes > 0
     means, label = sums[judged] / votes[judged][:, None], rows.label[judged]

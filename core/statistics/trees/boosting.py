@@ -134,7 +134,7 @@ def level_numbers(
     features = step.integers("features", -1)
     asked = step.integers("asked", -1, 2)
     wanted = _wanted(asked, features, binned, [tree.nodes for tree in trees])
-    places = leaves(trees, binned, kept)
+    places = list(leaves(trees, binned, kept))
     first = int(step.integers("round", 1)[0]) * outputs
     chosen = [_chosen(settings, rows, first + k) for k in range(outputs)]
     parts = [

@@ -6,6 +6,7 @@ step continues what it was made for, which is checked.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,9 @@ from ..sums import StatisticsError
 from .bins import F32, I64, U16, Cuts, cuts_of
 from .forest import I32, Tree, check_starts, unpacked
 from .site_rows import SiteRows
+
+#: Rows' leaves in open trees that a site keeps; of more it keeps none.
+LEAVES_KEPT_MAX = 1 << 26
 
 
 @dataclass
@@ -87,7 +91,7 @@ def margins(
     check_starts(nodes, starts)
     outputs, count = len(base), len(starts) - 1
     old: _Done | None = kept.get("done")
-    first = 0
+    first, continues = 0, False
     if old is not None and len(old.starts) <= len(starts):
         whole = len(old.nodes)
         if (
@@ -95,8 +99,8 @@ def margins(
             and np.array_equal(old.nodes, nodes[:whole])
             and np.array_equal(old.base, base)
         ):
-            first = len(old.starts) - 1
-    if first and old is not None:
+            first, continues = len(old.starts) - 1, True
+    if continues and old is not None:
         margin = old.margin.copy() if first < count else old.margin
     else:
         margin = np.tile(base.astype(np.float32), (rows.bins.shape[1], 1))
@@ -119,15 +123,17 @@ def _is_same(tree: Tree, known: Tree) -> bool:
     return known.nodes > 1 and tree.begins_as(known)
 
 
-def leaves(trees: list[Tree], rows: BinnedRows, kept: Kept) -> list[I32]:
-    """Each row's leaf in each of the open trees, i32[rows] each."""
+def leaves(trees: list[Tree], rows: BinnedRows, kept: Kept) -> Iterator[I32]:
+    """Each row's leaf in each of the open trees, i32[rows] each, one tree after the other."""
     old: list[tuple[Tree, I32]] = kept.get("open", [])
     made: list[tuple[Tree, I32]] = []
+    kept["open"] = made
+    count = rows.bins.shape[1]
     for t, tree in enumerate(trees):
-        at = np.zeros(rows.bins.shape[1], np.int32)
+        at = np.zeros(count, np.int32)
         if t < len(old) and tree.begins_as(old[t][0]):
             at = old[t][1]
         tree.descend(rows.bins, rows.sizes, at)
-        made.append((tree, at))
-    kept["open"] = made
-    return [at for _, at in made]
+        if len(trees) * count <= LEAVES_KEPT_MAX:
+            made.append((tree, at))
+        yield at

@@ -11,6 +11,7 @@ from delian.core.statistics.methods.random_forest import RandomForest, RandomFor
 from delian.core.statistics.question import Step
 from delian.core.statistics.site_table import Table
 from delian.core.statistics.sums import StatisticsError
+from delian.core.statistics.trees import site_model
 from delian.simulations.statistics.local_sites import LocalSites
 
 datasets = pytest.importorskip("sklearn.datasets")
@@ -154,7 +155,9 @@ def test_a_site_that_drops_out_inside_the_forest_is_left_out_of_all_trees() -> N
     assert abs(answer.out_of_bag - alone.out_of_bag) < 0.05
 
 
-def test_a_lost_cache_changes_no_number() -> None:
+@pytest.mark.parametrize("kept_max", [site_model.LEAVES_KEPT_MAX, 10])
+def test_a_lost_cache_changes_no_number(kept_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_model, "LEAVES_KEPT_MAX", kept_max)
     table = mixed()
     steps: list[Step] = []
     question = RandomForest("y", ("a", "b"), n_estimators=4, max_depth=4)
