@@ -436,12 +436,12 @@ def ask_whole(
 def check_fits(s: Specialiser, value: Any, dtype: DType, item: bool = False) -> None:
     """What NumPy raises where a number does not fit the integers of an array.
 
-    The number is an int or float of Python's; with `item`, also a scalar of floats that becomes one
-    element of signed integers, or a number that is the one or the other.
+    The number is an int or float of Python's; with `item`, also a scalar of NumPy's that becomes
+    one element of signed integers, or a number that is the one or the other.
     """
     if type(value) is not Tensor or not dtype.is_int or value.dtype in (DType.BOOL, dtype):
         return
-    scalar = item and not value.kind & ARRAY and value.dtype.is_float and dtype.numpy.kind == "i"
+    scalar = item and not value.kind & ARRAY and dtype.numpy.kind == "i"
     if value.weak or scalar:
         compute = partial(_one_item, dtype.numpy)
         ask_whole(s, value, compute, dtype, large=OverflowError)

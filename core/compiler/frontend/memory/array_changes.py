@@ -51,9 +51,23 @@ def store(s: Specialiser, x: Tensor, index: Any, value: Any) -> None:
 def _item(s: Specialiser, value: Any, dtype: DType) -> Any:
     """What is written to a place: a scalar of NumPy's too must fit signed integers."""
     if type(value) is not Tensor or value.shape:
+        if not isinstance(value, tuple | list):
+            _check_known(s, [value], dtype)
         return value
     raises.check_fits(s, value, dtype, item=True)
     return arithmetic.strong(value)
+
+
+def _check_known(s: Specialiser, value: Any, dtype: DType) -> None:
+    """Refuses a number, or a list of them, that NumPy does not convert to an array's integers."""
+    plain = (bool, int, float, np.generic)
+    items = value if isinstance(value, tuple | list) else [value]
+    if not dtype.is_int or not all(isinstance(item, plain) for item in items):
+        return
+    try:
+        np.array(value, dtype.numpy)
+    except (OverflowError, ValueError, TypeError) as e:
+        raise s.error("DL116", f"{describe(value)} in an array of {dtype.value}: {e}") from None
 
 
 def update(s: Specialiser, op: str, x: Tensor, value: Any) -> None:
@@ -160,9 +174,26 @@ def masked(s: Specialiser) -> Exception:
     )
 
 
+def _check_mask(s: Specialiser, x: Tensor, mask: Tensor) -> None:
+    """Refuses a mask within the array that is changed: NumPy reads it while it changes."""
+    if x.dtype is not DType.BOOL or not stores.is_array(mask):
+        return
+    memory, other = stores.memory_of(s, x), stores.memory_of(s, mask)
+    if memory is None or other is None or memory not in stores.sources_of([other]):
+        return
+    if memory is other and list(x.lenses) == list(mask.lenses):
+        return
+    raise s.error(
+        "DL111",
+        "NumPy reads this mask while it changes the array that the mask is a view of",
+        "copy the mask: x[mask.copy()] = value",
+    )
+
+
 def store_masked(s: Specialiser, x: Tensor, mask: Tensor, value: Any, whole: bool = False) -> None:
     """`x[mask] = value`; `whole`: the value has x's shape, and the mask chooses from it."""
     rank = len(mask.shape)
+    _check_mask(s, x, mask)
     if mask.shape != x.shape[:rank]:
         text = f"a mask of shape {list(mask.shape)} does not fit {describe(x)}"
         raise s.error("DL114", text)
@@ -344,7 +375,7 @@ def _eye(rows: int, columns: int) -> Any:
 
 def fill(s: Specialiser, x: Tensor, value: Any) -> None:
     stores.changeable(s, x)
-    if arithmetic.shape_of(value) != ():
+    if isinstance(value, tuple | list) or arithmetic.shape_of(value) != ():
         raise s.error("DL119", f"x.fill takes one number, not {describe(value)}")
     stores.put(s, x, converted(s, _item(s, value, x.dtype), x.shape, x.dtype))
 
@@ -456,6 +487,7 @@ def _flat(s: Specialiser, value: Any, fit: DType | None = None) -> Tensor:
     """Numbers as a vector, in row-major order; Python's fit a type."""
     made = s.array(value) if isinstance(value, tuple | list) else value
     if fit is not None:
+        _check_known(s, value, fit)
         raises.check_fits(s, made, fit)
     if not is_number(made):
         raise s.error("DL119", f"an array cannot hold {describe(value)}")

@@ -247,9 +247,11 @@ def _nested(s: Specialiser, value: Any, kind: DType | None) -> Any:
         return operators.python(s, lambda: np.asarray(value, dtype), "`np.array`")
     if isinstance(value, tuple | list):
         return stack(s, [_nested(s, v, kind) for v in value])
-    if kind is not None:
-        raises.check_fits(s, value, kind, item=True)
-    return arithmetic.strong(arithmetic.one_type(s, value))
+    made = arithmetic.strong(arithmetic.one_type(s, value))
+    if kind is None:
+        return made
+    raises.check_fits(s, value, kind, item=True)
+    return tensor(s, made, kind)  # each number by itself: in one type they might lose digits
 
 
 # Shapes

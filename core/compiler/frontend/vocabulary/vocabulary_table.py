@@ -135,6 +135,8 @@ _ARRAY_NAMES = frozenset(
 
 def as_arrays(s: Specialiser, handler: Handler, args: Sequence[Any], first: int = 0) -> list[Any]:
     """A call's arguments, with arrays for the lists and tuples that stand for one array."""
+    if handler.__module__ == array_changes.__name__:
+        return [*args]  # NumPy converts a list to the type of the array that is changed
     names = positional_arguments.of_handler(handler)[first:]
     return [
         shapes.array(s, v) if isinstance(v, list | tuple) and n in _ARRAY_NAMES else v
