@@ -498,7 +498,8 @@ class QuestionsConfig(Section):
         default=0.0,
         ge=0.0,
         le=1e4,
-        description="The least noise, in lengths of what one row can change. 0: none is needed.",
+        description="The least noise, in lengths of what one row can change; groups of a question "
+        "with so much may be of any size. 0: none is needed.",
     )
     fine: bool = Field(
         default=False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..privacy.mechanisms import accountant, wide_noise
@@ -70,6 +70,21 @@ def answer(
         if request.noise:
             plan = SumPlan(step.sums, sites, request.noise)
             spent.charge(plan.ring, totals.sites, corrupt)
+
+
+def with_refusals(found: Answer, refusals: Mapping[str, int], sites: int) -> Answer:
+    """The answer, with a note on the sites that gave no numbers.
+
+    Args:
+        found: the answer.
+        refusals: by their reason, the most sites that gave it in a step.
+        sites: those that were asked.
+    """
+    notes = [
+        f"{count} of {sites} sites did not answer: {reason}"
+        for reason, count in sorted(refusals.items())
+    ]
+    return replace(found, notes=(*found.notes, *notes))
 
 
 def _noised(found: Answer, request: Request, spent: Spent) -> Answer:

@@ -40,7 +40,9 @@ class OwnerRules:
     per_day: int = 100
     """Questions in 24 hours, each with all its steps."""
     noise_min: float = 0.0
-    """The least noise of a question, in lengths of what one row can change; zero: it needs none."""
+    """The least noise of a question, in lengths of what one row can change; zero: it needs none.
+    Groups of a question with so much may be of any size.
+    """
     fine: bool = False
     """Whether a method may be asked whose sums are about fewer rows than the floor: boosted trees,
     random forests, survival at exact times.
@@ -78,7 +80,7 @@ class OwnerRules:
                 "noise", f"noise of {request.noise:g}, and the owner asks for {self.noise_min:g}"
             )
         least = request.question.cell_floor()
-        if least is not None and least < self.floor and not self.fine:
+        if least is not None and least < self.floor_of(request) and not self.fine:
             raise Refused(
                 "floor", f"sums about {least} rows, and the owner's floor is {self.floor}"
             )
@@ -89,6 +91,15 @@ class OwnerRules:
                 "ask about one table, or without noise",
             )
         return found
+
+    def floor_of(self, request: Request) -> int:
+        """The fewest rows that a number may be about.
+
+        Noise that is enough for the owner takes the place of the floor: a floor would make it
+        larger, since one row may bring a group to it.
+        """
+        noised = self.noise_min > 0 and request.noise >= self.noise_min
+        return 1 if noised else self.floor
 
     def check_rows(self, request: Request, found: Wanted, rows: SiteRows, history: bytes) -> bytes:
         """Whether these rows may be asked about; gives what is to be added to the history.

@@ -103,7 +103,7 @@ class Worker:
         self._confine(steps)
         rows = reader.rows(request.question.columns())
         self._more = self._rules.check_rows(request, found, rows, before)
-        rows.table.floor = self._rules.floor
+        rows.table.floor = self._rules.floor_of(request)
         self._rows = rows
 
     def _confine(self, steps: Path) -> None:

@@ -7,6 +7,7 @@ is asked and what is answered is what a federation of daemons would give, to the
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,12 +82,14 @@ class LocalSites:
         arrived = Request.parse(request.to_bytes())
         tables = [_rows(site, arrived) for site in self.sites]
         kept: list[Kept] = [{} for _ in self.sites]
-        return asking.answer(
+        refusals: Counter[str] = Counter()
+        found = asking.answer(
             request,
-            lambda step: self._total(arrived, step, tables, kept),
+            lambda step: self._total(arrived, step, tables, kept, refusals),
             len(self.sites),
             on_step=on_step,
         )
+        return asking.with_refusals(found, refusals, len(self.sites))
 
     def _total(
         self,
@@ -94,6 +97,7 @@ class LocalSites:
         step: Step,
         tables: Sequence[Table | DelianError],
         kept: Sequence[Kept],
+        refusals: Counter[str],
     ) -> Totals:
         number, self.steps = self.steps, self.steps + 1
         arrived = parse_step(step_bytes(step))
@@ -108,6 +112,7 @@ class LocalSites:
                 vectors[site + 1] = vector_of(request, arrived, plan, table, kept[site], key)
             except DelianError as fault:
                 faults.append(fault)
+        refusals |= Counter(fault.message for fault in faults)
         if not vectors or (faults and len(vectors) < COHORT_MIN):
             raise StatisticsError(
                 f"{len(faults)} of {len(self.sites)} sites cannot answer: {faults[0].message}",

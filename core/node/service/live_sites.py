@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,7 @@ class LiveSites:
         self.terms = terms or Terms()
         self._client, self._on_refusal = client, on_refusal
         self.count = self.terms.sites or self._there()
+        self._refusals: Counter[str] = Counter()
         self._last = self.count  # sites in the last step's sum
         self.runs: list[int] = []
         """The runs of the steps so far."""
@@ -98,13 +100,15 @@ class LiveSites:
         """
         request = question if isinstance(question, Request) else Request(question)
         asked = self._client.put(request.to_bytes())
-        return asking.answer(
+        self._refusals = Counter()
+        found = asking.answer(
             request,
             lambda step: self._total(request, asked, step),
             self.count,
             corrupt=self.terms.corrupt,
             on_step=on_step,
         )
+        return asking.with_refusals(found, self._refusals, self.count)
 
     def _there(self) -> int:
         after, found = 0, 0
@@ -184,6 +188,7 @@ class LiveSites:
                 refused = dict(facts.get("refused") or {})
                 if refused:
                     self._on_refusal(refused)
+                    self._refusals |= Counter({n.replace("_", " "): c for n, c in refused.items()})
             if event.kind == "phase":
                 why = facts.get("why") or why
         ended = self._client.call("GetRun", operator_pb2.RunRequest(run=run))

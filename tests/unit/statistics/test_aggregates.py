@@ -79,6 +79,7 @@ def test_sites_that_lack_the_column_are_an_error_that_names_none() -> None:
     tables = [*frames(sites=3), pd.DataFrame({"y": [1.0]})]
     found = LocalSites(tables).answer(Aggregates((("avg", "x"),)))
     assert found.facts["sites"] == 3
+    assert found.notes[-1] == "1 of 4 sites did not answer: a site has no column `x`"
     with pytest.raises(StatisticsError, match="3 of 5 sites"):
         LocalSites([*tables[:2], *[tables[3]] * 3]).answer(Aggregates((("avg", "x"),)))
 

@@ -158,6 +158,16 @@ def test_sums_about_fewer_rows_than_the_floor_are_the_owner_s_to_allow(
     OwnerRules(tables, floor=1).check(Request(made))
 
 
+def test_noise_that_is_enough_for_the_owner_takes_the_place_of_the_floor() -> None:
+    rules = OwnerRules({"data": Offered("x.csv")}, floor=5, noise_min=2.0)
+    asked = Aggregates(floor=1)
+    rules.check(Request(asked, noise=2.0))
+    assert rules.floor_of(Request(asked, noise=2.0)) == 1
+    plain = OwnerRules({"data": Offered("x.csv")}, floor=5)
+    with pytest.raises(Refused):
+        plain.check(Request(asked, noise=2.0))
+
+
 def test_what_is_asked_with_the_owner_s_floor_is_allowed() -> None:
     rules = OwnerRules({"data": Offered("x.csv")}, floor=5)
     for method, formula, settings in (
