@@ -44,6 +44,8 @@ def arctanh(x: Tensor) -> Tensor:
 
 
 def cbrt(x: Tensor) -> Tensor:
+    if _float_type(x) == np.float16:
+        return np.cbrt(np.asarray(x, np.float32)).astype(np.float16)
     below = x < 0
     root = (np.where(below, -x, x) * 1.0) ** (1 / 3)
     return np.where(below, -root, root)
@@ -77,7 +79,17 @@ def modf(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def ldexp(x1: Tensor, x2: Tensor) -> Tensor:
     kind = _float_type(x1)
-    return np.asarray(x1, dtype=kind) * np.exp2(np.asarray(x2, dtype=kind))
+    if np.result_type(x2).kind not in "bi":
+        raise ProgramError("DL116", "np.ldexp takes exponents of signed integers")
+    # In three steps: 2^x2 may be out of range where the result is not.
+    most = 3 * {2: 15, 4: 126, 8: 1022}[kind.itemsize]
+    power = np.clip(np.asarray(x2, dtype=np.int64), -most, most)
+    first = power // 3
+    second = (power - first) // 2
+    made = np.asarray(x1, dtype=kind)
+    for part in (first, second, power - first - second):
+        made = made * np.exp2(np.asarray(part, dtype=kind))
+    return made
 
 
 def heaviside(x1: Tensor, x2: Tensor) -> Tensor:
@@ -128,6 +140,7 @@ def fmin(x1: Tensor, x2: Tensor) -> Tensor:
 
 def gcd(x1: Tensor, x2: Tensor) -> Tensor:
     """Euclid's, all elements side by side."""
+    _wholes(x1, x2)
     a, b = np.broadcast_arrays(x1, x2)
     kind = np.result_type(x1, x2)
     a, b = np.abs(a.astype(kind)), np.abs(b.astype(kind))
@@ -137,7 +150,15 @@ def gcd(x1: Tensor, x2: Tensor) -> Tensor:
     return np.abs(a)  # The least number stays below zero, and so may a rest by it.
 
 
+def _wholes(x1: Tensor, x2: Tensor) -> None:
+    """Refuses what is no integer; an int of Python's has to fit the other's type."""
+    if np.result_type(x1, x2).kind not in "iu":
+        raise ProgramError("DL116", "np.gcd and np.lcm take integers")
+    np.minimum(x1, x2)
+
+
 def lcm(x1: Tensor, x2: Tensor) -> Tensor:
+    _wholes(x1, x2)
     kind = np.result_type(x1, x2)
     x1, x2 = np.asarray(x1, kind), np.asarray(x2, kind)
     g = np.gcd(x1, x2)
@@ -251,6 +272,11 @@ def select(condlist: Sequence[Tensor], choicelist: Sequence[Tensor], default: Te
     if len(condlist) != len(choicelist) or not condlist:
         raise ProgramError("DL119", "np.select: as many conditions as choices, please")
     result = default
+    if np.result_type(*choicelist, default).kind == "u":
+        for choice in choicelist:
+            if isinstance(choice, int):
+                hint = "give numbers of that type: np.uint8(3)"
+                raise ProgramError("DL116", "np.select casts no int of Python's to u8", hint=hint)
     for k in reversed(range(len(condlist))):
         result = np.where(condlist[k], choicelist[k], result)
     return result
@@ -276,6 +302,9 @@ def piecewise(
     if not isinstance(condlist, list | tuple):
         condlist = [condlist]
     kind = np.result_type(x)
+    for f in funclist:
+        if not callable(f) and np.ndim(f):
+            raise ProgramError("DL119", "np.piecewise takes functions and numbers, not arrays")
     values = [f(x, *args, **kw) if callable(f) else np.asarray(f, kind) for f in funclist]
     if len(values) not in (len(condlist), len(condlist) + 1):
         raise ProgramError("DL119", "np.piecewise: a function a condition, and one more or none")

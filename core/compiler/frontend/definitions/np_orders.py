@@ -74,6 +74,9 @@ def histogram_bin_edges(
     a = np.asarray(a) * 1.0
     ends = (np.min(a), np.max(a)) if range is None else range
     first, last = np.asarray(ends[0], a.dtype), np.asarray(ends[1], a.dtype)
+    if not (np.isfinite(first) & np.isfinite(last)):
+        what = "autodetected" if range is None else "supplied"
+        raise ValueError(f"{what} range of [{ends[0]}, {ends[1]}] is not finite")
     same = np.equal(first, last)
     first, last = np.where(same, first - 0.5, first), np.where(same, last + 0.5, last)
     return np.linspace(first, last, bins + 1)

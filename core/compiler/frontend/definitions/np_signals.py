@@ -106,8 +106,16 @@ def convolve(a: Tensor, v: Tensor, mode: Any = "full") -> Tensor:
     if m == 0:
         raise ProgramError("DL115", "np.convolve: a sequence is empty")
     padded = np.pad(a, m - 1)
-    windows = np.take(padded, np.arange(n + m - 1)[:, None] + np.arange(m))
-    whole = windows @ np.flip(v)
+    places = np.arange(n + m - 1)[:, None] + np.arange(m)
+    windows, turned = np.take(padded, places), np.flip(v)
+    if v.dtype.kind == "f" and m > 1:
+        # What lies beyond the sequence is no zero: an infinity times it would be NaN.
+        inside = (places >= m - 1) & (places < n + m - 1)
+        front = np.sum(np.where(inside[: m - 1], windows[: m - 1] * turned, 0), axis=1)
+        back = np.sum(np.where(inside[n:], windows[n:] * turned, 0), axis=1)
+        whole = np.concatenate([front, windows[m - 1 : n] @ turned, back])
+    else:
+        whole = windows @ turned
     if mode == "full":
         return whole
     if mode == "same":

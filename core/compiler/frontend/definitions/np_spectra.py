@@ -38,6 +38,8 @@ def _matrix(a: Tensor, what: str) -> Tensor:
     a = np.asarray(a)
     if a.ndim < 2:
         raise ProgramError("DL115", f"np.linalg.{what} takes matrices")
+    if a.dtype == np.float16:
+        raise ProgramError("DL116", f"np.linalg.{what} takes no f16", hint="x.astype(np.float32)")
     return a.astype(np.float64) if a.dtype.kind in "biu" else a
 
 

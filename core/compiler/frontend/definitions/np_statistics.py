@@ -160,7 +160,14 @@ def nanpercentile(
 
 
 def nanmedian(a: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
-    return np.nanquantile(_floating(a), 0.5, axis, keepdims=keepdims)
+    """The mean of the two in the middle, or the one: between infinities nothing is interpolated."""
+    a = _floating(a)
+    lanes = _lanes(a, axis)
+    count = np.sum(~np.isnan(lanes), axis=0)
+    last = np.maximum(count - 1, 0)
+    low = np.take_along_axis(lanes, np.minimum(last // 2, last)[None], axis=0)[0]
+    high = np.take_along_axis(lanes, np.minimum(count // 2, last)[None], axis=0)[0]
+    return _kept(a, axis, np.where(count % 2 == 1, low, (low + high) / 2), keepdims)
 
 
 def _filled(a: Tensor, value: float) -> Tensor:

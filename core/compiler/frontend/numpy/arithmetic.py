@@ -437,6 +437,18 @@ def power(s: Specialiser, a: Any, b: Any) -> Tensor:
     return elementwise(s, "pow", a, b)
 
 
+def _squares_of_bools(exponent: int) -> None:
+    raise ArithmeticError(
+        f"NumPy's power {exponent} of bools is of i8, and other powers are of i64: convert the"
+        " bools first, x.astype(np.int64)"
+    )
+
+
+def _is_int_of_python(x: Any) -> bool:
+    """Whether it is an int of the running program."""
+    return type(x) is Tensor and x.weak and x.dtype.is_int
+
+
 def python_power(s: Specialiser, a: Any, b: Any) -> Tensor:
     """`a ** b`, with Python's rules for its own numbers and NumPy's for the others.
 
@@ -445,6 +457,10 @@ def python_power(s: Specialiser, a: Any, b: Any) -> Tensor:
     """
     if type(a) is Tensor and a.kind == ARRAY and a.dtype is DType.BOOL and type(b) is int:
         a = tensor(s, a, DType.I8) if b == 2 else a  # NumPy's square of bools is one of i8.
+    if type(a) is Tensor and a.kind == ARRAY and a.dtype is DType.BOOL and _is_int_of_python(b):
+        from ..flow import raises
+
+        raises.ask(s, equal(s, b, 2).value, _squares_of_bools, b, kind=ArithmeticError)
     if (
         type(a) is Tensor
         and a.kind != ARRAY

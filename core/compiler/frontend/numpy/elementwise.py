@@ -105,6 +105,23 @@ def reciprocal(s: Specialiser, x: Any) -> Tensor:
     return arithmetic.select(s, arithmetic.equal(s, value, 0), of_zero, others)
 
 
+def composed(handler: Handler) -> Handler:
+    """Wraps a function made of several operations: integers become floats before the first.
+
+    Those of f16 go by way of f32, as in NumPy: each operation would round.
+    """
+
+    def run(s: Specialiser, x: Any) -> Tensor:
+        value = tensor(s, array(s, x))
+        kind = arithmetic.float_kind(value.dtype)
+        wide = DType.F32 if kind is DType.F16 else kind
+        made = handler(s, Tensor(tensor(s, value, wide).value, value.weak))
+        return made if wide is kind else Tensor(arithmetic.convert(s, made.value, kind), made.weak)
+
+    return run
+
+
+@composed
 def tan(s: Specialiser, x: Any) -> Tensor:
     return arithmetic.divide(s, floats("sin")(s, x), floats("cos")(s, x))
 
@@ -115,7 +132,7 @@ def log_base(base: float) -> Handler:
     def run(s: Specialiser, x: Any) -> Tensor:
         return arithmetic.divide(s, floats("log")(s, x), float(np.log(base)))
 
-    return run
+    return composed(run)
 
 
 def exp2(s: Specialiser, x: Any) -> Tensor:
@@ -130,12 +147,14 @@ def float_power(s: Specialiser, x1: Any, x2: Any) -> Tensor:
     return arithmetic.elementwise(s, "pow", *wide)
 
 
+@composed
 def sinh(s: Specialiser, x: Any) -> Tensor:
     """(e^x - e^-x) / 2, each without its one, which would swallow a small x."""
     up, down = floats("expm1")(s, x), floats("expm1")(s, arithmetic.negative(s, array(s, x)))
     return arithmetic.divide(s, arithmetic.subtract(s, up, down), 2)
 
 
+@composed
 def cosh(s: Specialiser, x: Any) -> Tensor:
     up, down = floats("exp")(s, x), floats("exp")(s, arithmetic.negative(s, array(s, x)))
     return arithmetic.divide(s, arithmetic.add(s, up, down), 2)
@@ -157,18 +176,20 @@ def _beside(s: Specialiser, x: Any) -> Tensor:
     return floats("sqrt")(s, product)  # type: ignore[no-any-return]
 
 
+@composed
 def arcsin(s: Specialiser, x: Any) -> Tensor:
-    value = tensor(s, array(s, x))
-    return arithmetic.floating(s, "atan2", value, _beside(s, value))
+    return arithmetic.floating(s, "atan2", x, _beside(s, x))
 
 
+@composed
 def arccos(s: Specialiser, x: Any) -> Tensor:
-    value = tensor(s, array(s, x))
-    return arithmetic.floating(s, "atan2", _beside(s, value), value)
+    return arithmetic.floating(s, "atan2", _beside(s, x), x)
 
 
 def logaddexp(s: Specialiser, x1: Any, x2: Any) -> Tensor:
     """The larger plus log(1 + e^-gap). One choice for both, so that it is smooth where they tie."""
+    if (wider := _wider(s, logaddexp, x1, x2)) is not None:
+        return wider
     gap = arithmetic.subtract(s, array(s, x1), array(s, x2))
     first = arithmetic.greater(s, gap, 0)
     top = arithmetic.select(s, first, x1, x2)
@@ -179,10 +200,21 @@ def logaddexp(s: Specialiser, x1: Any, x2: Any) -> Tensor:
     return arithmetic.add(s, top, floats("log1p")(s, floats("exp")(s, down)))
 
 
+def _wider(s: Specialiser, handler: Handler, x1: Any, x2: Any) -> Tensor | None:
+    """A function of numbers of f16 by way of f32, as NumPy computes it; None for other types."""
+    kind, weak = arithmetic.result_dtype(s, (array(s, x1), array(s, x2)))
+    if arithmetic.float_kind(kind) is not DType.F16:
+        return None
+    wide = handler(s, *(Tensor(tensor(s, v, DType.F32).value, weak) for v in (x1, x2)))
+    return Tensor(arithmetic.convert(s, wide.value, DType.F16), weak)
+
+
 def hypot(s: Specialiser, x1: Any, x2: Any) -> Tensor:
     """Scaled by the larger, so that squares stay within range; the scale has no derivative."""
     kind, weak = arithmetic.result_dtype(s, (array(s, x1), array(s, x2)))
     kind = arithmetic.float_kind(kind)
+    if (wider := _wider(s, hypot, x1, x2)) is not None:
+        return wider
     x, y = (Tensor(tensor(s, v, kind).value, weak) for v in (x1, x2))
     top = arithmetic.maximum(s, absolute(s, x), absolute(s, y))
     scale = Tensor(s.emit("stop_gradient", top.value), top.weak)

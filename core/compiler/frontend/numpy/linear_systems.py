@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 def _float(s: Specialiser, a: Any) -> Tensor:
     x = tensor(s, a)
+    if x.dtype is DType.F16:
+        raise s.error("DL116", "np.linalg takes no f16", "convert it: x.astype(np.float32)")
     return Tensor(x.value) if x.dtype.is_float else tensor(s, x, DType.F64)
 
 

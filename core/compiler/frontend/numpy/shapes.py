@@ -116,7 +116,14 @@ def arange(s: Specialiser, start: Any, stop: Any = None, step: Any = 1, dtype: A
     if step == 0:
         raise s.error("DL113", "np.arange: the step cannot be 0")
     whole = all(isinstance(v, int | np.integer) for v in (start, stop, step))
-    kind = numpy_dtype(s, dtype) if dtype is not None else DType.I64 if whole else DType.F64
+    if dtype is not None:
+        kind = numpy_dtype(s, dtype)
+    else:
+        # Of scalars of NumPy's it is theirs; of u64 and an int it is f64.
+        given: list[Any] = [*(type(bound)(0) for bound in (start, stop)), type(step)(1)]
+        first, last, by = given
+        kind = DType.of(np.arange(first, last, by).dtype)
+        whole = whole and kind.is_int
     length = len(range(start, stop, step)) if whole else len(np.arange(start, stop, step))
     if kind is DType.BOOL:
         ends: tuple[Any, ...] = (start, stop, step)

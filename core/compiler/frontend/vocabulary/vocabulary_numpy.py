@@ -513,7 +513,8 @@ def ufunc_method(ufunc: np.ufunc, name: str) -> Row | None:
 
 def _outer(ufunc: np.ufunc) -> Handler:
     def run(s: Specialiser, A: Any, B: Any) -> Any:
-        x, y = tensor(s, A), tensor(s, B)
+        # A number of Python's is an array here, with a type of its own.
+        x, y = (arithmetic.strong(tensor(s, v)) for v in (A, B))
         last = tuple(range(len(x.shape), len(x.shape) + len(y.shape)))
         return s.call(ufunc, shapes.expand_dims(s, x, last), y)
 
