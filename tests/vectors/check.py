@@ -181,7 +181,7 @@ def task_digest(t, helpers=()):
         u64(t["run"]) + u32(t["round"]) + u32(t["attempt"]) + u32(t["purpose"])
         + of("weights") + u64(t["weights_size"]) + of("bundle") + u64(t["bundle_size"])
         + f64(t["clip"]) + u32(t["clients_max"]) + u32(t["bits"]) + u64(t["dimension"])
-        + f64(t["noise"]) + bytes([t["central"], t["rotated"]])
+        + f64(t["noise"]) + bytes([t["central"], t["rotated"] + 2 * t["wide"]])
         + u64(t["kept"]) + f64(t["within"]) + u64(t["top"])
         + of("rng_key") + u32(t["time_ms"]) + u64(t["expires_s"]) + sha(of("manifest"))
         + b"\x01" + u32(t["suite"]) + u32(t["cohort_min"]) + f64(t["corrupt"]) + f64(t["dropout"])
