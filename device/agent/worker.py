@@ -52,7 +52,8 @@ with unsearched():
     from ...core.learning import bundle as bundles
     from ...core.learning.bundle import DEVICE_PROGRAMS, Bundle
     from ...core.learning.data.fit import examples, fit, row_type
-    from ...core.learning.data.sources import NoDataError, Source, open_source
+    from ...core.learning.data.sources import NoDataError, Source, open_source, read_all
+    from ...core.learning.data.stored_rows import StoredRows, is_stored
     from ...core.learning.disclosure.keys import check_keys
     from ...core.learning.runtime import Runtime
     from ...core.node.sandbox import compiled_programs, frames
@@ -90,7 +91,7 @@ class Worker:
         self._allowed = settings.limits.of_programs()
         self._bundle = ""
         self._ready: Runtime | None = None
-        self._source: Source | None = None
+        self._source: Source | StoredRows | None = None
         self._data: tuple[int, list[Array]] | None = None
         self._confined = False
 
@@ -205,9 +206,11 @@ class Worker:
             if self._data is not None and version is not None and self._data[0] == version:
                 return version, self._data[1]
             self._data = None
-            given = self._source.read(row_type(wanted))
+            if is_stored(self._source):
+                # An open data set is that of one version.
+                self._source = open_source(self._settings.data)
             made = fit(
-                given,
+                read_all(self._source, row_type(wanted)),
                 wanted,
                 classes=_classes(runtime),
                 query_fraction=self._settings.data.query_fraction,

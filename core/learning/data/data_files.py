@@ -138,7 +138,7 @@ def _open_npz(path: Path) -> zipfile.ZipFile:
 def _read_member(path: Path, archive: zipfile.ZipFile, key: str, room: int) -> NDArray[Any]:
     try:
         with archive.open(f"{key}.npy") as stream:
-            shape, fortran, dtype = _read_header(stream)
+            shape, fortran, dtype = read_npy_header(stream)
             if dtype.hasobject:
                 raise DelianError(
                     f"array `{key}` of {path} holds Python objects",
@@ -161,7 +161,8 @@ def _read_member(path: Path, archive: zipfile.ZipFile, key: str, room: int) -> N
         ) from None
 
 
-def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def read_npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether in Fortran's order, and dtype of an .npy file. Raises those of `BROKEN`."""
     version = np.lib.format.read_magic(stream)
     read = {
         (1, 0): np.lib.format.read_array_header_1_0,

@@ -2,11 +2,13 @@
 
 A source is anything with `version()` and `read(row)`. It gives rows, `x` [n, ...] and `y` [n], and
 says by a number when they have changed; how rows become the arrays that a bundle's programs take is
-`fit`'s business, not the source's. These are built in, named by one string:
+`fit`'s business, not the source's. One with `rows` and `read(start, stop)` gives ranges of rows
+instead (`StoredRows`). These are built in, named by one string:
 
     readings.csv            numeric columns and a label column
     digits.npz              arrays `x` and `y`, or the very arrays that a bundle takes
     photos/                 images, a folder for each class (needs the extra `images`)
+    rows/                   x.npy and y.npy, which need not fit in memory (`stored_rows`)
     sensor:FOLDER           what a program appends through `SensorBuffer`
     python:MODULE:FUNCTION  a function of the owner's, called without arguments
     entry:NAME              the same, as an installed package offers it ("delian.data")
@@ -24,7 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -43,6 +45,7 @@ from .rows import (
     require,
 )
 from .sensor import SensorBuffer, count_appended, read_segments
+from .stored_rows import StoredArrays, StoredRows, holds_arrays, is_stored
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -63,7 +66,7 @@ __all__ = [
 ENTRY_POINTS = "delian.data"
 
 
-def open_source(settings: DataSettings) -> Source:
+def open_source(settings: DataSettings) -> Source | StoredRows:
     """The source that the settings name. Raises DelianError when no kind of source has the name."""
     name = settings.source
     if not name:
@@ -82,6 +85,8 @@ def open_source(settings: DataSettings) -> Source:
         return CsvSource(path, settings)
     if path.suffix == ".npz":
         return NpzSource(path, settings.bytes_max)
+    if holds_arrays(path):
+        return StoredArrays(path, settings.bytes_max)
     if path.is_dir():
         from .images import ImageFolder
 
@@ -91,8 +96,17 @@ def open_source(settings: DataSettings) -> Source:
     refuse_file(name, "data")
     raise NoDataError(
         f"{name} is no data source: no such folder, and neither .npz nor .csv",
-        "give a .npz or .csv file, a folder of images, sensor:FOLDER or python:MODULE:FUNCTION",
+        "give a .npz or .csv file, a folder of images or of x.npy and y.npy, sensor:FOLDER or"
+        " python:MODULE:FUNCTION",
     )
+
+
+def read_all(source: Source | StoredRows, row: RowType) -> Rows | Leaves:
+    """All of a source's data, within the limit that it was opened with; row: as the bundle says.
+
+    Raises DelianError where it cannot be read.
+    """
+    return source.read(0, source.rows) if is_stored(source) else cast(Source, source).read(row)
 
 
 def check_source(settings: DataSettings) -> str:
@@ -118,6 +132,8 @@ def check_source(settings: DataSettings) -> str:
         _entry(rest)
         return ""
     source = open_source(settings)
+    if is_stored(source):
+        return ""
     if isinstance(source, SensorSource):
         return "" if source.folder.exists() else f"nothing is appended to {source.folder} yet"
     if isinstance(source, NpzSource):
@@ -240,7 +256,9 @@ def _call(function: Callable[[], Any], name: str) -> Any:
         ) from error
 
 
-def _from_function(function: Callable[[], Any], name: str, settings: DataSettings) -> Source:
+def _from_function(
+    function: Callable[[], Any], name: str, settings: DataSettings
+) -> Source | StoredRows:
     """The function itself as a source, or the source that it makes when it says so by its mark.
 
     A function with an attribute `source` that is true makes a Source; any other gives data.
