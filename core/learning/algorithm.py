@@ -17,7 +17,8 @@ The shared loop is local descent:
     state <- state + server(-mean)                         # the server's: FedOpt (Reddi 2021)
 
 so an algorithm is a subclass that defines its gradient and, if they differ, the steps of a pass, a
-device's weight, the model in the state, or personalization.
+device's weight, where the loop starts and what its result is, the model in the state, or
+personalization.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ..compiler.api import value_and_grad
 from ..compiler.ir import Tensor
 from .hyperparameters import Bounds, Rate, Steps
 from .nn.optim import Optimizer, apply, sgd
-from .sampling import Batch, SampleSet
+from .sampling import Batch, SampleSet, SeenRows
 from .task import Metrics, Task, after_step, own_sums
 
 #: (task, current, state, data, order, step) -> (loss f32[], what to descend on, like `current`).
@@ -51,6 +52,23 @@ class ClientResult(NamedTuple):
     """The mean loss over steps, f32[]."""
     kept: Any = ()
     """The next client state, of the form of the one before."""
+
+
+class Descent(NamedTuple):
+    """The shared loop under way: what it carries from step to step."""
+
+    count: Tensor
+    """How many steps there were, f32[]."""
+    current: Any
+    """The model as it is now."""
+    memory: Any
+    """The local optimiser's state."""
+    total: Tensor
+    """The sum of the steps' losses, f32[]."""
+
+    def loss(self) -> Tensor:
+        """The mean loss over steps, f32[]."""
+        return self.total / np.maximum(self.count, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +158,7 @@ class Algorithm:
 
     def weight(self, data: Any) -> Tensor:
         """The device's weight in the mean, f32[]: its examples, or one if it holds episodes."""
-        if isinstance(data, SampleSet):
+        if isinstance(data, SampleSet | SeenRows):
             return data.support.astype(np.float32)
         return np.float32(1.0)
 
@@ -150,12 +168,37 @@ class Algorithm:
         """(loss f32[], gradient like the state) at `current`; `state`: as the device began."""
         return value_and_grad(task.loss)(current, self.batch(task, data, order, step))
 
+    def starts(self, task: Task, state: Any, kept: Any) -> tuple[Any, Any]:
+        """(the model that the shared loop begins with, what `gradient` gets as its state)."""
+        return state, state
+
+    def result(
+        self, task: Task, state: Any, end: Any, loss: Tensor, data: Any, kept: Any
+    ) -> ClientResult:
+        """What a device uploads and keeps after the shared loop.
+
+        Args:
+            task: what is learnt.
+            state: as the device received it.
+            end: the model that the loop ended with.
+            loss: the mean loss over steps, f32[].
+            data: the device's data, or what was seen of it (`SeenRows`): for `weight` and
+                `whole_steps`, which take either.
+            kept: the client state before.
+        """
+        return ClientResult(tree.map(np.subtract, end, state), self.weight(data), loss, kept)
+
     def client_update(
         self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()
     ) -> ClientResult:
-        """A device's whole local training. kept: its client state."""
-        current, loss = self.descend(task, state, state, data, key)
-        return ClientResult(tree.map(np.subtract, current, state), self.weight(data), loss, kept)
+        """A device's whole local training. kept: its client state.
+
+        An algorithm that leaves this as it is, and defines `starts` and `result`, also trains on
+        data that does not fit in memory, one window of rows after the other.
+        """
+        start, around = self.starts(task, state, kept)
+        end, loss = self.descend(task, start, around, data, key)
+        return self.result(task, state, end, loss, data, kept)
 
     def descend(
         self,
@@ -178,18 +221,35 @@ class Algorithm:
             gradient: in place of the algorithm's own.
             epochs: in place of the algorithm's own.
         """
-        gradient = gradient or self.gradient
-        current, memory = start, self.local.init(start)
-        total, count = np.float32(0.0), np.float32(0.0)
+        way = self.begun(start)
         for epoch in range(self.epochs if epochs is None else epochs):
             order = task.source.order(data, random.fold_in(key, epoch))
-            for step in range(self.steps(task, data)):
-                loss, slope = gradient(task, current, state, data, order, step)
-                change, memory = self.local.update(slope, memory, current)
-                after = apply(current, shortened(change, self.step_share(task, data, step)))
-                current = self.after_step(task, current, after, data, order, step)
-                total, count = total + loss, count + 1.0
-        return current, total / np.maximum(count, 1.0)
+            way = self.passed(task, way, state, data, order, gradient)
+        return way.current, way.loss()
+
+    def begun(self, start: Any) -> Descent:
+        """The shared loop before its first step."""
+        return Descent(np.float32(0.0), start, self.local.init(start), np.float32(0.0))
+
+    def passed(
+        self,
+        task: Task,
+        way: Descent,
+        state: Any,
+        data: Any,
+        order: Tensor,
+        gradient: Gradient | None = None,
+    ) -> Descent:
+        """The shared loop after one more pass over the data, in this order."""
+        gradient = gradient or self.gradient
+        count, current, memory, total = way
+        for step in range(self.steps(task, data)):
+            loss, slope = gradient(task, current, state, data, order, step)
+            change, memory = self.local.update(slope, memory, current)
+            after = apply(current, shortened(change, self.step_share(task, data, step)))
+            current = self.after_step(task, current, after, data, order, step)
+            total, count = total + loss, count + 1.0
+        return Descent(count, current, memory, total)
 
     def after_step(
         self, task: Task, before: Any, after: Any, data: Any, order: Tensor, step: Any

@@ -3,8 +3,9 @@
     manifest.json      what the programs take and give, by name; the ring plan; the hash of
                        every other part
     programs/NAME.ir   serialised IR, one program each: init, client_update, server_update,
-                       evaluate, personalise, infer; client_state where devices have client state. A
-                       quantised bundle has infer alone
+                       evaluate, personalise, infer; client_state where devices have client state,
+                       update_begin, update_chunk and update_end where data need not fit in memory.
+                       A quantised bundle has infer alone
     weights.f32        the first state, f32 little-endian, the leaves as the manifest lists them;
                        absent in what is sent to devices
 
@@ -41,17 +42,22 @@ FORMAT = 1
 PROGRAMS = ("init", "client_update", "server_update", "evaluate", "personalise", "infer")
 #: Of algorithms whose devices keep a state of their own.
 CLIENT_STATE = "client_state"
+#: Of bundles for data that need not fit in memory (`build.window_programs`).
+WINDOW_PROGRAMS = ("update_begin", "update_chunk", "update_end")
 #: What every `evaluate` gives, before the task's own.
 JUDGED = ("loss", "correct", "count")
 #: What a manifest says only where there is any: bundles without it are what they were before.
-_ABSENT = (CLIENT_STATE, "metrics")
+_ABSENT = (CLIENT_STATE, "metrics", "carry")
 #: A task's own metrics; each is two numbers of an evaluation's message.
 METRICS_MAX = 16
 _METRIC = re.compile(r"[a-z][a-z0-9_]{0,31}")
 #: What evaluations call what all tasks have.
 _METRICS_TAKEN = ("accuracy", "loss")
 #: What a device runs, where the bundle has it.
-DEVICE_PROGRAMS = ("client_update", "personalise", "evaluate", "infer", CLIENT_STATE)
+DEVICE_PROGRAMS = (
+    *("client_update", "personalise", "evaluate", "infer", CLIENT_STATE),
+    *WINDOW_PROGRAMS,
+)
 #: A bundle larger than this is refused before it is read: ten times the largest model a device is
 #: meant for.
 BYTES_MAX = 1 << 30
@@ -129,13 +135,18 @@ class Manifest:
     """The leaves of what a device keeps from round to round; it never leaves it."""
     metrics: tuple[str, ...] = ()
     """Names of the task's own metrics, in the order in which `evaluate` gives their sums."""
+    carry: tuple[Leaf, ...] = ()
+    """The leaves of what a device carries from one window of its rows to the next; none in a bundle
+    whose devices train in one call alone. It never leaves the device.
+    """
 
     @property
     def programs(self) -> tuple[str, ...]:
         """The names of the bundle's programs; `infer` alone for a quantised model."""
         if not self.model:
             return ("infer",)
-        return (*PROGRAMS, CLIENT_STATE) if self.client_state else PROGRAMS
+        kept = (CLIENT_STATE,) if self.client_state else ()
+        return (*PROGRAMS, *kept, *(WINDOW_PROGRAMS if self.carry else ()))
 
     @property
     def ring(self) -> RingPlan:
@@ -354,7 +365,7 @@ def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
     def leaves(key: str) -> tuple[Leaf, ...]:
         return tuple(
             Leaf(str(x["name"]), str(x["dtype"]), tuple(int(d) for d in x["shape"]))
-            for x in body.get(key, () if key == CLIENT_STATE else None)
+            for x in body.get(key, () if key in _ABSENT else None)
         )
 
     try:
@@ -376,6 +387,7 @@ def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
             bits=int(body.get("bits", BITS)),
             client_state=leaves(CLIENT_STATE),
             metrics=tuple(str(name) for name in body.get("metrics", ())),
+            carry=leaves("carry"),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as e:
         raise DelianError(f"{where}: the manifest is incomplete: {e}") from e

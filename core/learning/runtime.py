@@ -20,7 +20,9 @@ from ..compiler import tree
 from ..compiler.backends import Backend, Executable, compile_function, compile_module
 from ..compiler.ir import Array, Function
 from ..compiler.verify import Limits, verify_arena
-from .bundle import Bundle, Leaf
+from .bundle import WINDOW_PROGRAMS, Bundle, Leaf
+
+BEGIN, CHUNK, END = WINDOW_PROGRAMS
 
 
 def ready(
@@ -176,17 +178,73 @@ class Runtime:
         `data` is the tree of arrays that the bundle was built for, `key` u32[2]; `kept` the client
         state, None for a device that has none yet.
         """
-        vector = np.empty(self.ring.length, np.uint32)
-        loss, finite = np.empty((), np.float32), np.empty((), np.bool_)
-        after = np.empty(self.kept_size, np.float32)
+        after, result = self._update_buffers()
         self.programs["client_update"](
             *self.views(state, self._state),
             *_leaves(data),
             key,
             *self._kept_views(state, kept),
-            out=[vector, loss, finite, *self.views(after, self._kept)],
+            out=[*result, *self.views(after, self._kept)],
         )
+        vector, loss, finite = result
         return Update(vector, float(loss), bool(finite), after)
+
+    def begin(self, state: Array, kept: Array | None = None) -> list[Array]:
+        """The carry of a training by windows, before the first. kept: as in `client_update`."""
+        views = self.views(state, self._state)
+        return list(self.programs[BEGIN](*views, *self._kept_views(state, kept)))
+
+    def chunk(
+        self,
+        state: Array,
+        carry: Sequence[Array],
+        data: Any,
+        key: Array,
+        kept: Array | None = None,
+        *,
+        epoch: int,
+        window: int,
+        out: Sequence[Array] | None = None,
+    ) -> list[Array]:
+        """The carry after one more window of rows.
+
+        `data` is the window as the bundle takes it; `epoch` and `window` say where it is. out:
+        where the carry is written; it overlaps none of the arguments. The rest: as in
+        `client_update`.
+        """
+        return list(
+            self.programs[CHUNK](
+                *self.views(state, self._state),
+                *carry,
+                *_leaves(data),
+                key,
+                *self._kept_views(state, kept),
+                np.array(epoch, np.int64),
+                np.array(window, np.int64),
+                out=out,
+            )
+        )
+
+    def end(
+        self, state: Array, carry: Sequence[Array], key: Array, kept: Array | None = None
+    ) -> Update:
+        """The update of a training by windows; key, kept: those of its windows."""
+        after, result = self._update_buffers()
+        self.programs[END](
+            *self.views(state, self._state),
+            *carry,
+            key,
+            *self._kept_views(state, kept),
+            out=[*result, *self.views(after, self._kept)],
+        )
+        vector, loss, finite = result
+        return Update(vector, float(loss), bool(finite), after)
+
+    def _update_buffers(self) -> tuple[Array, list[Array]]:
+        """Where a training writes: the next client state; vector, loss and finiteness."""
+        vector = np.empty(self.ring.length, np.uint32)
+        loss, finite = np.empty((), np.float32), np.empty((), np.bool_)
+        return np.empty(self.kept_size, np.float32), [vector, loss, finite]
 
     def _kept_views(self, state: Array, kept: Array | None) -> list[Array]:
         return self.views(self.client_state(state) if kept is None else kept, self._kept)

@@ -57,6 +57,15 @@ class SampleSet(NamedTuple):
     """The rows after those, i64[]: they only judge."""
 
 
+class SeenRows(NamedTuple):
+    """What is known of a device's rows after passes over them, once they are out of memory."""
+
+    support: Tensor
+    """Rows that were trained on in a pass, i64[]."""
+    length: Tensor
+    """Whole steps of a pass (`Samples.length`), f32[]."""
+
+
 class EpisodeTable(NamedTuple):
     """A device's drawings by character and drawer."""
 
@@ -146,7 +155,9 @@ class Samples:
     def share(self, data: SampleSet, step: Tensor) -> Tensor | float:
         return self._share(data.support, step)
 
-    def length(self, data: SampleSet) -> Tensor:
+    def length(self, data: SampleSet | SeenRows) -> Tensor:
+        if isinstance(data, SeenRows):
+            return data.length
         if self.last_batch != "weigh":
             return self.steps(data).astype(np.float32)
         whole = np.maximum(np.minimum(data.support, self.batch_size), 1)

@@ -59,10 +59,12 @@ class FedDyn(Algorithm):
             lambda g, h, w, w0: g - h + self.alpha * (w - w0), gradient, own, current, start
         )
 
-    def client_update(
-        self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()
+    def starts(self, task: Task, state: Any, kept: Any) -> tuple[Any, Any]:
+        return state, (state, kept)
+
+    def result(
+        self, task: Task, state: Any, end: Any, loss: Tensor, data: Any, kept: Any
     ) -> ClientResult:
-        end, loss = self.descend(task, state, (state, kept), data, key)
         update = tree.map(np.subtract, end, state)
         own = tree.map(lambda h, d: h - self.alpha * d, kept, update)
         return ClientResult(update, self.weight(data), loss, own)

@@ -53,10 +53,12 @@ class FedNova(Algorithm):
     def model(self, state: Normalised) -> Any:
         return state.model
 
-    def client_update(
-        self, task: Task, state: Normalised, data: Any, key: Tensor, kept: Any = ()
+    def starts(self, task: Task, state: Normalised, kept: Any) -> tuple[Any, Any]:
+        return state.model, state.model
+
+    def result(
+        self, task: Task, state: Normalised, end: Any, loss: Tensor, data: Any, kept: Any
     ) -> ClientResult:
-        end, loss = self.descend(task, state.model, state.model, data, key)
         steps = self.whole_steps(task, data)
         each = tree.map(lambda y, x: (y - x) / steps, end, state.model)
         return ClientResult(Normalised(each, steps * STEP), self.weight(data), loss, kept)

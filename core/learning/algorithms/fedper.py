@@ -42,17 +42,16 @@ class FedPer(Algorithm):
     def client_state(self, task: Task, state: Any) -> Any:
         return head_of(state, self.head_leaves)
 
-    def client_update(
-        self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()
+    def starts(self, task: Task, state: Any, kept: Any) -> tuple[Any, Any]:
+        start = with_head(state, kept)
+        return start, start
+
+    def result(
+        self, task: Task, state: Any, end: Any, loss: Tensor, data: Any, kept: Any
     ) -> ClientResult:
         start = with_head(state, kept)
-        end, loss = self.trained(task, start, data, key)
         update = body_only(tree.map(np.subtract, end, start), self.head_leaves)
         return ClientResult(update, self.weight(data), loss, head_of(end, self.head_leaves))
-
-    def trained(self, task: Task, start: Any, data: Any, key: Tensor) -> tuple[Any, Tensor]:
-        """(body and head after the local training, the mean loss)."""
-        return self.descend(task, start, start, data, key)
 
     def personalise(self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()) -> Any:
         """The shared body under the device's head, which is fine-tuned alone."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from ...compiler import random
 from ...compiler.ir import Tensor
-from ..algorithm import About, Algorithm, Gradient
+from ..algorithm import About, Algorithm, ClientResult, Gradient
 from ..heads import body_only, head_only
 from ..hyperparameters import Steps
 from ..task import Task
@@ -37,11 +37,15 @@ class FedRep(FedPer):
     head_epochs: Steps = 1
     """Passes that train the head (tau), before those that train the body. 1: as many as theirs."""
 
-    def trained(self, task: Task, start: Any, data: Any, key: Tensor) -> tuple[Any, Tensor]:
+    def client_update(
+        self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()
+    ) -> ClientResult:
+        start, _ = self.starts(task, state, kept)
         keys = random.split(key, 2)
         masked = self._masked(head_only)
         model, _ = self.descend(task, start, start, data, keys[0], masked, self.head_epochs)
-        return self.descend(task, model, model, data, keys[1], self._masked(body_only))
+        end, loss = self.descend(task, model, model, data, keys[1], self._masked(body_only))
+        return self.result(task, state, end, loss, data, kept)
 
     def _masked(self, part: Any) -> Gradient:
         def gradient(

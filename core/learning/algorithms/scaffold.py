@@ -75,11 +75,13 @@ class Scaffold(Algorithm):
         loss, gradient = Algorithm.gradient(self, task, current, state, data, order, step)
         return loss, tree.map(np.add, gradient, state)
 
-    def client_update(
-        self, task: Task, state: Controlled, data: Any, key: Tensor, kept: Any = ()
-    ) -> ClientResult:
+    def starts(self, task: Task, state: Controlled, kept: Any) -> tuple[Any, Any]:
         drift = tree.map(lambda c, own: (c - own) / self.local_learning_rate, state.control, kept)
-        end, loss = self.descend(task, state.model, drift, data, key)
+        return state.model, drift
+
+    def result(
+        self, task: Task, state: Controlled, end: Any, loss: Tensor, data: Any, kept: Any
+    ) -> ClientResult:
         moved = tree.map(np.subtract, end, state.model)
         steps = self.whole_steps(task, data)
         control = tree.map(lambda c, d: -c - d / steps, state.control, moved)

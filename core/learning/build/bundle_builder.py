@@ -11,6 +11,8 @@
     personalise(state, data, key, kept)  -> model
     infer(model, x)                      -> logits; x is raw, as the rows of a device's data are
 
+With `windows` also the three of `window_programs`, for data that need not fit in memory.
+
 `client_update` is a device's whole work in one program: every pass over its data, and at the end
 the update clipped, rounded into the ring and laid out as the vector that is uploaded. `mean` is a
 tree like the state.
@@ -39,7 +41,7 @@ from ..bundle import Bundle, Leaf, Manifest, check_metric_names
 from ..disclosure.keys import check_keys
 from ..runtime import run_once
 from ..task import Task
-from . import program_contract
+from . import program_contract, window_programs
 
 KEY = TensorType(DType.U32, (2,))
 WEIGHT = TensorType(DType.F32, ())
@@ -60,6 +62,7 @@ def build(
     clip: float = 0.0,
     releases: int = 1,
     survivors: int = 1,
+    windows: bool = False,
 ) -> Bundle:
     """Compiles a task and an algorithm.
 
@@ -77,15 +80,20 @@ def build(
         clip: short for chain(clip(...), quantise(), mean()).
         releases: the rounds that the noise must last for.
         survivors: the fewest devices in a round.
+        windows: whether devices may also train on their rows in windows, of as many as `data` has
+            room for.
 
     Raises:
         ProgramError: the model or the algorithm does not fit the data; it names the source line.
         KeyMisuseError: a program uses a device's random key otherwise than for random numbers.
         DelianError: a leaf of the state is not f32, there is none, or too many numbers are in them;
-            the ring plan would overflow, or has no room for the noise.
+            the ring plan would overflow, or has no room for the noise; the algorithm cannot train
+            by windows.
     """
     chain = chain or chains.chain(chains.clip(clip), chains.quantise(), chains.mean())
     task, algorithm = settled(task, algorithm, chain)
+    if windows:
+        window_programs.check(algorithm, data)
     data = tree.map(_type_of, data)
     init = trace(_init(task, algorithm), KEY, name="init")
     types = _results(init)
@@ -100,7 +108,7 @@ def build(
     promise = chain.promise(releases, survivors)
     plan = chain.ring(dimension, clients_max, promise).base
     weight_max = weight_max if promise is None else WEIGHT_LEAST
-    f = functions(task, algorithm, chain, plan, weight_max)
+    f = functions(task, algorithm, chain, plan, weight_max, windows)
     first_kept = trace(f["client_state"], state, name="client_state")
     kept_types = _results(first_kept)
     kept_names = list(first_kept.out_structure.paths("kept"))
@@ -118,6 +126,10 @@ def build(
     traced |= {name: trace(f[name], *each, name=name) for name, each in specs.items()}
     if kept_types:
         traced["client_state"] = first_kept
+    carry: tuple[Leaf, ...] = ()
+    if windows:
+        made = window_programs.traced(f, state, data, KEY, kept)
+        carry, traced = window_programs.carried(made), traced | made
     manifest = Manifest(
         task=task.name,
         algorithm=type(algorithm).__name__,
@@ -137,6 +149,7 @@ def build(
         bits=plan.bits,
         client_state=tuple(Leaf.of(n, t) for n, t in zip(kept_names, kept_types, strict=True)),
         metrics=own_metrics(task),
+        carry=carry,
     )
     first = run_once(init.function, [random.key(seed)])[:cut]
     weights = np.concatenate([np.asarray(leaf, np.float32).reshape(-1) for leaf in first])
@@ -165,10 +178,22 @@ def settled(task: Task, algorithm: Algorithm, chain: Chain) -> tuple[Task, Algor
 
 
 def functions(
-    task: Task, algorithm: Algorithm, chain: Chain, plan: ring.RingPlan, weight_max: float
+    task: Task,
+    algorithm: Algorithm,
+    chain: Chain,
+    plan: ring.RingPlan,
+    weight_max: float,
+    windows: bool = False,
 ) -> dict[str, Callable[..., Any]]:
     """The programs as functions of trees, by name, of a task and an algorithm that are settled."""
+
+    def own(kept: Any) -> Any:
+        return kept[0] if chain.remembers else kept
+
+    uploaded = _uploaded(algorithm, chain, plan, weight_max)
+    by_windows = window_programs.functions(task, algorithm, own, uploaded) if windows else {}
     return {
+        **by_windows,
         "init": _init(task, algorithm),
         "client_state": _client_state(task, algorithm, chain, plan),
         "client_update": _client_update(task, algorithm, chain, plan, weight_max),
@@ -255,13 +280,27 @@ def _client_update(
     plan: ring.RingPlan,
     weight_max: float,
 ) -> Any:
-    name = type(algorithm).__name__
+    uploaded = _uploaded(algorithm, chain, plan, weight_max)
 
     def client_update(state: Any, data: Any, key: Tensor, kept: Any) -> Any:
+        def trained(own: Any) -> Any:
+            return algorithm.client_update(task, state, data, random.split(key, 2)[0], own)
+
+        return uploaded(state, kept, key, trained)
+
+    return client_update
+
+
+def _uploaded(
+    algorithm: Algorithm, chain: Chain, plan: ring.RingPlan, weight_max: float
+) -> window_programs.Uploaded:
+    """What a device uploads and keeps of the result of a training."""
+    name = type(algorithm).__name__
+
+    def uploaded(state: Any, kept: Any, key: Tensor, trained: Callable[[Any], Any]) -> Any:
         keys = random.split(key, 2)
         own, memory = kept if chain.remembers else (kept, chain.remembered(plan))
-        made = algorithm.client_update(task, state, data, keys[0], own)
-        result = program_contract.checked(name, state, own, made)
+        result = program_contract.checked(name, state, own, trained(own))
         update = ring.parts(tree.leaves(result.update))
         # A share of the largest weight, so that the ring's bound on one update holds for every
         # device.
@@ -273,7 +312,7 @@ def _client_update(
         after = (result.kept, memory) if chain.remembers else result.kept
         return vector, result.loss, finite, after
 
-    return client_update
+    return uploaded
 
 
 def counts_reports(algorithm: Algorithm) -> bool:

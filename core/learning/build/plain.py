@@ -15,7 +15,7 @@ from ...compiler import tree
 from ...compiler.ir import Array, Function, TensorType
 from ..aggregate.chains import Chain
 from ..algorithm import Algorithm
-from ..bundle import Bundle
+from ..bundle import WINDOW_PROGRAMS, Bundle
 from ..runtime import Runtime
 from ..task import Task
 from . import bundle_builder
@@ -60,7 +60,8 @@ def _plain(
     manifest, programs = bundle.manifest, bundle.programs
     task, algorithm = bundle_builder.settled(task, algorithm, chain)
     plan = manifest.ring
-    functions = bundle_builder.functions(task, algorithm, chain, plan, manifest.weight_max)
+    windows = bool(manifest.carry)
+    functions = bundle_builder.functions(task, algorithm, chain, plan, manifest.weight_max, windows)
 
     def like(structure: tree.Structure) -> Any:
         return tree.unflatten(structure, range(structure.leaves))
@@ -69,10 +70,11 @@ def _plain(
     key = np.zeros(2, np.uint32)
     made = functions["init"](key)
     state, memory = (like(tree.flatten(part)[1]) for part in made)
-    kept = like(tree.flatten(functions["client_state"](made[0]))[1])
+    first = functions["client_state"](made[0])
+    kept = like(tree.flatten(first)[1])
     x, model = 0, algorithm.model(state)
     data = like(tree.flatten(data)[1])
-    arguments = {
+    arguments: dict[str, tuple[Any, ...]] = {
         "init": (key,),
         "client_state": (state,),
         "client_update": (state, data, 0, kept),
@@ -86,6 +88,12 @@ def _plain(
         "personalise": (state, data, 0, kept),
         "infer": (model, x),
     }
+    if windows:
+        begin, chunk, end = WINDOW_PROGRAMS
+        carry = like(tree.flatten(functions[begin](made[0], first))[1])
+        arguments[begin] = (state, kept)
+        arguments[chunk] = (state, carry, data, 0, kept, 0, 0)
+        arguments[end] = (state, carry, 0, kept)
     return {
         name: PlainProgram(program, functions[name], tree.flatten(arguments[name])[1])
         for name, program in programs.items()

@@ -12,23 +12,29 @@ from typing import Any
 from ...common.errors import DelianError, line_of
 from ...common.printable import escaped
 from ...compiler.primitives.control import block_cost
-from ..bundle import Bundle
+from ..bundle import WINDOW_PROGRAMS, Bundle
 from .dependence import Analysis, Choice, Dependence, analyse
 from .interface import Kind, Port, Ports, ports_of
 from .keys import NAME_CHARS_MAX, check_keys
 
 #: Where programs run, in the order in which they are explained.
-DEVICE = ("client_update", "evaluate", "personalise", "client_state", "infer")
+DEVICE = (
+    *("client_update", "evaluate", "personalise", "client_state", "infer"),
+    *WINDOW_PROGRAMS,
+)
 COORDINATOR = ("init", "server_update")
 #: What leaves a device, and how; all else that its programs give stays there.
 LEAVES = {
     ("client_update", Kind.UPDATE): "sent, as numbers of the ring",
     ("client_update", Kind.FINITE): "one bit: an update that is not finite is not sent",
+    ("update_end", Kind.UPDATE): "sent, as numbers of the ring",
+    ("update_end", Kind.FINITE): "one bit: an update that is not finite is not sent",
     ("evaluate", Kind.METRICS): "sent, as means over the device's rows",
 }
 #: An evaluation judges two models, the shared one and the device's own: so what is sent of it
-#: depends on all that the device's own depends on.
-JUDGED = ("personalise", Kind.MODEL)
+#: depends on all that the device's own depends on. And the carry of a training by windows is what
+#: its update is made of.
+INNER = (("personalise", Kind.MODEL), ("update_begin", Kind.CARRY), ("update_chunk", Kind.CARRY))
 #: Numbers of an evaluation: loss and accuracy of both models and a weight; of each metric of the
 #: task's own two numbers for each model.
 EVALUATION, EVALUATION_OWN = 5, 4
@@ -206,9 +212,9 @@ def _sent(programs: dict[str, Any]) -> dict[str, bool]:
         for name in DEVICE
         if name in programs
         for output in programs[name]["outputs"]
-        if output["leaves"] or (name, output["kind"]) == JUDGED
+        if output["leaves"] or (name, output["kind"]) in INNER
     ]
-    data = {Kind.DATA.value, Kind.KEPT.value}
+    data = {Kind.DATA.value, Kind.KEPT.value, Kind.CARRY.value}
     return {
         "number": False,
         "key": any(p["key"].startswith("misused") for p in programs.values()),

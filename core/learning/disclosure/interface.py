@@ -25,6 +25,8 @@ class Kind(StrEnum):
     DATA = "data"
     KEY = "random key"
     KEPT = "client state"
+    CARRY = "carry"
+    PLACE = "place"
     EXAMPLE = "input"
     UPDATE = "update"
     LOSS = "loss"
@@ -62,6 +64,9 @@ _TAKES: dict[str, tuple[Kind, ...]] = {
     "evaluate": (Kind.MODEL, Kind.DATA, Kind.KEY),
     "personalise": (Kind.WEIGHTS, Kind.DATA, Kind.KEY, Kind.KEPT),
     "infer": (Kind.MODEL, Kind.EXAMPLE),
+    "update_begin": (Kind.WEIGHTS, Kind.KEPT),
+    "update_chunk": (Kind.WEIGHTS, Kind.CARRY, Kind.DATA, Kind.KEY, Kind.KEPT, Kind.PLACE),
+    "update_end": (Kind.WEIGHTS, Kind.CARRY, Kind.KEY, Kind.KEPT),
 }
 _GIVES: dict[str, tuple[Kind, ...]] = {
     "init": (Kind.WEIGHTS, Kind.MEMORY),
@@ -71,6 +76,9 @@ _GIVES: dict[str, tuple[Kind, ...]] = {
     "evaluate": (Kind.METRICS,),
     "personalise": (Kind.MODEL,),
     "infer": (Kind.LOGITS,),
+    "update_begin": (Kind.CARRY,),
+    "update_chunk": (Kind.CARRY,),
+    "update_end": (Kind.UPDATE, Kind.LOSS, Kind.FINITE, Kind.KEPT),
 }
 _KEY = TensorType(DType.U32, (2,))
 _WEIGHT = TensorType(DType.F32, ())
@@ -125,5 +133,6 @@ _LEAVES: dict[Kind, Callable[[Manifest], Sequence[Leaf]]] = {
     Kind.MEAN: lambda m: m.state,
     Kind.DATA: lambda m: m.data,
     Kind.KEPT: lambda m: m.client_state,
+    Kind.CARRY: lambda m: m.carry,
     Kind.MODEL: lambda m: [m.state[i] for i in m.model],
 }

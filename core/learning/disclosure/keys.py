@@ -20,7 +20,7 @@ from .dependence import Misuse, misuses_of
 from .interface import ports_of
 
 #: The programs that run on devices and take their key.
-KEYED = ("client_update", "evaluate", "personalise")
+KEYED = ("client_update", "evaluate", "personalise", "update_chunk", "update_end")
 #: Of a name in a bundle, which is its author's choice.
 NAME_CHARS_MAX = 200
 

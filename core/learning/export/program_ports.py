@@ -7,6 +7,9 @@ Leaves that belong together are one port.
     evaluate        model, data..., key           ->  loss, correct, count
     infer           model, x                      ->  logits
     client_state    weights                       ->  kept
+    update_begin    weights, kept?                                        ->  carry...
+    update_chunk    weights, carry..., data..., key, kept?, epoch, window ->  carry...
+    update_end      weights, carry..., key, kept?                         ->  as client_update
 
 `weights`, `model` and `kept` are the state, the model and a device's client state: f32 vectors of
 the leaves one after the other, as the manifest lists them.
@@ -21,9 +24,10 @@ from dataclasses import dataclass
 
 from ...common.errors import DelianError
 from ...compiler.ir import DType, TensorType, Type
-from ..bundle import CLIENT_STATE, DEVICE_PROGRAMS, JUDGED, Bundle
+from ..bundle import CLIENT_STATE, DEVICE_PROGRAMS, JUDGED, WINDOW_PROGRAMS, Bundle
 
 _ALIGN = 64
+BEGIN, CHUNK, END = WINDOW_PROGRAMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +85,35 @@ def ports_of(bundle: Bundle, name: str) -> Ports:
     model = [state[i] for i in manifest.model]
     kept = [leaf.size for leaf in manifest.client_state]
     rest = [_c_name(leaf.name) for leaf in manifest.data]
-    groups: list[tuple[str, Sequence[int]]]
-    out: list[tuple[str, Sequence[int]]]
+    carry = [_c_name(leaf.name) for leaf in manifest.carry]
+    groups: list[tuple[str, Sequence[int]]] = [("weights", state)]
+    out: list[tuple[str, Sequence[int]]] = []
+    results: list[str] = []
+    singles: list[str] = [*rest, "key"]
+    last: list[str] = []
     if name == "infer":
-        groups, out = [("model", model)], []
-        singles, results = ["x"], ["logits"]
+        groups, singles, results = [("model", model)], ["x"], ["logits"]
     elif name == "evaluate":
-        groups, out = [("model", model)], []
+        groups = [("model", model)]
         own = [f"{name}_{part}" for name in manifest.metrics for part in ("above", "below")]
-        singles, results = [*rest, "key"], [*JUDGED, *own]
+        results = [*JUDGED, *own]
     elif name == CLIENT_STATE:
-        groups, out, singles, results = [("weights", state)], [("kept", kept)], [], []
+        out, singles = [("kept", kept)], []
+    elif name == "personalise":
+        out = [("model", model)]
+    elif name == BEGIN:
+        singles, results = [], carry
+    elif name == CHUNK:
+        singles, results, last = [*carry, *singles], carry, ["epoch", "window"]
     else:
-        groups, singles = [("weights", state)], [*rest, "key"]
-        update = name == "client_update"
-        results = ["vector", "loss", "finite"] if update else []
-        out = [("kept", kept)] if update else [("model", model)]
+        singles = [*carry, "key"] if name == END else singles
+        results, out = ["vector", "loss", "finite"], [("kept", kept)]
     takes = [_vector(n, sizes) for n, sizes in groups]
     given = iter(function.param_types[sum(len(p.offsets) for p in takes) :])
     takes += [_single(n, next(given)) for n in singles]
-    if name in ("client_update", "personalise") and kept:
+    if name in ("client_update", "personalise", *WINDOW_PROGRAMS) and kept:
         takes.append(_vector("kept", kept))
+    takes += [_single(n, t) for n, t in zip(last, function.param_types[-2:], strict=False)]
     gives = [_single(n, t) for n, t in zip(results, function.result_types, strict=False)]
     gives += [_vector(n, sizes) for n, sizes in out if sizes]
     assert sum(len(p.offsets) for p in takes) == len(function.param_types)
