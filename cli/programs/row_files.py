@@ -65,7 +65,7 @@ def asked_of(path: Path, model: Predictor) -> Array | list[str]:
 
     Raises DelianError.
     """
-    from ...core.learning.data.text_lists import SUFFIXES, read_texts
+    from ...core.learning.data.tabular.text_lists import SUFFIXES, read_texts
 
     if path.suffix in SUFFIXES and model.of_characters:
         return read_texts(path)
@@ -78,14 +78,14 @@ def rows_for(path: Path, model: Predictor) -> Array:
     Columns of a table are those that the run's report names. Raises DelianError.
     """
     from ...core.common.foreign_formats import refuse_file
-    from ...core.learning.data.tables import SUFFIXES, read_columns
+    from ...core.learning.data.tabular.table_files import read_columns, table_suffix
 
     if path.suffix != ".npy":
         refuse_file(path, "data")
     if path.is_dir():
         return model.rows(_images(path, model))
-    if path.suffix in SUFFIXES:
-        if not model.features:
+    if table_suffix(path):
+        if model.encoding is None:
             raise DelianError(
                 f"{path} is a table, and the columns of the model are not known: its rows are"
                 f" {list(model.row_shape)}",

@@ -57,7 +57,6 @@ _MODELS[".joblib"] = _MODELS[".pickle"] = _MODELS[".pkl"]
 _DATA = {
     ".npy": ("one array", "numpy.savez('{stem}.npz', x=..., y=...), then --data {stem}.npz"),
     ".xlsx": ("a spreadsheet", "save it as CSV, then --data {stem}.csv"),
-    ".json": ("JSON", "pandas.read_json('{name}').to_csv('{stem}.csv', index=False), then that"),
     ".arrow": (
         "a file of Arrow",
         "datasets.Dataset.from_file('{name}').to_parquet('{stem}.parquet'), then that",
@@ -71,10 +70,11 @@ _DATA = {
 }
 _DATA |= {
     ".xls": _DATA[".xlsx"],
-    ".jsonl": _DATA[".json"],
     ".pickle": _DATA[".pkl"],
 }
 _ARCHIVES = (".zip", ".gz", ".tgz", ".tar")
+#: Gzipped files that are read as they are.
+_GZIPPED = (".csv.gz", ".tsv.gz", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 _DATA |= dict.fromkeys(
     _ARCHIVES, ("an archive", "unpack it, and give the folder or the file that is in it")
 )
@@ -107,7 +107,7 @@ def refuse_file(path: str | os.PathLike[str], place: Place, archives: bool = Tru
         way = _HUB_DATA if place == "data" else _HUB_MODEL
         raise DelianError(f"{text} is a name on Hugging Face", way.format(hub=hub, stem=stem))
     suffix = PurePath(text).suffix.lower()
-    if not archives and suffix in _ARCHIVES:
+    if suffix in _ARCHIVES and (not archives or text.lower().endswith(_GZIPPED)):
         return
     if place == "data" and suffix in _DATA:
         what, way = _DATA[suffix]

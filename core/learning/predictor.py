@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from .bundle import Bundle
 from .bundle import load as load_bundle
 from .next_character import after_texts, are_texts
 from .runtime import Runtime
+
+if TYPE_CHECKING:
+    from .data.tabular.encoding import Encoding
 
 #: The report next to a bundle, which names labels and features.
 REPORT = "report.json"
@@ -35,8 +38,8 @@ class Predictor:
     """The model, f32[M], as `infer` takes it."""
     labels: tuple[str, ...] = ()
     """The names of classes; empty: their numbers."""
-    features: tuple[str, ...] = ()
-    """Of a table, the features that a row has, as `name` or `name=text`."""
+    encoding: Encoding | None = None
+    """Of a table, how its columns become the features that the program takes."""
     backend: Backend = "native"
     _runtime: list[Runtime] = field(default_factory=list, repr=False, compare=False)
 
@@ -118,10 +121,10 @@ class Predictor:
         Raises DelianError for rows of another shape, and for a column that is missing.
         """
         kind: Any = self.bundle.programs["infer"].param_types[-1]
-        if self.features and (isinstance(x, Mapping) or hasattr(x, "columns")):
-            from .data.tables import encoded, frame_columns
+        if self.encoding is not None and (isinstance(x, Mapping) or hasattr(x, "columns")):
+            from .data.tabular.columns import frame_columns
 
-            x = encoded(frame_columns(x), self.features)
+            x = self.encoding.encode(frame_columns(x))
         rows = np.asarray(x)
         wanted = kind.shape[1:]
         if rows.shape[1:] != wanted and rows.ndim and rows.shape[1:] == wanted[:-1]:
@@ -161,18 +164,30 @@ def load(path: str | os.PathLike[str], backend: Backend = "native") -> Predictor
             f"{file} has no weights: it is quantised already, or for inference alone",
             "name the bundle that it was made from, such as model.bundle of a run",
         )
-    labels, features = _names(file.parent / REPORT)
+    labels, encoding = _names(file.parent / REPORT)
     model = Runtime(bundle, backend, programs=()).model_of(bundle.weights)
-    return Predictor(bundle, model, labels, features, backend)
+    return Predictor(bundle, model, labels, encoding, backend)
 
 
-def _names(report: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Labels and features that a report names; none where it cannot be read."""
+def _names(report: Path) -> tuple[tuple[str, ...], Encoding | None]:
+    """Labels and columns that a report names; none where it cannot be read."""
     try:
         said = json.loads(read_at_most(report, REPORT_BYTES_MAX))["data"]
         labels = () if said["numbers"] else tuple(str(name) for name in said["label_names"])
-        features = tuple(str(name) for name in said.get("feature_names", ()))
     except (OSError, ValueError, KeyError, TypeError, DelianError):
-        return (), ()
+        return (), None
     plain = labels == tuple(str(k) for k in range(len(labels)))
-    return () if plain else labels, features
+    return () if plain else labels, columns_of(said)
+
+
+def columns_of(card: Mapping[str, Any]) -> Encoding | None:
+    """How the columns of a run's data became features, by its card; None: they were no table's.
+
+    Raises DelianError for a card that cannot be read.
+    """
+    from .data.tabular.encoding import Encoding
+
+    preparation = card.get("preparation")
+    if not isinstance(preparation, Mapping):
+        return None
+    return Encoding.from_json(preparation.get("encoders"))

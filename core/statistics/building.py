@@ -46,6 +46,10 @@ def build(
     if formula:
         given = {**_of_formula(kind, formula), **given}
     known = {f.name for f in fields(kind)}
+    for each in fields(kind):
+        # A command line's `of=age,city`.
+        if str(each.type).startswith("tuple[str") and isinstance(given.get(each.name), str):
+            given[each.name] = tuple(part.strip() for part in given[each.name].split(","))
     if "floor" in known:
         given.setdefault("floor", floor)
     if "least_per_bin" in known and floor > 1 and not given.get("entry"):

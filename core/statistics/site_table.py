@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..learning.data.tables import Column, frame_columns, read_columns
+from ..learning.data.tabular.columns import Column, as_texts, frame_columns
+from ..learning.data.tabular.table_files import read_columns
 from .few_rows import check_column
 from .sums import StatisticsError
 
@@ -59,7 +60,7 @@ class Table:
 
         Raises StatisticsError, and TooFewRows for one that differs from one value in few rows.
         """
-        values = self._column(name)
+        values = self.values(name)
         if values.dtype.kind != "f":
             raise StatisticsError(
                 f"column `{name}` is text at a site, and numbers are needed",
@@ -72,11 +73,11 @@ class Table:
             self._checked.add(name)
         return values
 
-    def texts(self, name: str) -> npt.NDArray[np.str_]:
+    def texts(self, name: str) -> npt.NDArray[Any]:
         """A column as text, [rows], "" where missing. Whole numbers are written without a point."""
-        values = self._column(name)
+        values = self.values(name)
         if values.dtype.kind != "f":
-            return values.astype(np.str_)
+            return as_texts(values)
         known = ~np.isnan(values)
         written = np.full(len(values), "", dtype=np.dtypes.StrDType(32))
         # Each different number is written once.
@@ -101,7 +102,8 @@ class Table:
         kept = {name: values[rows] for name, values in self.columns.items()}
         return Table(kept, int(np.count_nonzero(rows)), self.floor)
 
-    def _column(self, name: str) -> Column:
+    def values(self, name: str) -> Column:
+        """A column as it is: numbers, or text. Raises StatisticsError where there is none."""
         values = self.columns.get(name)
         if values is None:
             raise StatisticsError(

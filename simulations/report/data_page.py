@@ -70,6 +70,7 @@ def lines(known: Mapping[str, Any]) -> list[tuple[str, str]]:
             "skew of values" if numbers else "label skew",
             f"{known['skew']:.2f} (0: all devices alike)",
         ),
+        *([("features", known["preparation"]["how"])] if known["preparation"] else []),
         *(("note", note) for note in known["notes"]),
     ]
 

@@ -15,7 +15,7 @@ import numpy as np
 from ...core.common.errors import DelianError
 from ...core.common.foreign_formats import refuse_data, refuse_file
 from ...core.compiler.backends import Backend
-from ...core.learning.predictor import Predictor
+from ...core.learning.predictor import Predictor, columns_of
 from ..federation.process_tuning import share_heap
 from ..integrations.trackers import recorded, trackers
 from ..report.measures import measure_of
@@ -111,9 +111,7 @@ class Run:
         names = () if card["numbers"] else tuple(card["label_names"])
         names = () if names == tuple(str(k) for k in range(len(names))) else names
         stage = self._simulation.stage
-        return Predictor(
-            self.result.bundle, model, names, tuple(card["feature_names"]), stage.backend
-        )
+        return Predictor(self.result.bundle, model, names, columns_of(card), stage.backend)
 
     def _number(self, device: int | str) -> int:
         names = self._simulation.stage.data.names
@@ -330,7 +328,7 @@ def _chosen(scenario: Any, data: Any, target: str, devices: int) -> tuple[Scenar
         )
         return chosen, lambda final: load_data(final, path)
     rows = _rows(data, target)
-    kind = "table" if rows.target_name else "npz"
+    kind = "table" if isinstance(rows, datasets.TableRows) else "npz"
     if named is None:
         chosen = own_data.fitted_to(rows, kind, "data", devices)
     else:
@@ -354,7 +352,7 @@ def _rows(data: Any, target: str) -> Any:
         return datasets.labelled_pair(np.asarray(data[0]), np.asarray(data[1]))
     if isinstance(data, Mapping) or hasattr(data, "columns"):
         columns = datasets.frame_columns(data)
-        return datasets.labelled(columns, "the data", datasets.TableChoice(target))
+        return datasets.table_of(columns, "the data", datasets.TableChoice(target))
     refuse_data(data)
     raise DelianError(
         f"data is {type(data).__name__}",

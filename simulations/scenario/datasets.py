@@ -9,6 +9,7 @@ import numpy as np
 from ...core.common.errors import DelianError
 from ...core.common.foreign_formats import refuse_file
 from ...core.learning import data
+from ..statistics.prepared_tables import prepared
 from . import data_settings, own_data, settings_table
 from .own_data import read_own_table, table_choice
 from .partition_settings import DealtData
@@ -82,7 +83,7 @@ def load_data(scenario: Scenario, path: Path | None = None) -> data.FederatedDat
     return _checked(scenario, _load(scenario, path or scenario.data_file))
 
 
-def federated(scenario: Scenario, rows: data.Labelled) -> data.FederatedData:
+def federated(scenario: Scenario, rows: data.Labelled | data.TableRows) -> data.FederatedData:
     """What every device holds of rows that the caller has. Raises DelianError as `load_data`."""
     return _checked(scenario, _dealt(scenario, rows))
 
@@ -171,7 +172,7 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
     )
 
 
-def _dealt(scenario: Scenario, rows: data.Labelled) -> data.FederatedData:
+def _dealt(scenario: Scenario, rows: data.Labelled | data.TableRows) -> data.FederatedData:
     """Rows dealt to the devices of a scenario whose data no device owns."""
     source = scenario.data
     assert isinstance(source, DealtData)
@@ -184,10 +185,11 @@ def _dealt(scenario: Scenario, rows: data.Labelled) -> data.FederatedData:
         seed=scenario.seed,
         classes=getattr(scenario.model, "classes", None),
         standardise=getattr(source, "standardise", False),
+        fit=prepared,
     )
 
 
-def _labelled(scenario: Scenario, path: Path | None) -> data.Labelled:
+def _labelled(scenario: Scenario, path: Path | None) -> data.Labelled | data.TableRows:
     """The examples of a source, before they lie on devices."""
     source = scenario.data
     if isinstance(source, data_settings.DigitsData):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from ...core.common.foreign_formats import refuse_file
 from ...core.learning import data
 from ...core.learning.data.data_files import npz_keys, read_npz
 from ...core.learning.data.rows import file_version
-from ...core.learning.data.tables import ROWS_A_LABEL, SUFFIXES, are_labels
+from ...core.learning.data.tabular.table_files import table_suffix
+from ...core.learning.data.tabular.tables import ROWS_A_LABEL, are_labels
 from . import data_settings
 from .scenario import Scenario
 from .scenario_file import from_tables
@@ -50,6 +51,7 @@ ROLES = 8
 #: Characters in a window, and the fewest; about so many windows are on a device.
 STEPS = (8, 80)
 WINDOWS = 20
+OwnRows: TypeAlias = data.Labelled | data.TableRows
 KNOWN = (
     "give a table (.csv, .tsv, .parquet), arrays (.npz with `x` and `y`), a text (.txt), or a"
     " folder of images with a folder for each class"
@@ -60,7 +62,7 @@ def kind_of(path: Path) -> str | None:
     """The kind of source that reads a path (`data.source`); None: a scenario must say it."""
     if path.suffix == ".npz":
         return "npz"
-    if path.suffix in SUFFIXES:
+    if table_suffix(path):
         return "table"
     if path.suffix in TEXTS:
         return "text"
@@ -74,9 +76,9 @@ def table_choice(table: data_settings.TableData) -> data.TableChoice:
     return data.TableChoice(table.target, table.device, table.columns, table.targets)
 
 
-def read_own_table(path: Path, choice: data.TableChoice) -> data.Labelled:
+def read_own_table(path: Path, choice: data.TableChoice) -> data.TableRows:
     """A table's rows; the columns of a file are kept, for it is read to fit a scenario as well."""
-    return data.labelled(_columns(path, file_version(path)), path.name, choice)
+    return data.table_of(_columns(path, file_version(path)), path.name, choice)
 
 
 @functools.lru_cache(maxsize=1)
@@ -84,7 +86,7 @@ def _columns(path: Path, version: int | None) -> dict[str, Any]:
     return data.read_columns(path)
 
 
-def read_own(path: Path, kind: str, target: str = "") -> data.Labelled:
+def read_own(path: Path, kind: str, target: str = "") -> OwnRows:
     """The rows of data of this kind."""
     if kind == "table":
         return read_own_table(path, data.TableChoice(target))
@@ -98,10 +100,12 @@ def read_own(path: Path, kind: str, target: str = "") -> data.Labelled:
     return data.npz(path, numbers=not (few if y.dtype.kind != "f" else are_labels(y)))
 
 
-def keys_of(rows: data.Labelled, kind: str) -> dict[str, Any]:
+def keys_of(rows: OwnRows, kind: str) -> dict[str, Any]:
     """Keys of a data table that the rows decide."""
-    keys: dict[str, Any] = {"target": rows.target_name} if kind == "table" else {}
-    if kind == "images":
+    keys: dict[str, Any] = {}
+    if isinstance(rows, data.TableRows):
+        keys = {"target": rows.target_name}
+    elif kind == "images":
         keys = {"side": rows.x.shape[1], "colour": rows.x.shape[-1] == COLOURS}
     if rows.y.dtype == np.float32:
         keys |= {"targets": "numbers", "partition": "iid"}
@@ -180,7 +184,7 @@ def _name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", text).lstrip("-_.")[:64] or "data"
 
 
-def fitted_to(rows: data.Labelled, kind: str, name: str, devices: int = 0) -> Scenario:
+def fitted_to(rows: OwnRows, kind: str, name: str, devices: int = 0) -> Scenario:
     """A scenario for these rows, on so many devices; zero: as many as fit.
 
     Raises DelianError where no device has enough of them.
@@ -188,8 +192,8 @@ def fitted_to(rows: data.Labelled, kind: str, name: str, devices: int = 0) -> Sc
     return from_tables(_tables(rows, kind, name, devices), f"the scenario of {rows.source}")
 
 
-def _tables(rows: data.Labelled, kind: str, name: str, devices: int) -> dict[str, Any]:
-    devices = devices or int(np.clip(len(rows.x) // ROWS_A_DEVICE, *DEVICES))
+def _tables(rows: OwnRows, kind: str, name: str, devices: int) -> dict[str, Any]:
+    devices = devices or int(np.clip(len(rows.y) // ROWS_A_DEVICE, *DEVICES))
     if rows.owners is not None:
         devices = int((np.bincount(rows.owners) >= ROWS_LEAST).sum())
     if not devices:
@@ -207,7 +211,9 @@ def _tables(rows: data.Labelled, kind: str, name: str, devices: int) -> dict[str
         **keys_of(rows, kind),
     }
     if kind != "images":
-        own["standardise"] = rows.x.ndim == 2 and rows.x.dtype == np.float32
+        own["standardise"] = isinstance(rows, data.TableRows) or (
+            rows.x.ndim == 2 and rows.x.dtype == np.float32
+        )
     masked, model = training >= MASKED_MIN, _model(rows)
     rate, personal = _rates(rows, model)
     # Edges and the cohort are not set: they follow the number of devices when it is changed.
@@ -235,8 +241,10 @@ def _tables(rows: data.Labelled, kind: str, name: str, devices: int) -> dict[str
     }
 
 
-def _model(rows: data.Labelled) -> dict[str, Any]:
+def _model(rows: OwnRows) -> dict[str, Any]:
     """Convolutions for images that are large enough, dense layers for other rows."""
+    if isinstance(rows, data.TableRows):
+        return {"name": "mlp", "hidden": [64]}
     shape = rows.x.shape[1:]
     pixels = rows.x.dtype == np.uint8 and len(shape) in (2, 3)
     if pixels and min(shape[:2]) >= CONVOLUTION_SIDE:
@@ -244,18 +252,22 @@ def _model(rows: data.Labelled) -> dict[str, Any]:
     return {"name": "mlp", "hidden": [64]}
 
 
-def _rates(rows: data.Labelled, model: dict[str, Any]) -> tuple[float, float]:
+def _rates(rows: OwnRows, model: dict[str, Any]) -> tuple[float, float]:
     """Adam's learning rate, and that of personal steps, for this model of these rows."""
-    if model["name"] == "cnn":
+    if model["name"] == "cnn" and not isinstance(rows, data.TableRows):
         return SMALL if min(rows.x.shape[1:3]) < SMALL_SIDE else CONVOLUTIONS
     return NUMBERS if rows.y.dtype == np.float32 else DENSE
 
 
-def described(rows: data.Labelled, devices: int, held_out: int) -> str:
+def described(rows: OwnRows, devices: int, held_out: int) -> str:
     """What a report says of the data, in a sentence or two."""
-    shape = " x ".join(str(n) for n in rows.x.shape[1:])
-    what = f"{len(rows.x):,} rows of {shape} values"
-    learnt = rows.target_name or "y"
+    learnt = "y"
+    if isinstance(rows, data.TableRows):
+        learnt = rows.target_name
+        what = f"{len(rows):,} rows of {len(rows.columns)} columns"
+    else:
+        shape = " x ".join(str(n) for n in rows.x.shape[1:])
+        what = f"{len(rows.x):,} rows of {shape} values"
     if rows.y.dtype == np.float32:
         goal = f"the numbers of `{learnt}`"
     else:

@@ -310,7 +310,10 @@ def find(source: str | Path) -> Path:
 
 #: Files that are named in a scenario's place, by their suffix: what they are, and the option.
 _OTHERS = {
-    **dict.fromkeys((".csv", ".tsv", ".parquet", ".npz", ".txt", ".text"), ("data", "--data")),
+    **dict.fromkeys(
+        (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".gz", ".parquet", ".npz", ".txt", ".text"),
+        ("data", "--data"),
+    ),
     ".py": ("a Python file", "--torch"),
 }
 

@@ -29,7 +29,7 @@ def test_a_table_is_learnt_without_a_further_option(tmp_path):
     path = flowers(tmp_path)
     scenario = scenario_for(None, path)
     assert scenario.name == "flowers" and "species" not in scenario.data.columns
-    assert "240 rows of 2 values" in scenario.description and "lily" in scenario.description
+    assert "240 rows of 2 columns" in scenario.description and "lily" in scenario.description
     report = build_report(simulate(scenario, data_path=path, backend="reference"))
     assert report["summary"]["global_accuracy"] > 0.9 and report["summary"]["warnings"] == []
     assert report["data"]["label_names"] == ["iris", "lily", "rose"]

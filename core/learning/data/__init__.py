@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from .shakespeare_plays import shakespeare
     from .sinusoid import sinusoids
     from .synthetic_rows import synthetic
-    from .tables import TableChoice, frame_columns, labelled, labelled_pair, read_columns
+    from .tabular.columns import frame_columns
+    from .tabular.table_files import read_columns
+    from .tabular.table_rows import TableRows
+    from .tabular.tables import TableChoice, labelled_pair, table_of
     from .text_pieces import plain_text
 
 __getattr__, __dir__ = lazily(
@@ -41,7 +44,10 @@ __getattr__, __dir__ = lazily(
         "shakespeare_plays": "shakespeare",
         "sinusoid": "sinusoids",
         "synthetic_rows": "synthetic",
-        "tables": "TableChoice frame_columns labelled labelled_pair read_columns",
+        "tabular.columns": "frame_columns",
+        "tabular.table_files": "read_columns",
+        "tabular.table_rows": "TableRows",
+        "tabular.tables": "TableChoice labelled_pair table_of",
         "text_pieces": "plain_text",
     },
 )
@@ -55,6 +61,7 @@ __all__ = [
     "FederatedData",
     "Labelled",
     "TableChoice",
+    "TableRows",
     "cifar10",
     "digits",
     "federate",
@@ -63,7 +70,6 @@ __all__ = [
     "har",
     "idx",
     "image_folder",
-    "labelled",
     "labelled_pair",
     "logistic",
     "npz",
@@ -73,4 +79,5 @@ __all__ = [
     "shakespeare",
     "sinusoids",
     "synthetic",
+    "table_of",
 ]

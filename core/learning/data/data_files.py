@@ -81,11 +81,7 @@ def read_text(path: Path, bytes_max: int) -> str:
     """The whole of a UTF-8 text file, at most `bytes_max`, without a byte order mark."""
     require_file(path, "give the file's path with --data FILE or data.path")
     try:
-        return str(read_at_most(path, bytes_max), "utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise DelianError(
-            f"{path} is not UTF-8 text (byte {error.start})", "convert the file to UTF-8"
-        ) from None
+        return utf8(path, read_at_most(path, bytes_max))
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise DelianError(
@@ -93,6 +89,23 @@ def read_text(path: Path, bytes_max: int) -> str:
             ) from None
         raise DelianError(
             f"cannot read {path}: {error.strerror}", "check the file's permissions"
+        ) from None
+
+
+def utf8(path: Path, content: bytes) -> str:
+    """A file's content as text, without a byte order mark. Raises DelianError with the line."""
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise DelianError(
+            f"{path} is not UTF-8 text, but UTF-16", "convert the file to UTF-8 (iconv -t UTF-8)"
+        )
+    try:
+        return str(content, "utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        # The decoder counts from behind a mark, and a line's number does not depend on it.
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DelianError(
+            f"{path} is not UTF-8 text (byte {error.start}) in line {line}",
+            "convert the file to UTF-8, such as iconv -f LATIN1 -t UTF-8",
         ) from None
 
 

@@ -11,7 +11,7 @@ no program may read as data.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +85,9 @@ class DataCard:
     notes: tuple[str, ...] = ()
     """What was left out or filled in when the data was read, in words."""
     feature_names: tuple[str, ...] = ()
-    """Of a table, the features of a row; of a text column one for each text, as `name=text`."""
+    """Of a table, the features of a row; of categories one for each, as `name=text`."""
+    preparation: Mapping[str, Any] | None = None
+    """Of a table, how its columns became features (`tabular.fitted_features.Fitted`)."""
 
     @property
     def missing(self) -> str:
@@ -111,6 +113,7 @@ class DataCard:
             "left_out_text": self.missing,
             "notes": list(self.notes),
             "feature_names": list(self.feature_names),
+            "preparation": self.preparation,
         }
 
 
@@ -189,14 +192,27 @@ def label_table(labels: Sequence[NDArray[Any]], classes: int) -> tuple[tuple[int
     return tuple(tuple(int(n) for n in row) for row in counts)
 
 
-def scaling_of(devices: Sequence[DeviceData], held_out: frozenset[int], numbers: bool) -> Scaling:
+def scaling_of(
+    devices: Sequence[DeviceData],
+    held_out: frozenset[int],
+    numbers: bool,
+    plain: NDArray[np.bool_] | None = None,
+) -> Scaling:
     """Means and deviations of the rows that devices train on.
 
     They are made of each device's count, sums and sums of squares, as a federated sum gives them.
-    x: [capacity, k]. numbers: whether y holds what is learnt as numbers.
+
+    Args:
+        devices: x [capacity, k], or windows [capacity, steps, k], whose steps are alike.
+        held_out: those that do not train.
+        numbers: whether y holds what is learnt as numbers.
+        plain: bool[k]: features that stay as they are. Absent: all are scaled.
     """
     trained = [d for i, d in enumerate(devices) if i not in held_out]
-    shift, scale = _standard([d.x[: d.support].reshape(d.support, -1) for d in trained])
+    shift, scale = _standard([d.x[: d.support].reshape(-1, d.x.shape[-1]) for d in trained])
+    if plain is not None:
+        shift = tuple(0.0 if p else s for p, s in zip(plain.tolist(), shift, strict=True))
+        scale = tuple(1.0 if p else s for p, s in zip(plain.tolist(), scale, strict=True))
     if not numbers:
         return Scaling(shift, scale)
     return Scaling(
@@ -243,6 +259,20 @@ def check_memory(devices: int, capacity: int, row_bytes: int) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One device's rows, support set first."""
+
+    rows: NDArray[np.int64]
+    query: int
+    """How many, at the end, are the query set."""
+
+    @property
+    def support(self) -> NDArray[np.int64]:
+        """The rows that it may train on."""
+        return self.rows[: len(self.rows) - self.query]
+
+
 def make_tables(
     x: NDArray[Any],
     y: NDArray[Any],
@@ -255,6 +285,20 @@ def make_tables(
     judges: NDArray[np.bool_] | None = None,
 ) -> tuple[DeviceData, ...]:
     """Cuts each device's rows into support and query sets and pads them."""
+    splits = split_parts(parts, names, query_fraction, seed, shuffle=shuffle, judges=judges)
+    return tables_of(x, y, splits)
+
+
+def split_parts(
+    parts: Sequence[NDArray[np.int64]],
+    names: Sequence[str],
+    query_fraction: float | Sequence[float],
+    seed: int,
+    *,
+    shuffle: bool = True,
+    judges: NDArray[np.bool_] | None = None,
+) -> list[Split]:
+    """Cuts each device's rows into support and query sets. Raises DelianError for too few rows."""
     for name, rows in zip(names, parts, strict=True):
         if len(rows) == 0:
             raise DelianError(
@@ -266,11 +310,8 @@ def make_tables(
                 f"device `{name}` has one sample; one must be learnt from and one judged by",
                 "raise data.min_examples to 2 or more, or leave the device out",
             )
-    capacity = max(len(rows) for rows in parts)
-    row_bytes = sum(int(np.prod(a.shape[1:], dtype=np.int64)) * a.itemsize for a in (x, y))
-    check_memory(len(parts), capacity, row_bytes)
     rng = np.random.default_rng([seed, SPLIT_STREAM])
-    devices = []
+    splits = []
     each = [query_fraction] * len(parts) if isinstance(query_fraction, float) else query_fraction
     for name, part, fraction in zip(names, parts, each, strict=True):
         rows = rng.permutation(part) if shuffle else part
@@ -284,9 +325,21 @@ def make_tables(
                     f"device `{name}` has {query} of {count} rows that only judge",
                     "the data's `query` leaves each device some to learn from and some to judge by",
                 )
+        splits.append(Split(rows, query))
+    return splits
+
+
+def tables_of(x: NDArray[Any], y: NDArray[Any], splits: Sequence[Split]) -> tuple[DeviceData, ...]:
+    """The devices' tables, padded to the largest. Raises DelianError beyond the memory's limit."""
+    capacity = max(len(split.rows) for split in splits)
+    row_bytes = sum(int(np.prod(a.shape[1:], dtype=np.int64)) * a.itemsize for a in (x, y))
+    check_memory(len(splits), capacity, row_bytes)
+    devices = []
+    for split in splits:
+        count = len(split.rows)
         device_x = np.zeros((capacity, *x.shape[1:]), x.dtype)
         device_y = np.zeros((capacity, *y.shape[1:]), y.dtype)
-        device_x[:count] = x[rows]
-        device_y[:count] = y[rows]
-        devices.append(DeviceData(device_x, device_y, count - query, query))
+        device_x[:count] = x[split.rows]
+        device_y[:count] = y[split.rows]
+        devices.append(DeviceData(device_x, device_y, count - split.query, split.query))
     return tuple(devices)

@@ -28,6 +28,8 @@ from .partition.label_skew import Parts
 from .partition.partitioners import deal_out, shifted
 from .partition.partitioners import words as words_of
 from .rows import Rows
+from .tabular.fitted_features import Fit, Fitted, features_of, rows_trained_on
+from .tabular.table_rows import TableRows
 
 DIGITS_BYTES_MAX = 1 << 20
 DIGITS_COLUMNS = 65  # 8 x 8 pixels and the label
@@ -52,10 +54,6 @@ class Labelled:
     """The data's own split, [n]: rows that only judge."""
     label_names: tuple[str, ...] = ()
     """By label, its name; empty: its number."""
-    feature_names: tuple[str, ...] = ()
-    """Of a table, the features of a row."""
-    target_name: str = ""
-    """Of a table, the column that is learnt."""
     notes: tuple[str, ...] = ()
     """What was left out or filled in, in words."""
 
@@ -217,7 +215,7 @@ def check_finite(
 
 
 def federate(
-    data: Labelled,
+    data: Labelled | TableRows,
     *,
     deal: Deal,
     devices: int | None,
@@ -226,8 +224,11 @@ def federate(
     seed: int,
     classes: int | None = None,
     standardise: bool = False,
+    fit: Fit | None = None,
 ) -> federated_data.FederatedData:
     """Deal labelled examples out to devices and split each device's into support and query.
+
+    fit: of a table, finds what its columns become, by the rows that devices train on.
 
     Numbers have no labels to deal by, or to permute. Examples with noise are f32.
 
@@ -257,8 +258,18 @@ def federate(
     else:
         names = tuple(f"device {i:0{len(str(devices - 1))}d}" for i in range(devices))
         parts, how = deal_out(data.y, devices, deal, seed), words_of(deal)
-    x, y, more = shifted(data.x, data.y, parts, deal, classes, seed)
-    tables = federated_data.make_tables(x, y, parts, names, query_fraction, seed, judges=data.query)
+    splits = federated_data.split_parts(parts, names, query_fraction, seed, judges=data.query)
+    held_out = federated_data.hold_out(len(parts), held_out_devices, seed)
+    fitted: Fitted | None = None
+    if isinstance(data, TableRows):
+        assert fit is not None, "a table's columns are no features yet"
+        training = [each.support for i, each in enumerate(splits) if i not in held_out]
+        fitted = fit(data, rows_trained_on(data, training))
+        given = features_of(data, fitted)
+    else:
+        given = data.x
+    x, y, more = shifted(given, data.y, parts, deal, classes, seed)
+    tables = federated_data.tables_of(x, y, splits)
     if numbers:
         labels, counts = federated_data.value_table([y[part] for part in parts])
     else:
@@ -268,7 +279,7 @@ def federate(
     sizes = tuple(len(p) for p in parts)
     least = f"{deal.min_examples} examples"
     dealt = sum(sizes)
-    notes = data.notes
+    notes = data.notes + (() if fitted is None else fitted.notes)
     if deal.partition != "natural" and dealt < len(y):
         notes += (f"{len(y) - dealt} rows are on no device",)
     card = federated_data.DataCard(
@@ -282,16 +293,17 @@ def federate(
         left_out,
         least,
         notes,
-        data.feature_names,
+        () if fitted is None else fitted.encoding.names,
+        None if fitted is None else fitted.preparation,
     )
-    held_out = federated_data.hold_out(len(parts), held_out_devices, seed)
-    scaling = federated_data.scaling_of(tables, held_out, numbers) if standardise else None
-    shape = data.x.shape[1:]
+    plain = None if fitted is None else fitted.encoding.plain
+    scaling = federated_data.scaling_of(tables, held_out, numbers, plain) if standardise else None
+    shape = x.shape[1:]
     return federated_data.FederatedData(tables, held_out, shape, classes, names, card, scaling)
 
 
 def _natural(
-    data: Labelled, devices: int | None, deal: Deal, seed: int
+    data: Labelled | TableRows, devices: int | None, deal: Deal, seed: int
 ) -> tuple[Parts, tuple[str, ...], str, int]:
     """Owners with enough examples: parts, names, how they were found, the number left out."""
     if data.owners is None:

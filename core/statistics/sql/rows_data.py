@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from ...common.errors import DelianError
 from ...common.install_hint import install
-from ...learning.data.tables import Column, read_columns
+from ...learning.data.tabular.columns import Column
+from ...learning.data.tabular.table_files import read_columns
 from ..request import Rows
 from ..site_table import Table
 from ..sums import StatisticsError

@@ -60,7 +60,9 @@ def test_rows_are_of_any_data_that_is_simulated(delian, bundle, tmp_path):
     (tmp_path / "rows.csv").write_text("\n".join([",".join(names), *lines]) + "\n")
     code, _, err = delian("quantise", bundle, "--data", "rows.csv", "-o", "small.bundle")
     assert code == 2 and "the columns of the model are not known" in err
-    facts = {"numbers": False, "label_names": ["0", "1", "2"], "feature_names": names}
+    encoders = [{"column": name, "kind": "number"} for name in names]
+    facts = {"numbers": False, "label_names": ["0", "1", "2"]}
+    facts["preparation"] = {"encoders": encoders}
     (tmp_path / "report.json").write_text(json.dumps({"data": facts}))
     (tmp_path / "model.bundle").write_bytes((tmp_path / "tiny.bundle").read_bytes())
     made = []

@@ -8,19 +8,23 @@ from delian.core.common.errors import DelianError
 from delian.core.learning.data.federated_data import scaling_of
 from delian.core.learning.data.labelled_arrays import federate
 from delian.core.learning.data.partition.deal import Deal
-from delian.core.learning.data.tables import (
-    TableChoice,
-    frame_columns,
-    labelled,
-    labelled_pair,
-    read_columns,
-)
+from delian.core.learning.data.tabular.columns import frame_columns
+from delian.core.learning.data.tabular.fitted_features import features_of
+from delian.core.learning.data.tabular.table_files import read_columns
+from delian.core.learning.data.tabular.tables import TableChoice, labelled_pair, table_of
+from delian.simulations.statistics.prepared_tables import prepared
 
 CHOICE = TableChoice()
 
 
 def read_table(path: Path, choice: TableChoice):
-    return labelled(read_columns(path), path.name, choice)
+    return table_of(read_columns(path), path.name, choice)
+
+
+def fitted(rows, devices: int = 3):
+    """(features, their names, notes) by the rows of so many devices."""
+    found = prepared(rows, [np.arange(k, len(rows), devices) for k in range(devices)])
+    return features_of(rows, found), found.encoding.names, rows.notes + found.notes
 
 
 def written(tmp_path: Path, text: str, name: str = "own.csv") -> Path:
@@ -30,26 +34,27 @@ def written(tmp_path: Path, text: str, name: str = "own.csv") -> Path:
 
 
 def test_numbers_text_and_labels_are_told_apart(tmp_path):
-    text = "size,colour,flag,kind\n1,red,true,cat\n2.5,blue,false,dog\n3,green,true,cat\n"
+    text = "size,colour,flag,kind\n" + 2 * "1,red,true,cat\n2.5,blue,false,dog\n3,green,true,cat\n"
     rows = read_table(written(tmp_path, text), CHOICE)
-    assert rows.feature_names == ("size", "colour=blue", "colour=green", "colour=red", "flag")
+    x, names, _ = fitted(rows)
+    assert names == ("size", "colour=blue", "colour=green", "colour=red", "flag")
     np.testing.assert_array_equal(
-        rows.x, np.array([[1, 0, 0, 1, 1], [2.5, 1, 0, 0, 0], [3, 0, 1, 0, 1]], np.float32)
+        x[:3], np.array([[1, 0, 0, 1, 1], [2.5, 1, 0, 0, 0], [3, 0, 1, 0, 1]], np.float32)
     )
-    assert rows.label_names == ("cat", "dog") and rows.y.tolist() == [0, 1, 0]
+    assert rows.label_names == ("cat", "dog") and rows.y.tolist() == [0, 1, 0] * 2
     assert rows.target_name == "kind" and rows.y.dtype == np.int32
 
 
 @pytest.mark.parametrize("comma", [",", ";", "\t"])
 def test_the_separator_is_found(tmp_path, comma):
     rows = read_table(written(tmp_path, f"a{comma}y\n1{comma}u\n2{comma}v\n"), CHOICE)
-    assert rows.x.tolist() == [[1], [2]] and rows.label_names == ("u", "v")
+    assert rows.columns["a"].tolist() == [1, 2] and rows.label_names == ("u", "v")
 
 
 def test_a_file_without_names_numbers_its_columns(tmp_path):
     path = written(tmp_path, "1,10,0\n2,20,1\n" * 5)
     assert read_table(path, CHOICE).target_name == "2"
-    assert read_table(path, TableChoice(target="0", targets="numbers")).x.shape == (10, 2)
+    assert read_table(path, TableChoice(target="0", targets="numbers")).columns.keys() == {"1", "2"}
 
 
 def test_labels_from_one_become_labels_from_zero(tmp_path):
@@ -63,16 +68,18 @@ def test_whole_numbers_of_many_values_are_numbers(tmp_path):
 
 
 def test_what_is_missing_is_filled_or_left_out_and_said(tmp_path):
-    text = "id,name,a,y\n" + "".join(f"{k},n{k},{'' if k == 3 else k},u\n" for k in range(40))
+    text = "id,name,a,y\n" + "".join(f"{k},n{k},{'' if k in (3, 9) else k},u\n" for k in range(40))
     text += "40,n40,40,v\n41,n41,41,\n"
     rows = read_table(written(tmp_path, text), CHOICE)
-    assert rows.feature_names == ("a",) and len(rows.y) == 41
-    assert rows.x[3, 0] == np.median([k for k in range(41) if k != 3])
-    assert rows.notes == (
+    x, names, notes = fitted(rows)
+    assert names == ("a", "a: missing") and len(rows.y) == 41
+    assert x[3, 0] == np.float32(np.mean([k for k in range(41) if k not in (3, 9)]))
+    assert x[:, 1].tolist() == [float(k in (3, 9)) for k in range(41)]
+    assert notes == (
         "1 rows without `y` are left out",
         "column `id` numbers the rows and is left out",
-        "column `name` has 41 different texts and is left out",
-        "1 missing values of `a` are filled with its median",
+        "column `name` has another text in each row and is left out",
+        "2 missing values of `a` are filled with its mean; a feature says so",
     )
 
 
@@ -80,9 +87,9 @@ def test_a_device_column_is_the_natural_partition():
     columns = frame_columns(
         {"a": np.arange(6.0), "device": np.array(list("xxyyzz")), "y": np.arange(6) % 2}
     )
-    rows = labelled(columns, "a frame", TableChoice(target="y", targets="labels"))
+    rows = table_of(columns, "a frame", TableChoice(target="y", targets="labels"))
     assert rows.owner_names == ("x", "y", "z") and rows.owners.tolist() == [0, 0, 1, 1, 2, 2]
-    assert rows.feature_names == ("a",)
+    assert tuple(rows.columns) == ("a",)
 
 
 def test_a_frame_of_objects_and_dates_is_read():
@@ -93,8 +100,11 @@ def test_a_frame_of_objects_and_dates_is_read():
             "y": np.array(["u", "v", "u"], object),
         }
     )
-    rows = labelled(columns, "a frame", CHOICE)
-    assert rows.x[:, 0].tolist() == [1, 2, 3] and rows.feature_names[1] == "when=2026-01-02"
+    rows = table_of(columns, "a frame", CHOICE)
+    assert rows.columns["a"][[0, 2]].tolist() == [1, 3] and np.isnan(rows.columns["a"][1])
+    x, names, _ = fitted(rows)
+    assert names[:3] == ("a", "when", "when: sin of year")
+    assert np.diff(x[:, 1]).tolist() == [1, 0]  # days
 
 
 @pytest.mark.parametrize(
@@ -102,24 +112,25 @@ def test_a_frame_of_objects_and_dates_is_read():
     [
         ("", CHOICE, "is empty"),
         ("a,y\n", CHOICE, "no rows"),
-        ("a,y\n1\n", CHOICE, "row 2: 1 fields"),
+        ("a,y\n1\n", CHOICE, "own.csv:2: 1 fields"),
         ("a,a\n1,2\n", CHOICE, "two columns `a`"),
         ("a,y\n1,u\n", TableChoice(target="z"), "no column `z`; it has a, y"),
         ("a,y\n1,u\n2,u\n", CHOICE, "one value, u"),
         ("a,y\n1,u\n2,v\n", TableChoice(targets="numbers"), "is text"),
         ("y\nu\nv\n", CHOICE, "no column of features"),
         (
-            "note,y\n" + "".join(f"text {i},{i % 2}\n" for i in range(40)),
+            "note,y\n" + "".join(f"text{i},{i % 2}\n" for i in range(40)),
             CHOICE,
-            "column `note` has 40 different texts",
+            "column `note` has another text in each row",
         ),
         ("a,y\n1e60,u\n2,v\n", CHOICE, "row 1: `a` is not finite"),
+        ("a,y\n1,1e60\n2,2.5\n", CHOICE, "row 1: `y` is not finite"),
         ("a,y\n1,\n2,\n", CHOICE, "is empty"),
     ],
 )
 def test_what_is_no_table_is_refused(tmp_path, text, choice, said):
     with pytest.raises(DelianError) as caught:
-        read_table(written(tmp_path, text), choice)
+        fitted(read_table(written(tmp_path, text), choice))
     assert said in caught.value.message and caught.value.hint
 
 
@@ -130,8 +141,12 @@ def test_a_column_of_several_axes_is_refused():
 
 def test_features_are_standardised_by_the_devices_that_train():
     rng = np.random.default_rng(0)
-    columns = {"a": rng.normal(5, 3, 400), "b": np.full(400, 7.0), "y": rng.normal(100, 20, 400)}
-    rows = labelled(columns, "rows", TableChoice(targets="numbers"))
+    columns = {
+        "a": rng.normal(5, 3, 400),
+        "b": rng.normal(7, 1, 400),
+        "y": rng.normal(100, 20, 400),
+    }
+    rows = table_of(columns, "rows", TableChoice(targets="numbers"))
     made = federate(
         rows,
         deal=Deal(partition="iid", min_examples=4),
@@ -140,12 +155,13 @@ def test_features_are_standardised_by_the_devices_that_train():
         held_out_devices=2,
         seed=1,
         standardise=True,
+        fit=prepared,
     )
     trained = np.concatenate([made.devices[k].x[: made.devices[k].support] for k in made.training])
     learnt = np.concatenate([made.devices[k].y[: made.devices[k].support] for k in made.training])
     scaled = (trained - np.array(made.scaling.shift)) * np.array(made.scaling.scale)
     np.testing.assert_allclose(scaled.mean(axis=0), [0, 0], atol=1e-6)
-    np.testing.assert_allclose(scaled.std(axis=0), [1, 0], atol=1e-6)
+    np.testing.assert_allclose(scaled.std(axis=0), [1, 1], atol=1e-6)
     np.testing.assert_allclose(made.scaling.target_shift[0], learnt.mean(), rtol=1e-6)
     np.testing.assert_allclose(1 / made.scaling.target_scale[0], learnt.std(), rtol=1e-6)
     assert scaling_of(made.devices, made.held_out, False).target_shift == ()
@@ -155,7 +171,7 @@ def test_marks_of_excel_and_lines_within_quotes_are_read(tmp_path):
     path = tmp_path / "own.csv"
     path.write_bytes('\ufeffa,y\r\n1,"two\r\nlines"\r\n2,one\r\n'.encode())
     rows = read_table(path, CHOICE)
-    assert rows.feature_names == ("a",) and rows.label_names == ("one", "two\nlines")
+    assert tuple(rows.columns) == ("a",) and rows.label_names == ("one", "two\nlines")
 
 
 def test_devices_and_pipes_are_no_files(tmp_path):

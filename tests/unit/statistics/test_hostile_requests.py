@@ -167,6 +167,7 @@ def _asked(name: str):
         "mean_comparison": ("x ~ g", {"categories": {"g": ["a", "b"]}}),
         "quantiles": ("", {"of": ["x"]}),
         "mixed_model": ("w ~ x", {}),
+        "preparation": ("", {"of": ["x", "g", "e"]}),
         "pca": ("", {"of": ["x", "w"]}),
         "kmeans": ("", {"of": ["x", "w"], "clusters": 2, "starts": 1}),
         "mixture": ("", {"of": ["x", "w"], "clusters": 2, "starts": 1}),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...common.errors import DelianError
-from .data_files import read_text
-from .tables import TABLE_BYTES_MAX, csv_fields
+from ....common.errors import DelianError
+from ..data_files import read_text
+from .delimited import TABLE_BYTES_MAX, read_delimited
 
 SUFFIXES = (".txt", ".text", ".md", ".csv", ".tsv")
 #: The column of texts, in a file of several.
@@ -27,7 +27,7 @@ def read_texts(path: Path) -> list[str]:
         if not texts:
             raise DelianError(f"{path} is empty", "it needs a line for each text")
         return texts
-    columns = csv_fields(path, CHARS_MAX)
+    columns = read_delimited(path, CHARS_MAX).fields
     name = COLUMN if COLUMN in columns else next(iter(columns))
     if name != COLUMN and len(columns) > 1:
         raise DelianError(
