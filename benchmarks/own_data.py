@@ -107,7 +107,7 @@ def centralised(scenario: Any, path: Path, seed: int) -> tuple[float, float]:
 
 def measured(row: Row, path: Path, target: str, seed: int, changes: list[str]) -> None:
     """One seed of one set."""
-    scenario = scenario_for(None, path, target)
+    scenario = scenario_for(None, path, [f"data.target={target}"] if target else [])
     scenario = scenario_file.override(scenario, [f"seed={seed}", *changes])
     began = time.perf_counter()
     result = simulate(scenario, data_path=path)
@@ -140,7 +140,7 @@ def rows(names: list[str], seeds: int, changes: list[str], baseline: bool) -> It
                 for seed in range(1, seeds + 1):
                     measured(row, path, target, seed, changes)
                     if baseline:
-                        chosen = scenario_for(None, path, target)
+                        chosen = scenario_for(None, path, [f"data.target={target}"])
                         chosen = scenario_file.override(chosen, [f"seed={seed}", *changes])
                         linear, network = centralised(chosen, path, seed)
                         row.linear.append(linear)

@@ -58,12 +58,12 @@ def show(
     from ...simulations.report import data_page
     from ...simulations.report.report import write_whole
     from ...simulations.scenario.datasets import load_data, named_data, scenario_for
-    from ...simulations.scenario.scenario_file import devices_of, override, target_of
+    from ...simulations.scenario.scenario_file import override
 
     short = {"data.target": target, "fleet.devices": devices}
     settings = [*short_forms(short), *(settings or [])]
     scenario, file = named_data(scenario, file)
-    fitted = scenario_for(scenario, file, target_of(settings), devices_of(settings))
+    fitted = scenario_for(scenario, file, settings)
     chosen = override(fitted, settings)
     known = data_page.facts(load_data(chosen, file))
     if out is not None:

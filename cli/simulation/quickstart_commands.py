@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ def _scenario(data: Path | None, target: str = "") -> Scenario:
     """What `delian simulate` would run. Raises DelianError for data that it cannot read."""
     from ...simulations.scenario.datasets import scenario_for
 
-    return scenario_for(None, data, target)
+    return scenario_for(None, data, [f"data.target={json.dumps(target)}"] if target else [])
 
 
 def _defaults(data: Path | None) -> Answers:

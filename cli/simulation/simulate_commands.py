@@ -364,15 +364,13 @@ def _choose(
     """
     from ...simulations.scenario.datasets import scenario_for
     from ...simulations.scenario.scenario_file import (
-        devices_of,
         override,
-        target_of,
         with_algorithm,
     )
 
     asked = {"algorithm.name": algorithm, "seed": seed}
     given = [f"{key}={value}" for key, value in asked.items() if value is not None]
-    on_data = scenario_for(source or None, data, target_of(settings), devices_of(settings))
+    on_data = scenario_for(source or None, data, settings)
     chosen = override(on_data, [*given, *settings])
     if compare is None:
         return chosen, None

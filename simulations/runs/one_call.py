@@ -22,7 +22,7 @@ from ..report.measures import measure_of
 from ..report.report import build_report, make_folder, write_report
 from ..report.svg import count
 from ..scenario import own_data
-from ..scenario.datasets import federated, load_data, scenario_for, with_data
+from ..scenario.datasets import federated, load_data, own_choice, scenario_for, with_data
 from ..scenario.given_models import kind_of
 from ..scenario.scenario import Scenario
 from ..scenario.scenario_file import (
@@ -270,7 +270,8 @@ def simulate(
         "seed": seed,
     }
     keys += [f"{key}={value}" for key, value in short.items() if value is not None]
-    chosen, held = _chosen(scenario, data, target, devices or devices_of(keys))
+    said = [*([f"data.target={json.dumps(target)}"] if target else []), *keys]
+    chosen, held = _chosen(scenario, data, said)
     if isinstance(algorithm, str):
         chosen, algorithm = with_algorithm(chosen, algorithm), None
     if model is not None:
@@ -310,7 +311,7 @@ def _settings(given: Mapping[str, Any] | Sequence[str]) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in given.items()]
 
 
-def _chosen(scenario: Any, data: Any, target: str, devices: int) -> tuple[Scenario, Any]:
+def _chosen(scenario: Any, data: Any, settings: Sequence[str]) -> tuple[Scenario, Any]:
     """The scenario, and a function that gives its data once the scenario is final."""
     from ...core.learning import data as datasets
 
@@ -322,15 +323,15 @@ def _chosen(scenario: Any, data: Any, target: str, devices: int) -> tuple[Scenar
     if isinstance(data, str | os.PathLike):
         path = Path(data)
         chosen = (
-            scenario_for(None, path, target, devices)
+            scenario_for(None, path, settings)
             if named is None
-            else with_data(named, path, target)
+            else with_data(named, path, own_choice(settings))
         )
         return chosen, lambda final: load_data(final, path)
-    rows = _rows(data, target)
+    rows = _rows(data, own_choice(settings))
     kind = "table" if isinstance(rows, datasets.TableRows) else "npz"
     if named is None:
-        chosen = own_data.fitted_to(rows, kind, "data", devices)
+        chosen = own_data.fitted_to(rows, kind, "data", devices_of(settings))
     else:
         chosen = with_source(named, kind, own_data.keys_of(rows, kind))
     return chosen, lambda final: federated(final, rows)
@@ -344,7 +345,7 @@ def _scenario(given: Any) -> Scenario | None:
     return load(given)
 
 
-def _rows(data: Any, target: str) -> Any:
+def _rows(data: Any, choice: own_data.OwnChoice) -> Any:
     """Labelled rows of a pair (x, y), a data frame or a dict of columns."""
     from ...core.learning import data as datasets
 
@@ -352,7 +353,8 @@ def _rows(data: Any, target: str) -> Any:
         return datasets.labelled_pair(np.asarray(data[0]), np.asarray(data[1]))
     if isinstance(data, Mapping) or hasattr(data, "columns"):
         columns = datasets.frame_columns(data)
-        return datasets.table_of(columns, "the data", datasets.TableChoice(target))
+        chosen = datasets.TableChoice(choice.target, choice.device)
+        return datasets.table_of(columns, "the data", chosen)
     refuse_data(data)
     raise DelianError(
         f"data is {type(data).__name__}",

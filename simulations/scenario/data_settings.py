@@ -82,6 +82,8 @@ class TableData(OwnData):
     """The column that says which device a row is on. Absent: one called device or client."""
     columns: tuple[str, ...] = Field(default=(), strict=False, max_length=1 << 14)
     """The features. Absent: all other columns."""
+    split: str = ""
+    """Of a folder with several splits, the one that is read. Absent: the one to train on."""
     targets: Literal["labels", "numbers"] = "labels"
     """What the target holds: class labels, or `numbers`, for a regression by the mean squared
     error. `--data` finds out.
@@ -101,6 +103,10 @@ class ImagesData(OwnData):
     """Images are scaled to so many pixels a side."""
     colour: bool = True
     """Whether they have three channels, or one."""
+    split: str = ""
+    """Of a folder with several splits, the one that is read. Absent: the one to train on."""
+    broken: Literal["refuse", "skip"] = "refuse"
+    """Whether files that are no images are an error, or left out with a note."""
 
 
 class IdxData(DealtData):

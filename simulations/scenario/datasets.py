@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,25 +13,35 @@ from ...core.common.foreign_formats import refuse_file
 from ...core.learning import data
 from ..statistics.prepared_tables import prepared
 from . import data_settings, own_data, settings_table
-from .own_data import read_own_table, table_choice
+from .own_data import read_own_images, read_own_table, table_choice
 from .partition_settings import DealtData
 from .scenario import Scenario
-from .scenario_file import bundled, load, with_fleet, with_source
+from .scenario_file import bundled, devices_of, load, setting_of, with_fleet, with_source
 
 #: Kinds of a user's own data; the others say by themselves what their files are.
 _OWN = ("npz", "table", "images")
 
 
 def scenario_for(
-    source: str | None, path: Path | None, target: str = "", devices: int = 0
+    source: str | None,
+    path: Path | None,
+    settings: Sequence[str] = (),
 ) -> Scenario:
     """The scenario of a command: the named one on the data, or one that is fitted to the data.
 
-    devices: of one that is fitted; zero: as many as fit.
+    settings: keys that say what is read of the data, and how many devices a fitted one has.
     """
+    choice, devices = own_choice(settings), devices_of(settings)
     if source is None and path is not None:
-        return own_data.fitted(path, target, devices).placed_in(Path())
-    return with_data(load() if source is None else load(source), path, target)
+        return own_data.fitted(path, choice, devices).placed_in(Path())
+    return with_data(load() if source is None else load(source), path, choice)
+
+
+def own_choice(settings: Sequence[str]) -> own_data.OwnChoice:
+    """What settings say of a user's data before a scenario is fitted to them."""
+    names = [each.name for each in dataclasses.fields(own_data.OwnChoice)]
+    said = {name: setting_of(settings, f"data.{name}") for name in names}
+    return own_data.OwnChoice(**{name: str(value) for name, value in said.items() if value})
 
 
 def named_data(scenario: str | None, file: Path | None) -> tuple[str | None, Path | None]:
@@ -47,7 +59,9 @@ def named_data(scenario: str | None, file: Path | None) -> tuple[str | None, Pat
     return None, path
 
 
-def with_data(scenario: Scenario, path: Path | None, target: str = "") -> Scenario:
+def with_data(
+    scenario: Scenario, path: Path | None, choice: own_data.OwnChoice | None = None
+) -> Scenario:
     """The scenario as `--data` changes it: one with other data is put on the user's own.
 
     Data with the device of each example keep their devices.
@@ -66,11 +80,12 @@ def with_data(scenario: Scenario, path: Path | None, target: str = "") -> Scenar
         )
     if kind is None:
         kind = scenario.data.source if scenario.data.source in _OWN else "npz"
-    if kind == scenario.data.source and not (kind == "table" and target):
+    choice = choice or own_data.OwnChoice()
+    if kind == scenario.data.source and not (kind == "table" and choice.target):
         return scenario
     if kind == "images":
         return with_source(scenario, kind, {})
-    rows = own_data.read_own(path, kind, target)
+    rows = own_data.read_own(path, kind, choice)
     return with_source(scenario, kind, own_data.keys_of(rows, kind))
 
 
@@ -206,9 +221,10 @@ def _labelled(scenario: Scenario, path: Path | None) -> data.Labelled | data.Tab
     if isinstance(source, data_settings.NpzData):
         return data.npz(_need(scenario, path), numbers=source.targets == "numbers")
     if isinstance(source, data_settings.TableData):
-        return read_own_table(_need(scenario, path), table_choice(source))
+        return read_own_table(_need(scenario, path), table_choice(source), source.split)
     if isinstance(source, data_settings.ImagesData):
-        return data.image_folder(_need(scenario, path), source.side, source.colour)
+        given = _need(scenario, path)
+        return read_own_images(given, source.side, source.colour, source.split, source.broken)
     if isinstance(source, data_settings.IdxData):
         return data.idx(_need(scenario, path), source.files)
     readers = {

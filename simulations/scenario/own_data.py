@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,7 +15,9 @@ from ...core.common.errors import DelianError
 from ...core.common.foreign_formats import refuse_file
 from ...core.learning import data
 from ...core.learning.data.data_files import npz_keys, read_npz
+from ...core.learning.data.image_folders import image_rows
 from ...core.learning.data.rows import file_version
+from ...core.learning.data.tabular.brought_folders import folder_kind, read_images, read_table
 from ...core.learning.data.tabular.table_files import table_suffix
 from ...core.learning.data.tabular.tables import ROWS_A_LABEL, are_labels
 from . import data_settings
@@ -53,9 +57,23 @@ STEPS = (8, 80)
 WINDOWS = 20
 OwnRows: TypeAlias = data.Labelled | data.TableRows
 KNOWN = (
-    "give a table (.csv, .tsv, .parquet), arrays (.npz with `x` and `y`), a text (.txt), or a"
-    " folder of images with a folder for each class"
+    "give a table (.csv, .tsv, .jsonl, .parquet), arrays (.npz with `x` and `y`), a text (.txt), a"
+    " folder with a folder of images or of texts for each class, or a data set of Hugging Face"
 )
+
+
+@dataclass(frozen=True)
+class OwnChoice:
+    """What a command says of a user's data before a scenario is fitted to them."""
+
+    target: str = ""
+    """Of a table, the column that is learnt."""
+    device: str = ""
+    """Of a table, the column that says which device a row is on."""
+    split: str = ""
+    """Of a folder with several splits, the one that is read."""
+    broken: str = "refuse"
+    """Whether images that cannot be read are refused, or left out."""
 
 
 def kind_of(path: Path) -> str | None:
@@ -66,9 +84,7 @@ def kind_of(path: Path) -> str | None:
         return "table"
     if path.suffix in TEXTS:
         return "text"
-    if path.is_dir() and any(each.is_dir() for each in path.iterdir()):
-        return "images"
-    return None
+    return folder_kind(path) if path.is_dir() else None
 
 
 def table_choice(table: data_settings.TableData) -> data.TableChoice:
@@ -76,22 +92,43 @@ def table_choice(table: data_settings.TableData) -> data.TableChoice:
     return data.TableChoice(table.target, table.device, table.columns, table.targets)
 
 
-def read_own_table(path: Path, choice: data.TableChoice) -> data.TableRows:
-    """A table's rows; the columns of a file are kept, for it is read to fit a scenario as well."""
-    return data.table_of(_columns(path, file_version(path)), path.name, choice)
+def read_own_table(path: Path, choice: data.TableChoice, split: str = "") -> data.TableRows:
+    """A table's rows; the columns of a file are kept, for it is read to fit a scenario as well.
+
+    split: of a folder with several, which is read.
+    """
+    columns, notes = _columns(path, _version(path), split)
+    rows = data.table_of(columns, path.name, choice)
+    return dataclasses.replace(rows, notes=(*notes, *rows.notes))
+
+
+def _version(path: Path) -> int | None:
+    """What changes when a file does, or a file of a folder."""
+    if not path.is_dir():
+        return file_version(path)
+    stats = [each.stat() for each in sorted(path.rglob("*"))]
+    return hash(tuple((s.st_mtime_ns, s.st_size) for s in stats))
 
 
 @functools.lru_cache(maxsize=1)
-def _columns(path: Path, version: int | None) -> dict[str, Any]:
-    return data.read_columns(path)
+def _columns(path: Path, version: int | None, split: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    return read_table(path, split)
 
 
-def read_own(path: Path, kind: str, target: str = "") -> OwnRows:
+def read_own_images(
+    path: Path, side: int = 0, colour: bool | None = None, split: str = "", broken: Any = "refuse"
+) -> data.Labelled:
+    """The rows of images: of a folder by class, or of a data set of Hugging Face."""
+    entries, notes = read_images(path, split)
+    return image_rows(entries, path.name, side, colour, broken, notes)
+
+
+def read_own(path: Path, kind: str, choice: OwnChoice) -> OwnRows:
     """The rows of data of this kind."""
     if kind == "table":
-        return read_own_table(path, data.TableChoice(target))
+        return read_own_table(path, data.TableChoice(choice.target, choice.device), choice.split)
     if kind == "images":
-        return data.image_folder(path)
+        return read_own_images(path, split=choice.split, broken=choice.broken)
     keys = npz_keys(path)
     name = "label" if "label" in keys and "y" not in keys else "y"
     y = read_npz(path, [name])[name]
@@ -114,7 +151,7 @@ def keys_of(rows: OwnRows, kind: str) -> dict[str, Any]:
     return keys
 
 
-def fitted(path: Path, target: str = "", devices: int = 0) -> Scenario:
+def fitted(path: Path, choice: OwnChoice | None = None, devices: int = 0) -> Scenario:
     """A scenario for a user's data alone, on so many devices; zero: as many as fit.
 
     Devices, a round and the model follow from the rows; the learning rate is Adam's, on
@@ -127,8 +164,8 @@ def fitted(path: Path, target: str = "", devices: int = 0) -> Scenario:
     if kind is None:
         missing = "" if path.exists() else ": there is no such file or folder"
         raise DelianError(f"{path} is no data of a known kind{missing}", KNOWN)
-    name = path.name if kind == "images" else path.stem
-    return fitted_to(read_own(path, kind, target), kind, name, devices)
+    name = path.name if path.is_dir() else path.name.removesuffix(".gz").rpartition(".")[0]
+    return fitted_to(read_own(path, kind, choice or OwnChoice()), kind, name, devices)
 
 
 def fitted_to_text(path: Path, devices: int = 0) -> Scenario:

@@ -136,11 +136,6 @@ def setting_of(settings: Sequence[str], name: str) -> Any:
     return None
 
 
-def target_of(settings: Sequence[str]) -> str:
-    """The column that `data.target` of these settings names; empty: none."""
-    return str(setting_of(settings, "data.target") or "")
-
-
 def devices_of(settings: Sequence[str]) -> int:
     """The devices that these settings deal data to; zero: as many as fit."""
     given = setting_of(settings, "fleet.devices")

@@ -51,10 +51,10 @@ def test_numbers_are_learnt_in_their_own_units(tmp_path):
 
 def test_a_target_is_chosen_by_name(tmp_path):
     path = flowers(tmp_path)
-    scenario = scenario_for(None, path, "length")
+    scenario = scenario_for(None, path, ["data.target=length"])
     assert scenario.regression and load_data(scenario, path).card.numbers
     with pytest.raises(DelianError, match="no column `width`"):
-        scenario_for(None, path, "width")
+        scenario_for(None, path, ["data.target=width"])
 
 
 def test_a_named_scenario_keeps_its_settings_on_a_table(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from .rows import DataSettings, NoDataError, Rows, RowType, check_size, class_nu
 IMAGES_MAX = 1 << 20
 IMAGE_BYTES_MAX = 64 << 20
 IMAGE_PIXELS_MAX = 1 << 26
+_SIXTEEN_BITS = (1 << 16) - 1
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 
 
@@ -70,20 +72,46 @@ class ImageFolder:
         return Rows(x if row.dtype == "u8" else x.astype(np.float32) / 255, np.array(ys, np.int32))
 
 
-def read_image(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """One image, u8 of this shape. Raises DelianError naming the file."""
-    with opened(file) as image:
+def read_image(file: Path | bytes, shape: tuple[int, ...], where: str = "") -> NDArray[np.uint8]:
+    """One image, u8 of this shape, upright by what its camera wrote (EXIF).
+
+    Args:
+        file: the file, or its content.
+        shape: [height, width], with 1 or 3 channels if it says so.
+        where: what an error names; absent: the file.
+
+    Raises:
+        DelianError: it is no image, or its pixels have no known range.
+    """
+    with opened(file, where) as image:
         colour = len(shape) == 3 and shape[2] == 3
-        made = image.convert("RGB" if colour else "L").resize((shape[1], shape[0]))
+        upright = importlib.import_module("PIL.ImageOps").exif_transpose(image)
+        plain = _eight_bits(upright, where or str(file))
+        made = plain.convert("RGB" if colour else "L").resize((shape[1], shape[0]))
         return np.asarray(made, np.uint8).reshape(shape)
 
 
+def _eight_bits(image: Any, where: str) -> Any:
+    """An image whose values are from 0 to 255: Pillow clips those of more bits."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", None)):
+        values = np.asarray(image).astype(np.int64)
+        if values.min(initial=0) < 0 or values.max(initial=0) > _SIXTEEN_BITS:
+            raise DelianError(f"{where} has pixels of more than 16 bits", "save it with 8 bits")
+        return importlib.import_module("PIL.Image").fromarray((values >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise DelianError(
+            f"{where} has pixels of 32 bits, whose range is not known", "save it with 8 or 16 bits"
+        )
+    return image
+
+
 @contextmanager
-def opened(file: Path) -> Iterator[Any]:
-    """One image as Pillow has it, before its pixels are read.
+def opened(file: Path | bytes, where: str = "") -> Iterator[Any]:
+    """One image as Pillow has it, before its pixels are read. Arguments as of `read_image`.
 
     Raises DelianError naming the file, in the block too where it cannot be read.
     """
+    name = where or str(file)
     try:
         pillow = importlib.import_module("PIL.Image")
     except ImportError:
@@ -91,11 +119,14 @@ def opened(file: Path) -> Iterator[Any]:
             "reading images needs Pillow, which is not installed", install("images")
         ) from None
     try:
-        if file.stat().st_size > IMAGE_BYTES_MAX:
-            raise DelianError(f"{file} is larger than {IMAGE_BYTES_MAX} bytes", "leave it out")
-        with pillow.open(file) as image:
+        size = len(file) if isinstance(file, bytes) else file.stat().st_size
+        if size > IMAGE_BYTES_MAX:
+            raise DelianError(f"{name} is larger than {IMAGE_BYTES_MAX} bytes", "leave it out")
+        with pillow.open(io.BytesIO(file) if isinstance(file, bytes) else file) as image:
             if image.width * image.height > IMAGE_PIXELS_MAX:
-                raise DelianError(f"{file} has {image.width} x {image.height} pixels; too many")
+                raise DelianError(f"{name} has {image.width} x {image.height} pixels; too many")
             yield image
+    except pillow.DecompressionBombError as error:
+        raise DelianError(f"{name}: {error}", "leave it out, or make it smaller") from None
     except (OSError, ValueError, SyntaxError) as error:
-        raise DelianError(f"{file} is no image: {error}", "remove it, or write it again") from None
+        raise DelianError(f"{name} is no image: {error}", "remove it, or write it again") from None

@@ -276,7 +276,7 @@ def files(tmp_path_factory):
     (folder / "kept" / "notes").write_text("mine")
     np.savez(folder / "good.npz", x=np.zeros((60, 16), np.float32), y=np.arange(60) % 3)
     (folder / "small.csv").write_text("a,b\n1,2\n")
-    notes = [f"note number {i} of many,{'ab'[i % 2]}" for i in range(120)]
+    notes = [f"note{i},{'ab'[i % 2]}" for i in range(120)]
     (folder / "words.csv").write_text("\n".join(["note,label", *notes]) + "\n")
     (folder / "few.txt").write_text("few\n")
     (folder / "even.txt").write_text("one two three four five\n\n" * 200)
