@@ -51,27 +51,33 @@ def show(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what lies on which device: how much, which labels, how far devices differ.
+    """Show what was understood of data, what is wrong with it, and what lies on which device.
 
-    The same seed deals the same examples as `delian simulate` does.
+    Of a table: each column's kind, values and use. Findings: columns that give the label away,
+    duplicates, imbalance, broken images and others. The same seed deals the same examples as
+    `delian simulate` does.
     """
-    from ...simulations.report import data_page
+    from ...simulations.inspection import inspection_page
+    from ...simulations.inspection.inspected_data import inspected
     from ...simulations.report.report import write_whole
-    from ...simulations.scenario.datasets import load_data, named_data, scenario_for
+    from ...simulations.scenario.datasets import named_data, scenario_for
+    from ...simulations.scenario.own_data import kind_of
     from ...simulations.scenario.scenario_file import override
 
     short = {"data.target": target, "fleet.devices": devices}
     settings = [*short_forms(short), *(settings or [])]
     scenario, file = named_data(scenario, file)
+    if file is not None and file.is_dir() and kind_of(file) == "images":
+        settings = ["data.broken=skip", *settings]  # they are listed among the findings
     fitted = scenario_for(scenario, file, settings)
     chosen = override(fitted, settings)
-    known = data_page.facts(load_data(chosen, file))
+    known = inspected(chosen, file)
     if out is not None:
-        write_whole(out, data_page.page(known, chosen.name))
+        write_whole(out, inspection_page.page(known, chosen.name))
     if as_json:
         echo(json.dumps(known))
         return
-    for what, said in data_page.lines(known):
-        echo(f"{what:<12} {said}")
+    for line in inspection_page.lines(known):
+        echo(line)
     if out is not None:
         echo(f"\npage  {out}")

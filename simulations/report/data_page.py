@@ -71,12 +71,26 @@ def lines(known: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"{known['skew']:.2f} (0: all devices alike)",
         ),
         *([("features", known["preparation"]["how"])] if known["preparation"] else []),
+        *_images(known),
         *(("note", note) for note in known["notes"]),
     ]
 
 
-def page(known: Mapping[str, Any], name: str) -> str:
-    """The whole document."""
+def _images(known: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = known.get("images")
+    if not found:
+        return []
+    (w0, w1, w2), (h0, h1, h2) = found["width"], found["height"]
+    modes = ", ".join(f"{mode} {whole(count)}" for mode, count in found["modes"].items())
+    return [
+        ("images", f"{whole(found['count'])}, of which {len(found['broken'])} are broken"),
+        ("their size", f"{w0} to {w2} wide, median {w1}; {h0} to {h2} high, median {h1}"),
+        ("their form", modes),
+    ]
+
+
+def page(known: Mapping[str, Any], name: str, more: str = "") -> str:
+    """The whole document. more: sections that come after the first."""
     header = (
         f'<header>\n<div class="brand">{parts.MARK}<span>Delian</span></div>\n'
         f'<h1>{escaped(name)}</h1>\n<p class="facts">{escaped(known["source"])}, '
@@ -104,4 +118,4 @@ def page(known: Mapping[str, Any], name: str) -> str:
         " it.",
         parts.figure(parts.legend(keys) + drawn),
     )
-    return parts.document(name, header + parts.section("Data", "", table) + amounts + skew)
+    return parts.document(name, header + parts.section("Data", "", table) + more + amounts + skew)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -233,6 +234,16 @@ def _labelled(scenario: Scenario, path: Path | None) -> data.Labelled | data.Tab
         data_settings.HarData: data.har,
     }
     return readers[type(source)](_need(scenario, path))
+
+
+def table_of_scenario(scenario: Scenario, path: Path) -> tuple[dict[str, Any], data.TableRows]:
+    """All columns of a scenario's table, and its rows before their columns become features.
+
+    Raises DelianError for a table that cannot be read.
+    """
+    assert isinstance(scenario.data, data_settings.TableData)
+    rows = read_own_table(path, table_choice(scenario.data), scenario.data.split)
+    return own_data.own_columns(path, scenario.data.split), rows
 
 
 def _need(scenario: Scenario, path: Path | None) -> Path:

@@ -102,6 +102,11 @@ def read_own_table(path: Path, choice: data.TableChoice, split: str = "") -> dat
     return dataclasses.replace(rows, notes=(*notes, *rows.notes))
 
 
+def own_columns(path: Path, split: str = "") -> dict[str, Any]:
+    """The columns of a table as they are read, all of them. Raises DelianError."""
+    return _columns(path, _version(path), split)[0]
+
+
 def _version(path: Path) -> int | None:
     """What changes when a file does, or a file of a folder."""
     if not path.is_dir():
