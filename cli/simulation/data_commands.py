@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..output import echo
-from .short_options import short_forms
+from .short_options import Target, Window, short_forms
 
 app = typer.Typer(help="Look at a scenario's data.", no_args_is_help=True)
 
@@ -39,10 +39,8 @@ def show(
             "--data", metavar="PATH", help="Your data; without SCENARIO one fitted to it."
         ),
     ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--target", metavar="COLUMN", help="Of a table: the column to learn."),
-    ] = None,
+    target: Target = None,
+    window: Window = None,
     devices: Annotated[
         int | None, typer.Option("--devices", min=1, help="Devices (fleet.devices).")
     ] = None,
@@ -64,7 +62,7 @@ def show(
     from ...simulations.scenario.own_data import kind_of
     from ...simulations.scenario.scenario_file import override
 
-    short = {"data.target": target, "fleet.devices": devices}
+    short = {"data.target": target, "data.window": window, "fleet.devices": devices}
     settings = [*short_forms(short), *(settings or [])]
     scenario, file = named_data(scenario, file)
     if file is not None and file.is_dir() and kind_of(file) == "images":

@@ -18,6 +18,19 @@ Devices = Annotated[
     int | None,
     typer.Option("--devices", min=1, metavar="N", help="Simulated devices: --set fleet.devices=N."),
 ]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", metavar="COLUMN", help="Of a table, the column that is learnt."),
+]
+Window = Annotated[
+    int | None,
+    typer.Option(
+        "--window",
+        min=1,
+        metavar="N",
+        help="Of a table that is a time series: rows of a window (data.window).",
+    ),
+]
 LearningRate = Annotated[
     float | None,
     typer.Option(

@@ -19,7 +19,7 @@ from ..output import echo
 from .interrupts import StopFlag, interruptible
 from .kept_report_files import Asked, Keeper, no_others
 from .listeners import Baselines, Mlflow, TensorBoard, Wandb, absolute, listeners
-from .short_options import LearningRate, Rounds, short_forms, torch_settings
+from .short_options import LearningRate, Rounds, Target, Window, short_forms, torch_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,10 +82,8 @@ def simulate(
             help="Your data: .csv, .parquet, .npz, a folder of images, or what the scenario reads.",
         ),
     ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Of a table, the column that is learnt."),
-    ] = None,
+    target: Target = None,
+    window: Window = None,
     rounds: Rounds = None,
     learning_rate: LearningRate = None,
     torch: Annotated[
@@ -217,6 +215,7 @@ def simulate(
                 "--set": settings,
                 "--data": data,
                 "--target": target is not None,
+                "--window": window is not None,
                 "--rounds": rounds is not None,
                 "--learning-rate": learning_rate is not None,
                 "--torch": torch,
@@ -262,6 +261,7 @@ def simulate(
     source, data = _source(named or scenario, data)
     short = {
         "data.target": target,
+        "data.window": window,
         "rounds": rounds,
         "algorithm.learning_rate": learning_rate,
         "fleet.devices": None if processes else devices,

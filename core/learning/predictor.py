@@ -124,7 +124,7 @@ class Predictor:
         if self.encoding is not None and (isinstance(x, Mapping) or hasattr(x, "columns")):
             from .data.tabular.columns import frame_columns
 
-            x = self.encoding.encode(frame_columns(x))
+            x = self.encoding.examples(frame_columns(x))
         rows = np.asarray(x)
         wanted = kind.shape[1:]
         if rows.shape[1:] != wanted and rows.ndim and rows.shape[1:] == wanted[:-1]:
@@ -190,4 +190,4 @@ def columns_of(card: Mapping[str, Any]) -> Encoding | None:
     preparation = card.get("preparation")
     if not isinstance(preparation, Mapping):
         return None
-    return Encoding.from_json(preparation.get("encoders"))
+    return Encoding.from_json(preparation)

@@ -13,7 +13,8 @@ import numpy as np
 
 from ...core.learning.data.federated_data import FederatedData
 from ...core.learning.data.tabular.brought_folders import read_images
-from ...core.learning.data.tabular.columns import missing
+from ...core.learning.data.tabular.columns import as_texts, missing
+from ...core.learning.data.tabular.series import ENTITY_NAMES, time_column
 from ...core.learning.data.tabular.table_rows import TableRows
 from ..report import data_page
 from ..scenario import data_settings
@@ -21,6 +22,9 @@ from ..scenario.datasets import load_data, table_of_scenario
 from ..scenario.scenario import Scenario
 from . import column_facts, column_findings, image_facts, row_findings
 from .finding import Finding, ordered
+
+#: Rows of a table that may be a time series.
+_SERIES_ROWS = 50
 
 
 def inspected(scenario: Scenario, path: Path | None) -> dict[str, Any]:
@@ -34,7 +38,7 @@ def inspected(scenario: Scenario, path: Path | None) -> dict[str, Any]:
     findings: list[Finding] = []
     file = path or scenario.data_file
     source = scenario.data
-    windows = False
+    windows = isinstance(source, data_settings.SeriesData)
     if file is not None and isinstance(source, data_settings.TableData):
         found = _table(scenario, file, loaded)
         known["columns"] = [each.to_json() for each in found[0]]
@@ -58,10 +62,30 @@ def _table(
     roles = {rows.target_name: "target"}
     if rows.device_name:
         roles[rows.device_name] = "device"
+    if rows.series is not None and rows.series.time:
+        roles[rows.series.time] = "time"
     facts = column_facts.facts_of(columns, roles, loaded.card.preparation or {})
     findings = list(column_findings.findings_of(rows, facts))
     findings += _texts(rows, facts)
+    if rows.series is None and (time := _series_time(columns, rows)):
+        text = f"rows may be a time series by `{time}`, and are dealt out and split by chance"
+        hint = "--window 24 learns what follows 24 rows, split by time"
+        findings.append(Finding("note", "series", text, hint, time))
     return facts, findings
+
+
+def _series_time(columns: dict[str, Any], rows: TableRows) -> str:
+    """A column of times that differ in all rows of a device; empty: there is none."""
+    time = time_column(columns, "", rows.source)
+    if not time or columns[time].dtype.kind == "f" or len(columns[time]) < _SERIES_ROWS:
+        return ""
+    times = as_texts(columns[time])
+    entity = next((n for n in columns if n == rows.device_name or n.lower() in ENTITY_NAMES), "")
+    if entity:
+        times = np.array(
+            [f"{t}\0{e}" for t, e in zip(times, as_texts(columns[entity]), strict=True)]
+        )
+    return time if len(np.unique(times)) == len(times) else ""
 
 
 def _texts(rows: TableRows, facts: list[column_facts.ColumnFacts]) -> list[Finding]:

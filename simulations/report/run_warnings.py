@@ -23,7 +23,7 @@ LUCK = 2.0
 #: A training loss that is so many times the first round's has diverged.
 DIVERGED = 1.5
 #: Sources of a user's own data.
-OWN = ("npz", "table", "images")
+OWN = ("npz", "table", "series", "images")
 #: How far a model falls behind what it was, and in how many rounds, to have been trained too long.
 FELL = 0.05
 ROUNDS_LEAST = 3

@@ -328,8 +328,10 @@ def _chosen(scenario: Any, data: Any, settings: Sequence[str]) -> tuple[Scenario
             else with_data(named, path, own_choice(settings))
         )
         return chosen, lambda final: load_data(final, path)
-    rows = _rows(data, own_choice(settings))
-    kind = "table" if isinstance(rows, datasets.TableRows) else "npz"
+    rows = _rows(data, own_choice(settings), devices_of(settings))
+    kind = "npz"
+    if isinstance(rows, datasets.TableRows):
+        kind = "table" if rows.series is None else "series"
     if named is None:
         chosen = own_data.fitted_to(rows, kind, "data", devices_of(settings))
     else:
@@ -345,7 +347,7 @@ def _scenario(given: Any) -> Scenario | None:
     return load(given)
 
 
-def _rows(data: Any, choice: own_data.OwnChoice) -> Any:
+def _rows(data: Any, choice: own_data.OwnChoice, devices: int) -> Any:
     """Labelled rows of a pair (x, y), a data frame or a dict of columns."""
     from ...core.learning import data as datasets
 
@@ -353,8 +355,9 @@ def _rows(data: Any, choice: own_data.OwnChoice) -> Any:
         return datasets.labelled_pair(np.asarray(data[0]), np.asarray(data[1]))
     if isinstance(data, Mapping) or hasattr(data, "columns"):
         columns = datasets.frame_columns(data)
-        chosen = datasets.TableChoice(choice.target, choice.device)
-        return datasets.table_of(columns, "the data", chosen)
+        if choice.window:
+            return own_data.own_series(columns, "the data", choice, devices)
+        return datasets.table_of(columns, "the data", choice.columns_chosen())
     refuse_data(data)
     raise DelianError(
         f"data is {type(data).__name__}",

@@ -94,6 +94,35 @@ class TableData(OwnData):
     """
 
 
+class SeriesData(TableData):
+    """Your own time series: windows of a table's rows, split by time.
+
+    Numbers are forecast; a target of labels is learnt of each window. A column `device` says which
+    series a row is of, and each is a device; of a single series each device has a piece.
+    """
+
+    source: Literal["series"] = "series"  # type: ignore[assignment]
+    """Where the data comes from."""
+    partition: AnyPartition = "natural"  # type: ignore[assignment]
+    """How windows are dealt out: `natural` keeps those of a series together."""
+    time: str = ""
+    """The column of times. Absent: one called time, date or alike, or the only one of dates."""
+    window: int = Field(default=24, ge=1, le=65_536)
+    """Rows of a window."""
+    horizon: int = Field(default=1, ge=1, le=4096)
+    """Of numbers: how many of the following rows are forecast."""
+    stride: int = Field(default=1, ge=1, le=1_000_000)
+    """Rows from one window's begin to the next one's."""
+
+    @model_validator(mode="after")
+    def _series_are_kept(self) -> Self:
+        if self.partition != "natural":
+            raise conflict(
+                "partition", "windows of one series overlap: other partitions would separate them"
+            )
+        return self
+
+
 class ImagesData(OwnData):
     """Your own images: a folder for each class. Needs the extra `images`."""
 
@@ -305,6 +334,7 @@ Data = Annotated[
     DigitsData
     | NpzData
     | TableData
+    | SeriesData
     | ImagesData
     | IdxData
     | Cifar10Data

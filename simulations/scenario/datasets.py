@@ -14,13 +14,13 @@ from ...core.common.foreign_formats import refuse_file
 from ...core.learning import data
 from ..statistics.prepared_tables import prepared
 from . import data_settings, own_data, settings_table
-from .own_data import read_own_images, read_own_table, table_choice
+from .own_data import read_own_images, read_own_series, read_own_table, table_choice
 from .partition_settings import DealtData
 from .scenario import Scenario
 from .scenario_file import bundled, devices_of, load, setting_of, with_fleet, with_source
 
 #: Kinds of a user's own data; the others say by themselves what their files are.
-_OWN = ("npz", "table", "images")
+_OWN = ("npz", "table", "series", "images")
 
 
 def scenario_for(
@@ -40,9 +40,14 @@ def scenario_for(
 
 def own_choice(settings: Sequence[str]) -> own_data.OwnChoice:
     """What settings say of a user's data before a scenario is fitted to them."""
-    names = [each.name for each in dataclasses.fields(own_data.OwnChoice)]
-    said = {name: setting_of(settings, f"data.{name}") for name in names}
-    return own_data.OwnChoice(**{name: str(value) for name, value in said.items() if value})
+    kept: dict[str, Any] = {}
+    for each in dataclasses.fields(own_data.OwnChoice):
+        value = setting_of(settings, f"data.{each.name}")
+        whole = isinstance(each.default, int)
+        # A value that makes no sense is refused where it is set.
+        if value and (not whole or (type(value) is int and value > 0)):
+            kept[each.name] = value if whole else str(value)
+    return own_data.OwnChoice(**kept)
 
 
 def named_data(scenario: str | None, file: Path | None) -> tuple[str | None, Path | None]:
@@ -82,6 +87,7 @@ def with_data(
     if kind is None:
         kind = scenario.data.source if scenario.data.source in _OWN else "npz"
     choice = choice or own_data.OwnChoice()
+    kind = "series" if kind == "table" and choice.window else kind
     if kind == scenario.data.source and not (kind == "table" and choice.target):
         return scenario
     if kind == "images":
@@ -221,6 +227,8 @@ def _labelled(scenario: Scenario, path: Path | None) -> data.Labelled | data.Tab
         )
     if isinstance(source, data_settings.NpzData):
         return data.npz(_need(scenario, path), numbers=source.targets == "numbers")
+    if isinstance(source, data_settings.SeriesData):
+        return read_own_series(_need(scenario, path), source, scenario.fleet.devices or 0)
     if isinstance(source, data_settings.TableData):
         return read_own_table(_need(scenario, path), table_choice(source), source.split)
     if isinstance(source, data_settings.ImagesData):
@@ -242,7 +250,8 @@ def table_of_scenario(scenario: Scenario, path: Path) -> tuple[dict[str, Any], d
     Raises DelianError for a table that cannot be read.
     """
     assert isinstance(scenario.data, data_settings.TableData)
-    rows = read_own_table(path, table_choice(scenario.data), scenario.data.split)
+    rows = _labelled(scenario, path)
+    assert isinstance(rows, data.TableRows)
     return own_data.own_columns(path, scenario.data.split), rows
 
 

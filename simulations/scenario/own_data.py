@@ -7,7 +7,7 @@ import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ...core.learning.data.data_files import npz_keys, read_npz
 from ...core.learning.data.image_folders import image_rows
 from ...core.learning.data.rows import file_version
 from ...core.learning.data.tabular.brought_folders import folder_kind, read_images, read_table
+from ...core.learning.data.tabular.series import WindowChoice, series_of
 from ...core.learning.data.tabular.table_files import table_suffix
 from ...core.learning.data.tabular.tables import ROWS_A_LABEL, are_labels
 from . import data_settings
@@ -70,10 +71,24 @@ class OwnChoice:
     """Of a table, the column that is learnt."""
     device: str = ""
     """Of a table, the column that says which device a row is on."""
+    targets: Literal["labels", "numbers"] | None = None
+    """Of a table, whether labels or numbers are learnt; absent: found by the values."""
+    time: str = ""
+    """Of a time series, the column of times."""
+    window: int = 0
+    """Rows of a window of a time series; zero: the table is none."""
+    horizon: int = 1
+    """Of a time series, how many of the following rows are forecast."""
+    stride: int = 1
+    """Rows from one window's begin to the next one's."""
     split: str = ""
     """Of a folder with several splits, the one that is read."""
     broken: str = "refuse"
     """Whether images that cannot be read are refused, or left out."""
+
+    def columns_chosen(self) -> data.TableChoice:
+        """Which columns of a table are what."""
+        return data.TableChoice(self.target, self.device, targets=self.targets)
 
 
 def kind_of(path: Path) -> str | None:
@@ -102,6 +117,27 @@ def read_own_table(path: Path, choice: data.TableChoice, split: str = "") -> dat
     return dataclasses.replace(rows, notes=(*notes, *rows.notes))
 
 
+def read_own_series(
+    path: Path, source: data_settings.SeriesData, devices: int = 0
+) -> data.TableRows:
+    """Windows of a time series. devices: of a single one; zero: as many as fit."""
+    columns, notes = _columns(path, _version(path), source.split)
+    how = WindowChoice(source.window, source.horizon, source.stride, source.time)
+    choice = table_choice(source)
+    if "targets" not in source.model_fields_set:
+        choice = dataclasses.replace(choice, targets=None)
+    rows = series_of(columns, path.name, choice, how, source.query_fraction, devices)
+    return dataclasses.replace(rows, notes=(*notes, *rows.notes))
+
+
+def own_series(
+    columns: dict[str, Any], source: str, choice: OwnChoice, devices: int = 0
+) -> data.TableRows:
+    """Windows of a table's rows. devices: of a single series; zero: as many as fit."""
+    how = WindowChoice(choice.window, choice.horizon, choice.stride, choice.time)
+    return series_of(columns, source, choice.columns_chosen(), how, QUERY_FRACTION, devices)
+
+
 def own_columns(path: Path, split: str = "") -> dict[str, Any]:
     """The columns of a table as they are read, all of them. Raises DelianError."""
     return _columns(path, _version(path), split)[0]
@@ -128,10 +164,14 @@ def read_own_images(
     return image_rows(entries, path.name, side, colour, broken, notes)
 
 
-def read_own(path: Path, kind: str, choice: OwnChoice) -> OwnRows:
+def read_own(path: Path, kind: str, choice: OwnChoice, devices: int = 0) -> OwnRows:
     """The rows of data of this kind."""
     if kind == "table":
-        return read_own_table(path, data.TableChoice(choice.target, choice.device), choice.split)
+        return read_own_table(path, choice.columns_chosen(), choice.split)
+    if kind == "series":
+        columns, notes = _columns(path, _version(path), choice.split)
+        rows = own_series(columns, path.name, choice, devices)
+        return dataclasses.replace(rows, notes=(*notes, *rows.notes))
     if kind == "images":
         return read_own_images(path, split=choice.split, broken=choice.broken)
     keys = npz_keys(path)
@@ -147,10 +187,14 @@ def keys_of(rows: OwnRows, kind: str) -> dict[str, Any]:
     keys: dict[str, Any] = {}
     if isinstance(rows, data.TableRows):
         keys = {"target": rows.target_name}
+        if rows.series is not None:
+            keys |= {"time": rows.series.time, "window": rows.series.steps}
     elif kind == "images":
         keys = {"side": rows.x.shape[1], "colour": rows.x.shape[-1] == COLOURS}
     if rows.y.dtype == np.float32:
         keys |= {"targets": "numbers", "partition": "iid"}
+        if rows.y.ndim > 1 and kind == "series":
+            keys["horizon"] = rows.y.shape[1]
     if rows.owners is not None:
         keys["partition"] = "natural"
     return keys
@@ -170,7 +214,9 @@ def fitted(path: Path, choice: OwnChoice | None = None, devices: int = 0) -> Sce
         missing = "" if path.exists() else ": there is no such file or folder"
         raise DelianError(f"{path} is no data of a known kind{missing}", KNOWN)
     name = path.name if path.is_dir() else path.name.removesuffix(".gz").rpartition(".")[0]
-    return fitted_to(read_own(path, kind, choice or OwnChoice()), kind, name, devices)
+    choice = choice or OwnChoice()
+    kind = "series" if kind == "table" and choice.window else kind
+    return fitted_to(read_own(path, kind, choice, devices), kind, name, devices)
 
 
 def fitted_to_text(path: Path, devices: int = 0) -> Scenario:
@@ -260,7 +306,9 @@ def _tables(rows: OwnRows, kind: str, name: str, devices: int) -> dict[str, Any]
     rate, personal = _rates(rows, model)
     # Edges and the cohort are not set: they follow the number of devices when it is changed.
     fleet: dict[str, Any] = {}
-    if rows.owners is None:
+    if rows.owners is None or (
+        isinstance(rows, data.TableRows) and rows.series is not None and not rows.device_name
+    ):
         fleet["devices"] = devices
     return {
         "name": _name(name),

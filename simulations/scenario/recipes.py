@@ -58,7 +58,10 @@ def _grey(scenario: Scenario) -> bool:
         | data_settings.GivenModel
     )
     if isinstance(scenario.model, own):
-        return not isinstance(scenario.data, data_settings.NpzData | data_settings.HarData)
+        return not isinstance(
+            scenario.data,
+            data_settings.NpzData | data_settings.HarData | data_settings.SeriesData,
+        )
     return not isinstance(scenario.model, data_settings.MlpModel)
 
 

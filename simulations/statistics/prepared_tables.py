@@ -64,7 +64,8 @@ def prepared(rows: TableRows, trained_on: Sequence[NDArray[np.int64]]) -> Fitted
             f"column `{out[0].column}` of {rows.source} {_WHY[out[0].kind]}: it is no feature",
             "leave it out of data.columns",
         )
-    encoding = Encoding(tuple(each.encoder for each in found if each.encoder is not None))
+    encoders = tuple(each.encoder for each in found if each.encoder is not None)
+    encoding = Encoding(encoders, rows.series)
     how = (
         f"found by sums over the rows that {len(trained_on)} devices train on, in {steps} steps, as"
         " sites of a fleet answer `delian ask preparation`"
@@ -76,7 +77,7 @@ def prepared(rows: TableRows, trained_on: Sequence[NDArray[np.int64]]) -> Fitted
         "steps": steps,
         "floor": floor,
         "columns": [_said(each) for each in found],
-        "encoders": encoding.to_json(),
+        **encoding.to_json(),
     }
     return Fitted(encoding, preparation, tuple(note for each in found for note in _notes(each)))
 

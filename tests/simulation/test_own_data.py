@@ -5,11 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from delian.core.common.errors import DelianError
+from delian.core.learning.predictor import load as load_model
 from delian.simulations.report.report import build_report
 from delian.simulations.report.run_warnings import warnings_of
+from delian.simulations.runs import one_call
 from delian.simulations.runs.simulate import simulate
 from delian.simulations.scenario import scenario_file
 from delian.simulations.scenario.datasets import load_data, named_data, scenario_for
+from delian.simulations.scenario.own_data import own_columns
 
 
 def flowers(tmp_path: Path) -> Path:
@@ -182,3 +185,44 @@ def test_data_may_stand_in_the_place_of_a_scenario(tmp_path, monkeypatch):
     assert named_data("gone.csv", None) == ("gone.csv", None)
     with pytest.raises(DelianError, match="two files of data"):
         named_data("rows.csv", Path("other.csv"))
+
+
+def test_a_time_series_is_forecast_and_predicted(tmp_path):
+    draw = np.random.default_rng(0)
+    lines = ["hour,sensor,load"]
+    for sensor in range(4):
+        for t in range(120):
+            load = 10 * sensor + 5 * np.sin(t / 12 * 2 * np.pi) + draw.normal(0, 0.1)
+            lines.append(f"2026-01-{1 + t // 24:02d} {t % 24:02d}:00,s{sensor},{load:.3f}")
+    path = tmp_path / "power.csv"
+    path.write_text("\n".join(lines) + "\n")
+    settings = ["data.window=12", "data.horizon=2", "rounds=12"]
+    scenario = scenario_file.override(scenario_for(None, path, settings), settings)
+    assert scenario.data.source == "series" and scenario.regression
+    result = simulate(scenario, data_path=path, backend="reference")
+    assert result.rounds[-1].global_r_squared > 0.9
+    run = one_call.simulate(data=str(path), settings=settings, progress=False)
+    rows = own_columns(path)
+    forecast = run.model.predict(rows)
+    assert forecast.shape == (4, 2)
+    np.testing.assert_allclose(forecast.mean(axis=1) // 10, [0, 1, 2, 3], atol=1)
+
+
+def test_texts_by_class_are_learnt(tmp_path):
+    draw = np.random.default_rng(0)
+    words = {
+        "food": ["bread", "soup", "salt", "oven", "taste"],
+        "tech": ["code", "chip", "data", "cloud"],
+    }
+    for label, own in words.items():
+        (tmp_path / "notes" / label).mkdir(parents=True)
+        for k in range(60):
+            text = " ".join(draw.choice([*own, "the", "of", "and", "is"], 12))
+            (tmp_path / "notes" / label / f"{k}.txt").write_text(text)
+    run = one_call.simulate(data=str(tmp_path / "notes"), rounds=5, progress=False)
+    assert run.accuracy > 0.9
+    given = {"text": np.array(["the soup is bread", "data of the cloud"])}
+    assert run.model.predict(given).tolist() == ["food", "tech"]
+    run.save(tmp_path / "run")
+    again = load_model(tmp_path / "run")
+    assert again.predict(given).tolist() == ["food", "tech"]

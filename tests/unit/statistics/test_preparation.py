@@ -138,7 +138,7 @@ def test_sites_may_differ_in_how_a_column_is_written():
 )
 def test_a_report_that_was_changed_is_refused(said):
     with pytest.raises(DelianError, match="report"):
-        Encoding.from_json(said)
+        Encoding.from_json({"encoders": said})
 
 
 def test_rows_to_predict_need_the_columns_that_were_learnt():

@@ -17,6 +17,7 @@ from ....common.errors import DelianError
 from .columns import Column, as_texts, missing, number
 from .dates import days_of
 from .hashed_words import BUCKETS_MAX, vectors
+from .table_rows import Series
 
 Kind = Literal["number", "category", "date", "text"]
 #: Bytes of a category that are compared: those that are found have no more.
@@ -114,6 +115,8 @@ class Encoding:
     """How the columns of a table become features."""
 
     encoders: tuple[Encoder, ...]
+    series: Series | None = None
+    """Of a time series, how its windows are made; None: a row is an example."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -149,20 +152,38 @@ class Encoding:
             made.append(part)
         return np.concatenate(made, axis=1)
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def examples(self, columns: Mapping[str, Column]) -> Features:
+        """What a model takes: rows f32[n, k], or the last window of each series, f32[m, steps, k].
+
+        Raises DelianError as `encode` does, and for series that are too short.
+        """
+        rows = self.encode(columns)
+        if self.series is None:
+            return rows
+        from .series import last_windows
+
+        return rows[last_windows(columns, self.series)]
+
+    def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        return [_plain(each) for each in self.encoders]
+        plain: dict[str, Any] = {"encoders": [_plain(each) for each in self.encoders]}
+        return plain if self.series is None else {**plain, "series": asdict(self.series)}
 
     @staticmethod
     def from_json(said: Any) -> Encoding:
         """The reverse of `to_json`. Raises DelianError for what is none."""
+        series = None
         try:
-            encoders = tuple(_encoder(each) for each in said)
-        except (TypeError, ValueError, KeyError) as error:
+            encoders = tuple(_encoder(each) for each in said["encoders"])
+            if plain := said.get("series"):
+                series = Series(str(plain["time"]), str(plain["device"]), int(plain["steps"]))
+                if series.steps < 1:
+                    raise ValueError(f"windows of {series.steps} rows")
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise DelianError(
                 f"the report's columns cannot be read: {error}", "was report.json changed?"
             ) from None
-        found = Encoding(encoders)
+        found = Encoding(encoders, series)
         if not encoders or len(found.names) > FEATURES_MAX:
             raise DelianError(f"the report has {len(found.names)} features", f"1 to {FEATURES_MAX}")
         return found

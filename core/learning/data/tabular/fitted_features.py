@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..federated_data import check_memory
 from ..rows import NoDataError
 from .encoding import Encoding
 from .table_rows import FEATURES_HINT, TableRows
@@ -37,6 +38,10 @@ def features_of(rows: TableRows, fitted: Fitted) -> NDArray[np.float32]:
     if not fitted.encoding.encoders:
         why = f": {'; '.join(fitted.notes)}" if fitted.notes else ""
         raise NoDataError(f"{rows.source} has no column of features{why}", FEATURES_HINT)
+    width = len(fitted.encoding.names)
+    check_memory(1, len(next(iter(rows.columns.values()))), 4 * width)
+    if rows.windows is not None:
+        check_memory(1, len(rows), 4 * width * rows.windows.shape[1])
     x = fitted.encoding.encode(rows.columns, rows.source)
     return x if rows.windows is None else x[rows.windows]
 

@@ -16,6 +16,18 @@ FEATURES_HINT = (
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """What makes windows of a time series."""
+
+    time: str
+    """The column of times; empty: rows are in order."""
+    device: str
+    """The column that says which series a row is of; empty: there is one."""
+    steps: int
+    """Rows of a window."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableRows:
     """Rows whose columns are not features yet."""
 
@@ -36,8 +48,8 @@ class TableRows:
     """What was left out, in words."""
     windows: NDArray[np.int64] | None = None
     """Of a time series, the rows of each example, [n, steps]; None: a row is an example."""
-    time_name: str = ""
-    """Of a time series, the column of times."""
+    series: Series | None = None
+    """Of a time series, how its windows are made."""
     device_name: str = ""
     """The column that says which device a row is on."""
     chosen: bool = False
