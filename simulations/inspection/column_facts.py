@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core.learning.data.tabular.columns import Column, as_texts, missing, written
-from ...core.learning.data.tabular.dates import date_text, days_of
+from ...core.learning.data.tabular.dates import date_text, days_of, order_of
 from ...core.learning.data.tabular.encoding import numbers_of
 
 #: Values that are shown of a column of categories, and characters of each.
@@ -83,7 +83,8 @@ def _facts(name: str, values: Column, role: str, known: Mapping[str, Any]) -> Co
         name, kind, role, len(here), int(absent.sum()), len(found), features=features
     )
     if kind in ("number", "date") and len(here):
-        numbers = days_of(as_texts(here)) if kind == "date" else numbers_of(here)
+        dates = as_texts(here)
+        numbers = days_of(dates, order_of(dates)) if kind == "date" else numbers_of(here)
         numbers = numbers[~np.isnan(numbers)]
         if len(numbers):
             ends = [float(numbers.min()), float(numbers.max())]
@@ -109,4 +110,4 @@ def _kind(values: Column) -> str:
     if values.dtype.kind == "f":
         return "number"
     known = values[~missing(values)]
-    return "date" if not np.isnan(days_of(known)).any() else "category"
+    return "date" if not np.isnan(days_of(known, order_of(known))).any() else "category"

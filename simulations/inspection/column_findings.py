@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.learning.data.tabular.columns import Column, as_texts, missing
-from ...core.learning.data.tabular.dates import days_of
+from ...core.learning.data.tabular.dates import days_of, order_of
 from ...core.learning.data.tabular.encoding import numbers_of
 from ...core.learning.data.tabular.table_rows import TableRows
 from .column_facts import ColumnFacts
@@ -72,7 +72,7 @@ def _odd(columns: Mapping[str, Column], used: Mapping[str, ColumnFacts]) -> Iter
         if values is None or values.dtype.kind == "f" or each.kind not in ("number", "date"):
             continue
         known = values[~missing(values)]
-        read = days_of(known) if each.kind == "date" else numbers_of(known)
+        read = days_of(known, order_of(known)) if each.kind == "date" else numbers_of(known)
         odd = np.unique(known[np.isnan(read)]).tolist()
         if odd:
             yield Finding(

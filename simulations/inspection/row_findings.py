@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.learning.data.federated_data import DeviceData, FederatedData
 from ...core.learning.data.fit import row_hashes
-from .finding import Finding, listed
+from .finding import Finding, Level, listed
 
 #: How many times more rows the most frequent label has than the rarest, to be imbalanced, and the
 #: share of all rows that it has.
@@ -20,6 +20,8 @@ _FEW = 10
 _UNEVEN = 20
 #: Deviations from the mean that are far.
 _FAR = 10.0
+#: Share of different rows below which equal ones are no wonder.
+_COARSE = 0.4
 #: Share of rows that may be equal without a word.
 _EQUAL = 0.001
 
@@ -125,14 +127,23 @@ def _duplicates(data: FederatedData, devices: list[DeviceData], windows: bool) -
     out = np.isin(owner, sorted(data.held_out))
     judged, trained = query | out, ~query & ~out
     shared = judged & np.isin(hashes, hashes[trained])
+    different = len(np.unique(hashes))
+    coarse = different < _COARSE * total
     if shared.sum() > _EQUAL * total:
-        yield Finding(
-            "wrong" if not windows else "warning",
-            "duplicates",
+        text = (
             f"{int(shared.sum()):,} of {int(judged.sum()):,} rows that judge are equal to rows that"
-            " are trained on",
-            "their figures show what was learnt by heart: leave out duplicates before dealing out",
+            " are trained on"
         )
+        hint = (
+            "their figures show what was learnt by heart: leave out duplicates before dealing out"
+        )
+        level: Level = "warning" if windows else "wrong"
+        if coarse:
+            level, hint = "note", "features of few values make equal rows; or the file is doubled"
+            text += f": there are {different:,} different rows among {total:,}"
+        yield Finding(level, "duplicates", text, hint)
+    if coarse:
+        return
     order = np.lexsort((owner, hashes))
     same = hashes[order][1:] == hashes[order][:-1]
     apart = same & (owner[order][1:] != owner[order][:-1])

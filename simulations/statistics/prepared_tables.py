@@ -31,6 +31,8 @@ _ROWS_A_FLOOR = 50
 _FLOOR = (2, 5)
 #: Columns that are asked about in one question.
 _COLUMNS = min(256, COLUMNS_MAX)
+#: Columns alike that are named one by one, and notes in all.
+_ALIKE, _NOTES = 3, 30
 _WHY = {
     "empty": "has no value",
     "constant": "has one value",
@@ -79,7 +81,7 @@ def prepared(rows: TableRows, trained_on: Sequence[NDArray[np.int64]]) -> Fitted
         "columns": [_said(each) for each in found],
         **encoding.to_json(),
     }
-    return Fitted(encoding, preparation, tuple(note for each in found for note in _notes(each)))
+    return Fitted(encoding, preparation, _all_notes(found))
 
 
 def _asked(
@@ -109,11 +111,26 @@ def _said(found: Found) -> dict[str, Any]:
     }
 
 
+def _all_notes(found: Sequence[Found]) -> tuple[str, ...]:
+    """What was left out or filled in, in words; of many columns alike in one sentence."""
+    notes = [note for each in found if each.encoder is not None for note in _notes(each)]
+    for kind, why in _WHY.items():
+        names = [each.column for each in found if each.encoder is None and each.kind == kind]
+        if len(names) <= _ALIKE:
+            notes += [f"column `{name}` {why} and is left out" for name in names]
+            continue
+        shown = ", ".join(f"`{name}`" for name in names[:_ALIKE])
+        why = why.replace("has ", "have ", 1)
+        notes.append(f"{len(names)} columns {why} and are left out: {shown} ...")
+    if len(notes) > _NOTES:
+        notes = [*notes[:_NOTES], f"and {len(notes) - _NOTES} more notes (data.preparation)"]
+    return tuple(notes)
+
+
 def _notes(found: Found) -> list[str]:
-    """What was left out or filled in, in words."""
+    """What was filled in of a column, in words."""
     name = f"`{found.column}`"
-    if found.encoder is None:
-        return [f"column {name} {_WHY[found.kind]} and is left out"]
+    assert found.encoder is not None
     notes = []
     if found.odd:
         notes.append(f"{found.odd} values of {name} are no {found.kind}s, and count as missing")

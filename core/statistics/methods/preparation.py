@@ -17,8 +17,8 @@ import numpy as np
 
 from ...learning.data.tabular.columns import as_texts
 from ...learning.data.tabular.columns import missing as missing_in
-from ...learning.data.tabular.dates import days_of
-from ...learning.data.tabular.encoding import Encoder, numbers_of
+from ...learning.data.tabular.dates import Order, days_of
+from ...learning.data.tabular.encoding import Encoder, Kind, numbers_of
 from ...learning.data.tabular.hashed_words import BUCKETS_MAX, frequencies, weights_of
 from .. import categories
 from ..answer import Answer, ResultTable
@@ -37,7 +37,10 @@ _FREQUENT, _SOME = 0.5, 0.1
 #: Words that make a value a text.
 _WORDS = 3
 _SUM_BITS, _SQUARE_BITS = (120, 140), (199, 200)
-_KINDS = ("known", "numbers", "dates", "timed", "worded", "distinct")
+_KINDS = ("known", "numbers", "dates", "dmy", "mdy", "timed", "worded", "distinct")
+#: How steps name the order of dates; numbers are `_NUMBERS`.
+_ORDERS: tuple[Order, ...] = ("", "dmy", "mdy")
+_NUMBERS = -1
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,7 @@ class Preparation(Question):
         measured = [
             i
             for i, f in enumerate(facts)
-            if made[i] is None and max(f["numbers"], f["dates"]) >= _NEARLY_ALL * f["known"]
+            if made[i] is None and max(f["numbers"], _dates(f)[0]) >= _NEARLY_ALL * f["known"]
         ]
         if measured:
             for i, each in (yield from self._measured(measured, facts)).items():
@@ -156,8 +159,8 @@ class Preparation(Question):
     ) -> Generator[Step, Totals, dict[int, Found]]:
         """Columns of numbers and dates: their means and deviations."""
         k = len(places)
-        dated = np.array([facts[i]["dates"] > facts[i]["numbers"] for i in places], np.int64)
-        arrays = {"places": np.array(places, np.int64), "dated": dated}
+        forms = [_form(facts[i]) for i in places]
+        arrays = {"places": np.array(places, np.int64), "forms": np.array(forms, np.int64)}
         base = counts("known", k)
         first = yield Step("sums", (base, Sum("sums", (k,), *_SUM_BITS)), arrays)
         known = first["known"]
@@ -172,19 +175,19 @@ class Preparation(Question):
             fact, rows = facts[i], int(known[place])
             # What a site left out, for few of its rows had it, is missing as well.
             absent = fact["rows"] - rows
-            odd = fact["known"] - max(fact["numbers"], fact["dates"])
+            odd = fact["known"] - max(fact["numbers"], _dates(fact)[0])
+            dated = forms[place] != _NUMBERS
             constant = spread <= 1e-12 * max(abs(mean), 1e-30)
             if rows == 0 or (constant and absent < self.floor):
-                kind = "constant" if rows else "empty"
                 level = ((f"{mean:.6g}", rows),) if rows else ()
-                found[i] = Found(self.of[i], kind, rows, absent, levels=level)
+                out = "constant" if rows else "empty"
+                found[i] = Found(self.of[i], out, rows, absent, levels=level)
                 continue
             flag = absent >= self.floor
-            cycles = ("year", "week", *["day"] * (fact["timed"] > 0)) if dated[place] else ()
-            kind = "date" if dated[place] else "number"
-            encoder = Encoder(
-                self.of[i], "date" if dated[place] else "number", mean, missing=flag, cycles=cycles
-            )
+            cycles = ("year", "week", *["day"] * (fact["timed"] > 0)) if dated else ()
+            order = _ORDERS[forms[place]] if dated else ""
+            kind: Kind = "date" if dated else "number"
+            encoder = Encoder(self.of[i], kind, mean, missing=flag, order=order, cycles=cycles)
             found[i] = Found(self.of[i], kind, rows, absent, mean, spread, (), odd, encoder)
         return found
 
@@ -247,10 +250,12 @@ class Preparation(Question):
             raise StatisticsError("the step is about a column that the question does not name")
         if step.name == "words":
             return self._words(table, self.of[int(places[0])])
-        dated = step.integers("dated", len(places))
+        forms = step.integers("forms", len(places))
+        if forms.min() < _NUMBERS or forms.max() >= len(_ORDERS):
+            raise StatisticsError("the step has a form of numbers that there is not")
         columns = [
-            _numbers(table, self.of[i], bool(d))
-            for i, d in zip(places.tolist(), dated.tolist(), strict=True)
+            _numbers(table, self.of[i], form)
+            for i, form in zip(places.tolist(), forms.tolist(), strict=True)
         ]
         out: dict[str, Any] = {"known": np.array([len(values) for values in columns])}
         if step.name == "sums":
@@ -270,10 +275,25 @@ class Preparation(Question):
         return {"known": np.array(known), "documents": found if known else found * 0}
 
 
-def _numbers(table: Table, name: str, dated: bool) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _dates(fact: Mapping[str, int]) -> tuple[int, Order]:
+    """How many values are dates, and the order of those with slashes; "" where it is open."""
+    if fact["dmy"] == fact["mdy"]:
+        return fact["dates"], ""
+    best: Order = "dmy" if fact["dmy"] > fact["mdy"] else "mdy"
+    return fact[best], best
+
+
+def _form(fact: Mapping[str, int]) -> int:
+    """What a step calls a column: `_NUMBERS`, or a place in `_ORDERS`."""
+    dates, order = _dates(fact)
+    return _ORDERS.index(order) if dates > fact["numbers"] else _NUMBERS
+
+
+def _numbers(table: Table, name: str, form: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The known numbers of a site's column; none where too few of its rows have them."""
     values = table.values(name)
-    numbers = days_of(as_texts(values)) if dated else numbers_of(values)
+    dated = form != _NUMBERS
+    numbers = days_of(as_texts(values), _ORDERS[form]) if dated else numbers_of(values)
     if np.isinf(numbers).any():
         raise StatisticsError(f"column `{name}` has infinite values at a site")
     try:
@@ -289,14 +309,17 @@ def _counts_of(table: Table, name: str) -> dict[str, int]:
     known = values[~missing_in(values)]
     rows = len(known)
     if values.dtype.kind == "f":
-        found = {"numbers": rows, "dates": 0, "timed": 0, "worded": 0}
+        found = dict.fromkeys(_KINDS[1:-1], 0) | {"numbers": rows}
     else:
-        days = days_of(known)
-        dates = ~np.isnan(days)
+        days = {order: days_of(known, order) for order in _ORDERS}
+        any_order = np.nan_to_num(np.stack([*days.values()]))
+        dates = {order: int(np.count_nonzero(~np.isnan(each))) for order, each in days.items()}
         found = {
             "numbers": int(np.count_nonzero(~np.isnan(numbers_of(known)))),
-            "dates": int(np.count_nonzero(dates)),
-            "timed": int(np.count_nonzero(days[dates] % 1)),
+            "dates": dates[""],
+            "dmy": dates["dmy"],
+            "mdy": dates["mdy"],
+            "timed": int(np.count_nonzero((any_order % 1 != 0).any(axis=0))),
             "worded": sum(len(text.split(None, _WORDS)) >= _WORDS for text in known.tolist()),
         }
     floor = table.floor

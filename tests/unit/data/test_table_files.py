@@ -49,6 +49,10 @@ def test_commas_in_names_do_not_make_a_file_of_semicolons_one_of_commas(tmp_path
         (["1,5,2", "3"], True, None),
         (["1_000", "2"], False, None),
         (["true", "False"], False, [1, 0]),
+        (["5%", "12.5 %"], False, [5, 12.5]),
+        (["$1,234.50", "$7"], False, [1234.5, 7]),
+        (["1,5 €", "3 €"], True, [1.5, 3]),
+        (["5%", "7"], False, None),
     ],
 )
 def test_numbers_with_commas_are_read_where_there_is_one_reading(fields, semicolons, found):
@@ -91,6 +95,10 @@ def test_rows_of_json_may_leave_out_keys_and_hold_lists(tmp_path):
         ("a.jsonl", '{"a": Infinity}\n', "a.jsonl:1: no JSON that is read here"),
         ("a.jsonl", '{"a":' * 5000 + "1" + "}" * 5000, "a.jsonl:1:"),
         ("a.jsonl", "\n\n", "is empty"),
+        ("a.csv", gzip.compress(b"a,b\n1,2\n"), "is gzip, and no text"),
+        ("a.csv", b"PK\x03\x04" + bytes(50), "is a spreadsheet or a zip archive"),
+        ("a.json", b"PAR1" + bytes(50), "is Parquet, and no text"),
+        ("a.csv", "My table\n\na,b\n1,2\n", "a.csv:3: 2 fields, and the first row has 1"),
         ("a.json", '[{"a": 1},\n {"a" 2}]', "a.json:2: no JSON"),
         ("a.json", "[" * 100_000, "a.json:1: no JSON"),
         ("a.jsonl", json.dumps({"a": "x" * (1 << 18)}), "`a` has 262144 characters"),
@@ -164,3 +172,31 @@ def test_parquet_keeps_types_and_its_files_are_read_batch_by_batch(tmp_path, mon
         (tmp_path / "b.parquet").write_bytes(damaged)
         with pytest.raises(DelianError, match="not a whole Parquet file"):
             read_columns(tmp_path / "b.parquet")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("name,2019,2020\nx,1,2\ny,3,4\nx,5,6\ny,7,8\n", ["name", "2019", "2020"]),
+        ("id,1,2\n7,0.5,1\n8,0.25,3\n", ["id", "1", "2"]),
+        ("5.1,3.5,setosa\n4.9,3.0,setosa\n6.2,2.9,virginica\n", ["0", "1", "2"]),
+        ("1,2\n3,4\n", ["0", "1"]),
+        ("r1,5\nr2,6\nr3,7\n", ["0", "1"]),
+        ("a,b\nc,d\n", ["a", "b"]),
+    ],
+)
+def test_names_of_columns_may_be_numbers_and_rows_may_have_texts(tmp_path, text, names):
+    assert list(read_columns(file(tmp_path, "own.csv", text))) == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": [1, 2], "b": ["x", "y"]}',
+        '{"a": {"0": 1, "1": 2}, "b": {"0": "x", "1": "y"}}',
+        '[{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]',
+    ],
+)
+def test_json_of_columns_is_read_as_one_of_rows(tmp_path, text):
+    found = read_columns(file(tmp_path, "own.json", text))
+    assert found["a"].tolist() == [1, 2] and found["b"].tolist() == ["x", "y"]

@@ -77,9 +77,9 @@ def test_what_is_missing_is_filled_or_left_out_and_said(tmp_path):
     assert x[:, 1].tolist() == [float(k in (3, 9)) for k in range(41)]
     assert notes == (
         "1 rows without `y` are left out",
-        "column `id` numbers the rows and is left out",
-        "column `name` has another text in each row and is left out",
+        "column `id` has another whole number in each row and is left out",
         "2 missing values of `a` are filled with its mean; a feature says so",
+        "column `name` has another text in each row and is left out",
     )
 
 

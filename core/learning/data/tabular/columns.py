@@ -17,6 +17,8 @@ Column = NDArray[Any]
 #: What a missing value is written as.
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?"))
 TRUTHS = {"true": 1.0, "false": 0.0}
+#: Signs that stand before or behind all numbers of a column: 5% is 5.
+_SIGNS = ("%", "$", "€", "£", "¥")
 #: Characters of a text above which a column is kept as objects: arrays of text are as wide as the
 #: longest.
 _WIDE = 64
@@ -39,7 +41,8 @@ def typed(fields: Sequence[str], commas: bool = False) -> Column:
     """Text as numbers where all of it is numbers, truth values or missing.
 
     A column whose numbers have commas is read as numbers where there is one reading: commas before
-    fractions (1,5), or between thousands (1,234,567). `1,234` alone could be either.
+    fractions (1,5), or between thousands (1,234,567). `1,234` alone could be either. A sign of per
+    cent or of a currency that all numbers have is left out.
 
     Args:
         fields: the texts.
@@ -47,8 +50,18 @@ def typed(fields: Sequence[str], commas: bool = False) -> Column:
             fraction.
     """
     stripped = [field.strip() for field in fields]
-    values = np.empty(len(stripped), np.float64)
-    for k, field in enumerate(stripped):
+    found = _numbers(stripped, commas)
+    if found is None and (plain := _without_unit(stripped)) is not None:
+        found = _numbers(plain, commas)
+    if found is not None:
+        return found
+    return texts(["" if f.lower() in MISSING else f for f in stripped])
+
+
+def _numbers(fields: Sequence[str], commas: bool) -> Column | None:
+    """Numbers; None where some text is none."""
+    values = np.empty(len(fields), np.float64)
+    for k, field in enumerate(fields):
         lowered = field.lower()
         if lowered in MISSING:
             values[k] = np.nan
@@ -56,11 +69,21 @@ def typed(fields: Sequence[str], commas: bool = False) -> Column:
             values[k] = TRUTHS[lowered]
         elif (found := number(field)) is not None:
             values[k] = found
+        elif "," in field:
+            known = ["" if f.lower() in MISSING else f for f in fields]
+            return _with_commas(known, commas)
         else:
-            known = ["" if f.lower() in MISSING else f for f in stripped]
-            localised = _with_commas(known, commas) if "," in field or commas else None
-            return texts(known) if localised is None else localised
+            return None
     return values
+
+
+def _without_unit(fields: Sequence[str]) -> list[str] | None:
+    """The texts without a sign of per cent or of a currency that all have; None: there is none."""
+    known = [f for f in fields if f.lower() not in MISSING]
+    for sign in _SIGNS:
+        if known and all(f.startswith(sign) or f.endswith(sign) for f in known):
+            return [f.removeprefix(sign).removesuffix(sign).strip() for f in fields]
+    return None
 
 
 def _with_commas(fields: Sequence[str], commas: bool) -> Column | None:

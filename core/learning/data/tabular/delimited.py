@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ....common.errors import DelianError
-from ..data_files import read_gzip, read_text, utf8
+from ..data_files import read_gzip, read_text, require_file, utf8
 from .columns import Column, number, typed
 
 TABLE_BYTES_MAX = 1 << 30
@@ -22,6 +22,14 @@ FIELD_CHARS_MAX = 1 << 17
 #: Separators; `_SNIFFED` records are read to find the one.
 _SEPARATORS = (",", ";", "\t", "|")
 _SNIFFED = 20
+#: Records that the first one is compared with.
+_NAMED_BY = 1000
+#: How files begin that are no text, and what to do with them.
+_BEGINNINGS = (
+    (b"\x1f\x8b", "gzip", "let its name end with .gz"),
+    (b"PK\x03\x04", "a spreadsheet or a zip archive", "save it as CSV, or unpack it"),
+    (b"PAR1", "Parquet", "let its name end with .parquet"),
+)
 SUFFIXES = (".csv", ".tsv")
 
 
@@ -43,6 +51,7 @@ def table_text(path: Path) -> str:
     if path.suffix.lower() == ".gz":
         text = utf8(path, read_gzip(path, TABLE_BYTES_MAX))
     else:
+        _check_beginning(path)
         text = read_text(path, TABLE_BYTES_MAX)
     if (at := text.find("\0")) >= 0:
         line = text.count("\n", 0, at) + 1
@@ -51,6 +60,21 @@ def table_text(path: Path) -> str:
             "it may be UTF-16 or a binary file: write it as UTF-8 text",
         )
     return text
+
+
+def _check_beginning(path: Path) -> None:
+    """Raises DelianError for a file that begins like one of another kind."""
+    require_file(path, "give the file's path with --data FILE or data.path")
+    try:
+        with path.open("rb") as file:
+            begin = file.read(4)
+    except OSError as error:
+        raise DelianError(
+            f"cannot read {path}: {error.strerror}", "check its permissions"
+        ) from None
+    for mark, what, hint in _BEGINNINGS:
+        if begin.startswith(mark):
+            raise DelianError(f"{path} is {what}, and no text", hint)
 
 
 def read_delimited(path: Path, chars_max: int = FIELD_CHARS_MAX) -> Delimited:
@@ -72,7 +96,7 @@ def read_delimited(path: Path, chars_max: int = FIELD_CHARS_MAX) -> Delimited:
         if len(fields) != width:
             raise _ragged(path, start, fields, width, separator)
     first = [field.strip() for field in lines[0][1]]
-    has_names = all(number(field) is None for field in first)
+    has_names = _are_names(first, [fields for _, fields in lines[1:]])
     names = first if has_names else [str(k) for k in range(width)]
     rows = [fields for _, fields in (lines[1:] if has_names else lines)]
     if not rows:
@@ -81,6 +105,25 @@ def read_delimited(path: Path, chars_max: int = FIELD_CHARS_MAX) -> Delimited:
         twice = next(name for name in names if names.count(name) > 1)
         raise DelianError(f"{path} has two columns `{twice}`", "give each its own name")
     return Delimited({name: [row[k] for row in rows] for k, name in enumerate(names)}, separator)
+
+
+def _are_names(first: list[str], others: list[list[str]]) -> bool:
+    """Whether the first record has the names of columns.
+
+    It has where none of it is a number. Where some is (names such as 2019), its texts are names if
+    each is in its column once and the column has numbers, or texts that recur.
+    """
+    texts = [k for k, field in enumerate(first) if number(field) is None]
+    if len(texts) == len(first):
+        return True
+    sure = False
+    for k in texts:
+        column = [fields[k].strip() for fields in others[:_NAMED_BY]]
+        if first[k] in column:
+            return False
+        plain = bool(column) and all(number(field) is not None for field in column if field)
+        sure = sure or plain or (len(column) > 1 and len(set(column)) <= len(column) // 2)
+    return sure
 
 
 def _records(
@@ -106,6 +149,8 @@ def _ragged(path: Path, start: int, fields: list[str], width: int, separator: st
     hint = "every row needs a field for each column"
     if any("\n" in field for field in fields):
         hint += "; a quote that is opened on this line is closed on another, or never"
+    elif width == 1 and start > 1:
+        hint += "; if lines above the columns' names are a title, delete them"
     elif len(fields) > width:
         hint += f'; a field with {separator!r} in it needs quotes: "..."'
     return DelianError(f"{path}:{start}: {len(fields)} fields, and the first row has {width}", hint)

@@ -6,6 +6,7 @@ applied to rows, at training and at prediction alike.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from ....common.errors import DelianError
 from .columns import Column, as_texts, missing, number
-from .dates import days_of
+from .dates import Order, days_of
 from .hashed_words import BUCKETS_MAX, vectors
 from .table_rows import Series
 
@@ -27,6 +28,8 @@ _CYCLES = {"year": 365.2425, "week": 7.0, "day": 1.0}
 #: Features of a table.
 FEATURES_MAX = 1 << 16
 Features = NDArray[np.float32]
+#: How names of ids end: customer_id, orderId, row key.
+_ID = re.compile(r"(?:^|[^A-Za-z])(?:id|ID|Id|uuid|key)$|[a-z](?:Id|ID)$")
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Encoder:
     """Of categories: whether all other values have one feature."""
     missing: bool = False
     """Whether a missing value has a feature of its own."""
+    order: Order = ""
+    """Of dates with slashes, which comes first: `dmy` or `mdy`."""
     cycles: tuple[str, ...] = ()
     """Of dates: `year`, `week` and `day`, each as a sine and a cosine."""
     weights: tuple[float, ...] = ()
@@ -70,11 +75,12 @@ class Encoder:
             return self._categories(as_texts(values))
         if self.kind == "text":
             return vectors(as_texts(values).tolist(), np.array(self.weights, np.float32))
-        numbers = days_of(as_texts(values)) if self.kind == "date" else numbers_of(values)
+        dated = self.kind == "date"
+        numbers = days_of(as_texts(values), self.order) if dated else numbers_of(values)
         absent = np.isnan(numbers)
         filled = np.where(absent, self.fill, numbers)
         # Days since the mean: days since 1970 with a time have more digits than f32.
-        made = [filled - self.fill if self.kind == "date" else filled]
+        made = [filled - self.fill if dated else filled]
         for cycle in self.cycles:
             turn = 2 * np.pi * filled / _CYCLES[cycle]
             made += [np.sin(turn), np.cos(turn)]
@@ -194,7 +200,8 @@ def _check_kind(encoder: Encoder, values: Column, source: str) -> None:
     known = ~missing(values)
     if not known.any() or encoder.kind in ("category", "text"):
         return
-    read = days_of(as_texts(values)) if encoder.kind == "date" else numbers_of(values)
+    dated = encoder.kind == "date"
+    read = days_of(as_texts(values), encoder.order) if dated else numbers_of(values)
     if np.isnan(read[known]).all():
         raise DelianError(
             f"{source} have no {encoder.kind} in column `{encoder.column}`, but"
@@ -217,9 +224,12 @@ def _encoder(said: Mapping[str, Any]) -> Encoder:
         tuple(str(each) for each in said.get("levels", ())),
         bool(said.get("other", False)),
         bool(said.get("missing", False)),
+        said.get("order", ""),
         tuple(str(each) for each in said.get("cycles", ())),
         tuple(float(each) for each in said.get("weights", ())),
     )
+    if made.order not in get_args(Order):
+        raise ValueError(f"no order of dates {made.order!r}")
     if made.kind not in get_args(Kind) or not set(made.cycles) <= set(_CYCLES):
         raise ValueError(f"no kind {made.kind!r} with {made.cycles}")
     if made.kind == "category" and not made.levels:
@@ -230,10 +240,11 @@ def _encoder(said: Mapping[str, Any]) -> Encoder:
 
 
 def row_numbers(columns: Mapping[str, Column], names: Sequence[str]) -> list[str]:
-    """Columns with one of these names that number the rows: whole numbers, each once."""
+    """Columns with one of these names, or an id's, of whole numbers that differ in each row."""
     found = []
     for name, values in columns.items():
-        if name.lower() in names and values.dtype.kind == "f":
+        named = name.lower() in names or _ID.search(name) is not None
+        if named and values.dtype.kind == "f":
             whole = bool((np.rint(values) == values).all())
             if whole and len(np.unique(values)) == len(values):
                 found.append(name)

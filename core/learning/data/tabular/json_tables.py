@@ -1,4 +1,4 @@
-"""Tables in JSON: an object a line (JSON Lines), or one array of objects.
+"""Tables in JSON: an object a line (JSON Lines), one array of objects, or one object of arrays.
 
 An object inside a row is columns of its own (`address.city`); a list is no value of a table, and
 its column is text. NaN is a missing value.
@@ -28,6 +28,8 @@ _HINT = 'write a line for each row: {"age": 41, "city": "Oslo"}'
 def read_json(path: Path) -> dict[str, Column]:
     """The columns of a file. Raises DelianError, with the line where there is one."""
     text = table_text(path)
+    if (whole := _whole(text)) is not None:
+        return {name: _column(values) for name, values in whole.items()}
     rows = list(_array(path, text) if text.lstrip()[:1] == "[" else _lines(path, text))
     if not rows:
         raise DelianError(f"{path} is empty", _HINT)
@@ -40,6 +42,23 @@ def read_json(path: Path) -> dict[str, Column]:
                 f"at most {COLUMNS_MAX} columns and {CELLS_MAX} values",
             )
     return {name: _column([row.get(name) for _, row in rows]) for name in names}
+
+
+def _whole(text: str) -> dict[str, list[Any]] | None:
+    """The columns of one object of arrays, or of objects by row; None: it is no such object."""
+    if text.lstrip()[:1] != "{":
+        return None
+    try:
+        found = json.loads(text, parse_constant=_constant, parse_int=float)
+    except (ValueError, RecursionError):
+        return None  # an object a line
+    kinds = {type(values) for values in found.values()}
+    if kinds not in ({list}, {dict}) or len({len(values) for values in found.values()}) > 1:
+        return None
+    return {
+        str(name): list(values.values()) if isinstance(values, dict) else values
+        for name, values in found.items()
+    }
 
 
 def _lines(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:

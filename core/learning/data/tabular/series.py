@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ....common.errors import DelianError
 from .columns import Column, as_texts, missing
-from .dates import date_text, days_of
+from .dates import date_text, days_of, order_of
 from .table_rows import FEATURES_HINT, Series, TableRows
 from .tables import (
     DEVICE_NAMES,
@@ -160,7 +160,7 @@ def _are_dates(values: Column) -> bool:
     known = values[~missing(values)]
     first = known[:100]
     # One that is damaged is still the column of times, and is named as damaged.
-    return bool(len(first)) and float(np.isnan(days_of(first)).mean()) <= _DAMAGED
+    return bool(len(first)) and float(np.isnan(days_of(first, order_of(first))).mean()) <= _DAMAGED
 
 
 def _times(columns: Mapping[str, Column], time: str, source: str) -> NDArray[np.float64]:
@@ -168,7 +168,7 @@ def _times(columns: Mapping[str, Column], time: str, source: str) -> NDArray[np.
     if not time:
         return np.arange(len(next(iter(columns.values()))), dtype=np.float64)
     values = columns[time]
-    times = values if values.dtype.kind == "f" else days_of(values)
+    times = values if values.dtype.kind == "f" else days_of(values, order_of(values))
     broken = ~np.isfinite(times)
     if broken.any():
         row = int(broken.argmax())

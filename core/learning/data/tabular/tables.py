@@ -78,7 +78,7 @@ def table_of(columns: Mapping[str, Column], source: str, choice: TableChoice) ->
     """
     columns = dict(columns)
     check_lengths(columns, source)
-    target = chosen(columns, choice.target, TARGET_NAMES, source) or list(columns)[-1]
+    target = chosen(columns, choice.target, TARGET_NAMES, source) or last_with_values(columns)
     device = chosen(columns, choice.device, DEVICE_NAMES, source)
     if device == target:
         device = ""
@@ -90,7 +90,7 @@ def table_of(columns: Mapping[str, Column], source: str, choice: TableChoice) ->
     features = {name: columns[name] for name in wanted}
     if not choice.columns:
         for name in row_numbers(features, ROW_NUMBERS):
-            notes.append(f"column `{name}` numbers the rows and is left out")
+            notes.append(f"column `{name}` has another whole number in each row and is left out")
             del features[name]
     if not features:
         why = f": {'; '.join(notes)}" if notes else ""
@@ -123,6 +123,12 @@ def check_numbers(columns: Mapping[str, Column], source: str) -> None:
                 f"{source}, row {int(broken.argmax()) + 1}: `{name}` is not finite in f32",
                 "mend this row",
             )
+
+
+def last_with_values(columns: Mapping[str, Column]) -> str:
+    """The last column that has a value; the last of all where none has."""
+    known = [name for name, values in columns.items() if name and not missing(values).all()]
+    return known[-1] if known else list(columns)[-1]
 
 
 def check_lengths(columns: Mapping[str, Column], source: str) -> None:
