@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -53,22 +54,34 @@ class CsvSource:
         first = next(lines, None)
         if first is None:
             raise rows.NoDataError(f"{self.path} is empty", "it needs a line for each example")
-        number, fields = first
+        columns, width, named = self.form(first[1])
+        if not named:
+            lines = itertools.chain([first], lines)
+        return self.rows_of(lines, columns, width, numbers)
+
+    def form(self, fields: list[str]) -> tuple[Columns, int, bool]:
+        """Places of the columns, how many there are, and whether the first line has names.
+
+        fields: of the first line. Raises DelianError where a column that was chosen is missing.
+        """
         if len(fields) > COLUMNS_MAX:
             raise DelianError(f"{self.path} has {len(fields)} columns; at most {COLUMNS_MAX}")
         named = not all(_is_number(f) for f in fields) and any(not _is_number(f) for f in fields)
         # A line of text labels alone does not make the first line a line of names.
         named = named and not self._reads_as_data(fields)
         names = [f.strip() for f in fields] if named else [str(i) for i in range(len(fields))]
-        columns = self._columns(names)
+        return self._columns(names), len(names), named
+
+    def rows_of(
+        self, lines: Iterable[tuple[int, list[str]]], columns: Columns, width: int, numbers: bool
+    ) -> rows.Rows:
+        """Lines with their numbers as rows. Raises DelianError naming the line that is wrong."""
         x, y, split = array("f"), array("f" if numbers else "q"), bytearray()
-        if not named:
-            self._add(x, y, split, number, fields, columns)
         for number, fields in lines:
-            if len(fields) != len(names):
+            if len(fields) != width:
                 raise DelianError(
                     f"{self.path}, line {number}: {len(fields)} fields, and the first line has "
-                    f"{len(names)}",
+                    f"{width}",
                     "every line needs a field for each column",
                 )
             self._add(x, y, split, number, fields, columns)

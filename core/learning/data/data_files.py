@@ -110,17 +110,24 @@ def utf8(path: Path, content: bytes) -> str:
 
 
 def npz_keys(path: Path) -> tuple[str, ...]:
-    """The names of the arrays in an .npz file."""
+    """The names of the arrays in an .npz file; of a packed one, those that its blocks make up."""
+    from .packed.packed_rows import is_packed, packed_columns
+
+    if is_packed(path):
+        return packed_columns(path)
     with _open_npz(path) as archive:
         return tuple(n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy"))
 
 
 def read_npz(path: Path, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """The named arrays of an .npz file.
+    """The named arrays of an .npz file, also of a packed one.
 
     Raises DelianError when the file is missing, is no zip archive, is cut short, lacks a key, holds
     Python objects, or declares more than 4 GiB.
     """
+    from .packed.packed_rows import is_packed, packed_arrays
+
+    whole = packed_arrays(path, FEDERATION_BYTES_MAX) if is_packed(path) else None
     with _open_npz(path) as archive:
         present = npz_keys(path)
         if missing := [k for k in keys if k not in present]:
@@ -129,6 +136,8 @@ def read_npz(path: Path, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
                 f"it has {', '.join(f'`{k}`' for k in present) or 'none'}",
                 "save the arrays with numpy.savez under these names",
             )
+        if whole is not None:
+            return {key: whole[key] for key in keys}
         room = FEDERATION_BYTES_MAX
         arrays = {}
         for key in keys:

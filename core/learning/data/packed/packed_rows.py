@@ -1,0 +1,184 @@
+"""A packed file as stored rows. A block is compared with its checksum when it is first read."""
+
+from __future__ import annotations
+
+import io
+import threading
+import zlib
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....common.errors import DelianError
+from ..data_files import BROKEN, read_npy_header
+from ..formats.array_rows import check_range, dtype_name
+from ..formats.file_ranges import FileRanges
+from ..rows import Rows, RowType, check_size
+from .packed_layout import (
+    ABOUT,
+    ABOUT_BYTES_MAX,
+    LOCAL,
+    LOCAL_BYTES,
+    About,
+    about_of,
+    block_of,
+)
+from .zip_directory import Place, content_start, directory, local_member
+
+Array = NDArray[Any]
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file begins as a packed one does."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(LOCAL_BYTES + len(ABOUT))
+    except OSError:
+        return False
+    return start.startswith(LOCAL) and start[LOCAL_BYTES:] == ABOUT.encode()
+
+
+def read_about(file: FileRanges) -> About:
+    """What a packed file says of itself, from its beginning. Raises DelianError."""
+    with file.opened() as stream:
+        found = local_member(file, stream, 0)
+        if found is None or found[0].name != ABOUT or found[0].size > ABOUT_BYTES_MAX:
+            raise DelianError(f"{file.path} is no packed file", "make one with `delian data pack`")
+        content = bytes(file.read_from(stream, found[1], found[0].size))
+    if zlib.crc32(content) != found[0].crc:
+        raise DelianError(f"{file.path}: {ABOUT} is damaged", "pack the data again")
+    return about_of(content, file.path)
+
+
+def packed_columns(path: Path) -> tuple[str, ...]:
+    """The names of a packed file's columns. Raises DelianError where it is damaged."""
+    return tuple(read_about(FileRanges(path)).columns)
+
+
+def packed_arrays(path: Path, bytes_max: int) -> dict[str, Array]:
+    """All rows of a packed file: `x`, `y` and perhaps `query`.
+
+    Raises DelianError for a file that is damaged, or takes more than `bytes_max`.
+    """
+    stored = PackedRows(path)
+    about = stored.about
+    each = sum(column.row_bytes for column in about.columns.values())
+    check_size(str(path), each * about.rows, bytes_max)
+    found = stored.read(0, about.rows)
+    whole = {"x": found.x, "y": found.y}
+    return whole if found.query is None else {**whole, "query": found.query}
+
+
+class PackedRows:
+    """The rows of a packed file.
+
+    Raises NoDataError where it is missing, DelianError for one that is torn or none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = FileRanges(path)
+        self.path = path
+        self.about = read_about(self._file)
+        self._places = _places(self._file, self.about)
+        # Of each block: where its rows begin, and -1 until it was compared with its checksum.
+        self._starts = {
+            name: np.full(self.about.blocks, -1, np.int64) for name in self.about.columns
+        }
+        self._lock = threading.Lock()
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.about.rows
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, where the source had some."""
+        return self.about.classes
+
+    def version(self) -> int | None:
+        """That of the file."""
+        return self._file.version()
+
+    def row_type(self) -> RowType:
+        """Of a row of x."""
+        x, y = self.about.columns["x"], self.about.columns["y"]
+        return RowType(
+            x.shape, dtype_name(np.dtype(x.dtype)), numbers=np.dtype(y.dtype).kind == "f"
+        )
+
+    def read(self, start: int, stop: int) -> Rows:
+        """Rows start..stop-1. Raises DelianError naming the rows of a damaged block."""
+        check_range(str(self.path), start, stop, self.rows)
+        with self._file.opened() as stream:
+            made = {name: self._column(stream, name, start, stop) for name in self.about.columns}
+        return Rows(made["x"], made["y"], made.get("query"))
+
+    def _column(self, stream: FileIO, name: str, start: int, stop: int) -> Array:
+        column, block = self.about.columns[name], self.about.block
+        made = np.empty((stop - start, *column.shape), column.dtype)
+        for k in range(start // block, (stop - 1) // block + 1):
+            begin, end = self.about.rows_of(k)
+            first, last = max(start, begin), min(stop, end)
+            place = made[first - start : last - start]
+            at = int(self._starts[name][k])
+            if at < 0:
+                place[...] = self._checked(stream, name, k)[first - begin : last - begin]
+            else:
+                at += (first - begin) * column.row_bytes
+                self._file.read_into(stream, at, place)
+        return made.astype(made.dtype.newbyteorder("="), copy=False)
+
+    def _checked(self, stream: FileIO, name: str, k: int) -> Array:
+        """A whole block, which equals its checksum."""
+        place, column = self._places[name][k], self.about.columns[name]
+        begin, end = self.about.rows_of(k)
+        at = content_start(self._file, stream, place)
+        content = self._file.read_from(stream, at, place.size)
+        if zlib.crc32(content) != place.crc:
+            raise self._damaged(name, begin, end, "its checksum does not match")
+        header = io.BytesIO(memoryview(content)[:_HEADER_BYTES_MAX])
+        try:
+            shape, fortran, dtype = read_npy_header(header)
+        except BROKEN as error:
+            raise self._damaged(name, begin, end, str(error)) from None
+        rows_at = header.tell()
+        if (shape, dtype) != ((end - begin, *column.shape), np.dtype(column.dtype)) or (
+            fortran and len(shape) > 1
+        ):
+            raise self._damaged(name, begin, end, f"it is {dtype}{list(shape)}")
+        if place.size - rows_at != (end - begin) * column.row_bytes:
+            raise self._damaged(name, begin, end, f"it has {place.size} bytes")
+        with self._lock:
+            self._starts[name][k] = at + rows_at
+        return np.frombuffer(content, dtype, offset=rows_at).reshape(shape)
+
+    def _damaged(self, name: str, begin: int, end: int, why: str) -> DelianError:
+        return DelianError(
+            f"{self.path}: rows {begin}..{end - 1} of {name} are damaged: {why}",
+            f"`delian data check {self.path}` lists all that are; pack the data again",
+        )
+
+
+#: What NumPy writes takes 128 bytes.
+_HEADER_BYTES_MAX = 1 << 12
+
+
+def _places(file: FileRanges, about: About) -> dict[str, list[Place]]:
+    """The members of each column, a block each. Raises DelianError where one is missing."""
+    found: dict[str, dict[int, Place]] = {name: {} for name in about.columns}
+    for place in directory(file):
+        block = block_of(place.name)
+        if block is not None and block[0] in found:
+            found[block[0]][block[1]] = place
+    for name, places in found.items():
+        missing = next((k for k in range(about.blocks) if k not in places), None)
+        if missing is not None or len(places) != about.blocks:
+            raise DelianError(
+                f"{file.path} declares {about.blocks} blocks of {name} and has {len(places)}",
+                f"`delian data check {file.path}` says which rows are lost",
+            )
+    return {name: [places[k] for k in range(about.blocks)] for name, places in found.items()}
