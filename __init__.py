@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from .core.compiler.ir import Tensor
     from .core.compiler.precision import all_finite, loss_scale
     from .core.compiler.tree import static, static_field
-    from .core.learning import nn
-    from .core.learning.data import sources as data
+    from .core.learning import data, nn
     from .core.learning.interchange.onnx import from_onnx
     from .core.learning.interchange.onnx_export import to_onnx
     from .core.learning.interchange.safetensors_file import read_safetensors, write_safetensors
@@ -71,7 +70,7 @@ __getattr__, __dir__ = lazily(
         "core.compiler.random": "=random",
         "core.compiler.traced": "Static",
         "core.compiler.tree": "=tree static static_field",
-        "core.learning.data.sources": "=data",
+        "core.learning.data": "=data",
         "core.learning": "=learn",
         "core.learning.interchange.onnx": "from_onnx",
         "core.learning.interchange.onnx_export": "to_onnx",

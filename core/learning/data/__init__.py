@@ -1,6 +1,6 @@
-"""Data sets as federations.
+"""Data: a device's own sources, rows on disk and their pipelines, and data sets as federations.
 
-What each device holds, how it came to hold it, and a card that says so.
+Of a federation: what each device holds, how it came to hold it, and a card that says so.
 
 A name is loaded when it is first used: a device's training process reads its own data, and has no
 memory to spare for all of them. So no module here has the name of something that is public.
@@ -14,15 +14,33 @@ from ...common.lazy_exports import lazily
 
 if TYPE_CHECKING:
     from .federated_data import DataCard, DeviceData, EpisodeData, FederatedData
+    from .formats.opened_rows import open_rows
     from .image_folders import image_folder
     from .labelled_arrays import Labelled, digits, federate, npz
     from .leaf_femnist import femnist
     from .logistic_rows import logistic
     from .omniglot_drawings import Dealt, omniglot
+    from .packed.packed_check import PackedCheck, check_packed
+    from .packed.packed_writer import pack
     from .partition.deal import Deal
+    from .pipeline.row_pipeline import Pipeline
+    from .pipeline.step_chain import Reading
     from .published import cifar10, har, idx
     from .shakespeare_plays import shakespeare
     from .sinusoid import sinusoids
+    from .sources import (
+        DataSettings,
+        Leaves,
+        NoDataError,
+        Rows,
+        RowType,
+        SensorBuffer,
+        Source,
+        check_source,
+        open_source,
+        version_of,
+    )
+    from .stored_rows import StoredRows
     from .synthetic_rows import synthetic
     from .tabular.columns import frame_columns
     from .tabular.table_files import read_columns
@@ -34,15 +52,23 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         "federated_data": "DataCard DeviceData EpisodeData FederatedData",
+        "formats.opened_rows": "open_rows",
         "image_folders": "image_folder",
         "labelled_arrays": "Labelled digits federate npz",
         "leaf_femnist": "femnist",
         "logistic_rows": "logistic",
         "omniglot_drawings": "Dealt omniglot",
+        "packed.packed_check": "PackedCheck check_packed",
+        "packed.packed_writer": "pack",
         "partition.deal": "Deal",
+        "pipeline.row_pipeline": "Pipeline",
+        "pipeline.step_chain": "Reading",
         "published": "cifar10 har idx",
         "shakespeare_plays": "shakespeare",
         "sinusoid": "sinusoids",
+        "sources": "DataSettings Leaves NoDataError RowType Rows SensorBuffer Source check_source"
+        " open_source version_of",
+        "stored_rows": "StoredRows",
         "synthetic_rows": "synthetic",
         "tabular.columns": "frame_columns",
         "tabular.table_files": "read_columns",
@@ -54,14 +80,27 @@ __getattr__, __dir__ = lazily(
 
 __all__ = [
     "DataCard",
+    "DataSettings",
     "Deal",
     "Dealt",
     "DeviceData",
     "EpisodeData",
     "FederatedData",
     "Labelled",
+    "Leaves",
+    "NoDataError",
+    "PackedCheck",
+    "Pipeline",
+    "Reading",
+    "RowType",
+    "Rows",
+    "SensorBuffer",
+    "Source",
+    "StoredRows",
     "TableChoice",
     "TableRows",
+    "check_packed",
+    "check_source",
     "cifar10",
     "digits",
     "federate",
@@ -74,10 +113,14 @@ __all__ = [
     "logistic",
     "npz",
     "omniglot",
+    "open_rows",
+    "open_source",
+    "pack",
     "plain_text",
     "read_columns",
     "shakespeare",
     "sinusoids",
     "synthetic",
     "table_of",
+    "version_of",
 ]

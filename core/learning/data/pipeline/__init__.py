@@ -1,0 +1,1 @@
+"""What happens to rows between a source and training: map, batch, shuffle, prefetch, cache."""
