@@ -18,6 +18,8 @@ EXAMPLES: Mapping[str, str] = {
     "scenario show": "delian scenario show digits > mine.toml",
     "scenario chain": "delian scenario chain digits --set privacy.clip=2",
     "scenario keys": "delian scenario keys --json",
+    "data pack": "delian data pack photos/ photos.npz --shape 224,224,3",
+    "data check": "delian data check photos.npz",
     "data show": "delian data show mine.csv --target price --out data.html",
     "doctor": "delian doctor device",
     "cloud run": "delian cloud run --listen 0.0.0.0:7443",

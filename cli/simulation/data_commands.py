@@ -1,4 +1,4 @@
-"""`delian data`: look at a scenario's data before anything is trained on it."""
+"""`delian data`: look at data before anything is trained on it, and pack it into one file."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import Annotated
 import typer
 
 from ..output import echo
+from . import packed_commands
 from .short_options import Target, Window, short_forms
 
-app = typer.Typer(help="Look at a scenario's data.", no_args_is_help=True)
+app = typer.Typer(help="Look at data, and pack it.", no_args_is_help=True)
+app.command("pack")(packed_commands.pack)
+app.command("check")(packed_commands.check)
 
 
 @app.callback()
 def data() -> None:
-    """Look at a scenario's data."""
+    """Look at data, and pack it."""
 
 
 @app.command("show")
@@ -55,6 +58,10 @@ def show(
     duplicates, imbalance, broken images and others. The same seed deals the same examples as
     `delian simulate` does.
     """
+    packed = packed_commands.facts_of(file or (Path(scenario) if scenario else None))
+    if packed is not None and not packed_commands.fits_memory(packed):
+        packed_commands.show_facts(packed, as_json)
+        return
     from ...simulations.inspection import inspection_page
     from ...simulations.inspection.inspected_data import inspected
     from ...simulations.report.report import write_whole
@@ -73,8 +80,10 @@ def show(
     if out is not None:
         write_whole(out, inspection_page.page(known, chosen.name))
     if as_json:
-        echo(json.dumps(known))
+        echo(json.dumps(known if packed is None else {**known, "packed": packed}))
         return
+    if packed is not None:
+        packed_commands.show_facts(packed, False)
     for line in inspection_page.lines(known):
         echo(line)
     if out is not None:

@@ -8,6 +8,10 @@ instead (`StoredRows`). These are built in, named by one string:
     readings.csv            numeric columns and a label column
     digits.npz              arrays `x` and `y`, or the very arrays that a bundle takes
     photos/                 images, a folder for each class (needs the extra `images`)
+    packed.npz              what `delian data pack` writes (`packed`)
+    rows.parquet            Parquet, one file or a folder of them (needs the extra `tables`)
+    shards.tar              WebDataset, one tar or a folder of them
+    saved/                  what `datasets` saved with save_to_disk (needs the extra `tables`)
     rows/                   x.npy and y.npy, which need not fit in memory (`stored_rows`)
     sensor:FOLDER           what a program appends through `SensorBuffer`
     python:MODULE:FUNCTION  a function of the owner's, called without arguments
@@ -32,6 +36,7 @@ import numpy as np
 
 from ...common.errors import DelianError
 from .data_files import npz_keys, read_npz
+from .formats.device_rows import DeviceRows, path_version, sized_for, stored_kind
 from .rows import (
     BYTES_MAX,
     DataSettings,
@@ -79,6 +84,8 @@ def open_source(settings: DataSettings) -> Source | StoredRows:
     if colon and kind == "entry":
         return _from_function(_installed(rest), name, settings)
     path = Path(name)
+    if stored_kind(path, settings.bytes_max):
+        return DeviceRows(settings)
     if path.suffix == ".csv":
         from .csv_rows import CsvSource
 
@@ -87,17 +94,13 @@ def open_source(settings: DataSettings) -> Source | StoredRows:
         return NpzSource(path, settings.bytes_max)
     if holds_arrays(path):
         return StoredArrays(path, settings.bytes_max)
-    if path.is_dir():
-        from .images import ImageFolder
-
-        return ImageFolder(path, settings)
     from ...common.foreign_formats import refuse_file
 
     refuse_file(name, "data")
     raise NoDataError(
-        f"{name} is no data source: no such folder, and neither .npz nor .csv",
-        "give a .npz or .csv file, a folder of images or of x.npy and y.npy, sensor:FOLDER or"
-        " python:MODULE:FUNCTION",
+        f"{name} is no data source: no such folder, and no file of a known format",
+        "give .npz, .csv, .parquet or .tar, a folder of images, of shards or of x.npy and y.npy,"
+        " sensor:FOLDER or python:MODULE:FUNCTION",
     )
 
 
@@ -106,7 +109,9 @@ def read_all(source: Source | StoredRows, row: RowType) -> Rows | Leaves:
 
     Raises DelianError where it cannot be read.
     """
-    return source.read(0, source.rows) if is_stored(source) else cast(Source, source).read(row)
+    if not is_stored(source):
+        return cast(Source, source).read(row)
+    return sized_for(source, row).read(0, source.rows)
 
 
 def check_source(settings: DataSettings) -> str:
@@ -131,6 +136,9 @@ def check_source(settings: DataSettings) -> str:
     if colon and kind == "entry":
         _entry(rest)
         return ""
+    if kind := stored_kind(Path(name), settings.bytes_max):
+        _check_stored(Path(name), kind, settings)
+        return ""
     source = open_source(settings)
     if is_stored(source):
         return ""
@@ -144,12 +152,19 @@ def check_source(settings: DataSettings) -> str:
         if {"x", "y"} <= set(present):
             return ""
         return f"{name} has no x and y, only {', '.join(present)}: few bundles take these"
-    files = getattr(source, "files", None)
-    if files is None:
-        require(Path(name))
-    elif next(iter(files()), None) is None:
-        raise NoDataError(f"{name} holds no images", "make a folder for each class in it")
+    require(Path(name))
     return ""
+
+
+def _check_stored(path: Path, kind: str, settings: DataSettings) -> None:
+    """As much as is seen without the packages that read such data: they take memory."""
+    if not path.is_dir():
+        require(path)
+    elif kind == "images":
+        from .images import ImageFolder
+
+        if next(iter(ImageFolder(path, settings).files()), None) is None:
+            raise NoDataError(f"{path} holds no images", "make a folder for each class in it")
 
 
 def _check_module(rest: str) -> None:
@@ -173,6 +188,9 @@ def version_of(settings: DataSettings) -> int | None:
     name = settings.source
     if not name or name.startswith(("python:", "entry:")):
         return None
+    path = Path(name)
+    if stored_kind(path, settings.bytes_max):
+        return path_version(path)
     try:
         return open_source(settings).version()
     except DelianError:
@@ -231,6 +249,8 @@ class FunctionSource:
 
     def read(self, row: RowType) -> Rows | Leaves:
         given = _call(self.function, self.name)
+        if is_stored(given):
+            given = read_all(given, row)
         if isinstance(given, tuple) and len(given) == 2:
             given = Rows(np.asarray(given[0]), np.asarray(given[1]))
         elif isinstance(given, Mapping):

@@ -12,7 +12,7 @@ from delian.core.common.errors import DelianError
 from delian.core.learning.bundle import Leaf
 from delian.core.learning.data.fit import MisfitError, examples, fit, row_hashes, row_type
 from delian.core.learning.data.rows import DataSettings, Leaves, NoDataError, Rows, RowType
-from delian.core.learning.data.sources import check_source, open_source, version_of
+from delian.core.learning.data.sources import check_source, open_source, read_all, version_of
 
 
 def samples(capacity: int, *row: int, dtype: str = "f32") -> tuple[Leaf, ...]:
@@ -186,7 +186,7 @@ def test_data_beyond_the_owners_limit_is_refused(tmp_path):
     table = tmp_path / "a.csv"
     table.write_text("1,2,0\n" * 100)
     with pytest.raises(DelianError, match="may take 300"):
-        open_source(DataSettings(str(table), bytes_max=300)).read(ROW)
+        read_all(open_source(DataSettings(str(table), bytes_max=300)), ROW)
 
 
 def test_images_are_made_as_the_bundle_takes_them(tmp_path):
@@ -195,14 +195,14 @@ def test_images_are_made_as_the_bundle_takes_them(tmp_path):
         (tmp_path / name).mkdir()
         pillow.new("RGB", (20, 10), (value, value, value)).save(tmp_path / name / "a.png")
     source = open_source(DataSettings(str(tmp_path)))
-    rows = source.read(RowType((8, 8, 1), "u8"))
+    rows = read_all(source, RowType((8, 8, 1), "u8"))
     assert rows.x.shape == (2, 8, 8, 1) and rows.x.dtype == np.uint8
     assert rows.x[0].min() == 255 and rows.x[1].max() == 0
     assert list(rows.y) == [0, 1]
-    assert source.read(RowType((8, 8, 3), "f32")).x.max() == 1.0
+    assert read_all(source, RowType((8, 8, 3), "f32")).x.max() == 1.0
     (tmp_path / "1" / "b.png").write_bytes(b"no image")
     with pytest.raises(DelianError, match=r"b\.png is no image"):
-        source.read(RowType((8, 8)))
+        read_all(open_source(DataSettings(str(tmp_path))), RowType((8, 8)))
 
 
 def test_a_function_of_the_owner_gives_rows_or_a_source_and_its_faults_are_named(
