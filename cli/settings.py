@@ -415,6 +415,9 @@ class WorkerConfig(Section):
         default=(),
         description="Files of `delian build`: their programs are not compiled on the device.",
     )
+    checkpoint_s: int = Field(
+        default=30, ge=0, description="Seconds between checkpoints of a training by windows."
+    )
 
 
 class BudgetConfig(Section):

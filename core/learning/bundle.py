@@ -44,10 +44,14 @@ PROGRAMS = ("init", "client_update", "server_update", "evaluate", "personalise",
 CLIENT_STATE = "client_state"
 #: Of bundles for data that need not fit in memory (`build.window_programs`).
 WINDOW_PROGRAMS = ("update_begin", "update_chunk", "update_end")
+#: Of a training by windows: as many as epochs can be asked for.
+PASSES_MAX = 10_000
+#: The leaf of the carry that counts the rows of a pass, i64[], and the sum of the steps' losses.
+SEEN, TOTAL = "carry.seen.support", "carry.way.total"
 #: What every `evaluate` gives, before the task's own.
 JUDGED = ("loss", "correct", "count")
 #: What a manifest says only where there is any: bundles without it are what they were before.
-_ABSENT = (CLIENT_STATE, "metrics", "carry")
+_ABSENT = (CLIENT_STATE, "metrics", "carry", "passes")
 #: A task's own metrics; each is two numbers of an evaluation's message.
 METRICS_MAX = 16
 _METRIC = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -139,6 +143,8 @@ class Manifest:
     """The leaves of what a device carries from one window of its rows to the next; none in a bundle
     whose devices train in one call alone. It never leaves the device.
     """
+    passes: int = 0
+    """How often a training by windows goes over all rows; 0 where there is none."""
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -302,6 +308,8 @@ def parse(
     body, parts = unpack(data, where)
     manifest = _manifest_from(body, where)
     check_metric_names(manifest.metrics)
+    if bool(manifest.carry) != (0 < manifest.passes <= PASSES_MAX):
+        raise DelianError(f"{where}: {manifest.passes} passes over windows of rows")
     missing = [n for n in manifest.programs if f"programs/{n}.ir" not in parts]
     if missing:
         raise DelianError(f"{where}: the bundle lacks {', '.join(missing)}")
@@ -388,6 +396,7 @@ def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
             client_state=leaves(CLIENT_STATE),
             metrics=tuple(str(name) for name in body.get("metrics", ())),
             carry=leaves("carry"),
+            passes=int(body.get("passes", 0)),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as e:
         raise DelianError(f"{where}: the manifest is incomplete: {e}") from e

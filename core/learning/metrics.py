@@ -28,6 +28,7 @@ from ..compiler import random
 from ..privacy.mechanisms import ring
 from ..protocol.ports import Outcome, Vector
 from .runtime import Runtime, Score
+from .windows.window_training import first_rows, scores
 
 #: Numbers in a metrics vector, before those of a task's own metrics.
 DIMENSION = 4
@@ -133,12 +134,12 @@ def judge(
     """A device's part in an evaluation: its own model f32[M], and the outcome to upload.
 
     `state` is that of the shared model, f32[D]; `kept` the client state, f32[K], if there is one.
+    `data` may be `WindowRows`: then the own model is made from one window, and all rows judge.
     Without a query set the outcome has no vector. `finite` is False if a metric is infinite or NaN.
     """
     keys = random.split(key, 2)
-    own = runtime.personalise(state, data, keys[0], kept)
-    before = runtime.evaluate(runtime.model_of(state), data, keys[0])
-    after = runtime.evaluate(own, data, keys[0])
+    own = runtime.personalise(state, first_rows(data, keys[0]), keys[0], kept)
+    before, after = scores(runtime, [runtime.model_of(state), own], data, keys[0])
     count = int(before.count)
     if not count:
         return own, Outcome(None)

@@ -66,6 +66,7 @@ from .question_desk import QuestionDesk
 from .refusal_log import OWNER_REFUSES
 from .runner import WorkerRunner
 from .status_file import StatusFile
+from .window_checkpoints import WindowCheckpoints
 
 log = logging.getLogger("delian.device")
 
@@ -178,6 +179,7 @@ class _Agent:
             questions=QuestionDesk(
                 settings.questions, settings.worker.limits, folder / "questions", self.blobs.path
             ),
+            windows=WindowCheckpoints(folder / "windows", settings.worker.checkpoint_s),
         )
         self.watch = Watch(settings.conditions, folder, settings.worker.memory_mib, self._is_fresh)
         seen = self.watch.changed()

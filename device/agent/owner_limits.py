@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from ...core.common.errors import DelianError
 from ...core.learning.data.sources import DataSettings
 from ...core.node.sandbox.process_limits import WorkerLimits
 from ...core.node.sandbox.walls import Sandbox
@@ -39,9 +40,13 @@ class WorkerSettings:
     """What runs the programs."""
     artifacts: tuple[str, ...] = ()
     """Files of `delian build`, whose programs are not compiled here."""
+    checkpoint_s: int = 30
+    """Seconds between two checkpoints of a training on data in windows."""
 
     def __post_init__(self) -> None:
         _ = self.limits
+        if self.checkpoint_s < 0:
+            raise DelianError(f"worker.checkpoint_s is {self.checkpoint_s}", "at least 0")
 
     @property
     def limits(self) -> WorkerLimits:

@@ -34,6 +34,7 @@ from ...core.wire.artifact_pb2 import ArtifactLimits
 from ...core.wire.round_pb2 import (
     NO_DATA,
     NOT_SIGNED,
+    OUT_OF_MEMORY,
     PROGRAM_FAILED,
     QUESTION_REFUSED,
     FailureReason,
@@ -43,6 +44,7 @@ from .client_state_file import KeptStates
 from .owner_limits import WorkerSettings
 from .personal_model import Judgement, PersonalStore
 from .question_desk import QuestionDesk
+from .window_checkpoints import WindowCheckpoints
 
 log = logging.getLogger("delian.device.agent.runner")
 
@@ -62,7 +64,7 @@ class WorkerRunner:
     model; None: nowhere. memory: a file with what was trained on, kept over restarts. gate: says
     which bundles may run, before anything opens them; None: all. kept: the folder of algorithms'
     client states; None: those that have one are not run. questions: answers them; None: nothing
-    does.
+    does. windows: stores the checkpoints of trainings by windows; None: there are none.
     """
 
     def __init__(
@@ -75,8 +77,9 @@ class WorkerRunner:
         gate: Gate | None = None,
         kept: Path | None = None,
         questions: QuestionDesk | None = None,
+        windows: WindowCheckpoints | None = None,
     ) -> None:
-        self._questions = questions
+        self._questions, self._windows = questions, windows
         self._settings, self._path_of, self._personal = settings, path_of, personal
         self._memory, self._command, self.gate = memory, tuple(command), gate
         self._kept = None if kept is None else KeptStates(kept)
@@ -159,13 +162,16 @@ class WorkerRunner:
         wall_s = min(self._settings.wall_s, limits.wall_s or self._settings.wall_s)
         ends = asyncio.get_running_loop().time() + wall_s
         job, record, most = await asyncio.to_thread(self._job, program, limits)
+        note = None if self._windows is None else self._windows.note(program)
         starts, compilations = 0, 0
         while True:
             left_s = ends - asyncio.get_running_loop().time()
             running = await self._process(program)
             sent = {**job, **self._objects.get(program.blobs[0], {})}
             try:
-                frame = await running.ask(sent, record, answer_bytes_max=most, wall_s=left_s)
+                frame = await running.ask(
+                    sent, record, answer_bytes_max=most, wall_s=left_s, note=note
+                )
                 outcome = await asyncio.to_thread(self._outcome, program, frame)
             except Stopped as stop:
                 if running.ended:
@@ -173,6 +179,10 @@ class WorkerRunner:
                 if stop.head.get("compile") in ("rest", "all") and not compilations:
                     compilations += 1
                     await self._compile(program, str(stop.head["compile"]), ends)
+                    continue
+                if running.ended and stop.reason == OUT_OF_MEMORY and note and note.progressed():
+                    # It was killed, and had come further: another process goes on from there.
+                    job, record, most = await asyncio.to_thread(self._job, program, limits)
                     continue
                 if stop.head.get("again") is True and starts < STARTS_PER_JOB:
                     starts += 1
@@ -223,6 +233,12 @@ class WorkerRunner:
             record = self._kept.read(bundle.name)
             if program.program == "client_update":
                 most += max(KEPT_PER_WEIGHTS * size, KEPT_BYTES_MIN)
+        if self._windows is not None and program.program == "client_update":
+            checkpoint = self._windows.read(program)
+            room = max(KEPT_PER_WEIGHTS * size, KEPT_BYTES_MIN)
+            every_s = self._windows.every_s
+            job["windows"] = {"bytes": len(checkpoint), "bytes_max": room, "every_s": every_s}
+            record, most = record + checkpoint, max(most, room)
         if program.program == "evaluate" and self._personal is not None:
             self._personal.prepare()
             present = self._personal.current()
@@ -249,6 +265,8 @@ class WorkerRunner:
         if program.program == "client_update":
             if head.get("extra") == "kept" and self._kept is not None:
                 self._kept.write(self._path_of(program.blobs[0]).name, extra)
+            if self._windows is not None:
+                self._windows.drop(program)
             self._remember(head.get("version"))
         elif head.get("extra") == "personal" and self._personal is not None:
             self._offer(program, head.get("judgement"), extra)

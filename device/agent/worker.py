@@ -10,7 +10,9 @@ and write nothing. What was to be stored it gives to the agent.
     job           {"ticket", "program", "bundle", "weights", "key": [u32, u32],
                    "ring": [clip, clients_max, dimension], "limits": [memory MiB, seconds],
                    "compiled"?: "rest" or "all", "object"?: path or null, "keeps"?: true,
-                   "personal"?: {"present"?: path}} + the record of the client state
+                   "personal"?: {"present"?: path}, "windows"?: {...}}
+                  + the record of the client state + the checkpoint of a training by windows
+    note          of a training by windows (`window_jobs`)
     answer        {"ticket", "done": true, "examples", "loss", "finite", "version", "vector": bytes,
                    "extra"?: "kept" or "personal", ...} + vector + that record, or that model
                   {"ticket", "done": false, "reason": FailureReason, "why": text,
@@ -51,27 +53,41 @@ with unsearched():
     from ...core.compiler.ir import Function, TensorType
     from ...core.learning import bundle as bundles
     from ...core.learning.bundle import DEVICE_PROGRAMS, Bundle
-    from ...core.learning.data.fit import examples, fit, row_type
-    from ...core.learning.data.sources import NoDataError, Source, open_source, read_all
+    from ...core.learning.data.fit import examples
+    from ...core.learning.data.sources import NoDataError, Source, open_source
     from ...core.learning.data.stored_rows import StoredRows, is_stored
     from ...core.learning.disclosure.keys import check_keys
     from ...core.learning.runtime import Runtime
+    from ...core.learning.windows.reading_thread import ReadingThread
+    from ...core.learning.windows.window_rows import UnreadableError, WindowRows
+    from ...core.learning.windows.window_training import scores
     from ...core.node.sandbox import compiled_programs, frames
     from ...core.node.sandbox.process_limits import Limits
     from ...core.node.sandbox.walls import confine_run
-    from ...core.node.sandbox.worker_serving import Content, JobStopped, Work, refused, say, serve
+    from ...core.node.sandbox.worker_serving import (
+        Content,
+        JobStopped,
+        Note,
+        Work,
+        refused,
+        say,
+        serve_noting,
+    )
     from ...core.privacy.mechanisms.ring import RingPlan
     from ...core.protocol.ports import DIMENSION_MAX, Vector
     from ...core.wire.round_pb2 import BAD_BUNDLE, NO_DATA, OUT_OF_MEMORY, PROGRAM_FAILED
-    from . import client_state_file
+    from . import client_state_file, window_jobs
     from .client_state_file import BYTES_MAX as KEPT_BYTES_MAX
     from .owner_limits import WorkerSettings
+    from .window_jobs import CHECKPOINT_BYTES_MAX
 
 if __name__ == "__main__":
     for module in ("_hashlib", "_bz2", "_lzma"):  # the owner's own code may want them
         del sys.modules[module]
 
 Array = NDArray[Any]
+#: As a bundle takes it: arrays in memory, or windows of rows.
+Data = list[Array] | WindowRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +100,25 @@ class Answer:
 
 
 class Worker:
-    """Runs jobs of one bundle, one at a time. read: what it may read once programs run."""
+    """Runs jobs of one bundle, one at a time.
 
-    def __init__(self, settings: WorkerSettings, limits: Limits, read: tuple[str, ...]) -> None:
-        self._settings, self._limits, self._read = settings, limits, read
+    read: what it may read once programs run. note: sends notes of a job.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        limits: Limits,
+        read: tuple[str, ...],
+        note: Note = lambda head, body: None,
+    ) -> None:
+        self._settings, self._limits, self._read, self._note = settings, limits, read, note
         self._allowed = settings.limits.of_programs()
         self._bundle = ""
         self._ready: Runtime | None = None
         self._source: Source | StoredRows | None = None
-        self._data: tuple[int, list[Array]] | None = None
-        self._confined = False
+        self._data: tuple[int, Data] | None = None
+        self._reading, self._confined = ReadingThread(), False
 
     def __call__(self, frame: frames.Frame) -> tuple[Mapping[str, Any], Content]:
         """A job and its answer. Raises JobStopped."""
@@ -113,28 +138,36 @@ class Worker:
             state = self._weights(Path(job["weights"]), runtime)
             version, data = self._leaves(runtime)
             ready = time.monotonic()
-            self._confine()
+            self._confine(data)
             answer = self._call(runtime, state, data, job, record)
         except MemoryError as error:
             self._data = None
             raise JobStopped(OUT_OF_MEMORY, f"memory is over: {error}") from error
         head = {
+            "examples": 0
+            if isinstance(data, WindowRows)
+            else examples(data, runtime.manifest.data),
             **answer.head,
             "version": version,
-            "examples": examples(data, runtime.manifest.data),
             "load_s": round(ready - began, 3),
             "run_s": round(time.monotonic() - ready, 3),
         }
         return Answer(head, answer.vector, answer.extra)
 
-    def _confine(self) -> None:
+    def _confine(self, data: Data) -> None:
         """From here on a program has run in this process. Raises JobStopped."""
-        self._limits.running()
         if self._confined:
+            self._limits.running()
             return
-        read = [*self._read, *_data_paths(self._settings)]
+        paths = getattr(data.source, "paths", ()) if isinstance(data, WindowRows) else ()
+        read = [*self._read, *_data_paths(self._settings), *paths]
+        sandbox = self._settings.sandbox
         try:
-            confine_run(read, self._settings.sandbox)
+            if isinstance(data, WindowRows):
+                # It reads while programs run: the walls hold each thread for itself.
+                self._reading.start(lambda: confine_run(read, sandbox, 2))
+            self._limits.running()
+            confine_run(read, sandbox, 1 + self._reading.threads)
         except (DelianError, OSError) as error:
             raise JobStopped(PROGRAM_FAILED, f"no sandbox: {error}") from error
         self._confined = True
@@ -197,9 +230,8 @@ class Worker:
         except OSError as error:
             raise JobStopped(PROGRAM_FAILED, f"the weights cannot be read: {error}") from error
 
-    def _leaves(self, runtime: Runtime) -> tuple[int | None, list[Array]]:
+    def _leaves(self, runtime: Runtime) -> tuple[int | None, Data]:
         """The data as this bundle takes it, read again when it has changed. Raises JobStopped."""
-        wanted = runtime.manifest.data
         try:
             self._source = self._source or open_source(self._settings.data)
             version = self._source.version()
@@ -209,12 +241,8 @@ class Worker:
             if is_stored(self._source):
                 # An open data set is that of one version.
                 self._source = open_source(self._settings.data)
-            made = fit(
-                read_all(self._source, row_type(wanted)),
-                wanted,
-                classes=_classes(runtime),
-                query_fraction=self._settings.data.query_fraction,
-            )
+            classes, settings = _classes(runtime), self._settings.data
+            made = window_jobs.arranged(self._source, runtime, classes, settings)
         except (DelianError, OSError) as error:
             reason = NO_DATA if isinstance(error, NoDataError) else BAD_BUNDLE
             # A process that was confined may not read what has taken the place of its file.
@@ -230,13 +258,15 @@ class Worker:
         self,
         runtime: Runtime,
         state: Array,
-        data: list[Array],
+        data: Data,
         job: Mapping[str, Any],
         record: bytes,
     ) -> Answer:
         key = np.array(job["key"], np.uint32)
         try:
             plan = RingPlan(*job["ring"])
+            split = len(record) - int(job.get("windows", {}).get("bytes", 0))
+            record, checkpoint = record[:split], record[split:]
             before = _kept(job, record, runtime)
             if job["program"] == "evaluate":
                 return self._evaluate(runtime, state, data, key, plan, job, before)
@@ -244,7 +274,14 @@ class Worker:
                 raise JobStopped(PROGRAM_FAILED, f"a device runs no {job['program']}")
             if plan != runtime.ring:
                 raise JobStopped(BAD_BUNDLE, f"the task's ring {plan} is not the bundle's")
-            return self._train(runtime, state, data, key, before)
+            return self._train(runtime, state, data, key, before, job, checkpoint)
+        except NoDataError as error:
+            raise JobStopped(NO_DATA, str(error)) from error
+        except UnreadableError as error:
+            # Data that has changed is read by another process, from the beginning.
+            changed = isinstance(data, WindowRows) and data.has_changed()
+            again = {"again": True} if changed else {}
+            raise JobStopped(BAD_BUNDLE, str(error), **again) from error
         except DelianError as error:
             # The arguments were checked: what a program can still say is that its lists outgrew
             # the memory that they may have.
@@ -254,33 +291,43 @@ class Worker:
         self,
         runtime: Runtime,
         state: Array,
-        data: list[Array],
+        data: Data,
         key: Array,
         before: client_state_file.Kept | None,
+        job: Mapping[str, Any],
+        checkpoint: bytes,
     ) -> Answer:
         """The update, and the client state where the algorithm has one, begun at the one before.
 
         The agent stores it before the update leaves.
         """
-        extra = b""
-        if not runtime.kept_size:
-            update = runtime.client_update(state, data, key)
-        else:
+        head: dict[str, Any] = {}
+        extra, on, own = b"", b"", None
+        if runtime.kept_size:
             on = client_state_file.digest_of(state)
             own = runtime.client_state(state) if before is None else before.base(on)
+        if isinstance(data, WindowRows):
+            made = window_jobs.train(
+                *(runtime, state, data, key, own),
+                job=job,
+                record=checkpoint,
+                note=self._note,
+                reading=self._reading,
+            )
+            update, head["examples"] = made.update, made.rows
+        else:
             update = runtime.client_update(state, data, key, own)
-            if update.finite:
-                extra = client_state_file.Kept(on, own, update.kept).to_bytes()
-        head: dict[str, Any] = {"loss": update.loss, "finite": update.finite}
-        if extra:
+        if own is not None and update.finite:
+            extra = client_state_file.Kept(on, own, update.kept).to_bytes()
             head["extra"] = "kept"
+        head |= {"loss": update.loss, "finite": update.finite}
         return Answer(head, update.vector, extra)
 
     def _evaluate(
         self,
         runtime: Runtime,
         state: Array,
-        data: list[Array],
+        data: Data,
         key: Array,
         plan: RingPlan,
         job: Mapping[str, Any],
@@ -294,6 +341,8 @@ class Worker:
         after = before.after if before is not None else None
         own, outcome = metrics.judge(runtime, state, data, key, plan, after)
         head: dict[str, Any] = {"loss": outcome.loss, "finite": outcome.finite}
+        if isinstance(data, WindowRows):
+            head["examples"] = outcome.examples
         if outcome.vector is None and outcome.finite:
             raise JobStopped(NO_DATA, "there are no rows to judge by")
         extra = b""
@@ -330,12 +379,13 @@ def _data_paths(settings: WorkerSettings) -> tuple[str, ...]:
 
 
 def _judgement(
-    runtime: Runtime, state: Array, own: Array, data: list[Array], key: Array, present: str | None
+    runtime: Runtime, state: Array, own: Array, data: Data, key: Array, present: str | None
 ) -> dict[str, Any]:
     """The fields of `personal_model.Judgement`: all three models by one key, on the same rows."""
-    its = random.split(key, 2)[0]
-    before = runtime.evaluate(runtime.model_of(state), data, its)
-    after = runtime.evaluate(own, data, its)
+    models = [runtime.model_of(state), own]
+    if present is not None and Path(present).stat().st_size == own.nbytes:
+        models.append(np.fromfile(present, "<f4").astype(np.float32))
+    before, after, *more = scores(runtime, models, data, random.split(key, 2)[0])
     said = {
         "loss_before": before.loss / before.count,
         "loss_after": after.loss / after.count,
@@ -343,10 +393,7 @@ def _judgement(
         "accuracy_after": after.accuracy,
         "count": after.count,
     }
-    if present is None or Path(present).stat().st_size != own.nbytes:
-        return said
-    score = runtime.evaluate(np.fromfile(present, "<f4").astype(np.float32), data, its)
-    return {**said, "loss_present": score.loss / score.count}
+    return {**said, "loss_present": more[0].loss / more[0].count} if more else said
 
 
 def _classes(runtime: Runtime) -> int | None:
@@ -362,12 +409,12 @@ def _classes(runtime: Runtime) -> int | None:
 
 def main() -> int:
     """Serves jobs until the input ends."""
-    return serve(_begin, KEPT_BYTES_MAX)
+    return serve_noting(_begin, KEPT_BYTES_MAX + CHECKPOINT_BYTES_MAX)
 
 
-def _begin(settings: dict[str, Any]) -> Work:
+def _begin(settings: dict[str, Any], note: Note) -> Work:
     given = WorkerSettings.from_json(dict(settings["worker"]))
-    return Worker(given, Limits(given.limits), tuple(settings["read"]))
+    return Worker(given, Limits(given.limits), tuple(settings["read"]), note)
 
 
 def _warm() -> None:

@@ -51,7 +51,9 @@ class Blobs:
         return RunProgram(ticket, name, (self.bundle, self.weights), (key, ring))
 
 
-def make_bundle(algorithm: Algorithm | None = None, *, batch: int = 4, epochs: int = 1) -> Bundle:
+def make_bundle(
+    algorithm: Algorithm | None = None, *, batch: int = 4, epochs: int = 1, windows: bool = False
+) -> Bundle:
     task = Classification(
         "small", lambda key: Mlp.init(key, FEATURES, (16,), CLASSES), Samples(batch, 1.0)
     )
@@ -70,6 +72,7 @@ def make_bundle(algorithm: Algorithm | None = None, *, batch: int = 4, epochs: i
         clients_max=8,
         weight_max=float(CAPACITY),
         seed=1,
+        windows=windows,
     )
 
 

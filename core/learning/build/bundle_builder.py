@@ -150,6 +150,7 @@ def build(
         client_state=tuple(Leaf.of(n, t) for n, t in zip(kept_names, kept_types, strict=True)),
         metrics=own_metrics(task),
         carry=carry,
+        passes=algorithm.epochs if carry else 0,
     )
     first = run_once(init.function, [random.key(seed)])[:cut]
     weights = np.concatenate([np.asarray(leaf, np.float32).reshape(-1) for leaf in first])

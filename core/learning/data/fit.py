@@ -113,8 +113,7 @@ def _samples(
     rows: Rows, wanted: Sequence[Leaf], classes: int | None, query_fraction: float
 ) -> list[Array]:
     x_leaf, y_leaf = wanted[0], wanted[1]
-    x = _shaped(rows.x, x_leaf)
-    y = _numbers(rows.y, y_leaf) if y_leaf.dtype == NUMBERS else _labels(rows.y, y_leaf, classes)
+    x, y = shaped_rows(rows, wanted, classes)
     if len(x) < 2:
         raise NoDataError(
             f"there are {len(x)} examples; one must be learnt from and one judged by",
@@ -142,9 +141,29 @@ def _samples(
     return [made_x, made_y, np.array(len(support), np.int64), np.array(len(query), np.int64)]
 
 
+def shaped_rows(rows: Rows, wanted: Sequence[Leaf], classes: int | None) -> tuple[Array, Array]:
+    """All rows in the shapes and dtypes of the bundle's x and y. Raises MisfitError."""
+    x_leaf, y_leaf = wanted[0], wanted[1]
+    x = _shaped(rows.x, x_leaf)
+    if y_leaf.dtype == NUMBERS:
+        return x, _numbers(rows.y, y_leaf)
+    return x, _labels(rows.y, y_leaf, classes)
+
+
+def judges_by_content(hashes: NDArray[np.uint64], query_fraction: float) -> NDArray[np.bool_]:
+    """Which rows judge, each by its own content alone, bool[n]."""
+    judges: NDArray[np.bool_] = hashes < np.uint64(int(query_fraction * 2**64))
+    return judges
+
+
+def dtype_of(leaf: Leaf) -> np.dtype[Any]:
+    """A leaf's dtype, in NumPy's words."""
+    return _DTYPES[leaf.dtype]
+
+
 def _judges(hashes: NDArray[np.uint64], query_fraction: float) -> NDArray[np.bool_]:
     """Which rows judge by their content, bool[n]: one at least, and not all."""
-    judges: NDArray[np.bool_] = hashes < np.uint64(int(query_fraction * 2**64))
+    judges = judges_by_content(hashes, query_fraction)
     if not judges.any():
         judges[hashes.argmin()] = True
     if judges.all():
@@ -179,12 +198,17 @@ def _lowest(rows: Array, hashes: Array, count: int) -> Array:
 
 def row_hashes(x: Array, y: Array) -> NDArray[np.uint64]:
     """u64[n] of each row's content."""
-    made = np.empty(len(x), np.uint64)
+    if not len(x):
+        return np.empty(0, np.uint64)
+    first, second = (np.ascontiguousarray(array).reshape(len(x), -1) for array in (x, y))
+    wide, narrow = (array.view(np.uint8).reshape(-1).data for array in (first, second))
+    step, own = len(wide) // len(x), len(narrow) // len(x)
+    digests = bytearray()
     for i in range(len(x)):
-        digest = hashlib.blake2b(x[i].tobytes(), digest_size=8)
-        digest.update(y[i].tobytes())
-        made[i] = int.from_bytes(digest.digest(), "little")
-    return made
+        digest = hashlib.blake2b(wide[i * step : (i + 1) * step], digest_size=8)
+        digest.update(narrow[i * own : (i + 1) * own])
+        digests += digest.digest()
+    return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
 def _shaped(x: Array, leaf: Leaf) -> Array:

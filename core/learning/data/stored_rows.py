@@ -43,7 +43,12 @@ Array = NDArray[Any]
 
 
 class StoredRows(Protocol):
-    """Rows that need not fit in memory, by random access."""
+    """Rows that need not fit in memory, by random access.
+
+    An attribute `paths`, a tuple of texts, names the files and folders that `read` opens later. A
+    device's training process may read these and no others once it runs programs; what is open
+    before that stays open. It starts no thread and no process then.
+    """
 
     @property
     def rows(self) -> int:
@@ -112,9 +117,7 @@ class StoredArrays:
 
     def row_type(self) -> RowType:
         """Of a row of `x.npy`."""
-        dtype = self._x.dtype.newbyteorder("=")
-        numbers = self._y.dtype.kind == "f"
-        return RowType(self._x.shape, _NAMES.get(dtype.str[1:], dtype.name), numbers=numbers)
+        return _row_type(self._x.shape, self._x.dtype, self._y.dtype)
 
     def read(self, start: int, stop: int) -> Rows:
         """Rows start..stop-1; see `StoredRows`."""
@@ -127,6 +130,37 @@ class StoredArrays:
         for array in self._files:
             array.check_unchanged()
         return made
+
+
+class HeldRows:
+    """Rows that are in memory, by ranges."""
+
+    def __init__(self, rows: Rows, version: int | None = None) -> None:
+        self._rows, self._version = rows, version
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self._rows.x)
+
+    def version(self) -> int | None:
+        """As it was given."""
+        return self._version
+
+    def row_type(self) -> RowType:
+        """Of a row of x."""
+        return _row_type(self._rows.x.shape[1:], self._rows.x.dtype, self._rows.y.dtype)
+
+    def read(self, start: int, stop: int) -> Rows:
+        """Views of rows start..stop-1."""
+        query = self._rows.query
+        split = None if query is None else query[start:stop]
+        return Rows(self._rows.x[start:stop], self._rows.y[start:stop], split)
+
+
+def _row_type(shape: tuple[int, ...], x: np.dtype[Any], y: np.dtype[Any]) -> RowType:
+    native = x.newbyteorder("=")
+    return RowType(shape, _NAMES.get(native.str[1:], native.name), numbers=y.kind == "f")
 
 
 @dataclass(frozen=True, slots=True)

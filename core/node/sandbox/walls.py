@@ -69,24 +69,24 @@ def check(demand: Sandbox) -> None:
         )
 
 
-def confine_run(read: Iterable[str], demand: Sandbox = "prefer") -> tuple[str, ...]:
+def confine_run(read: Iterable[str], demand: Sandbox = "prefer", own: int = 1) -> tuple[str, ...]:
     """Confines this process to running programs, for good; gives what is missing.
 
-    read: files and folders that it may read besides the interpreter's. Raises DelianError as
-    `check`.
+    read: files and folders that it may read besides the interpreter's. own: threads that call this
+    before a program runs, each for itself, this one among them. Raises DelianError as `check`.
     """
     check(demand)
     absent, threads = lacking(), _threads()
-    if threads > 1 and demand == "require":
+    if threads > own and demand == "require":
         raise DelianError(
-            f"{threads - 1} threads were started before the program: landlock does not hold them",
+            f"{threads - own} threads were started before the program: landlock does not hold them",
             'let the data source start no threads, or set sandbox = "prefer"',
         )
     if landlock.abi():
         landlock.restrict([*_interpreter(), *_SYSTEM, *read], devices=_DEVICES)
     if (machine := seccomp.machine()) is not None and seccomp.is_here():
         seccomp.install(seccomp.compute(machine, os.getpid()))
-    return (*absent, *(("threads",) if threads > 1 else ()))
+    return (*absent, *(("threads",) if threads > own else ()))
 
 
 def confine_compile(

@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +27,8 @@ from .worker_serving import WHY_CHARS_MAX
 log = logging.getLogger("delian.sandbox")
 
 T = TypeVar("T")
+#: Takes a note of a worker.
+Note = Callable[[frames.Frame], Awaitable[None]]
 
 #: What a worker sees of its agent's environment: nothing that may be a secret.
 ENVIRONMENT = (
@@ -159,15 +161,16 @@ class WorkerProcess:
         *,
         answer_bytes_max: int = 0,
         wall_s: float,
+        note: Note | None = None,
     ) -> frames.Frame:
-        """One job.
+        """One job. note: takes what the worker says on the way; None: it may say nothing.
 
         Raises Stopped: what the worker answers so, or what has ended it; then it is killed, as it
         is where the caller is cancelled.
         """
         try:
             async with asyncio.timeout(wall_s):
-                frame = await self._ask(job, body, answer_bytes_max)
+                frame = await self._ask(job, body, answer_bytes_max, note)
         except TimeoutError:
             await self.kill()
             raise Stopped(DEADLINE, f"not done within {wall_s:g} s") from None
@@ -189,13 +192,21 @@ class WorkerProcess:
         return frame
 
     async def _ask(
-        self, job: Mapping[str, Any], body: bytes | memoryview, answer_bytes_max: int
+        self,
+        job: Mapping[str, Any],
+        body: bytes | memoryview,
+        answer_bytes_max: int,
+        note: Note | None,
     ) -> frames.Frame:
         """Raises Ended, FrameError, OSError."""
         frame = None
         try:
             await frames.send(self._writer, job, body)
             frame = await frames.receive(self._reader, answer_bytes_max)
+            while note is not None and frame is not None and frame.head.get("note") is True:
+                if frame.head.get("ticket") == job.get("ticket"):
+                    await note(frame)
+                frame = await frames.receive(self._reader, answer_bytes_max)
         except (BrokenPipeError, ConnectionResetError):
             pass
         except frames.FrameError:

@@ -2,6 +2,7 @@
 
     first frame   {"parent": pid, "settings": {...}}
     job           {"ticket", ...} + body
+    note          {"ticket", "note": true, ...} + body; any number of them, before the answer
     answer        {"ticket", "done": true, ...} + body
                   {"ticket", "done": false, "reason": FailureReason, "why": text, ...}
 
@@ -29,6 +30,8 @@ WHY_CHARS_MAX = 500
 Content = bytes | memoryview
 #: Does a job: gives the fields of its answer, and the body. Raises JobStopped.
 Work = Callable[[frames.Frame], tuple[Mapping[str, Any], Content]]
+#: Sends a note of the job under way: its fields, and a body.
+Note = Callable[[Mapping[str, Any], Content], None]
 
 
 def refused(error: DelianError) -> JobStopped:
@@ -47,19 +50,30 @@ class JobStopped(Exception):
 
 def serve(begin: Callable[[dict[str, Any]], Work], job_bytes_max: int = 0) -> int:
     """Answers jobs until the input ends. begin: makes the worker of its settings."""
+    return serve_noting(lambda settings, _: begin(settings), job_bytes_max)
+
+
+def serve_noting(begin: Callable[[dict[str, Any], Note], Work], job_bytes_max: int = 0) -> int:
+    """As `serve`, of a worker that also sends notes of the job under way."""
     jobs, answers = _private_streams()
     hello = frames.read(jobs, 0)
     if hello is None:
         return 0
     die_with(int(hello.head["parent"]))
     following = _following(jobs, job_bytes_max)
-    work = begin(dict(hello.head["settings"]))
+    ticket: Any = None
+
+    def note(head: Mapping[str, Any], body: Content) -> None:
+        frames.write(answers, {"ticket": ticket, "note": True, **head}, body)
+
+    work = begin(dict(hello.head["settings"]), note)
     while True:
         job = following()
         if job is None:
             return 0
+        ticket = job.head["ticket"]
         head, body = _answer(work, job)
-        frames.write(answers, {"ticket": job.head["ticket"], **head}, body)
+        frames.write(answers, {"ticket": ticket, **head}, body)
 
 
 def say(text: str) -> None:
