@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -346,7 +347,8 @@ def test_folders_that_datasets_saved(arrays, tmp_path):
     data = data.cast_column("v", datasets.Sequence(datasets.Value("float32")))
     data.save_to_disk(tmp_path / "hf", num_shards=3)
     equal(open_rows(tmp_path / "hf"), x, y)
-    equal(open_rows(data.with_format("numpy")), x, y)
+    equal(open_rows(data), x, y)
+    equal(open_rows(data.shuffle(seed=1).select(range(700)).sort("label")), *sorted_by(x, y, data))
     shard = next((tmp_path / "hf").glob("*00001-of*.arrow"))
     content = shard.read_bytes()
     shard.write_bytes(content[: len(content) // 2])
@@ -355,6 +357,34 @@ def test_folders_that_datasets_saved(arrays, tmp_path):
     shard.unlink()
     with pytest.raises(NoDataError, match="00001"):
         open_rows(tmp_path / "hf")
+
+
+def sorted_by(x, y, data):
+    order = np.array(data.add_column("n", range(len(x))).shuffle(seed=1).sort("label")["n"])
+    return x[order], y[order]
+
+
+def test_images_of_datasets(photos):
+    datasets = pytest.importorskip("datasets")
+    files = sorted(str(p) for p in photos.rglob("*.*"))
+    data = datasets.Dataset.from_dict({"image": files, "label": list(range(9))})
+    data = data.cast_column("image", datasets.Image(decode=False))
+    with pytest.raises(DelianError, match="not in the file"):
+        open_rows(data)
+    data = data.map(lambda row: {"image": {"bytes": Path(row["image"]["path"]).read_bytes()}})
+    found = open_rows(data).read(2, 5)
+    want = open_rows(photos, shape=(20, 24, 3)).read(2, 5)
+    np.testing.assert_array_equal(found.x, want.x)
+    np.testing.assert_array_equal(found.y, [2, 3, 4])
+
+
+def test_tars_that_webdataset_wrote(arrays, tmp_path):
+    webdataset = pytest.importorskip("webdataset")
+    x, y = arrays
+    with webdataset.TarWriter(str(tmp_path / "a.tar")) as writer:
+        for k in range(700):
+            writer.write({"__key__": f"{k:06}", "x.npy": x[k], "cls": int(y[k])})
+    equal(open_rows(tmp_path / "a.tar"), x, y)
 
 
 @pytest.mark.parametrize(

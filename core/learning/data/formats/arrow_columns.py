@@ -42,9 +42,10 @@ def arrow(module: str = "pyarrow") -> Any:
 @contextmanager
 def arrow_errors(where: str) -> Iterator[None]:
     """What pyarrow raises about damaged files, as DelianErrors."""
+    own = arrow().ArrowException
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
+    except (own, OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
         raise DelianError(f"{where} cannot be read: {error}", "write it again") from None
 
 

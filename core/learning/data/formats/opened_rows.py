@@ -55,8 +55,11 @@ def open_rows(
 
     if isinstance(source, tuple) and len(source) == 2 and all(map(_is_array, source)):
         return ArrayRows(np.asarray(source[0]), np.asarray(source[1]))
+    from .hub_rows import HubRows, is_hub_dataset
     from .map_datasets import DatasetRows
 
+    if is_hub_dataset(source):
+        return HubRows(source, DataSettings(label=label, columns=columns, classes=classes))
     return DatasetRows(source, label, columns)
 
 

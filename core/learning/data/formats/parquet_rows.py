@@ -42,13 +42,12 @@ def _one(path: Path, settings: DataSettings) -> StoredRows:
         groups = [about.row_group(k) for k in range(about.num_row_groups)]
         counts = [int(group.num_rows) for group in groups]
         sizes = [int(group.total_byte_size) for group in groups]
-        schema = opened.schema_arrow
+        columns = chosen(opened.schema_arrow, settings, str(path))
     if min(counts, default=0) < 0 or min(sizes, default=0) < 0:
         raise DelianError(f"{path} declares a negative number of rows", "write it again")
     kept = [k for k, count in enumerate(counts) if count > 0]
     if not kept:
         raise NoDataError(f"{path} has no rows", "collect more before taking part")
-    columns = chosen(schema, settings, str(path))
     wanted = [*columns.features, columns.label]
 
     def load(k: int) -> Any:

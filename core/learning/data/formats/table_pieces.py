@@ -85,8 +85,7 @@ class TablePieces:
                 end = min(stop, int(self._ends[k]))
                 tables.append(self._piece(k).slice(at - begin, end - at))
                 at = end
-            whole = sliced(tables)
-        return self._made.rows(whole, start)
+            return self._made.rows(sliced(tables), start)
 
     def _piece(self, k: int) -> Any:
         with self._lock:

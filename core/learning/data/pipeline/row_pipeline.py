@@ -28,18 +28,10 @@ from ..formats.opened_rows import open_rows
 from ..stored_rows import StoredRows
 from .batch_nodes import Batched, BatchMapped, BatchNode, BatchPart, BatchRepeated
 from .file_cached import FileCached, NodeRows
+from .memory_cached import MemoryCached
 from .row_columns import Applied, Columns, Key, column_of
-from .row_nodes import (
-    ENDLESS,
-    FromSource,
-    MemoryCached,
-    Part,
-    Repeated,
-    RowMapped,
-    RowNode,
-    Shuffled,
-    WindowShuffled,
-)
+from .row_nodes import ENDLESS, FromSource, Part, Repeated, RowMapped, RowNode
+from .row_shuffles import Shuffled, WindowShuffled
 from .step_chain import Ahead, Chain, Reading, resumed
 
 #: Rows of a block where windows are shuffled, and what a cache in memory may take.
@@ -90,8 +82,9 @@ class Pipeline:
         """A random order of the rows, another one in each epoch.
 
         Args:
-            window: rows that are read at once and shuffled in memory; None: all rows are shuffled,
-                and each is read on its own, which a disk is slow at.
+            window: rows that are read at once and shuffled in memory, where two such windows are
+                kept; None: all rows are shuffled, and each is read on its own, which a disk is
+                slow at.
             block: rows next to each other that stay in one window.
 
         Raises:
