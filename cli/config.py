@@ -31,7 +31,8 @@ from pydantic.fields import FieldInfo
 
 from ..core.common.errors import DelianError, Loc
 from ..simulations.scenario.toml_lines import KeyPath, key_locations
-from .settings import Config, is_loopback
+from .settings import Config
+from .settings_forms import is_loopback
 
 FILE = "delian.toml"
 FILE_VARIABLE = "DELIAN_CONFIG"

@@ -266,7 +266,7 @@ def check_server_names(config: Config) -> Iterator[Finding]:
 
     It is right where the coordinator serves only this machine.
     """
-    from .settings import is_loopback
+    from .settings_forms import is_loopback
 
     cloud = config.cloud
     for key, listen, public in (

@@ -7,12 +7,21 @@ daemons take, units last.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
+
+from .settings_forms import (
+    Address,
+    BrokerUrl,
+    Folder,
+    OptionalAddress,
+    Section,
+    Texts,
+    Transport,
+)
 
 SECRET: dict[str, JsonValue] = {"secret": True}  # never shown
 URL: dict[str, JsonValue] = {"secret": "password"}  # shown without its password
@@ -28,55 +37,6 @@ _BROKER_AUTHORITY = "PEM of the CA of the broker's certificate. Absent: the fede
 def state_home() -> Path:
     """Where programs keep state, by the XDG base directory specification."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "delian"
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach "host:port"."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _address(text: str) -> str:
-    host, colon, port = text.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    good = colon and bare and port.isdigit() and int(port) < 65536 and " " not in text
-    if not good or (":" in host and host == bare):
-        raise ValueError("host:port, with brackets around IPv6: [::1]:7443")
-    return text
-
-
-def _optional_address(text: str) -> str:
-    return _address(text) if text else text
-
-
-def _broker(text: str) -> str:
-    if text:
-        scheme, _, rest = text.partition("://")
-        if scheme not in ("mqtt", "mqtts") or not rest or "@" in rest:
-            raise ValueError("mqtts://host:port; our certificate names us")
-        _address(rest if ":" in rest.rpartition("]")[2] else f"{rest}:8883")
-    return text
-
-
-def _path(path: Path) -> Path:
-    return path.expanduser()
-
-
-Address = Annotated[str, AfterValidator(_address)]
-OptionalAddress = Annotated[str, AfterValidator(_optional_address)]
-BrokerUrl = Annotated[str, AfterValidator(_broker)]
-Folder = Annotated[Path, Field(strict=False), AfterValidator(_path)]
-Texts = Annotated[tuple[str, ...], Field(strict=False)]  # TOML gives a list
-Transport = Literal["auto", "grpc", "mqtt"]
-
-
-class Section(BaseModel):
-    """A table of the file. Unknown keys are refused, nothing changes later."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class LogConfig(Section):
@@ -511,6 +471,25 @@ class QuestionsConfig(Section):
     )
 
 
+class ScriptConfig(Section):
+    """A command of the owner's that trains in the place of a run's program."""
+
+    command: str = Field(
+        min_length=1, description="The program and its arguments, as in a shell: python train.py."
+    )
+    folder: Folder | None = Field(
+        default=None, description="Where it is started. Absent: where the agent was."
+    )
+    client: int | None = Field(
+        default=None, ge=0, description="The script's `task.client`. Absent: the device's number."
+    )
+    clients: int | None = Field(
+        default=None,
+        ge=1,
+        description="The script's `task.clients`, for scripts that take a part of common data.",
+    )
+
+
 class DeviceConfig(Section):
     """A device: `delian device run`."""
 
@@ -530,6 +509,11 @@ class DeviceConfig(Section):
     conditions: ConditionsConfig = Field(default_factory=ConditionsConfig)
     worker: WorkerConfig = Field(default_factory=WorkerConfig)
     questions: QuestionsConfig = Field(default_factory=QuestionsConfig)
+    scripts: dict[str, ScriptConfig] = Field(
+        default_factory=dict,
+        description="Training scripts, by the name that runs use. Without one no such run is "
+        "trained for.",
+    )
     masks: MasksConfig = Field(default_factory=MasksConfig)
     budget: BudgetConfig = Field(default_factory=BudgetConfig)
     inference: Folder | None = Field(

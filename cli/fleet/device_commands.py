@@ -26,6 +26,7 @@ from ..options import (
 from ..output import echo, tell, when
 from ..programs.row_files import write_rows
 from ..statistics.question_rules import offered_tables, question_rules
+from .script_options import named_scripts, script_commands
 
 if TYPE_CHECKING:
     from ...core.compiler.ir import Array
@@ -61,6 +62,14 @@ def run(
             "--table",
             metavar="NAME=FILE",
             help="A CSV or Parquet file that `delian ask` may ask about; may be given again.",
+        ),
+    ] = None,
+    scripts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--script",
+            metavar="NAME=COMMAND",
+            help="Your own training script, for runs of this name; may be given again.",
         ),
     ] = None,
     identity: Annotated[
@@ -106,6 +115,7 @@ def run(
         "device.homes": home or None,
         "device.data.source": data,
         "device.questions.tables": offered_tables(tables),
+        "device.scripts": named_scripts(scripts),
         "device.identity": identity,
         "device.inference": inference,
         "device.number": number,
@@ -163,6 +173,7 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
             **{**dict(config.worker), "artifacts": _artifacts(config.worker.artifacts)},
         ),
         questions=question_rules(config.questions),
+        scripts=script_commands(config.scripts),
         conditions=ConditionSettings(**dict(config.conditions)),
         policy=policy_of(config),
         policy_now=partial(policy_of, config),

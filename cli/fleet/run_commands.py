@@ -14,6 +14,7 @@ from ...core.common.printable import escaped
 from ..options import AsJson, edge_number
 from ..output import echo, table, tell, to_json, when
 from ..programs.artifact_commands import check_can_sign, signed_plan
+from ..simulation.short_options import torch_settings
 from .coordinator_commands import Connect, on_coordinator
 from .run_events import sentence
 from .submitted_plan import (
@@ -41,7 +42,8 @@ RunNumber = Annotated[int, typer.Argument(metavar="RUN", min=1, help="The run's 
 def submit(
     connect: Connect,
     scenario: Annotated[
-        str | None, typer.Argument(help="A scenario file, or a bundled one's name.")
+        str | None,
+        typer.Argument(help="A scenario's file or name, or your training script."),
     ] = None,
     bundle: Annotated[
         Path | None,
@@ -50,6 +52,10 @@ def submit(
     model: Annotated[
         Path | None,
         typer.Option("--model", help="A Python file with init(key, shape, classes)."),
+    ] = None,
+    torch: Annotated[
+        str | None,
+        typer.Option("--torch", metavar="FILE[:CLASS]", help="A PyTorch module as the model."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -104,7 +110,8 @@ def submit(
     values below the federation's terms are raised to them. The bundle is signed with the key in the
     operator's identity (`delian ca issue operator`).
     """
-    message, built = prepare(scenario, bundle, model, settings or [], data, plain)
+    keys = [*torch_settings(torch, None), *(settings or [])]
+    message, built = prepare(scenario, bundle, model, keys, data, plain)
     mask(message, plain, helper or [])
     from ...core.wire.operator_pb2 import SubmitRequest
 

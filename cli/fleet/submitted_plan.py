@@ -157,11 +157,12 @@ def _of_scenario(
     from dataclasses import replace
 
     from ...core.wire.blob_pb2 import BlobRef
-    from ...simulations.runs.stage import Stage
-    from ...simulations.scenario.datasets import with_data
-    from ...simulations.scenario.scenario_file import load, override
+    from ...simulations.runs.stage import stage_of
+    from ...simulations.scenario.datasets import named_data, scenario_for
+    from ...simulations.scenario.scenario_file import override
 
-    chosen = with_data(load(source), data)
+    named, data = named_data(source, data)
+    chosen = scenario_for(named, data)
     if model is not None:
         settings = [
             'model={name="python"}',
@@ -172,7 +173,7 @@ def _of_scenario(
     if plain and not composed:
         settings = ['privacy.aggregation="plain"', *settings]
     chosen = override(chosen, settings)
-    stage = Stage(chosen, None, data, "reference", _noted)
+    stage = stage_of(chosen, None, data, "reference", _noted, processes=1)
     plan = stage.plan(stage.runtime.ring, masked=not plain)
     message = plan.message(BlobRef(), BlobRef(), chosen.seed)
     message.name = chosen.name

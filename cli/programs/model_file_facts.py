@@ -291,7 +291,7 @@ def _bundle_to_onnx(source: Path, target: Path) -> int:
     from ...core.learning.interchange.onnx_export.export_model import program_to_onnx
 
     bundle = load(source)
-    function, leaves = bundle.programs["infer"], _leaves(bundle)
+    function, leaves = bundle.inference, _leaves(bundle)
     names = [name.removeprefix("model.") for name in function.param_names]
     held = {names[k]: leaves[leaf] for k, leaf in enumerate(bundle.manifest.model)}
     program_to_onnx(function, names, held, path=target)

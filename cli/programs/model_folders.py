@@ -57,7 +57,7 @@ def _trained(source: Path, torch: str | None, scenario: str | None, settings: li
     chosen = override(load_scenario(scenario or "digits"), keys)
     if not isinstance(chosen.model, TorchModule):
         raise DelianError(f"the model of {scenario} is no PyTorch module", "name it by --torch")
-    rows = load(source).programs["infer"].param_types[-1]
+    rows = load(source).inference.param_types[-1]
     if not isinstance(rows, TensorType):
         raise DelianError(f"{source}: its program `infer` takes no rows", "is it a model's?")
     return imported(chosen, rows.shape[1:], rows.dtype.numpy).load_bundle(source)

@@ -111,7 +111,7 @@ def _compared(made: Any, small: Any, rows: Array, numbers: bool) -> float:
     before, after = (Runtime(b, programs=("infer",)) for b in (made, small))
     model, empty = model_of(made), np.empty(0, np.float32)
     total, count = 0.0, 0
-    for batch in batches_of(rows, made.programs["infer"]):
+    for batch in batches_of(rows, made.inference):
         wanted, found = before.infer(model, batch), after.infer(empty, batch)
         if numbers:
             total, count = total + float(np.sum(np.abs(wanted - found))), count + found.size

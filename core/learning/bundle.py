@@ -5,7 +5,7 @@
     programs/NAME.ir   serialised IR, one program each: init, client_update, server_update,
                        evaluate, personalise, infer; client_state where devices have client state,
                        update_begin, update_chunk and update_end where data need not fit in memory.
-                       A quantised bundle has infer alone
+                       A quantised bundle has infer alone; one that sites' scripts train has none
     weights.f32        the first state, f32 little-endian, the leaves as the manifest lists them;
                        absent in what is sent to devices
 
@@ -51,7 +51,7 @@ SEEN, TOTAL = "carry.seen.support", "carry.way.total"
 #: What every `evaluate` gives, before the task's own.
 JUDGED = ("loss", "correct", "count")
 #: What a manifest says only where there is any: bundles without it are what they were before.
-_ABSENT = (CLIENT_STATE, "metrics", "carry", "passes")
+_ABSENT = (CLIENT_STATE, "metrics", "carry", "passes", "script")
 #: A task's own metrics; each is two numbers of an evaluation's message.
 METRICS_MAX = 16
 _METRIC = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -145,14 +145,22 @@ class Manifest:
     """
     passes: int = 0
     """How often a training by windows goes over all rows; 0 where there is none."""
+    script: Mapping[str, Any] = field(default_factory=dict)
+    """What the sites' own script gets (`scripts.script_spec`); empty: none, devices train by
+    `client_update` alone.
+    """
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The names of the bundle's programs; `infer` alone for a quantised model."""
+        """The names of the bundle's programs.
+
+        A quantised model has `infer` alone; what a script trains has all but that.
+        """
         if not self.model:
             return ("infer",)
         kept = (CLIENT_STATE,) if self.client_state else ()
-        return (*PROGRAMS, *kept, *(WINDOW_PROGRAMS if self.carry else ()))
+        names = (*PROGRAMS, *kept, *(WINDOW_PROGRAMS if self.carry else ()))
+        return tuple(n for n in names if n != "infer") if self.script else names
 
     @property
     def ring(self) -> RingPlan:
@@ -175,7 +183,7 @@ class Manifest:
     @property
     def learns_numbers(self) -> bool:
         """Whether numbers are learnt of a row, and not its label."""
-        return any(
+        return not self.script and any(
             each.name.rpartition(".")[2] == "y" and each.dtype == "f32" for each in self.data
         )
 
@@ -209,6 +217,17 @@ class Bundle:
         if made is None or made[0] is not function:
             made = self.written[name] = (function, encode_function(function))
         return made[1]
+
+    @property
+    def inference(self) -> Function:
+        """The program `infer`. Raises DelianError where a site's own script trains the model."""
+        if "infer" not in self.programs:
+            raise DelianError(
+                f"this bundle has no program `infer`: the script {self.manifest.script.get('name')}"
+                " trains and runs its model",
+                "delian model weights writes its weights for the script's framework",
+            )
+        return self.programs["infer"]
 
     def bare(self) -> Bundle:
         """The bundle without its weights."""
@@ -397,6 +416,7 @@ def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
             metrics=tuple(str(name) for name in body.get("metrics", ())),
             carry=leaves("carry"),
             passes=int(body.get("passes", 0)),
+            script=dict(body.get("script", {})),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as e:
         raise DelianError(f"{where}: the manifest is incomplete: {e}") from e

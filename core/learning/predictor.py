@@ -51,7 +51,7 @@ class Predictor:
     @property
     def of_characters(self) -> bool:
         """Whether it gives the character that follows each of a text, and their names are known."""
-        logits: Any = self.bundle.programs["infer"].result_types[0]
+        logits: Any = self.bundle.inference.result_types[0]
         each_step = len(self.row_shape) == 1 and len(logits.shape) == len(("n", "steps", "C"))
         return each_step and bool(self.labels) and all(len(name) == 1 for name in self.labels)
 
@@ -99,7 +99,7 @@ class Predictor:
         if not self._runtime:
             self._runtime.append(Runtime(self.bundle, self.backend, programs=("infer",)))
         runtime = self._runtime[0]
-        kind = self.bundle.programs["infer"].param_types[-1]
+        kind = self.bundle.inference.param_types[-1]
         size = kind.shape[0]  # type: ignore[union-attr]
         given = []
         for start in range(0, max(len(rows), 1), size):
@@ -112,7 +112,7 @@ class Predictor:
     @property
     def row_shape(self) -> tuple[int, ...]:
         """The shape of a row that the program takes."""
-        kind: Any = self.bundle.programs["infer"].param_types[-1]
+        kind: Any = self.bundle.inference.param_types[-1]
         return tuple(kind.shape[1:])
 
     def rows(self, x: Any) -> NDArray[Any]:
@@ -120,7 +120,7 @@ class Predictor:
 
         Raises DelianError for rows of another shape, and for a column that is missing.
         """
-        kind: Any = self.bundle.programs["infer"].param_types[-1]
+        kind: Any = self.bundle.inference.param_types[-1]
         if self.encoding is not None and (isinstance(x, Mapping) or hasattr(x, "columns")):
             from .data.tabular.columns import frame_columns
 
@@ -141,7 +141,7 @@ class Predictor:
         return np.ascontiguousarray(rows, kind.dtype.numpy)
 
     def __repr__(self) -> str:
-        kind: Any = self.bundle.programs["infer"].param_types[-1]
+        kind: Any = self.bundle.inference.param_types[-1]
         gives = "numbers" if self.regression else "classes"
         names = f" ({', '.join(self.labels[:6])})" if self.labels else ""
         size = self.weights.size

@@ -166,7 +166,7 @@ def quantise(
         raise DelianError(f"there is no method {method!r}", f"there are {', '.join(METHODS)}")
     if not 50 < percentile <= 100:
         raise DelianError(f"a percentile of {percentile}", "give one above 50, to 100")
-    function = bundle.programs["infer"]
+    function = bundle.inference
     leaves = [bundle.manifest.state[i] for i in bundle.manifest.model]
     model = model_of(bundle, weights)
     arrays, at = [], 0

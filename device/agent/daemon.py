@@ -11,6 +11,7 @@ journal ends.
     FOLDER/artifacts.json   which signed bundles it has taken
     FOLDER/key-secret       what its random keys are made of, with a round's key
     FOLDER/questions        which questions were answered, and about which rows
+    FOLDER/scripts          what the owner's training scripts keep, and what they print
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ from ...core.node.identity.pki.roles import Guard
 from ...core.node.identity.pki.signing import CertificateIdentity
 from ...core.node.net.switch import Switch
 from ...core.node.sandbox import walls
+from ...core.node.scripts.script_process import ScriptCommand
 from ...core.node.service.hosting import Tasks, Who, merge_homes, run_daemon, who_is
 from ...core.node.service.known_log import LogSink, keep_fork
 from ...core.node.service.uplinks import Distrust, Transport, Uplinks, keep_denied, trust_all
@@ -65,6 +67,7 @@ from .personal_model import PersonalStore, Slot, stamp
 from .question_desk import QuestionDesk
 from .refusal_log import OWNER_REFUSES
 from .runner import WorkerRunner
+from .script_desk import ScriptDesk
 from .status_file import StatusFile
 from .window_checkpoints import WindowCheckpoints
 
@@ -95,6 +98,8 @@ class DeviceSettings:
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     questions: OwnerRules = field(default_factory=OwnerRules)
     """What questions to the owner's tables may do."""
+    scripts: Mapping[str, ScriptCommand] = field(default_factory=dict)
+    """Commands that train for the runs that name them."""
     conditions: ConditionSettings = field(default_factory=ConditionSettings)
     policy: DevicePolicy = field(default_factory=DevicePolicy)
     policy_now: Callable[[], DevicePolicy] | None = None
@@ -153,7 +158,8 @@ class _Agent:
             native.library()  # on a new machine it compiles: not when the first update is masked
         else:
             log.warning("without a certificate it takes no task whose updates are masked")
-        if odd := check_source(settings.worker.data):
+        trains_alone = bool(settings.worker.data.source) or not settings.scripts
+        if trains_alone and (odd := check_source(settings.worker.data)):
             log.warning(odd)
         walls.check(settings.worker.sandbox)
         walls.tell_lacking()
@@ -180,6 +186,13 @@ class _Agent:
                 settings.questions, settings.worker.limits, folder / "questions", self.blobs.path
             ),
             windows=WindowCheckpoints(folder / "windows", settings.worker.checkpoint_s),
+            scripts=ScriptDesk(
+                settings.scripts,
+                folder / "scripts",
+                self.blobs.path,
+                self.who.node.number,
+                settings.worker.nice,
+            ),
         )
         self.watch = Watch(settings.conditions, folder, settings.worker.memory_mib, self._is_fresh)
         seen = self.watch.changed()

@@ -44,6 +44,7 @@ from .client_state_file import KeptStates
 from .owner_limits import WorkerSettings
 from .personal_model import Judgement, PersonalStore
 from .question_desk import QuestionDesk
+from .script_desk import ScriptDesk
 from .window_checkpoints import WindowCheckpoints
 
 log = logging.getLogger("delian.device.agent.runner")
@@ -64,7 +65,8 @@ class WorkerRunner:
     model; None: nowhere. memory: a file with what was trained on, kept over restarts. gate: says
     which bundles may run, before anything opens them; None: all. kept: the folder of algorithms'
     client states; None: those that have one are not run. questions: answers them; None: nothing
-    does. windows: stores the checkpoints of trainings by windows; None: there are none.
+    does. windows: stores the checkpoints of trainings by windows; None: there are none. scripts:
+    the owner's, which train in place of a bundle's program; None: there are none.
     """
 
     def __init__(
@@ -78,8 +80,9 @@ class WorkerRunner:
         kept: Path | None = None,
         questions: QuestionDesk | None = None,
         windows: WindowCheckpoints | None = None,
+        scripts: ScriptDesk | None = None,
     ) -> None:
-        self._questions, self._windows = questions, windows
+        self._questions, self._windows, self._scripts = questions, windows, scripts
         self._settings, self._path_of, self._personal = settings, path_of, personal
         self._memory, self._command, self.gate = memory, tuple(command), gate
         self._kept = None if kept is None else KeptStates(kept)
@@ -119,6 +122,8 @@ class WorkerRunner:
         self._closed = True
         await self._jobs.close()
         await self._kill()
+        if self._scripts is not None:
+            await self._scripts.close()
 
     # ------------------------------------------------ one job
 
@@ -183,6 +188,11 @@ class WorkerRunner:
                 if running.ended and stop.reason == OUT_OF_MEMORY and note and note.progressed():
                     # It was killed, and had come further: another process goes on from there.
                     job, record, most = await asyncio.to_thread(self._job, program, limits)
+                    continue
+                if "script" in stop.head and self._scripts is not None and "given" not in job:
+                    left_s = ends - asyncio.get_running_loop().time()
+                    given, weights = await self._scripts.answer(program, stop.head, left_s)
+                    job, record = {**job, "given": given}, record + weights
                     continue
                 if stop.head.get("again") is True and starts < STARTS_PER_JOB:
                     starts += 1
@@ -297,6 +307,8 @@ class WorkerRunner:
         """A process that has run no other bundle's programs."""
         if self._running is not None and self._bundle != program.blobs[0]:
             await self._kill()
+            if self._scripts is not None:
+                await self._scripts.close()
         if self._running is None:
             places = {self._path_of(digest).parent for digest in program.blobs[:2]}
             if self._personal is not None:

@@ -10,18 +10,21 @@ and write nothing. What was to be stored it gives to the agent.
     job           {"ticket", "program", "bundle", "weights", "key": [u32, u32],
                    "ring": [clip, clients_max, dimension], "limits": [memory MiB, seconds],
                    "compiled"?: "rest" or "all", "object"?: path or null, "keeps"?: true,
-                   "personal"?: {"present"?: path}, "windows"?: {...}}
-                  + the record of the client state + the checkpoint of a training by windows
+                   "personal"?: {"present"?: path}, "windows"?: {...}, "given"?: {...}}
+                  + the record of the client state + the checkpoint of a training by windows, or
+                  the weights of "given"
     note          of a training by windows (`window_jobs`)
     answer        {"ticket", "done": true, "examples", "loss", "finite", "version", "vector": bytes,
                    "extra"?: "kept" or "personal", ...} + vector + that record, or that model
                   {"ticket", "done": false, "reason": FailureReason, "why": text,
-                   "compile"?: "rest" or "all", "again"?: true}
+                   "compile"?: "rest" or "all", "again"?: true,
+                   "script"?: ScriptSpec, "leaves"?: [[name, shape], ...]}
 
 compile: the bundle has to be compiled first, by another process, all of it or what no artifact has;
 then the job is asked again with the object, null where there is no C compiler. keeps: client states
 are kept, and the job's body is the last one's record. again: this process cannot read its data, or
-the bundle, any more; another one can.
+the bundle, any more; another one can. script: the owner's script trains for this bundle; then the
+job is asked again with its answer, {"weights": bytes, "examples", "loss", "judged"}.
 """
 
 from __future__ import annotations
@@ -79,6 +82,7 @@ with unsearched():
     from . import client_state_file, window_jobs
     from .client_state_file import BYTES_MAX as KEPT_BYTES_MAX
     from .owner_limits import WorkerSettings
+    from .script_leaves import script_leaves
     from .window_jobs import CHECKPOINT_BYTES_MAX
 
 if __name__ == "__main__":
@@ -136,7 +140,14 @@ class Worker:
         try:
             runtime = self._runtime(job)
             state = self._weights(Path(job["weights"]), runtime)
-            version, data = self._leaves(runtime)
+            given = job.get("given")
+            data: Data
+            if runtime.manifest.script:
+                split = len(record) - (int(given["weights"]) if given else 0)
+                record, weights = record[:split], record[split:]
+                version, data = None, script_leaves(runtime, state, given, weights)
+            else:
+                version, data = self._leaves(runtime)
             ready = time.monotonic()
             self._confine(data)
             answer = self._call(runtime, state, data, job, record)
@@ -144,9 +155,7 @@ class Worker:
             self._data = None
             raise JobStopped(OUT_OF_MEMORY, f"memory is over: {error}") from error
         head = {
-            "examples": 0
-            if isinstance(data, WindowRows)
-            else examples(data, runtime.manifest.data),
+            "examples": _examples(data, runtime, given),
             **answer.head,
             "version": version,
             "load_s": round(ready - began, 3),
@@ -346,7 +355,8 @@ class Worker:
         if outcome.vector is None and outcome.finite:
             raise JobStopped(NO_DATA, "there are no rows to judge by")
         extra = b""
-        if outcome.vector is not None and (wanted := job.get("personal")) is not None:
+        wanted = None if runtime.manifest.script else job.get("personal")
+        if outcome.vector is not None and wanted is not None:
             extra = np.ascontiguousarray(own, "<f4").tobytes()
             head["extra"] = "personal"
             head["judgement"] = _judgement(runtime, state, own, data, key, wanted.get("present"))
@@ -396,9 +406,16 @@ def _judgement(
     return {**said, "loss_present": more[0].loss / more[0].count} if more else said
 
 
+def _examples(data: Data, runtime: Runtime, given: Mapping[str, Any] | None) -> int:
+    """What the device trains on; given: a script's answer. A training by windows counts itself."""
+    if given is not None:
+        return int(given["examples"])
+    return 0 if isinstance(data, WindowRows) else examples(data, runtime.manifest.data)
+
+
 def _classes(runtime: Runtime) -> int | None:
     """The number of labels of the model: the last axis of its logits."""
-    (logits,) = runtime.bundle.programs["infer"].result_types
+    (logits,) = runtime.bundle.inference.result_types
     if not isinstance(logits, TensorType) or not logits.shape:
         return None
     return logits.shape[-1]

@@ -197,7 +197,7 @@ def _load(slot: Slot, backend: Backend, artifacts: Sequence[Path]) -> _Loaded:
     if hashlib.sha256(content).hexdigest() != slot.digest:
         raise DelianError("the personal model was replaced while it was read", "ask again")
     vector = np.frombuffer(content, "<f4").astype(np.float32, copy=False)
-    infer = {"infer": bundle.programs["infer"]}
+    infer = {"infer": bundle.inference}
     try:
         program = ready(infer, backend, artifacts)["infer"]
     except ArtifactError as error:

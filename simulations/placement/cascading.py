@@ -87,7 +87,7 @@ class Judged:
     """A bundle's `infer` over rows of any number."""
 
     def __init__(self, bundle: Bundle, backend: Backend = "native") -> None:
-        function = bundle.programs["infer"]
+        function = bundle.inference
         self.bundle = bundle
         self._run = compile_function(function, backend)
         self._model: list[Array] = []

@@ -42,6 +42,18 @@ FEDERATION = "processes"
 LOOPBACK = "127.0.0.1"
 
 
+@dataclass(frozen=True, slots=True)
+class OwnScript:
+    """A training script of the user's."""
+
+    name: str
+    """By which the run knows it."""
+    command: str
+    """What runs it."""
+    clients: int
+    """How many there are."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """The nodes, and their addresses.
@@ -184,13 +196,12 @@ class FleetFiles:
             section["helps"] = True
         self._write(name, {"edge": section})
 
-    def write_device(self, device: int, arrays: Mapping[str, Any], backend: str) -> None:
-        """arrays: the device's data as its programs take them, by their names in the manifest."""
+    def write_device(self, device: int, given: Mapping[str, Any] | OwnScript, backend: str) -> None:
+        """given: a script, or the data's arrays as programs take them, by the manifest's names."""
         name, edge = f"device-{device}", self.layout.edge_of(device)
         # Its keys are those of the virtual simulation, so that models are the same bit for bit.
         (self.folder / name / key_secret.FILE).write_bytes(key_secret.SIMULATED)
-        data = self.folder / name / "data.npz"
-        np.savez(data, **arrays)
+        trains = self._trains_on(device, given)
         by_mqtt = device in self.layout.by_mqtt
         home = self.broker if by_mqtt else self.address(f"edge-{edge}")
         # What a device of a simulation always has. Its owner is the user of this command.
@@ -200,7 +211,7 @@ class FleetFiles:
             "identity": self._at(name, "identity"),
             "homes": [f"edge-{edge}@{home}"],
             "transport": "mqtt" if by_mqtt else "grpc",
-            "data": {"source": str(data)},
+            **trains,
             "conditions": have,
             "worker": {"nice": 0, "backend": backend},
         }
@@ -210,6 +221,16 @@ class FleetFiles:
         if masks:
             section["masks"] = masks
         self._write(name, {"device": section})
+
+    def _trains_on(self, device: int, given: Mapping[str, Any] | OwnScript) -> dict[str, Any]:
+        """The sections of a device's data or of its script."""
+        if isinstance(given, OwnScript):
+            script = {"command": given.command, "folder": str(Path.cwd())}
+            numbers = {"client": device, "clients": given.clients}
+            return {"scripts": {given.name: {**script, **numbers}}}
+        data = self.folder / f"device-{device}" / "data.npz"
+        np.savez(data, **given)
+        return {"data": {"source": str(data)}}
 
     def _at(self, *names: str) -> str:
         return str(self.folder.joinpath(*names))

@@ -16,7 +16,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -46,11 +46,11 @@ from ...core.wire.round_pb2 import FailureReason
 from ...device.agent.status_file import read_status
 from ..federation.round_records import LATE, Evaluation
 from ..runs.result import TIMES, Event, Phase, RoundFinished, RoundRecord, SimulationResult
-from ..runs.stage import Stage
+from ..runs.stage import stage_of
 from ..scenario.federation_plan import FederationPlan
 from ..scenario.scenario import Scenario
 from ..scenario.scenario_file import override
-from .fleet_files import FEDERATION, FleetFiles, Layout
+from .fleet_files import FEDERATION, FleetFiles, Layout, OwnScript
 from .launcher import Children
 from .scrape import Scrape
 
@@ -175,7 +175,8 @@ class _Processes:
         self.scenario, self.shape = fitted(scenario, shape), shape
         self.say, self.stop = on_event, stop
         self.backend, self.meddle = backend, meddle
-        self.stage = Stage(self.scenario, None, data_path, backend, on_event)
+        given = (None, data_path, backend, on_event)
+        self.stage = stage_of(self.scenario, *given, processes=cores())
         self.rounds: list[RoundRecord] = []
         self.evaluations: list[Evaluation] = []
         self.rounds_of = [0] * len(self.stage.data.devices)
@@ -183,6 +184,10 @@ class _Processes:
         self.why, self.failed, self.stopped = "", False, False
 
     def run(self, threads: int) -> SimulationResult:
+        with contextlib.closing(self.stage):
+            return self._run(threads)
+
+    def _run(self, threads: int) -> SimulationResult:
         stage = self.stage
         with _folder(self.shape.folder) as folder:
             with Children(folder) as children:
@@ -207,7 +212,7 @@ class _Processes:
             parameters=stage.bundle.manifest.dimension,
             # Real time leaves no trace that could be the same twice.
             trace_hash="",
-            data=stage.data.card.to_json(),
+            data=stage.card(),
             host=stage.host(threads, sum(r.reported for r in self.rounds)),
             stopped_by="failure" if self.failed else "interrupt" if self.stopped else None,
             why=self.why,
@@ -263,12 +268,17 @@ class _Processes:
         children.wait_ready(edges)
         devices = [f"device-{d}" for d in range(layout.devices)]
         for number, name in enumerate(devices):
-            arrays = self.stage.arrays[self.stage.data.training[number]]
-            by_name = dict(zip(names, map(np.asarray, tree.leaves(arrays)), strict=True))
-            files.write_device(number, by_name, self.backend)
+            files.write_device(number, self._given(number, names), self.backend)
             children.add(name, ["device", "run", "--config", str(files.config(name))])
         children.wait_ready(devices)
         self.say(Phase("round 1"))
+
+    def _given(self, number: int, names: Sequence[str]) -> Mapping[str, Any] | OwnScript:
+        """What a device trains on: its data's arrays by name, or the user's script."""
+        if (script := self.stage.script) is not None:
+            return OwnScript(*script, len(self.stage.data.devices))
+        arrays = self.stage.arrays[self.stage.data.training[number]]
+        return dict(zip(names, map(np.asarray, tree.leaves(arrays)), strict=True))
 
     # ------------------------------------------------ the run
 

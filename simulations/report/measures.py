@@ -81,11 +81,15 @@ class Measure:
 
 ACCURACY = Measure("accuracy", error=False)
 SQUARED_ERROR = Measure("mean squared error", error=True)
+#: Of a training script that says no accuracy.
+LOSS = Measure("loss", error=True)
 
 
 def measure_of(scenario: Mapping[str, Any]) -> Measure:
     """The measure of a scenario, as reports have it (`Scenario.to_json`)."""
     data = scenario["data"]
+    if data.get("measure") == "loss":
+        return LOSS
     return SQUARED_ERROR if learns_numbers(data["source"], data.get("targets", "")) else ACCURACY
 
 

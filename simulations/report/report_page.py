@@ -351,9 +351,13 @@ def _data(report: Report) -> str:
             (("cell", "share of the device’s examples"), ("newcomer", "never trains"))
         )
     amounts = parts.figure(both(partial(device_amounts.bars, card, held_out)))
-    figure = parts.figure(
-        legend + both(partial(report_plots.label_map, card, held_out)), "", _label_csv(card)
-    )
+    figure = ""
+    if card["label_names"]:
+        figure = parts.figure(
+            legend + both(partial(report_plots.label_map, card, held_out)), "", _label_csv(card)
+        )
+    elif not card["examples_total"]:
+        lead = f"Clients train on {escaped(card['source'])}; no client has trained yet."
     return parts.section("Data", lead, amounts if least < most else "", figure)
 
 

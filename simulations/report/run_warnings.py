@@ -89,8 +89,8 @@ def _at_chance(result: SimulationResult) -> Iterator[str]:
     last: RoundRecord | None = next(
         (r for r in reversed(result.rounds) if r.global_pooled_accuracy is not None), None
     )
-    if last is None:
-        return
+    if last is None or not result.data["label_names"]:
+        return  # nothing was judged, or what the labels are only a script knows
     if result.data.get("numbers"):
         known = [v for v in (last.global_r_squared, last.personalised_r_squared) if v is not None]
         if known and max(known) <= 0:

@@ -28,7 +28,7 @@ from ..runs.stage import Stage
 from .history import DIFFERS, RunLog, waves_of
 
 if TYPE_CHECKING:
-    from ..runs.simulation_run import CompiledTraining
+    from ..runs.compiled_training import CompiledTraining
     from .resumable import Resumable, Saved
 
 #: A run is kept after a round, this often at most; less often where to keep it takes more than so

@@ -91,6 +91,14 @@ class Run:
         return found
 
     @property
+    def weights(self) -> dict[str, Any]:
+        """The shared state's arrays at the end by name, f32; of a script they are its model's."""
+        assert self.result.bundle is not None
+        bundle = self.result.bundle
+        views = self._simulation.stage.runtime.views(bundle.weights, bundle.manifest.state)
+        return {leaf.name: view for leaf, view in zip(bundle.manifest.state, views, strict=True)}
+
+    @property
     def model(self) -> Predictor:
         """The shared model at the end: `run.model.predict(x)`."""
         assert self.result.bundle is not None
@@ -308,7 +316,13 @@ def _settings(given: Mapping[str, Any] | Sequence[str]) -> list[str]:
         return [given]
     if not isinstance(given, Mapping):
         return list(given)
-    return [f"{key}={json.dumps(value)}" for key, value in given.items()]
+    found = []
+    for key, value in given.items():
+        if isinstance(value, Mapping):  # a table: {"data.settings": {"lr": 0.1}}
+            found += _settings({f"{key}.{name}": inner for name, inner in value.items()})
+        else:
+            found.append(f"{key}={json.dumps(value)}")
+    return found
 
 
 def _chosen(scenario: Any, data: Any, settings: Sequence[str]) -> tuple[Scenario, Any]:

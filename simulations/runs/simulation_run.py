@@ -8,39 +8,31 @@ the observer of `stage`.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.common.errors import DelianError
 from ...core.common.processors import cores
-from ...core.compiler import debugging, tree
+from ...core.compiler import debugging
 from ...core.compiler.backends import Backend
 from ...core.compiler.ir import Array
-from ...core.compiler.primitives.control import block_cost
-from ...core.learning import metrics
 from ...core.learning.cohort_program import SIZE_DEFAULT, gathers
 from ...core.learning.data import FederatedData
-from ...core.learning.runtime import Runtime
-from ...core.privacy.mechanisms.ring import RingPlan
-from ...core.protocol.ports import SECOND, Floats, Outcome, Vector
+from ...core.protocol.ports import SECOND
 from ...core.wire.round_pb2 import FailureReason
-from ...device.agent.client_state_file import Kept
-from ..federation.client_states import ClientStates
 from ..federation.federation import Federation
 from ..federation.process_tuning import keep_freed_memory
 from ..federation.round_records import Result as Ended
 from ..federation.round_records import RoundRecord as Attempt
-from ..federation.trace import checksum
-from ..federation.training import Trained, are_helped
-from ..federation.training_threads import NoWorkers, Pending, Postponed, Workers
+from ..federation.training import are_helped
+from ..federation.training_threads import NoWorkers, Workers
 from ..resume.history import UNKEPT
 from ..resume.kept_run import KeptRun
-from ..scenario import recipes
 from ..scenario.scenario import Scenario
 from .baselines import baselines
 from .class_view import class_view
@@ -57,7 +49,7 @@ from .result import (
     Unfinished,
     UpdateFinished,
 )
-from .stage import Stage
+from .stage import stage_of
 
 if TYPE_CHECKING:
     from ...core.learning import Algorithm
@@ -100,7 +92,8 @@ class Simulation:
         self.threads = 1 if debugging.on else at_once
         self.stop, self._resume, self._forget = stop, resume, forget
         self._tell, self._telling = on_event, threading.Lock()
-        self.stage = Stage(scenario, algorithm, data, backend, self._say, began, model)
+        given = (algorithm, data, backend, self._say, began, model)
+        self.stage = stage_of(scenario, *given, processes=self.threads)
         self.scenario = self.stage.scenario  # as its data has it
         self._say(Phase("round 1"))
         self.rounds: list[RoundRecord] = []
@@ -113,18 +106,15 @@ class Simulation:
         self.rounds_of = [0] * len(self.stage.data.devices)
 
     def run(self) -> SimulationResult:
+        with contextlib.closing(self.stage):
+            return self._run()
+
+    def _run(self) -> SimulationResult:
         stage = self.stage
         keep_freed_memory()
         with self._workers() as workers:
             self.workers = workers
-            self.training = CompiledTraining(
-                stage.runtime,
-                stage.first,
-                [stage.arrays[i] for i in stage.data.training],
-                partial(recipes.local_steps, self.scenario),
-                workers,
-                self._update_finished,
-            )
+            self.training = stage.training(workers, self._update_finished)
             plan = stage.plan(self.training.ring)
             del stage.first
             if self._resume is not None:
@@ -199,7 +189,7 @@ class Simulation:
             devices=stage.devices(self.rounds_of),
             parameters=stage.bundle.manifest.dimension,
             trace_hash=result.trace_hash,
-            data=stage.data.card.to_json(),
+            data=stage.card(),
             host=stage.host(self.threads, result.updates),
             stopped_by=stopped_by,
             why=why,
@@ -293,101 +283,6 @@ class Simulation:
     def _say(self, event: Event) -> None:
         with self._telling:
             self._tell(event)
-
-
-class CompiledTraining:
-    """A compiled bundle as the federation sees it; `state` is the newest.
-
-    Devices are numbered as the fleet's.
-    """
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        weights: Array,
-        arrays: Sequence[Any],
-        local_steps: Callable[[Any], int],
-        workers: Workers | NoWorkers,
-        on_update: Callable[[int, int], None],
-    ) -> None:
-        self.runtime, self.workers, self.on_update = runtime, workers, on_update
-        self.arrays = arrays
-        self._leaves = [tree.leaves(each) for each in arrays]
-        self.state = weights
-        self.ring = runtime.ring
-        programs = runtime.bundle.programs
-        cost = {name: float(block_cost(program.body)) for name, program in programs.items()}
-        judged = cost["personalise"] + 2 * cost["evaluate"]
-        self._flops = {"client_update": cost["client_update"], "evaluate": judged}
-        self._steps = [local_steps(each) for each in arrays]
-        self._done, self._counting = 0, threading.Lock()
-        size = runtime.kept_size
-        self.kept = ClientStates(size, len(arrays)) if size else None
-
-    @property
-    def pure(self) -> bool:
-        return self.kept is None
-
-    @property
-    def bundle(self) -> bytes:
-        return self.runtime.bundle.to_bytes()
-
-    def initial(self) -> Floats:
-        return self.state
-
-    def flops(self, device: int, program: str) -> float:
-        """The cost model counts one round of each loop, which is one local step."""
-        steps = self._steps[device] if program == "client_update" else 1
-        return self._flops[program] * steps
-
-    def submit(
-        self, device: int, weights: Floats, key: Vector
-    ) -> Pending[Outcome] | Postponed[Outcome]:
-        return self.workers.submit(partial(self._train, device, weights, key))
-
-    def own(self, device: int) -> Array | None:
-        """The client state that a device would be judged with; None before it has one."""
-        kept = self.kept.of(device) if self.kept is not None else None
-        return kept.after if kept is not None else None
-
-    def evaluate(
-        self, device: int, weights: Floats, key: Vector, plan: RingPlan
-    ) -> Pending[Outcome] | Postponed[Outcome]:
-        return self.workers.submit(partial(self._judge, device, weights, key, plan))
-
-    def _judge(self, device: int, weights: Floats, key: Vector, plan: RingPlan) -> Outcome:
-        kept = self.own(device)
-        return metrics.judge(self.runtime, weights, self.arrays[device], key, plan, kept)[1]
-
-    def server_update(
-        self, weights: Floats, memory: bytes, mean: Floats, weight: float
-    ) -> tuple[Floats, bytes]:
-        remembered = self.runtime.memory_from(memory)
-        self.state, remembered = self.runtime.server_update(
-            weights, remembered, mean, weight=weight
-        )
-        return self.state, self.runtime.memory_bytes(remembered)
-
-    def round_over(self) -> None:
-        """Starts counting the next round's updates."""
-        with self._counting:
-            self._done = 0
-
-    def _train(self, device: int, weights: Floats, key: Vector) -> Outcome:
-        own, data = None, self.arrays[device]
-        if self.kept is not None:
-            on, before = self.kept.name(weights), self.kept.of(device)
-            own = self.runtime.client_state(weights) if before is None else before.base(on)
-        update = self.runtime.client_update(weights, self._leaves[device], key, own)
-        with self._counting:
-            self._done += 1
-            done = self._done
-        self.on_update(done, self.runtime.manifest.clients_max)
-        vector = update.vector
-        facts = (vector, recipes.examples(data), update.loss, update.finite, checksum(vector))
-        if self.kept is None or own is None or not update.finite:
-            return Trained(*facts)
-        return Trained(*facts, partial(self.kept.put, device, Kept(on, own, update.kept)))
 
 
 def gave_up(why: str, diverged: int) -> tuple[str, str]:

@@ -30,9 +30,10 @@ from ...core.learning.runtime import Runtime, Score
 from ...core.privacy.mechanisms.ring import RingPlan
 from ..federation.fleet import Fleet
 from ..federation.network import LinkProfile
+from ..federation.training_threads import NoWorkers, Workers
 from ..report import own_metrics
 from ..report.adapting import Adapted, Adapting, total
-from ..report.measures import ACCURACY, Measure, measure_of
+from ..report.measures import ACCURACY, SQUARED_ERROR, Measure, measure_of
 from ..report.run_warnings import drowned
 from ..resume.traced_bundles import bundle_of
 from ..scenario import data_settings as settings
@@ -41,6 +42,7 @@ from ..scenario.composition import chain_of
 from ..scenario.datasets import load_data, on_data
 from ..scenario.federation_plan import FederationPlan
 from ..scenario.scenario import Link, Scenario
+from .compiled_training import CompiledTraining
 from .confidence import spread_of
 from .host_facts import machine_facts, peak_rss_mib
 from .result import DeviceRecord, Event, Notice, Phase, Spread, Started, UpdateFinished
@@ -129,6 +131,29 @@ class Stage:
         self.judged = self._judged()
         self.measure = measure_of(scenario.to_json())
         self.adapted: dict[int, Adapted] = {}
+
+    def training(
+        self, workers: Workers | NoWorkers, on_update: Callable[[int, int], None]
+    ) -> CompiledTraining:
+        """What the federation trains; on_update: called with each update's number."""
+        return CompiledTraining(*self._trained(workers, on_update))
+
+    def _trained(self, *given: Any) -> tuple[Any, ...]:
+        arrays = [self.arrays[i] for i in self.data.training]
+        steps = functools.partial(recipes.local_steps, self.scenario)
+        return self.runtime, self.first, arrays, steps, *given
+
+    @property
+    def script(self) -> tuple[str, str] | None:
+        """The name and the command of the user's training script; None: there is none."""
+        return None
+
+    def card(self) -> dict[str, Any]:
+        """What a report says of the data."""
+        return self.data.card.to_json()
+
+    def close(self) -> None:
+        """Ends what the stage has started."""
 
     def _runtime(self) -> Runtime:
         """What runs the programs; where one debugs, what they are made of."""
@@ -385,6 +410,15 @@ class Stage:
         }
 
 
+def stage_of(scenario: Scenario, *given: Any, processes: int) -> Stage:
+    """The stage of a scenario. given: as of Stage. processes: of a training script, at once."""
+    if scenario.data.source != "script":
+        return Stage(scenario, *given)
+    from .script_stage import ScriptStage
+
+    return ScriptStage(scenario, *given, processes=processes)
+
+
 def judgements(
     scores: list[tuple[Score, Score]] | None,
     measure: Measure = ACCURACY,
@@ -408,7 +442,7 @@ def judgements(
             judged[f"{name}_spread"] = Spread(*spread_of(accuracies))
             if names:
                 judged[f"{name}_metrics"] = own_metrics.figures(names, pooled)
-            if measure.error:
+            if measure == SQUARED_ERROR:
                 judged[f"{name}_absolute_error"] = pooled.accuracy
                 explained = 1.0 - measure.of(pooled) / variance if variance else None
                 judged[f"{name}_r_squared"] = explained

@@ -13,20 +13,24 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, GetCoreSchemaHandler, create_model
+from pydantic import Field, GetCoreSchemaHandler, create_model, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 from pydantic_core.core_schema import no_info_plain_validator_function
 
 from ...core.common.field_docs import field_docs
 from ...core.learning import algorithm_registry, hyperparameters
 from ...core.learning.plan import ROUNDS_MAX
-from .settings_table import Table
+from .settings_table import Table, conflict
 
 if TYPE_CHECKING:
     from ...core.learning import Algorithm
 
 #: `algorithm.name` of an algorithm in a Python file.
 OWN: Literal["python"] = "python"
+#: And where scripts train.
+SCRIPT: Literal["script"] = "script"
+#: The keys that a run of scripts has.
+_SERVERS = {"name", "server_learning_rate", "server_optimizer", "server_decay_rounds"}
 
 
 class AlgorithmTable(Table):
@@ -93,6 +97,23 @@ class OwnTable(AlgorithmTable):
         return self.kind or Path(self.file).stem
 
 
+class ScriptTable(AlgorithmTable):
+    """The mean of what training scripts send; the script itself has the local training."""
+
+    name: Literal["script"] = SCRIPT
+    """Which algorithm."""
+
+    @model_validator(mode="after")
+    def _local_keys_are_the_scripts(self) -> ScriptTable:
+        for key in sorted(self.model_fields_set - _SERVERS):
+            raise conflict(
+                key,
+                "a script trains as it is written, and does not get this key",
+                "data.settings has what the script should know",
+            )
+        return self
+
+
 @functools.cache
 def table_of(name: str) -> type[AlgorithmTable]:
     """The table of an algorithm, with a key for each field that has bounds.
@@ -104,6 +125,10 @@ def table_of(name: str) -> type[AlgorithmTable]:
         from ...core.learning import Algorithm
 
         return _made(OwnTable, Algorithm, {}, OwnTable.__doc__ or "")
+    if name == SCRIPT:
+        from ...core.learning.scripts.script_bundle import ScriptUpdate
+
+        return _made(ScriptTable, ScriptUpdate, {}, ScriptTable.__doc__ or "")
     kind = algorithm_registry.algorithm_class(name)
     which: Any = (Literal[name], name)
     return _made(AlgorithmTable, kind, {"name": which}, kind.__doc__ or "")
@@ -138,7 +163,7 @@ class _Tables(Mapping[str, type[AlgorithmTable]]):
         return table_of(name)
 
     def __contains__(self, name: object) -> bool:
-        return name == OWN or name in algorithm_registry.names()
+        return name in (OWN, SCRIPT) or name in algorithm_registry.names()
 
     def __iter__(self) -> Iterator[str]:
         yield from (*algorithm_registry.names(), OWN)

@@ -330,6 +330,38 @@ def learns_numbers(source: str, targets: str) -> bool:
     return source == "sinusoid" or targets == "numbers"
 
 
+class ScriptData(Table):
+    """Whatever your own training script reads: it trains, in any framework (docs/scripts.md)."""
+
+    source: Literal["script"] = "script"
+    """Where the data comes from."""
+    path: str | None = None
+    """The script, a Python file, relative to the scenario's folder. `--data` wins over it."""
+    python: str = ""
+    """The command that runs the script, such as another environment's Python. Empty: this Python.
+    """
+    arguments: tuple[str, ...] = Field(default=(), strict=False, max_length=100)
+    """Arguments of the script."""
+    settings: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    """Numbers and texts for the script, as `task.settings`."""
+    metrics: tuple[str, ...] = Field(default=(), strict=False, max_length=16)
+    """What it judges by besides loss and accuracy."""
+    measure: Literal["accuracy", "loss"] = "accuracy"
+    """What reports go by: the accuracy that the script says, or the loss."""
+    examples_max: int = Field(default=10_000, ge=1, le=2**31)
+    """A device counts for so many examples at most. The fewer, the finer the steps of the ring."""
+    equal_weights: bool = False
+    """Whether all devices have the same weight, however many examples they have."""
+    process_each: bool = False
+    """Whether each client has a process of its own, for scripts that load their data before their
+    first task, by `client.site()`. Otherwise a few processes serve all clients.
+    """
+    timeout_s: int = Field(default=3600, ge=1, le=604_800)
+    """A script that answers no sooner has failed."""
+    flops: float = Field(default=1e9, gt=0.0, le=1e18)
+    """Operations of one training, which give its virtual time on a device."""
+
+
 Data = Annotated[
     DigitsData
     | NpzData
@@ -345,7 +377,8 @@ Data = Annotated[
     | TextData
     | SyntheticData
     | LogisticData
-    | SinusoidData,
+    | SinusoidData
+    | ScriptData,
     Field(discriminator="source"),
 ]
 
@@ -481,6 +514,15 @@ class GivenModel(Table):
     """Number of classes. Absent: as many as the data has."""
 
 
+class ScriptModel(Table):
+    """The model of a training script: a file of its first weights."""
+
+    name: Literal["script"] = "script"
+    """Which model."""
+    weights: str
+    """The first weights by name, .safetensors or .npz, relative to the scenario's folder."""
+
+
 Model = Annotated[
     MlpModel
     | CnnModel
@@ -489,6 +531,7 @@ Model = Annotated[
     | PythonModel
     | TorchModule
     | OnnxFile
-    | GivenModel,
+    | GivenModel
+    | ScriptModel,
     Field(discriminator="name"),
 ]

@@ -74,6 +74,9 @@ def with_data(
     """
     if path is None:
         return scenario
+    if scenario.data.source == "script":
+        own = scenario.data.model_copy(update={"path": str(path.absolute())})
+        return scenario.model_copy(update={"data": own})
     published = hasattr(scenario.data, "path") and scenario.data.source not in _OWN
     refuse_file(path, "data", archives=not published)
     if published:
@@ -128,6 +131,9 @@ def on_data(scenario: Scenario, loaded: data.FederatedData) -> Scenario:
 
 def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
     source, fleet = scenario.data, scenario.fleet
+    if isinstance(source, data_settings.ScriptData):
+        assert fleet.devices is not None, "the scenario checked it"
+        return unseen(fleet.devices, _need(scenario, path).name)
     if isinstance(source, DealtData):
         return _dealt(scenario, _labelled(scenario, path))
     if isinstance(
@@ -192,6 +198,22 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
         held_out_devices=source.held_out_devices,
         seed=scenario.seed,
     )
+
+
+def unseen(devices: int, script: str) -> data.FederatedData:
+    """Devices whose data only a training script sees."""
+    nothing = data.DeviceData(np.zeros((1, 1), np.float32), np.zeros(1, np.int32), 1, 0)
+    card = data.DataCard(
+        source=f"what the script {script} reads",
+        partition="by the script",
+        unit="examples",
+        examples=(0,) * devices,
+        label_names=(),
+        label_counts=((),) * devices,
+        notes=("only the script sees the data: the report knows no labels",),
+    )
+    names = tuple(f"client {i}" for i in range(devices))
+    return data.FederatedData((nothing,) * devices, frozenset(), (1,), 1, names, card)
 
 
 def _dealt(scenario: Scenario, rows: data.Labelled | data.TableRows) -> data.FederatedData:

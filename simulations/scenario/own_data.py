@@ -57,6 +57,12 @@ ROLES = 8
 STEPS = (8, 80)
 WINDOWS = 20
 OwnRows: TypeAlias = data.Labelled | data.TableRows
+#: Clients of a training script, and the norm that their updates are clipped to: a script's are as
+#: long as its own optimiser makes them.
+SCRIPT_DEVICES, SCRIPT_CLIP = 10, 100.0
+#: What a training script has, in so many bytes.
+IMPORTS_CLIENT = re.compile(rb"^\s*(from|import)\s+delian\b.*\bclient\b", re.MULTILINE)
+SCRIPT_BYTES_MAX = 1 << 20
 KNOWN = (
     "give a table (.csv, .tsv, .jsonl, .parquet), arrays (.npz with `x` and `y`), a text (.txt), a"
     " folder with a folder of images or of texts for each class, or a data set of Hugging Face"
@@ -99,6 +105,8 @@ def kind_of(path: Path) -> str | None:
         return "table"
     if path.suffix in TEXTS:
         return "text"
+    if path.suffix == ".py":
+        return "script"
     return folder_kind(path) if path.is_dir() else None
 
 
@@ -210,6 +218,8 @@ def fitted(path: Path, choice: OwnChoice | None = None, devices: int = 0) -> Sce
     kind = kind_of(path)
     if kind == "text":
         return fitted_to_text(path, devices)
+    if kind == "script":
+        return fitted_to_script(path, devices)
     if kind is None:
         missing = "" if path.exists() else ": there is no such file or folder"
         raise DelianError(f"{path} is no data of a known kind{missing}", KNOWN)
@@ -263,6 +273,37 @@ def fitted_to_text(path: Path, devices: int = 0) -> Scenario:
         "fleet": fleet,
         "round": {"reports_min": min(2, devices - held_out)},
         "privacy": {"clip": 60.0, "aggregation": "secure" if masked else "plain"},
+    }
+    return from_tables(tables, f"the scenario of {path.name}")
+
+
+def fitted_to_script(path: Path, devices: int = 0) -> Scenario:
+    """A scenario for a training script of a user's, which has its model's first weights.
+
+    Raises DelianError for a Python file that is no such script: nothing else is run.
+    """
+    with path.open("rb") as file:
+        begins = file.read(SCRIPT_BYTES_MAX)
+    if not IMPORTS_CLIENT.search(begins):
+        raise DelianError(
+            f"{path} is no training script: it does not import delian.client",
+            "for task in client.tasks(model): ... (docs/scripts.md); a PyTorch module is --torch"
+            " FILE:CLASS",
+        )
+    devices = devices or SCRIPT_DEVICES
+    tables = {
+        "name": _name(path.stem),
+        "description": f"{devices} clients train by the script {path.name}.",
+        "rounds": 10,
+        "data": {"source": "script", "path": str(path.absolute())},
+        "model": {"name": "given"},
+        "algorithm": {"name": "script"},
+        "fleet": {"devices": devices},
+        "round": {"reports_min": min(2, devices)},
+        "privacy": {
+            "clip": SCRIPT_CLIP,
+            "aggregation": "secure" if devices >= MASKED_MIN else "plain",
+        },
     }
     return from_tables(tables, f"the scenario of {path.name}")
 

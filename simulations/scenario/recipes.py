@@ -115,7 +115,7 @@ def check_labels(scenario: Scenario, data: datasets.FederatedData, bundle: Bundl
     """
     if scenario.regression or isinstance(scenario.data, data_settings.OmniglotData):
         return
-    logits = bundle.programs["infer"].result_types[0]
+    logits = bundle.inference.result_types[0]
     assert isinstance(logits, TensorType)
     if logits.shape[-1] < data.classes:
         raise DelianError(

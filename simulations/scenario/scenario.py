@@ -224,6 +224,7 @@ class Scenario(settings_table.FileTable):
                 f"the {self.model.name} model does not read the data source {self.data.source}; "
                 "lstm reads the sources shakespeare and text, and the others read numbers",
             )
+        self._check_script()
         if self.regression:
             self._check_regression()
         elif (self.evaluation.target or 0) > 1:
@@ -239,7 +240,7 @@ class Scenario(settings_table.FileTable):
         self._check_plan()
         if self.fleet.devices is None:
             dealt = getattr(self.data, "partition", "natural") != "natural"
-            if dealt or self.data.source in ("synthetic", "logistic", "sinusoid", "text"):
+            if dealt or self.data.source in ("synthetic", "logistic", "sinusoid", "text", "script"):
                 raise settings_table.conflict(
                     "fleet.devices", f"the data source {self.data.source} needs a number of devices"
                 )
@@ -268,6 +269,28 @@ class Scenario(settings_table.FileTable):
             owner = getattr(self, table)
             if key not in owner.model_fields_set and getattr(owner, key) > most >= 1:
                 self.__dict__[table] = settings_table.with_defaults(owner, {key: most})
+
+    def _check_script(self) -> None:
+        """A script, its model and its algorithm go together."""
+        script = self.data.source == "script"
+        if script and self.model.name not in ("script", "torch", "given"):
+            raise settings_table.conflict(
+                "model.name",
+                f"a training script has a model of its own, and not {self.model.name}",
+                "model.name = script, with a file of first weights, or torch, a module's",
+            )
+        if (self.model.name == "script" and not script) or (
+            script != (self.algorithm.name == "script")
+        ):
+            raise settings_table.conflict(
+                "algorithm.name",
+                f"the data source {self.data.source} and the algorithm {self.algorithm.name}: the"
+                " algorithm script is for the data source script, and only that",
+            )
+        if script and self.evaluation.steps:
+            raise settings_table.conflict(
+                "evaluation.steps", "a script is not asked for single steps"
+            )
 
     def _check_regression(self) -> None:
         """What only labels have is refused where there are none."""

@@ -41,17 +41,9 @@ def imported(scenario: Scenario, rows: tuple[int, ...], dtype: npt.DTypeLike) ->
     statistics under an algorithm that does not update them.
     """
     chosen = scenario.model
-    assert isinstance(chosen, TorchModule) and scenario.model_file is not None
-    refuse_file(scenario.model_file, "model")  # first: the answer needs no PyTorch
+    assert isinstance(chosen, TorchModule)
+    module = fresh_module(scenario)
     torch = torch_module()
-    kind = load_class(scenario.model_file, torch.nn.Module, chosen.module, _HINT)
-    torch.manual_seed(scenario.seed)
-    if (keras := sys.modules.get("keras")) is not None:
-        # Keras draws by a seed of its own, and numbers layers in a process: names must not depend
-        # on what it has made before.
-        keras.utils.set_random_seed(scenario.seed)
-        keras.utils.clear_session()
-    module = _made(kind, str(scenario.model_file), chosen.settings, _HINT)
     turned = len(rows) == 3 and chosen.images == "channels_first"
     shape = (rows[2], rows[0], rows[1]) if turned else rows
     ids = chosen.inputs == "ids"
@@ -63,6 +55,22 @@ def imported(scenario: Scenario, rows: tuple[int, ...], dtype: npt.DTypeLike) ->
     if scenario.weights_file.suffix != ".safetensors":
         refuse_file(scenario.weights_file, "model")
     return model.load(scenario.weights_file)
+
+
+def fresh_module(scenario: Scenario) -> Any:
+    """The scenario's module with the weights of its seed. Raises DelianError."""
+    chosen = scenario.model
+    assert isinstance(chosen, TorchModule) and scenario.model_file is not None
+    refuse_file(scenario.model_file, "model")  # first: the answer needs no PyTorch
+    torch = torch_module()
+    kind = load_class(scenario.model_file, torch.nn.Module, chosen.module, _HINT)
+    torch.manual_seed(scenario.seed)
+    if (keras := sys.modules.get("keras")) is not None:
+        # Keras draws by a seed of its own, and numbers layers in a process: names must not depend
+        # on what it has made before.
+        keras.utils.set_random_seed(scenario.seed)
+        keras.utils.clear_session()
+    return _made(kind, str(scenario.model_file), chosen.settings, _HINT)
 
 
 def module_of_rows(

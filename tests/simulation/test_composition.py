@@ -16,8 +16,8 @@ from delian.core.learning import ClientResult, FedAvg
 from delian.core.learning.aggregate import chains
 from delian.core.learning.aggregate.chains import Round, read
 from delian.core.protocol.random_streams import device_key
+from delian.simulations.runs.compiled_training import CompiledTraining
 from delian.simulations.runs.simulate import simulate
-from delian.simulations.runs.simulation_run import CompiledTraining
 from delian.simulations.scenario import scenario_file
 from delian.simulations.scenario.composition import chain_of
 from delian.simulations.scenario.scenario_file import with_chain

@@ -54,7 +54,7 @@ def build(
     algorithm: Algorithm,
     data: Any,
     *,
-    example: TensorType,
+    example: TensorType | None,
     clients_max: int,
     weight_max: float,
     seed: int,
@@ -70,7 +70,8 @@ def build(
         task: what is learnt.
         algorithm: how it is learnt.
         data: a SampleSet or an EpisodeTable of arrays or TensorTypes of the form of every device's.
-        example: the batch that `infer` takes, not scaled: f32[B, ...], or integers for text.
+        example: the batch that `infer` takes, not scaled: f32[B, ...], or integers for text. None:
+            there is no `infer`, for what sites' scripts train.
         clients_max: the most updates in a sum, which must not overflow.
         weight_max: the largest weight of a device; weights are sent divided by it.
         seed: the seed of the first state.
@@ -120,8 +121,9 @@ def build(
         "server_update": (state, memory, state, *([WEIGHT] if counts_reports(algorithm) else [])),
         "evaluate": (model, data, KEY),
         "personalise": (state, data, KEY, kept),
-        "infer": (model, example),
     }
+    if example is not None:
+        specs["infer"] = (model, example)
     traced = {"init": init}
     traced |= {name: trace(f[name], *each, name=name) for name, each in specs.items()}
     if kept_types:

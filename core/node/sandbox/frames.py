@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import asyncio
 
 _LENGTHS = struct.Struct("<IQ")
-HEAD_BYTES_MAX = 64 << 10
+#: A head may list the arrays of a model by name.
+HEAD_BYTES_MAX = 256 << 10
 _CHUNK = 1 << 20
 
 

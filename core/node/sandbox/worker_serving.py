@@ -43,7 +43,7 @@ def refused(error: DelianError) -> JobStopped:
 class JobStopped(Exception):
     """A job gives nothing. reason: a FailureReason. more: fields of the answer."""
 
-    def __init__(self, reason: int, why: str, **more: str | bool) -> None:
+    def __init__(self, reason: int, why: str, **more: Any) -> None:
         super().__init__(why)
         self.reason, self.why, self.more = reason, why, more
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from delian.cli import doctor_checks, doctor_probes
-from delian.cli.settings import Config, is_loopback
+from delian.cli.settings import Config
+from delian.cli.settings_forms import is_loopback
 from delian.core.node.identity.authority.authority import Authority, issue_to
 from delian.core.node.identity.authority.founding import publish
 from delian.core.node.identity.pki.certificates import Role, TlsMaterial

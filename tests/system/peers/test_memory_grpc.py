@@ -113,7 +113,7 @@ def test_a_refused_call_has_no_metadata_and_is_done(play):
         call = stage.call()
         ending = Ending(call)
         await call.initial_metadata()
-        assert call.done() and await ending.code() is CODE.PERMISSION_DENIED
+        assert await ending.code() is CODE.PERMISSION_DENIED and call.done()
 
     play(lambda context: context.abort(CODE.PERMISSION_DENIED, "no"), story)
 

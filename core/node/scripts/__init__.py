@@ -1,0 +1,1 @@
+"""The processes of training scripts: started, asked, ended."""

@@ -1,0 +1,121 @@
+"""A compiled bundle as the federation sees it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ...core.compiler import tree
+from ...core.compiler.ir import Array
+from ...core.compiler.primitives.control import block_cost
+from ...core.learning import metrics
+from ...core.learning.runtime import Runtime
+from ...core.privacy.mechanisms.ring import RingPlan
+from ...core.protocol.ports import Floats, Outcome, Vector
+from ...device.agent.client_state_file import Kept
+from ..federation.client_states import ClientStates
+from ..federation.trace import checksum
+from ..federation.training import Trained
+from ..federation.training_threads import NoWorkers, Pending, Postponed, Workers
+from ..scenario import recipes
+
+
+class CompiledTraining:
+    """A compiled bundle as the federation sees it; `state` is the newest.
+
+    Devices are numbered as the fleet's.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        weights: Array,
+        arrays: Sequence[Any],
+        local_steps: Callable[[Any], int],
+        workers: Workers | NoWorkers,
+        on_update: Callable[[int, int], None],
+    ) -> None:
+        self.runtime, self.workers, self.on_update = runtime, workers, on_update
+        self.arrays = arrays
+        self._leaves = [tree.leaves(each) for each in arrays]
+        self.state = weights
+        self.ring = runtime.ring
+        programs = runtime.bundle.programs
+        cost = {name: float(block_cost(program.body)) for name, program in programs.items()}
+        judged = cost["personalise"] + 2 * cost["evaluate"]
+        self._flops = {"client_update": cost["client_update"], "evaluate": judged}
+        self._steps = [local_steps(each) for each in arrays]
+        self._done, self._counting = 0, threading.Lock()
+        size = runtime.kept_size
+        self.kept = ClientStates(size, len(arrays)) if size else None
+
+    @property
+    def pure(self) -> bool:
+        return self.kept is None
+
+    @property
+    def bundle(self) -> bytes:
+        return self.runtime.bundle.to_bytes()
+
+    def initial(self) -> Floats:
+        return self.state
+
+    def flops(self, device: int, program: str) -> float:
+        """The cost model counts one round of each loop, which is one local step."""
+        steps = self._steps[device] if program == "client_update" else 1
+        return self._flops[program] * steps
+
+    def submit(
+        self, device: int, weights: Floats, key: Vector
+    ) -> Pending[Outcome] | Postponed[Outcome]:
+        return self.workers.submit(partial(self._train, device, weights, key))
+
+    def own(self, device: int) -> Array | None:
+        """The client state that a device would be judged with; None before it has one."""
+        kept = self.kept.of(device) if self.kept is not None else None
+        return kept.after if kept is not None else None
+
+    def evaluate(
+        self, device: int, weights: Floats, key: Vector, plan: RingPlan
+    ) -> Pending[Outcome] | Postponed[Outcome]:
+        return self.workers.submit(partial(self._judge, device, weights, key, plan))
+
+    def _judge(self, device: int, weights: Floats, key: Vector, plan: RingPlan) -> Outcome:
+        kept = self.own(device)
+        return metrics.judge(self.runtime, weights, self.arrays[device], key, plan, kept)[1]
+
+    def server_update(
+        self, weights: Floats, memory: bytes, mean: Floats, weight: float
+    ) -> tuple[Floats, bytes]:
+        remembered = self.runtime.memory_from(memory)
+        self.state, remembered = self.runtime.server_update(
+            weights, remembered, mean, weight=weight
+        )
+        return self.state, self.runtime.memory_bytes(remembered)
+
+    def round_over(self) -> None:
+        """Starts counting the next round's updates."""
+        with self._counting:
+            self._done = 0
+
+    def _train(self, device: int, weights: Floats, key: Vector) -> Outcome:
+        own, data = None, self.arrays[device]
+        if self.kept is not None:
+            on, before = self.kept.name(weights), self.kept.of(device)
+            own = self.runtime.client_state(weights) if before is None else before.base(on)
+        update = self.runtime.client_update(weights, self._leaves[device], key, own)
+        self.counted()
+        vector = update.vector
+        facts = (vector, recipes.examples(data), update.loss, update.finite, checksum(vector))
+        if self.kept is None or own is None or not update.finite:
+            return Trained(*facts)
+        return Trained(*facts, partial(self.kept.put, device, Kept(on, own, update.kept)))
+
+    def counted(self) -> None:
+        """Counts an update."""
+        with self._counting:
+            self._done += 1
+            done = self._done
+        self.on_update(done, self.runtime.manifest.clients_max)
