@@ -45,6 +45,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Bytes are named by their argument: packed ones may hold the time at which they were made,
+    and workers that collect at other seconds would find other tests.
+    """
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(autouse=True)
 def same_draws(request: pytest.FixtureRequest) -> None:
     """A module's generators start each test in one state: draws do not depend on other tests.
