@@ -28,7 +28,6 @@ import numpy as np
 
 from ...core.common.errors import DelianError
 from ...core.common.processors import cores
-from ...core.compiler import tree
 from ...core.compiler.backends import Backend
 from ...core.node.identity.artifacts.artifact_keys import OnlineFolder, sign_plan
 from ...core.node.identity.pki.certificates import channel_credentials, channel_options
@@ -47,6 +46,7 @@ from ...device.agent.status_file import read_status
 from ..federation.round_records import LATE, Evaluation
 from ..runs.result import TIMES, Event, Phase, RoundFinished, RoundRecord, SimulationResult
 from ..runs.stage import stage_of
+from ..runs.windowed_data import device_file
 from ..scenario.federation_plan import FederationPlan
 from ..scenario.scenario import Scenario
 from ..scenario.scenario_file import override
@@ -277,8 +277,8 @@ class _Processes:
         """What a device trains on: its data's arrays by name, or the user's script."""
         if (script := self.stage.script) is not None:
             return OwnScript(*script, len(self.stage.data.devices))
-        arrays = self.stage.arrays[self.stage.data.training[number]]
-        return dict(zip(names, map(np.asarray, tree.leaves(arrays)), strict=True))
+        arrays = self.stage.whole[self.stage.data.training[number]]
+        return device_file(arrays, names, self.stage.room)
 
     # ------------------------------------------------ the run
 

@@ -129,7 +129,7 @@ class KeptRun:
             "chain": str(stage.composition),
             "programs": hashlib.sha256(stage.bundle.to_bytes()).hexdigest(),
             "first weights": self._first,
-            "data": content_of(stage.arrays),
+            "data": content_of(stage.whole),
         }
 
     # ------------------------------------------------ resuming

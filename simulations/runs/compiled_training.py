@@ -11,7 +11,9 @@ from ...core.compiler import tree
 from ...core.compiler.ir import Array
 from ...core.compiler.primitives.control import block_cost
 from ...core.learning import metrics
-from ...core.learning.runtime import Runtime
+from ...core.learning.runtime import Runtime, Update
+from ...core.learning.windows.window_rows import WindowRows
+from ...core.learning.windows.window_training import train
 from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.protocol.ports import Floats, Outcome, Vector
 from ...device.agent.client_state_file import Kept
@@ -39,7 +41,9 @@ class CompiledTraining:
     ) -> None:
         self.runtime, self.workers, self.on_update = runtime, workers, on_update
         self.arrays = arrays
-        self._leaves = [tree.leaves(each) for each in arrays]
+        self._leaves = [
+            each if isinstance(each, WindowRows) else tree.leaves(each) for each in arrays
+        ]
         self.state = weights
         self.ring = runtime.ring
         programs = runtime.bundle.programs
@@ -105,10 +109,11 @@ class CompiledTraining:
         if self.kept is not None:
             on, before = self.kept.name(weights), self.kept.of(device)
             own = self.runtime.client_state(weights) if before is None else before.base(on)
-        update = self.runtime.client_update(weights, self._leaves[device], key, own)
+        update, examples = _trained(self.runtime, weights, self._leaves[device], key, own)
+        examples = examples or recipes.examples(data)
         self.counted()
         vector = update.vector
-        facts = (vector, recipes.examples(data), update.loss, update.finite, checksum(vector))
+        facts = (vector, examples, update.loss, update.finite, checksum(vector))
         if self.kept is None or own is None or not update.finite:
             return Trained(*facts)
         return Trained(*facts, partial(self.kept.put, device, Kept(on, own, update.kept)))
@@ -119,3 +124,13 @@ class CompiledTraining:
             self._done += 1
             done = self._done
         self.on_update(done, self.runtime.manifest.clients_max)
+
+
+def _trained(
+    runtime: Runtime, weights: Floats, data: Any, key: Vector, own: Array | None
+) -> tuple[Update, int]:
+    """A device's update, in one call or by windows, and of windows the rows that were seen."""
+    if not isinstance(data, WindowRows):
+        return runtime.client_update(weights, data, key, own), 0
+    made = train(runtime, weights, data, key, own)
+    return made.update, made.rows

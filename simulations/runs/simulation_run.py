@@ -23,6 +23,7 @@ from ...core.compiler.backends import Backend
 from ...core.compiler.ir import Array
 from ...core.learning.cohort_program import SIZE_DEFAULT, gathers
 from ...core.learning.data import FederatedData
+from ...core.learning.windows.window_training import first_rows
 from ...core.protocol.ports import SECOND
 from ...core.wire.round_pb2 import FailureReason
 from ..federation.federation import Federation
@@ -168,9 +169,8 @@ class Simulation:
     def personalised(self, device: int, state: Array) -> Array:
         """The model of a device of the data after it adapts the state, f32[M]."""
         key = self.stage.key(device)
-        return self.stage.runtime.personalise(
-            state, self.stage.arrays[device], key, self._own(device)
-        )
+        rows = first_rows(self.stage.held(device), key)
+        return self.stage.runtime.personalise(state, rows, key, self._own(device))
 
     def _workers(self) -> Workers | NoWorkers:
         """The threads that train. The same judge: each has memory that programs work in."""

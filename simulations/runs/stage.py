@@ -27,6 +27,7 @@ from ...core.learning.bundle import Bundle
 from ...core.learning.cohort_program import runtime_of
 from ...core.learning.data import FederatedData
 from ...core.learning.runtime import Runtime, Score
+from ...core.learning.windows.window_training import first_rows, scores
 from ...core.privacy.mechanisms.ring import RingPlan
 from ..federation.fleet import Fleet
 from ..federation.network import LinkProfile
@@ -46,6 +47,7 @@ from .compiled_training import CompiledTraining
 from .confidence import spread_of
 from .host_facts import machine_facts, peak_rss_mib
 from .result import DeviceRecord, Event, Notice, Phase, Spread, Started, UpdateFinished
+from .windowed_data import sampled, windows_of
 
 if TYPE_CHECKING:
     from ...core.learning import Algorithm
@@ -113,13 +115,15 @@ class Stage:
             self.own_algorithm = recipes.algorithm(scenario, self.data)
         self.composition = self.chain()
         say(Started(scenario, len(self.data.devices), len(self.data.held_out)))
-        self.arrays = [recipes.arrays(scenario, d) for d in self.data.devices]
+        self.whole = [recipes.arrays(scenario, d) for d in self.data.devices]
+        self.arrays = sampled(self.whole, self.room)
         say(Phase("tracing the algorithm"))
         start = time.perf_counter()
         bundle = self._traced()
         # Devices are sent the bundle bare; the first weights are needed in the first round only.
         self.first, self.bundle = bundle.weights, bundle.bare()
         self.walls["trace_seconds"] = time.perf_counter() - start
+        self.rows = windows_of(self.whole, self.room, self.bundle.manifest)
         if why := drowned(scenario, self.bundle.manifest.ring):
             say(Notice(why))
         compiled = f"compiling {len(self.bundle.programs)} programs"
@@ -139,7 +143,7 @@ class Stage:
         return CompiledTraining(*self._trained(workers, on_update))
 
     def _trained(self, *given: Any) -> tuple[Any, ...]:
-        arrays = [self.arrays[i] for i in self.data.training]
+        arrays = [self.held(i) for i in self.data.training]
         steps = functools.partial(recipes.local_steps, self.scenario)
         return self.runtime, self.first, arrays, steps, *given
 
@@ -154,6 +158,15 @@ class Stage:
 
     def close(self) -> None:
         """Ends what the stage has started."""
+
+    @property
+    def room(self) -> int:
+        """Rows that a device has in memory at once; zero: all of them."""
+        return int(getattr(self.scenario.data, "rows_in_memory", 0))
+
+    def held(self, device: int) -> Any:
+        """What a device trains on: its arrays, or windows of its rows."""
+        return self.rows.get(device, self.arrays[device])
 
     def _runtime(self) -> Runtime:
         """What runs the programs; where one debugs, what they are made of."""
@@ -190,6 +203,7 @@ class Stage:
             "seed": plan.seed,
             "releases": plan.rounds if noised else 1,
             "survivors": plan.reports_min if noised else 1,
+            **({"windows": True} if self.room else {}),
         }
 
     def _build(self) -> Bundle:
@@ -335,11 +349,11 @@ class Stage:
     def _judge(
         self, device: int, state: Array, model: Array, kept: Array | None
     ) -> tuple[Score, Score]:
-        before, after = [], []
+        held, pairs = self.held(device), []
         for key in self._keys(device):
-            own = self.runtime.personalise(state, self.arrays[device], key, kept)
-            before.append(self.runtime.evaluate(model, self.arrays[device], key))
-            after.append(self.runtime.evaluate(own, self.arrays[device], key))
+            own = self.runtime.personalise(state, first_rows(held, key), key, kept)
+            pairs.append(scores(self.runtime, [model, own], held, key))
+        before, after = zip(*pairs, strict=True)
         return _total(before), _total(after)
 
     def _keys(self, device: int) -> list[Array]:

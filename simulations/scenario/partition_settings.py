@@ -18,6 +18,16 @@ class RowData(Table):
     """What becomes of the last batch of a pass where rows do not fill it: `fill` it with the first
     rows of the pass, `weigh` its step by its share of a batch, `drop` it, or take a `full` step.
     """
+    rows_in_memory: int = Field(default=0, ge=0, le=1 << 30)
+    """Rows that a device has in memory at once. One with more of them trains in windows of so many.
+    0: all of them.
+    """
+
+    @model_validator(mode="after")
+    def _a_window_has_both_sides(self) -> Self:
+        if self.rows_in_memory == 1:
+            raise conflict("rows_in_memory", "one row must be learnt from and one judged by")
+        return self
 
 
 class DealtData(RowData):

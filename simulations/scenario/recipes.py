@@ -16,6 +16,7 @@ from ...core.learning import data as datasets
 from ...core.learning import hyperparameters, nn
 from ...core.learning.bundle import Bundle
 from ...core.learning.sampling import Episodes, EpisodeTable, LastBatch, Samples, SampleSet
+from ...core.learning.windows.window_rows import WindowRows
 from . import data_settings
 from .algorithm_table import OwnTable
 from .given_models import init_of
@@ -339,7 +340,12 @@ def weight_max(algorithm: learning.Algorithm, data: datasets.FederatedData) -> f
 
 
 def examples(arrays: Any) -> int:
-    """What a device trains on: rows of its support set, or characters to draw episodes from."""
+    """What a device trains on: rows of its support set, or characters to draw episodes from.
+
+    Of windows of rows these are all rows, as far as the cost of a training goes.
+    """
+    if isinstance(arrays, WindowRows):
+        return arrays.source.rows
     return int(arrays.support if isinstance(arrays, SampleSet) else arrays.characters)
 
 

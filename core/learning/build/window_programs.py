@@ -68,14 +68,14 @@ def check(algorithm: Algorithm, data: Any) -> None:
     if not isinstance(data, SampleSet):
         raise DelianError(
             f"{name} trains on episodes here, and windows are of rows",
-            "leave data.window out: a device's drawings are in memory",
+            "leave data.rows_in_memory out: a device's drawings are in memory",
         )
     if why := _why_not(algorithm):
         kinds = map(algorithm_registry.algorithm_class, algorithm_registry.names())
         able = ", ".join(kind.__name__ for kind in kinds if not _why_not(kind()))
         raise DelianError(
             f"{name} cannot train on windows of rows: {why}",
-            f"leave data.window out, or use one of {able}; an algorithm of your own defines"
+            f"leave data.rows_in_memory out, or use one of {able}; an algorithm of your own defines"
             " `starts` and `result` and leaves `client_update` as it is",
         )
 

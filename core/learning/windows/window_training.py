@@ -85,7 +85,9 @@ def train(
     """
     manifest, ahead = runtime.manifest, reading or ReadingThread()
     if not manifest.carry:
-        raise DelianError("the bundle trains on rows in memory", "build it with data.window")
+        raise DelianError(
+            "the bundle trains on rows in memory", "build it with data.rows_in_memory"
+        )
     count = rows.windows.count
     place = Place(0, 0, count) if resumed is None else Place(resumed.epoch, resumed.window, count)
     carry = runtime.begin(state, kept) if resumed is None else resumed.carry
