@@ -171,6 +171,11 @@ class _Processes:
         stop: Callable[[], bool],
         meddle: Callable[[Children, RoundRecord], None],
     ) -> None:
+        if scenario.data.source == "stored":
+            raise DelianError(
+                "rows in files are simulated in virtual time",
+                "leave --mode processes out, or give the folders to devices: device.data.source",
+            )
         self.fitting = fitting(scenario, shape)
         self.scenario, self.shape = fitted(scenario, shape), shape
         self.say, self.stop = on_event, stop

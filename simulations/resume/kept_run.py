@@ -113,8 +113,6 @@ class KeptRun:
 
     def _told(self) -> Mapping[str, Any]:
         """What decides a run's bits."""
-        from .resumable import content_of
-
         stage = self._stage
         return {
             "version": version_of("delian"),
@@ -129,7 +127,7 @@ class KeptRun:
             "chain": str(stage.composition),
             "programs": hashlib.sha256(stage.bundle.to_bytes()).hexdigest(),
             "first weights": self._first,
-            "data": content_of(stage.whole),
+            "data": _content(stage),
         }
 
     # ------------------------------------------------ resuming
@@ -273,6 +271,15 @@ class KeptRun:
             self._place.close()
         else:
             self._place.remove()
+
+
+def _content(stage: Stage) -> str:
+    """A hash of all devices' data; of rows in files with their versions."""
+    from .resumable import content_of
+
+    versions = " ".join(str(rows.version()) for rows in stage.data.stored)
+    whole = content_of(stage.whole)
+    return hashlib.sha256(f"{whole} {versions}".encode()).hexdigest() if versions else whole
 
 
 def _compiled_by(stage: Stage) -> dict[str, str]:

@@ -27,6 +27,8 @@ from ...core.learning.bundle import Bundle
 from ...core.learning.cohort_program import runtime_of
 from ...core.learning.data import FederatedData
 from ...core.learning.runtime import Runtime, Score
+from ...core.learning.sampling import SampleSet
+from ...core.learning.windows.window_rows import WindowRows
 from ...core.learning.windows.window_training import first_rows, scores
 from ...core.privacy.mechanisms.ring import RingPlan
 from ..federation.fleet import Fleet
@@ -47,7 +49,7 @@ from .compiled_training import CompiledTraining
 from .confidence import spread_of
 from .host_facts import machine_facts, peak_rss_mib
 from .result import DeviceRecord, Event, Notice, Phase, Spread, Started, UpdateFinished
-from .windowed_data import sampled, windows_of
+from .windowed_data import sampled, stored_windows, windows_of
 
 if TYPE_CHECKING:
     from ...core.learning import Algorithm
@@ -123,7 +125,7 @@ class Stage:
         # Devices are sent the bundle bare; the first weights are needed in the first round only.
         self.first, self.bundle = bundle.weights, bundle.bare()
         self.walls["trace_seconds"] = time.perf_counter() - start
-        self.rows = windows_of(self.whole, self.room, self.bundle.manifest)
+        self.rows = self._windows()
         if why := drowned(scenario, self.bundle.manifest.ring):
             say(Notice(why))
         compiled = f"compiling {len(self.bundle.programs)} programs"
@@ -164,6 +166,15 @@ class Stage:
         """Rows that a device has in memory at once; zero: all of them."""
         return int(getattr(self.scenario.data, "rows_in_memory", 0))
 
+    def _windows(self) -> dict[int, WindowRows]:
+        """The devices that train in windows, by number."""
+        manifest, room = self.bundle.manifest, self.room
+        if not self.data.stored:
+            return windows_of(self.whole, room, manifest)
+        classes = None if self.scenario.regression else self.data.classes
+        fraction = float(getattr(self.scenario.data, "query_fraction", 0.0))
+        return stored_windows(self.data.stored, room, manifest, classes, fraction)
+
     def held(self, device: int) -> Any:
         """What a device trains on: its arrays, or windows of its rows."""
         return self.rows.get(device, self.arrays[device])
@@ -199,12 +210,21 @@ class Stage:
         noised = self.chain().get("noise") is not None
         return {
             "clients_max": plan.selected,
-            "weight_max": recipes.weight_max(chosen, self.data),
+            "weight_max": self._weight_max(chosen),
             "seed": plan.seed,
             "releases": plan.rounds if noised else 1,
             "survivors": plan.reports_min if noised else 1,
             **({"windows": True} if self.room else {}),
         }
+
+    def _weight_max(self, chosen: Algorithm) -> float:
+        """The largest weight of a device; of rows in files, if it trained on all of them."""
+        most = max((rows.rows for rows in self.data.stored), default=0)
+        no = np.array(0)
+        return max(
+            recipes.weight_max(chosen, self.data),
+            float(chosen.weight(SampleSet(no, no, np.array(most), no))) if most else 0.0,
+        )
 
     def _build(self) -> Bundle:
         from ...core.learning.analytics import Query
@@ -381,7 +401,7 @@ class Stage:
                     device=device,
                     name=name,
                     edge=members.get(device, device) % self.scenario.fleet.edges,
-                    examples=self.data.devices[device].examples,
+                    examples=self._examples(device),
                     held_out=device in self.data.held_out,
                     rounds=rounds_of[device],
                     accuracy_before=self.measure.of(before) if before else None,
@@ -391,6 +411,11 @@ class Stage:
                 )
             )
         return tuple(records)
+
+    def _examples(self, device: int) -> int:
+        """How many examples a device has."""
+        stored = self.data.stored
+        return stored[device].rows if stored else self.data.devices[device].examples
 
     def own_settings(self) -> dict[str, Any] | None:
         """The caller's algorithm as a report shows it: its name, and its numbers by name."""

@@ -16,7 +16,7 @@ from ...core.compiler.ir import Array
 from ...core.learning.bundle import Manifest
 from ...core.learning.data.federated_data import FEDERATION_BYTES_MAX
 from ...core.learning.data.rows import Rows
-from ...core.learning.data.stored_rows import HeldRows
+from ...core.learning.data.stored_rows import HeldRows, StoredRows
 from ...core.learning.sampling import SampleSet
 from ...core.learning.windows.window_rows import WindowRows
 
@@ -24,6 +24,27 @@ from ...core.learning.windows.window_rows import WindowRows
 def sampled(arrays: Sequence[Any], room: int) -> list[Any]:
     """Each device's arrays in so many rows. room: zero: as they are."""
     return [_sample(each, room) if room else each for each in arrays]
+
+
+def stored_windows(
+    stored: Sequence[StoredRows],
+    room: int,
+    manifest: Manifest,
+    classes: int | None,
+    fraction: float,
+) -> dict[int, WindowRows]:
+    """As `windows_of`, of rows in files. fraction: of the rows that judge."""
+    return {
+        device: WindowRows(
+            rows,
+            manifest.data,
+            classes=classes,
+            query_fraction=fraction,
+            bytes_max=FEDERATION_BYTES_MAX,
+        )
+        for device, rows in enumerate(stored)
+        if rows.rows > room
+    }
 
 
 def windows_of(arrays: Sequence[Any], room: int, manifest: Manifest) -> dict[int, WindowRows]:

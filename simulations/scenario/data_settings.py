@@ -138,6 +138,31 @@ class ImagesData(OwnData):
     """Whether files that are no images are an error, or left out with a note."""
 
 
+class StoredData(RowData):
+    """Your own rows in files, which need not fit in memory: a folder with a folder for each device.
+
+    Such a folder holds `x.npy` and `y.npy`, or Parquet or packed files.
+    """
+
+    source: Literal["stored"] = "stored"
+    """Where the data comes from."""
+    path: str | None = None
+    """The folder, relative to the scenario's folder. `--data` wins over it."""
+    rows_in_memory: int = Field(default=4096, ge=2, le=1 << 30)
+    """Rows that a device has in memory at once. One with more of them trains in windows of so many.
+    """
+    scale: float | None = Field(default=None, gt=0.0)
+    """What raw values are multiplied by. Absent: 1/255 for u8, 1 for floats."""
+    targets: Literal["labels", "numbers"] = "labels"
+    """What `y` holds: class labels, or `numbers` for a regression by the mean squared error."""
+    query_fraction: float = Field(default=0.25, gt=0.0, lt=1.0)
+    """The share of a device's examples that only judge and are never trained on, chosen by their
+    content as on a real device.
+    """
+    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
+    """Devices that never train and show how the model serves newcomers."""
+
+
 class IdxData(DealtData):
     """MNIST, Fashion-MNIST or EMNIST: a folder of their IDX files, gzipped or not."""
 
@@ -368,6 +393,7 @@ Data = Annotated[
     | TableData
     | SeriesData
     | ImagesData
+    | StoredData
     | IdxData
     | Cifar10Data
     | FemnistData

@@ -18,9 +18,10 @@ from .own_data import read_own_images, read_own_series, read_own_table, table_ch
 from .partition_settings import DealtData
 from .scenario import Scenario
 from .scenario_file import bundled, devices_of, load, setting_of, with_fleet, with_source
+from .stored_devices import stored_federation
 
 #: Kinds of a user's own data; the others say by themselves what their files are.
-_OWN = ("npz", "table", "series", "images")
+_OWN = ("npz", "table", "series", "images", "stored")
 
 
 def scenario_for(
@@ -93,7 +94,7 @@ def with_data(
     kind = "series" if kind == "table" and choice.window else kind
     if kind == scenario.data.source and not (kind == "table" and choice.target):
         return scenario
-    if kind == "images":
+    if kind in ("images", "stored"):
         return with_source(scenario, kind, {})
     rows = own_data.read_own(path, kind, choice)
     return with_source(scenario, kind, own_data.keys_of(rows, kind))
@@ -136,6 +137,9 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
         return unseen(fleet.devices, _need(scenario, path).name)
     if isinstance(source, DealtData):
         return _dealt(scenario, _labelled(scenario, path))
+    if isinstance(source, data_settings.StoredData):
+        classes = getattr(scenario.model, "classes", None)
+        return stored_federation(_need(scenario, path), source, scenario.seed, classes)
     if isinstance(
         source, data_settings.LogisticData | data_settings.HarData | data_settings.FemnistData
     ):

@@ -24,6 +24,7 @@ from ...core.learning.data.tabular.tables import ROWS_A_LABEL, are_labels
 from . import data_settings
 from .scenario import Scenario
 from .scenario_file import from_tables
+from .stored_devices import first_labelled, holds_devices
 
 #: Rows that a device holds about, and the fewest and most devices that data is dealt to.
 ROWS_A_DEVICE = 50
@@ -107,6 +108,8 @@ def kind_of(path: Path) -> str | None:
         return "text"
     if path.suffix == ".py":
         return "script"
+    if holds_devices(path):
+        return "stored"
     return folder_kind(path) if path.is_dir() else None
 
 
@@ -182,6 +185,8 @@ def read_own(path: Path, kind: str, choice: OwnChoice, devices: int = 0) -> OwnR
         return dataclasses.replace(rows, notes=(*notes, *rows.notes))
     if kind == "images":
         return read_own_images(path, split=choice.split, broken=choice.broken)
+    if kind == "stored":
+        return first_labelled(path, None if choice.targets is None else choice.targets == "numbers")
     keys = npz_keys(path)
     name = "label" if "label" in keys and "y" not in keys else "y"
     y = read_npz(path, [name])[name]
@@ -339,7 +344,10 @@ def _tables(rows: OwnRows, kind: str, name: str, devices: int) -> dict[str, Any]
         "partition": "iid",  # of data without devices: any skew would be made up
         **keys_of(rows, kind),
     }
-    if kind != "images":
+    if kind == "stored":
+        own = {key: own[key] for key in ("source", "query_fraction", "held_out_devices")}
+        own["targets"] = "numbers" if rows.y.dtype == np.float32 else "labels"
+    elif kind != "images":
         own["standardise"] = isinstance(rows, data.TableRows) or (
             rows.x.ndim == 2 and rows.x.dtype == np.float32
         )

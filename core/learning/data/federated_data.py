@@ -13,12 +13,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...common.errors import DelianError
+
+if TYPE_CHECKING:
+    from .stored_rows import StoredRows
 
 FEDERATION_BYTES_MAX = 4 << 30
 """The most memory that a federation's tables may take, checked before anything is allocated."""
@@ -149,6 +152,10 @@ class FederatedData:
     """What a report says of the data."""
     scaling: Scaling | None = None
     """How features are standardised; None: they are not."""
+    stored: tuple[StoredRows, ...] = ()
+    """Each device's rows where they are in files, of which `devices` are samples; empty: they are
+    in memory.
+    """
 
     def __post_init__(self) -> None:
         assert self.devices, "a federation without devices"
