@@ -74,8 +74,8 @@ def is_stored(source: Any) -> TypeGuard[StoredRows]:
 
 
 def holds_arrays(folder: Path) -> bool:
-    """Whether a folder is one for `StoredArrays`."""
-    return (folder / X).is_file() and (folder / Y).is_file()
+    """Whether a folder is one for `StoredArrays`, though one of its two files may be missing."""
+    return (folder / X).is_file() or (folder / Y).is_file()
 
 
 class StoredArrays:

@@ -8,3 +8,4 @@ from support.device_fixtures import (  # noqa: F401
     npz_file,
     small_bundle,
 )
+from support.windowed_device import stored, windowed  # noqa: F401

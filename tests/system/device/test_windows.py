@@ -2,92 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from delian.core.learning import FedAvg, Scaffold
-from delian.core.learning.data.rows import DataSettings
-from delian.core.learning.data.stored_rows import StoredArrays
 from delian.core.learning.nn import sgd
-from delian.core.learning.runtime import Runtime
-from delian.core.learning.windows.window_rows import WindowRows
-from delian.core.learning.windows.window_training import train
 from delian.core.protocol.ports import Outcome, ProgramStopped
 from delian.core.wire.round_pb2 import BAD_BUNDLE
-from delian.device.agent.owner_limits import WorkerSettings
 from delian.device.agent.personal_model import PersonalStore
 from delian.device.agent.runner import WorkerRunner
 from delian.device.agent.window_checkpoints import WindowCheckpoints
-from support.device_fixtures import CLASSES, Blobs, blobs_of, make_bundle, rows_of
-
-ROWS = 300
-KEY = np.array([1, 2], np.uint32)
-
-
-@pytest.fixture
-def stored(tmp_path: Path) -> Path:
-    folder = tmp_path / "rows"
-    folder.mkdir()
-    x, y = rows_of(ROWS)
-    np.save(folder / "x.npy", x)
-    np.save(folder / "y.npy", y)
-    return folder
-
-
-@pytest.fixture
-def windowed(blobs: Blobs) -> Blobs:
-    """A bundle whose devices may train on windows of 24 rows, twice over all of them."""
-    return blobs_of(blobs.folder, make_bundle(epochs=2, windows=True))
-
-
-def settings(source: Path, **given) -> WorkerSettings:
-    given = {"backend": "reference", "checkpoint_s": 0, **given}
-    return WorkerSettings(data=DataSettings(str(source)), **given)
-
-
-class Watched(WindowCheckpoints):
-    """Does something once a number of checkpoints is stored; keeps their places."""
-
-    def __init__(self, folder: Path, after: int = 0, then=lambda: None) -> None:
-        super().__init__(folder, 0)
-        self.places: list[tuple[int, int]] = []
-        self._after, self._then = after, then
-
-    def write(self, program, record) -> None:
-        super().write(program, record)
-        head = bytes(record).split(b'"epoch":', 1)[1].split(b"}", 1)[0]
-        epoch, window = head.split(b',"window":')
-        self.places.append((int(epoch), int(window)))
-        if len(self.places) == self._after:
-            self._then()
-
-
-def run(*programs, runner: WorkerRunner) -> list:
-    async def scene():
-        try:
-            return [await runner.run(program) for program in programs]
-        finally:
-            await runner.close()
-
-    return asyncio.run(asyncio.wait_for(scene(), 300))
-
-
-def here(blobs: Blobs, folder: Path):
-    """The same training in this process."""
-    manifest = blobs.made.manifest
-    rows = WindowRows(
-        StoredArrays(folder),
-        manifest.data,
-        classes=CLASSES,
-        query_fraction=0.2,
-        bytes_max=1 << 20,
-    )
-    return train(Runtime(blobs.made, "reference"), blobs.made.weights, rows, KEY)
+from support.device_fixtures import CLASSES, blobs_of, make_bundle
+from support.windowed_device import ROWS, Watched, here, run, settings
 
 
 def test_rows_that_do_not_fit_a_window_are_all_trained_on(windowed, stored):
@@ -130,24 +62,39 @@ def test_a_process_that_was_killed_is_followed_by_one_that_goes_on(windowed, sto
     assert not [*(tmp_path / "windows").iterdir()]
 
 
+#: An agent that is killed, once it has stored a few checkpoints.
+AGENT = """
+import os, signal, sys
+from pathlib import Path
+from delian.device.agent.runner import WorkerRunner
+from support.device_fixtures import Blobs, make_bundle
+from support.windowed_device import Watched, run, settings
+
+blobs, rows, checkpoints, bundle, weights = sys.argv[1:]
+given = Blobs(
+    Path(blobs), bytes.fromhex(bundle), bytes.fromhex(weights), make_bundle(epochs=2, windows=True)
+)
+store = Watched(Path(checkpoints), 4, lambda: os.kill(os.getpid(), signal.SIGKILL))
+run(given.program(), runner=WorkerRunner(settings(Path(rows)), given.path, windows=store))
+"""
+
+
 def test_an_agent_that_was_killed_goes_on_where_it_was(windowed, stored, tmp_path):
-    first = Watched(tmp_path / "windows", 4, lambda: runner.allow(allowed=False))
-    runner = WorkerRunner(settings(stored), windowed.path, windows=first)
-
-    async def stopped():
-        loop = asyncio.get_running_loop()
-        halt = asyncio.Event()
-        first._then = lambda: loop.call_soon_threadsafe(halt.set)
-        work = asyncio.ensure_future(runner.run(windowed.program()))
-        await halt.wait()
-        await runner.close()
-        return await work
-
-    assert isinstance(asyncio.run(asyncio.wait_for(stopped(), 300)), ProgramStopped)
+    places = [windowed.folder, stored, tmp_path / "windows"]
+    names = [windowed.bundle.hex(), windowed.weights.hex()]
+    tests = str(Path(__file__).parents[2])
+    path = os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])
+    agent = subprocess.run(
+        [sys.executable, "-c", AGENT, *map(str, places), *names],
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=300,
+    )
+    assert agent.returncode == -signal.SIGKILL
     second = Watched(tmp_path / "windows")
     runner = WorkerRunner(settings(stored), windowed.path, windows=second)
     (outcome,) = run(windowed.program(), runner=runner)
-    assert second.places[0] > first.places[3]
+    # It went on behind the fourth window.
+    assert second.places[0] == (0, 5)
     np.testing.assert_array_equal(outcome.vector, here(windowed, stored).update.vector)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import tracemalloc
 
@@ -267,27 +268,34 @@ def test_a_bundle_without_windows_says_so(bundle):
         train(Runtime(plain, "reference"), bundle.weights, windows(some_rows(70)), KEY)
 
 
-def test_memory_is_that_of_two_windows_whatever_the_data(tmp_path, runtime, bundle):
-    """A sparse file of 60 MB."""
-    rows = 5_000_000
-    with (tmp_path / "x.npy").open("wb") as file:
-        header = {"descr": "<f4", "fortran_order": False, "shape": (rows, 3)}
+def sparse(path, dtype: str, *shape: int) -> None:
+    """An .npy file of zeros that takes no room on a disk."""
+    with path.open("wb") as file:
+        header = {"descr": dtype, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
-        file.truncate(file.tell() + rows * 12)
-    np.save(tmp_path / "y.npy", (np.arange(rows) % 2).astype(np.uint8))
+        file.truncate(file.tell() + math.prod(shape) * np.dtype(dtype).itemsize)
+
+
+@pytest.mark.parametrize("rows", [5_000_000, 1 << 33])
+def test_memory_is_that_of_two_windows_whatever_the_data(tmp_path, rows):
+    """Sparse files of 600 MB, and of 1.03 TB."""
+    sparse(tmp_path / "x.npy", "<f4", rows, 30)
+    sparse(tmp_path / "y.npy", "|u1", rows)
     large = tuple(
-        dataclasses.replace(leaf, shape=(1 << 14, *leaf.shape[1:])) if leaf.shape else leaf
-        for leaf in WANTED
+        dataclasses.replace(leaf, shape=(1 << 13, *leaf.shape[1:])) if leaf.shape else leaf
+        for leaf in (Leaf("data.x", "f32", (CAPACITY, 30)), *WANTED[1:])
     )
-    made = WindowRows(
-        StoredArrays(tmp_path), large, classes=2, query_fraction=0.2, bytes_max=1 << 20
-    )
-    into = made.buffers()
     tracemalloc.start()
     try:
-        for window in (0, 1, made.windows.count - 1):
-            made.training(KEY, 0, window, into)
-        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        made = WindowRows(
+            StoredArrays(tmp_path), large, classes=2, query_fraction=0.2, bytes_max=1 << 22
+        )
+        into = made.buffers()
+        seen = [
+            made.training(KEY, 0, window, into).rows for window in (0, 1, made.windows.count - 1)
+        ]
+        assert all(seen)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
 
