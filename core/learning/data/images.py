@@ -85,13 +85,17 @@ def read_image(file: Path | bytes, shape: tuple[int, ...], where: str = "") -> N
     """
     with opened(file, where) as image:
         colour = len(shape) == 3 and shape[2] == 3
-        upright = importlib.import_module("PIL.ImageOps").exif_transpose(image)
-        plain = _eight_bits(upright, where or str(file))
+        plain = eight_bits(upright(image), where or str(file))
         made = plain.convert("RGB" if colour else "L").resize((shape[1], shape[0]))
         return np.asarray(made, np.uint8).reshape(shape)
 
 
-def _eight_bits(image: Any, where: str) -> Any:
+def upright(image: Any) -> Any:
+    """Turned by what its camera wrote (EXIF)."""
+    return importlib.import_module("PIL.ImageOps").exif_transpose(image)
+
+
+def eight_bits(image: Any, where: str) -> Any:
     """An image whose values are from 0 to 255: Pillow clips those of more bits."""
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", None)):
         values = np.asarray(image).astype(np.int64)

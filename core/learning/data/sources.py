@@ -8,7 +8,7 @@ instead (`StoredRows`). These are built in, named by one string:
     readings.csv            numeric columns and a label column
     digits.npz              arrays `x` and `y`, or the very arrays that a bundle takes
     photos/                 images, a folder for each class (needs the extra `images`)
-    packed.npz              what `delian data pack` writes (`packed`)
+    packed.npz              what `delian data pack` writes (`packed`), one file or a folder of them
     rows.parquet            Parquet, one file or a folder of them (needs the extra `tables`)
     shards.tar              WebDataset, one tar or a folder of them
     saved/                  what `datasets` saved with save_to_disk (needs the extra `tables`)

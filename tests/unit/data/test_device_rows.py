@@ -25,6 +25,12 @@ def packed(folder):
     return folder / "rows.npz"
 
 
+def packed_folder(folder):
+    for k in range(2):
+        pack(ArrayRows(X[10 * k : 10 * k + 10], Y[10 * k : 10 * k + 10]), folder / f"{k}.npz")
+    return folder
+
+
 def parquet(folder):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table({"v": list(X), "label": Y}), folder / "rows.parquet")
@@ -67,7 +73,8 @@ def large_csv(folder):
 
 
 @pytest.mark.parametrize(
-    "make", [packed, parquet, parquet_folder, tar, tar_folder, saved, large_csv]
+    "make",
+    [packed, packed_folder, parquet, parquet_folder, tar, tar_folder, saved, large_csv],
 )
 def test_a_device_reads_each_format(tmp_path, make):
     path = make(tmp_path)

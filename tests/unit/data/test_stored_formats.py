@@ -315,7 +315,7 @@ def test_parquet_of_a_wrong_schema_or_torn(arrays, tmp_path):
     pq.write_table(pa.table({"v": [1.0, 2.0], "label": [0, 1]}), path)
     content = path.read_bytes()
     path.write_bytes(content[:-20])
-    with pytest.raises(DelianError, match="cannot be read"):
+    with pytest.raises(DelianError, match=r"no end mark at byte \d+ of \d+"):
         open_rows(path)
     pq.write_table(
         pa.table({"v": pa.array([], pa.float32()), "label": pa.array([], pa.int32())}), path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
@@ -121,22 +122,30 @@ def _consecutive(numbers: Numbers) -> bool:
 class Joined:
     """Several stored rows one after another, as shards of one data set.
 
-    Raises DelianError where their rows differ in type.
+    names: of the parts, for errors. Raises DelianError where their rows differ in type, or their
+    classes in name or order.
     """
 
-    def __init__(self, parts: list[StoredRows], where: str) -> None:
+    def __init__(self, parts: list[StoredRows], where: str, names: Sequence[str] = ()) -> None:
         if not parts:
             raise NoDataError(f"{where} has no data files", "put some there")
         self.parts, self._where = parts, where
+        self._names = tuple(names) or tuple(f"shard {k}" for k in range(len(parts)))
+        self.classes: tuple[str, ...] = tuple(getattr(parts[0], "classes", ()))
         self._ends = np.cumsum([part.rows for part in parts])
         kind = parts[0].row_type()
         for k, part in enumerate(parts):
             if part.row_type() != kind:
                 raise DelianError(
-                    f"{where}: rows of shard {k} are {part.row_type().dtype}"
-                    f"{list(part.row_type().shape)}, and of the first {kind.dtype}"
-                    f"{list(kind.shape)}",
+                    f"{where}: rows of {self._names[k]} are {_shown(part.row_type())}, and of"
+                    f" {self._names[0]} {_shown(kind)}",
                     "all shards hold rows of one type",
+                )
+            if tuple(getattr(part, "classes", ())) != self.classes:
+                raise DelianError(
+                    f"{where}: {self._names[k]} and {self._names[0]} name their classes"
+                    " differently, or in another order",
+                    "pack them again with one list of --classes",
                 )
 
     @property
@@ -149,6 +158,11 @@ class Joined:
         found = [part.version() for part in self.parts]
         return None if None in found else number_of(" ".join(map(str, found)))
 
+    @property
+    def row_bytes(self) -> int:
+        """Of a row of x and of y, where the parts say it; else 0."""
+        return max(int(getattr(part, "row_bytes", 0)) for part in self.parts)
+
     def row_type(self) -> RowType:
         """That of all parts."""
         return self.parts[0].row_type()
@@ -160,7 +174,7 @@ class Joined:
             part if sized is None else sized(kind)
             for part, sized in zip(self.parts, sizes, strict=True)
         ]
-        return Joined(parts, self._where)
+        return Joined(parts, self._where, self._names)
 
     def read(self, start: int, stop: int) -> Rows:
         """Rows start..stop-1."""
@@ -191,6 +205,10 @@ class Joined:
         whole, back = together(found), np.argsort(order, kind="stable")
         query = None if whole.query is None else whole.query[back]
         return Rows(whole.x[back], whole.y[back], query)
+
+
+def _shown(kind: RowType) -> str:
+    return f"{kind.dtype}{list(kind.shape)}{' with numbers to learn' if kind.numbers else ''}"
 
 
 def together(found: list[Rows]) -> Rows:

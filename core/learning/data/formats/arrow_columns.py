@@ -57,6 +57,14 @@ class Chosen:
     label: str
     images: bool
     """Whether the one feature holds encoded images."""
+    texts: bool
+    """Whether the label is text."""
+
+    def described(self) -> str:
+        """In words, for errors."""
+        kind = "of images" if self.images else "of numbers"
+        shown = ", ".join(self.features[:12]) + (", ..." if len(self.features) > 12 else "")
+        return f"features {kind} ({shown}) and {'text' if self.texts else 'numbers'} `{self.label}`"
 
 
 def chosen(schema: Any, settings: DataSettings, where: str) -> Chosen:
@@ -87,7 +95,25 @@ def chosen(schema: Any, settings: DataSettings, where: str) -> Chosen:
             " images",
             "name the one to learn from with data.columns",
         )
-    return Chosen(wanted, label, bool(wide) and _is_image(types, schema.field(wide[0]).type))
+    images = bool(wide) and _is_image(types, schema.field(wide[0]).type)
+    return Chosen(wanted, label, images, _is_text(types, _plain(types, schema.field(label).type)))
+
+
+def agreed(first: Chosen, found: Chosen, where: str, first_where: str) -> Chosen:
+    """The columns of all shards, in the order of the first one.
+
+    Raises DelianError where a shard has others: its features would change their meaning.
+    """
+    if set(found.features) != set(first.features) or (found.label, found.images, found.texts) != (
+        first.label,
+        first.images,
+        first.texts,
+    ):
+        raise DelianError(
+            f"{where} has {found.described()}, and {first_where} {first.described()}",
+            "all shards have one schema; name the columns with data.columns and data.label",
+        )
+    return first
 
 
 class ArrowRows:
@@ -186,7 +212,7 @@ class ArrowRows:
     def _labels(self, column: Any, first: int) -> Array:
         types, name = arrow("pyarrow.types"), self.columns.label
         if types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
+            column = column.cast(_plain(types, column.type))
         if _is_text(types, column.type):
             given = column.to_pylist()
             return np.array(
@@ -221,6 +247,11 @@ def _is_number(types: Any, kind: Any) -> bool:
 
 def _is_list(types: Any, kind: Any) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _plain(types: Any, kind: Any) -> Any:
+    """Of a dictionary, the type of its values."""
+    return kind.value_type if types.is_dictionary(kind) else kind
 
 
 def _is_text(types: Any, kind: Any) -> bool:

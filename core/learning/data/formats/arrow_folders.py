@@ -1,15 +1,14 @@
 """Folders that Hugging Face's `datasets` saves (`save_to_disk`), without that package.
 
 Such a folder has `state.json`, which names its shards: streams of Arrow's IPC format. Each shard is
-read through once for the places of its batches, mapped, so that only their headers are touched;
-rows are read by ranges of the file. Needs pyarrow, the extra `tables`.
+read through once for the places of its batches, of which only the headers are read; rows are read
+by ranges of the file. Needs pyarrow, the extra `tables`.
 """
 
 from __future__ import annotations
 
 import errno
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,14 @@ from ....common.files import read_at_most
 from ..rows import DataSettings, NoDataError
 from ..stored_rows import StoredRows
 from .array_rows import Joined
-from .arrow_columns import ArrowRows, arrow, arrow_errors, chosen
+from .arrow_columns import ArrowRows, Chosen, agreed, arrow, arrow_errors, chosen
+from .arrow_stream import Stream, stream_of
 from .file_ranges import FileRanges
+from .shard_files import SHARDS_MAX
 from .table_pieces import TablePieces
 
 STATE, INFO, SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 _JSON_BYTES_MAX = 64 << 20
-_SHARDS_MAX = 1 << 14
-_BATCHES_MAX = 1 << 22
-#: What begins a message of the format since version 0.15.
-_CONTINUES = 0xFFFFFFFF
 
 
 def holds_dataset(folder: Path) -> bool:
@@ -53,16 +50,16 @@ def dataset_rows(folder: Path, settings: DataSettings) -> StoredRows:
             f"{folder} was saved with an order of its own",
             "dataset.flatten_indices().save_to_disk(...)",
         )
-    files = state.get("_data_files")
-    names = [f.get("filename") for f in files if isinstance(f, dict)] if files else []
-    if not names or len(names) > _SHARDS_MAX:
+    listed = state.get("_data_files")
+    names = [f.get("filename") for f in listed if isinstance(f, dict)] if listed else []
+    if not names or len(names) > SHARDS_MAX:
         raise DelianError(f"{folder / STATE} names {len(names)} shards", "save the data set again")
-    shards = []
+    files = []
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
             raise DelianError(f"{folder / STATE} names the shard {str(name)[:80]!r}", "save again")
-        shards.append(_shard(folder / name, settings))
-    return Joined([shard for shard in shards if shard is not None], str(folder))
+        files.append(folder / name)
+    return Joined(_shards(files, settings), str(folder))
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -79,64 +76,37 @@ def _object(path: Path) -> dict[str, Any]:
     return found
 
 
-def _shard(path: Path, settings: DataSettings) -> StoredRows | None:
-    """None: it has no rows."""
-    pa, file = arrow(), FileRanges(path)
-    with arrow_errors(str(path)):
-        schema, places, counts = _batches(pa, path, file)
-        columns = chosen(schema, settings, str(path))
-    if not places:
-        return None
-    wanted = [*columns.features, columns.label]
+def _shards(files: list[Path], settings: DataSettings) -> list[StoredRows]:
+    """Those that have rows, with the columns of the first."""
+    first: Chosen | None = None
+    made: list[StoredRows] = []
+    for path in files:
+        pa, file = arrow(), FileRanges(path)
+        stream = stream_of(file)
+        with arrow_errors(str(path)):
+            content = file.read(stream.schema.at, stream.schema.size)
+            schema = pa.ipc.read_schema(pa.py_buffer(content))
+            found = chosen(schema, settings, str(path))
+        first = agreed(first or found, found, str(path), str(files[0]))
+        if stream.batches:
+            made.append(_pieces(file, schema, stream, first, settings))
+    return made
+
+
+def _pieces(
+    file: FileRanges, schema: Any, stream: Stream, columns: Chosen, settings: DataSettings
+) -> StoredRows:
+    pa, path, wanted = arrow(), str(file.path), [*columns.features, columns.label]
 
     def load(k: int) -> Any:
-        at, size = places[k]
-        message = pa.ipc.read_message(pa.py_buffer(file.read(at, size)))
-        batch = pa.ipc.read_record_batch(message, schema)
+        batch = stream.batches[k]
+        message = pa.ipc.read_message(pa.py_buffer(file.read(batch.at, batch.size)))
+        found = pa.ipc.read_record_batch(message, schema)
         # Offsets into buffers come from the file, and Arrow follows them.
-        batch.validate(full=True)
-        return pa.Table.from_batches([batch]).select(wanted)
+        found.validate(full=True)
+        return pa.Table.from_batches([found]).select(wanted)
 
-    made = ArrowRows(columns, settings, str(path))
-    sizes = [size for _, size in places]
-    return TablePieces(str(path), counts, sizes, load, made, file.version)
-
-
-def _batches(pa: Any, path: Path, file: FileRanges) -> tuple[Any, list[tuple[int, int]], list[int]]:
-    """The schema, byte and length of each batch, and its rows."""
-    places: list[tuple[int, int]] = []
-    counts: list[int] = []
-    with pa.memory_map(str(path)) as source:
-        reader = pa.ipc.open_stream(source)
-        schema = reader.schema
-        if any(pa.types.is_dictionary(field.type) for field in schema):
-            raise DelianError(f"{path} has columns of dictionaries", "cast them to plain columns")
-        at = source.tell()
-        while at < file.size:
-            batch = _next(reader)
-            if batch is None:
-                return schema, places, counts
-            end = source.tell()
-            if batch.num_rows:
-                places.append((at, end - at))
-                counts.append(batch.num_rows)
-            at = end
-            if len(places) > _BATCHES_MAX:
-                raise DelianError(f"{path} has more than {_BATCHES_MAX} batches", "save it again")
-        _check_end(path, file)
-    return schema, places, counts
-
-
-def _next(reader: Any) -> Any | None:
-    try:
-        return reader.read_next_batch()
-    except StopIteration:
-        return None
-
-
-def _check_end(path: Path, file: FileRanges) -> None:
-    """A stream ends with an empty message, where it was written to its end."""
-    if bytes(file.read(max(0, file.size - 8), min(8, file.size))) != struct.pack(
-        "<II", _CONTINUES, 0
-    ):
-        raise DelianError(f"{path} has no end mark", "it is cut short: save the data set again")
+    rows = [batch.rows for batch in stream.batches]
+    sizes = [batch.size for batch in stream.batches]
+    made = ArrowRows(columns, settings, path)
+    return TablePieces(path, rows, sizes, load, made, file.version)

@@ -90,6 +90,8 @@ class DeviceRows:
         each = _ITEM_BYTES.get(kind.dtype, 4)
         for side in kind.shape:
             each *= side
+        # y may be larger than x.
+        each = max(each, int(getattr(self._stored, "row_bytes", 0)))
         what = f"{stop - start} rows of {self.path}"
         check_size(what, each * (stop - start), self._settings.bytes_max)
         return self._stored.read(start, stop)

@@ -12,7 +12,8 @@ import functools
 import importlib
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,14 @@ from numpy.typing import NDArray
 
 from ....common.errors import DelianError
 from ....common.install_hint import install
-from ..images import IMAGE_BYTES_MAX, IMAGE_PIXELS_MAX
+from ..images import IMAGE_BYTES_MAX, IMAGE_PIXELS_MAX, eight_bits, upright
 from ..rows import RowType
 
 _JPEG = b"\xff\xd8\xff"
+#: What begins a segment of a JPEG, the kinds of a scan and of notes, and how such a note begins.
+_MARKER, _SCAN, _APP1, _EXIF = 0xFF, 0xDA, 0xE1, b"Exif\0\0"
+#: The EXIF tag, and its values for images that are turned by a quarter.
+_ORIENTATION, _SIDEWAYS = 0x0112, (5, 6, 7, 8)
 
 Pixels = NDArray[np.uint8]
 
@@ -47,34 +52,42 @@ def decode_into(content: bytes | bytearray, out: Pixels, where: Callable[[], str
         raise DelianError(f"{where()} is larger than {IMAGE_BYTES_MAX} bytes", "leave it out")
     colour = out.ndim == 3 and out.shape[2] == 3
     fast = _jpeg_decoder() if colour and content.startswith(_JPEG) else None
-    if fast is not None and _decoded_jpeg(fast, content, out):
+    if fast is not None and _lies_upright(content, where) and _decoded_jpeg(fast, content, out):
         return
     # Also of a JPEG that libjpeg-turbo refuses: Pillow's reason is the clearer one.
+    with _opened(content, where) as image:
+        turned = eight_bits(upright(image), where())
+        made = turned.convert("RGB" if colour else "L")
+        if made.size != (out.shape[1], out.shape[0]):
+            made = made.resize((out.shape[1], out.shape[0]))
+        out[...] = np.asarray(made, np.uint8).reshape(out.shape)
+
+
+def size_of(content: bytes | bytearray, where: Callable[[], str]) -> tuple[int, int, int]:
+    """Height, width and channels (1 or 3) of an image as it is decoded, by its header alone."""
+    with _opened(content, where) as image:
+        grey = image.mode.partition(";")[0] in ("1", "L", "LA", "La", "I", "F")
+        turned = image.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
+        height, width = (image.width, image.height) if turned else (image.height, image.width)
+        return height, width, 1 if grey else 3
+
+
+@contextmanager
+def _opened(content: bytes | bytearray, where: Callable[[], str]) -> Iterator[Any]:
+    """An image as Pillow has it. Raises DelianError, also where it cannot be decoded in the block.
+
+    What the decoders of damaged files raise is not listed anywhere, so every error is one.
+    """
     pillow = pillow_images()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with pillow.open(io.BytesIO(content)) as image:
                 _check_pixels(image.width, image.height, where)
-                made = image.convert("RGB" if colour else "L")
-                if made.size != (out.shape[1], out.shape[0]):
-                    made = made.resize((out.shape[1], out.shape[0]))
-                out[...] = np.asarray(made, np.uint8).reshape(out.shape)
-    except (OSError, ValueError, SyntaxError, EOFError) as error:
-        raise DelianError(
-            f"{where()} is no image: {error}", "remove it, or write it again"
-        ) from None
-
-
-def size_of(content: bytes | bytearray, where: Callable[[], str]) -> tuple[int, int, int]:
-    """Height, width and channels (1 or 3) of an image, by its header alone."""
-    pillow = pillow_images()
-    try:
-        with pillow.open(io.BytesIO(content)) as image:
-            _check_pixels(image.width, image.height, where)
-            grey = image.mode.partition(";")[0] in ("1", "L", "LA", "La", "I", "F")
-            return image.height, image.width, 1 if grey else 3
-    except (OSError, ValueError, SyntaxError, EOFError) as error:
+                yield image
+    except (DelianError, MemoryError):
+        raise
+    except Exception as error:
         raise DelianError(
             f"{where()} is no image: {error}", "remove it, or write it again"
         ) from None
@@ -83,6 +96,20 @@ def size_of(content: bytes | bytearray, where: Callable[[], str]) -> tuple[int, 
 def as_row_dtype(pixels: Pixels, kind: RowType) -> NDArray[Any]:
     """u8 where the bundle takes u8 and scales by itself, else f32 from 0 to 1."""
     return pixels if kind.dtype == "u8" else pixels.astype(np.float32) / np.float32(255)
+
+
+def _lies_upright(jpeg: bytes | bytearray, where: Callable[[], str]) -> bool:
+    """Whether no camera's note (EXIF) says that a JPEG is to be turned."""
+    at, size = 2, len(jpeg)
+    while at + 10 <= size and jpeg[at] == _MARKER:
+        kind = jpeg[at + 1]
+        if kind == _SCAN:
+            return True
+        if kind == _APP1 and jpeg[at + 4 : at + 10] == _EXIF:
+            with _opened(jpeg, where) as image:
+                return bool(image.getexif().get(_ORIENTATION, 1) == 1)
+        at += 2 + (jpeg[at + 2] << 8) + jpeg[at + 3]
+    return False
 
 
 def _check_pixels(width: int, height: int, where: Callable[[], str]) -> None:

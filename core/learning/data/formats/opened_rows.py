@@ -11,7 +11,7 @@ from ....common.errors import DelianError
 from ..rows import DataSettings, NoDataError
 from ..stored_rows import StoredArrays, StoredRows, holds_arrays, is_stored
 
-TAR = ".tar"
+TAR, PACKED = ".tar", ".npz"
 PARQUET = (".parquet", ".pq")
 
 
@@ -28,10 +28,10 @@ def open_rows(
     """Rows by random access, of a path or an object.
 
     Args:
-        source: a path: a packed file or .npz, a folder with x.npy and y.npy, CSV, Parquet (or a
-            folder of it), a WebDataset tar (or a folder of them), a folder that `datasets` saved,
-            a folder of images by class. Or an object: stored rows, a pair of arrays (x, y), a
-            PyTorch or Hugging Face data set, a sequence of pairs.
+        source: a path: .npz, packed (or a folder of such files) or plain, a folder with x.npy and
+            y.npy, CSV, Parquet (or a folder of it), a WebDataset tar (or a folder of them), a
+            folder that `datasets` saved, a folder of images by class. Or an object: stored rows, a
+            pair of arrays (x, y), a PyTorch or Hugging Face data set, a sequence of pairs.
         label: the column of y.
         columns: those of x.
         classes: names of text labels and class folders, in the order of the classes.
@@ -79,7 +79,7 @@ def stored_path(
         from .csv_blocks import CsvBlocks
 
         return CsvBlocks(path, settings, numbers)
-    if path.suffix == ".npz":
+    if path.suffix == PACKED:
         from ..packed.packed_rows import PackedRows, is_packed
 
         return PackedRows(path) if is_packed(path) else _npz(path)
@@ -108,31 +108,47 @@ def _folder(
         from .parquet_rows import parquet_rows
 
         return parquet_rows(path, settings)
-    if kind == "tars":
+    if kind in ("packed", "tars"):
         from .array_rows import Joined
-        from .tar_rows import TarRows
+        from .shard_files import shard_files
 
-        shards = sorted(p for p in path.iterdir() if p.suffix == TAR)
-        first = TarRows(shards[0], shape, dtype, settings.classes)
-        rest = [TarRows(p, first.row_type().shape, dtype, settings.classes) for p in shards[1:]]
-        return Joined([first, *rest], str(path))
+        shards = shard_files(path, (TAR if kind == "tars" else PACKED,))
+        if kind == "packed":
+            from ..packed.packed_rows import PackedRows
+
+            parts: list[StoredRows] = [PackedRows(p) for p in shards]
+        else:
+            from .tar_rows import TarRows
+
+            first = TarRows(shards[0], shape, dtype, settings.classes)
+            size = first.row_type().shape
+            parts = [first, *(TarRows(p, size, dtype, settings.classes) for p in shards[1:])]
+        return Joined(parts, str(path), [str(p) for p in shards])
     from .image_rows import ImageRows
 
     return ImageRows(path, shape, dtype, settings.classes, named)
 
 
 def folder_kind(path: Path) -> str:
-    """`arrays`, `dataset`, `parquet`, `tars`, or `images` for all else."""
+    """`arrays`, `dataset`, `parquet`, `tars`, `packed`, or `images` for all else.
+
+    Raises NoDataError or DelianError where the folder cannot be listed.
+    """
+    from ..packed.packed_rows import is_packed
     from .arrow_folders import holds_dataset
+    from .shard_files import entries_of
 
     if holds_arrays(path):
         return "arrays"
     if holds_dataset(path):
         return "dataset"
-    suffixes = {p.suffix for p in path.iterdir() if not p.name.startswith(".")}
+    entries = entries_of(path)
+    suffixes = {p.suffix for p in entries}
     if suffixes & set(PARQUET):
         return "parquet"
-    return "tars" if TAR in suffixes else "images"
+    if TAR in suffixes:
+        return "tars"
+    return "packed" if any(p.suffix == PACKED and is_packed(p) for p in entries) else "images"
 
 
 def _npz(path: Path) -> StoredRows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,18 @@ from ....common.errors import DelianError
 from ..rows import DataSettings, NoDataError
 from ..stored_rows import StoredRows
 from .array_rows import Joined
-from .arrow_columns import ArrowRows, arrow, arrow_errors, chosen
+from .arrow_columns import ArrowRows, Chosen, agreed, arrow, arrow_errors, chosen
 from .file_ranges import FileRanges
 from .opened_rows import PARQUET
+from .shard_files import shard_files
 from .table_pieces import TablePieces
 
-#: Shards of one data set.
-SHARDS_MAX = 1 << 14
+#: The largest list of columns and groups at a file's end.
+FOOTER_BYTES_MAX = 256 << 20
+#: The marks at both ends, and the footer's length.
+_ENDS_BYTES = 12
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}
+_WIDTH_OF_TEXT = 8
 
 
 def parquet_rows(path: Path, settings: DataSettings) -> StoredRows:
@@ -23,39 +29,85 @@ def parquet_rows(path: Path, settings: DataSettings) -> StoredRows:
 
     Raises:
         NoDataError: there is no such file, or it has no rows.
-        DelianError: pyarrow is missing, or the file is torn or of a schema without x and y.
+        DelianError: pyarrow is missing, or a file is torn, or of a schema without x and y, or of
+            another one than the first.
     """
-    if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.suffix in PARQUET)
-        if len(files) > SHARDS_MAX:
-            raise DelianError(f"{path} has {len(files)} shards; at most {SHARDS_MAX}", "join some")
-        return Joined([_one(file, settings) for file in files], str(path))
-    return _one(path, settings)
-
-
-def _one(path: Path, settings: DataSettings) -> StoredRows:
-    parquet = arrow("pyarrow.parquet")
-    file = FileRanges(path)
-    with arrow_errors(str(path)), file.opened() as stream:
-        opened = parquet.ParquetFile(stream)
-        about = opened.metadata
-        groups = [about.row_group(k) for k in range(about.num_row_groups)]
-        counts = [int(group.num_rows) for group in groups]
-        sizes = [int(group.total_byte_size) for group in groups]
-        columns = chosen(opened.schema_arrow, settings, str(path))
-    if min(counts, default=0) < 0 or min(sizes, default=0) < 0:
-        raise DelianError(f"{path} declares a negative number of rows", "write it again")
-    kept = [k for k, count in enumerate(counts) if count > 0]
-    if not kept:
+    folder = path.is_dir()
+    files = shard_files(path, PARQUET) if folder else [path]
+    opened = [_Footer(file, settings) for file in files]
+    columns = opened[0].columns if opened else None
+    for found in opened[1:]:
+        assert columns is not None
+        agreed(columns, found.columns, str(found.file.path), str(files[0]))
+    parts = [found.rows(columns or found.columns, settings) for found in opened if found.groups]
+    if not parts:
         raise NoDataError(f"{path} has no rows", "collect more before taking part")
-    wanted = [*columns.features, columns.label]
+    names = [str(found.file.path) for found in opened if found.groups]
+    return Joined(parts, str(path), names) if folder else parts[0]
 
-    def load(k: int) -> Any:
-        with file.opened() as stream:
-            found = parquet.ParquetFile(stream)
-            return found.read_row_group(kept[k], columns=wanted, use_threads=False)
 
-    made = ArrowRows(columns, settings, str(path))
-    return TablePieces(
-        str(path), [counts[k] for k in kept], [sizes[k] for k in kept], load, made, file.version
-    )
+class _Footer:
+    """What the end of a file says: its columns, and the rows and bytes of its groups."""
+
+    def __init__(self, path: Path, settings: DataSettings) -> None:
+        parquet = arrow("pyarrow.parquet")
+        self.file = FileRanges(path)
+        _check_end(self.file)
+        with arrow_errors(str(path)), self.file.opened() as stream:
+            opened = parquet.ParquetFile(stream)
+            self.columns = chosen(opened.schema_arrow, settings, str(path))
+            self.wanted = [*self.columns.features, self.columns.label]
+            about = opened.metadata
+            found = [about.row_group(k) for k in range(about.num_row_groups)]
+            counts = [int(group.num_rows) for group in found]
+            self.groups = [k for k, count in enumerate(counts) if count]
+            self.counts = [counts[k] for k in self.groups]
+            self.sizes = [self._bytes(found[k]) for k in self.groups]
+        if min(counts, default=0) < 0:
+            raise DelianError(f"{path} declares a negative number of rows", "write it again")
+
+    def rows(self, columns: Chosen, settings: DataSettings) -> StoredRows:
+        """The rows of the file. columns: in the order of the first shard."""
+        parquet = arrow("pyarrow.parquet")
+
+        def load(k: int) -> Any:
+            with self.file.opened() as stream:
+                found = parquet.ParquetFile(stream)
+                return found.read_row_group(self.groups[k], columns=self.wanted, use_threads=False)
+
+        where = str(self.file.path)
+        made = ArrowRows(columns, settings, where)
+        return TablePieces(where, self.counts, self.sizes, load, made, self.file.version)
+
+    def _bytes(self, group: Any) -> int:
+        """What a group takes in memory: its encoding may be far smaller."""
+        total = 0
+        for k in range(group.num_columns):
+            column = group.column(k)
+            if column.path_in_schema.partition(".")[0] in self.wanted or any(
+                column.path_in_schema.startswith(f"{name}.") for name in self.wanted
+            ):
+                values = max(int(column.num_values), int(group.num_rows))
+                width = _WIDTHS.get(column.physical_type, _WIDTH_OF_TEXT)
+                total += max(values * width, int(column.total_uncompressed_size))
+        return total
+
+
+def _check_end(file: FileRanges) -> None:
+    """Raises DelianError where a file has no whole footer: pyarrow would read what it declares."""
+    path, size = file.path, file.size
+    if size < _ENDS_BYTES:
+        raise DelianError(f"{path} has {size} bytes, and is no Parquet", "write it again")
+    footer, mark = struct.unpack("<I4s", file.read(size - 8, 8))
+    if mark == b"PARE":
+        raise DelianError(f"{path} has an encrypted footer", "write it without encryption")
+    if mark != b"PAR1":
+        raise DelianError(
+            f"{path} is no whole Parquet file: no end mark at byte {size - 4} of {size}",
+            "it is cut short, or no Parquet at all: write it again",
+        )
+    if footer > min(FOOTER_BYTES_MAX, size - _ENDS_BYTES):
+        raise DelianError(
+            f"{path} declares a footer of {footer} bytes, and has {size} bytes",
+            "it is damaged, or has far too many groups and columns: write it again",
+        )

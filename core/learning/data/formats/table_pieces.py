@@ -15,6 +15,7 @@ import numpy as np
 
 from ....common.errors import DelianError
 from ..rows import Rows, RowType
+from ..stored_rows import ROWS_MAX
 from .array_rows import check_range
 from .arrow_columns import ArrowRows, arrow_errors, sliced
 
@@ -29,7 +30,7 @@ class TablePieces:
     Args:
         where: the file, for errors.
         rows: of each piece.
-        sizes: bytes of each piece, as its file declares them.
+        sizes: bytes of each piece in memory, as its file declares them.
         load: gives a piece by its number.
         made: turns tables into rows.
         version: of the data.
@@ -50,9 +51,12 @@ class TablePieces:
         self._where, self._load, self._made, self.version = where, load, made, version
         if sizes and max(sizes) > PIECE_BYTES_MAX:
             raise DelianError(
-                f"{where} has a group of {max(sizes)} bytes; at most {PIECE_BYTES_MAX}",
-                "write it with smaller row groups",
+                f"{where}: group {int(np.argmax(sizes))} takes {max(sizes)} bytes in memory; at"
+                f" most {PIECE_BYTES_MAX}",
+                "write it with smaller groups (row_group_size)",
             )
+        if sum(rows) > ROWS_MAX:
+            raise DelianError(f"{where} declares {sum(rows)} rows; at most {ROWS_MAX}", "cut it")
         self._ends = np.cumsum(np.array(rows, np.int64))
         self._counts = rows
         self._kept: OrderedDict[int, Any] = OrderedDict()

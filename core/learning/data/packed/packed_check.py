@@ -58,6 +58,8 @@ def check_packed(path: Path) -> PackedCheck:
             if block is None or block[0] not in good:
                 continue
             why = _fault(file, stream, place)
+            if not why and block[1] < about.blocks and not about.fits(*block, place.size):
+                why = f"its {place.size} bytes do not fit its rows"
             if why:
                 faults.append(f"{place.name}: {why}")
             elif block[1] < about.blocks:

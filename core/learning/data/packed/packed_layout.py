@@ -37,6 +37,8 @@ BLOCK_BYTES = 1 << 20
 BLOCKS_MAX = 1 << 14
 #: The largest member that is read.
 MEMBER_BYTES_MAX = 1 << 30
+#: Before the rows of a block; what NumPy writes takes 128 bytes.
+HEADER_BYTES_MAX = 1 << 12
 ROWS_MAX = 1 << 40
 
 
@@ -76,6 +78,11 @@ class About:
     def rows_of(self, block: int) -> tuple[int, int]:
         """The rows of a block: [start, stop)."""
         return block * self.block, min(self.rows, (block + 1) * self.block)
+
+    def fits(self, column: str, block: int, size: int) -> bool:
+        """Whether a member of this size can hold the rows of a block."""
+        start, stop = self.rows_of(block)
+        return 0 < size - (stop - start) * self.columns[column].row_bytes <= HEADER_BYTES_MAX
 
     def written(self) -> bytes:
         """The text of `rows.json`."""

@@ -20,6 +20,7 @@ from ..rows import Rows, RowType, check_size
 from .packed_layout import (
     ABOUT,
     ABOUT_BYTES_MAX,
+    HEADER_BYTES_MAX,
     LOCAL,
     LOCAL_BYTES,
     About,
@@ -65,8 +66,7 @@ def packed_arrays(path: Path, bytes_max: int) -> dict[str, Array]:
     """
     stored = PackedRows(path)
     about = stored.about
-    each = sum(column.row_bytes for column in about.columns.values())
-    check_size(str(path), each * about.rows, bytes_max)
+    check_size(str(path), stored.row_bytes * about.rows, bytes_max)
     found = stored.read(0, about.rows)
     whole = {"x": found.x, "y": found.y}
     return whole if found.query is None else {**whole, "query": found.query}
@@ -93,6 +93,11 @@ class PackedRows:
     def rows(self) -> int:
         """How many rows there are."""
         return self.about.rows
+
+    @property
+    def row_bytes(self) -> int:
+        """What a row takes, of all columns."""
+        return sum(column.row_bytes for column in self.about.columns.values())
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -140,7 +145,7 @@ class PackedRows:
         content = self._file.read_from(stream, at, place.size)
         if zlib.crc32(content) != place.crc:
             raise self._damaged(name, begin, end, "its checksum does not match")
-        header = io.BytesIO(memoryview(content)[:_HEADER_BYTES_MAX])
+        header = io.BytesIO(memoryview(content)[:HEADER_BYTES_MAX])
         try:
             shape, fortran, dtype = read_npy_header(header)
         except BROKEN as error:
@@ -163,10 +168,6 @@ class PackedRows:
         )
 
 
-#: What NumPy writes takes 128 bytes.
-_HEADER_BYTES_MAX = 1 << 12
-
-
 def _places(file: FileRanges, about: About) -> dict[str, list[Place]]:
     """The members of each column, a block each. Raises DelianError where one is missing."""
     found: dict[str, dict[int, Place]] = {name: {} for name in about.columns}
@@ -181,4 +182,20 @@ def _places(file: FileRanges, about: About) -> dict[str, list[Place]]:
                 f"{file.path} declares {about.blocks} blocks of {name} and has {len(places)}",
                 f"`delian data check {file.path}` says which rows are lost",
             )
-    return {name: [places[k] for k in range(about.blocks)] for name, places in found.items()}
+    made = {name: [places[k] for k in range(about.blocks)] for name, places in found.items()}
+    for name, ordered in made.items():
+        _check_sizes(file, about, name, ordered)
+    return made
+
+
+def _check_sizes(file: FileRanges, about: About, name: str, places: list[Place]) -> None:
+    """Raises DelianError where a block is not as large as its rows: nothing is allocated for it."""
+    for k, place in enumerate(places):
+        if not about.fits(name, k, place.size) or place.at + place.size > file.size:
+            begin, end = about.rows_of(k)
+            raise DelianError(
+                f"{file.path} declares {about.columns[name].row_bytes} bytes for each of rows"
+                f" {begin}..{end - 1} of {name}, and has {place.size} bytes for them at byte"
+                f" {place.at} of {file.size}",
+                f"`delian data check {file.path}` says which rows are lost",
+            )
