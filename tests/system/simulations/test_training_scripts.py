@@ -121,7 +121,7 @@ BAD = {
         PULLS.replace("w = task", "raise OSError('the disk is gone')\n        w = task"),
         r"(?s)client \d, round 1, train.*ended with 1.*the disk is gone",
     ),
-    "no script": ("x = (", "(?s)first weights.*ended with 1.*SyntaxError"),
+    "no Python": ("import delian.client\nx = (", "(?s)first weights.*ended with 1.*SyntaxError"),
     "another shape": (
         PULLS.replace('{"w": w}', '{"w": w[0]}'),
         r"(?s)round 1, train.*`w` are \[3\], and the run's model has \[2, 3\]",

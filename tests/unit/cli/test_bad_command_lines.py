@@ -109,6 +109,11 @@ scenario show
 scenario list all
 scenario chain digits --set chain=clap
 scenario keys fleet
+data check nowhere
+data check few.txt
+data pack nowhere
+data pack nowhere packed.npz
+data pack even.txt few.txt
 data show nope
 data show --data noise
 data show digits --out folder
