@@ -78,13 +78,14 @@ def rows_for(path: Path, model: Predictor) -> Array:
     Columns of a table are those that the run's report names. Raises DelianError.
     """
     from ...core.common.foreign_formats import refuse_file
-    from ...core.learning.data.tabular.table_files import read_columns, table_suffix
+    from ...core.learning.data.tabular.brought_folders import read_table
+    from ...core.learning.data.tabular.table_files import table_suffix
 
     if path.suffix != ".npy":
         refuse_file(path, "data")
-    if path.is_dir():
+    if path.is_dir() and model.encoding is None:
         return model.rows(_images(path, model))
-    if table_suffix(path):
+    if path.is_dir() or table_suffix(path):
         if model.encoding is None:
             raise DelianError(
                 f"{path} is a table, and the columns of the model are not known: its rows are"
@@ -92,7 +93,7 @@ def rows_for(path: Path, model: Predictor) -> Array:
                 "give an .npz with `x`; of a run on a table name the run's folder, whose"
                 " report.json has the columns",
             )
-        return model.rows(read_columns(path))
+        return model.rows(read_table(path)[0])
     if path.exists() and path.suffix not in (".npz", ".npy"):
         raise DelianError(f"{path} holds no rows of a known kind", KNOWN)
     return model.rows(rows_of(path))
@@ -100,14 +101,17 @@ def rows_for(path: Path, model: Predictor) -> Array:
 
 def _images(folder: Path, model: Predictor) -> Array:
     """Images of a folder, in the model's size and colours."""
-    from ...core.learning.data import image_folder
+    from ...core.learning.data.image_folders import image_rows
+    from ...core.learning.data.tabular.brought_folders import read_images
 
     shape = model.row_shape
     if len(shape) not in (2, 3) or shape[0] != shape[1]:
         raise DelianError(
             f"{folder} is a folder, and the model takes rows of {list(shape)}: no images", KNOWN
         )
-    return image_folder(folder, shape[0], len(shape) == 3 and shape[2] == 3).x
+    entries, notes = read_images(folder)
+    colour = len(shape) == 3 and shape[2] == 3
+    return image_rows(entries, folder.name, shape[0], colour, "refuse", notes).x
 
 
 def write_rows(path: Path, rows: Array) -> None:

@@ -79,7 +79,7 @@ def simulate(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Your data: .csv, .parquet, .npz, a folder of images, or what the scenario reads.",
+            help="Your data: a table, .npz, a folder of images or texts, or what a scenario reads.",
         ),
     ] = None,
     target: Target = None,

@@ -57,11 +57,6 @@ _MODELS[".joblib"] = _MODELS[".pickle"] = _MODELS[".pkl"]
 _DATA = {
     ".npy": ("one array", "numpy.savez('{stem}.npz', x=..., y=...), then --data {stem}.npz"),
     ".xlsx": ("a spreadsheet", "save it as CSV, then --data {stem}.csv"),
-    ".arrow": (
-        "a file of Arrow",
-        "datasets.Dataset.from_file('{name}').to_parquet('{stem}.parquet'), then that",
-    ),
-    ".feather": ("a file of Arrow", "pandas.read_feather('{name}').to_parquet('{stem}.parquet')"),
     ".mat": (
         "a file of MATLAB",
         "found = scipy.io.loadmat('{name}'), numpy.savez('{stem}.npz', x=..., y=...), then that",

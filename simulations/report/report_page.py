@@ -345,6 +345,9 @@ def _data(report: Report) -> str:
     )
     if card.get("left_out"):
         lead += f" Of the data’s own devices {escaped(card['left_out_text'])}."
+    if prepared := card.get("preparation"):
+        lead += f" Features of {count(len(prepared['columns']), 'column')} were"
+        lead += f" {escaped(prepared['how'])}."
     legend = ""
     if any(held_out):
         legend = parts.legend(

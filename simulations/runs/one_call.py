@@ -241,8 +241,8 @@ def simulate(
     Args:
         scenario: a name, a file, its tables as a dict, or a Scenario. Absent: `digits`, or one that
             is fitted to the data.
-        data: a path (.csv, .parquet, .npz, a folder of images), a data frame or a dict of columns,
-            a pair (x [n, ...], y [n]), or FederatedData.
+        data: a path (a table, an .npz, a folder of images or texts), a data frame or a dict of
+            columns, a pair (x [n, ...], y [n]), or FederatedData.
         target: of a table, the column that is learnt.
         model: a torch.nn.Module or a class of them, what dl.from_onnx gives, a tree of arrays that
             is called as model(x), a function init(key, shape, classes), or a name: mlp, cnn.

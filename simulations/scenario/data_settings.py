@@ -88,6 +88,10 @@ class TableData(OwnData):
     """What the target holds: class labels, or `numbers`, for a regression by the mean squared
     error. `--data` finds out.
     """
+    text_features: int = Field(default=1024, ge=1, le=1 << 14)
+    """Features of a column of texts: buckets that its words are hashed to."""
+    categories_max: int = Field(default=32, ge=1, le=1024)
+    """The most frequent values of a column of text that have a feature; others share one."""
     standardise: bool = True
     """Whether features, and numbers that are learnt, get a mean of zero and a deviation of one, by
     sums over the devices that train.

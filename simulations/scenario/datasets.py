@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from ...core.common.errors import DelianError
 from ...core.common.foreign_formats import refuse_file
 from ...core.learning import data
+from ...core.learning.data.tabular.fitted_features import Fit
 from ..statistics.prepared_tables import prepared
 from . import data_settings, own_data, settings_table
 from .own_data import read_own_images, read_own_series, read_own_table, table_choice
@@ -233,8 +235,15 @@ def _dealt(scenario: Scenario, rows: data.Labelled | data.TableRows) -> data.Fed
         seed=scenario.seed,
         classes=getattr(scenario.model, "classes", None),
         standardise=getattr(source, "standardise", False),
-        fit=prepared,
+        fit=_fit(source),
     )
+
+
+def _fit(source: DealtData) -> Fit:
+    """Finds what a table's columns become."""
+    if not isinstance(source, data_settings.TableData):
+        return prepared
+    return functools.partial(prepared, levels=source.categories_max, buckets=source.text_features)
 
 
 def _labelled(scenario: Scenario, path: Path | None) -> data.Labelled | data.TableRows:

@@ -306,7 +306,19 @@ def find(source: str | Path) -> Path:
 #: Files that are named in a scenario's place, by their suffix: what they are, and the option.
 _OTHERS = {
     **dict.fromkeys(
-        (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".gz", ".parquet", ".npz", ".txt", ".text"),
+        (
+            ".csv",
+            ".tsv",
+            ".json",
+            ".jsonl",
+            ".ndjson",
+            ".gz",
+            ".parquet",
+            ".feather",
+            ".npz",
+            ".txt",
+            ".text",
+        ),
         ("data", "--data"),
     ),
     ".py": ("a Python file", "--torch"),

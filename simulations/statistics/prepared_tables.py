@@ -41,12 +41,19 @@ _WHY = {
 }
 
 
-def prepared(rows: TableRows, trained_on: Sequence[NDArray[np.int64]]) -> Fitted:
+def prepared(
+    rows: TableRows,
+    trained_on: Sequence[NDArray[np.int64]],
+    levels: int = Preparation.levels,
+    buckets: int = Preparation.buckets,
+) -> Fitted:
     """How a table's columns become features.
 
     Args:
         rows: the table.
         trained_on: the rows of each device that trains.
+        levels: values of a column that become features; the rest becomes one.
+        buckets: features of a column of texts.
 
     Raises:
         DelianError: a column that was named by the user becomes no feature.
@@ -58,7 +65,8 @@ def prepared(rows: TableRows, trained_on: Sequence[NDArray[np.int64]]) -> Fitted
     steps = 0
     for start in range(0, len(names), _COLUMNS):
         asked = tuple(names[start : start + _COLUMNS])
-        answer = _asked(rows.columns, asked, trained_on, floor)
+        question = Preparation(asked, floor, levels, buckets)
+        answer = _asked(rows.columns, question, trained_on)
         found += answer.columns
         steps += int(answer.facts["steps"])
     if rows.chosen and (out := [each for each in found if each.encoder is None]):
@@ -86,12 +94,11 @@ def prepared(rows: TableRows, trained_on: Sequence[NDArray[np.int64]]) -> Fitted
 
 def _asked(
     columns: Mapping[str, Column],
-    names: tuple[str, ...],
+    question: Preparation,
     trained_on: Sequence[NDArray[np.int64]],
-    floor: int,
 ) -> PreparationAnswer:
-    sites = [Table({name: columns[name][part] for name in names}) for part in trained_on]
-    answer = LocalSites(sites, masked=False).answer(Preparation(names, floor))
+    sites = [Table({name: columns[name][part] for name in question.of}) for part in trained_on]
+    answer = LocalSites(sites, masked=False).answer(question)
     assert isinstance(answer, PreparationAnswer)
     return answer
 

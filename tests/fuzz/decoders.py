@@ -24,6 +24,7 @@ import interchange_decoders
 import log_decoders
 import numpy as np
 import parts_decoders
+import table_decoders
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -591,4 +592,5 @@ DECODERS: Mapping[str, Decoder] = {
     **{name: Decoder(*found) for name, found in log_decoders.DECODERS.items()},
     **{name: Decoder(*found) for name, found in chain_decoders.DECODERS.items()},
     **{name: Decoder(*found) for name, found in interchange_decoders.DECODERS.items()},
+    **{name: Decoder(*found) for name, found in table_decoders.DECODERS.items()},
 }

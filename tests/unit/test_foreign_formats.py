@@ -28,7 +28,7 @@ def hint_of(*arguments, **options):
         ("net.h5", "bundle", ["model.bundle of a run", "KERAS_BACKEND=torch"]),
         ("model.joblib", "model", ["scikit-learn", "model.hidden=[]"]),
         ("rows.xlsx", "data", ["CSV"]),
-        ("rows.FEATHER", "data", ["pandas.read_feather"]),
+        ("rows.MAT", "data", ["scipy.io.loadmat"]),
         ("rows.tar", "data", ["unpack"]),
         ("hf://datasets/a/mnist", "data", ["load_dataset('a/mnist'", "--data mnist.parquet"]),
         ("hf://google/vit", "model", ["from_pretrained('google/vit')", "--torch vit.py:Net"]),

@@ -308,24 +308,26 @@ def _counts_of(table: Table, name: str) -> dict[str, int]:
     values = table.values(name)
     known = values[~missing_in(values)]
     rows = len(known)
+    different, counts = np.unique(known, return_counts=True)
     if values.dtype.kind == "f":
         found = dict.fromkeys(_KINDS[1:-1], 0) | {"numbers": rows}
     else:
-        days = {order: days_of(known, order) for order in _ORDERS}
-        any_order = np.nan_to_num(np.stack([*days.values()]))
-        dates = {order: int(np.count_nonzero(~np.isnan(each))) for order, each in days.items()}
+        days = {order: days_of(different, order) for order in _ORDERS}
+        known_days = {order: ~np.isnan(each) for order, each in days.items()}
+        timed = np.any([np.nan_to_num(each) % 1 != 0 for each in days.values()], axis=0)
+        worded = [len(text.split(None, _WORDS)) >= _WORDS for text in different.tolist()]
         found = {
-            "numbers": int(np.count_nonzero(~np.isnan(numbers_of(known)))),
-            "dates": dates[""],
-            "dmy": dates["dmy"],
-            "mdy": dates["mdy"],
-            "timed": int(np.count_nonzero((any_order % 1 != 0).any(axis=0))),
-            "worded": sum(len(text.split(None, _WORDS)) >= _WORDS for text in known.tolist()),
+            "numbers": int(counts[~np.isnan(numbers_of(different))].sum()),
+            "dates": int(counts[known_days[""]].sum()),
+            "dmy": int(counts[known_days["dmy"]].sum()),
+            "mdy": int(counts[known_days["mdy"]].sum()),
+            "timed": int(counts[timed].sum()),
+            "worded": int(counts[np.array(worded, np.bool_)].sum()),
         }
     floor = table.floor
     plain = {name: _apart(count, rows, floor) for name, count in found.items()}
     out = {"rows": table.rows, "known": _apart(rows, table.rows, floor), **plain}
-    return {**out, "distinct": len(np.unique(known)) if out["known"] else 0}
+    return {**out, "distinct": len(different) if out["known"] else 0}
 
 
 def _apart(count: int, rows: int, floor: int) -> int:

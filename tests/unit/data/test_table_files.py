@@ -204,3 +204,8 @@ def test_names_of_columns_may_be_numbers_and_rows_may_have_texts(tmp_path, text,
 def test_json_of_columns_is_read_as_one_of_rows(tmp_path, text):
     found = read_columns(file(tmp_path, "own.json", text))
     assert found["a"].tolist() == [1, 2] and found["b"].tolist() == ["x", "y"]
+
+
+def test_a_number_beyond_all_floats_is_kept_as_what_it_is(tmp_path):
+    found = read_columns(file(tmp_path, "own.json", '{"a": ["u", 1e999], "b": [1, -1e999]}'))
+    assert found["a"].tolist() == ["u", "inf"] and found["b"].tolist() == [1, -np.inf]

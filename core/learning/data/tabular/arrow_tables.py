@@ -22,6 +22,8 @@ from .columns import Column, column, typed
 from .delimited import COLUMNS_MAX, TABLE_BYTES_MAX
 
 PARQUET = (".parquet", ".pq")
+#: Files of Arrow's IPC; Feather is one of them.
+ARROW = (".arrow", ".feather", ".ipc")
 #: Rows of a batch.
 _BATCH = 1 << 14
 #: Where `datasets` keeps what its columns are, in a schema.

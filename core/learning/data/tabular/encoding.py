@@ -185,7 +185,7 @@ class Encoding:
                 series = Series(str(plain["time"]), str(plain["device"]), int(plain["steps"]))
                 if series.steps < 1:
                     raise ValueError(f"windows of {series.steps} rows")
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
             raise DelianError(
                 f"the report's columns cannot be read: {error}", "was report.json changed?"
             ) from None

@@ -21,7 +21,7 @@ import numpy as np
 from ....common.errors import DelianError
 from ..data_files import read_text
 from ..image_folders import SPLITS
-from .arrow_tables import PARQUET, ArrowTable, read_parquet, read_streams
+from .arrow_tables import ARROW, PARQUET, ArrowTable, read_parquet, read_streams
 from .columns import Column, texts
 from .table_files import TEXTS, read_columns, table_suffix
 
@@ -117,7 +117,7 @@ def _files(path: Path) -> list[Path]:
                     continue
                 if each.is_dir():
                     below.append(each)
-                elif table_suffix(each) and table_suffix(each) != ".json":
+                elif table_suffix(each) not in ("", ".json", *ARROW):
                     found.append(each)
                 if len(found) + len(below) > _FILES_MAX:
                     raise DelianError(

@@ -128,6 +128,6 @@ def _column(values: list[Any]) -> Column:
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    if isinstance(value, float) and value == int(value):
+    if isinstance(value, float) and np.isfinite(value) and value == int(value):
         return f"{int(value)}"
     return str(value)

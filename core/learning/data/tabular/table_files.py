@@ -1,4 +1,4 @@
-"""A file as columns, by its name: CSV, TSV, JSON and JSON Lines, gzipped or not, and Parquet."""
+"""A file as columns, by its name: CSV, TSV, JSON (also gzipped), Parquet and Arrow."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from ....common.errors import DelianError
 from . import delimited, json_tables
-from .arrow_tables import PARQUET, read_parquet
+from .arrow_tables import ARROW, PARQUET, read_parquet, read_streams
 from .columns import Column
 
 #: Text files, which may be gzipped.
 TEXTS = (*delimited.SUFFIXES, *json_tables.SUFFIXES)
-SUFFIXES = (*TEXTS, *PARQUET, *(f"{each}.gz" for each in TEXTS))
+SUFFIXES = (*TEXTS, *PARQUET, *ARROW, *(f"{each}.gz" for each in TEXTS))
 
 
 def table_suffix(path: Path) -> str:
@@ -23,8 +23,8 @@ def table_suffix(path: Path) -> str:
 def read_columns(path: Path) -> dict[str, Column]:
     """The columns of a file, by name. Raises DelianError for one that cannot be read."""
     suffix = table_suffix(path).removesuffix(".gz")
-    if suffix in PARQUET:
-        found = read_parquet([path])
+    if suffix in (*PARQUET, *ARROW):
+        found = read_parquet([path]) if suffix in PARQUET else read_streams([path])
         if not found.columns:
             why = "; ".join(found.left_out) or "no columns of numbers or text"
             raise DelianError(f"{path}: {why}", "give columns of numbers or text")
