@@ -78,12 +78,14 @@ def rows_for(path: Path, model: Predictor) -> Array:
     Columns of a table are those that the run's report names. Raises DelianError.
     """
     from ...core.common.foreign_formats import refuse_file
-    from ...core.learning.data.tabular.brought_folders import read_table
+    from ...core.learning.data.images import IMAGE_SUFFIXES
+    from ...core.learning.data.tabular.brought_folders import asked_table
     from ...core.learning.data.tabular.table_files import table_suffix
 
     if path.suffix != ".npy":
         refuse_file(path, "data")
-    if path.is_dir() and model.encoding is None:
+    image = path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
+    if model.encoding is None and (path.is_dir() or image):
         return model.rows(_images(path, model))
     if path.is_dir() or table_suffix(path):
         if model.encoding is None:
@@ -93,25 +95,25 @@ def rows_for(path: Path, model: Predictor) -> Array:
                 "give an .npz with `x`; of a run on a table name the run's folder, whose"
                 " report.json has the columns",
             )
-        return model.rows(read_table(path)[0])
+        return model.rows(asked_table(path))
     if path.exists() and path.suffix not in (".npz", ".npy"):
         raise DelianError(f"{path} holds no rows of a known kind", KNOWN)
     return model.rows(rows_of(path))
 
 
-def _images(folder: Path, model: Predictor) -> Array:
-    """Images of a folder, in the model's size and colours."""
+def _images(path: Path, model: Predictor) -> Array:
+    """Images of a file or a folder, in the model's size and colours."""
     from ...core.learning.data.image_folders import image_rows
-    from ...core.learning.data.tabular.brought_folders import read_images
+    from ...core.learning.data.tabular.brought_folders import asked_images
 
     shape = model.row_shape
     if len(shape) not in (2, 3) or shape[0] != shape[1]:
+        what = "a folder" if path.is_dir() else "an image"
         raise DelianError(
-            f"{folder} is a folder, and the model takes rows of {list(shape)}: no images", KNOWN
+            f"{path} is {what}, and the model takes rows of {list(shape)}: no images", KNOWN
         )
-    entries, notes = read_images(folder)
     colour = len(shape) == 3 and shape[2] == 3
-    return image_rows(entries, folder.name, shape[0], colour, "refuse", notes).x
+    return image_rows(asked_images(path), path.name, shape[0], colour, "refuse").x
 
 
 def write_rows(path: Path, rows: Array) -> None:

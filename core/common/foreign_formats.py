@@ -97,9 +97,10 @@ def refuse_file(path: str | os.PathLike[str], place: Place, archives: bool = Tru
         text = text[at + 1 :]
     hub = next((text[len(each) :] for each in _HUB if text.startswith(each)), None)
     if hub is not None:
-        hub = hub.lstrip("/").removeprefix("datasets/")
+        named = hub.lstrip("/")
+        hub = named.removeprefix("datasets/")
         stem = PurePath(hub).name or "data"
-        way = _HUB_DATA if place == "data" else _HUB_MODEL
+        way = _HUB_DATA if place == "data" or hub != named else _HUB_MODEL
         raise DelianError(f"{text} is a name on Hugging Face", way.format(hub=hub, stem=stem))
     suffix = PurePath(text).suffix.lower()
     if suffix in _ARCHIVES and (not archives or text.lower().endswith(_GZIPPED)):

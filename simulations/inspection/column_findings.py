@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ...core.common.nouns import counted
 from ...core.learning.data.tabular.columns import Column, as_texts, missing
 from ...core.learning.data.tabular.dates import days_of, order_of
 from ...core.learning.data.tabular.encoding import numbers_of
@@ -18,8 +19,9 @@ from .finding import Finding, listed
 _ROWS_LEAST = 20
 #: Share of the labels that a column gives away.
 _ALL = 0.99
-#: The most frequent label's share, above which most columns fit it.
-_ONE_SIDED = 0.95
+#: The most frequent label's share, above which most columns fit it up to `_ALL`, and the rows of
+#: other labels that a column then has to tell apart without a fault.
+_ONE_SIDED, _OTHERS = 0.95, 5
 #: A correlation with what is learnt that only a copy has.
 _COPY = 0.99999
 #: Share of missing values that is much.
@@ -69,20 +71,41 @@ def _odd(columns: Mapping[str, Column], used: Mapping[str, ColumnFacts]) -> Iter
     """Values of columns of numbers and dates that are none."""
     for name, each in used.items():
         values = columns.get(name)
-        if values is None or values.dtype.kind == "f" or each.kind not in ("number", "date"):
+        if values is None or values.dtype.kind == "f":
             continue
         known = values[~missing(values)]
+        if each.kind == "category":
+            yield from _numbers_among(name, known)
+        if each.kind not in ("number", "date"):
+            continue
         read = days_of(known, order_of(known)) if each.kind == "date" else numbers_of(known)
         odd = np.unique(known[np.isnan(read)]).tolist()
         if odd:
             yield Finding(
                 "warning",
                 "mixed",
-                f"`{name}` is a column of {each.kind}s, and {int(np.isnan(read).sum())} values are"
-                f" none: {listed([str(v) for v in odd])}",
+                f"`{name}` is a column of {each.kind}s, and"
+                f" {counted(int(np.isnan(read).sum()), 'value is', 'values are')} none:"
+                f" {listed([str(v) for v in odd])}",
                 "they count as missing: write nothing in their place, or mend them",
                 name,
             )
+
+
+def _numbers_among(name: str, known: Column) -> Iterator[Finding]:
+    """A column of categories whose values are numbers, most of them."""
+    odd = np.isnan(numbers_of(known))
+    if not odd.any() or odd.mean() >= _MUCH:
+        return
+    words = [str(v) for v in np.unique(known[odd]).tolist()]
+    yield Finding(
+        "warning",
+        "mixed",
+        f"`{name}` mixes numbers with text: {listed(words)} in {int(odd.sum())} of"
+        f" {counted(len(known), 'row', 'rows')}, so its numbers are categories",
+        "where it is meant as numbers, write nothing in their place, or mend them",
+        name,
+    )
 
 
 def _leaks(name: str, kind: str, values: Column, rows: TableRows) -> Iterator[Finding]:
@@ -99,8 +122,7 @@ def _leaks(name: str, kind: str, values: Column, rows: TableRows) -> Iterator[Fi
                 name,
             )
         return
-    counts = np.bincount(rows.y)
-    if counts.max() > _ONE_SIDED * len(rows.y):
+    if len(rows.y) - np.bincount(rows.y).max() < _OTHERS:
         return
     target = f"the label `{rows.target_name}`"
     if numbers is not None and _separates(numbers, rows.y):
@@ -152,5 +174,7 @@ def _determines(texts: Column, y: NDArray[np.int32]) -> bool:
     labels = int(y.max()) + 1
     table = np.bincount(index[several] * labels + y[several], minlength=len(found) * labels)
     best = int(table.reshape(-1, labels).max(axis=1).sum())
-    most = int(np.bincount(y[several]).max())
-    return best >= _ALL * several.sum() and best - most >= _ROWS_LEAST // 2
+    rows, most = int(several.sum()), int(np.bincount(y[several]).max())
+    if most > _ONE_SIDED * rows:
+        return best == rows and best - most >= _OTHERS
+    return best >= _ALL * rows and best - most >= _ROWS_LEAST // 2

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...core.common.errors import DelianError
+from ...core.common.nouns import counted
 from ...core.learning.data.image_folders import ImageEntry
 from ...core.learning.data.images import opened, read_image
 from .finding import Finding, listed
@@ -73,7 +74,8 @@ def findings_of(facts: ImageFacts, side: int) -> Iterator[Finding]:
         yield Finding(
             "wrong",
             "broken",
-            f"{len(names)} of {facts.count} files are no images: {listed(names)}",
+            f"{len(names)} of {facts.count} files"
+            f" {'is no image' if len(names) == 1 else 'are no images'}: {listed(names)}",
             "remove them, or write them again; --set data.broken=skip trains on the others",
         )
     if not facts.sizes:
@@ -89,7 +91,11 @@ def findings_of(facts: ImageFacts, side: int) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "odd_size",
-            f"{int(odd.sum())} images have a size unlike the others, or are long: {listed(shown)}",
+            counted(
+                int(odd.sum()),
+                f"image has a size unlike the others, or is long: {listed(shown)}",
+                f"images have a size unlike the others, or are long: {listed(shown)}",
+            ),
             f"all are scaled to {side} x {side}, which bends them: cut them to squares",
         )
     small = int((least < side).sum())
@@ -97,7 +103,8 @@ def findings_of(facts: ImageFacts, side: int) -> Iterator[Finding]:
         yield Finding(
             "note",
             "small",
-            f"{small} images are smaller than {side} pixels, and are scaled up",
+            counted(small, "image is", "images are")
+            + f" smaller than {side} pixels, and scaled up",
             f"--set data.side={int(least.min())} scales others down instead",
         )
     if len(facts.modes) > 1:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.common.nouns import counted
 from ...core.learning.data.federated_data import FederatedData
 from ...core.learning.data.tabular.brought_folders import read_images
 from ...core.learning.data.tabular.columns import as_texts, missing
@@ -101,7 +102,11 @@ def _texts(rows: TableRows, facts: list[column_facts.ColumnFacts]) -> list[Findi
                 Finding(
                     "warning",
                     "empty_texts",
-                    f"{int(absent.sum())} texts of `{each.column}` are empty",
+                    counted(
+                        int(absent.sum()),
+                        f"text of `{each.column}` is empty",
+                        f"texts of `{each.column}` are empty",
+                    ),
                     "leave these rows out",
                     each.column,
                 )
@@ -118,7 +123,11 @@ def _texts(rows: TableRows, facts: list[column_facts.ColumnFacts]) -> list[Findi
                 Finding(
                     "warning",
                     "two_labels",
-                    f"{len(both)} texts of `{each.column}` have more than one label",
+                    counted(
+                        len(both),
+                        f"text of `{each.column}` has more than one label",
+                        f"texts of `{each.column}` have more than one label",
+                    ),
                     "see how they were labelled",
                     each.column,
                 )

@@ -19,7 +19,9 @@ _HEAD = ("column", "role", "kind", "missing", "values", "features")
 
 def lines(known: Mapping[str, Any]) -> list[str]:
     """What a terminal shows: how the data lie on devices, the columns, and the findings."""
-    out = [f"{what:<12} {said}" for what, said in data_page.lines(known)]
+    facts = data_page.lines(known)
+    width = max(len(what) for what, _ in facts)
+    out = [f"{what:<{width}}  {said}" for what, said in facts]
     columns = known.get("columns", [])
     if columns:
         out += ["", *_aligned([_HEAD, *(_cells(known, each) for each in columns[:_COLUMNS])])]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.common.nouns import counted
 from ...core.learning.data.federated_data import DeviceData, FederatedData
 from ...core.learning.data.fit import row_hashes
 from .finding import Finding, Level, listed
@@ -91,7 +92,8 @@ def _labels(data: FederatedData, devices: list[DeviceData]) -> Iterator[Finding]
         yield Finding(
             "note",
             "one_label",
-            f"{alone} of {len(devices)} devices have rows of one label alone",
+            f"{alone} of {counted(len(devices), 'device has', 'devices have')} rows of one label"
+            " alone",
             "personalized models of these learn to say it always",
         )
 
@@ -108,8 +110,8 @@ def _numbers(devices: list[DeviceData]) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "outliers",
-            f"{int(far.sum())} numbers to learn are more than {_FAR:g} deviations from the mean, up"
-            f" to {worst:.4g}",
+            f"{counted(int(far.sum()), 'number to learn is', 'numbers to learn are')} more than"
+            f" {_FAR:g} deviations from the mean, up to {worst:.4g}",
             "the squared error is theirs: mend them, or learn the logarithm",
         )
 
@@ -151,11 +153,13 @@ def _duplicates(data: FederatedData, devices: list[DeviceData], windows: bool) -
         yield Finding(
             "warning",
             "duplicates_across",
-            f"{int(apart.sum()):,} rows are on another device as well",
+            counted(int(apart.sum()), "row is", "rows are") + " on another device as well",
             "where devices are people or sites, see how the file was joined",
         )
     within = int(same.sum() - apart.sum())
     if within > _EQUAL * total and not shared.any():
         yield Finding(
-            "note", "duplicates_within", f"{within:,} rows are equal to others of a device"
+            "note",
+            "duplicates_within",
+            counted(within, "row is", "rows are") + " equal to others of a device",
         )

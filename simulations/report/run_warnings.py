@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 CHANCE_MARGIN = 0.01
 #: Standard errors of an accuracy within which it may be luck.
 LUCK = 2.0
+#: The most frequent label's share from where on accuracy says little of the others.
+ONE_SIDED = 0.8
 #: A training loss that is so many times the first round's has diverged.
 DIVERGED = 1.5
 #: Sources of a user's own data.
@@ -114,8 +116,18 @@ def _at_chance(result: SimulationResult) -> Iterator[str]:
     elif best <= chance + luck:
         yield (
             f"the model's {100 * best:.0f}% may be luck on about {rows:.0f} rows, for always giving"
-            f" the most frequent label has {100 * chance:.0f}%: {_cure(result)}"
+            f" the most frequent label has {100 * chance:.0f}%: {_by_class(chance, result)}"
         )
+
+
+def _by_class(chance: float, result: SimulationResult) -> str:
+    """What to do about an accuracy that is hardly better than the most frequent label's."""
+    if chance <= ONE_SIDED:
+        return _cure(result)
+    return (
+        "see the accuracy by class in the report. Few rows have the other labels: collect more of"
+        " them, or judge by more rows (data.query_fraction)"
+    )
 
 
 def _overtrained(result: SimulationResult) -> Iterator[str]:

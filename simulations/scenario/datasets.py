@@ -61,7 +61,11 @@ def named_data(scenario: str | None, file: Path | None) -> tuple[str | None, Pat
     if not scenario or scenario in bundled():
         return scenario, file
     path = Path(scenario)
-    if not path.exists() or own_data.kind_of(path) is None:
+    if not path.exists():
+        return scenario, file
+    if own_data.kind_of(path) is None:
+        if path.is_dir() and not any(path.glob("*.toml")):
+            raise DelianError(f"{path} is a folder without data of a known kind", own_data.KNOWN)
         return scenario, file
     if file is not None:
         raise DelianError(f"two files of data: {scenario} and {file}", "give one of them")

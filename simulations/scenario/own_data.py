@@ -37,6 +37,8 @@ HELD_OUT_MAX = 10
 #: The fewest devices that train for a round to be masked.
 MASKED_MIN = 4
 QUERY_FRACTION = 0.25
+#: Labels that there are to tell apart.
+LABELS_LEAST = 2
 #: The least side of an image that convolutions are for, and channels of one with colours.
 CONVOLUTION_SIDE = 8
 COLOURS = 3
@@ -321,8 +323,14 @@ def _name(text: str) -> str:
 def fitted_to(rows: OwnRows, kind: str, name: str, devices: int = 0) -> Scenario:
     """A scenario for these rows, on so many devices; zero: as many as fit.
 
-    Raises DelianError where no device has enough of them.
+    Raises DelianError where no device has enough of them, and for rows of one class.
     """
+    if rows.y.dtype != np.float32 and len(np.unique(rows.y)) < LABELS_LEAST:
+        names = rows.label_names or (str(int(rows.y[0])),)
+        raise DelianError(
+            f"{rows.source} has one class, {names[int(rows.y[0])]}: there is nothing to learn",
+            "give rows of another class as well",
+        )
     return from_tables(_tables(rows, kind, name, devices), f"the scenario of {rows.source}")
 
 

@@ -356,6 +356,8 @@ def _read(path: Path) -> str:
 def _syntax_error(path: Path, error: tomllib.TOMLDecodeError) -> DelianError:
     message = str(error)
     hint = "text values need quotes; tables are [name]; keys are key = value"
+    if path.suffix != ".toml":
+        hint = "a scenario is a TOML file; docs/scenarios.md lists the data that are read"
     if match := re.search(r"\s*\(at line (\d+), column (\d+)\)$", message):
         line, column = int(match[1]), int(match[2])
         loc = Loc(str(path), line, column - 1, line, column)

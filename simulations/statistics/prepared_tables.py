@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.common.errors import DelianError
+from ...core.common.nouns import counted
 from ...core.learning.data.tabular.columns import Column
 from ...core.learning.data.tabular.encoding import Encoding
 from ...core.learning.data.tabular.fitted_features import Fitted
@@ -140,15 +141,21 @@ def _notes(found: Found) -> list[str]:
     assert found.encoder is not None
     notes = []
     if found.odd:
-        notes.append(f"{found.odd} values of {name} are no {found.kind}s, and count as missing")
+        one = f"value of {name} is no {found.kind}, and counts as missing"
+        many = f"values of {name} are no {found.kind}s, and count as missing"
+        notes.append(counted(found.odd, one, many))
     if found.missing and found.kind in ("number", "date"):
         flag = "; a feature says so" if found.encoder.missing else ""
-        notes.append(f"{found.missing} missing values of {name} are filled with its mean{flag}")
+        notes.append(f"{_filled(found.missing, name)} its mean{flag}")
     if found.missing and found.kind == "category" and not found.encoder.missing:
-        notes.append(
-            f"{found.missing} missing values of {name} are filled with its most frequent value"
-        )
+        notes.append(f"{_filled(found.missing, name)} its most frequent value")
     if found.kind == "category" and found.encoder.other:
         rare = found.rows - sum(rows for _, rows in found.levels)
-        notes.append(f"{rare} rows of {name} have rare values, which are one category")
+        which = counted(rare, f"row of {name} has a rare value", f"rows of {name} have rare values")
+        notes.append(f"{which}; all rare ones are one category")
     return notes
+
+
+def _filled(missing: int, name: str) -> str:
+    one, many = f"missing value of {name} is filled", f"missing values of {name} are filled"
+    return f"{counted(missing, one, many)} with"

@@ -226,3 +226,41 @@ def test_texts_by_class_are_learnt(tmp_path):
     run.save(tmp_path / "run")
     again = load_model(tmp_path / "run")
     assert again.predict(given).tolist() == ["food", "tech"]
+
+
+def test_widths_of_features_are_keys_of_a_table(tmp_path):
+    draw = np.random.default_rng(0)
+    lines = ["note,kind,y"]
+    lines += [f"{' '.join(draw.choice(list('abcdef'), 4))},k{k % 6},{k % 2}" for k in range(240)]
+    path = tmp_path / "notes.csv"
+    path.write_text("\n".join(lines) + "\n")
+    plain = load_data(scenario_for(None, path), path).devices[0].x.shape[1]
+    settings = ["data.text_features=64", "data.categories_max=3"]
+    narrow = scenario_file.override(scenario_for(None, path, settings), settings)
+    assert load_data(narrow, path).devices[0].x.shape[1] == 64 + 3 + 1
+    assert plain == 1024 + 6
+
+
+def test_images_of_one_class_and_folders_of_nothing_are_told(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    image.new("L", (9, 9)).save(tmp_path / "photos" / "cat" / "1.png")
+    with pytest.raises(DelianError, match="photos has one class, cat: there is nothing to learn"):
+        scenario_for(None, tmp_path / "photos")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DelianError, match="a folder without data of a known kind"):
+        named_data(str(tmp_path / "empty"), None)
+
+
+def test_an_accuracy_on_uneven_labels_is_to_be_read_by_class(tmp_path):
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(300, 3)).round(3)
+    y = np.where(np.arange(300) % 50 == 7, "fraud", "ok")
+    x[:, 0] += 9 * (y == "fraud")
+    path = tmp_path / "fraud.csv"
+    rows = [f"{a},{b},{c},{label}" for (a, b, c), label in zip(x, y, strict=True)]
+    path.write_text("a,b,c,y\n" + "\n".join(rows) + "\n")
+    scenario = scenario_file.override(scenario_for(None, path), ["rounds=5"])
+    report = build_report(simulate(scenario, data_path=path, backend="reference"))
+    warnings = " ".join(report["summary"]["warnings"])
+    assert "see the accuracy by class" in warnings and "others are not" not in warnings

@@ -144,7 +144,8 @@ def _told(faults: dict[str, str], count: int, broken: Broken) -> tuple[str, ...]
     if not faults:
         return ()
     if broken == "skip":
-        return (f"{len(faults)} of {count} files are no images and are left out",)
+        are = "is no image and is" if len(faults) == 1 else "are no images and are"
+        return (f"{len(faults)} of {count} files {are} left out",)
     shown = list(faults.values())[:_NAMED]
     more = f"\nand {len(faults) - len(shown)} more" if len(faults) > len(shown) else ""
     raise DelianError(

@@ -8,7 +8,13 @@ import pytest
 from delian.core.common.errors import DelianError
 from delian.core.learning.data.images import read_image
 from delian.core.learning.data.tabular import text_folders
-from delian.core.learning.data.tabular.brought_folders import folder_kind, read_images, read_table
+from delian.core.learning.data.tabular.brought_folders import (
+    asked_images,
+    asked_table,
+    folder_kind,
+    read_images,
+    read_table,
+)
 from delian.simulations.scenario.own_data import read_own_images
 
 README = """---
@@ -42,7 +48,7 @@ def test_texts_by_class_are_a_table(tmp_path):
     assert folder_kind(tmp_path) == "table"
     columns, notes = read_table(tmp_path)
     assert columns["text"].tolist() == ["one", "", "two\nlines"]
-    assert columns["label"].tolist() == ["a", "a", "b"] and notes == ("1 texts are empty",)
+    assert columns["label"].tolist() == ["a", "a", "b"] and notes == ("1 text is empty",)
 
 
 def test_folders_named_like_splits_are_no_classes(tmp_path):
@@ -216,3 +222,24 @@ def test_a_folder_of_nothing_known_has_no_kind(tmp_path):
     assert folder_kind(tmp_path) is None
     (tmp_path / "empty").mkdir()
     assert folder_kind(tmp_path) == "images"
+
+
+def test_all_texts_that_are_none_are_named_at_once(tmp_path):
+    put(tmp_path, {"a/1.txt": "good", "a/2.txt": b"caf\xe9", "b/3.txt": b"\xff\xfex\0"})
+    with pytest.raises(DelianError) as caught:
+        read_table(tmp_path)
+    assert "2 of 3 files are no texts" in caught.value.message
+    assert "a/2.txt" in caught.value.message and "b/3.txt" in caught.value.message
+
+
+def test_a_model_is_asked_about_texts_and_images_without_classes(tmp_path):
+    put(tmp_path, {"texts/2.txt": "two", "texts/1.txt": " one\n", "texts/x.log": "no"})
+    assert asked_table(tmp_path / "texts")["text"].tolist() == ["one", "two"]
+    put(tmp_path, {"images/2.png": b"", "images/1.JPG": b"", "images/readme": b""})
+    asked = [entry.content.name for entry in asked_images(tmp_path / "images")]
+    assert asked == ["1.JPG", "2.png"]
+    assert [e.content.name for e in asked_images(tmp_path / "images" / "2.png")] == ["2.png"]
+    put(tmp_path, {"classes/a/1.png": b"", "classes/b/2.png": b""})
+    assert [entry.label for entry in asked_images(tmp_path / "classes")] == ["a", "b"]
+    with pytest.raises(DelianError, match="a folder without a table"):
+        asked_table(tmp_path / "classes")

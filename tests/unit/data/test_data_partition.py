@@ -63,7 +63,7 @@ def test_a_named_device_without_samples_is_named_in_the_error():
 
 
 def test_too_few_examples_for_the_devices_is_an_error_that_says_how_many_fit():
-    with pytest.raises(DelianError, match="1200 examples cannot give 500 devices at least 10"):
+    with pytest.raises(DelianError, match="1,200 examples cannot give 500 devices at least 10"):
         dirichlet(LABELS, 500, 0.3, 1, 10)
 
 

@@ -150,7 +150,7 @@ def test_steps_that_are_not_even_are_noted():
     [
         (lambda c: c.pop("sensor"), "rows have the time of another in `when`"),
         (lambda c: c.update(when=np.where(c["load"] == 7, "soon", c["when"])), "'soon' in the"),
-        (lambda c: c.update(sensor=np.where(c["load"] == 7, "", c["sensor"])), "1 rows have no `s"),
+        (lambda c: c.update(sensor=np.where(c["load"] == 7, "", c["sensor"])), "1 row has no `s"),
         (lambda c: c.update(load=np.where(c["load"] == 7, np.inf, c["load"])), "not finite"),
         (lambda c: c.update(load=np.full(240, np.nan)), "is empty"),
     ],

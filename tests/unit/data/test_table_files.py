@@ -82,8 +82,12 @@ def test_rows_of_json_may_leave_out_keys_and_hold_lists(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.csv", 'a,b\n1,"x\ny"\n2\n', "a.csv:4: 1 fields, and the first row has 2"),
-        ("a.csv", 'a,b\n1,x\n"2,y\n3,z\n', "a.csv:3: 1 fields"),
+        ("a.csv", 'a,b\n1,"x\ny"\n2\n', "a.csv:4: 1 field, and the first row has 2"),
+        (
+            "a.csv",
+            'a,b\n1,x\n"2,y\n3,z\n',
+            "a.csv:3: a quote is opened in the row that begins here",
+        ),
         ("a.csv", b"a,b\n1,caf\xe9\n", "in line 2"),
         ("a.csv", "a,b\n1,x\n".encode("utf-16"), "UTF-16"),
         ("a.csv", b"a,b\n1,x\0\n", "a.csv:2: a byte that is zero"),
@@ -209,3 +213,32 @@ def test_json_of_columns_is_read_as_one_of_rows(tmp_path, text):
 def test_a_number_beyond_all_floats_is_kept_as_what_it_is(tmp_path):
     found = read_columns(file(tmp_path, "own.json", '{"a": ["u", 1e999], "b": [1, -1e999]}'))
     assert found["a"].tolist() == ["u", "inf"] and found["b"].tolist() == [1, -np.inf]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_quote_that_is_left_open_takes_no_rows(tmp_path, closed):
+    text = 'a,b\n1,x\n2,"y\n3,z\n4,u'
+    if closed:
+        assert read_columns(file(tmp_path, "a.csv", text + '"'))["b"].tolist() == [
+            "x",
+            "y\n3,z\n4,u",
+        ]
+        return
+    with pytest.raises(DelianError, match=r"a.csv:3: a quote is opened .* never closed"):
+        read_columns(file(tmp_path, "a.csv", text))
+
+
+@pytest.mark.parametrize("form", ["new_file", "new_stream"])
+def test_files_of_arrow_are_tables_and_damaged_ones_are_refused(tmp_path, form):
+    arrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.ipc")
+    table = arrow.table({"n": [1.5, None], "t": ["x", "y"]})
+    path = tmp_path / "own.feather"
+    with arrow.OSFile(str(path), "wb") as out, getattr(arrow.ipc, form)(out, table.schema) as file:
+        file.write_table(table)
+    found = read_columns(path)
+    assert found["t"].tolist() == ["x", "y"] and found["n"][0] == 1.5 and np.isnan(found["n"][1])
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(DelianError, match="not a whole file of Arrow"):
+        read_columns(path)

@@ -76,7 +76,7 @@ def test_what_is_missing_is_filled_or_left_out_and_said(tmp_path):
     assert x[3, 0] == np.float32(np.mean([k for k in range(41) if k not in (3, 9)]))
     assert x[:, 1].tolist() == [float(k in (3, 9)) for k in range(41)]
     assert notes == (
-        "1 rows without `y` are left out",
+        "1 row without `y` is left out",
         "column `id` has another whole number in each row and is left out",
         "2 missing values of `a` are filled with its mean; a feature says so",
         "column `name` has another text in each row and is left out",
@@ -112,7 +112,7 @@ def test_a_frame_of_objects_and_dates_is_read():
     [
         ("", CHOICE, "is empty"),
         ("a,y\n", CHOICE, "no rows"),
-        ("a,y\n1\n", CHOICE, "own.csv:2: 1 fields"),
+        ("a,y\n1\n", CHOICE, "own.csv:2: 1 field,"),
         ("a,a\n1,2\n", CHOICE, "two columns `a`"),
         ("a,y\n1,u\n", TableChoice(target="z"), "no column `z`; it has a, y"),
         ("a,y\n1,u\n2,u\n", CHOICE, "one value, u"),

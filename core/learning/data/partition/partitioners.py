@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....common.errors import DelianError
+from ....common.nouns import counted
 from ..federated_data import PARTITION_STREAM
 from . import amounts, label_mixtures, label_skew, shifts
 from .deal import BY_LABEL, Deal
@@ -165,8 +166,10 @@ def deal_out(y: NDArray[Any], devices: int, deal: Deal, seed: int) -> Parts:
     least = 1 if deal.partition == "iid" else deal.min_examples
     if len(y) < devices * least:
         raise DelianError(
-            f"{len(y)} examples cannot give {devices} devices at least {least} each",
-            f"use at most {max(1, len(y) // least)} devices, or lower data.min_examples",
+            f"{counted(len(y), 'example', 'examples')} cannot give {devices} devices at least"
+            f" {least} each",
+            f"use at most {counted(max(1, len(y) // least), 'device', 'devices')}, or lower"
+            " data.min_examples",
         )
     assert deal.partition not in BY_LABEL or y.dtype != np.float32, "numbers have no labels"
     order, rng = np.arange(len(y)), np.random.default_rng(seed)

@@ -79,6 +79,8 @@ def _read(paths: Sequence[Path], batches_of: Any, what: str) -> ArrowTable:
                     "the files of one folder are one table: write them with one schema",
                 )
             for batch in batches:
+                # Offsets of a damaged file may lead out of its buffers.
+                batch.validate(full=True)
                 taken += batch.nbytes
                 if taken > TABLE_BYTES_MAX:
                     raise DelianError(

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Literal
 
 from ....common.errors import DelianError
-from ..data_files import require_file
 from ..image_folders import ImageEntry, folder_entries, split_of
 from ..images import IMAGE_SUFFIXES
 from ..rows import NoDataError
-from .columns import Column, as_texts
+from .columns import Column, as_texts, texts
 from .hub_folders import HubData, is_hub_folder, read_hub_folder
 from .table_files import read_columns
-from .tables import TARGET_NAMES
-from .text_folders import is_text_folder, read_text_folder
+from .tables import TARGET_NAMES, left_out
+from .text_folders import SUFFIXES as TEXT_SUFFIXES
+from .text_folders import TEXT, is_text_folder, read_text_files, read_text_folder
 
 FolderKind = Literal["images", "table"]
 
@@ -49,8 +49,10 @@ def read_table(path: Path, split: str = "") -> tuple[dict[str, Column], tuple[st
         return found.table.columns, found.notes + images
     if is_text_folder(path):
         return read_text_folder(path, split)
-    require_file(path, "a folder of a table has files of Parquet, or a folder of texts a class")
-    raise NoDataError(f"{path} holds no table", "give a file")
+    raise NoDataError(
+        f"{path} is a folder without a table",
+        "it needs files of Parquet, CSV or JSON Lines, or a folder of texts for each class",
+    )
 
 
 def read_images(path: Path, split: str = "") -> tuple[list[ImageEntry], tuple[str, ...]]:
@@ -61,6 +63,32 @@ def read_images(path: Path, split: str = "") -> tuple[list[ImageEntry], tuple[st
     if path.is_dir() and is_hub_folder(path) and not _has_classes(path):
         return _hub_images(path, read_hub_folder(path, split))
     return folder_entries(path, split)
+
+
+def asked_table(path: Path) -> dict[str, Column]:
+    """The columns of rows that a model is asked about: a table's, or texts of a folder.
+
+    A folder of text files without classes is a column `text`, by the files' names. Raises
+    DelianError.
+    """
+    if path.is_dir() and not is_hub_folder(path) and not is_text_folder(path):
+        files = sorted(each for each in path.iterdir() if each.suffix.lower() in TEXT_SUFFIXES)
+        if files:
+            return {TEXT: texts(read_text_files(files))}
+    return read_table(path)[0]
+
+
+def asked_images(path: Path) -> list[ImageEntry]:
+    """Images that a model is asked about: a file, a folder of them, or what `read_images` reads.
+
+    Those of a folder are by the files' names. Raises DelianError.
+    """
+    files = [path] if path.is_file() else []
+    if path.is_dir() and not any(each.is_dir() for each in path.iterdir()):
+        files = sorted(each for each in path.iterdir() if each.suffix.lower() in IMAGE_SUFFIXES)
+    if files:
+        return [ImageEntry("", file, str(file)) for file in files]
+    return read_images(path)[0]
 
 
 def _has_classes(path: Path) -> bool:
@@ -95,5 +123,5 @@ def _hub_images(path: Path, found: HubData) -> tuple[list[ImageEntry], tuple[str
     if left := [each for each in (*table.columns, *table.images) if each not in (name, target)]:
         notes += (f"`{target}` is learnt of `{name}`; other columns are left out: {left[0]} ...",)
     if missing := len(labels) - len(entries):
-        notes += (f"{missing} rows without `{target}` are left out",)
+        notes += (left_out(missing, "row", target),)
     return entries, notes

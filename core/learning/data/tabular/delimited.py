@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from ....common.errors import DelianError
+from ....common.nouns import counted
 from ..data_files import read_gzip, read_text, require_file, utf8
 from .columns import Column, number, typed
 
@@ -31,6 +33,8 @@ _BEGINNINGS = (
     (b"PAR1", "Parquet", "let its name end with .parquet"),
 )
 SUFFIXES = (".csv", ".tsv")
+#: A record that is put behind a file's last: it is part of another where a quote is left open.
+_END = "\0"
 
 
 class Delimited(NamedTuple):
@@ -131,10 +135,19 @@ def _records(
 ) -> Iterator[tuple[int, list[str]]]:
     """(line that it starts on, its fields) of each record; empty lines are left out."""
     csv.field_size_limit(chars_max)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    lines = itertools.chain(io.StringIO(text, newline=""), (_END,))
+    reader = csv.reader(lines, delimiter=separator)
     start = 1
     try:
         for fields in reader:
+            if fields == [_END]:
+                return
+            if fields and fields[-1].endswith(_END):
+                raise DelianError(
+                    f"{path}:{start}: a quote is opened in the row that begins here, and never"
+                    " closed",
+                    'write it as CSV (RFC 4180): a quote in a field is written twice, "..""..."',
+                )
             if fields:
                 yield start, fields
             start = reader.line_num + 1
@@ -153,7 +166,10 @@ def _ragged(path: Path, start: int, fields: list[str], width: int, separator: st
         hint += "; if lines above the columns' names are a title, delete them"
     elif len(fields) > width:
         hint += f'; a field with {separator!r} in it needs quotes: "..."'
-    return DelianError(f"{path}:{start}: {len(fields)} fields, and the first row has {width}", hint)
+    return DelianError(
+        f"{path}:{start}: {counted(len(fields), 'field', 'fields')}, and the first row has {width}",
+        hint,
+    )
 
 
 def _separator(text: str) -> str:

@@ -27,6 +27,7 @@ from .tables import (
     check_lengths,
     check_numbers,
     chosen,
+    left_out,
     owners_of,
     targets_of,
 )
@@ -88,7 +89,11 @@ def series_of(
     rest = [name for name in columns if name not in (time, device)]
     target = chosen(columns, choice.target, TARGET_NAMES, source) or (rest or [""])[-1]
     if target not in rest:
-        raise DelianError(f"{source} has no column to learn", "name one with --target COLUMN")
+        what = "times" if target == time else "which series a row is of"
+        why = f": `{target}` says {what}" if target in columns else ""
+        raise DelianError(
+            f"{source} has no column to learn{why}", "name another with --target COLUMN"
+        )
     times = _times(columns, time, source)
     owners, names = owners_of(columns, device, source)
     order = np.lexsort((times, owners)) if owners is not None else np.argsort(times, kind="stable")
@@ -115,7 +120,7 @@ def series_of(
     reach = np.arange(how.steps, how.steps + after) if forecast else np.array([how.steps - 1])
     usable = known[begins[:, None] + reach].all(axis=1)
     if not usable.all():
-        notes.append(f"{int((~usable).sum())} windows without `{target}` are left out")
+        notes.append(left_out(int((~usable).sum()), "window", target))
     begins, judges = begins[usable], judges[usable]
     begins, judges, left = _with_both(begins, judges, lanes)
     if left:

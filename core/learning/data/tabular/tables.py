@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....common.errors import DelianError
+from ....common.nouns import counted
 from ..labelled_arrays import Labelled, check_finite, examples_of, numbers_of
 from .columns import Column, as_texts, column, missing
 from .encoding import row_numbers
@@ -151,8 +152,15 @@ def with_target(
         raise DelianError(f"column `{target}` of {source} is empty", "choose another target")
     if kept.all():
         return dict(columns)
-    notes.append(f"{int((~kept).sum())} rows without `{target}` are left out")
+    notes.append(left_out(int((~kept).sum()), "row", target))
     return {name: values[kept] for name, values in columns.items()}
+
+
+def left_out(number: int, noun: str, target: str) -> str:
+    """A note on rows that have nothing to learn."""
+    return counted(
+        number, f"{noun} without `{target}` is left out", f"{noun}s without `{target}` are left out"
+    )
 
 
 def owners_of(
@@ -166,8 +174,8 @@ def owners_of(
         return None, ()
     if (absent := missing(columns[device])).any():
         raise DelianError(
-            f"{source}: {int(absent.sum())} rows have no `{device}`, the first is row"
-            f" {int(absent.argmax()) + 1}",
+            f"{source}: {counted(int(absent.sum()), 'row has', 'rows have')} no `{device}`, the"
+            f" first is row {int(absent.argmax()) + 1}",
             "a row without a device is on none: fill it in, or leave the rows out",
         )
     found, index = np.unique(as_texts(columns[device]), return_inverse=True)

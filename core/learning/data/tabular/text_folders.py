@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ....common.errors import DelianError
+from ....common.nouns import counted
 from ..data_files import read_text
 from ..image_folders import split_of
 from ..rows import NoDataError
@@ -14,6 +16,8 @@ from .delimited import FIELD_CHARS_MAX, TABLE_BYTES_MAX
 SUFFIXES = (".txt", ".text", ".md")
 TEXT, LABEL = "text", "label"
 FILES_MAX = 1 << 20
+#: Files that an error names.
+_NAMED = 5
 
 
 def is_text_folder(path: Path) -> bool:
@@ -43,24 +47,46 @@ def read_text_folder(path: Path, split: str = "") -> tuple[dict[str, Column], tu
     without texts, a file that is no text, and more than a table may have.
     """
     chosen, notes = split_of(path, split)
-    found: list[str] = []
-    labels: list[str] = []
-    taken = 0
-    for folder in _folders(chosen):
-        for file in sorted(folder.iterdir()):
-            if file.suffix.lower() not in SUFFIXES:
-                continue
-            text = read_text(file, FIELD_CHARS_MAX).strip()
-            taken += len(text)
-            if taken > TABLE_BYTES_MAX or len(found) >= FILES_MAX:
-                raise DelianError(
-                    f"{path} has more texts than a table may have (up to {file})",
-                    f"at most {FILES_MAX} files and {TABLE_BYTES_MAX >> 20} Mi characters",
-                )
-            found.append(text)
-            labels.append(folder.name)
-    if not found:
+    files = [
+        file
+        for folder in _folders(chosen)
+        for file in sorted(folder.iterdir())
+        if file.suffix.lower() in SUFFIXES
+    ]
+    if not files:
         raise NoDataError(f"{chosen} has no texts", "put them into a folder for each class")
+    found = read_text_files(files)
+    labels = [file.parent.name for file in files]
     if empty := sum(not text for text in found):
-        notes += (f"{empty} texts are empty",)
+        notes += (counted(empty, "text is empty", "texts are empty"),)
     return {TEXT: texts(found), LABEL: texts(labels)}, notes
+
+
+def read_text_files(files: Sequence[Path]) -> list[str]:
+    """The text of each file. Raises DelianError that names those that are no text."""
+    found: list[str] = []
+    broken: list[DelianError] = []
+    taken = 0
+    for file in files:
+        try:
+            text = read_text(file, FIELD_CHARS_MAX).strip()
+        except DelianError as error:
+            broken.append(error)
+            continue
+        taken += len(text)
+        if taken > TABLE_BYTES_MAX or len(found) >= FILES_MAX:
+            raise DelianError(
+                f"there are more texts than a table may have (up to {file})",
+                f"at most {FILES_MAX} files and {TABLE_BYTES_MAX >> 20} Mi characters",
+            )
+        found.append(text)
+    if len(broken) == 1:
+        raise broken[0]
+    if broken:
+        shown = "\n".join(f"  {error.message}" for error in broken[:_NAMED])
+        more = f"\nand {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
+        raise DelianError(
+            f"{len(broken)} of {len(files)} files are no texts:\n{shown}{more}",
+            "convert them to UTF-8 (iconv -t UTF-8), or remove them",
+        )
+    return found
