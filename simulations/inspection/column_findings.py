@@ -20,7 +20,7 @@ _ROWS_LEAST = 20
 #: Share of the labels that a column gives away.
 _ALL = 0.99
 #: The most frequent label's share, above which most columns fit it up to `_ALL`, and the rows of
-#: other labels that a column then has to tell apart without a fault.
+#: other labels that a column then has to separate without a fault.
 _ONE_SIDED, _OTHERS = 0.95, 5
 #: A correlation with what is learnt that only a copy has.
 _COPY = 0.99999

@@ -37,7 +37,7 @@ HELD_OUT_MAX = 10
 #: The fewest devices that train for a round to be masked.
 MASKED_MIN = 4
 QUERY_FRACTION = 0.25
-#: Labels that there are to tell apart.
+#: The fewest labels of data.
 LABELS_LEAST = 2
 #: The least side of an image that convolutions are for, and channels of one with colours.
 CONVOLUTION_SIDE = 8
