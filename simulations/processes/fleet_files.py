@@ -54,6 +54,14 @@ class OwnScript:
     """How many there are."""
 
 
+@dataclass(frozen=True, slots=True)
+class OwnFolder:
+    """Rows in files of the user's, which stay where they are."""
+
+    path: Path
+    query_fraction: float
+
+
 @dataclass(frozen=True)
 class Layout:
     """The nodes, and their addresses.
@@ -196,8 +204,10 @@ class FleetFiles:
             section["helps"] = True
         self._write(name, {"edge": section})
 
-    def write_device(self, device: int, given: Mapping[str, Any] | OwnScript, backend: str) -> None:
-        """given: a script, or the data's arrays as programs take them, by the manifest's names."""
+    def write_device(
+        self, device: int, given: Mapping[str, Any] | OwnScript | OwnFolder, backend: str
+    ) -> None:
+        """given: a script, a folder of rows, or a program's arrays by the manifest's names."""
         name, edge = f"device-{device}", self.layout.edge_of(device)
         # Its keys are those of the virtual simulation, so that models are the same bit for bit.
         (self.folder / name / key_secret.FILE).write_bytes(key_secret.SIMULATED)
@@ -222,12 +232,17 @@ class FleetFiles:
             section["masks"] = masks
         self._write(name, {"device": section})
 
-    def _trains_on(self, device: int, given: Mapping[str, Any] | OwnScript) -> dict[str, Any]:
+    def _trains_on(
+        self, device: int, given: Mapping[str, Any] | OwnScript | OwnFolder
+    ) -> dict[str, Any]:
         """The sections of a device's data or of its script."""
         if isinstance(given, OwnScript):
             script = {"command": given.command, "folder": str(Path.cwd())}
             numbers = {"client": device, "clients": given.clients}
             return {"scripts": {given.name: {**script, **numbers}}}
+        if isinstance(given, OwnFolder):
+            rows = {"source": str(given.path), "query_fraction": given.query_fraction}
+            return {"data": rows}
         data = self.folder / f"device-{device}" / "data.npz"
         np.savez(data, **given)
         return {"data": {"source": str(data)}}

@@ -50,7 +50,7 @@ from ..runs.windowed_data import device_file
 from ..scenario.federation_plan import FederationPlan
 from ..scenario.scenario import Scenario
 from ..scenario.scenario_file import override
-from .fleet_files import FEDERATION, FleetFiles, Layout, OwnScript
+from .fleet_files import FEDERATION, FleetFiles, Layout, OwnFolder, OwnScript
 from .launcher import Children
 from .scrape import Scrape
 
@@ -171,11 +171,6 @@ class _Processes:
         stop: Callable[[], bool],
         meddle: Callable[[Children, RoundRecord], None],
     ) -> None:
-        if scenario.data.source == "stored":
-            raise DelianError(
-                "rows in files are simulated in virtual time",
-                "leave --mode processes out, or give the folders to devices: device.data.source",
-            )
         self.fitting = fitting(scenario, shape)
         self.scenario, self.shape = fitted(scenario, shape), shape
         self.say, self.stop = on_event, stop
@@ -278,11 +273,17 @@ class _Processes:
         children.wait_ready(devices)
         self.say(Phase("round 1"))
 
-    def _given(self, number: int, names: Sequence[str]) -> Mapping[str, Any] | OwnScript:
-        """What a device trains on: its data's arrays by name, or the user's script."""
+    def _given(
+        self, number: int, names: Sequence[str]
+    ) -> Mapping[str, Any] | OwnScript | OwnFolder:
+        """What a device trains on: its data's arrays by name, its folder, or the user's script."""
         if (script := self.stage.script) is not None:
             return OwnScript(*script, len(self.stage.data.devices))
-        arrays = self.stage.whole[self.stage.data.training[number]]
+        device = self.stage.data.training[number]
+        if self.stage.data.stored:
+            fraction = float(getattr(self.scenario.data, "query_fraction", 0.0))
+            return OwnFolder(self.stage.data.folders[device], fraction)
+        arrays = self.stage.whole[device]
         return device_file(arrays, names, self.stage.room)
 
     # ------------------------------------------------ the run

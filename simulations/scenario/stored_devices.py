@@ -106,7 +106,14 @@ def stored_federation(
     shape = first.x.shape[1:]
     given = int(np.prod(first.y.shape[1:])) if numbers else classes
     return data.FederatedData(
-        tuple(devices), held_out, shape, given or 1, names, card, stored=sources
+        tuple(devices),
+        held_out,
+        shape,
+        given or 1,
+        names,
+        card,
+        stored=sources,
+        folders=tuple(path.absolute() / name for name in names),
     )
 
 

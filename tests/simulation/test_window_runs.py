@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from delian.core.common.errors import DelianError
-from delian.simulations.processes.processes import Shape, simulate_processes
 from delian.simulations.report.report import build_report
 from delian.simulations.runs.simulate import simulate
 from delian.simulations.scenario import scenario_file
@@ -143,8 +142,3 @@ def test_labels_beyond_those_of_the_first_rows_are_refused_by_name(folder):
     np.save(folder / "clinic-4" / "y.npy", labels)
     with pytest.raises(DelianError, match=r"rows 208\.\.209: row 1 has a label"):
         stored(folder)
-
-
-def test_processes_refuse_rows_in_files(folder):
-    with pytest.raises(DelianError, match="rows in files are simulated in virtual time"):
-        simulate_processes(fitted(folder, PLAIN, "round.cohort=2"), Shape(3), data_path=folder)

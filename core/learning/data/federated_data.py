@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -156,6 +157,8 @@ class FederatedData:
     """Each device's rows where they are in files, of which `devices` are samples; empty: they are
     in memory.
     """
+    folders: tuple[Path, ...] = ()
+    """Where these rows are, a folder for each device."""
 
     def __post_init__(self) -> None:
         assert self.devices, "a federation without devices"
