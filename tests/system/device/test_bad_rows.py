@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
+import tarfile
 
 import numpy as np
 import pytest
+from delian.core.learning.data.packed.packed_writer import pack
 from delian.core.learning.data.stored_rows import StoredArrays
 from delian.core.protocol.ports import Outcome, ProgramStopped
 from delian.core.wire.round_pb2 import BAD_BUNDLE, NO_DATA
@@ -131,3 +134,53 @@ def test_a_window_of_rows_is_trained_on_where_others_have_been_refused(windowed,
     first, second = run(windowed.program(ticket=1), windowed.program(ticket=2), runner=repaired)
     assert first == ProgramStopped(BAD_BUNDLE) and isinstance(second, Outcome)
     assert second.examples == here(windowed, stored).rows < ROWS
+
+
+def packed_with_a_wrong_bit(folder):
+    path = folder / "rows.npz"
+    pack(StoredArrays(folder), path)
+    content = bytearray(path.read_bytes())
+    content[content.index(np.load(folder / "x.npy").tobytes()[:64])] ^= 1
+    path.write_bytes(content)
+    return path
+
+
+def packed_and_cut(folder):
+    path = folder / "rows.npz"
+    pack(StoredArrays(folder), path)
+    os.truncate(path, path.stat().st_size - 100)
+    return path
+
+
+def shards_of_which_one_is_torn(folder):
+    x, y = np.load(folder / "x.npy"), np.load(folder / "y.npy")
+    shards = folder / "shards"
+    shards.mkdir()
+    for shard, places in enumerate(np.array_split(np.arange(ROWS), 3)):
+        with tarfile.open(shards / f"{shard}.tar", "w") as file:
+            for k in places:
+                for ending, value in (("x.npy", x[k]), ("y.npy", y[k])):
+                    stream = io.BytesIO()
+                    np.save(stream, value)
+                    info = tarfile.TarInfo(f"{k:04}.{ending}")
+                    info.size = stream.tell()
+                    stream.seek(0)
+                    file.addfile(info, stream)
+    os.truncate(shards / "1.tar", 50_000)
+    return shards
+
+
+OTHER_FORMATS = {
+    "a wrong bit": (packed_with_a_wrong_bit, "checksum"),
+    "a packed file that was cut": (packed_and_cut, "rows.npz"),
+    "a torn shard": (shards_of_which_one_is_torn, "1.tar"),
+}
+
+
+@pytest.mark.parametrize("kind", list(OTHER_FORMATS))
+def test_shards_and_packed_files_that_are_damaged_end_the_task(windowed, stored, caplog, kind):
+    damaged, why = OTHER_FORMATS[kind]
+    path = damaged(stored)
+    (outcome,) = run(windowed.program(), runner=WorkerRunner(settings(path), windowed.path))
+    assert outcome == ProgramStopped(BAD_BUNDLE)
+    assert why in caplog.text
