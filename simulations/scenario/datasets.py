@@ -65,7 +65,10 @@ def named_data(scenario: str | None, file: Path | None) -> tuple[str | None, Pat
         return scenario, file
     if own_data.kind_of(path) is None:
         if path.is_dir() and not any(path.glob("*.toml")):
-            raise DelianError(f"{path} is a folder without data of a known kind", own_data.KNOWN)
+            raise DelianError(
+                f"{path} is a folder without data of a known kind",
+                f"{own_data.KNOWN}; of a scenario name the .toml file",
+            )
         return scenario, file
     if file is not None:
         raise DelianError(f"two files of data: {scenario} and {file}", "give one of them")
