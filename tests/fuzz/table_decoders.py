@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import importlib.util
+import io
 import json
 import tempfile
 from collections.abc import Callable
@@ -39,6 +41,13 @@ def _read(name: str, data: bytes) -> object:
     with contextlib.suppress(DelianError):
         series_of(columns, name, TableChoice(), WindowChoice(1), 0.4, 1)
     return table_of(columns, name, TableChoice())
+
+
+def _put(data: bytes) -> Path:
+    """A file of Arrow."""
+    path = Path(_folder().name) / "a.arrow"
+    path.write_bytes(data)
+    return path
 
 
 def _saved(data: bytes) -> object:
@@ -81,6 +90,22 @@ def _day(data: bytes) -> object:
     return known
 
 
+def _arrow() -> list[bytes]:
+    """A stream and a file of Arrow."""
+    import pyarrow as arrow
+
+    flags = arrow.array(["u", "v"]).dictionary_encode()
+    nested = [[1], [2, 3]]
+    table = arrow.table({"a": [1.5, None], "t": ["x", "yy"], "d": flags, "l": nested})
+    made = []
+    for writer in (arrow.ipc.new_stream, arrow.ipc.new_file):
+        out = io.BytesIO()
+        with writer(out, table.schema) as file:
+            file.write_table(table)
+        made.append(out.getvalue())
+    return made
+
+
 def _readme() -> list[bytes]:
     splits = b"- config_name: x\n  data_files:\n  - split: train\n    path: train/*\n"
     return [b"\0---\nconfigs:\n" + splits + b"---\n"]
@@ -103,3 +128,6 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], Callable[[], list[bytes]], 
     "encoding": (_encoding, _encodings, (DelianError, ValueError, RecursionError)),
     "day": (_day, lambda: [b"2026-01-31T18:00:00.5+02:00", b"1/31/2026 6:00 PM"], (DelianError,)),
 }
+
+if importlib.util.find_spec("pyarrow"):
+    DECODERS["arrow"] = (lambda data: read_columns(_put(data)), _arrow, (DelianError,))

@@ -93,10 +93,15 @@ def _read(paths: Sequence[Path], batches_of: Any, what: str) -> ArrowTable:
             raise DelianError(f"{path} is not a whole {what}: {reason}", "write it again") from None
     if schema is None:
         raise DelianError("no files of a table", "give at least one")
-    table = _pyarrow("pyarrow").Table.from_batches(found, schema)
-    if not table.num_rows:
-        raise DelianError(f"{paths[0]} has no rows", "append rows")
-    return _columns(table, schema)
+    try:
+        table = arrow.Table.from_batches(found, schema)
+        if not table.num_rows:
+            raise DelianError(f"{paths[0]} has no rows", "append rows")
+        return _columns(table, schema)
+    except (ValueError, OverflowError, arrow.ArrowException) as error:
+        # Names that are no text, and values that are out of their type's range.
+        reason = str(error).partition("\n")[0]
+        raise DelianError(f"{paths[0]} cannot be read: {reason}", "write it again") from None
 
 
 def _other(wanted: Any, found: Any) -> str:
