@@ -86,12 +86,29 @@ class Windows:
             raise DelianError(f"window {window} of {self.count}")
         if self.count == 1:
             return [(0, self.rows)]
+        first, last = self._blocks_of(window)
+        return self._joined(self._drawn(key, epoch, first, last))
+
+    def all_ranges(self, key: Array, epoch: int) -> list[list[tuple[int, int]]]:
+        """`ranges` of every window: drawn at once, which costs hardly more than those of one."""
+        if self.count == 1:
+            return [[(0, self.rows)]]
+        drawn = self._drawn(key, epoch, 0, self.blocks)
+        return [self._joined(drawn[slice(*self._blocks_of(k))]) for k in range(self.count)]
+
+    def _blocks_of(self, window: int) -> tuple[int, int]:
         first, last = (self.blocks * k // self.count for k in (window, window + 1))
+        return first, last
+
+    def _drawn(self, key: Array, epoch: int, first: int, last: int) -> Array:
+        """The blocks at these places of an epoch's order."""
         drawn = random.fold_in(random.fold_in(key, _BLOCKS), epoch)
-        places = random.permuted(drawn, np.int64(self.blocks), np.arange(first, last))
+        return random.permuted(drawn, np.int64(self.blocks), np.arange(first, last))
+
+    def _joined(self, blocks: Array) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
-        for block in np.sort(places):
-            start = int(block) * self.block
+        for block in np.sort(blocks).tolist():
+            start = block * self.block
             stop = min(start + self.block, self.rows)
             if found and found[-1][1] == start:
                 found[-1] = (found[-1][0], stop)

@@ -60,6 +60,21 @@ def test_rows_come_back_as_they_were(rows, packed):
             np.testing.assert_array_equal(getattr(found, name), getattr(want, name))
 
 
+def test_any_rows_are_gathered(rows, packed):
+    stored = PackedRows(packed)
+    for numbers in ([5], [5, 6, 7], [99, 100, 500], [700, 3, 3, 701, 0], list(range(999, 0, -7))):
+        found = stored.gather(np.array(numbers))
+        for name in ("x", "y", "query"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(rows.all, name)[numbers])
+    for numbers, said in (
+        ([], "no rows were asked for"),
+        ([3, 1000], "no rows"),
+        ([-1], "no rows"),
+    ):
+        with pytest.raises(DelianError, match=said):
+            stored.gather(np.array(numbers, np.int64))
+
+
 def test_numpy_and_zip_read_the_file(rows, packed):
     with np.load(packed) as arrays:
         np.testing.assert_array_equal(arrays["x/00003"], rows.all.x[300:400])

@@ -164,6 +164,13 @@ def test_a_window_is_a_function_of_its_place_alone():
     assert Windows(40, 12, 3).ranges(random.key(1), 0, 1) == [(12, 15), (18, 21), (27, 33)]
 
 
+@pytest.mark.parametrize(("rows", "capacity", "block"), [(1003, 64, 7), (64, 64, 8)])
+def test_all_windows_at_once_are_those_one_by_one(rows, capacity, block):
+    windows, key = Windows(rows, capacity, block), random.key(7)
+    each = [windows.ranges(key, 2, k) for k in range(windows.count)]
+    assert windows.all_ranges(key, 2) == each
+
+
 def test_ranges_are_ascending_and_apart():
     windows = Windows(10_007, 512, 32)
     for window in range(windows.count):

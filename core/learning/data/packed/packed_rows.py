@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ....common.errors import DelianError
 from ..data_files import BROKEN, read_npy_header
-from ..formats.array_rows import check_range, dtype_name
+from ..formats.array_rows import Numbers, check_range, dtype_name
 from ..formats.file_ranges import FileRanges
 from ..rows import Rows, RowType, check_size
 from .packed_layout import (
@@ -118,24 +118,51 @@ class PackedRows:
     def read(self, start: int, stop: int) -> Rows:
         """Rows start..stop-1. Raises DelianError naming the rows of a damaged block."""
         check_range(str(self.path), start, stop, self.rows)
+        return self._runs([start], [stop])
+
+    def gather(self, numbers: Numbers) -> Rows:
+        """The rows with these numbers; those next to each other are one read."""
+        if not len(numbers):
+            raise DelianError("no rows were asked for", "give at least one number")
+        check_range(str(self.path), int(numbers.min()), int(numbers.max()) + 1, self.rows)
+        order = None if (np.diff(numbers) > 0).all() else np.argsort(numbers, kind="stable")
+        ascending = numbers if order is None else numbers[order]
+        cuts = np.flatnonzero(np.diff(ascending) != 1)
+        starts = ascending[np.concatenate([[0], cuts + 1])]
+        stops = ascending[np.concatenate([cuts, [len(ascending) - 1]])] + 1
+        found = self._runs(starts.tolist(), stops.tolist())
+        if order is None:
+            return found
+        back = np.argsort(order, kind="stable")
+        query = None if found.query is None else found.query[back]
+        return Rows(found.x[back], found.y[back], query)
+
+    def _runs(self, starts: list[int], stops: list[int]) -> Rows:
+        """Ranges of rows, one after another."""
+        count = sum(stops) - sum(starts)
+        made: dict[str, Array] = {}
         with self._file.opened() as stream:
-            made = {name: self._column(stream, name, start, stop) for name in self.about.columns}
+            for name, column in self.about.columns.items():
+                rows = np.empty((count, *column.shape), column.dtype)
+                at = 0
+                for start, stop in zip(starts, stops, strict=True):
+                    self._fill(stream, name, start, stop, rows[at : at + stop - start])
+                    at += stop - start
+                made[name] = rows.astype(rows.dtype.newbyteorder("="), copy=False)
         return Rows(made["x"], made["y"], made.get("query"))
 
-    def _column(self, stream: FileIO, name: str, start: int, stop: int) -> Array:
+    def _fill(self, stream: FileIO, name: str, start: int, stop: int, out: Array) -> None:
         column, block = self.about.columns[name], self.about.block
-        made = np.empty((stop - start, *column.shape), column.dtype)
         for k in range(start // block, (stop - 1) // block + 1):
             begin, end = self.about.rows_of(k)
             first, last = max(start, begin), min(stop, end)
-            place = made[first - start : last - start]
+            place = out[first - start : last - start]
             at = int(self._starts[name][k])
             if at < 0:
                 place[...] = self._checked(stream, name, k)[first - begin : last - begin]
             else:
                 at += (first - begin) * column.row_bytes
                 self._file.read_into(stream, at, place)
-        return made.astype(made.dtype.newbyteorder("="), copy=False)
 
     def _checked(self, stream: FileIO, name: str, k: int) -> Array:
         """A whole block, which equals its checksum."""

@@ -19,6 +19,10 @@ from .row_order import key_words, shuffled
 
 #: Orders and windows that are kept: threads that read ahead use two at one time.
 _KEPT = 2
+#: An order of so many blocks, or fewer, is drawn as a whole.
+_BLOCKS_AT_ONCE = 1 << 16
+#: What is read at one time, of a window: all of it, and its rows, would take twice its memory.
+_PARTS_OF_A_WINDOW = 8
 
 
 class Kept:
@@ -120,7 +124,7 @@ class WindowShuffled:
         self._order = Windows(whole * block, window, block) if whole else None
         count = self._order.count if self._order is not None else 1
         self._starts = whole * np.arange(count, dtype=np.int64) // count * block
-        self._kept = Kept()
+        self._kept, self._orders = Kept(), Kept()
 
     @property
     def length(self) -> int:
@@ -158,28 +162,38 @@ class WindowShuffled:
         assert isinstance(found, _Window)
         return selected(found.columns, found.order[numbers - self._starts[window]])
 
-    def _read(self, window: int, epoch: int, key: Key) -> _Window:
+    def _ranges(self, window: int, epoch: int, key: Key) -> list[tuple[int, int]]:
+        """The rows of a window, ascending."""
         ranges: list[tuple[int, int]] = []
-        if self._order is not None:
-            ranges = self._order.ranges(key_words(self._step, *key), epoch, window)
+        order = self._order
+        if order is not None and order.blocks > _BLOCKS_AT_ONCE:
+            ranges = order.ranges(key_words(self._step, *key), epoch, window)
+        elif order is not None:
+            words = key_words(self._step, *key)
+            found = self._orders.get((epoch, key), lambda: order.all_ranges(words, epoch))
+            assert isinstance(found, list)
+            ranges = found[window]
         tail = self.length // self._block * self._block
         if window == len(self._starts) - 1 and tail < self.length:
             ranges = [*ranges, (tail, self.length)]
-        count = sum(stop - start for start, stop in ranges)
+        return ranges
+
+    def _read(self, window: int, epoch: int, key: Key) -> _Window:
+        numbers = np.concatenate([np.arange(a, b) for a, b in self._ranges(window, epoch, key)])
+        count = len(numbers)
         columns: Columns = ()
         at = 0
-        for start, stop in ranges:
-            # One range at a time: the window and all its ranges would take twice its memory.
-            found = self.before.rows(np.arange(start, stop), epoch, key)
+        for part in np.array_split(numbers, min(_PARTS_OF_A_WINDOW, count)):
+            found = self.before.rows(part, epoch, key)
             if not columns:
                 columns = tuple(np.empty((count, *c.shape[1:]), c.dtype) for c in found)
-            for whole, part in zip(columns, found, strict=True):
-                if part.shape[1:] != whole.shape[1:] or part.dtype != whole.dtype:
+            for whole, given in zip(columns, found, strict=True):
+                if given.shape[1:] != whole.shape[1:] or given.dtype != whole.dtype:
                     raise DelianError(
-                        f"rows {start}..{stop - 1} are {part.dtype}{list(part.shape[1:])}, and"
+                        f"rows from {part[0]} are {given.dtype}{list(given.shape[1:])}, and"
                         f" others {whole.dtype}{list(whole.shape[1:])}",
                         "all rows have one type",
                     )
-                whole[at : at + stop - start] = part
-            at += stop - start
+                whole[at : at + len(part)] = given
+            at += len(part)
         return _Window(columns, shuffled(count, self._step, epoch, window, *key))
