@@ -78,9 +78,13 @@ def _table(
 def _series_time(columns: dict[str, Any], rows: TableRows) -> str:
     """A column of times that differ in all rows of a device; empty: there is none."""
     time = time_column(columns, "", rows.source)
-    if not time or columns[time].dtype.kind == "f" or len(columns[time]) < _SERIES_ROWS:
+    if not time or len(columns[time]) < _SERIES_ROWS:
         return ""
-    times = as_texts(columns[time])
+    values = columns[time]
+    # Numbers are steps of time if they are whole; others may be measured, such as durations.
+    if values.dtype.kind == "f" and not (np.rint(values) == values).all():
+        return ""
+    times = as_texts(values)
     entity = next((n for n in columns if n == rows.device_name or n.lower() in ENTITY_NAMES), "")
     if entity:
         times = np.array(

@@ -223,6 +223,12 @@ def fitted(path: Path, choice: OwnChoice | None = None, devices: int = 0) -> Sce
     """
     refuse_file(path, "data")
     kind = kind_of(path)
+    choice = choice or OwnChoice()
+    if choice.target and kind not in ("table", None):
+        raise DelianError(
+            f"{path} has no columns, of which `{choice.target}` could be learnt",
+            "leave out --target: it is for tables and time series",
+        )
     if kind == "text":
         return fitted_to_text(path, devices)
     if kind == "script":
@@ -231,7 +237,6 @@ def fitted(path: Path, choice: OwnChoice | None = None, devices: int = 0) -> Sce
         missing = "" if path.exists() else ": there is no such file or folder"
         raise DelianError(f"{path} is no data of a known kind{missing}", KNOWN)
     name = path.name if path.is_dir() else path.name.removesuffix(".gz").rpartition(".")[0]
-    choice = choice or OwnChoice()
     kind = "series" if kind == "table" and choice.window else kind
     return fitted_to(read_own(path, kind, choice, devices), kind, name, devices)
 

@@ -207,3 +207,11 @@ def test_what_is_shown_of_a_regression_stands_in_columns(tmp_path):
     facts = text.partition("\n\n")[0].splitlines()
     ends = {line.index(line.split("  ", 1)[1].strip()) for line in facts}
     assert len(ends) == 1 and "ranges of values" in text
+
+
+def test_whole_numbers_called_time_may_be_a_series(tmp_path):
+    columns, y = plain()
+    known, _ = shown(table(tmp_path, {"time": np.arange(200), **columns, "y": y}))
+    assert found(known)["series"]["column"] == "time"
+    known, _ = shown(table(tmp_path, {"time": np.arange(200) / 7, **columns, "y": y}))
+    assert "series" not in found(known)

@@ -264,3 +264,10 @@ def test_an_accuracy_on_uneven_labels_is_to_be_read_by_class(tmp_path):
     report = build_report(simulate(scenario, data_path=path, backend="reference"))
     warnings = " ".join(report["summary"]["warnings"])
     assert "see the accuracy by class" in warnings and "others are not" not in warnings
+
+
+def test_a_target_is_of_tables_alone(tmp_path):
+    path = tmp_path / "rows.npz"
+    np.savez(path, x=np.zeros((20, 2), np.float32), y=np.arange(20) % 2)
+    with pytest.raises(DelianError, match="has no columns, of which `price` could be learnt"):
+        scenario_for(None, path, ["data.target=price"])
