@@ -70,7 +70,7 @@ def _table(
     findings += _texts(rows, facts)
     if rows.series is None and (time := _series_time(columns, rows)):
         text = f"rows may be a time series by `{time}`, and are dealt out and split by chance"
-        hint = "--window 24 learns what follows 24 rows, split by time"
+        hint = "--window 24 makes each 24 rows that follow one another an example, split by time"
         findings.append(Finding("note", "series", text, hint, time))
     return facts, findings
 
