@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ..core.common.errors import DelianError
 from ..core.node.sandbox import frames
+from ..core.node.scripts.shared_weights import SharedWeights
 from . import weights as forms
 
 VERSION = 1
@@ -75,6 +76,28 @@ class _Host:
         self.settings: Mapping[str, Any] = script.get("settings", {})
         self.metrics: tuple[str, ...] = tuple(script.get("metrics", ()))
         self.others = forms.others_of(script.get("others", {}))
+        memory: int | None = hello.head.get("memory")
+        self.memory: SharedWeights | None = None
+        """Where tasks' weights and answers lie; None: in the bodies of frames."""
+        if memory is not None:
+            os.set_inheritable(memory, False)
+            size = sum(math.prod(shape) for _, shape in self.leaves)
+            self.memory = SharedWeights(memory, size)
+
+    def weights(self, frame: frames.Frame) -> Array:
+        """A task's weights, f32[D], which are the script's own."""
+        if self.memory is not None:
+            return self.memory.vector.copy()
+        return np.frombuffer(frame.body, "<f4").astype(np.float32, copy=False)
+
+    def put(self, weights: Mapping[str, Array]) -> tuple[dict[str, Any], bytes | memoryview]:
+        """Weights that are sent: what the answer's head says of them, and its body."""
+        if self.memory is not None:
+            forms.join(weights, self.leaves, self.memory.vector)
+            return {"shared": True}, b""
+        flat = np.empty(sum(math.prod(shape) for _, shape in self.leaves), "<f4")
+        forms.join(weights, self.leaves, flat)
+        return {}, flat.view(np.uint8).data
 
     def next(self) -> frames.Frame | None:
         try:
@@ -112,8 +135,7 @@ class Task:
         """What the run says to its scripts, such as a learning rate: numbers and texts by name."""
         self.folder = Path(head["folder"]) if head.get("folder") else None
         """A folder where this client's script may keep what is its own."""
-        flat = np.frombuffer(frame.body, "<f4").astype(np.float32, copy=False)
-        self.weights: dict[str, Array] = forms.split(flat, host.leaves)
+        self.weights: dict[str, Array] = forms.split(host.weights(frame), host.leaves)
         """The round's weights by name, f32; the script may change them."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -169,7 +191,8 @@ class Task:
         if trains:
             found = forms.arrays_of(weights, self._host.leaves)
             self._host.others = forms.own_others(weights, self._host.others)
-            body = forms.joined(found, self._host.leaves)
+            said, body = self._host.put(found)
+            head |= said
         self.answer(head, body)
 
     def answer(self, head: Mapping[str, Any], body: bytes | memoryview = b"") -> None:

@@ -39,15 +39,13 @@ def split(flat: Array, leaves: Leaves) -> dict[str, Array]:
     return found
 
 
-def joined(arrays: Mapping[str, Array], leaves: Leaves) -> memoryview:
-    """The arrays one after the other, as bytes."""
-    flat = np.empty(sum(math.prod(shape) for _, shape in leaves), "<f4")
+def join(arrays: Mapping[str, Array], leaves: Leaves, flat: Array) -> None:
+    """Writes the arrays one after the other into a vector f32[D]."""
     start = 0
     for name, shape in leaves:
         size = math.prod(shape)
         flat[start : start + size] = arrays[name].reshape(-1)
         start += size
-    return flat.view(np.uint8).data
 
 
 def names_of_list(count: int) -> list[str]:

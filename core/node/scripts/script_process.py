@@ -3,7 +3,7 @@
 The host, a device's agent or the simulator, starts the command with one end of a socket pair, whose
 number is in DELIAN_CLIENT_FD; `delian.client` reads it. Over it go frames (`sandbox.frames`):
 
-    first      {"version": 1, "client": number or null, "clients"}
+    first      {"version": 1, "client": number or null, "clients", "memory": descriptor or null}
                + JSON {"leaves": [[name, shape], ...], "script": ScriptSpec}
     task       {"task", "purpose": "train" or "evaluate", "run", "round", "client", "clients",
                 "seed", "folder"} + the weights, f32[D]
@@ -11,9 +11,12 @@ number is in DELIAN_CLIENT_FD; `delian.client` reads it. Over it go frames (`san
                {"task", "failed": text}
     of "init"  {"task", "arrays": [[name, "f" or "i", shape], ...]} + the arrays, f32 and i64
 
-Weights lie as the bundle's manifest has its leaves. The script runs with its owner's rights, and no
-sandbox: nothing of it comes from outside. What it answers is checked like anything else: its sizes
-before they are allocated, its numbers before they are used.
+Weights lie as the bundle's manifest has its leaves. With "memory" they are in memory that both
+sides have (`shared_weights`): frames of tasks have no body, and an answer says "shared".
+
+The script runs with its owner's rights, and no sandbox: nothing of it comes from outside. What it
+answers is checked like anything else: its sizes before they are allocated, its numbers before they
+are used.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -40,6 +43,7 @@ from ...common.printable import escaped
 from ...learning.bundle import Leaf
 from ...wire.round_pb2 import DEADLINE, PROGRAM_FAILED, FailureReason
 from ..sandbox import frames
+from .shared_weights import shared_weights
 
 VERSION = 1
 FD_VARIABLE = "DELIAN_CLIENT_FD"
@@ -134,9 +138,11 @@ class ScriptProcess:
     ) -> None:
         self.log, self._command = log, command
         self._size = sum(leaf.size for leaf in leaves)
+        self._memory = shared_weights(self._size)
         self.ended = False
         self._number = 0
         near, far = socket.socketpair()
+        passed = [far.fileno(), *([self._memory.descriptor] if self._memory else [])]
         given = dict(os.environ if environment is None else environment)
         given = {n: v for n, v in given.items() if not n.startswith("DELIAN__")}
         given |= {FD_VARIABLE: str(far.fileno()), "PYTHONUNBUFFERED": "1"}
@@ -149,11 +155,12 @@ class ScriptProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    pass_fds=(far.fileno(),),
+                    pass_fds=passed,
                     start_new_session=True,
                 )
         except OSError as error:
             near.close()
+            self._forget()
             raise ScriptFault(
                 PROGRAM_FAILED,
                 f"the script {shown(command.arguments)} cannot be started: {error.strerror}",
@@ -166,7 +173,12 @@ class ScriptProcess:
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, nice)
         self._stream = _Stream(near, self._process)
         names = [[leaf.name, list(leaf.shape)] for leaf in leaves]
-        self._whose = {"version": VERSION, "client": client, "clients": clients}
+        self._whose = {
+            "version": VERSION,
+            "client": client,
+            "clients": clients,
+            "memory": self._memory.descriptor if self._memory else None,
+        }
         hello = json.dumps({"leaves": names, "script": dict(script)}).encode()
         self._hello: bytes | None = hello
 
@@ -179,7 +191,11 @@ class ScriptProcess:
         size = 4 * self._size
 
         def read(frame: frames.Frame) -> ScriptReply:
-            return reply_of(frame, size, job.purpose)
+            shared = frame.head.get("shared") is True and self._memory is not None
+            reply = reply_of(frame, size, "evaluate" if shared else job.purpose)
+            if self._memory is None or not shared:
+                return reply
+            return replace(reply, weights=self._memory.vector.copy())
 
         return self._asked(job, weights, wall_s, size, read)
 
@@ -204,7 +220,12 @@ class ScriptProcess:
             if self._hello is not None:
                 frames.write(self._stream, self._whose, self._hello)
                 self._hello = None
-            frames.write(self._stream, head, np.ascontiguousarray(weights, "<f4").view("u1").data)
+            body = memoryview(b"")
+            if self._memory is not None:
+                self._memory.vector[:] = weights
+            else:
+                body = np.ascontiguousarray(weights, "<f4").view("u1").data
+            frames.write(self._stream, head, body)
             frame = frames.read(self._stream, bytes_max)
             if frame is None:
                 raise _Ended
@@ -258,6 +279,11 @@ class ScriptProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_KILL_S)
         self._stream.close()
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
 
 
 def reply_of(frame: frames.Frame, size: int, purpose: Purpose) -> ScriptReply:

@@ -153,3 +153,17 @@ def test_a_bad_script_ends_the_run_with_its_own_words(script, name):
 def test_keys_that_a_script_does_not_know_are_refused(script, key, value, why):
     with pytest.raises(DelianError, match=why):
         simulated(script(), settings={key: value})
+
+
+def test_without_memory_to_share_weights_go_through_the_socket(script, monkeypatch):
+    shared = simulated(script())
+    monkeypatch.delattr("os.memfd_create")
+    sent = simulated(script())
+    assert sent.weights["w"].tobytes() == shared.weights["w"].tobytes()
+
+
+def test_a_script_may_keep_the_weights_of_earlier_tasks(script):
+    body = PULLS.replace(
+        "    point =", '    kept = globals().setdefault("kept", task.weights["w"])\n        point ='
+    ).replace("w = task.weights", "assert not kept.any()\n        w = task.weights")
+    assert [r.reported for r in simulated(script(body)).result.rounds] == [4, 4, 4]

@@ -1,0 +1,44 @@
+"""Memory that a script and its host share."""
+
+import os
+
+import numpy as np
+import pytest
+from delian.core.node.scripts.shared_weights import SharedWeights, shared_weights
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="Linux has it")
+
+
+@pytest.fixture
+def memory():
+    made = shared_weights(1000)
+    yield made
+    made.close()
+
+
+def test_what_one_side_writes_the_other_one_reads(memory):
+    other = SharedWeights(memory.descriptor, 1000)
+    memory.vector[:] = np.arange(1000)
+    np.testing.assert_array_equal(other.vector, np.arange(1000))
+    other.vector[7] = -1
+    assert memory.vector[7] == -1
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 20])
+def test_no_side_changes_its_length(memory, size):
+    with pytest.raises(PermissionError):
+        os.ftruncate(memory.descriptor, size)
+    assert memory.vector.sum() == 0
+
+
+def test_it_is_closed_twice_and_arrays_of_it_stay(memory):
+    memory.vector[:] = 2
+    memory.close()
+    memory.close()
+    assert memory.vector.sum() == 2000
+
+
+def test_a_system_without_it_has_none(monkeypatch):
+    assert shared_weights(0) is None
+    monkeypatch.delattr("os.memfd_create")
+    assert shared_weights(10) is None
