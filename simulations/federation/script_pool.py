@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from queue import LifoQueue
-from typing import Any
+from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -28,16 +28,21 @@ from ...core.node.scripts.script_process import (
     ScriptReply,
 )
 from ...core.protocol.ports import Floats, Vector
+from .ray_scripts import RayScript, RayScripts
 
 #: Libraries' threads, of which the processes share the cores.
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+_Process: TypeAlias = ScriptProcess | RayScript
 
 
 class ScriptPool:
     """Processes that are started when they are needed; `processes` of them work at once. A context.
 
     leaves, script: of the bundle's manifest. clients: how many there are. timeout_s: for one
-    answer. each: whether each client has a process of its own.
+    answer. each: whether each client has a process of its own. ray: whether they run on the
+    machines of a Ray cluster. Raises DelianError where that cannot be had.
     """
 
     def __init__(
@@ -50,22 +55,25 @@ class ScriptPool:
         clients: int,
         timeout_s: float,
         each: bool = False,
+        ray: bool = False,
     ) -> None:
+        self._cluster = RayScripts(processes) if ray else None
         self._command, self._leaves, self._script = command, leaves, script
         self._clients, self._timeout_s = clients, timeout_s
         self._folder = tempfile.TemporaryDirectory(prefix="delian-scripts-")
         # The process that was used last is used next: few are started where few are needed.
-        self._idle: LifoQueue[ScriptProcess | None] = LifoQueue()
+        self._idle: LifoQueue[_Process | None] = LifoQueue()
         for _ in range(processes):
             self._idle.put(None)
-        self._own: dict[int, ScriptProcess] | None = {} if each else None
-        self._started: list[ScriptProcess] = []
+        self._own: dict[int, _Process] | None = {} if each else None
+        self._started: list[_Process] = []
         self._lock, self._closed = threading.Lock(), False
         threads = str(max(1, cores() // processes))
         # What lies in the current folder can be imported, as after `python -m`.
         places = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
         path = {"PYTHONPATH": os.pathsep.join(places)}
-        self._environment = {**dict.fromkeys(_THREADS, threads), **os.environ, **path}
+        self._threads = dict.fromkeys(_THREADS, threads)
+        self._environment = {**self._threads, **os.environ, **path}
 
     def ask(
         self, purpose: Purpose, round: int, client: int, weights: Floats, key: Vector
@@ -99,20 +107,25 @@ class ScriptPool:
         """The arrays that the script begins with, by name. Raises DelianError."""
         return self._start(0).first(self._timeout_s)
 
-    def _start(self, client: int) -> ScriptProcess:
+    def _start(self, client: int) -> _Process:
         with self._lock:
             if self._closed:
                 raise DelianError("the run is over")
-            log = Path(self._folder.name) / f"script-{len(self._started)}.log"
-            made = ScriptProcess(
-                self._command,
-                self._leaves,
-                self._script,
-                log,
-                client=client if self._own is not None else None,
-                clients=self._clients,
-                environment=self._environment,
-            )
+            given = (self._command, self._leaves, self._script)
+            whose = client if self._own is not None else None
+            made: _Process
+            if self._cluster is not None:
+                made = self._cluster.start(
+                    *given, threads=self._threads, client=whose, clients=self._clients
+                )
+            else:
+                made = ScriptProcess(
+                    *given,
+                    Path(self._folder.name) / f"script-{len(self._started)}.log",
+                    client=whose,
+                    clients=self._clients,
+                    environment=self._environment,
+                )
             self._started.append(made)
             return made
 
@@ -130,3 +143,5 @@ class ScriptPool:
                 process.kill()
             self._started.clear()
             self._folder.cleanup()
+            if self._cluster is not None:
+                self._cluster.close()

@@ -53,6 +53,7 @@ class ScriptStage(Stage):
             clients=len(self.data.devices),
             timeout_s=self.settings.timeout_s,
             each=self.settings.process_each,
+            ray=self.settings.executor == "ray",
         )
 
     def _traced(self) -> Bundle:

@@ -385,6 +385,10 @@ class ScriptData(Table):
     """Whether each client has a process of its own, for scripts that load their data before their
     first task, by `client.site()`. Otherwise a few processes serve all clients.
     """
+    executor: Literal["processes", "ray"] = "processes"
+    """Where the script runs: in `processes` of this machine, or on a `ray` cluster, which
+    RAY_ADDRESS names.
+    """
     timeout_s: int = Field(default=3600, ge=1, le=604_800)
     """A script that answers no sooner has failed."""
     flops: float = Field(default=1e9, gt=0.0, le=1e18)

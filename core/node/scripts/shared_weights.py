@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 class SharedWeights:
     """A vector f32[size] that two processes have. `descriptor` is what the other one opens.
 
-    Whoever reads makes a copy first: the other side may write at any time.
+    A reader makes a copy first: the other side may write at any time.
     """
 
     def __init__(self, descriptor: int, size: int) -> None:

@@ -167,3 +167,30 @@ def test_a_script_may_keep_the_weights_of_earlier_tasks(script):
         "    point =", '    kept = globals().setdefault("kept", task.weights["w"])\n        point ='
     ).replace("w = task.weights", "assert not kept.any()\n        w = task.weights")
     assert [r.reported for r in simulated(script(body)).result.rounds] == [4, 4, 4]
+
+
+@pytest.fixture(scope="module")
+def ray_cluster():
+    ray = pytest.importorskip("ray", reason="an optional executor: delian[ray]")
+    ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1")
+    yield
+    ray.shutdown()
+
+
+ON_RAY = {**FEW, "data.executor": "ray"}
+
+
+def test_a_ray_cluster_gives_the_same_weights(script, ray_cluster):
+    there = simulated(script(), settings=ON_RAY, threads=2)
+    assert simulated(script()).weights["w"].tobytes() == there.weights["w"].tobytes()
+
+
+def test_a_fault_on_a_ray_cluster_has_the_script_s_own_words(script, ray_cluster):
+    body, why = BAD["it dies"]
+    with pytest.raises(DelianError, match=why):
+        simulated(script(body), settings=ON_RAY, threads=1)
+
+
+def test_more_processes_than_a_ray_cluster_has_cores_are_refused(script, ray_cluster):
+    with pytest.raises(DelianError, match="the Ray cluster has 2 cores, and 3 processes"):
+        simulated(script(), settings=ON_RAY, threads=3)
