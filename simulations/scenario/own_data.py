@@ -61,8 +61,8 @@ STEPS = (8, 80)
 WINDOWS = 20
 OwnRows: TypeAlias = data.Labelled | data.TableRows
 #: Clients of a training script, and the norm that their updates are clipped to: a script's are as
-#: long as its own optimiser makes them.
-SCRIPT_DEVICES, SCRIPT_CLIP = 10, 100.0
+#: long as its own optimiser makes them. A round waits ten minutes for them.
+SCRIPT_DEVICES, SCRIPT_CLIP, SCRIPT_ROUND_MS = 10, 100.0, 600_000
 #: What a training script has, in so many bytes.
 IMPORTS_CLIENT = re.compile(rb"^\s*(from|import)\s+delian\b.*\bclient\b", re.MULTILINE)
 SCRIPT_BYTES_MAX = 1 << 20
@@ -311,7 +311,7 @@ def fitted_to_script(path: Path, devices: int = 0) -> Scenario:
         "model": {"name": "given"},
         "algorithm": {"name": "script"},
         "fleet": {"devices": devices},
-        "round": {"reports_min": min(2, devices)},
+        "round": {"reports_min": min(2, devices), "timeout_ms": SCRIPT_ROUND_MS},
         "privacy": {
             "clip": SCRIPT_CLIP,
             "aggregation": "secure" if devices >= MASKED_MIN else "plain",

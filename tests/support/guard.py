@@ -6,6 +6,8 @@ compiler is what tests in `native/` are about.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import selectors
 import sys
@@ -20,6 +22,10 @@ try:
     import grpc.aio as grpc_aio
 except ImportError:  # tests that need it are skipped
     grpc_aio = None
+
+with contextlib.suppress(ImportError):
+    # When it is imported, it looks for IPv6 by a socket: here, and not within some test.
+    importlib.import_module("urllib3")
 
 FREE = ("system", "house")
 _COMPILERS = {"cc", "c++", "gcc", "g++", "clang", "zig"}
