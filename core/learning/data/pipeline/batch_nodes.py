@@ -1,12 +1,12 @@
 """Steps from `batch` on: each gives any of its batches by number, in any epoch.
 
-A compiled function that takes the first batches of rows in memory gets the whole array and the
-numbers of the rows: `f(x[numbers])` is one program, and the batch is never written in between.
+A compiled function that takes the first batches of rows in memory (arrays, a cache, a window) gets
+the whole array and the numbers of the rows: `f(x[numbers])` is one program, and the batch is never
+written in between.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from ....common.errors import DelianError, ProgramError
 from ....compiler.api import Compiled
 from ..stored_rows import StoredRows
 from .row_columns import Applied, Array, Columns, Key, Numbers
-from .row_nodes import ENDLESS, RowNode, memory_arrays
+from .row_nodes import ENDLESS, RowNode
 
 
 class BatchNode(Protocol):
@@ -162,8 +162,8 @@ class BatchRepeated:
 class _Fused:
     """A gather and the compiled function after it as one program."""
 
-    def __init__(self, batched: Batched, applied: Applied, x: Array, y: Array) -> None:
-        self._batched, self._x, self._y = batched, x, y
+    def __init__(self, batched: Batched, applied: Applied) -> None:
+        self._batched = batched
         function: Any = applied.function
 
         def gathered(rows: Any, numbers: Any) -> Any:
@@ -172,23 +172,27 @@ class _Fused:
         self._run: Callable[..., Any] | None = Compiled(
             gathered, function.backend, (), function.profile, function.threads, function.checks
         )
-        self._lock = threading.Lock()
 
     def batch(self, number: int, epoch: int, key: Key) -> Columns | None:
-        """None: the rows are no plain rows of the source, or the program cannot be compiled."""
+        """None: the rows are in no arrays, or the program cannot be compiled."""
         run = self._run
         if run is None:
             return None
         node = self._batched.before
-        numbers = node.resolved(self._batched.numbers(number), epoch, key)
-        if numbers is None:
+        found = node.located(self._batched.numbers(number), epoch, key)
+        if found is None or not _is_plain(found.columns[0]):
             return None
         try:
-            return run(self._x, numbers), self._y[numbers]
+            made = run(found.columns[0], found.numbers)
         except ProgramError:
             # The function alone may compile; its own error is the clearer one if it does not.
             self._run = None
             return None
+        return made, *(column[found.numbers] for column in found.columns[1:])
+
+
+def _is_plain(rows: Array) -> bool:
+    return rows.flags.c_contiguous and rows.dtype.isnative
 
 
 def _fused(before: BatchNode, applied: Applied) -> _Fused | None:
@@ -196,5 +200,4 @@ def _fused(before: BatchNode, applied: Applied) -> _Fused | None:
         return None
     if type(applied.function) is not Compiled or applied.function.donate:
         return None
-    arrays = memory_arrays(before.source)
-    return None if arrays is None else _Fused(before, applied, *arrays)
+    return _Fused(before, applied)

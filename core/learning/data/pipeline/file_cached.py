@@ -14,7 +14,7 @@ from ..packed.packed_writer import pack
 from ..rows import Rows, RowType, number_of
 from ..stored_rows import StoredRows
 from .row_columns import Columns, Numbers
-from .row_nodes import RowNode, check_fixed
+from .row_nodes import Located, RowNode, check_fixed
 
 
 class NodeRows:
@@ -96,8 +96,8 @@ class FileCached:
         found = gather(self._opened(), numbers)
         return found.x, found.y
 
-    def resolved(self, numbers: Numbers, epoch: int, key: tuple[int, ...]) -> Numbers | None:
-        """They are elsewhere."""
+    def located(self, numbers: Numbers, epoch: int, key: tuple[int, ...]) -> Located | None:
+        """They are in a file."""
         return None
 
     def _opened(self) -> StoredRows:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..stored_rows import StoredRows
 from .row_columns import Columns, Key, Numbers, selected
-from .row_nodes import RowNode, check_fixed
+from .row_nodes import Located, RowNode, check_fixed
 
 
 class MemoryCached:
@@ -58,9 +58,12 @@ class MemoryCached:
         self._keep(numbers[~known], made, columns, room)
         return out
 
-    def resolved(self, numbers: Numbers, epoch: int, key: Key) -> Numbers | None:
-        """They are elsewhere."""
-        return None
+    def located(self, numbers: Numbers, epoch: int, key: Key) -> Located | None:
+        """Where all of them are kept."""
+        columns, has = self._columns, self._has
+        if columns is None or int(numbers.max()) >= len(has) or not has[numbers].all():
+            return None
+        return Located(columns, numbers)
 
     def _room_for(self, made: Columns) -> tuple[Columns, int]:
         with self._lock:

@@ -3,7 +3,7 @@
     node.rows(numbers, epoch, key) -> columns
 
 What depends on nothing but the number is `fixed`, and can be cached. A step that only renumbers
-rows says which rows of the source they are (`resolved`), so that a gather from memory and the
+rows says where they are in memory (`located`), so that a gather from memory and the
 function after it become one compiled program.
 """
 
@@ -17,11 +17,20 @@ import numpy as np
 from ....common.errors import DelianError
 from ..formats.array_rows import ArrayRows, gather
 from ..stored_rows import StoredRows
-from .row_columns import Applied, Array, Columns, Key, Numbers, joined, selected, stacked
+from .row_columns import Applied, Columns, Key, Numbers, joined, selected, stacked
 from .row_order import bits
 
 #: How many items an endless repetition has.
 ENDLESS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Rows that lie in arrays."""
+
+    columns: Columns
+    numbers: Numbers
+    """Which rows of the arrays they are."""
 
 
 class RowNode(Protocol):
@@ -45,8 +54,8 @@ class RowNode(Protocol):
     def rows(self, numbers: Numbers, epoch: int, key: Key) -> Columns:
         """These rows."""
 
-    def resolved(self, numbers: Numbers, epoch: int, key: Key) -> Numbers | None:
-        """The numbers of the source's rows that these are; None: they were changed."""
+    def located(self, numbers: Numbers, epoch: int, key: Key) -> Located | None:
+        """Where these rows are in memory; None: they are not, or not in one place."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +79,11 @@ class FromSource:
         found = gather(self.source, numbers)
         return found.x, found.y
 
-    def resolved(self, numbers: Numbers, epoch: int, key: Key) -> Numbers | None:
-        """The same numbers."""
-        return numbers
+    def located(self, numbers: Numbers, epoch: int, key: Key) -> Located | None:
+        """The arrays of a source that has some."""
+        if not isinstance(self.source, ArrayRows):
+            return None
+        return Located((self.source.all.x, self.source.all.y), numbers)
 
 
 @dataclass(frozen=True)
@@ -101,9 +112,9 @@ class Part:
         """These rows."""
         return self.before.rows(numbers + self.start, epoch, key)
 
-    def resolved(self, numbers: Numbers, epoch: int, key: Key) -> Numbers | None:
+    def located(self, numbers: Numbers, epoch: int, key: Key) -> Located | None:
         """Rows further on."""
-        return self.before.resolved(numbers + self.start, epoch, key)
+        return self.before.located(numbers + self.start, epoch, key)
 
 
 @dataclass(frozen=True)
@@ -145,13 +156,13 @@ class Repeated:
             parts.append(self.before.rows(within[places], turn, key))
         return selected(joined(parts), np.argsort(order, kind="stable"))
 
-    def resolved(self, numbers: Numbers, epoch: int, key: Key) -> Numbers | None:
+    def located(self, numbers: Numbers, epoch: int, key: Key) -> Located | None:
         """Where they are all in one epoch."""
         turns, within = np.divmod(numbers, self.before.length)
         first = int(turns[0])
         if not (turns == first).all():
             return None
-        return self.before.resolved(within, epoch * self.times + first, key)
+        return self.before.located(within, epoch * self.times + first, key)
 
 
 @dataclass(frozen=True)
@@ -193,8 +204,8 @@ class RowMapped:
             made.append(self.applied(row, f"row {number}", *more))
         return stacked(made, numbers, self.applied.name)
 
-    def resolved(self, numbers: Numbers, epoch: int, key: Key) -> Numbers | None:
-        """They are changed."""
+    def located(self, numbers: Numbers, epoch: int, key: Key) -> Located | None:
+        """They are made each time."""
         return None
 
 
@@ -207,12 +218,3 @@ def check_fixed(before: RowNode) -> None:
         )
     if before.length >= ENDLESS:
         raise DelianError("a cache of endless rows", "put cache() before repeat()")
-
-
-def memory_arrays(source: StoredRows) -> tuple[Array, Array] | None:
-    """x and y where all rows are in memory, in C's order; None: elsewhere."""
-    if isinstance(source, ArrayRows):
-        x, y = source.all.x, source.all.y
-        if x.flags.c_contiguous and x.dtype.isnative:
-            return x, y
-    return None

@@ -14,7 +14,7 @@ from ....common.errors import DelianError
 from ..stored_order import Windows
 from ..stored_rows import StoredRows
 from .row_columns import Columns, Key, Numbers, joined, selected
-from .row_nodes import RowNode
+from .row_nodes import Located, RowNode
 from .row_order import key_words, shuffled
 
 #: Orders and windows that are kept: threads that read ahead use two at one time.
@@ -83,9 +83,9 @@ class Shuffled:
         """These rows of the order."""
         return self.before.rows(self._order(epoch, key)[numbers], epoch, key)
 
-    def resolved(self, numbers: Numbers, epoch: int, key: Key) -> Numbers | None:
+    def located(self, numbers: Numbers, epoch: int, key: Key) -> Located | None:
         """By the order."""
-        return self.before.resolved(self._order(epoch, key)[numbers], epoch, key)
+        return self.before.located(self._order(epoch, key)[numbers], epoch, key)
 
     def _order(self, epoch: int, key: Key) -> Numbers:
         found = self._orders.get(
@@ -93,14 +93,6 @@ class Shuffled:
         )
         assert isinstance(found, np.ndarray)
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """The rows of a window as they are in the data, and their order."""
-
-    columns: Columns
-    order: Numbers
 
 
 class WindowShuffled:
@@ -124,6 +116,7 @@ class WindowShuffled:
         self._order = Windows(whole * block, window, block) if whole else None
         count = self._order.count if self._order is not None else 1
         self._starts = whole * np.arange(count, dtype=np.int64) // count * block
+        self._most = int(np.diff(np.append(self._starts, before.length)).max())
         self._kept, self._orders = Kept(), Kept()
 
     @property
@@ -152,15 +145,20 @@ class WindowShuffled:
             parts.append(self._of_window(int(windows[places[0]]), numbers[places], epoch, key))
         return selected(joined(parts), np.argsort(order, kind="stable"))
 
-    def resolved(self, numbers: Numbers, epoch: int, key: Key) -> Numbers | None:
-        """Windows are read as a whole."""
-        return None
+    def located(self, numbers: Numbers, epoch: int, key: Key) -> Located | None:
+        """In a window, where they are all in the same one; it is read for this."""
+        first, last = np.searchsorted(self._starts, [numbers.min(), numbers.max()], "right") - 1
+        return self._place(int(first), numbers, epoch, key) if first == last else None
 
     def _of_window(self, window: int, numbers: Numbers, epoch: int, key: Key) -> Columns:
         """Rows that are all in one window."""
+        found = self._place(window, numbers, epoch, key)
+        return selected(found.columns, found.numbers)
+
+    def _place(self, window: int, numbers: Numbers, epoch: int, key: Key) -> Located:
         found = self._kept.get((window, epoch, key), lambda: self._read(window, epoch, key))
-        assert isinstance(found, _Window)
-        return selected(found.columns, found.order[numbers - self._starts[window]])
+        assert isinstance(found, Located)
+        return Located(found.columns, found.numbers[numbers - self._starts[window]])
 
     def _ranges(self, window: int, epoch: int, key: Key) -> list[tuple[int, int]]:
         """The rows of a window, ascending."""
@@ -178,7 +176,8 @@ class WindowShuffled:
             ranges = [*ranges, (tail, self.length)]
         return ranges
 
-    def _read(self, window: int, epoch: int, key: Key) -> _Window:
+    def _read(self, window: int, epoch: int, key: Key) -> Located:
+        """The rows of a window as they are in the data, and their order."""
         numbers = np.concatenate([np.arange(a, b) for a, b in self._ranges(window, epoch, key)])
         count = len(numbers)
         columns: Columns = ()
@@ -186,7 +185,8 @@ class WindowShuffled:
         for part in np.array_split(numbers, min(_PARTS_OF_A_WINDOW, count)):
             found = self.before.rows(part, epoch, key)
             if not columns:
-                columns = tuple(np.empty((count, *c.shape[1:]), c.dtype) for c in found)
+                # All windows have arrays of one size: a compiled program is one for all of them.
+                columns = tuple(np.empty((self._most, *c.shape[1:]), c.dtype) for c in found)
             for whole, given in zip(columns, found, strict=True):
                 if given.shape[1:] != whole.shape[1:] or given.dtype != whole.dtype:
                     raise DelianError(
@@ -196,4 +196,4 @@ class WindowShuffled:
                     )
                 whole[at : at + len(part)] = given
             at += len(part)
-        return _Window(columns, shuffled(count, self._step, epoch, window, *key))
+        return Located(columns, shuffled(count, self._step, epoch, window, *key))
