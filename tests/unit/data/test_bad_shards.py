@@ -327,6 +327,18 @@ def test_a_parquet_group_that_unpacks_to_more_than_the_limit(tmp_path, monkeypat
         open_rows(path)
 
 
+def test_vectors_of_a_parquet_group_that_unpack_to_more_than_the_limit(tmp_path, monkeypatch):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    rows = 10_000
+    pq.write_table(pa.table({"v": [[0.0] * 50] * rows, "label": [0] * rows}), path)
+    assert path.stat().st_size < 20_000
+    assert open_rows(path).read(9_000, rows).x.shape == (1000, 50)
+    monkeypatch.setattr(table_pieces, "PIECE_BYTES_MAX", 3_000_000)
+    with pytest.raises(DelianError, match=r"group 0 takes \d+ bytes in memory; at most 3000000"):
+        open_rows(path)
+
+
 @pytest.mark.parametrize("declared", [1 << 20, (1 << 32) - 1])
 def test_a_parquet_footer_that_declares_much(tmp_path, declared, small_memory):
     parquet(tmp_path)

@@ -9,19 +9,19 @@ from typing import Any
 from ....common.errors import DelianError
 from ..rows import DataSettings, NoDataError
 from ..stored_rows import StoredRows
+from . import table_pieces
 from .array_rows import Joined
 from .arrow_columns import ArrowRows, Chosen, agreed, arrow, arrow_errors, chosen
 from .file_ranges import FileRanges
 from .opened_rows import PARQUET
 from .shard_files import shard_files
-from .table_pieces import TablePieces
 
 #: The largest list of columns and groups at a file's end.
 FOOTER_BYTES_MAX = 256 << 20
 #: The marks at both ends, and the footer's length.
 _ENDS_BYTES = 12
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}
-_WIDTH_OF_TEXT = 8
+#: Rows that are decoded before their bytes are counted.
+_BATCH_ROWS = 4096
 
 
 def parquet_rows(path: Path, settings: DataSettings) -> StoredRows:
@@ -58,39 +58,52 @@ class _Footer:
             self.columns = chosen(opened.schema_arrow, settings, str(path))
             self.wanted = [*self.columns.features, self.columns.label]
             about = opened.metadata
+            # Of a group's columns pyarrow does not catch what their damaged metadata throw.
             found = [about.row_group(k) for k in range(about.num_row_groups)]
             counts = [int(group.num_rows) for group in found]
             self.groups = [k for k, count in enumerate(counts) if count]
             self.counts = [counts[k] for k in self.groups]
-            self.sizes = [self._bytes(found[k]) for k in self.groups]
+            width = sum(_width(opened.schema_arrow.field(name).type) for name in self.wanted)
+            # A group's encoding may be far smaller than what it takes in memory.
+            whole = set(opened.schema_arrow.names) == set(self.wanted)
+            self.sizes = [
+                max(counts[k] * width, int(found[k].total_byte_size) if whole else 0)
+                for k in self.groups
+            ]
         if min(counts, default=0) < 0:
             raise DelianError(f"{path} declares a negative number of rows", "write it again")
 
     def rows(self, columns: Chosen, settings: DataSettings) -> StoredRows:
         """The rows of the file. columns: in the order of the first shard."""
-        parquet = arrow("pyarrow.parquet")
-
-        def load(k: int) -> Any:
-            with self.file.opened() as stream:
-                found = parquet.ParquetFile(stream)
-                return found.read_row_group(self.groups[k], columns=self.wanted, use_threads=False)
-
         where = str(self.file.path)
         made = ArrowRows(columns, settings, where)
-        return TablePieces(where, self.counts, self.sizes, load, made, self.file.version)
+        return table_pieces.TablePieces(
+            where, self.counts, self.sizes, self._table, made, self.file.version
+        )
 
-    def _bytes(self, group: Any) -> int:
-        """What a group takes in memory: its encoding may be far smaller."""
-        total = 0
-        for k in range(group.num_columns):
-            column = group.column(k)
-            if column.path_in_schema.partition(".")[0] in self.wanted or any(
-                column.path_in_schema.startswith(f"{name}.") for name in self.wanted
+    def _table(self, k: int) -> Any:
+        """A group's table, piece by piece: what lists and texts take is known once it is there."""
+        arrow_, parquet = arrow(), arrow("pyarrow.parquet")
+        pieces: list[Any] = []
+        taken = 0
+        with self.file.opened() as stream:
+            opened = parquet.ParquetFile(stream)
+            for piece in opened.iter_batches(
+                _BATCH_ROWS, row_groups=[self.groups[k]], columns=self.wanted, use_threads=False
             ):
-                values = max(int(column.num_values), int(group.num_rows))
-                width = _WIDTHS.get(column.physical_type, _WIDTH_OF_TEXT)
-                total += max(values * width, int(column.total_uncompressed_size))
-        return total
+                taken += piece.nbytes
+                if taken > table_pieces.PIECE_BYTES_MAX:
+                    raise table_pieces.too_large(str(self.file.path), k, taken)
+                pieces.append(piece)
+        return arrow_.Table.from_batches(pieces)
+
+
+def _width(kind: Any) -> int:
+    """The bytes that a value of a column takes at least."""
+    try:
+        return -(-int(kind.bit_width) // 8)
+    except ValueError:  # of a varying one
+        return 1
 
 
 def _check_end(file: FileRanges) -> None:

@@ -24,6 +24,14 @@ KEPT_BYTES_MAX = 256 << 20
 PIECE_BYTES_MAX = 1 << 30
 
 
+def too_large(where: str, group: int, size: int) -> DelianError:
+    """What to raise for a group that takes more than `PIECE_BYTES_MAX`."""
+    return DelianError(
+        f"{where}: group {group} takes {size} bytes in memory; at most {PIECE_BYTES_MAX}",
+        "write it with smaller groups (row_group_size)",
+    )
+
+
 class TablePieces:
     """Rows of a table that comes in pieces.
 
@@ -50,11 +58,7 @@ class TablePieces:
     ) -> None:
         self._where, self._load, self._made, self.version = where, load, made, version
         if sizes and max(sizes) > PIECE_BYTES_MAX:
-            raise DelianError(
-                f"{where}: group {int(np.argmax(sizes))} takes {max(sizes)} bytes in memory; at"
-                f" most {PIECE_BYTES_MAX}",
-                "write it with smaller groups (row_group_size)",
-            )
+            raise too_large(where, int(np.argmax(sizes)), max(sizes))
         if sum(rows) > ROWS_MAX:
             raise DelianError(f"{where} declares {sum(rows)} rows; at most {ROWS_MAX}", "cut it")
         self._ends = np.cumsum(np.array(rows, np.int64))
