@@ -159,8 +159,10 @@ def load_into(model: Any, weights: Mapping[str, Array], others: Mapping[str, Arr
     Raises WeightsError for an object that is neither.
     """
     if callable(getattr(model, "load_state_dict", None)):
-        own = model.state_dict()
-        model.load_state_dict({**own, **state_dict(weights, others)})
+        import torch
+
+        given = {name: torch.as_tensor(value) for name, value in {**weights, **others}.items()}
+        model.load_state_dict({**model.state_dict(), **given})  # which copies them
         return model
     if callable(getattr(model, "get_params", None)):
         lists: dict[str, dict[int, Array]] = {}

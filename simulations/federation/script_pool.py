@@ -72,7 +72,8 @@ class ScriptPool:
         # What lies in the current folder can be imported, as after `python -m`.
         places = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
         path = {"PYTHONPATH": os.pathsep.join(places)}
-        self._threads = dict.fromkeys(_THREADS, threads)
+        chosen = any(name in os.environ for name in _THREADS)
+        self._threads = {} if chosen else dict.fromkeys(_THREADS, threads)
         self._environment = {**self._threads, **os.environ, **path}
 
     def ask(

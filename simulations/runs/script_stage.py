@@ -103,6 +103,10 @@ class ScriptStage(Stage):
         command = shlex.join(command_of(self.settings, self.file.absolute()))
         return script_name(self.scenario), command
 
+    def workers(self, threads: int) -> Workers:
+        """One more than processes: each has its next task at once, while an answer is summed."""
+        return Workers(threads + 1, "delian-train")
+
     def card(self) -> dict[str, Any]:
         """What the script said of its data: how many examples each client has trained on."""
         counts = [self._rows.get(device, 0) for device in range(len(self.data.devices))]

@@ -30,7 +30,6 @@ from ..federation.federation import Federation
 from ..federation.process_tuning import keep_freed_memory
 from ..federation.round_records import Result as Ended
 from ..federation.round_records import RoundRecord as Attempt
-from ..federation.training import are_helped
 from ..federation.training_threads import NoWorkers, Workers
 from ..resume.history import UNKEPT
 from ..resume.kept_run import KeptRun
@@ -176,8 +175,7 @@ class Simulation:
         """The threads that train. The same judge: each has memory that programs work in."""
         if debugging.on:
             return NoWorkers()
-        helped = are_helped(self.threads, self.stage.runtime.ring.nbytes)
-        return Workers(self.threads, "delian-train", helped and not gathers(self.stage.backend))
+        return self.stage.workers(self.threads)
 
     def _result(
         self, result: Ended, stopped_by: StoppedBy | None, why: str = "", hint: str = ""

@@ -24,7 +24,7 @@ from ...core.compiler.backends.native.toolchain import toolchain
 from ...core.compiler.ir import Array, TensorType
 from ...core.learning.aggregate.chains import Chain
 from ...core.learning.bundle import Bundle
-from ...core.learning.cohort_program import runtime_of
+from ...core.learning.cohort_program import gathers, runtime_of
 from ...core.learning.data import FederatedData
 from ...core.learning.runtime import Runtime, Score
 from ...core.learning.sampling import SampleSet
@@ -33,6 +33,7 @@ from ...core.learning.windows.window_training import first_rows, scores
 from ...core.privacy.mechanisms.ring import RingPlan
 from ..federation.fleet import Fleet
 from ..federation.network import LinkProfile
+from ..federation.training import are_helped
 from ..federation.training_threads import NoWorkers, Workers
 from ..report import own_metrics
 from ..report.adapting import Adapted, Adapting, total
@@ -174,6 +175,11 @@ class Stage:
         classes = None if self.scenario.regression else self.data.classes
         fraction = float(getattr(self.scenario.data, "query_fraction", 0.0))
         return stored_windows(self.data.stored, room, manifest, classes, fraction)
+
+    def workers(self, threads: int) -> Workers:
+        """The threads that train, of which the one that handles events may be one."""
+        helped = are_helped(threads, self.runtime.ring.nbytes) and not gathers(self.backend)
+        return Workers(threads, "delian-train", helped)
 
     def held(self, device: int) -> Any:
         """What a device trains on: its arrays, or windows of its rows."""
