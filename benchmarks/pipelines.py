@@ -1,6 +1,6 @@
 """Rows a second of data pipelines: Delian next to Grain, torch's DataLoader and tf.data.
 
-    python benchmarks/pipelines.py [--task images] [--seconds 60] [--threads 2] [--json]
+    python benchmarks/pipelines.py [--task digits|photos] [--seconds 60] [--threads 2] [--json]
 
 Two tasks. `digits`: 60,000 u8 images of 28x28 in memory, shuffled, normalised to f32, in batches of
 64. `photos`: JPEGs of 224x224, which this script makes, in a folder; shuffled, decoded to u8, in
