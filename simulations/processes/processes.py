@@ -202,9 +202,10 @@ class _Processes:
                     self.stopped |= not stage.adapt(self.weights, pool, self.stop)
                 stage.walls["rounds_seconds"] = time.perf_counter() - start
             self._count_rounds(folder)
-        applied = sum(record.applied for record in self.rounds)
-        if self.failed and not applied:
-            raise DelianError(f"the run gave up in its first round: {self.why}")
+            applied = sum(record.applied for record in self.rounds)
+            if self.failed and not applied:
+                why = f"the run gave up in its first round: {self.why}{_stopped(folder)}"
+                raise DelianError(why, "--keep DIR keeps the logs of devices and of their scripts")
         return SimulationResult(
             scenario=self.scenario,
             rounds=tuple(self.rounds),
@@ -414,6 +415,16 @@ def _record(
         epsilon=facts["privacy"]["epsilon"] if facts.get("privacy") else None,
         **judged,
     )
+
+
+def _stopped(folder: Path) -> str:
+    """What stopped the program or the script of some device, as its log has it; or nothing."""
+    for log in sorted(folder.glob("device-*.log")):
+        for line in log.read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError, AttributeError):
+                if " stopped: " in (said := str(json.loads(line).get("event"))):
+                    return f"; {log.stem}: {said}"
+    return ""
 
 
 class GoneError(DelianError):

@@ -64,7 +64,7 @@ OwnRows: TypeAlias = data.Labelled | data.TableRows
 #: long as its own optimiser makes them. A round waits ten minutes for them.
 SCRIPT_DEVICES, SCRIPT_CLIP, SCRIPT_ROUND_MS = 10, 100.0, 600_000
 #: What a training script has, in so many bytes.
-IMPORTS_CLIENT = re.compile(rb"^\s*(from|import)\s+delian\b.*\bclient\b", re.MULTILINE)
+IMPORTS_CLIENT = re.compile(rb"^\s*(from|import)\b.*\bdelian\b.*\bclient\b", re.MULTILINE)
 SCRIPT_BYTES_MAX = 1 << 20
 KNOWN = (
     "give a table (.csv, .tsv, .jsonl, .parquet), arrays (.npz with `x` and `y`), a text (.txt), a"
