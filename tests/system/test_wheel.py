@@ -7,7 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-PACKAGES = ("cli", "cloud", "core", "device", "edge", "simulations")
+PACKAGES = ("cli", "client", "cloud", "core", "device", "edge", "simulations")
 
 
 def test_a_wheel_has_every_file_of_the_packages(checkout: Path, tmp_path: Path) -> None:
