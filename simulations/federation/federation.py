@@ -50,7 +50,7 @@ from .round_records import Evaluation, Result, RoundRecord, Tally, count
 from .speculation import Foresight, name_of
 from .timer_schedule import Action, Timers
 from .trace import Trace
-from .training import Awaited, Job, Jobs, Trained, Training, ahead_of
+from .training import Awaited, Job, Jobs, Trained, Training
 from .virtual_time import Schedule
 
 #: The number of the run that is simulated.
@@ -96,7 +96,7 @@ class Federation:
         self._dormant = Dormant(plan.fleet.devices)
         self._resting: int | None = None  # until when the device at hand is to rest
         self._observer, self._beside = observer, beside
-        self._jobs = Jobs(threads, ahead_of(plan.ring.nbytes))
+        self._jobs = Jobs(threads, training.ahead)
         self._foresight = Foresight(training, self._jobs)
         self._tally = Tally()
         self._stopping = threading.Event()

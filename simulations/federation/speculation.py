@@ -31,7 +31,7 @@ def name_of(device: int, program: RunProgram) -> Name | None:
 
 
 class Foresight:
-    """What tasks of edges let be begun. Nothing where an update depends on more than its name."""
+    """What tasks of edges let be begun. Nothing where updates are not foreseeable."""
 
     __slots__ = ("_jobs", "_training")
 
@@ -41,7 +41,7 @@ class Foresight:
     def look(self, message: EdgeTask, store: Mapping[bytes, Stored]) -> None:
         """Begins what there is room for. store: of the node that sends the task."""
         task, jobs = message.task, self._jobs
-        if not self._training.pure or task.purpose != TRAIN or not jobs.has_room_early:
+        if not self._training.foreseeable or task.purpose != TRAIN or not jobs.has_room_early:
             return
         stored = store.get(task.weights.digest)
         if stored is None or stored.weights is None:

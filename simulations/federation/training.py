@@ -63,6 +63,14 @@ class Training(Protocol):
         """
 
     @property
+    def foreseeable(self) -> bool:
+        """Whether an update may begin before its device asks for it, and even if it never does."""
+
+    @property
+    def ahead(self) -> int:
+        """How many updates are in flight in addition to the one that each thread runs."""
+
+    @property
     def bundle(self) -> bytes:
         """The bundle that devices fetch: what they verify and compile."""
 

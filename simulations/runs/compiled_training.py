@@ -19,7 +19,7 @@ from ...core.protocol.ports import Floats, Outcome, Vector
 from ...device.agent.client_state_file import Kept
 from ..federation.client_states import ClientStates
 from ..federation.trace import checksum
-from ..federation.training import Trained
+from ..federation.training import Trained, ahead_of
 from ..federation.training_threads import NoWorkers, Pending, Postponed, Workers
 from ..scenario import recipes
 
@@ -58,6 +58,14 @@ class CompiledTraining:
     @property
     def pure(self) -> bool:
         return self.kept is None
+
+    @property
+    def foreseeable(self) -> bool:
+        return self.pure
+
+    @property
+    def ahead(self) -> int:
+        return ahead_of(self.runtime.ring.nbytes)
 
     @property
     def bundle(self) -> bytes:

@@ -18,6 +18,7 @@ from ...core.compiler import random
 from ...core.privacy.mechanisms import ring
 from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.protocol.ports import Floats, Outcome, Vector
+from ..federation.training import ahead_of
 from ..scenario.scenario_file import load, override
 from .stage import Stage
 
@@ -60,10 +61,10 @@ def record(devices: int = RECORDED) -> Recording:
 class RecordedTraining:
     """A `Training` that replays a recording; the server adds the mean to its weights."""
 
-    pure = True
+    pure = foreseeable = True
 
     def __init__(self, recording: Recording, plan: RingPlan) -> None:
-        self.recording, self.plan = recording, plan
+        self.recording, self.plan, self.ahead = recording, plan, ahead_of(plan.nbytes)
         self.vectors = _encoded(recording.updates, plan)
 
     @property

@@ -31,6 +31,10 @@ from .compiled_training import CompiledTraining
 from .result import DeviceRecord
 from .stage import Stage
 
+#: Bytes of updates that are in flight in addition to those that scripts work on, and how many at
+#: most. Scripts take longer than events: all of a round begin at once, in whatever order they end.
+AHEAD_BYTES, AHEAD_MAX = 1 << 28, 64
+
 
 class ScriptStage(Stage):
     """A stage whose devices' data only a script sees. `pool`: its processes.
@@ -137,6 +141,14 @@ class ScriptTraining(CompiledTraining):
     @property
     def pure(self) -> bool:
         return False  # a script may keep what it likes
+
+    @property
+    def foreseeable(self) -> bool:
+        return True  # as a device's that drops out later, a script's work is lost
+
+    @property
+    def ahead(self) -> int:
+        return min(max(2, AHEAD_BYTES // self.runtime.ring.nbytes), AHEAD_MAX)
 
     def flops(self, device: int, program: str) -> float:
         return self._stage.settings.flops

@@ -369,15 +369,15 @@ def test_updates_of_which_no_model_can_be_made_end_the_run(mode):
 
 def test_what_is_foreseen_is_computed_once_and_changes_no_bit():
     class Counting(StubTraining):
-        def __init__(self, plan, pure):
+        def __init__(self, plan, foreseeable):
             super().__init__(plan)
-            self.pure, self.begun = pure, []
+            self.foreseeable, self.begun = foreseeable, []
 
         def submit(self, device, weights, key):
             self.begun.append((device, key.tobytes()))
             return super().submit(device, weights, key)
 
-    trainings = [Counting(RING, pure) for pure in (True, False)]
+    trainings = [Counting(RING, foreseeable) for foreseeable in (True, False)]
     results = [Federation(plan(), training, 7).run() for training in trainings]
     assert results[0] == results[1] and not results[0].failed
     begun, asked = (sorted(training.begun) for training in trainings)

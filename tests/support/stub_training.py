@@ -16,17 +16,18 @@ from delian.core.learning import metrics
 from delian.core.learning.runtime import Score
 from delian.core.privacy.mechanisms.ring import RingPlan
 from delian.core.protocol.ports import Floats, Outcome, Vector
+from delian.simulations.federation.training import ahead_of
 
 
 class StubTraining:
     """A `Training` whose devices all weigh the same; updates of `sick` ones are not finite."""
 
-    pure = True
+    pure = foreseeable = True
 
     def __init__(
         self, plan: RingPlan, threads: int = 1, sick: Collection[int] = (), flops: float = 4e9
     ) -> None:
-        self.plan = plan
+        self.plan, self.ahead = plan, ahead_of(plan.nbytes)
         self.bundle = b"a bundle of programs" * 50
         self._sick = frozenset(sick)
         self._flops = flops
