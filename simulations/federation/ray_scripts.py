@@ -92,6 +92,8 @@ class RayScript:
             self.ended = True
             last = str(error).strip().splitlines()[-1]
             raise DelianError(f"a worker of the Ray cluster has failed: {last}") from None
+        if self.ended:
+            self._ray.kill(self._actor)  # its core is free for the next one
         if fault is not None:
             raise ScriptFault(*fault)
         return answer
