@@ -15,31 +15,19 @@ import numpy as np
 
 from ....common.errors import DelianError, ProgramError
 from ....compiler.api import Compiled
-from ..stored_rows import StoredRows
 from .row_columns import Applied, Array, Columns, Key, Numbers
-from .row_nodes import ENDLESS, RowNode
+from .row_nodes import ENDLESS, OfSource, PipelineStep, RowNode, SameLength
 
 
-class BatchNode(Protocol):
+class BatchNode(PipelineStep, Protocol):
     """A step that gives batches."""
-
-    @property
-    def length(self) -> int:
-        """How many batches there are."""
-
-    @property
-    def source(self) -> StoredRows:
-        """Where the rows come from."""
-
-    def described(self) -> str:
-        """The steps in words."""
 
     def batch(self, number: int, epoch: int, key: Key) -> Columns:
         """This batch."""
 
 
 @dataclass(frozen=True)
-class Batched:
+class Batched(OfSource):
     """Consecutive rows together."""
 
     before: RowNode
@@ -52,11 +40,6 @@ class Batched:
         """How many batches there are."""
         rows = self.before.length
         return -(-rows // self.size) if self.partial else rows // self.size
-
-    @property
-    def source(self) -> StoredRows:
-        """As before."""
-        return self.before.source
 
     def described(self) -> str:
         """The size."""
@@ -72,8 +55,10 @@ class Batched:
         return np.arange(start, min(start + self.size, self.before.length))
 
 
-class BatchMapped:
+class BatchMapped(OfSource, SameLength):
     """A function of a batch's arrays."""
+
+    before: BatchNode
 
     def __init__(self, before: BatchNode, applied: Applied) -> None:
         if applied.random:
@@ -83,16 +68,6 @@ class BatchMapped:
             )
         self.before, self.applied = before, applied
         self._fused = _fused(before, applied)
-
-    @property
-    def length(self) -> int:
-        """As before."""
-        return self.before.length
-
-    @property
-    def source(self) -> StoredRows:
-        """As before."""
-        return self.before.source
 
     def described(self) -> str:
         """The function's name."""
@@ -112,16 +87,11 @@ class BatchMapped:
 
 
 @dataclass(frozen=True)
-class BatchPart:
+class BatchPart(OfSource):
     """The first batches."""
 
     before: BatchNode
     length: int
-
-    @property
-    def source(self) -> StoredRows:
-        """As before."""
-        return self.before.source
 
     def described(self) -> str:
         """How many."""
@@ -133,7 +103,7 @@ class BatchPart:
 
 
 @dataclass(frozen=True)
-class BatchRepeated:
+class BatchRepeated(OfSource):
     """The batches again and again, each time in another epoch."""
 
     before: BatchNode
@@ -143,11 +113,6 @@ class BatchRepeated:
     def length(self) -> int:
         """How many batches there are in all."""
         return min(ENDLESS, self.before.length * self.times)
-
-    @property
-    def source(self) -> StoredRows:
-        """As before."""
-        return self.before.source
 
     def described(self) -> str:
         """How often."""

@@ -14,7 +14,7 @@ from ..packed.packed_writer import pack
 from ..rows import Rows, RowType, number_of
 from ..stored_rows import StoredRows
 from .row_columns import Columns, Numbers
-from .row_nodes import Located, RowNode, check_fixed
+from .row_nodes import Located, OfSource, RowNode, SameLength, check_fixed
 
 
 class NodeRows:
@@ -63,29 +63,20 @@ def version_of(node: RowNode) -> int | None:
     return None if version is None else number_of(f"{version} {node.described()}")
 
 
-class FileCached:
+class FileCached(OfSource, SameLength):
     """The rows of a step in a packed file, which is written when a row is first asked for.
 
     A file that was made of other data, or by other steps, is written again. The code of functions
     is not compared: delete the file when a function changes and keeps its name.
     """
 
+    before: RowNode
     fixed = True
 
     def __init__(self, before: RowNode, path: Path) -> None:
         self._rows, self.before, self._path = NodeRows(before), before, path
         self._packed: StoredRows | None = None
         self._lock = threading.Lock()
-
-    @property
-    def length(self) -> int:
-        """As before."""
-        return self.before.length
-
-    @property
-    def source(self) -> StoredRows:
-        """As before."""
-        return self.before.source
 
     def described(self) -> str:
         """As before: a cache changes nothing."""

@@ -6,17 +6,17 @@ import threading
 
 import numpy as np
 
-from ..stored_rows import StoredRows
 from .row_columns import Columns, Key, Numbers, selected
-from .row_nodes import Located, RowNode, check_fixed
+from .row_nodes import Located, OfSource, RowNode, SameLength, check_fixed
 
 
-class MemoryCached:
+class MemoryCached(OfSource, SameLength):
     """Rows that were made once stay in memory, as many as fit; the first rows, not the last used.
 
     Raises DelianError where what is cached is not the same in every epoch.
     """
 
+    before: RowNode
     fixed = True
 
     def __init__(self, before: RowNode, bytes_max: int) -> None:
@@ -25,16 +25,6 @@ class MemoryCached:
         self._columns: Columns | None = None
         self._has = np.zeros(0, bool)
         self._lock = threading.Lock()
-
-    @property
-    def length(self) -> int:
-        """As before."""
-        return self.before.length
-
-    @property
-    def source(self) -> StoredRows:
-        """As before."""
-        return self.before.source
 
     def described(self) -> str:
         """As before: a cache changes nothing."""

@@ -33,16 +33,12 @@ class Located:
     """Which rows of the arrays they are."""
 
 
-class RowNode(Protocol):
-    """A step that gives rows."""
+class PipelineStep(Protocol):
+    """A step of a pipeline."""
 
     @property
     def length(self) -> int:
-        """How many rows there are."""
-
-    @property
-    def fixed(self) -> bool:
-        """Whether a row is the same in every epoch and for every key."""
+        """How many items there are."""
 
     @property
     def source(self) -> StoredRows:
@@ -51,11 +47,41 @@ class RowNode(Protocol):
     def described(self) -> str:
         """The steps in words: what a place in the order is only right for."""
 
+
+class RowNode(PipelineStep, Protocol):
+    """A step that gives rows."""
+
+    @property
+    def fixed(self) -> bool:
+        """Whether a row is the same in every epoch and for every key."""
+
     def rows(self, numbers: Numbers, epoch: int, key: Key) -> Columns:
         """These rows."""
 
     def located(self, numbers: Numbers, epoch: int, key: Key) -> Located | None:
         """Where these rows are in memory; None: they are not, or not in one place."""
+
+
+class OfSource:
+    """A step after another one: of the same source."""
+
+    before: PipelineStep
+
+    @property
+    def source(self) -> StoredRows:
+        """As before."""
+        return self.before.source
+
+
+class SameLength:
+    """A step that gives as many items as the one before."""
+
+    before: PipelineStep
+
+    @property
+    def length(self) -> int:
+        """As before."""
+        return self.before.length
 
 
 @dataclass(frozen=True)
@@ -87,7 +113,7 @@ class FromSource:
 
 
 @dataclass(frozen=True)
-class Part:
+class RowPart(OfSource):
     """Consecutive rows: a shard, or the first ones."""
 
     before: RowNode
@@ -96,13 +122,8 @@ class Part:
 
     @property
     def fixed(self) -> bool:
-        """As before."""
+        """As before: a fixed row has no epoch."""
         return self.before.fixed
-
-    @property
-    def source(self) -> StoredRows:
-        """As before."""
-        return self.before.source
 
     def described(self) -> str:
         """Which rows."""
@@ -118,16 +139,11 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Repeated:
+class Repeated(OfSource):
     """The rows again and again, each time in another epoch."""
 
     before: RowNode
     times: int
-
-    @property
-    def length(self) -> int:
-        """How many rows there are in all."""
-        return min(ENDLESS, self.before.length * self.times)
 
     @property
     def fixed(self) -> bool:
@@ -135,9 +151,9 @@ class Repeated:
         return self.before.fixed
 
     @property
-    def source(self) -> StoredRows:
-        """As before."""
-        return self.before.source
+    def length(self) -> int:
+        """How many rows there are in all."""
+        return min(ENDLESS, self.before.length * self.times)
 
     def described(self) -> str:
         """How often."""
@@ -166,7 +182,7 @@ class Repeated:
 
 
 @dataclass(frozen=True)
-class RowMapped:
+class RowMapped(OfSource, SameLength):
     """A function of a row's values."""
 
     before: RowNode
@@ -174,19 +190,9 @@ class RowMapped:
     applied: Applied
 
     @property
-    def length(self) -> int:
-        """As before."""
-        return self.before.length
-
-    @property
     def fixed(self) -> bool:
         """Whether nothing random is in it."""
         return self.before.fixed and not self.applied.random
-
-    @property
-    def source(self) -> StoredRows:
-        """As before."""
-        return self.before.source
 
     def described(self) -> str:
         """The function's name."""

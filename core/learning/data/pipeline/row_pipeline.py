@@ -30,7 +30,7 @@ from .batch_nodes import Batched, BatchMapped, BatchNode, BatchPart, BatchRepeat
 from .file_cached import FileCached, NodeRows
 from .memory_cached import MemoryCached
 from .row_columns import Applied, Columns, Key, column_of
-from .row_nodes import ENDLESS, FromSource, Part, Repeated, RowMapped, RowNode
+from .row_nodes import ENDLESS, FromSource, Repeated, RowMapped, RowNode, RowPart
 from .row_shuffles import Shuffled, WindowShuffled
 from .step_chain import Ahead, Chain, Reading, resumed
 
@@ -118,10 +118,10 @@ class Pipeline:
         count = min(count, self._chain.node.length)
         if (batches := self._chain.batches) is not None:
             return self._batches(BatchPart(batches, count))
-        return self._rows(Part(self._before("take"), 0, count))
+        return self._rows(RowPart(self._before("take"), 0, count))
 
     def shard(self, index: int, shards: int) -> Pipeline:
-        """Part `index` of `shards` parts of consecutive rows, of nearly the same size.
+        """RowPart `index` of `shards` parts of consecutive rows, of nearly the same size.
 
         Raises DelianError where the part is empty.
         """
@@ -131,7 +131,7 @@ class Pipeline:
         start, stop = (rows.length * k // shards for k in (index, index + 1))
         if start == stop:
             raise DelianError(f"shard {index} of {shards} of {rows.length} rows is empty", "fewer")
-        return self._rows(Part(rows, start, stop - start))
+        return self._rows(RowPart(rows, start, stop - start))
 
     def cache(self, bytes_max: int = CACHE_BYTES, file: str | Path | None = None) -> Pipeline:
         """Makes each row once: what follows a slow source or function.

@@ -12,9 +12,8 @@ import numpy as np
 
 from ....common.errors import DelianError
 from ..stored_order import Windows
-from ..stored_rows import StoredRows
 from .row_columns import Columns, Key, Numbers, joined, selected
-from .row_nodes import Located, RowNode
+from .row_nodes import Located, OfSource, RowNode, SameLength
 from .row_order import key_words, shuffled
 
 #: Orders and windows that are kept: threads that read ahead use two at one time.
@@ -56,7 +55,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Shuffled:
+class Shuffled(OfSource, SameLength):
     """All rows in a random order, another one in each epoch."""
 
     before: RowNode
@@ -64,16 +63,6 @@ class Shuffled:
     """The place of this step, so that two shuffles differ."""
     fixed: bool = False
     _orders: Kept = field(default_factory=Kept, compare=False)
-
-    @property
-    def length(self) -> int:
-        """As before."""
-        return self.before.length
-
-    @property
-    def source(self) -> StoredRows:
-        """As before."""
-        return self.before.source
 
     def described(self) -> str:
         """That it is a shuffle of all."""
@@ -95,7 +84,7 @@ class Shuffled:
         return found
 
 
-class WindowShuffled:
+class WindowShuffled(OfSource, SameLength):
     """A shuffle that reads a disk forwards: blocks in a random order, rows within windows of them.
 
     Blocks of `block` consecutive rows come in a random order; `window` rows of that order are read
@@ -104,6 +93,7 @@ class WindowShuffled:
     Raises DelianError for a window that holds no block.
     """
 
+    before: RowNode
     fixed = False
 
     def __init__(self, before: RowNode, step: int, window: int, block: int) -> None:
@@ -118,16 +108,6 @@ class WindowShuffled:
         self._starts = whole * np.arange(count, dtype=np.int64) // count * block
         self._most = int(np.diff(np.append(self._starts, before.length)).max())
         self._kept, self._orders = Kept(), Kept()
-
-    @property
-    def length(self) -> int:
-        """As before."""
-        return self.before.length
-
-    @property
-    def source(self) -> StoredRows:
-        """As before."""
-        return self.before.source
 
     def described(self) -> str:
         """The sizes."""
