@@ -275,6 +275,20 @@ def print_table(result: dict[str, Any]) -> None:
         print(f"  {target['name']}: {target['measured']} (goal {target['goal']:g}): {mark}")
 
 
+def peers_of(given: list[str], parser: argparse.ArgumentParser) -> dict[str, list[str]]:
+    """Commands by name, of options NAME=COMMAND."""
+    commands = {}
+    for peer in given:
+        name, separator, command = peer.partition("=")
+        if not separator or not command.strip():
+            parser.error(f"--peer {peer}: write NAME=COMMAND")
+        try:
+            commands[name] = shlex.split(command)
+        except ValueError as error:
+            parser.error(f"--peer {peer}: {error}")
+    return commands
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=sorted(GOALS), default="mlp")
@@ -294,14 +308,7 @@ def main() -> None:
     own = [sys.executable, __file__, "--child", "--model", args.model]
     own += ["--rounds", str(args.rounds), "--threads", str(args.threads)]
     commands = {"delian": own}
-    for peer in args.peer:
-        name, separator, command = peer.partition("=")
-        if not separator or not command.strip():
-            parser.error(f"--peer {peer}: write NAME=COMMAND")
-        try:
-            commands[name] = shlex.split(command)
-        except ValueError as error:
-            parser.error(f"--peer {peer}: {error}")
+    commands |= peers_of(args.peer, parser)
     # An installation has its modules compiled; here what was edited since would be read anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     measure("warming up", own, args.limit_s)

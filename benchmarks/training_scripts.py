@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import statistics
 import sys
 import time
@@ -29,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from simulation import DISTURBED, Run, measure
+from simulation import DISTURBED, Run, measure, peers_of
 
 CLIENTS, PER_ROUND = 100, 10
 SCRIPT = Path(__file__).parent / "training_script.py"
@@ -143,11 +142,7 @@ def main() -> None:
     own = [sys.executable, __file__, "--model", args.model, "--rounds", str(args.rounds)]
     own += ["--threads", str(args.threads), "--child"]
     commands = {"Delian": [*own, "plain"], "Delian, masks": [*own, "secure"]}
-    for peer in args.peer:
-        name, separator, command = peer.partition("=")
-        if not separator or not command.strip():
-            parser.error(f"--peer {peer}: write NAME=COMMAND")
-        commands[name] = shlex.split(command)
+    commands |= peers_of(args.peer, parser)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     runs = []
     for turn in range(args.repeat):
