@@ -108,7 +108,7 @@ def kind_of(path: Path) -> str | None:
         return "table"
     if path.suffix in TEXTS:
         return "text"
-    if path.suffix == ".py":
+    if path.suffix == ".py" and path.is_file():
         return "script"
     if holds_devices(path):
         return "stored"

@@ -194,3 +194,9 @@ def test_a_fault_on_a_ray_cluster_has_the_script_s_own_words(script, ray_cluster
 def test_more_processes_than_a_ray_cluster_has_cores_are_refused(script, ray_cluster):
     with pytest.raises(DelianError, match="the Ray cluster has 2 cores, and 3 processes"):
         simulated(script(), settings=ON_RAY, threads=3)
+
+
+def test_a_folder_with_the_name_of_a_script_is_none(tmp_path):
+    (tmp_path / "train.py").mkdir()
+    with pytest.raises(DelianError, match=r"train\.py is no data of a known kind"):
+        dl.simulate(data=tmp_path / "train.py", progress=False)
