@@ -121,7 +121,7 @@ class Pipeline:
         return self._rows(RowPart(self._before("take"), 0, count))
 
     def shard(self, index: int, shards: int) -> Pipeline:
-        """RowPart `index` of `shards` parts of consecutive rows, of nearly the same size.
+        """Part `index` of `shards` parts of consecutive rows, of nearly the same size.
 
         Raises DelianError where the part is empty.
         """
