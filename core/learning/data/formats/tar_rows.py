@@ -15,6 +15,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ class TarRows:
                         shape = shape or size_of(content, lambda: self._where(0))
                         check_image_row(shape, str(self.path))
                         x = np.empty((len(numbers), *shape), np.uint8)
-                    decode_into(content, x[k], lambda row=row: self._where(row))  # type: ignore[misc]
+                    decode_into(content, x[k], partial(self._where, row))
                 else:
                     value = array_of(content, self._where(row))
                     if x is None:

@@ -6,7 +6,6 @@ declares about itself is not relied on.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ....common.errors import DelianError
-from ....common.install_hint import install
 from ..data_files import require_file
+from ..formats.arrow_columns import arrow
 from .columns import Column, column, typed
 from .delimited import COLUMNS_MAX, TABLE_BYTES_MAX
 
@@ -54,20 +53,11 @@ def read_streams(paths: Sequence[Path]) -> ArrowTable:
     return _read(paths, _stream_batches, "file of Arrow")
 
 
-def _pyarrow(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise DelianError(
-            "reading Parquet and Arrow needs pyarrow, which is not installed", install("tables")
-        ) from None
-
-
 def _read(paths: Sequence[Path], batches_of: Any, what: str) -> ArrowTable:
     taken, found, schema = 0, [], None
     for path in paths:
         require_file(path, "give the file's path with --data FILE")
-        arrow = _pyarrow("pyarrow")
+        pyarrow = arrow()
         try:
             own, batches = batches_of(path)
             if len(own) > COLUMNS_MAX:
@@ -88,17 +78,17 @@ def _read(paths: Sequence[Path], batches_of: Any, what: str) -> ArrowTable:
                         "cut it into smaller files",
                     )
                 found.append(batch)
-        except (OSError, ValueError, arrow.ArrowException) as error:
+        except (OSError, ValueError, pyarrow.ArrowException) as error:
             reason = str(error).partition("\n")[0]
             raise DelianError(f"{path} is not a whole {what}: {reason}", "write it again") from None
     if schema is None:
         raise DelianError("no files of a table", "give at least one")
     try:
-        table = arrow.Table.from_batches(found, schema)
+        table = pyarrow.Table.from_batches(found, schema)
         if not table.num_rows:
             raise DelianError(f"{paths[0]} has no rows", "append rows")
         return _columns(table, schema)
-    except (ValueError, OverflowError, arrow.ArrowException) as error:
+    except (ValueError, OverflowError, pyarrow.ArrowException) as error:
         # Names that are no text, and values that are out of their type's range.
         reason = str(error).partition("\n")[0]
         raise DelianError(f"{paths[0]} cannot be read: {reason}", "write it again") from None
@@ -117,7 +107,7 @@ def _other(wanted: Any, found: Any) -> str:
 
 
 def _parquet_batches(path: Path) -> tuple[Any, Iterator[Any]]:
-    file = _pyarrow("pyarrow.parquet").ParquetFile(path)
+    file = arrow("pyarrow.parquet").ParquetFile(path)
     sizes = [file.metadata.row_group(k).total_byte_size for k in range(file.num_row_groups)]
     if sum(sizes) > TABLE_BYTES_MAX:
         raise DelianError(f"{path} is too large for a table", "cut it into smaller files")
@@ -125,19 +115,23 @@ def _parquet_batches(path: Path) -> tuple[Any, Iterator[Any]]:
 
 
 def _stream_batches(path: Path) -> tuple[Any, Iterator[Any]]:
-    ipc = _pyarrow("pyarrow.ipc")
-    mapped = _pyarrow("pyarrow").memory_map(str(path))
+    ipc = arrow("pyarrow.ipc")
+    # Not mapped: a file that is cut short while it is mapped ends the process. And not read in
+    # parts: memory would be taken for lengths that a damaged file declares.
+    if path.stat().st_size > TABLE_BYTES_MAX:
+        raise DelianError(f"{path} is too large for a table", "cut it into smaller files")
+    with path.open("rb") as file:
+        content = file.read(TABLE_BYTES_MAX)
     try:
-        reader = ipc.open_stream(mapped)
+        reader = ipc.open_stream(content)
         return reader.schema, iter(reader)
     except (OSError, ValueError):
-        mapped.seek(0)
-        whole = ipc.open_file(mapped)
+        whole = ipc.open_file(content)
         return whole.schema, (whole.get_batch(k) for k in range(whole.num_record_batches))
 
 
 def _columns(table: Any, schema: Any) -> ArrowTable:
-    types = _pyarrow("pyarrow.types")
+    types = arrow("pyarrow.types")
     features = _features(schema)
     columns: dict[str, Column] = {}
     images: dict[str, list[bytes]] = {}
