@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .core.compiler.bfloat16 import bfloat16
     from .core.compiler.frontend import trace
     from .core.compiler.ir import Tensor
+    from .core.compiler.ops.quantised_weights import QuantisedWeight, quantise_weight
     from .core.compiler.precision import all_finite, loss_scale
     from .core.compiler.tree import static, static_field
     from .core.learning import data, nn
@@ -66,6 +67,7 @@ __getattr__, __dir__ = lazily(
         "core.compiler.ir": "Tensor",
         "core.learning.interchange.torch.torch_model": "from_torch",
         "core.compiler.ops": "=ops",
+        "core.compiler.ops.quantised_weights": "QuantisedWeight quantise_weight",
         "core.compiler.precision": "all_finite loss_scale",
         "core.compiler.random": "=random",
         "core.compiler.traced": "Static",
@@ -87,6 +89,7 @@ __getattr__, __dir__ = lazily(
 __all__ = [
     "DelianError",
     "Predictor",
+    "QuantisedWeight",
     "Run",
     "Static",
     "Tensor",
@@ -115,6 +118,7 @@ __all__ = [
     "nn",
     "ops",
     "quantise",
+    "quantise_weight",
     "random",
     "read_safetensors",
     "simulate",

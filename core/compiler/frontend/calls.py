@@ -536,7 +536,7 @@ def in_class(kind: type, name: str) -> Any:
 
 
 def item(s: Specialiser, value: Any, index: Any) -> Any:
-    """`value[index]` of something that is no tensor, by a known index."""
+    """`value[index]` of something that is no tensor, by a known index or by a method of its own."""
     method = in_class(type(value), "__getitem__")
     if isinstance(method, types.FunctionType) and type(value).__module__ != "builtins":
         return call(s, method, (value, index), {})

@@ -400,7 +400,7 @@ class Specialiser:
             raise operators.text_needed(self, "an index")
         if type(value) is Picked and type(index) is int:
             return list_stacks.picked(self, value, index)
-        if is_static(index):
+        if is_static(index) or special_methods.find(value, "__getitem__") is not None:
             if isinstance(value, np.ndarray) and not isinstance(index, tuple | list | np.ndarray):
                 return operators.python(self, lambda: value[index], "an index")
             if isinstance(value, type):

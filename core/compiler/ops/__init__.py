@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from .image_resize import *
     from .losses import *
     from .pooling import *
+    from .quantised_weights import *
     from .scaled_attention import *
+    from .vocabulary_losses import *
 
 _NAMES = {
     ".intrinsics": "attend conv conv_input_grad dynamic_slice dynamic_update erf grouped_conv "
@@ -39,7 +41,9 @@ _NAMES = {
     "losses": "absolute_error binary_cross_entropy cosine_similarity cross_entropy hinge huber "
     "kl_divergence nll sigmoid_focal squared_error triplet",
     "pooling": "adaptive_avg_pool avg_pool global_avg_pool global_max_pool lp_pool max_pool",
+    "quantised_weights": "QuantisedWeight quantise_weight",
     "scaled_attention": "attention causal_mask",
+    "vocabulary_losses": "vocabulary_cross_entropy",
 }
 __getattr__, __dir__ = lazily(__name__, _NAMES)
 __all__ = exported(_NAMES)

@@ -21,6 +21,7 @@ from .lowering.loop_registers import promote_elements_to_scalars
 from .lowering.loop_splits import split_loops
 from .lowering.mask_recompute import rematerialize_masks
 from .lowering.pointwise_convolutions import pointwise_convolutions_to_products
+from .lowering.private_expansions import rematerialize_expansions
 from .lowering.scalar_tensors import scalarize
 from .lowering.single_term_sums import fold_single_term_sums
 from .lowering.stacked_lists import lists_to_tensors
@@ -122,6 +123,11 @@ NATIVE = (
         "rematerialize-masks",
         rematerialize_masks,
         "A comparison is computed again where it is read, instead of stored.",
+    ),
+    Pass(
+        "rematerialize-expansions",
+        rematerialize_expansions,
+        "A weight in few bits is widened again for each product, while it is packed.",
     ),
     Pass("scalarize", scalarize, "Arithmetic on tensors of one element becomes scalar arithmetic."),
 )

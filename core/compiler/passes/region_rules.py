@@ -5,7 +5,8 @@
     for      a known trip count of none or one goes away, a few trips of a small body are unrolled.
     loops    a carry that the body gives back as it came is a constant; operations of the body that
              depend on constants alone move out, save those that cost nothing (a broadcast, a
-             reshape), which fusion wants where they are read.
+             reshape) and those that widen a large tensor of narrow numbers, which fusion wants
+             where they are read.
     all      a small constant given as an argument moves in; an argument given twice comes once.
 
 What these rules leave unused (arguments, constants, results) is `dce`'s to drop.
@@ -26,6 +27,10 @@ HOIST_BYTES_MAX = 64 * 2**20
 
 #: Not worth a buffer of their own: copied to where they are needed.
 _FREE = frozenset({"constant", "broadcast", "iota", "reshape", "list_empty"})
+#: A tensor of narrow numbers, bytes or halves, with at least so many elements is not widened before
+#: a loop that reads it: what is computed there costs next to nothing, and held it takes memory.
+WIDENED_MIN = 4096
+_NARROW_BYTES = 2
 _BOUNDS = {"while": 0, "for": 2}
 
 
@@ -272,8 +277,19 @@ def _hoist(r: Rewriter, op: Op) -> Op:
     return Op(op.name, operands, op.results, attrs, (*conds, inside), op.locs)
 
 
+def widens(op: Op) -> bool:
+    """Whether an operation only makes wider numbers of many narrow ones."""
+    if op.name != "convert":
+        return False
+    source, result = op.operands[0].dtype, op.result.tensor
+    narrow = source is not DType.BOOL and source.itemsize <= _NARROW_BYTES < result.dtype.itemsize
+    return narrow and result.size >= WIDENED_MIN
+
+
 def _may_move(op: Op, fixed: set[Value]) -> bool:
     if op.regions or op.name == "opaque" or not all(v in fixed for v in op.operands):
+        return False
+    if widens(op):
         return False
     return all(
         isinstance(v.type, TensorType) and v.type.nbytes <= HOIST_BYTES_MAX for v in op.results

@@ -108,9 +108,21 @@ def _recurrent(batch: int) -> Function:
     return dl.compile(run).trace(*given).function
 
 
+def _frozen(rows: int) -> Function:
+    """Products whose second operand is computed while it is packed."""
+
+    def run(x: Any, codes: Any) -> Any:
+        w = codes.astype(np.float32) * 0.01
+        return np.tanh(x @ w) @ w.T
+
+    given = np.zeros((rows, 90), np.float32), np.zeros((90, 210), np.int8)
+    return dl.compile(run).trace(*given).function
+
+
 def _programs() -> dict[str, Function]:
     made = {"network": _network(), "attention": _attention(150, 40)}
     made |= {f"descent_{n}": _descent(n) for n in (7, 25, 40)}
+    made |= {f"frozen_{n}": _frozen(n) for n in (3, 130)}
     return made | {f"recurrent_{n}": _recurrent(n) for n in (5, 40)}
 
 
@@ -128,7 +140,15 @@ def test_a_program_misses_no_tile_and_gives_the_bits_of_one_that_has_none(
     functions = _programs()
     made = assembled(functions, toolchain)
     text, facts = made.text, made.facts
-    calls = "both_f32(DL_", "both_f32(0, DL_", "step_f32(DL_", "add_f32(7", "packed(4", "f32("
+    calls = (
+        "both_f32(DL_",
+        "both_f32(0, DL_",
+        "step_f32(DL_",
+        "add_f32(7",
+        "packed(4",
+        "f32(",
+        "expanded(",
+    )
     for call in calls:
         assert f"dl_gemm_{call}" in text
     named = [f"DL_{name}" for name, _ in DEFINED.findall(text)]
@@ -139,7 +159,7 @@ def test_a_program_misses_no_tile_and_gives_the_bits_of_one_that_has_none(
     programs = _loaded(declared + counted, facts, functions, toolchain, tmp_path / "counted.so")
     rng = np.random.default_rng(2)
     args = {
-        name: [np.asarray(rng.standard_normal(p.shape), np.float32) for p in f.body.params]
+        name: [(9 * rng.standard_normal(p.shape)).astype(p.dtype.numpy) for p in f.body.params]
         for name, f in functions.items()
     }
     results = {name: program(*_copies(args[name])) for name, program in programs.items()}

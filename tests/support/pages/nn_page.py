@@ -18,7 +18,9 @@ from delian.core.compiler.ops import (
     image_resize,
     losses,
     pooling,
+    quantised_weights,
     scaled_attention,
+    vocabulary_losses,
 )
 from delian.core.learning import nn
 from delian.core.learning.nn import (
@@ -38,7 +40,8 @@ _OPS: tuple[tuple[str, tuple[ModuleType, ...]], ...] = (
     ("Pooling and resizing", (pooling, image_resize)),
     ("Attention", (scaled_attention,)),
     ("Activations", (activations,)),
-    ("Losses", (losses, alignment)),
+    ("Losses", (losses, vocabulary_losses, alignment)),
+    ("Frozen weights", (quantised_weights,)),
     ("Rows, segments, the largest", (gathers,)),
     ("Boxes", (boxes,)),
     ("Randomness", (dropout_masks,)),

@@ -258,10 +258,10 @@ STRICT_C = ("-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-O1")
 def test_every_header_is_plain_c_with_and_without_gnu_extensions(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler here")
-    from delian.core.compiler.backends.native.emit import _HEADERS
+    from delian.core.compiler.backends.native.c_headers import HEADERS as NAMES
 
     parts = ["#define DL_PORTABLE\n#define DL_LIST_BYTES 4096"]
-    parts += [(HEADERS / f"{name}.h").read_text() for name in (*_HEADERS, "heap")]
+    parts += [(HEADERS / f"{name}.h").read_text() for name in (*NAMES, "heap")]
     (tmp_path / "all.c").write_text("\n".join(parts))
     for flags in (("-pedantic-errors",), ("-DDL_NO_GNU",)):
         done = subprocess.run(

@@ -13,7 +13,7 @@ not have (`kernels`), and two of the same text are one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
@@ -29,6 +29,7 @@ from ...passes.schedule.product_layouts import product
 from ...passes.schedule.views import is_whole
 from ...passes.value_ranges import intervals
 from . import control_flow
+from .c_headers import HEADERS
 from .call_runs import Entry, Runs, entry_text
 from .epilogues import after_of, part_of, then_of
 from .kernels import list_kernels as lists
@@ -52,30 +53,6 @@ from .shared_loops import shared_functions
 INLINE_CONSTANT_MAX = 64
 #: What makes a function visible outside the object.
 VISIBLE = '__attribute__((visibility("default")))'
-#: The headers, in the order in which they stand in the file, with what each needs.
-_HEADERS = {
-    "vector": (),
-    "pool": (),
-    "elementwise": (),
-    "integers": ("elementwise",),
-    "reduce": (),
-    "transpose": (),
-    "narrow": (),
-    "gemm": ("transpose", "pool", "dense"),
-    "dense": (),
-    "plain": (),
-    "conv": ("gemm", "transpose", "plain", "pool"),
-    "winograd": ("conv", "dense", "gemm", "transpose", "plain", "pool"),
-    "packed": ("gemm", "dense", "transpose", "pool"),
-    "descent": ("gemm", "dense", "transpose", "pool"),
-    "attention": ("gemm", "dense", "transpose", "pool", "reduce"),
-    "depthwise": ("plain",),
-    "qgemm": (),
-    "order": (),
-    "solve": (),
-    "lists": (),
-    "halves": (),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +99,7 @@ class Unit:
 
     def need(self, header: str) -> None:
         self.headers.add(header)
-        self.headers.update(_HEADERS[header])
+        self.headers.update(HEADERS[header])
 
     def instance(self, macro: str, dtype: DType, *more: str) -> None:
         """Has the function that a macro of a header makes for a type, where the header has not."""
@@ -161,7 +138,7 @@ class Unit:
         parts += tiles.defined([*self.texts, *texts], list(self.all_sizes), self.headers)
         parts += ["#define DL_THEN 1"] if "then" in self.counts else []
         folder = resources.files(__package__).joinpath("c")
-        for header in _HEADERS:
+        for header in HEADERS:
             if header in self.headers:
                 parts.append(folder.joinpath(f"{header}.h").read_text(encoding="utf-8"))
         for dtype in sorted(self.plain_types, key=lambda d: d.value):
@@ -414,17 +391,10 @@ class FunctionWriter:
         for r in loop.reductions:
             if is_scalar(r.result):
                 self._declare(r.result)
-        bases = {self.schedule.views[v].base: None for v in loop.loads}
-        if loop.product is not None:
-            del bases[loop.product.op.result]
+        made = None if loop.product is None else loop.product.op.result
+        bases = [v for v in loop.loads if self.schedule.views[v].base is not made]
         stored = [*(copy for copy, _ in loop.stores), *(r.result for r in loop.reductions)]
-        place: dict[Value, str] = {}
-        literals: dict[Value, str] = {}
-        for base in (*bases, *stored):
-            if base in self.schedule.constants and base.shape == ():
-                literals[base] = self.scalar(base)
-            elif base not in self.schedule.iotas and (base.shape != () or base in stored):
-                place[base] = self.pointer(base)
+        place, literals = self.memory_of(bases, stored)
         writer = LoopWriter(self.schedule, loop, place, literals)
         if loop.product is not None and loop.product.op.name == "dot":
             self._product_loop(loop.product, writer, place)
@@ -443,14 +413,28 @@ class FunctionWriter:
             return
         self.unit.need("pool")
         part = self.unit.function("part", part_of(name, writer))
-        context = f"(void *)context{self._context(writer, place)}"
+        context = f"(void *)context{self.context(writer, place)}"
         self.lines.append(f"dl_parallel({writer.cut.chunks}, {part}, {context}, 0, 0);")
+
+    def memory_of(
+        self, values: Iterable[Value], stored: Sequence[Value] = ()
+    ) -> tuple[dict[Value, str], dict[Value, str]]:
+        """Where the bases lie that a group reads or stores; and those that are constant numbers."""
+        place: dict[Value, str] = {}
+        literals: dict[Value, str] = {}
+        for base in dict.fromkeys((*(self.schedule.views[v].base for v in values), *stored)):
+            if base in self.schedule.constants and base.shape == ():
+                literals[base] = self.scalar(base)
+            elif base not in self.schedule.iotas and (base.shape != () or base in stored):
+                place[base] = self.pointer(base)
+        return place, literals
 
     def _product_loop(self, call: Call, writer: LoopWriter, place: Mapping[Value, str]) -> None:
         """A product whose tiles a loop takes as they are computed."""
         p = product(call.op, *(self.schedule.views[v] for v in call.operands))
         fused = writer.loop.fused
-        scaled = None if call in self.packed else self._descent(writer.loop, place)
+        plain = call not in self.packed and call.expands is None
+        scaled = self._descent(writer.loop, place) if plain else None
         if scaled is not None and fused is not None:
             self.lines.append(both_gradients(self, call, fused, *scaled))
             return
@@ -462,7 +446,7 @@ class FunctionWriter:
         turned = p.bk == 1 and p.bn != 1
         name = self.unit.function("tile", writer.write_tile(call.op.result, p.n, turned))
         name = self.unit.function("after", after_of(name, writer))
-        n = self._context(writer, place)
+        n = self.context(writer, place)
         self.lines.append(f"const dl_target target{n} = {{0, 0, {name}, context{n}}};")
         self.lines.append(product_into(self, call, p, f"&target{n}"))
 
@@ -474,11 +458,11 @@ class FunctionWriter:
         name = self.unit.function("then", then_of(name, writer, strips.rows))
         for header in sorted(writer.headers):
             self.unit.need(header)
-        n = self._context(writer, place)
+        n = self.context(writer, place)
         self.lines.append(f"const dl_then then{n} = {{{name}, context{n}}};")
         self.lines += conv(self, call, f"&then{n}")
 
-    def _context(self, writer: LoopWriter, place: Mapping[Value, str]) -> int:
+    def context(self, writer: LoopWriter, place: Mapping[Value, str]) -> int:
         """Declares an array of what a loop's function is given; its number."""
         context = [
             place[a.base] if a.is_pointer else self.address(a.base) for a in writer.arguments

@@ -31,7 +31,7 @@ def part_of(name: str, writer: LoopWriter) -> str:
     """A dl_body that calls a group's function for one chunk."""
     cut = writer.cut
     assert cut is not None, "a group that is not cut has no parts"
-    call = ", ".join([*_given(writer), "lo", "hi"])
+    call = ", ".join([*given_of(writer), "lo", "hi"])
     return (
         "(void *context, int64_t chunk, void *scratch) {\n"
         "  void *const *c = (void *const *)context;\n"
@@ -43,7 +43,7 @@ def part_of(name: str, writer: LoopWriter) -> str:
 
 def then_of(name: str, writer: LoopWriter, rows: int) -> str:
     """A dl_then_rows that calls a function of `write_strips`."""
-    call = ", ".join([*_given(writer), "made", f"from / {rows}", f"to / {rows}"])
+    call = ", ".join([*given_of(writer), "made", f"from / {rows}", f"to / {rows}"])
     return (
         "(const void *const *c, const float *made, int64_t from, int64_t to) {\n"
         f"  (void)c;\n  {name}({call});\n}}\n"
@@ -52,14 +52,14 @@ def then_of(name: str, writer: LoopWriter, rows: int) -> str:
 
 def after_of(name: str, writer: LoopWriter) -> str:
     """A dl_after that calls a function of `write_tile`."""
-    call = ", ".join([*_given(writer), "tile", "m0", "rows", "n0", "columns"])
+    call = ", ".join([*given_of(writer), "tile", "m0", "rows", "n0", "columns"])
     return (
         "(const void *const *c, const float *tile, int64_t m0, int64_t rows, int64_t n0,"
         f" int64_t columns) {{\n  (void)c;\n  {name}({call});\n}}\n"
     )
 
 
-def _given(writer: LoopWriter) -> list[str]:
+def given_of(writer: LoopWriter) -> list[str]:
     """The arguments of a group's function out of a context, c."""
     given = []
     declared = zip(writer.arguments, writer.declarations, strict=False)  # and then lo and hi

@@ -244,7 +244,7 @@ class LoopWriter:
         ]
         if cut:
             whole = [a for a in rows if a.strides[-2] >= cut]
-            apart = _merge(whole) or [Axis(1, (0,) * len(columns), False)]
+            apart = merge_axes(whole) or [Axis(1, (0,) * len(columns), False)]
             return [*apart, *self._ordered(rows[len(whole) :])]
         return self._ordered(rows)
 
@@ -252,10 +252,10 @@ class LoopWriter:
         tail: list[Axis] = []
         while rows and not rows[-1].reduced and self.loop.reductions:
             tail.insert(0, rows.pop())
-        merged_tail = _merge(tail)
-        outer = _merge([a for a in rows if not a.reduced])
-        outer = _merge([*outer, *merged_tail[:-1]])
-        inner = _merge([a for a in rows if a.reduced])
+        merged_tail = merge_axes(tail)
+        outer = merge_axes([a for a in rows if not a.reduced])
+        outer = merge_axes([*outer, *merged_tail[:-1]])
+        inner = merge_axes([a for a in rows if a.reduced])
         return [*outer, *inner, *merged_tail[-1:]]
 
     def _pointer(self, base: Value) -> str:
@@ -516,7 +516,8 @@ class LoopWriter:
         return _nest(kept, 0, [*begin, *body, *end], independent=False)
 
 
-def _merge(axes: list[Axis]) -> list[Axis]:
+def merge_axes(axes: list[Axis]) -> list[Axis]:
+    """Loops of one kind, those as one that all accesses go through as one."""
     merged = views.collapse([(a.size, *a.strides) for a in axes])
     reduced = bool(axes) and axes[0].reduced
     return [Axis(m[0], m[1:], reduced) for m in merged]

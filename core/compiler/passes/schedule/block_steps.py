@@ -70,6 +70,17 @@ class Call:
     """
     taken: bool = False
     """It is the product of a loop."""
+    expands: Loop | None = None
+    """Of a `dot`, the group that computes its second operand: the product's packing has it compute
+    the part that it packs, so that the whole is never stored.
+    """
+
+    @property
+    def read(self) -> tuple[Value, ...]:
+        """What it reads from memory."""
+        if self.expands is None:
+            return self.operands
+        return (self.operands[0], *self.expands.loads)
 
 
 @dataclass(slots=True, eq=False)
@@ -123,10 +134,10 @@ def descent(loop: Loop, source: Callable[[Value], Value]) -> Descent | None:
 def operands_of(step: Loop | Call) -> Iterator[Value]:
     """All that a step reads."""
     if isinstance(step, Call):
-        yield from step.operands
+        yield from step.read
         return
     for call in (step.product, step.fused):
-        yield from () if call is None else call.operands
+        yield from () if call is None else call.read
     made = None if step.product is None else step.product.op.result
     yield from (v for v in step.loads if v is not made)
 

@@ -203,9 +203,14 @@ class Units:
 
     def _give(self, u: int, p: int) -> None:
         """Moves the product of unit p into the loop of unit u."""
-        unit, other = self.units[u], self.units.pop(p)
+        unit, other = self.units[u], self.units[p]
         assert isinstance(unit.step, Loop) and isinstance(other.step, Call), "a loop and a product"
         unit.step.product = replace(other.step, taken=True)
+        self.absorb(u, p)
+
+    def absorb(self, u: int, p: int) -> None:
+        """Drops unit p, whose step is now a part of unit u's."""
+        unit, other = self.units[u], self.units.pop(p)
         unit.direct = (unit.direct | other.direct) - {p}
         for t, third in self.units.items():  # which was only to run after the product
             if p in third.direct:

@@ -35,6 +35,7 @@ from .block_steps import (
     source_of,
 )
 from .execution_order import Units
+from .expanded_operands import expand_operands
 from .product_layouts import axis_order, runs_as_matrix
 
 #: Operations in one group: more would spill registers, and a compiler's time grows faster than a
@@ -84,6 +85,7 @@ class _Fuser:
         ]
         self.graph.delay_carries(results, replaced)
         self.graph.delay_updates()
+        expand_operands(self.graph, tuple(results))
         self.graph.take_tiles(results)
         self.graph.join_gradients(results, replaced)
         self.graph.open_rows(results, replaced)

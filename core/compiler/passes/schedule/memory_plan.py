@@ -274,7 +274,7 @@ class _Planner:
                 self._read(schedule, v)
         read_by_product: set[Value] = set()
         if product is not None:
-            for v in product.operands:
+            for v in product.read:
                 self._read(schedule, v)
                 read_by_product.add(schedule.views[v].base)
             self._scratch(schedule, product)
@@ -297,7 +297,7 @@ class _Planner:
                     self._overwrites(copy, base, saves_copy=False)
 
     def _call(self, schedule: Schedule, call: Call) -> None:
-        for v in call.operands:
+        for v in call.read:
             self._read(schedule, v)
         if call.window:
             self._alias(call.op.result, schedule.views[call.operands[0]])

@@ -76,7 +76,9 @@ class Tiles:
         if name in _OTHERS:
             return True
         try:
-            if name == "packed":
+            if name == "expanded":
+                self._expanded(*(_number(given[i]) for i in (0, 1, 2, 4)))
+            elif name == "packed":
                 self._packed(*(_number(given[i]) for i in (0, 1, 2, 4)))
             elif name in ("f32", "add_f32", "into"):
                 self.product(*_sizes(given), name == "add_f32")
@@ -113,10 +115,14 @@ class Tiles:
             for m0, m1, n0, n1 in _chunks(m, n, k, m, PANEL):
                 self._rows(m1 - m0, am, n1 - n0, packed=n < LANES)
         else:
-            for m0, m1, n0, n1 in _chunks(m, n, k, 8 * ROWS, PANEL):
-                at_once = 4 * PANEL
-                for columns in {min(n1 - n0, at_once), (n1 - n0) % at_once}:
-                    self._rows(m1 - m0, am, columns)
+            self._expanded(m, n, k, am)
+
+    def _expanded(self, m: int, n: int, k: int, am: int) -> None:
+        """As `dl_gemm_panels`, and products whose B is computed as it is packed."""
+        for m0, m1, n0, n1 in _chunks(m, n, k, 8 * ROWS, PANEL):
+            at_once = 4 * PANEL
+            for columns in {min(n1 - n0, at_once), (n1 - n0) % at_once}:
+                self._rows(m1 - m0, am, columns)
 
     def _turned(self, m: int, n: int) -> None:
         for rows in split(n, ROWS):

@@ -19,6 +19,7 @@ from . import (
     attention_kernel,
     copies,
     depthwise,
+    expanded_products,
     matrix_packing,
     quantised_kernels,
     solver_kernels,
@@ -56,6 +57,8 @@ def scratch_bytes(call: Call, schedule: Schedule, tiles: bool = True) -> int:
     op = call.op
     if op.name == "dot" and op.result.dtype is DType.F32 and op.result.tensor.size:
         p = product(op, *(schedule.views[v] for v in call.operands))
+        if call.expands is not None:
+            return 4 * _panels_floats(p.n, p.k)
         if p.m * p.n == 1:
             return 0
         return 4 * _product_scratch(*((1, p.m) if p.n == 1 else (p.m, p.n)), p.k)
@@ -77,8 +80,7 @@ def scratch_bytes(call: Call, schedule: Schedule, tiles: bool = True) -> int:
 
 def _product_scratch(m: int, n: int, k: int) -> int:
     """Floats that gemm.h packs into, whichever way it goes."""
-    columns = min(_panels(n), _PANELS_AT_ONCE * _PANEL)
-    most = columns * min(k, _PANEL_STEPS)
+    most = _panels_floats(n, k)
     if k * n <= (_OUTER if k <= _SHORT else _THIN):
         most = max(most, k * _panels(n))
     if m <= _TURNED and k * m <= _OUTER:
@@ -86,6 +88,11 @@ def _product_scratch(m: int, n: int, k: int) -> int:
     if m <= _FEW_ROWS and k * n <= _CACHE:  # the columns that are no whole vector, all steps of k
         most = max(most, k * _LANES)
     return max(most, 1)
+
+
+def _panels_floats(n: int, k: int) -> int:
+    """Floats of a few panels, of as many steps of k as are packed at a time."""
+    return min(_panels(n), _PANELS_AT_ONCE * _PANEL) * min(k, _PANEL_STEPS)
 
 
 _CONVOLUTIONS = frozenset(["conv", "conv_input_grad", "conv_weight_grad"])
@@ -125,6 +132,8 @@ def _panels(columns: int) -> int:
 
 def dot(w: FunctionWriter, call: Call) -> Lines:
     op = call.op
+    if call.expands is not None:
+        return expanded_products.expanded_dot(w, call)
     if call in w.packed:
         return matrix_packing.packed_dot(w, call)
     a, b = call.operands
@@ -207,6 +216,8 @@ def _matrix_product(
 
 def product_into(w: FunctionWriter, call: Call, p: Product, target: str) -> str:
     """A product without batches whose tiles go to a `dl_target`."""
+    if call.expands is not None:
+        return expanded_products.expanded_product(w, call, p, target)
     if call in w.packed:
         w.unit.need("gemm")
         return matrix_packing.packed_product(w, call, target)
