@@ -249,11 +249,8 @@ def _case(
 def _resident(bundle: Bundle, program: str) -> int:
     """How many of a program's parameters are the model's, which every tier has."""
     manifest = bundle.manifest
-    if program == "infer":
-        return len(manifest.model)
-    if program == "evaluate":
-        return len(manifest.model)
-    return len(manifest.state)
+    first = manifest.model if program in ("infer", "evaluate") else manifest.state
+    return len(first) + len(manifest.frozen)
 
 
 def _measured(function: Function, profiles: Sequence[NodeProfile]) -> tuple[tuple[float, ...], ...]:

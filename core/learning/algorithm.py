@@ -23,7 +23,7 @@ personalization.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
@@ -35,7 +35,7 @@ from ..compiler.ir import Tensor
 from .hyperparameters import Bounds, Rate, Steps
 from .nn.optim import Optimizer, apply, sgd
 from .sampling import Batch, SampleSet, SeenRows
-from .task import Metrics, Task, after_step, own_sums
+from .task import Metrics, Task, after_step, has_statistics, own_sums
 
 #: (task, current, state, data, order, step) -> (loss f32[], what to descend on, like `current`).
 Gradient: TypeAlias = Callable[[Task, Any, Any, Any, Tensor, Any], Any]
@@ -128,6 +128,18 @@ class Algorithm:
     def model(self, state: Any) -> Any:
         """The model in the state."""
         return state
+
+    def personal(self, model: Any) -> Sequence[bool]:
+        """Of each leaf of the model's tree, whether devices keep it to themselves; empty: none.
+
+        A personal leaf is trained like the others. It is no part of what travels, but of the client
+        state; `state` has the device's own value of it in all methods that run on a device.
+        """
+        return ()
+
+    def alone(self, state: Any, update: Any) -> Any:
+        """The state that a device alone would go on with: where its personal leaves come from."""
+        return tree.map(np.add, state, update)
 
     def client_state(self, task: Task, state: Any) -> Any:
         """The client state before a device first takes part, given the state it receives."""
@@ -255,9 +267,9 @@ class Algorithm:
         self, task: Task, before: Any, after: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
         """What a step of the shared loop ends with: new running statistics, where the model has."""
-        if not hasattr(before, "with_statistics"):
+        if not has_statistics(task, before):
             return after
-        return after_step(before, after, self.batch(task, data, order, step))
+        return after_step(task, before, after, self.batch(task, data, order, step))
 
     def memory(self, state: Any) -> Any:
         """The server state before the first round."""
@@ -291,7 +303,7 @@ class Algorithm:
             batch = task.source.adaptation(data, order, step)
             _, gradient = value_and_grad(task.loss)(model, batch)
             after = tree.map(lambda p, g: p - self.personal_learning_rate * g, model, gradient)
-            model = after_step(model, after, batch)
+            model = after_step(task, model, after, batch)
         return model
 
 

@@ -8,6 +8,8 @@
                        A quantised bundle has infer alone; one that sites' scripts train has none
     weights.f32        the first state, f32 little-endian, the leaves as the manifest lists them;
                        absent in what is sent to devices
+    frozen/N.bin       the parts of the frozen leaves (`frozen`), which the manifest names by hash;
+                       absent in what is sent to devices: they fetch these by hash, once
 
 The file is a zip archive of stored (not compressed) entries with fixed timestamps, so that equal
 bundles are equal bytes. Its content hash is the SHA-256 of the manifest, which names the hash of
@@ -20,7 +22,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import re
 import struct
 import zipfile
@@ -33,10 +34,13 @@ import numpy as np
 
 from ..common.errors import DelianError
 from ..common.files import read_at_most, write_whole
-from ..compiler.ir import Array, Function, TensorType
+from ..compiler.ir import Array, DType, Function
 from ..compiler.ir_codec import decode_function, encode_function
 from ..compiler.verify import Limits
 from ..privacy.mechanisms.ring import BITS, RingPlan
+from . import frozen as frozen_leaves
+from .frozen import FrozenPart
+from .leaf import Leaf as Leaf
 
 FORMAT = 1
 PROGRAMS = ("init", "client_update", "server_update", "evaluate", "personalise", "infer")
@@ -51,7 +55,7 @@ SEEN, TOTAL = "carry.seen.support", "carry.way.total"
 #: What every `evaluate` gives, before the task's own.
 JUDGED = ("loss", "correct", "count")
 #: What a manifest says only where there is any: bundles without it are what they were before.
-_ABSENT = (CLIENT_STATE, "metrics", "carry", "passes", "script")
+_ABSENT = (CLIENT_STATE, "metrics", "carry", "passes", "script", "frozen", "frozen_parts")
 #: A task's own metrics; each is two numbers of an evaluation's message.
 METRICS_MAX = 16
 _METRIC = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -87,23 +91,6 @@ def check_metric_names(names: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Leaf:
-    """One array of a tree: its dotted name, dtype (`f32`) and shape."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @classmethod
-    def of(cls, name: str, type: TensorType) -> Leaf:
-        return cls(name, type.dtype.value, type.shape)
-
-
-@dataclass(frozen=True)
 class Manifest:
     """What a bundle says of itself."""
 
@@ -116,8 +103,8 @@ class Manifest:
     memory: tuple[Leaf, ...]
     """The leaves of the server's memory."""
     model: tuple[int, ...]
-    """Which leaves of the state make up the model that `evaluate` and `infer` take; none in a
-    bundle for inference alone.
+    """Which leaves make up the model that `evaluate` and `infer` take: those of the state, and then
+    those of `frozen` (the first values of personal leaves). None in a bundle for inference alone.
     """
     data: tuple[Leaf, ...]
     """The leaves of a device's data."""
@@ -149,6 +136,12 @@ class Manifest:
     """What the sites' own script gets (`scripts.script_spec`); empty: none, devices train by
     `client_update` alone.
     """
+    frozen: tuple[Leaf, ...] = ()
+    """The leaves that are not trained, and the first values of personal ones: the last parameters
+    of every program but `init` and `server_update`. Any dtype.
+    """
+    frozen_parts: tuple[FrozenPart, ...] = ()
+    """The blobs that these lie in (`frozen.layout`)."""
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -180,6 +173,11 @@ class Manifest:
         """How many numbers the state has: the length of an update."""
         return sum(leaf.size for leaf in self.state)
 
+    def model_leaves(self) -> tuple[Leaf, ...]:
+        """The leaves of the model."""
+        every = (*self.state, *self.frozen)
+        return tuple(every[i] for i in self.model)
+
     @property
     def learns_numbers(self) -> bool:
         """Whether numbers are learnt of a row, and not its label."""
@@ -204,13 +202,33 @@ class Bundle:
         default_factory=dict, repr=False, compare=False
     )
     """Programs that are encoded already: the function and its bytes, by name."""
+    frozen: tuple[Array, ...] = ()
+    """The frozen leaves, as the manifest lists them. A bare bundle has none."""
 
     def parts(self) -> dict[str, bytes]:
         """The files inside, but for the manifest."""
         files = {f"programs/{name}.ir": self._encoded(name) for name in self.manifest.programs}
         if self.weights.size:
             files["weights.f32"] = np.ascontiguousarray(self.weights, "<f4").tobytes()
+        if self.frozen:
+            for number, content in enumerate(self.frozen_contents()):
+                files[f"frozen/{number}.bin"] = content
         return files
+
+    def frozen_contents(self) -> list[bytes]:
+        """The bytes of the parts of the frozen leaves, as devices fetch them."""
+        return frozen_leaves.packed(self.manifest.frozen, self.frozen)
+
+    def model_of(self, weights: Array) -> Array:
+        """The model in a state: f32[D] -> f32[M], with the first values of personal leaves."""
+        ends = np.cumsum([leaf.size for leaf in self.manifest.state])
+        if weights.size != self.manifest.dimension:
+            raise DelianError(
+                f"{weights.size} weights for a state of {self.manifest.dimension} numbers",
+                "the weights belong to another bundle",
+            )
+        leaves: list[Array] = [*np.split(weights, ends[:-1]), *self.frozen]
+        return np.concatenate([leaves[i].reshape(-1) for i in self.manifest.model])
 
     def _encoded(self, name: str) -> bytes:
         function, made = self.programs[name], self.written.get(name)
@@ -230,8 +248,8 @@ class Bundle:
         return self.programs["infer"]
 
     def bare(self) -> Bundle:
-        """The bundle without its weights."""
-        return replace(self, weights=np.empty(0, np.float32))
+        """The bundle without its weights and frozen leaves."""
+        return replace(self, weights=np.empty(0, np.float32), frozen=())
 
     def to_bytes(self) -> bytes:
         return pack(self._body(), self.parts())
@@ -255,6 +273,8 @@ def manifest_bytes(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes
     return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
 
 
+#: What frozen leaves may be made of.
+_DTYPES = frozenset(each.value for each in DType)
 #: What zipfile and JSON raise on damaged input.
 _DAMAGED = (
     zipfile.BadZipFile,
@@ -346,7 +366,35 @@ def parse(
             f"{where}: {weights.size} weights for a state of {manifest.dimension} numbers"
         )
     written = {n: (programs[n], content) for n, content in encoded.items()} if own else {}
-    return Bundle(manifest, programs, weights, written)
+    return Bundle(manifest, programs, weights, written, _frozen_from(manifest, parts, where))
+
+
+def _frozen_from(
+    manifest: Manifest, parts: Mapping[str, bytes], where: str
+) -> tuple[Array, ...]:
+    """The frozen leaves in a bundle's parts; none in a bare one. Raises DelianError."""
+    _, sizes = frozen_leaves.layout(manifest.frozen)
+    if tuple(part.size for part in manifest.frozen_parts) != sizes:
+        raise DelianError(f"{where}: the frozen leaves do not fit the parts that are named")
+    names = [f"frozen/{number}.bin" for number in range(len(sizes))]
+    if not any(name in parts for name in names):
+        return ()
+    contents = [parts.get(name, b"") for name in names]
+    for named, content in zip(manifest.frozen_parts, contents, strict=True):
+        if hashlib.sha256(content).hexdigest() != named.digest:
+            raise DelianError(
+                f"{where}: a part of the frozen leaves is missing or not the one that is named",
+                "fetch or build the bundle again",
+            )
+    return tuple(frozen_leaves.arrays_of(manifest.frozen, contents))
+
+
+def _any_dtype(leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
+    """Frozen leaves as a manifest lists them. Raises ValueError for impossible ones."""
+    for leaf in leaves:
+        if leaf.dtype not in _DTYPES or min(leaf.shape, default=0) < 0:
+            raise ValueError(f"a frozen leaf {leaf.name[:40]!r} of {leaf.dtype[:10]}{leaf.shape}")
+    return leaves
 
 
 def _read_manifest(
@@ -417,6 +465,10 @@ def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
             carry=leaves("carry"),
             passes=int(body.get("passes", 0)),
             script=dict(body.get("script", {})),
+            frozen=_any_dtype(leaves("frozen")),
+            frozen_parts=tuple(
+                FrozenPart(str(x["digest"]), int(x["size"])) for x in body.get("frozen_parts", ())
+            ),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as e:
         raise DelianError(f"{where}: the manifest is incomplete: {e}") from e

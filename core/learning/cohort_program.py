@@ -80,7 +80,7 @@ class Cohort:
         self.runtime, self.size = runtime, size
         if convolutions is None:
             convolutions = "patches" if backend.startswith(TORCH) else "loop"
-        self._shared = len(runtime.manifest.state)
+        self._shared = len(runtime.manifest.state) + len(runtime.frozen)
         function, self._made = cohort_program(
             runtime.bundle.programs["client_update"], self._shared, size, convolutions
         )
@@ -92,7 +92,7 @@ class Cohort:
         rows = [self._row(state, m) for m in members]
         rows += rows[:1] * (self.size - len(rows))
         shared = self.runtime.views(state, self.runtime.manifest.state)
-        return [*shared, *(np.stack(column) for column in zip(*rows, strict=True))]
+        return [*shared, *self.runtime.frozen, *(np.stack(column) for column in zip(*rows, strict=True))]
 
     def _row(self, state: Array, member: Member) -> list[Array]:
         leaves = [np.asarray(leaf) for leaf in tree.flatten(member.data)[0]]

@@ -2,8 +2,7 @@
 
 A model's *head* is its last leaves, in its tree's order: the weight and the bias of the last layer.
 One from PyTorch has them in the order of its module (`last_parameters`).
-The rest is the body. An upload of the body alone has the model's form, with zeros in the place of
-the head: what a head learns of a device's labels does not leave the device.
+The rest is the body.
 """
 
 from __future__ import annotations
@@ -39,3 +38,23 @@ def body_only(change: Any, leaves: int) -> Any:
 def head_only(change: Any, leaves: int) -> Any:
     """The tree with zeros in the place of the body."""
     return with_head(tree.map(np.zeros_like, change), head_of(change, leaves))
+
+
+def head_marks(model: Any, leaves: int) -> list[bool]:
+    """Of each leaf of the model's tree, whether it belongs to the head."""
+    count = len(tree.leaves(model))
+    if leaves >= count:
+        return [True] * count
+    return tree.leaves(with_head(tree.map(lambda _: False, model), [True] * leaves))
+
+
+def head_order(places: Any) -> list[int]:
+    """The places of all leaves, those of the head last.
+
+    places: the model with each leaf's place in its tree.
+    """
+    every: list[int] = tree.leaves(places)
+    if not hasattr(places, "last_parameters"):
+        return every
+    last: list[int] = places.last_parameters(len(every))
+    return [k for k in every if k not in last] + last

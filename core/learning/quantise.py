@@ -167,37 +167,34 @@ def quantise(
     if not 50 < percentile <= 100:
         raise DelianError(f"a percentile of {percentile}", "give one above 50, to 100")
     function = bundle.inference
-    leaves = [bundle.manifest.state[i] for i in bundle.manifest.model]
+    leaves = bundle.manifest.model_leaves()
     model = model_of(bundle, weights)
-    arrays, at = [], 0
+    arrays: list[Array] = []
+    at = 0
     for leaf in leaves:
         arrays.append(model[at : at + leaf.size].reshape(leaf.shape))
         at += leaf.size
     batches = batches_of(np.asarray(calibration_data), function)
     made = quantise_function(
-        frozen(function, arrays),
+        frozen(function, [*arrays, *bundle.frozen]),
         batches,
         Policy(keep_first, keep_last),
         Calibration(method, percentile),
         backend,
     )
     empty = np.empty(0, np.float32)
-    return Bundle(replace(bundle.manifest, model=(), metrics=()), {"infer": made}, empty)
+    manifest = replace(bundle.manifest, model=(), metrics=(), frozen=(), frozen_parts=())
+    return Bundle(manifest, {"infer": made}, empty)
 
 
 def model_of(bundle: Bundle, weights: Array | None = None) -> Array:
     """The model f32[M] of `infer`: given, or the bundle's. Raises DelianError."""
-    size = sum(bundle.manifest.state[i].size for i in bundle.manifest.model)
+    size = sum(leaf.size for leaf in bundle.manifest.model_leaves())
     given = weights
     if given is None:
         if not bundle.weights.size:
             raise DelianError("the bundle has no weights in it", "give weights=")
-        parts, at = [], 0
-        for i, leaf in enumerate(bundle.manifest.state):
-            if i in bundle.manifest.model:
-                parts.append(bundle.weights[at : at + leaf.size])
-            at += leaf.size
-        given = np.concatenate(parts)
+        given = bundle.model_of(bundle.weights)
     given = np.asarray(given)
     if given.shape != (size,) or given.dtype != np.float32:
         raise DelianError(f"the model is f32[{size}], not {given.dtype}{list(given.shape)}")

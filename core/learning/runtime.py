@@ -18,9 +18,10 @@ import numpy as np
 from ..common.errors import DelianError
 from ..compiler import tree
 from ..compiler.backends import Backend, Executable, compile_function, compile_module
-from ..compiler.ir import Array, Function
+from ..compiler.ir import Array, DType, Function
 from ..compiler.verify import Limits, verify_arena
-from .bundle import WINDOW_PROGRAMS, Bundle, Leaf
+from .bundle import WINDOW_PROGRAMS, Bundle
+from .leaf import Leaf
 
 BEGIN, CHUNK, END = WINDOW_PROGRAMS
 
@@ -82,10 +83,11 @@ class Runtime:
 
     artifacts: files of `delian build`; a program that one of them has is not compiled. programs:
     which of the bundle's are made ready; None: all. made: programs that are ready; then nothing is
-    compiled. limits: what a program may take, which is checked before it takes it.
+    compiled. limits: what a program may take, which is checked before it takes it. frozen: the
+    frozen leaves, where the bundle is bare.
 
-    Raises DelianError when a program does not compile or takes too much, or an artifact does not
-    fit this machine.
+    Raises DelianError when a program does not compile or takes too much, an artifact does not fit
+    this machine, or the frozen leaves are not the bundle's.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Runtime:
         *,
         made: Mapping[str, Executable] | None = None,
         limits: Limits | None = None,
+        frozen: Sequence[Array] | None = None,
     ) -> None:
         self.bundle = bundle
         self.manifest = bundle.manifest
@@ -110,7 +113,8 @@ class Runtime:
             verify_programs(self.programs, limits)
         self.ring = self.manifest.ring
         self._state = self.manifest.state
-        self._model = tuple(self._state[i] for i in self.manifest.model)
+        self._model = self.manifest.model_leaves()
+        self.frozen = _frozen(self.manifest.frozen, bundle.frozen if frozen is None else frozen)
         self._kept = self.manifest.client_state
         self.kept_size = sum(leaf.size for leaf in self._kept)
         # Found by identity: to add them up again takes as long as to make the views.
@@ -127,10 +131,13 @@ class Runtime:
         return [vector[start:stop].reshape(shape) for start, stop, shape in places]
 
     def model_of(self, state: Array) -> Array:
-        """The model in a state: f32[D] -> f32[M]; no copy when the state is the model."""
-        if len(self._model) == len(self._state):
+        """The model in a state: f32[D] -> f32[M]; no copy when the state is the model.
+
+        Personal leaves have their first values.
+        """
+        if self.manifest.model == tuple(range(len(self._state))):
             return state
-        leaves = self.views(state, self._state)
+        leaves = [*self.views(state, self._state), *self.frozen]
         return np.concatenate([leaves[i].reshape(-1) for i in self.manifest.model])
 
     def memory(self) -> list[Array]:
@@ -166,7 +173,7 @@ class Runtime:
         kept = np.empty(self.kept_size, np.float32)
         if self._kept:
             self.programs["client_state"](
-                *self.views(state, self._state), out=self.views(kept, self._kept)
+                *self.views(state, self._state), *self.frozen, out=self.views(kept, self._kept)
             )
         return kept
 
@@ -181,6 +188,7 @@ class Runtime:
         after, result = self._update_buffers()
         self.programs["client_update"](
             *self.views(state, self._state),
+            *self.frozen,
             *_leaves(data),
             key,
             *self._kept_views(state, kept),
@@ -192,7 +200,7 @@ class Runtime:
     def begin(self, state: Array, kept: Array | None = None) -> list[Array]:
         """The carry of a training by windows, before the first. kept: as in `client_update`."""
         views = self.views(state, self._state)
-        return list(self.programs[BEGIN](*views, *self._kept_views(state, kept)))
+        return list(self.programs[BEGIN](*views, *self.frozen, *self._kept_views(state, kept)))
 
     def chunk(
         self,
@@ -215,6 +223,7 @@ class Runtime:
         return list(
             self.programs[CHUNK](
                 *self.views(state, self._state),
+                *self.frozen,
                 *carry,
                 *_leaves(data),
                 key,
@@ -232,6 +241,7 @@ class Runtime:
         after, result = self._update_buffers()
         self.programs[END](
             *self.views(state, self._state),
+            *self.frozen,
             *carry,
             key,
             *self._kept_views(state, kept),
@@ -295,9 +305,10 @@ class Runtime:
 
     def evaluate(self, model: Array, data: Any, key: Array) -> Score:
         """Judges a model, f32[M], by a device's query set."""
-        loss, correct, count, *more = map(
-            float, self.programs["evaluate"](*self.views(model, self._model), *_leaves(data), key)
+        found = self.programs["evaluate"](
+            *self.views(model, self._model), *self.frozen, *_leaves(data), key
         )
+        loss, correct, count, *more = map(float, found)
         return Score(loss, correct, count, tuple(zip(more[::2], more[1::2], strict=True)))
 
     def personalise(self, state: Array, data: Any, key: Array, kept: Array | None = None) -> Array:
@@ -305,6 +316,7 @@ class Runtime:
         model = np.empty(sum(leaf.size for leaf in self._model), np.float32)
         self.programs["personalise"](
             *self.views(state, self._state),
+            *self.frozen,
             *_leaves(data),
             key,
             *self._kept_views(state, kept),
@@ -314,7 +326,18 @@ class Runtime:
 
     def infer(self, model: Array, x: Array) -> Array:
         """Logits of a batch of the size that the bundle was built for."""
-        return self.programs["infer"](*self.views(model, self._model), x)[0]
+        return self.programs["infer"](*self.views(model, self._model), *self.frozen, x)[0]
+
+
+def _frozen(leaves: Sequence[Leaf], arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """The frozen leaves. Raises DelianError for others than the manifest's."""
+    found = [(array.dtype.newbyteorder("="), array.shape) for array in arrays]
+    if found != [(DType(leaf.dtype).numpy, leaf.shape) for leaf in leaves]:
+        raise DelianError(
+            f"{len(arrays)} frozen leaves, where the bundle has {len(leaves)} of other types",
+            "give the frozen leaves of this bundle: a bare bundle does not have them",
+        )
+    return tuple(arrays)
 
 
 def _leaves(data: Any) -> list[Any]:

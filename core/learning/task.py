@@ -209,11 +209,18 @@ def logits_of(outputs: Tensor) -> Tensor:
     return np.concatenate([np.zeros_like(one), one], axis=-1)
 
 
-def after_step(before: Any, after: Any, batch: Batch) -> Any:
+def has_statistics(task: Task, model: Any) -> bool:
+    """Whether a training step changes the model's running statistics."""
+    return hasattr(model, "with_statistics") or hasattr(task, "after_step")
+
+
+def after_step(task: Task, before: Any, after: Any, batch: Batch) -> Any:
     """The model after a training step, with the statistics of that step's forward pass.
 
     The forward pass is the one that the gradient is of, so it costs nothing more.
     """
+    if hasattr(task, "after_step"):
+        return task.after_step(before, after, batch)
     if not hasattr(before, "with_statistics"):
         return after
     _, statistics = before.in_training((batch.x,), batch.weight, batch.key)

@@ -218,7 +218,7 @@ def _load(slot: Slot, backend: Backend, artifacts: Sequence[Path]) -> _Loaded:
 
 
 def _leaves(vector: Array, manifest: Manifest) -> tuple[Array, ...]:
-    shapes = [manifest.state[i] for i in manifest.model]
+    shapes = manifest.model_leaves()
     if vector.size != sum(leaf.size for leaf in shapes):
         raise DelianError(f"a model of {vector.size} numbers is not its bundle's")
     ends = np.cumsum([leaf.size for leaf in shapes])

@@ -93,9 +93,10 @@ class Judged:
         self._model: list[Array] = []
         if bundle.manifest.model:
             vector, at = model_of(bundle), 0
-            for leaf in (bundle.manifest.state[i] for i in bundle.manifest.model):
+            for leaf in bundle.manifest.model_leaves():
                 self._model.append(vector[at : at + leaf.size].reshape(leaf.shape))
                 at += leaf.size
+            self._model += bundle.frozen
         kind = function.body.params[-1].type
         assert isinstance(kind, TensorType)
         self.batch = kind

@@ -21,6 +21,7 @@ import numpy as np
 from ...core.compiler import tree
 from ...core.compiler.backends import Backend, compile_function
 from ...core.compiler.ir import Array
+from ...core.learning.roles import Roles
 from ...core.learning.runtime import Runtime, Score
 from ...core.learning.sampling import SampleSet
 from ..runs.result import DeviceRecord
@@ -50,12 +51,14 @@ class Adapting:
         runtime: Runtime,
         steps: Sequence[int],
         backend: Backend,
+        roles: Roles | None = None,
     ) -> None:
         from ...core.learning.build.personal_steps import stepped  # and with it the front end
 
         self.runtime, self.steps = runtime, (0, *steps)
-        function = stepped(task, algorithm, data)
-        others = len(runtime.manifest.state) + len(tree.leaves(data)) + len(("key", "steps"))
+        function = stepped(task, algorithm, data, roles)
+        first = len(runtime.manifest.state) + len(runtime.frozen)
+        others = first + len(tree.leaves(data)) + len(("key", "steps"))
         # The algorithm's own client state is first in the bundle's; behind it a composition's.
         self._kept = len(function.body.params) - others
         self._program = compile_function(function, backend)
@@ -66,7 +69,8 @@ class Adapting:
         if kept is None:
             kept = runtime.client_state(state)
         own = runtime.views(kept, manifest.client_state)[: self._kept]
-        given = [*runtime.views(state, manifest.state), *tree.leaves(data), key, *own]
+        views = runtime.views(state, manifest.state)
+        given = [*views, *runtime.frozen, *tree.leaves(data), key, *own]
         judged: list[list[Score]] = [[], []]
         for count in self.steps:
             model = runtime.model_of(state)

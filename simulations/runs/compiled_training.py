@@ -69,7 +69,7 @@ class CompiledTraining:
 
     @property
     def bundle(self) -> bytes:
-        return self.runtime.bundle.to_bytes()
+        return self.runtime.bundle.bare().to_bytes()
 
     def initial(self) -> Floats:
         return self.state

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -124,7 +125,7 @@ class Stage:
         start = time.perf_counter()
         bundle = self._traced()
         # Devices are sent the bundle bare; the first weights are needed in the first round only.
-        self.first, self.bundle = bundle.weights, bundle.bare()
+        self.first, self.bundle = bundle.weights, replace(bundle, weights=np.empty(0, np.float32))
         self.walls["trace_seconds"] = time.perf_counter() - start
         self.rows = self._windows()
         if why := drowned(scenario, self.bundle.manifest.ring):

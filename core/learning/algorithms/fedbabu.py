@@ -7,12 +7,13 @@ body is trained; then each device fine-tunes both.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...compiler.ir import Tensor
 from ..algorithm import About, Algorithm
-from ..heads import body_only
+from ..heads import body_only, head_marks
 from ..hyperparameters import HeadLeaves
 from ..task import Task
 
@@ -21,12 +22,13 @@ from ..task import Task
 class FedBabu(Algorithm):
     """FedBABU: the head stays as it was drawn until the body is done (Oh et al. 2022)."""
 
-    about: ClassVar[About] = About(
-        "FedBABU", "Oh et al. 2022", "the body's change, zeros for the head"
-    )
+    about: ClassVar[About] = About("FedBABU", "Oh et al. 2022", "the body's change")
 
     head_leaves: HeadLeaves = 2
     """How many of the model's last arrays are the head: a layer has a weight and a bias."""
+
+    def personal(self, model: Any) -> Sequence[bool]:
+        return head_marks(model, self.head_leaves)
 
     def gradient(
         self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any

@@ -63,6 +63,11 @@ class FedNova(Algorithm):
         each = tree.map(lambda y, x: (y - x) / steps, end, state.model)
         return ClientResult(Normalised(each, steps * STEP), self.weight(data), loss, kept)
 
+    def alone(self, state: Normalised, update: Normalised) -> Normalised:
+        steps = update.steps / STEP
+        model = tree.map(lambda x, d: x + steps * d, state.model, update.model)
+        return Normalised(model, state.steps)
+
     def memory(self, state: Normalised) -> Any:
         return self.server.init(state.model)
 

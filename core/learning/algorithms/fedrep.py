@@ -29,7 +29,7 @@ class FedRep(FedPer):
     about: ClassVar[About] = About(
         "FedRep",
         "Collins et al. 2021",
-        "the body's change, zeros for the head",
+        "the body's change",
         "its head",
         unused_model=FedPer.about.unused_model,
     )

@@ -35,6 +35,10 @@ class FedSgd(Algorithm):
     local_steps: int = 0
     """Not used."""
 
+    def alone(self, state: Any, update: Any) -> Any:
+        """The state after the server's step along the device's own gradient."""
+        return self.server_update(state, self.memory(state), update)[0]
+
     def client_update(
         self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()
     ) -> ClientResult:

@@ -1,15 +1,18 @@
 """Builds a bundle from a task and an algorithm: traces the programs that every tier runs.
 
     init(key)                            -> state, memory
-    client_state(state)                  -> kept; if there is a client state
-    client_update(state, data, key, kept) -> vector u32[L], loss f32[], finite bool[], kept
+    client_state(state, frozen)          -> kept; if there is a client state
+    client_update(state, frozen, data, key, kept)
+                                         -> vector u32[L], loss f32[], finite bool[], kept
     server_update(state, memory, mean)   -> state, memory; also takes weight f32[], the sum of
                                             weights in `mean`, if the algorithm depends on
                                             the number of reports
-    evaluate(model, data, key)           -> loss, correct, count (sums over the query set), and of a
+    evaluate(model, frozen, data, key)   -> loss, correct, count (sums over the query set), and of a
                                             task with metrics of its own (above, below) of each
-    personalise(state, data, key, kept)  -> model
-    infer(model, x)                      -> logits; x is raw, as the rows of a device's data are
+    personalise(state, frozen, data, key, kept) -> model
+    infer(model, frozen, x)              -> logits; x is raw, as the rows of a device's data are
+
+`frozen` are the leaves that are not trained (`partial_training`): most models have none.
 
 With `windows` also the three of `window_programs`, for data that need not fit in memory.
 
@@ -37,11 +40,16 @@ from ..aggregate import chains
 from ..aggregate.chains import Chain
 from ..aggregate.stages import Turn
 from ..algorithm import Algorithm, evaluate
-from ..bundle import Bundle, Leaf, Manifest, check_metric_names
+from ..bundle import Bundle, Manifest, check_metric_names
 from ..disclosure.keys import check_keys
+from ..frozen import packed, parts_of
+from ..leaf import Leaf
+from ..partial import named_paths
+from ..roles import Roles
 from ..runtime import run_once
 from ..task import Task
 from . import program_contract, window_programs
+from .partial_training import Division, divided
 
 KEY = TensorType(DType.U32, (2,))
 WEIGHT = TensorType(DType.F32, ())
@@ -63,6 +71,7 @@ def build(
     releases: int = 1,
     survivors: int = 1,
     windows: bool = False,
+    roles: Roles | None = None,
 ) -> Bundle:
     """Compiles a task and an algorithm.
 
@@ -83,6 +92,8 @@ def build(
         survivors: the fewest devices in a round.
         windows: whether devices may also train on their rows in windows, of as many as `data` has
             room for.
+        roles: which leaves of the model are frozen or personal, besides those that the model and
+            the algorithm say are.
 
     Raises:
         ProgramError: the model or the algorithm does not fit the data; it names the source line.
@@ -96,41 +107,43 @@ def build(
     if windows:
         window_programs.check(algorithm, data)
     data = tree.map(_type_of, data)
-    init = trace(_init(task, algorithm), KEY, name="init")
+    division = divided(task, algorithm, roles or Roles(), seed)
+    init = trace(_init(division, algorithm), KEY, name="init")
     types = _results(init)
     state_structure, memory_structure = init.out_structure.children
     cut = state_structure.leaves
-    names = [*state_structure.paths(), *memory_structure.paths()]
+    names = [*division.state_names(state_structure), *memory_structure.paths()]
     _check_state(names[:cut], types[:cut])
     state = tree.unflatten(state_structure, types[:cut])
     memory = tree.unflatten(memory_structure, types[cut:])
-    model, positions = _model(algorithm, state_structure, types[:cut])
+    model, positions = _model(algorithm, division, state_structure, types[:cut])
     dimension = sum(t.size for t in types[:cut])
     promise = chain.promise(releases, survivors)
     plan = chain.ring(dimension, clients_max, promise).base
     weight_max = weight_max if promise is None else WEIGHT_LEAST
-    f = functions(task, algorithm, chain, plan, weight_max, windows)
-    first_kept = trace(f["client_state"], state, name="client_state")
+    f = functions(division, algorithm, chain, plan, weight_max, windows)
+    frozen = division.types
+    first_kept = trace(f["client_state"], state, frozen, name="client_state")
     kept_types = _results(first_kept)
-    kept_names = list(first_kept.out_structure.paths("kept"))
+    kept_names = division.kept_names(first_kept.out_structure)
     _check_kept(kept_names, kept_types)
     kept = tree.unflatten(first_kept.out_structure, kept_types)
 
     specs: dict[str, tuple[Any, ...]] = {
-        "client_update": (state, data, KEY, kept),
+        "client_update": (state, frozen, data, KEY, kept),
         "server_update": (state, memory, state, *([WEIGHT] if counts_reports(algorithm) else [])),
-        "evaluate": (model, data, KEY),
-        "personalise": (state, data, KEY, kept),
+        "evaluate": (model, frozen, data, KEY),
+        "personalise": (state, frozen, data, KEY, kept),
     }
     if example is not None:
-        specs["infer"] = (model, example)
+        specs["infer"] = (model, frozen, example)
     traced = {"init": init}
     traced |= {name: trace(f[name], *each, name=name) for name, each in specs.items()}
     if kept_types:
         traced["client_state"] = first_kept
     carry: tuple[Leaf, ...] = ()
     if windows:
-        made = window_programs.traced(f, state, data, KEY, kept)
+        made = window_programs.traced(f, state, frozen, data, KEY, kept)
         carry, traced = window_programs.carried(made), traced | made
     manifest = Manifest(
         task=task.name,
@@ -153,10 +166,13 @@ def build(
         metrics=own_metrics(task),
         carry=carry,
         passes=algorithm.epochs if carry else 0,
+        frozen=division.frozen,
+        frozen_parts=parts_of(packed(division.frozen, division.arrays)),
     )
     first = run_once(init.function, [random.key(seed)])[:cut]
     weights = np.concatenate([np.asarray(leaf, np.float32).reshape(-1) for leaf in first])
-    bundle = Bundle(manifest, {name: t.function for name, t in traced.items()}, weights)
+    programs = {name: t.function for name, t in traced.items()}
+    bundle = Bundle(manifest, programs, weights, frozen=division.arrays)
     return check_keys(bundle, excerpt=True)
 
 
@@ -181,7 +197,7 @@ def settled(task: Task, algorithm: Algorithm, chain: Chain) -> tuple[Task, Algor
 
 
 def functions(
-    task: Task,
+    division: Division,
     algorithm: Algorithm,
     chain: Chain,
     plan: ring.RingPlan,
@@ -189,21 +205,20 @@ def functions(
     windows: bool = False,
 ) -> dict[str, Callable[..., Any]]:
     """The programs as functions of trees, by name, of a task and an algorithm that are settled."""
-
-    def own(kept: Any) -> Any:
-        return kept[0] if chain.remembers else kept
-
-    uploaded = _uploaded(algorithm, chain, plan, weight_max)
-    by_windows = window_programs.functions(task, algorithm, own, uploaded) if windows else {}
+    uploaded = _uploaded(division, algorithm, chain, plan, weight_max)
+    by_windows: dict[str, Callable[..., Any]] = {}
+    if windows:
+        remembers = chain.remembers
+        by_windows = window_programs.functions(division, algorithm, remembers, uploaded)
     return {
         **by_windows,
-        "init": _init(task, algorithm),
-        "client_state": _client_state(task, algorithm, chain, plan),
-        "client_update": _client_update(task, algorithm, chain, plan, weight_max),
-        "server_update": _server_update(algorithm, weight_max),
-        "evaluate": _evaluate(task, algorithm),
-        "personalise": _personalise(task, algorithm, chain),
-        "infer": _infer(task),
+        "init": _init(division, algorithm),
+        "client_state": _client_state(division, algorithm, chain, plan),
+        "client_update": _client_update(division, algorithm, uploaded),
+        "server_update": _server_update(division, algorithm, weight_max),
+        "evaluate": _evaluate(division, algorithm),
+        "personalise": _personalise(division, algorithm, chain),
+        "infer": _infer(division),
     }
 
 
@@ -252,42 +267,48 @@ def _results(traced: Traced) -> list[TensorType]:
 
 
 def _model(
-    algorithm: Algorithm, structure: tree.Structure, types: Sequence[TensorType]
+    algorithm: Algorithm,
+    division: Division,
+    structure: tree.Structure,
+    types: Sequence[TensorType],
 ) -> tuple[Any, tuple[int, ...]]:
-    """The model's leaves as types, and where in the state they lie."""
-    places = algorithm.model(tree.unflatten(structure, range(len(types))))
+    """The model's leaves as types, and where they lie: in the state, or after it in `frozen`."""
+    every = [*types, *division.types]
+    first = len(every) - len(division.split.state)
+    state = tree.unflatten(structure, range(len(types)))
+    places = algorithm.model(division.opened(state, list(range(first, len(every)))))
     positions = tuple(tree.flatten(places)[0])
-    return tree.map(lambda i: types[i], places), positions
+    return tree.map(lambda i: every[i], places), positions
 
 
-def _init(task: Task, algorithm: Algorithm) -> Any:
+def _init(division: Division, algorithm: Algorithm) -> Any:
     def init(key: Tensor) -> Any:
-        state = algorithm.init(task, key)
-        return state, algorithm.memory(state)
+        state = algorithm.init(division.task, key)
+        memory = algorithm.memory(state)
+        return division.shared(state), division.shared_memory(memory)
 
     return init
 
 
-def _client_state(task: Task, algorithm: Algorithm, chain: Chain, plan: ring.RingPlan) -> Any:
-    def client_state(state: Any) -> Any:
-        own = algorithm.client_state(task, state)
-        return (own, chain.remembered(plan)) if chain.remembers else own
+def _client_state(
+    division: Division, algorithm: Algorithm, chain: Chain, plan: ring.RingPlan
+) -> Any:
+    def client_state(state: Any, frozen: Any) -> Any:
+        whole = division.opened(state, division.first_personal(frozen))
+        own = algorithm.client_state(division.task_of(frozen), whole)
+        return division.kept(whole, (own, chain.remembered(plan)) if chain.remembers else own)
 
     return client_state
 
 
 def _client_update(
-    task: Task,
-    algorithm: Algorithm,
-    chain: Chain,
-    plan: ring.RingPlan,
-    weight_max: float,
+    division: Division, algorithm: Algorithm, uploaded: window_programs.Uploaded
 ) -> Any:
-    uploaded = _uploaded(algorithm, chain, plan, weight_max)
+    def client_update(state: Any, frozen: Any, data: Any, key: Tensor, kept: Any) -> Any:
+        task = division.task_of(frozen)
 
-    def client_update(state: Any, data: Any, key: Tensor, kept: Any) -> Any:
-        def trained(own: Any) -> Any:
-            return algorithm.client_update(task, state, data, random.split(key, 2)[0], own)
+        def trained(whole: Any, own: Any) -> Any:
+            return algorithm.client_update(task, whole, data, random.split(key, 2)[0], own)
 
         return uploaded(state, kept, key, trained)
 
@@ -295,24 +316,27 @@ def _client_update(
 
 
 def _uploaded(
-    algorithm: Algorithm, chain: Chain, plan: ring.RingPlan, weight_max: float
+    division: Division, algorithm: Algorithm, chain: Chain, plan: ring.RingPlan, weight_max: float
 ) -> window_programs.Uploaded:
     """What a device uploads and keeps of the result of a training."""
     name = type(algorithm).__name__
 
-    def uploaded(state: Any, kept: Any, key: Tensor, trained: Callable[[Any], Any]) -> Any:
+    def uploaded(state: Any, kept: Any, key: Tensor, trained: Callable[[Any, Any], Any]) -> Any:
         keys = random.split(key, 2)
-        own, memory = kept if chain.remembers else (kept, chain.remembered(plan))
-        result = program_contract.checked(name, state, own, trained(own))
-        update = ring.parts(tree.leaves(result.update))
+        whole, mine = division.opened_by(state, kept), division.own(kept)
+        own, memory = mine if chain.remembers else (mine, chain.remembered(plan))
+        result = program_contract.checked(name, whole, own, trained(whole, own))
+        update = ring.parts(tree.leaves(division.shared(result.update)))
         # A share of the largest weight, so that the ring's bound on one update holds for every
         # device.
         weight = np.minimum(result.weight / weight_max, 1.0)
-        finite = np.isfinite(result.loss) & np.isfinite(ring.squares(update))
-        for leaf in tree.leaves(result.kept):
-            finite = finite & np.isfinite(np.sum(leaf))
         vector, memory = chain.program(update, memory, Turn(plan, weight, keys[1]))
         after = (result.kept, memory) if chain.remembers else result.kept
+        if division.has_personal:
+            after = division.kept(algorithm.alone(whole, result.update), after)
+        finite = np.isfinite(result.loss) & np.isfinite(ring.squares(update))
+        for leaf in tree.leaves((result.kept, division.personal_of(after))):
+            finite = finite & np.isfinite(np.sum(leaf))
         return vector, result.loss, finite, after
 
     return uploaded
@@ -323,17 +347,19 @@ def counts_reports(algorithm: Algorithm) -> bool:
     return algorithm.reported(np.float32(1.0)) is not None
 
 
-def _server_update(algorithm: Algorithm, weight_max: float) -> Any:
+def _server_update(division: Division, algorithm: Algorithm, weight_max: float) -> Any:
     name = type(algorithm).__name__
 
     def updated(algorithm: Algorithm, state: Any, memory: Any, mean: Any) -> Any:
-        after, remembered = algorithm.server_update(state, memory, mean)
+        before, known = division.opened_server(state), division.opened_memory(memory)
+        after, remembered = algorithm.server_update(before, known, division.opened_server(mean))
         after = program_contract.like(
-            f"the next state of {name}.server_update", "the state", state, after
+            f"the next state of {name}.server_update", "the state", before, after
         )
-        return after, program_contract.like(
-            f"the memory of {name}.server_update", "that of memory()", memory, remembered
+        remembered = program_contract.like(
+            f"the memory of {name}.server_update", "that of memory()", known, remembered
         )
+        return division.shared(after), division.shared_memory(remembered)
 
     def server_update(state: Any, memory: Any, mean: Any) -> Any:
         return updated(algorithm, state, memory, mean)
@@ -346,30 +372,33 @@ def _server_update(algorithm: Algorithm, weight_max: float) -> Any:
     return weighed_update if counts_reports(algorithm) else server_update
 
 
-def _evaluate(task: Task, algorithm: Algorithm) -> Any:
-    names = own_metrics(task)
+def _evaluate(division: Division, algorithm: Algorithm) -> Any:
+    names = own_metrics(division.task)
 
-    def evaluate_model(model: Any, data: Any, key: Tensor) -> Any:
-        return evaluate(task, model, data, key, names, algorithm)
+    def evaluate_model(model: Any, frozen: Any, data: Any, key: Tensor) -> Any:
+        return evaluate(division.task_of(frozen), model, data, key, names, algorithm)
 
     return evaluate_model
 
 
-def _personalise(task: Task, algorithm: Algorithm, chain: Chain) -> Any:
+def _personalise(division: Division, algorithm: Algorithm, chain: Chain) -> Any:
     name, shared = type(algorithm).__name__, algorithm.model
 
-    def personalise(state: Any, data: Any, key: Tensor, kept: Any) -> Any:
-        own = kept[0] if chain.remembers else kept
-        model = algorithm.personalise(task, state, data, key, own)
+    def personalise(state: Any, frozen: Any, data: Any, key: Tensor, kept: Any) -> Any:
+        mine = division.own(kept)
+        own = mine[0] if chain.remembers else mine
+        whole = division.opened_by(state, kept)
+        model = algorithm.personalise(division.task_of(frozen), whole, data, key, own)
         return program_contract.like(
-            f"what {name}.personalise gives", "the model", shared(state), model
+            f"what {name}.personalise gives", "the model", shared(whole), model
         )
 
     return personalise
 
 
-def _infer(task: Task) -> Any:
-    def infer(model: Any, x: Tensor) -> Any:
+def _infer(division: Division) -> Any:
+    def infer(model: Any, frozen: Any, x: Tensor) -> Any:
+        task = division.task_of(frozen)
         return task.infer(model, task.source.scaled(x))
 
     return infer

@@ -16,38 +16,45 @@ from ...compiler import random, tree
 from ...compiler.frontend import trace
 from ...compiler.ir import Function, Tensor, TensorType
 from ..algorithm import Algorithm
+from ..roles import Roles
 from ..task import Task
+from .partial_training import divided
 
 
-def stepped(task: Task, algorithm: Algorithm, data: Any) -> Function:
-    """(state, data, key u32[2], kept, steps i64[]) -> model: `personalise` of this many steps.
+def stepped(task: Task, algorithm: Algorithm, data: Any, roles: Roles | None = None) -> Function:
+    """(state, frozen, data, key u32[2], kept, steps i64[]) -> model: `personalise` of these steps.
 
-    `data` is as in `build`; `kept` is the algorithm's own client state, without that of a chain's
-    stages. With zero steps the model may still differ from the shared one: prototypes are of at
-    least one batch.
+    `data` and `roles` are as in `build`; `kept` is the algorithm's own client state, after the
+    personal leaves and without that of a chain's stages. With zero steps the model may still differ
+    from the shared one: prototypes are of at least one batch.
 
     Raises:
         ProgramError: the algorithm makes no loop of its `personal_steps`.
     """
-    task = algorithm.task(task)
+    division = divided(algorithm.task(task), algorithm, roles or Roles(), 0)
     data = tree.map(
         lambda leaf: leaf if isinstance(leaf, TensorType) else TensorType.of(leaf), data
     )
 
     def init(key: Tensor) -> Any:
-        return algorithm.init(task, key)
+        return division.shared(algorithm.init(division.task, key))
 
-    def client_state(state: Any) -> Any:
-        return algorithm.client_state(task, state)
+    def client_state(state: Any, frozen: Any) -> Any:
+        whole = division.opened(state, division.first_personal(frozen))
+        return division.kept(whole, algorithm.client_state(division.task_of(frozen), whole))
 
-    def personalise(state: Any, data: Any, key: Tensor, kept: Any, steps: Tensor) -> Any:
+    def personalise(
+        state: Any, frozen: Any, data: Any, key: Tensor, kept: Any, steps: Tensor
+    ) -> Any:
         own = replace(algorithm, personal_steps=steps)
-        return own.personalise(task, state, data, key, kept)
+        whole, inner = division.opened_by(state, kept), division.own(kept)
+        return own.personalise(division.task_of(frozen), whole, data, key, inner)
 
-    key = TensorType.of(random.key(0))
+    key, frozen = TensorType.of(random.key(0)), division.types
     made = trace(init, key, name="init")
     state = tree.unflatten(made.out_structure, made.function.result_types)
-    first = trace(client_state, state, name="client_state")
+    first = trace(client_state, state, frozen, name="client_state")
     kept = tree.unflatten(first.out_structure, first.function.result_types)
     count = TensorType.of(np.array(0, np.int64))
-    return trace(personalise, state, data, key, kept, count, name="personalise_steps").function
+    steps = trace(personalise, state, frozen, data, key, kept, count, name="personalise_steps")
+    return steps.function

@@ -1,8 +1,8 @@
 """The other form of `client_update`: three programs, for rows that do not fit in memory.
 
-    update_begin(state, kept)                                    -> carry
-    update_chunk(state, carry, data, key, kept, epoch, window)   -> carry
-    update_end(state, carry, key, kept)                          -> as client_update gives
+    update_begin(state, frozen, kept)                                    -> carry
+    update_chunk(state, frozen, carry, data, key, kept, epoch, window)   -> carry
+    update_end(state, frozen, carry, key, kept)                          -> as client_update gives
 
 `data` is one window of the rows, a SampleSet like that of the other programs; `epoch` and `window`
 are i64[] and say where it is. A device calls `update_chunk` for each window of each pass, so its
@@ -20,7 +20,7 @@ rows, and each window ends with a batch that its rows may not fill (`Samples.las
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,13 +34,14 @@ from .. import algorithm_registry
 from ..algorithm import Algorithm, ClientResult, Descent
 from ..bundle import WINDOW_PROGRAMS, Leaf
 from ..sampling import SampleSet, SeenRows
-from ..task import Task
+from .partial_training import Division
 
 #: The type of `epoch` and `window`.
 PLACE = TensorType(DType.I64, ())
 
-#: (state, kept, key, trained) -> what `client_update` gives. trained: (own client state) -> result.
-Uploaded = Callable[[Any, Any, Tensor, Callable[[Any], ClientResult]], Any]
+#: (state, kept, key, trained) -> what `client_update` gives. trained: (the algorithm's state, own
+#: client state) -> result.
+Uploaded = Callable[[Any, Any, Tensor, Callable[[Any, Any], ClientResult]], Any]
 
 
 class Carry(NamedTuple):
@@ -81,22 +82,35 @@ def check(algorithm: Algorithm, data: Any) -> None:
 
 
 def functions(
-    task: Task, algorithm: Algorithm, own: Callable[[Any], Any], uploaded: Uploaded
+    division: Division, algorithm: Algorithm, remembers: bool, uploaded: Uploaded
 ) -> dict[str, Callable[..., Any]]:
     """The three, as functions of trees.
 
-    own: the algorithm's part of a client state. uploaded: makes of a training's result what leaves
-    the device.
+    remembers: whether a client state has the chain's memory next to the algorithm's part. uploaded:
+    makes of a training's result what leaves the device.
     """
 
-    def begin(state: Any, kept: Any) -> Carry:
-        start, _ = algorithm.starts(task, state, own(kept))
+    def own(kept: Any) -> Any:
+        mine = division.own(kept)
+        return mine[0] if remembers else mine
+
+    def begin(state: Any, frozen: Any, kept: Any) -> Carry:
+        task, whole = division.task_of(frozen), division.opened_by(state, kept)
+        start, _ = algorithm.starts(task, whole, own(kept))
         return Carry(algorithm.begun(start), SeenRows(np.int64(0), np.float32(0.0)))
 
     def chunk(
-        state: Any, carry: Carry, data: Any, key: Tensor, kept: Any, epoch: Tensor, window: Tensor
+        state: Any,
+        frozen: Any,
+        carry: Carry,
+        data: Any,
+        key: Tensor,
+        kept: Any,
+        epoch: Tensor,
+        window: Tensor,
     ) -> Carry:
-        _, around = algorithm.starts(task, state, own(kept))
+        task, whole = division.task_of(frozen), division.opened_by(state, kept)
+        _, around = algorithm.starts(task, whole, own(kept))
         place = random.fold_in(random.split(key, 2)[0], epoch + window * algorithm.epochs)
         way = algorithm.passed(task, carry.way, around, data, task.source.order(data, place))
         # Every pass has the same rows: those of the first are counted.
@@ -104,10 +118,12 @@ def functions(
         length = np.where(epoch == 0, task.source.length(data), np.float32(0.0))
         return Carry(way, SeenRows(carry.seen.support + support, carry.seen.length + length))
 
-    def end(state: Any, carry: Carry, key: Tensor, kept: Any) -> Any:
-        def trained(before: Any) -> ClientResult:
+    def end(state: Any, frozen: Any, carry: Carry, key: Tensor, kept: Any) -> Any:
+        task = division.task_of(frozen)
+
+        def trained(whole: Any, before: Any) -> ClientResult:
             way = carry.way
-            return algorithm.result(task, state, way.current, way.loss(), carry.seen, before)
+            return algorithm.result(task, whole, way.current, way.loss(), carry.seen, before)
 
         return uploaded(state, kept, key, trained)
 
@@ -115,15 +131,20 @@ def functions(
 
 
 def traced(
-    f: Mapping[str, Callable[..., Any]], state: Any, data: Any, key: TensorType, kept: Any
+    f: Mapping[str, Callable[..., Any]],
+    state: Any,
+    frozen: Sequence[TensorType],
+    data: Any,
+    key: TensorType,
+    kept: Any,
 ) -> dict[str, Traced]:
     """The three as programs. f: has their functions; the rest: trees of types."""
     begin, chunk, end = WINDOW_PROGRAMS
-    made = {begin: trace(f[begin], state, kept, name=begin)}
+    made = {begin: trace(f[begin], state, frozen, kept, name=begin)}
     carry = tree.unflatten(made[begin].out_structure, made[begin].function.result_types)
     places = (PLACE, PLACE)
-    made[chunk] = trace(f[chunk], state, carry, data, key, kept, *places, name=chunk)
-    made[end] = trace(f[end], state, carry, key, kept, name=end)
+    made[chunk] = trace(f[chunk], state, frozen, carry, data, key, kept, *places, name=chunk)
+    made[end] = trace(f[end], state, frozen, carry, key, kept, name=end)
     before, after = (made[name].function.result_types for name in (begin, chunk))
     if before != after:
         raise DelianError(

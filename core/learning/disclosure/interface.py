@@ -12,7 +12,8 @@ from enum import StrEnum
 
 from ...common.errors import DelianError
 from ...compiler.ir import DType, TensorType
-from ..bundle import Bundle, Leaf, Manifest
+from ..bundle import Bundle, Manifest
+from ..leaf import Leaf
 
 
 class Kind(StrEnum):
@@ -34,6 +35,7 @@ class Kind(StrEnum):
     METRICS = "metrics"
     MODEL = "model"
     LOGITS = "logits"
+    FROZEN = "frozen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +60,17 @@ class Ports:
 #: Kinds of what the programs take and give, in order. `...` in place of a name: one for each leaf.
 _TAKES: dict[str, tuple[Kind, ...]] = {
     "init": (Kind.KEY,),
-    "client_state": (Kind.WEIGHTS,),
-    "client_update": (Kind.WEIGHTS, Kind.DATA, Kind.KEY, Kind.KEPT),
+    "client_state": (Kind.WEIGHTS, Kind.FROZEN),
+    "client_update": (Kind.WEIGHTS, Kind.FROZEN, Kind.DATA, Kind.KEY, Kind.KEPT),
     "server_update": (Kind.WEIGHTS, Kind.MEMORY, Kind.MEAN, Kind.WEIGHT),
-    "evaluate": (Kind.MODEL, Kind.DATA, Kind.KEY),
-    "personalise": (Kind.WEIGHTS, Kind.DATA, Kind.KEY, Kind.KEPT),
-    "infer": (Kind.MODEL, Kind.EXAMPLE),
-    "update_begin": (Kind.WEIGHTS, Kind.KEPT),
-    "update_chunk": (Kind.WEIGHTS, Kind.CARRY, Kind.DATA, Kind.KEY, Kind.KEPT, Kind.PLACE),
-    "update_end": (Kind.WEIGHTS, Kind.CARRY, Kind.KEY, Kind.KEPT),
+    "evaluate": (Kind.MODEL, Kind.FROZEN, Kind.DATA, Kind.KEY),
+    "personalise": (Kind.WEIGHTS, Kind.FROZEN, Kind.DATA, Kind.KEY, Kind.KEPT),
+    "infer": (Kind.MODEL, Kind.FROZEN, Kind.EXAMPLE),
+    "update_begin": (Kind.WEIGHTS, Kind.FROZEN, Kind.KEPT),
+    "update_chunk": (
+        *(Kind.WEIGHTS, Kind.FROZEN, Kind.CARRY, Kind.DATA, Kind.KEY, Kind.KEPT, Kind.PLACE),
+    ),
+    "update_end": (Kind.WEIGHTS, Kind.FROZEN, Kind.CARRY, Kind.KEY, Kind.KEPT),
 }
 _GIVES: dict[str, tuple[Kind, ...]] = {
     "init": (Kind.WEIGHTS, Kind.MEMORY),
@@ -134,5 +138,6 @@ _LEAVES: dict[Kind, Callable[[Manifest], Sequence[Leaf]]] = {
     Kind.DATA: lambda m: m.data,
     Kind.KEPT: lambda m: m.client_state,
     Kind.CARRY: lambda m: m.carry,
-    Kind.MODEL: lambda m: [m.state[i] for i in m.model],
+    Kind.MODEL: lambda m: m.model_leaves(),
+    Kind.FROZEN: lambda m: m.frozen,
 }

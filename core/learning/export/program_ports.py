@@ -82,13 +82,14 @@ def ports_of(bundle: Bundle, name: str) -> Ports:
     """The ports of a device's program."""
     manifest, function = bundle.manifest, bundle.programs[name]
     state = [leaf.size for leaf in manifest.state]
-    model = [state[i] for i in manifest.model]
+    model = [leaf.size for leaf in manifest.model_leaves()]
     kept = [leaf.size for leaf in manifest.client_state]
     rest = [_c_name(leaf.name) for leaf in manifest.data]
     carry = [_c_name(leaf.name) for leaf in manifest.carry]
     groups: list[tuple[str, Sequence[int]]] = [("weights", state)]
     out: list[tuple[str, Sequence[int]]] = []
     results: list[str] = []
+    frozen = [_c_name(f"frozen.{leaf.name}") for leaf in manifest.frozen]
     singles: list[str] = [*rest, "key"]
     last: list[str] = []
     if name == "infer":
@@ -110,7 +111,7 @@ def ports_of(bundle: Bundle, name: str) -> Ports:
         results, out = ["vector", "loss", "finite"], [("kept", kept)]
     takes = [_vector(n, sizes) for n, sizes in groups]
     given = iter(function.param_types[sum(len(p.offsets) for p in takes) :])
-    takes += [_single(n, next(given)) for n in singles]
+    takes += [_single(n, next(given)) for n in (*frozen, *singles)]
     if name in ("client_update", "personalise", *WINDOW_PROGRAMS) and kept:
         takes.append(_vector("kept", kept))
     takes += [_single(n, t) for n, t in zip(last, function.param_types[-2:], strict=False)]

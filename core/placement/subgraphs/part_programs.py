@@ -75,17 +75,13 @@ class Model:
             raise DelianError(f"the bundle has no program {program!r}")
         manifest = bundle.manifest
         function = bundle.programs[program]
-        leaves = [manifest.state[i] for i in manifest.model]
+        leaves = manifest.model_leaves()
         digest = bytes.fromhex(bundle.bare().content_hash())
         if not leaves:
             return cls(digest, b"", program, function, ())
         vector = bundle.weights if weights is None else weights
-        if vector.size == sum(leaf.size for leaf in manifest.state) and len(leaves) != len(
-            manifest.state
-        ):
-            ends = np.cumsum([leaf.size for leaf in manifest.state])
-            parts = np.split(vector, ends[:-1])
-            vector = np.concatenate([parts[i] for i in manifest.model])
+        if vector.size == manifest.dimension:
+            vector = bundle.model_of(vector)
         if vector.size != sum(leaf.size for leaf in leaves):
             raise DelianError(
                 f"{vector.size} weights for a model of {sum(leaf.size for leaf in leaves)}",
@@ -98,6 +94,7 @@ class Model:
             for part, leaf in zip(np.split(vector, ends[:-1]), leaves, strict=True)
         )
         content = vector.astype("<f4", copy=False).tobytes()
+        arrays += tuple(aligned(leaf) for leaf in bundle.frozen)
         return cls(digest, hashlib.sha256(content).digest(), program, function, arrays)
 
     @property

@@ -198,7 +198,7 @@ class TorchModel:
         """
         bundle = load(Path(path), own=True)
         leaves, structure = flatten(self)
-        kept = [bundle.manifest.state[k] for k in bundle.manifest.model]
+        kept = bundle.manifest.model_leaves()
         if [leaf.shape for leaf in kept] != [np.shape(leaf) for leaf in leaves]:
             raise DelianError(
                 f"{path} is not a bundle of {self.graphs.name}: its model has other leaves",
@@ -206,9 +206,8 @@ class TorchModel:
             )
         if not bundle.weights.size:
             raise DelianError(f"{path} has no weights", "take the bundle of the run's report")
-        ends = np.cumsum([leaf.size for leaf in bundle.manifest.state])
-        parts = np.split(bundle.weights, ends[:-1])
-        values = [parts[k].reshape(bundle.manifest.state[k].shape) for k in bundle.manifest.model]
+        parts = np.split(bundle.model_of(bundle.weights), np.cumsum([k.size for k in kept])[:-1])
+        values = [part.reshape(leaf.shape) for part, leaf in zip(parts, kept, strict=True)]
         made: TorchModel = unflatten(structure, values)
         return made
 
