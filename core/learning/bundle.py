@@ -369,9 +369,7 @@ def parse(
     return Bundle(manifest, programs, weights, written, _frozen_from(manifest, parts, where))
 
 
-def _frozen_from(
-    manifest: Manifest, parts: Mapping[str, bytes], where: str
-) -> tuple[Array, ...]:
+def _frozen_from(manifest: Manifest, parts: Mapping[str, bytes], where: str) -> tuple[Array, ...]:
     """The frozen leaves in a bundle's parts; none in a bare one. Raises DelianError."""
     _, sizes = frozen_leaves.layout(manifest.frozen)
     if tuple(part.size for part in manifest.frozen_parts) != sizes:

@@ -92,7 +92,11 @@ class Cohort:
         rows = [self._row(state, m) for m in members]
         rows += rows[:1] * (self.size - len(rows))
         shared = self.runtime.views(state, self.runtime.manifest.state)
-        return [*shared, *self.runtime.frozen, *(np.stack(column) for column in zip(*rows, strict=True))]
+        return [
+            *shared,
+            *self.runtime.frozen,
+            *(np.stack(column) for column in zip(*rows, strict=True)),
+        ]
 
     def _row(self, state: Array, member: Member) -> list[Array]:
         leaves = [np.asarray(leaf) for leaf in tree.flatten(member.data)[0]]

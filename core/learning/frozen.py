@@ -22,8 +22,8 @@ from ..common.errors import DelianError
 from ..compiler.ir import Array, DType
 from .leaf import Leaf
 
-#: What a part is filled up to, in bytes: small enough to be sent again after a fault, and of a model
-#: of 1 GiB there are 16. A leaf that is larger is a part of its own.
+#: What a part is filled up to, in bytes: small enough to be sent again after a fault. A larger leaf
+#: is a part of its own.
 PART_BYTES = 1 << 26
 #: The largest part, one leaf: the largest tensor that a program takes.
 PART_BYTES_MAX = 1 << 30
@@ -69,6 +69,9 @@ def layout(leaves: Sequence[Leaf]) -> tuple[tuple[Place, ...], tuple[int, ...]]:
             raise DelianError(
                 f"the frozen leaf `{leaf.name}` has {size} bytes, and {PART_BYTES_MAX} are allowed"
             )
+        if not size:
+            places.append(Place(len(sizes) - 1, 0, 0))
+            continue
         start = -(-sizes[-1] // ALIGNMENT) * ALIGNMENT
         if start and start + size > PART_BYTES:
             sizes.append(0)

@@ -79,9 +79,7 @@ class PartialTask:
 
     def bound(self, frozen: list[Tensor]) -> PartialTask:
         """The task with these frozen leaves."""
-        return PartialTask(
-            self.inner, self.structure, self.roles, self.names, self.last, frozen
-        )
+        return PartialTask(self.inner, self.structure, self.roles, self.names, self.last, frozen)
 
     def init(self, key: Tensor) -> Trained:
         """The first values of what is trained."""

@@ -12,7 +12,7 @@ Without roles a division leaves every tree as it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ class Division:
 
     task: Task
     """As the algorithm has it; with roles a `PartialTask`."""
-    split: Split = Split()
+    split: Split = field(default_factory=Split)
     """The places of personal leaves."""
     state: tree.Structure = tree.LEAF
     """Of the algorithm's whole state, where there are personal leaves."""
@@ -142,18 +142,19 @@ def divided(task: Task, algorithm: Algorithm, roles: Roles, seed: int) -> Divisi
         return Division(task)
     partial = _partial_task(task, whole, found)
     state = algorithm.init(partial, random.key(seed))
-    trees = [tree.flatten(each)[1] for each in (state, algorithm.memory(state))]
+    values, whole_state = tree.flatten(state)
+    memory = tree.flatten(algorithm.memory(state))[1]
     personal = [role == "personal" for role in found if role != "frozen"]
-    places = [personal_places(each, personal) for each in trees]
+    split = Split(personal_places(whole_state, personal), personal_places(memory, personal))
     names = [name for name, role in zip(leaf_names(whole), found, strict=True) if role == "frozen"]
-    of_state = list(named_paths(trees[0]))
-    names += [f"first.{of_state[k]}" for k in places[0]]
-    values = tree.leaves(state)
-    arrays = [np.asarray(each) for each in (*partial.frozen, *(values[k] for k in places[0]))]
+    of_state = list(named_paths(whole_state))
+    names += [f"first.{of_state[k]}" for k in split.state]
+    arrays = [np.asarray(each) for each in (*partial.frozen, *(values[k] for k in split.state))]
     return Division(
         partial,
-        Split(*places),
-        *(trees if places[0] else (tree.LEAF, tree.LEAF)),
+        split,
+        whole_state if split.state else tree.LEAF,
+        memory if split.state else tree.LEAF,
         tuple(Leaf.of(n, TensorType.of(each)) for n, each in zip(names, arrays, strict=True)),
         tuple(arrays),
     )

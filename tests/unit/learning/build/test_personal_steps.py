@@ -11,8 +11,10 @@ import pytest
 from delian.core import learning
 from delian.core.compiler.backends import compile_function
 from delian.core.learning import Algorithm, Classification, Samples, SampleSet
+from delian.core.learning.build.partial_training import divided
 from delian.core.learning.build.personal_steps import stepped
 from delian.core.learning.nn import Mlp, sgd
+from delian.core.learning.roles import Roles
 
 RATE = 0.25
 
@@ -42,14 +44,17 @@ ALGORITHMS: list[Algorithm] = [
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: type(a).__name__)
 def test_one_program_has_the_model_of_any_number_of_steps(algorithm: Algorithm) -> None:
     the_task, rows, key = task(), data(), dl.random.key(5)
-    state = algorithm.init(the_task, dl.random.key(1))
-    kept = algorithm.client_state(the_task, state)
+    division = divided(the_task, algorithm, Roles(), 0)
+    state, frozen = algorithm.init(division.task, dl.random.key(1)), list(division.arrays)
+    own = algorithm.client_state(division.task, state)
+    kept = division.kept(state, own)
     program = compile_function(stepped(the_task, algorithm, rows), "reference")
     for steps in (1, 2, 7):
-        given = [*dl.tree.leaves((state, rows, key, kept)), np.array(steps, np.int64)]
+        shared = division.shared(state)
+        given = [*dl.tree.leaves((shared, frozen, rows, key, kept)), np.array(steps, np.int64)]
         after = program(*[np.asarray(leaf) for leaf in given])
         once = replace(algorithm, personal_steps=steps)
-        expected = once.personalise(the_task, state, rows, key, kept)
+        expected = once.personalise(division.task, state, rows, key, own)
         for ours, theirs in zip(after, dl.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-6)
 

@@ -205,7 +205,7 @@ def test_episodes_have_no_windows():
 
     table = EpisodeTable(np.zeros((5, 4, 2, 2), np.uint8), np.array(5, np.int64))
     task = Classification(
-        "t", lambda key: Mlp.init(key, 4, (3,), 2), Episodes(ways=2, shots=1, queries=1, scale=1.0)
+        "t", lambda key: Mlp.init(key, 4, (3,), 2), Episodes(2, 1, 1, per_pass=2, scale=1.0)
     )
     with pytest.raises(DelianError, match="windows are of rows"):
         build(
