@@ -19,7 +19,7 @@ from typing import Any
 from ..compiler import tree
 from ..compiler.api import module
 from ..compiler.ir import Tensor
-from .roles import Role
+from .leaf_roles import Role
 from .sampling import Batch, Episodes, Samples
 from .task import Metrics, Task, after_step
 

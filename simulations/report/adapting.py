@@ -21,7 +21,7 @@ import numpy as np
 from ...core.compiler import tree
 from ...core.compiler.backends import Backend, compile_function
 from ...core.compiler.ir import Array
-from ...core.learning.roles import Roles
+from ...core.learning.leaf_roles import Roles
 from ...core.learning.runtime import Runtime, Score
 from ...core.learning.sampling import SampleSet
 from ..runs.result import DeviceRecord

@@ -44,7 +44,7 @@ from ..bundle import Bundle, Manifest, check_metric_names
 from ..disclosure.keys import check_keys
 from ..frozen import packed, parts_of
 from ..leaf import Leaf
-from ..roles import Roles
+from ..leaf_roles import Roles
 from ..runtime import run_once
 from ..task import Task
 from . import program_contract, window_programs

@@ -22,8 +22,8 @@ from ...compiler.ir import Array, DType, Tensor, TensorType
 from ..algorithm import Algorithm
 from ..heads import head_order
 from ..leaf import Leaf
+from ..leaf_roles import Role, Roles, leaf_names, roles_of
 from ..partial import PartialTask, Split, named_paths, personal_places
-from ..roles import Role, Roles, leaf_names, roles_of
 from ..task import Task
 
 

@@ -16,7 +16,7 @@ from ...compiler import random, tree
 from ...compiler.frontend import trace
 from ...compiler.ir import Function, Tensor, TensorType
 from ..algorithm import Algorithm
-from ..roles import Roles
+from ..leaf_roles import Roles
 from ..task import Task
 from .partial_training import divided
 

@@ -16,7 +16,7 @@ from ...compiler.ir import Array, Function, TensorType
 from ..aggregate.chains import Chain
 from ..algorithm import Algorithm
 from ..bundle import WINDOW_PROGRAMS, Bundle
-from ..roles import Roles
+from ..leaf_roles import Roles
 from ..runtime import Runtime
 from ..task import Task
 from . import bundle_builder

@@ -82,17 +82,17 @@ def check(algorithm: Algorithm, data: Any) -> None:
 
 
 def functions(
-    division: Division, algorithm: Algorithm, remembers: bool, uploaded: Uploaded
+    division: Division, algorithm: Algorithm, with_memory: bool, uploaded: Uploaded
 ) -> dict[str, Callable[..., Any]]:
     """The three, as functions of trees.
 
-    remembers: whether a client state has the chain's memory next to the algorithm's part. uploaded:
+    with_memory: whether a client state has the chain's memory next to the algorithm's part. uploaded:
     makes of a training's result what leaves the device.
     """
 
     def own(kept: Any) -> Any:
         mine = division.own(kept)
-        return mine[0] if remembers else mine
+        return mine[0] if with_memory else mine
 
     def begin(state: Any, frozen: Any, kept: Any) -> Carry:
         task, whole = division.task_of(frozen), division.opened_by(state, kept)

@@ -37,8 +37,8 @@ from delian.core.learning import (
     evaluate,
 )
 from delian.core.learning.build.partial_training import divided
+from delian.core.learning.leaf_roles import Roles
 from delian.core.learning.nn import Mlp, adagrad, sgd
-from delian.core.learning.roles import Roles
 from delian.core.learning.sampling import LastBatch
 
 FEATURES, OUTPUTS = 3, 2

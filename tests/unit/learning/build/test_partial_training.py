@@ -17,7 +17,7 @@ from delian.core.learning.build.bundle_builder import build
 from delian.core.learning.build.partial_training import divided
 from delian.core.learning.build.plain import PlainRuntime
 from delian.core.learning.bundle import Bundle, parse
-from delian.core.learning.roles import Roles
+from delian.core.learning.leaf_roles import Roles
 from delian.core.learning.runtime import Runtime
 
 KEY = np.array([1, 2], np.uint32)

@@ -13,8 +13,8 @@ from delian.core.compiler.backends import compile_function
 from delian.core.learning import Algorithm, Classification, Samples, SampleSet
 from delian.core.learning.build.partial_training import divided
 from delian.core.learning.build.personal_steps import stepped
+from delian.core.learning.leaf_roles import Roles
 from delian.core.learning.nn import Mlp, sgd
-from delian.core.learning.roles import Roles
 
 RATE = 0.25
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from delian.core.common.errors import DelianError
 from delian.core.learning.heads import head_marks
-from delian.core.learning.roles import Roles, check_patterns, leaf_names, roles_of
+from delian.core.learning.leaf_roles import Roles, check_patterns, leaf_names, roles_of
 
 LEAF = np.zeros(1, np.float32)
 MODEL = {"body": {"weight": LEAF, "bias": LEAF}, "head": {"weight": LEAF, "bias": LEAF}}
