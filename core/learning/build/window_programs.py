@@ -86,8 +86,8 @@ def functions(
 ) -> dict[str, Callable[..., Any]]:
     """The three, as functions of trees.
 
-    with_memory: whether a client state has the chain's memory next to the algorithm's part. uploaded:
-    makes of a training's result what leaves the device.
+    with_memory: whether a client state has the chain's memory next to the algorithm's part.
+    uploaded: makes of a training's result what leaves the device.
     """
 
     def own(kept: Any) -> Any:
