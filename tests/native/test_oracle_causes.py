@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from delian.core.compiler.backends import reference
-from oracle.judge import DIFFERS, EQUAL, NUMPYS, OVERFLOW, ROUNDING, TIES, judge
+from oracle.judge import (
+    DIFFERS,
+    EQUAL,
+    NUMPYS,
+    OVERFLOW,
+    ROUNDING,
+    TIES,
+    ZERO,
+    judge,
+    text_difference,
+)
 from oracle.planted import plant
 
 
@@ -134,6 +144,36 @@ def test_an_overflow_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judge(program(f"{LONG}\nreturn long", CALL)).mark == DIFFERS
 
 
+def test_an_overflow_is_known_after_a_call_that_raises() -> None:
+    body = "y = x + int(x[0]) ** 2\nreturn y[int(x[0])]"
+    text = program(body, "np.array([7])", "np.array([2**62], np.uint64)")
+    assert judge(text).mark == OVERFLOW
+
+
+def test_the_sign_of_a_zero_is_stated_in_printed_text() -> None:
+    text = program("x += int(x[0]) - int(x[0])\nprint(x)", "np.array([-0.5, 0.0, -0.0])")
+    assert judge(text).mark in (ZERO, EQUAL)
+    call = "np.array([[-0.0, 2.0]])"
+    assert judge(program("print(x * 1.0 + 0, x.shape)", call)).mark in (ZERO, EQUAL)
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "said"),
+    [
+        ("[-0.  2.]", "[0. 2.]", ZERO),
+        ("x: -0.0\n", "x: 0.0\n", ""),
+        ("[-0.5 2. ]", "[0.5 2. ]", "value"),
+        ("-0.25", "0.25", "value"),
+        ("[-0.  2.]", "[0. 3.]", "value"),
+        ("3-0", "30", "value"),
+        ("-05", "05", "value"),
+        ("[1 2]", "[12]", "value"),
+    ],
+)
+def test_only_the_signs_of_zeros_are_looked_past_in_a_text(got: str, want: str, said: str) -> None:
+    assert text_difference(got, want) == said
+
+
 @pytest.mark.parametrize(
     ("body", "call", "mark"),
     [
@@ -146,6 +186,52 @@ def test_an_overflow_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stated_differences_are_known(body: str, call: str, mark: str) -> None:
     """On some processors NumPy gives the same."""
     assert judge(program(body, call)).mark in (mark, EQUAL)
+
+
+@pytest.mark.parametrize("body", ["return x * np.nan", "return complex(x[0]) + 1", "return x + 0"])
+def test_complex_numbers_are_compared(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = program(body, "np.array([1 + 2j, 3.5])")
+    assert judge(text).mark == EQUAL
+    row = reference.PRIMITIVES["add"]
+
+    def other(*given: Any) -> Any:
+        made = row.reference(*given)
+        return [x + 1 if x.dtype == np.float64 else x for x in made]
+
+    rows = {**reference.PRIMITIVES, "add": replace(row, reference=other)}
+    monkeypatch.setattr(reference, "PRIMITIVES", rows)
+    assert judge(program("return complex(x[0]) + 1, x + 2j", "np.array([1 + 2j])")).mark == DIFFERS
+
+
+def test_numbers_of_few_bits_are_rounded() -> None:
+    body = "w = x.var(0)\nreturn x.sum(dtype=np.float32) + w.sum()"
+    call = "[[1.5, -7, 3, 0], [4, -6, 3, -2.5], [0, 0.75, 1.5, -3]]"
+    text = program(body, f"np.array({call}, np.float16)")
+    assert judge(text).mark in (EQUAL, ROUNDING)
+
+
+def test_numbers_in_a_text_are_rounded() -> None:
+    body = "print(float(np.float32(3) * x.var()), x[0] > 1)"
+    text = program(body, "np.array([2.0, 1, -2.0, 1.0, -2.5], np.float32)")
+    assert judge(text).mark in (EQUAL, ROUNDING)
+
+
+def test_a_rounded_number_hides_no_other_one_in_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    exp, add = (reference.PRIMITIVES[name] for name in ("exp", "add"))
+
+    def inexact(*given: Any) -> Any:
+        return [(x * (1 + 2.0**-23)).astype(x.dtype) for x in exp.reference(*given)]
+
+    def larger(*given: Any) -> Any:
+        return [x + 1e-6 if x.dtype == np.float64 else x for x in add.reference(*given)]
+
+    body = f"{SHAKY}\nprint(shaky, float(x[1]) + 1.0)"
+    text = program(body, "np.array([1.0, 2.5], np.float32)")
+    rows = {**reference.PRIMITIVES, "exp": replace(exp, reference=inexact)}
+    monkeypatch.setattr(reference, "PRIMITIVES", rows)
+    assert judge(text).mark == ROUNDING
+    monkeypatch.setitem(rows, "add", replace(add, reference=larger))
+    assert judge(text).mark == DIFFERS
 
 
 def test_a_whole_number_may_follow_the_last_bits() -> None:

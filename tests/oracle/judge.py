@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import linecache
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from itertools import count
@@ -163,7 +163,7 @@ def _call(python: World, other: World, compiled: Any, k: int, make: Any) -> Verd
     )
     mild = Verdict(EQUAL)
     for what, a, b in parts:
-        said = _of_output(a, b) if what == "the output" else difference(a, b)
+        said = text_difference(a, b) if what == "the output" else difference(a, b)
         if said.startswith(_MILD) and (said.startswith(ZERO) or _is_of_several(compiled)):
             mild = Verdict(next(m for m in _MILD if said.startswith(m)), said)
         elif said:
@@ -209,6 +209,8 @@ def _said(error: Any) -> str:
 
 # -- comparison
 
+_NUMBERS = (bool, int, float, complex, np.ndarray, np.generic)
+
 
 def difference(got: Any, want: Any) -> str:
     """In what a compiled result differs from Python's; empty where it does not."""
@@ -222,7 +224,7 @@ def difference(got: Any, want: Any) -> str:
         return _worst(map(difference, got.values(), want.values()))
     if want is None or got is None or isinstance(want, str):
         return "" if type(got) is type(want) and got == want else "value"
-    if not isinstance(want, bool | int | float | np.ndarray | np.generic):
+    if not isinstance(want, _NUMBERS):
         if type(got).__name__ != type(want).__name__:
             return "class"
         return difference(vars(got), vars(want)) if hasattr(want, "__dict__") else ""
@@ -236,19 +238,41 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _DIGITS = 10
 
 
-def _of_output(got: str, want: str) -> str:
+def text_difference(got: str, want: str) -> str:
     """In what a text differs: its floats may be rounded otherwise."""
     got, want = (_ADDRESS.sub("", text) for text in (got, want))
+    if _is_same_text(got, want):
+        return ""
+    return ZERO if _is_same_text(unsigned(got), unsigned(want)) else "value"
+
+
+def _is_same_text(got: str, want: str) -> bool:
     if _FLOAT.sub("#", got) != _FLOAT.sub("#", want):
-        return "value"
+        return False
     for x, y in zip(_FLOAT.findall(got), _FLOAT.findall(want), strict=True):
         size = 8 if max(map(len, (x, y))) > _DIGITS else 4
         if not np.isclose(float(x), float(y), rtol=_CLOSE[size], atol=_SMALL[size]):
-            return "value"
-    return ""
+            return False
+    return True
 
 
-def _worst(found: Iterator[str]) -> str:
+#: A zero with its sign, as a float's text has it.
+_SIGNED_ZERO = re.compile(r"(?<![\w.)\]])-(?=0(?:\.0*)?(?:e[+-]?\d+)?j?(?![\d.]))")
+#: What NumPy puts in front of an element for the sign of another one.
+_PADDING = re.compile(r"(?<=\[) +| +(?= )")
+
+
+def unsigned(text: str) -> str:
+    """A text without the signs of its zeros, and without the padding that they have NumPy add."""
+    return _PADDING.sub("", _SIGNED_ZERO.sub("", text))
+
+
+def numbers_of(text: str) -> tuple[str, list[float]]:
+    """A text without its floats, and these."""
+    return _FLOAT.sub("#", text), list(map(float, _FLOAT.findall(text)))
+
+
+def _worst(found: Iterable[str]) -> str:
     said = [words for words in found if words]
     return next((w for w in said if not w.startswith(_MILD)), said[0] if said else "")
 
@@ -256,7 +280,7 @@ def _worst(found: Iterator[str]) -> str:
 def _of_numbers(got: Any, want: Any) -> str:
     if isinstance(want, int) and not -(2**63) <= want < 2**63:
         return "overflow"
-    if not isinstance(got, bool | int | float | np.ndarray | np.generic):
+    if not isinstance(got, _NUMBERS):
         return f"class {type(got).__name__}, not {type(want).__name__},"
     if np.shape(got) != np.shape(want):
         return f"shape {np.shape(got)}, not {np.shape(want)},"
@@ -275,12 +299,12 @@ def _class(value: Any) -> str:
 
 def _rank(value: Any) -> tuple[int, int]:
     """Of two numbers on paths that meet, the wider is the one of the higher rank."""
-    if type(value) in (bool, int, float):
-        return (bool, int, float).index(type(value)), 0
+    if type(value) in _NUMBERS[:4]:
+        return _NUMBERS.index(type(value)), 0
     if np.ndim(value) == 0 and isinstance(value, np.ndarray):
-        return 2, 64  # Of several classes a program gives a NumPy scalar.
-    kind = "?buif".find(np.asarray(value).dtype.kind.replace("b", "?"))
-    return (4 if isinstance(value, np.ndarray) else 3), kind * 16 + np.asarray(value).dtype.itemsize
+        return 3, 64  # Of several classes a program gives a NumPy scalar.
+    kind = "?buifc".find(np.asarray(value).dtype.kind.replace("b", "?"))
+    return (5 if isinstance(value, np.ndarray) else 4), kind * 16 + np.asarray(value).dtype.itemsize
 
 
 #: By the size of a float: of a few operations, each rounded.
@@ -291,6 +315,8 @@ _SMALL = {2: 1e-3, 4: 1e-6, 8: 1e-12}
 def is_near(got: Any, want: Any) -> Any:
     """bool, of numbers of one shape: element by element, equal up to a few operations' rounding."""
     a, b = np.asarray(got), np.asarray(want)
+    if a.dtype.kind == "c" and b.dtype.kind == "c":
+        return is_near(a.real, b.real) & is_near(a.imag, b.imag)
     if a.dtype.kind != "f" or b.dtype.kind != "f":
         return a == b
     size = min(a.dtype.itemsize, b.dtype.itemsize)
@@ -299,6 +325,8 @@ def is_near(got: Any, want: Any) -> Any:
 
 def _close(got: Any, want: Any) -> str:
     a, b = np.asarray(got), np.asarray(want)
+    if a.dtype.kind == "c" and b.dtype.kind == "c":
+        return _worst(map(_close, (a.real, a.imag), (b.real, b.imag)))
     if a.dtype.kind != "f" or b.dtype.kind != "f":
         return "" if np.array_equal(a, b) else "value"
     if not is_near(a, b).all():
@@ -316,4 +344,7 @@ __all__ = [
     "Verdict",
     "difference",
     "judge",
+    "numbers_of",
+    "text_difference",
+    "unsigned",
 ]

@@ -551,6 +551,6 @@ def item(s: Specialiser, value: Any, index: Any) -> Any:
         near = difflib.get_close_matches(str(index), [str(k) for k in value], 1)
         hint = f"did you mean {near[0]!r}?" if near else ""
         raise s.error("DL114", f"{describe(value)} has no key {index!r}", hint) from e
-    except TypeError as e:
+    except (TypeError, ValueError) as e:
         raise s.error("DL113", f"an index into {describe(value)} fails: {e}") from None
     return s.own(found) if isinstance(value, list) and isinstance(index, slice) else found

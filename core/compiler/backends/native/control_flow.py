@@ -131,6 +131,10 @@ def _write_for(w: FunctionWriter, call: Call) -> None:
 
 
 def _round(w: FunctionWriter, call: Call, region: int, params: Values) -> None:
+    block, names = call.op.regions[region], w.names
+    for p, r in zip(params, block.results, strict=True):
+        if is_scalar(p) and p.dtype.is_float and _is_added_to(block, p, r):
+            w.lines.append(f"DL_IN_ORDER({names[p]});")
     releases = _releases(call)
     if releases:
         w.lines.append("const dl_mark mark = dl_mark_of(&heap);")
@@ -138,6 +142,20 @@ def _round(w: FunctionWriter, call: Call, region: int, params: Values) -> None:
     _end_round(w, call, region, params)
     if releases:
         w.lines.append("dl_release(&heap, mark);")
+
+
+#: What a sum goes through.
+_ADDS = frozenset(["add", "sub", "select"])
+
+
+def _is_added_to(block: Block, start: Value, end: Value) -> bool:
+    """Whether a round adds to a number more than once (DL_IN_ORDER)."""
+    sums = {start: 0}
+    for op in block.ops:
+        given = [sums[v] for v in op.operands if v in sums]
+        if given and (op.regions or op.name in _ADDS):
+            sums.update(dict.fromkeys(op.results, max(given) + (2 if op.regions else 1)))
+    return sums.get(end, 0) > 1
 
 
 def _write_while(w: FunctionWriter, call: Call) -> None:

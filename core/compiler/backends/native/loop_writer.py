@@ -495,6 +495,8 @@ class LoopWriter:
                 self.headers.add("reduce")
             else:
                 element.append(f"a{k} = {_combine(r, f'a{k}', value)};")
+                if dtype.is_float and not chunked and _out_of_order(rows):
+                    element.append(f"DL_IN_ORDER(a{k});")
             end.append(f"{self._pointer(r.result)}[{place}] = a{k};")
         if after:
             i, size = f"i{len(axes) - 1}", rows[-1].size
@@ -514,6 +516,15 @@ class LoopWriter:
         else:
             body = _nest(rows, len(kept), element, independent=False)
         return _nest(kept, 0, [*begin, *body, *end], independent=False)
+
+
+def _out_of_order(rows: list[Axis]) -> bool:
+    """Whether several loops read something in another order than that of memory."""
+    for read in zip(*(a.strides for a in rows), strict=True):
+        steps = [stride for stride in read if stride]
+        if min(steps, default=0) < 0 or steps != sorted(steps, reverse=True):
+            return len(rows) > 1
+    return False
 
 
 def merge_axes(axes: list[Axis]) -> list[Axis]:

@@ -244,7 +244,7 @@ def _width(item: Any) -> int:
 
 def _entry(s: Specialiser, item: Any) -> Any:
     if isinstance(item, list):
-        item = np.asarray(item) if not any(type(i) is Tensor for i in item) else s.stack(item)
+        item = _as_places(s, item)
     if isinstance(item, np.ndarray) and item.ndim == 0:
         item = item[()]
     if item is None or item is Ellipsis or isinstance(item, slice):
@@ -262,6 +262,20 @@ def _entry(s: Specialiser, item: Any) -> Any:
         hint = "convert it: x.astype(np.int64)"
         raise s.error("DL114", f"an index must be a whole number, not {describe(item)}", hint)
     return item if _is_array(item) else int(item)
+
+
+def _as_places(s: Specialiser, item: list[Any]) -> Any:
+    """A list of an index as an array; NumPy takes an empty one as one of integers."""
+    if _holds_tensor(item):
+        return s.array(item)
+    made = operators.python(s, lambda: np.asarray(item), "an index")
+    return made if made.size else made.astype(np.int64)
+
+
+def _holds_tensor(item: Any) -> bool:
+    if isinstance(item, list | tuple):
+        return any(map(_holds_tensor, item))
+    return type(item) is Tensor
 
 
 def _bounds(s: Specialiser, item: slice, size: int) -> tuple[int, int, int, int]:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 
 _MISSING = object()
+#: The square of a larger one has more than 64 bits.
+_MODULUS_MAX = 3_037_000_499
 
 
 def _len(s: Specialiser, value: Any) -> int:
@@ -261,8 +263,24 @@ def _bool(s: Specialiser, x: Any = False) -> Any:
 
 
 def _pow(s: Specialiser, base: Any, exp: Any, mod: Any = None) -> Any:
-    power = operators.binary(s, "**", base, exp)
-    return power if mod is None else operators.binary(s, "%", power, mod)
+    if mod is None:
+        return operators.binary(s, "**", base, exp)
+    for value in (exp, mod):
+        if not is_static(value):
+            raise s.needs_static(value, "the exponent and the modulus of `pow`")
+    if is_static(base):
+        return operators.python(s, lambda: pow(base, exp, mod), "`pow`")
+    if kind_of(base) & ~(BOOL | INT) or not isinstance(exp, int) or not isinstance(mod, int):
+        raise s.error("DL119", "`pow` with a modulus takes ints of Python's")
+    if not 0 <= exp < 1 << 64 or abs(mod) > _MODULUS_MAX:
+        raise s.needs_static(base, "the base of `pow` with such an exponent or modulus")
+    made = operators.python(s, lambda: pow(0, 0, mod), "`pow`")
+    base = operators.binary(s, "%", base, mod)
+    for bit in f"{exp:b}":
+        made = operators.binary(s, "%", operators.binary(s, "*", made, made), mod)
+        if bit == "1":
+            made = operators.binary(s, "%", operators.binary(s, "*", made, base), mod)
+    return made
 
 
 def _divmod(s: Specialiser, x: Any, y: Any) -> Any:

@@ -71,6 +71,18 @@ DL_INLINE const void *dl_hidden(const void *p) {
 #define DL_TABLE(p) dl_hidden(p)
 #endif
 
+/* A float that a loop adds several numbers to in each round, in an order that is not that of memory. Where GCC before 14
+ * makes vectors of those numbers, it may add the last one twice. */
+#if !defined(__GNUC__) || defined(__clang__) || defined(DL_NO_GNU) || __GNUC__ >= 14
+#define DL_IN_ORDER(a) ((void)0)
+#elif defined(__SSE2__)
+#define DL_IN_ORDER(a) __asm__("" : "+x"(a))
+#elif defined(__aarch64__)
+#define DL_IN_ORDER(a) __asm__("" : "+w"(a))
+#else
+#define DL_IN_ORDER(a) __asm__("" : "+m"(a))
+#endif
+
 /* Loops of a program, which may be compiled apart from what calls them (parts.py). */
 #ifdef DL_PART
 #define DL_LOOP __attribute__((noinline, visibility("hidden")))
