@@ -271,8 +271,9 @@ def unwrap(
 def select(condlist: Sequence[Tensor], choicelist: Sequence[Tensor], default: Tensor = 0) -> Tensor:
     if len(condlist) != len(choicelist) or not condlist:
         raise ProgramError("DL119", "np.select: as many conditions as choices, please")
-    result = default
-    if np.result_type(*choicelist, default).kind == "u":
+    dtype = np.result_type(*choicelist, default)
+    result = np.full((), default, dtype) if isinstance(default, int | float) else default
+    if dtype.kind == "u":
         for choice in choicelist:
             if isinstance(choice, int):
                 hint = "give numbers of that type: np.uint8(3)"
