@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .losses import *
     from .pooling import *
     from .quantised_weights import *
+    from .rotary_positions import *
     from .scaled_attention import *
     from .vocabulary_losses import *
 
@@ -42,6 +43,7 @@ _NAMES = {
     "kl_divergence nll sigmoid_focal squared_error triplet",
     "pooling": "adaptive_avg_pool avg_pool global_avg_pool global_max_pool lp_pool max_pool",
     "quantised_weights": "QuantisedWeight quantise_weight",
+    "rotary_positions": "rotary",
     "scaled_attention": "attention causal_mask",
     "vocabulary_losses": "vocabulary_cross_entropy",
 }

@@ -7,6 +7,7 @@ from ...common.lazy_exports import exported, lazily
 if TYPE_CHECKING:
     from . import initialise as initialise
     from . import schedules as schedules
+    from .decoders import *
     from .layers import *
     from .norms import *
     from .optim import *
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "initialise": "",
     "schedules": "",
+    "decoders": "Decoder DecoderBlock GatedFeedForward GroupedAttention TiedHead decoder quantised",
     "layers": "AvgPool Conv ConvTranspose Dense DepthwiseConv Dropout Embedding Flatten "
     "Function GlobalAvgPool MaxPool Residual Sequential",
     "norms": "BatchNorm GroupNorm InstanceNorm LayerNorm RmsNorm RunningBatchNorm Statistics "

@@ -21,19 +21,28 @@ from .norms import BatchNorm
 
 @module
 class Dense:
-    """y = x W + b."""
+    """y = x W + b, or x W with `biased=False`."""
 
-    weight: Tensor  # f32[inputs, outputs]
-    bias: Tensor  # f32[outputs]
+    weight: Tensor
+    """f32[inputs, outputs], or what multiplies as such a matrix does: `dl.QuantisedWeight`."""
+    bias: Tensor | None
+    """f32[outputs]."""
 
     @staticmethod
-    def init(key: Tensor, inputs: int, outputs: int, weights: Weights = glorot_uniform) -> Dense:
+    def init(
+        key: Tensor,
+        inputs: int,
+        outputs: int,
+        weights: Weights = glorot_uniform,
+        *,
+        biased: bool = True,
+    ) -> Dense:
         weight = weights(key, (inputs, outputs), inputs, outputs)
-        return Dense(weight, np.zeros(outputs, np.float32))
+        return Dense(weight, np.zeros(outputs, np.float32) if biased else None)
 
     def __call__(self, x: Tensor) -> Tensor:
         """f32[..., inputs] -> f32[..., outputs]."""
-        return x @ self.weight + self.bias
+        return _plus(x @ self.weight, self.bias)
 
 
 @module
@@ -164,7 +173,8 @@ class DepthwiseConv:
 class Embedding:
     """A table of vectors, one a symbol."""
 
-    table: Tensor  # f32[symbols, width]
+    table: Tensor
+    """f32[symbols, width], or such a table in few bits: `dl.quantise_weight(w.T).T`."""
 
     @staticmethod
     def init(key: Tensor, symbols: int, width: int) -> Embedding:

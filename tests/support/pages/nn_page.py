@@ -19,11 +19,13 @@ from delian.core.compiler.ops import (
     losses,
     pooling,
     quantised_weights,
+    rotary_positions,
     scaled_attention,
     vocabulary_losses,
 )
 from delian.core.learning import nn
 from delian.core.learning.nn import (
+    decoders,
     initialise,
     layers,
     norms,
@@ -38,7 +40,7 @@ from delian.core.learning.nn import (
 _OPS: tuple[tuple[str, tuple[ModuleType, ...]], ...] = (
     ("Convolution", (convolution,)),
     ("Pooling and resizing", (pooling, image_resize)),
-    ("Attention", (scaled_attention,)),
+    ("Attention", (scaled_attention, rotary_positions)),
     ("Activations", (activations,)),
     ("Losses", (losses, vocabulary_losses, alignment)),
     ("Frozen weights", (quantised_weights,)),
@@ -52,6 +54,7 @@ _NN: tuple[tuple[str, ModuleType, str], ...] = (
     ("Normalisation", norms, "nn"),
     ("Recurrent layers", recurrent, "nn"),
     ("Attention and transformers", transformers, "nn"),
+    ("Decoders", decoders, "nn"),
     ("First weights", initialise, "nn.initialise"),
     ("Optimisers", optim, "nn"),
     ("Schedules", schedules, "nn.schedules"),
