@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from .core.compiler.ops.quantised_weights import QuantisedWeight, quantise_weight
     from .core.compiler.precision import all_finite, loss_scale
     from .core.compiler.tree import static, static_field
-    from .core.learning import data, nn
+    from .core.learning import adapters, data, nn
+    from .core.learning.adapters.adapted import dora, ia3, lora
     from .core.learning.interchange.onnx import from_onnx
     from .core.learning.interchange.onnx_export import to_onnx
     from .core.learning.interchange.safetensors_file import read_safetensors, write_safetensors
@@ -72,6 +73,8 @@ __getattr__, __dir__ = lazily(
         "core.compiler.random": "=random",
         "core.compiler.traced": "Static",
         "core.compiler.tree": "=tree static static_field",
+        "core.learning.adapters": "=adapters",
+        "core.learning.adapters.adapted": "dora ia3 lora",
         "core.learning.data": "=data",
         "core.learning": "=learn",
         "core.learning.interchange.onnx": "from_onnx",
@@ -93,6 +96,7 @@ __all__ = [
     "Run",
     "Static",
     "Tensor",
+    "adapters",
     "all_finite",
     "bfloat16",
     "checkpoint",
@@ -101,17 +105,20 @@ __all__ = [
     "data",
     "debug",
     "device",
+    "dora",
     "from_onnx",
     "from_torch",
     "grad",
     "hessian",
     "hvp",
+    "ia3",
     "jacfwd",
     "jacrev",
     "jvp",
     "learn",
     "linearize",
     "load",
+    "lora",
     "loss_scale",
     "mixed_precision",
     "module",

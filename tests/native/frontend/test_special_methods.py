@@ -278,3 +278,52 @@ def test_a_key_of_a_dict_comes_before_its_value():
         return log, list(made.values()), {noted(5): noted(n), noted(6): 1}[6]
 
     assert dl.compile(f)(3) == f(3)
+
+
+@dl.module
+class Twice:
+    """A table whose rows count twice, and a product with it."""
+
+    table: Any
+
+    #: NumPy leaves `array @ table` to the class.
+    __array_ufunc__ = None
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.table[place] * 2.0
+
+    def __rmatmul__(self, x: Any) -> Any:
+        return (x @ self.table) * 2.0
+
+
+def test_an_array_of_the_program_is_an_index_into_a_class_and_its_factor():
+    table = Twice(np.arange(6, dtype=np.float32).reshape(3, 2))
+    places, x = np.array([2, 0, 2]), np.ones((2, 3), np.float32)
+
+    def f(table, places, x):
+        return table[places], table[1], x @ table
+
+    for got, want in zip(dl.compile(f)(table, places, x), f(table, places, x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_a_tree_is_flattened_down_to_nodes_of_a_class():
+    model = {"a": Twice(np.ones((2, 2), np.float32)), "b": [np.ones(2, np.float32), None]}
+
+    def f(model):
+        nodes, structure = dl.tree.flatten(model, lambda node: isinstance(node, Twice))
+        made = [n.table * 3.0 if isinstance(n, Twice) else n + 1.0 for n in nodes]
+        return dl.tree.unflatten(structure, made)
+
+    got, want = dl.compile(f)(model), f(model)
+    assert got["b"][1] is None
+    np.testing.assert_array_equal(got["a"], want["a"])
+    np.testing.assert_array_equal(got["b"][0], want["b"][0])
+
+
+def test_an_end_of_a_tree_that_the_program_decides_is_refused():
+    def f(x):
+        return dl.tree.flatten([x], lambda node: np.sum(x) > 0)[0]
+
+    with pytest.raises(ProgramError, match="is_leaf"):
+        dl.compile(f)(np.ones(2))

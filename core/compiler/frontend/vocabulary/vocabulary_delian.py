@@ -36,8 +36,16 @@ def _map(s: Specialiser, f: Any, tree_: Any, *others: Any) -> Any:
     return containers.rebuilt(s, structure, made)
 
 
-def _leaves(s: Specialiser, tree_: Any) -> Any:
-    leaves, structure = tree.flatten(tree_, complexes.is_any)
+def _leaves(s: Specialiser, tree_: Any, is_leaf: Any = None) -> Any:
+    def ends(node: Any) -> bool:
+        if complexes.is_any(node) or is_leaf is None:
+            return complexes.is_any(node)
+        test = s.call(is_leaf, node)
+        if type(test) is not bool:
+            raise s.needs_static(test, "what `is_leaf` of tree.flatten gives")
+        return test
+
+    leaves, structure = tree.flatten(tree_, ends)
     return s.own(leaves), structure
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,11 +15,12 @@ from ....common.errors import DelianError, ProgramError
 from ....common.foreign_formats import refuse_file, way_of
 from ....compiler.api import module
 from ....compiler.ir import Array, Tensor
-from ....compiler.tree import flatten, static_field, unflatten
+from ....compiler.tree import children, flatten, static_field, unflatten
+from ...adapters.adapter_keys import keyed
 from ...bundle import load
 from ..model_card import RunFacts, card_text, open_folder, write_card, write_text
 from ..safetensors_file import read_safetensors, write_safetensors
-from . import torch_export, torch_graph, torch_guards, torch_layouts, torch_nodes
+from . import torch_export, torch_graph, torch_guards, torch_layers, torch_layouts, torch_nodes
 from .modules.keras_modules import as_torch_module
 from .modules.module_source import ModuleSource, source_of
 from .torch_graph import Written
@@ -54,6 +55,8 @@ class Graphs:
     """Whether batch normalisation takes the batch's statistics in inference too."""
     source: ModuleSource | None = None
     """Where the module is from."""
+    layers: Mapping[str, str] = field(default_factory=dict)
+    """The kinds of its layers by their names (`torch_layers`)."""
 
 
 @module
@@ -94,7 +97,8 @@ class TorchModel:
         """
         graph = self.graphs.training
         given = _checked(self.graphs, graph, inputs, weight)
-        found = graph.function(self.parameters, self.statistics, given, weight, draw)
+        parameters = self.parameters if draw is None else keyed(self.parameters, draw)
+        found = graph.function(parameters, self.statistics, given, weight, draw)
         return _picked(self.graphs.output, found[0]), {**self.statistics, **found[1]}
 
     def with_statistics(self, statistics: dict[str, Tensor]) -> TorchModel:
@@ -105,7 +109,15 @@ class TorchModel:
         """Parameters and statistics by PyTorch's names and in its shapes.
 
         Of a gradient, which is a model too, the slopes.
+
+        Raises DelianError for a model with adapters.
         """
+        adapted = [name for name, value in self.parameters.items() if children(value) is not None]
+        if adapted:
+            raise DelianError(
+                f"{adapted[0]} is no plain array: the model has adapters",
+                "adapters.merged(model) is a plain model, adapters.save_adapter writes theirs",
+            )
         found = {**self.parameters, **self.statistics}
         for name, axes in self.graphs.kernels.items():
             found[name] = np.transpose(found[name], tuple(int(k) for k in np.argsort(axes)))
@@ -380,6 +392,7 @@ def from_torch(
         _rows_min(torch, module, programs[1], given, named),
         by_batch,
         source_of(own, state),
+        MappingProxyType(torch_layers.layer_kinds(torch, module)),
     )
     return TorchModel(parameters, floats, graphs)
 
