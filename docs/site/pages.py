@@ -28,6 +28,7 @@ FACE = {
     "Federations": "simulate Run load Predictor stats data device learn DelianError",
     "Models of other frameworks": "from_torch from_onnx to_onnx read_safetensors "
     "write_safetensors quantise quantise_weight QuantisedWeight",
+    "Adapters": "lora dora ia3 adapters",
     "The compiler": "compile module static static_field Static Tensor trace debug",
     "Derivatives": "grad value_and_grad jvp vjp linearize hvp hessian jacfwd jacrev vmap "
     "checkpoint custom_vjp",

@@ -30,7 +30,7 @@ from .module_places import (
     tensor_name,
     walk,
 )
-from .targets import chosen, is_saved, matches
+from .target_rules import chosen, is_saved, matches
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ from .adapter_settings import AdapterSettings
 from .module_places import Path, Place, at, places, replaced
 from .peft_config import NAME as CONFIG_NAME
 from .peft_config import config_text, read_config
-from .targets import check, chosen, matches
+from .target_rules import check, chosen, matches
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from delian.core.compiler.tree import flatten
 from delian.core.learning.adapters.adapted import settings_of
 from delian.core.learning.adapters.adapter_settings import AdapterSettings
 from delian.core.learning.adapters.module_places import Place
-from delian.core.learning.adapters.targets import chosen, matches
+from delian.core.learning.adapters.target_rules import chosen, matches
 
 
 @dl.module
