@@ -57,6 +57,11 @@ class QuantisedWeight:
     __array_ufunc__ = None
 
     @property
+    def frozen(self) -> bool:
+        """True: it has no derivative."""
+        return True
+
+    @property
     def ndim(self) -> int:
         """2, as of any matrix."""
         return len(self.shape)

@@ -176,6 +176,16 @@ class TiedHead:
         """(width, symbols)."""
         return (self.table.shape[1], self.table.shape[0])
 
+    @property
+    def frozen(self) -> bool:
+        """Whether it has no derivative, as a table in few bits."""
+        return bool(getattr(self.table, "frozen", False))
+
+    @property
+    def T(self) -> Tensor:
+        """The table."""
+        return self.table
+
     def __rmatmul__(self, x: Tensor) -> Tensor:
         """f32[..., width] -> f32[..., symbols]."""
         return x @ self.table.T

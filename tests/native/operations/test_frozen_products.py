@@ -227,6 +227,30 @@ def test_the_vocabulary_in_parts_gives_the_loss_and_both_gradients(rows) -> None
     assert abs(tied(hidden, table, labels) - want[0]) < 1e-5 * want[0]
 
 
+@pytest.mark.parametrize("rows", [1, 7, 8, 24, None])
+def test_a_frozen_vocabulary_gives_the_loss_and_its_slope(rows) -> None:
+    hidden, labels = normal(4, 6, 20), RNG.integers(0, 300, (4, 6))
+    head = dl.quantise_weight(normal(20, 300), "i4", 10)
+    run = api.compile(api.value_and_grad(lambda h, w, y: parts(h, w, y, rows)))
+    got = run(hidden, head, labels)
+    want = api.compile(api.value_and_grad(whole))(hidden, head.expanded(), labels)
+    assert abs(got[0] - want[0]) < 1e-5 * want[0]
+    close(got[1], want[1])
+    assert abs(parts(hidden, head, labels, rows) - want[0]) < 1e-5 * want[0]
+
+
+def test_the_loss_over_a_frozen_vocabulary_has_second_derivatives() -> None:
+    hidden, labels, along = normal(9, 20), RNG.integers(0, 300, 9), normal(9, 20)
+    head = dl.quantise_weight(normal(20, 300), "i8")
+
+    def slope(loss, h, w):
+        return np.sum(api.grad(loss)(h, w, labels) * along)
+
+    got = api.compile(api.grad(lambda h, w: slope(lambda *a: parts(*a, 4), h, w)))(hidden, head)
+    want = api.compile(api.grad(lambda h, w: slope(whole, h, w)))(hidden, head.expanded())
+    np.testing.assert_allclose(got, want, atol=2e-5 * np.abs(want).max())
+
+
 def test_no_logits_of_all_tokens_are_kept() -> None:
     tokens, width, symbols = 256, 32, 30_000
     hidden, labels = normal(tokens, width), RNG.integers(0, symbols, tokens)
