@@ -140,7 +140,7 @@ def _made(model: T, settings: AdapterSettings, seed: int) -> T:
 
 def _first(base: Any, place: Place, settings: AdapterSettings, key: Array) -> dict[str, Array]:
     """The values that training begins with."""
-    inputs, outputs = np.shape(base)
+    inputs, outputs = base.shape
     if settings.kind == "ia3":
         size = inputs if matches(settings.feedforward, place.name) else outputs
         return {"factors": np.ones(size, np.float32)}
@@ -155,7 +155,7 @@ def _first(base: Any, place: Place, settings: AdapterSettings, key: Array) -> di
         )
     found = {"a": np.asarray(first[0], np.float32), "b": np.asarray(first[1], np.float32)}
     if settings.kind == "dora":
-        start = Dora(base, found["a"], found["b"], base[0])
+        start = Dora(base, found["a"], found["b"], found["b"][0])
         found["magnitude"] = np.asarray(column_norms(start), np.float32)
     return found
 

@@ -17,14 +17,14 @@ from ...compiler.api import module
 from ...compiler.ir import Tensor
 from ...compiler.tree import static_field
 from .adapter_settings import AdapterSettings
-from .low_rank import dropped
+from .low_rank import dense, dropped
 
 
 @module
 class Dora:
     """A linear layer's weight, decomposed into lengths and directions."""
 
-    base: Tensor  # f32[inputs, outputs], frozen
+    base: Tensor  # f32[inputs, outputs] or a `QuantisedWeight`, frozen
     a: Tensor  # f32[inputs, rank]
     b: Tensor  # f32[rank, outputs]
     magnitude: Tensor  # f32[outputs]
@@ -58,14 +58,14 @@ class Dora:
 
     def merged(self) -> Tensor:
         """f32[inputs, outputs]: the weight that multiplies as this one does."""
-        whole = self.base + (self.a * self.scale) @ self.b
+        whole = dense(self.base) + (self.a * self.scale) @ self.b
         return whole * (self.magnitude / column_norms(self))
 
 
 def column_norms(weight: Dora) -> Tensor:
     """f32[outputs]: the length of each column of W + s A B."""
-    a, b = weight.a * weight.scale, weight.b
-    across = np.sum((a.T @ weight.base) * b, axis=0)
+    a, b, base = weight.a * weight.scale, weight.b, dense(weight.base)
+    across = np.sum((a.T @ base) * b, axis=0)
     inner = np.sum(((a.T @ a) @ b) * b, axis=0)
     # Rounding may leave less than nothing of a column that the update takes away.
-    return np.sqrt(np.maximum(np.sum(weight.base * weight.base, axis=0) + 2.0 * across + inner, 0))
+    return np.sqrt(np.maximum(np.sum(base * base, axis=0) + 2.0 * across + inner, 0))

@@ -14,13 +14,14 @@ from ...compiler.api import module
 from ...compiler.ir import Tensor
 from ...compiler.tree import static_field
 from .adapter_settings import AdapterSettings
+from .low_rank import dense
 
 
 @module
 class Ia3:
     """A linear layer's weight, and its bias where the output is scaled."""
 
-    base: Tensor  # f32[inputs, outputs], frozen
+    base: Tensor  # f32[inputs, outputs] or a `QuantisedWeight`, frozen
     factors: Tensor  # f32[outputs], or f32[inputs] in a feed-forward part
     bias: Tensor | None = None  # f32[outputs], frozen
     feedforward: bool = static_field(default=False)
@@ -49,7 +50,7 @@ class Ia3:
     def merged(self) -> Tensor:
         """f32[inputs, outputs]: the weight that multiplies as this one does."""
         factors = self.factors[:, None] if self.feedforward else self.factors
-        return np.asarray(self.base * factors)
+        return np.asarray(dense(self.base) * factors)
 
     def merged_bias(self) -> Tensor | None:
         """f32[outputs]: the bias that is added then, if it is here."""

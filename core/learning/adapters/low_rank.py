@@ -12,6 +12,7 @@ from __future__ import annotations
 from ...compiler import ops
 from ...compiler.api import module
 from ...compiler.ir import Tensor
+from ...compiler.ops.quantised_weights import QuantisedWeight
 from ...compiler.tree import static_field
 from .adapter_settings import AdapterSettings
 
@@ -20,7 +21,7 @@ from .adapter_settings import AdapterSettings
 class LowRank:
     """W + s A B of a linear layer, or of a table of vectors, without the sum."""
 
-    base: Tensor  # f32[inputs, outputs], frozen
+    base: Tensor  # f32[inputs, outputs] or a `QuantisedWeight`, frozen
     a: Tensor  # f32[inputs, rank]
     b: Tensor  # f32[rank, outputs]
     key: Tensor | None = None
@@ -53,7 +54,12 @@ class LowRank:
 
     def merged(self) -> Tensor:
         """f32[inputs, outputs]: the sum, for a model without adapters."""
-        return self.base + (self.a * self.scale) @ self.b
+        return dense(self.base) + (self.a * self.scale) @ self.b
+
+
+def dense(base: Tensor) -> Tensor:
+    """f32[inputs, outputs]: the numbers of a frozen weight, also of one in few bits."""
+    return base.expanded() if isinstance(base, QuantisedWeight) else base
 
 
 def dropped(x: Tensor, key: Tensor | None, settings: AdapterSettings | None) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...compiler.ops.quantised_weights import QuantisedWeight
 from ...compiler.tree import LEAF, Structure, build, children
 from ..interchange.torch.torch_model import TorchModel
 from ..nn.layers import Conv, ConvTranspose, Dense, DepthwiseConv, Embedding
@@ -48,9 +49,9 @@ class Place:
 
 
 def walk(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """All nodes of a tree with their paths, from the root. Objects of adapters stay whole."""
+    """All nodes of a tree with their paths, from the root. Objects of weights stay whole."""
     yield path, node
-    parts = None if isinstance(node, WEIGHTS) else children(node)
+    parts = None if isinstance(node, (*WEIGHTS, QuantisedWeight)) else children(node)
     if parts is not None:
         for key, child in zip(parts[0], parts[1], strict=True):
             yield from walk(child, (*path, key))
@@ -161,6 +162,8 @@ def _of_tree(model: Any) -> list[Place]:
 
 
 def _is_matrix(node: Any) -> bool:
+    if isinstance(node, QuantisedWeight):
+        return True
     return children(node) is None and np.ndim(node) == 2 and np.result_type(node).kind == "f"
 
 

@@ -29,6 +29,7 @@ from ..interchange.safetensors_file import HEADER_BYTES_MAX, read_safetensors, w
 from ..interchange.torch.torch_model import TorchModel
 from .adapted import put, saved_leaves, settings_of, weights_of, without
 from .adapter_settings import AdapterSettings
+from .low_rank import dense
 from .module_places import Path, Place, at, places, replaced
 from .peft_config import NAME as CONFIG_NAME
 from .peft_config import config_text, read_config
@@ -186,7 +187,7 @@ class _Reader:
         elements = sum(np.size(leaf) for leaf in leaves(self.base))
         for place in self.places.values():
             if not place.refusal:
-                elements += sum(np.shape(at(self.base, place.weight))) * (max(ranks) + 1)
+                elements += sum(at(self.base, place.weight).shape) * (max(ranks) + 1)
         limit = elements * _ITEM_BYTES_MAX + HEADER_BYTES_MAX
         try:
             size = path.stat().st_size
@@ -246,7 +247,7 @@ class _Reader:
                 f" {', '.join(sorted(wanted))}",
                 "configuration and tensors are of different adapters: save both again",
             )
-        inputs, outputs = np.shape(at(self.base, place.weight))
+        inputs, outputs = at(self.base, place.weight).shape
         if kind == "ia3":
             factors = given["factors"]
             if factors.shape not in ((outputs, 1), (1, inputs)):
@@ -327,7 +328,7 @@ class _Reader:
     def _check_base(self, layer: str, array: Array) -> None:
         place = self.places.get(layer)
         own = None if place is None else at(self.base, place.weight)
-        if own is None or np.shape(own) != array.shape or not np.array_equal(own, array):
+        if own is None or own.shape != array.shape or not np.array_equal(dense(own), array):
             self.fail(f"an adapter of another model: the table of {_text(layer)} differs")
 
     def _stored(self, name: str, path: Path, array: Array) -> Array:

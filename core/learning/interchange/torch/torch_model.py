@@ -110,12 +110,12 @@ class TorchModel:
 
         Of a gradient, which is a model too, the slopes.
 
-        Raises DelianError for a model with adapters.
+        Raises DelianError for a model with adapters, or with weights in few bits.
         """
         adapted = [name for name, value in self.parameters.items() if children(value) is not None]
         if adapted:
             raise DelianError(
-                f"{adapted[0]} is no plain array: the model has adapters",
+                f"{adapted[0]} is no plain array: the model has adapters or weights in few bits",
                 "adapters.merged(model) is a plain model, adapters.save_adapter writes theirs",
             )
         found = {**self.parameters, **self.statistics}

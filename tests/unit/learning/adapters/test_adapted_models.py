@@ -226,3 +226,43 @@ def test_settings_go_with_the_model():
     model = dl.lora(small(), 2, ("query",), 8)
     assert settings_of(model) == AdapterSettings("lora", ("query",), 2, 8)
     assert settings_of(dl.adapters.merged(model)) is None
+
+
+@pytest.mark.parametrize("kind", ["lora", "dora", "ia3"])
+def test_a_base_in_few_bits_takes_adapters(kind):
+    dense = {"query": dl.nn.Dense.init(dl.random.key(0), 64, 12)}
+    few = {"query": dl.nn.Dense(dl.quantise_weight(dense["query"].weight), dense["query"].bias)}
+    near = {"query": dl.nn.Dense(few["query"].weight.expanded(), dense["query"].bias)}
+    make = {
+        "lora": lambda m: dl.lora(m, 2, ("query",), 8),
+        "dora": lambda m: dl.dora(m, 2, ("query",), 8),
+        "ia3": lambda m: dl.ia3(m, ("query",)),
+    }[kind]
+    x = np.random.default_rng(3).standard_normal((5, 64)).astype(np.float32)
+    ours, wanted = moved(make(few)), moved(make(near))
+
+    def run(model, x):
+        return model["query"](x)
+
+    np.testing.assert_allclose(dl.compile(run)(ours, x), run(wanted, x), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        run(dl.adapters.merged(ours), x), run(wanted, x), rtol=1e-4, atol=1e-4
+    )
+    codes = dl.adapters.without(ours)["query"].weight.codes
+    assert codes.dtype == np.int8
+    assert "query.weight.base.codes" in dl.adapters.adapter_roles(ours)
+    parts = dl.adapters.split(ours)
+
+    def loss(trained, frozen, x):
+        return np.sum(run(parts.join(trained, frozen), x) ** 2)
+
+    other = dl.adapters.split(wanted)
+
+    def wanted_loss(trained, frozen, x):
+        return np.sum(run(other.join(trained, frozen), x) ** 2)
+
+    got = dl.compile(dl.grad(loss))(parts.trained, parts.frozen, x)
+    want = dl.compile(dl.grad(wanted_loss))(other.trained, other.frozen, x)
+    for name, value in want.items():
+        limit = 1e-4 * np.abs(value).max()
+        np.testing.assert_allclose(got[name], value, rtol=1e-3, atol=limit, err_msg=name)
