@@ -119,7 +119,8 @@ def gatherer(snapshot: bytes | None) -> Gatherer:
     from ...edge.protocol.machine import EdgeMachine, restore
 
     # Sooner than other edges: it is not far to the cloud, and the next round waits for it.
-    policy = EdgePolicy(hello_delay_ns=100 * MS)
+    # Its blobs are the coordinator's own, which are in one store with it.
+    policy = EdgePolicy(hello_delay_ns=100 * MS, blobs_bytes_max=2**62)
     return EdgeMachine(EdgeState(0, 1) if snapshot is None else restore(snapshot), policy)
 
 

@@ -179,7 +179,6 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
         policy_now=partial(policy_of, config),
         transport=config.transport,
         broker_authority=config.broker_authority,
-        blobs_bytes_max=config.blobs_mib << 20,
         personal_margin=config.personal_margin,
         inference=_socket(config),
         artifact_root=artifact_root(config),
@@ -205,6 +204,7 @@ def policy_of(config: DeviceConfig) -> DevicePolicy:
         helpers=trust_of(config.masks),
         caps=caps_of(config),
         denied_age_ns=config.masks.deny_list_days * DAY_S * SECOND,
+        blobs_bytes_max=config.blobs_mib << 20,
     )
 
 

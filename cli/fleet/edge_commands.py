@@ -94,9 +94,9 @@ def edge_settings(config: EdgeConfig) -> EdgeSettings:
         health=config.health,
         policy=EdgePolicy(
             devices_max=config.devices_max,
+            blobs_bytes_max=config.blobs_mib << 20,
             denied_age_ns=config.deny_list_days * DAY_S * SECOND,
         ),
-        blobs_bytes_max=config.blobs_mib << 20,
         outbox_bytes_max=config.outbox_mib << 20,
         helps=config.helps,
         helps_min=config.helps_min,

@@ -13,6 +13,7 @@ from typing import Final
 from ...core.wire.round_pb2 import (
     BELOW_FLOOR,
     MASKS_REQUIRED,
+    NO_ROOM,
     NOT_SIGNED,
     QUESTION_REFUSED,
     TASK_NOT_SIGNED,
@@ -23,6 +24,7 @@ REFUSALS: Final = {
     MASKS_REQUIRED: "device's owner requires masks",
     BELOW_FLOOR: "plan's masks are below the floor of the device's owner",
     QUESTION_REFUSED: "device's owner does not allow the question",
+    NO_ROOM: "device has no room for the bundle, the weights and the model's frozen parts",
     TASK_NOT_SIGNED: "task arrived without the coordinator's signature, changed or expired",
     NOT_SIGNED: (
         "bundle's signature does not hold on the device: unsigned, of another root key, or older"

@@ -84,9 +84,8 @@ class Run(Part[RunState]):
     def names(self, digest: bytes) -> bool:
         """Whether edges may ask for this blob."""
         state = self.state
-        return digest in (self.plan.bundle.digest, state.weights.digest) or any(
-            digest == a.weights.digest for a in state.open
-        )
+        weights = (state.weights.digest, *(a.weights.digest for a in state.open))
+        return digest in self.plan.lasting or digest in weights
 
     def needs(self, digest: bytes) -> bool:
         """Whether the blob must stay in the store."""
@@ -239,6 +238,7 @@ class Run(Part[RunState]):
             attempt=attempt.attempt,
             bundle=plan.bundle,
             weights=attempt.weights,
+            frozen=plan.frozen,
             ring=ring_of(self.plan, self.state, attempt).message(),
             time_ms=max(0, whole_ms),
             rng_key=self.key_bytes(attempt),

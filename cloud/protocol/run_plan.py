@@ -23,8 +23,8 @@ from ...core.privacy.mechanisms.adaptive_clip import AdaptiveClip
 from ...core.privacy.mechanisms.ring import RingError, RingPlan
 from ...core.privacy.secagg.helper import SEEDS_BYTES_MAX
 from ...core.privacy.secagg.limits import HELPERS_MAX
-from ...core.privacy.task_limits import MANIFEST_BYTES_MAX
-from ...core.protocol.ports import BLOB_BYTES_MAX, MS, window
+from ...core.privacy.task_limits import MANIFEST_BYTES_MAX, are_parts
+from ...core.protocol.ports import BLOB_BYTES_MAX, FROZEN_PARTS_MAX, MS, window
 from ...core.wire.admission_pb2 import Requirements, RetryWindow
 from ...core.wire.blob_pb2 import BlobRef
 from ...core.wire.operator_pb2 import PlanMessage
@@ -51,6 +51,8 @@ class RunPlan(Plan):
     """The programs."""
     weights: BlobRef
     """The first model."""
+    frozen: tuple[BlobRef, ...] = ()
+    """The parts of its frozen leaves, as the bundle's manifest names them."""
     name: str = ""
     """What people call it."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -98,6 +100,7 @@ class RunPlan(Plan):
             ring=ring,
             bundle=message.bundle,
             weights=message.weights,
+            frozen=tuple(message.frozen),
             name=message.name,
             labels=dict(message.labels),
             helpers=helpers,
@@ -117,6 +120,7 @@ class RunPlan(Plan):
             labels=self.labels,
             bundle=self.bundle,
             weights=self.weights,
+            frozen=self.frozen,
             ring=self.ring.message(),
             manifest=self.manifest,
             own_metrics=self.own_metrics,
@@ -157,6 +161,12 @@ class RunPlan(Plan):
                 raise PlanError(name, f"a digest of {len(ref.digest)} bytes", "it is a SHA-256")
             if not 0 < ref.size <= BLOB_BYTES_MAX:
                 raise PlanError(name, f"{ref.size} bytes", f"from 1 to {BLOB_BYTES_MAX}")
+        if not are_parts(self.frozen):
+            raise PlanError(
+                "frozen",
+                f"{len(self.frozen)} parts",
+                f"at most {FROZEN_PARTS_MAX}, each of 1 to {BLOB_BYTES_MAX} bytes, by SHA-256",
+            )
         try:
             check_metric_names(self.own_metrics)
         except DelianError as error:
@@ -226,6 +236,11 @@ class RunPlan(Plan):
         return AdaptiveClip.of(self.ring, quantile, self.privacy.clip_rate)
 
     @cached_property
+    def lasting(self) -> frozenset[bytes]:
+        """Digests of the blobs that are the same in all rounds: the bundle and the frozen parts."""
+        return frozenset(ref.digest for ref in (self.bundle, *self.frozen))
+
+    @cached_property
     def secure(self) -> SecurePlan | None:
         """How updates are masked, as tasks say it; None: they are not."""
         return self.message().secure if self.masked else None
@@ -268,9 +283,14 @@ class RunPlan(Plan):
 
 
 def change(plan: PlanMessage, changes: PlanMessage) -> None:
-    """Gives a plan all that `changes` has. Lists are replaced; another bundle has other metrics."""
+    """Gives a plan all that `changes` has.
+
+    Lists are replaced; another bundle has other metrics and other frozen parts.
+    """
     if changes.own_metrics or changes.HasField("bundle"):
         plan.ClearField("own_metrics")
+    if changes.frozen or changes.HasField("bundle"):
+        plan.ClearField("frozen")
     if changes.secure.helpers:
         plan.secure.ClearField("helpers")
     plan.MergeFrom(changes)

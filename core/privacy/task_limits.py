@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..protocol.ports import BLOB_BYTES_MAX, RETRY_MS_MAX
+from collections.abc import Sequence
+
+from ..protocol.ports import BLOB_BYTES_MAX, FROZEN_PARTS_MAX, RETRY_MS_MAX
 from ..wire.blob_pb2 import BlobRef
 from ..wire.round_pb2 import EVALUATE, TRAIN, Task
 from .mechanisms.ring import RingError, RingPlan
@@ -29,6 +31,7 @@ def is_sane(task: Task) -> bool:
         and task.purpose in (TRAIN, EVALUATE)
         and _is_sane_ref(task.bundle)
         and _is_sane_ref(task.weights)
+        and are_parts(task.frozen)
         and _can_be_added(task)
         and _can_be_masked(task)
     )
@@ -51,6 +54,11 @@ def with_left(task: Task, left_ms: int) -> Task:
 
 def _is_sane_ref(ref: BlobRef) -> bool:
     return len(ref.digest) == DIGEST_BYTES and ref.size <= BLOB_BYTES_MAX
+
+
+def are_parts(refs: Sequence[BlobRef]) -> bool:
+    """Whether these can be the parts of a model's frozen leaves."""
+    return len(refs) <= FROZEN_PARTS_MAX and all(ref.size and _is_sane_ref(ref) for ref in refs)
 
 
 def _can_be_added(task: Task) -> bool:

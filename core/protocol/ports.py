@@ -41,6 +41,7 @@ DEVICES_PER_EDGE_MAX = 100_000
 EDGES_MAX = 4_096
 DIMENSION_MAX = 2**28  # numbers in an update: 1 GiB of ring elements
 BLOB_BYTES_MAX = 4 * 2**30
+FROZEN_PARTS_MAX = 1_024  # of one model; with their names a task has 45 KiB
 RETRY_MS_MAX = 7 * 24 * 3600 * 1000
 
 MS = 1_000_000  # nanoseconds in a millisecond
@@ -219,9 +220,9 @@ class CancelTimer:
 class RunProgram:
     """Run a program of the bundle and answer with `ProgramFinished`.
 
-    client_update, evaluate: blobs (bundle, weights), arguments (key u32[2], RingPlan message)
-        -> Outcome; the second makes the device's personal model as well, and its vector holds
-        metrics
+    client_update, evaluate: blobs (bundle, weights, then the frozen parts in order), arguments
+        (key u32[2], RingPlan message) -> Outcome; the second makes the device's personal model as
+        well, and its vector holds metrics
     server_update: blobs (bundle, weights), or (bundle, weights, memory) where there is one,
         arguments (mean f32[D], sum of weights) -> NewModel
     unmask: no blobs, arguments (sum u32[L], [(32-byte key, +1 or -1), ...], suite), and the

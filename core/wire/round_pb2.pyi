@@ -29,6 +29,7 @@ class FailureReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NOT_SIGNED: _ClassVar[FailureReason]
     TASK_NOT_SIGNED: _ClassVar[FailureReason]
     QUESTION_REFUSED: _ClassVar[FailureReason]
+    NO_ROOM: _ClassVar[FailureReason]
 
 class UploadStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -51,6 +52,7 @@ BELOW_FLOOR: FailureReason
 NOT_SIGNED: FailureReason
 TASK_NOT_SIGNED: FailureReason
 QUESTION_REFUSED: FailureReason
+NO_ROOM: FailureReason
 UPLOAD_UNSPECIFIED: UploadStatus
 COUNTED: UploadStatus
 LATE: UploadStatus
@@ -83,7 +85,7 @@ class RingPlan(_message.Message):
     def __init__(self, clip: _Optional[float] = ..., clients_max: _Optional[int] = ..., bits: _Optional[int] = ..., dimension: _Optional[int] = ..., noise: _Optional[float] = ..., central: _Optional[bool] = ..., rotated: _Optional[bool] = ..., kept: _Optional[int] = ..., within: _Optional[float] = ..., top: _Optional[int] = ..., wide: _Optional[bool] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose", "secure", "manifest", "left_ms", "expires_s", "certificate", "signature")
+    __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose", "secure", "manifest", "left_ms", "expires_s", "certificate", "signature", "frozen")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -99,6 +101,7 @@ class Task(_message.Message):
     EXPIRES_S_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
@@ -114,7 +117,8 @@ class Task(_message.Message):
     expires_s: int
     certificate: bytes
     signature: bytes
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[RingPlan, _Mapping]] = ..., time_ms: _Optional[int] = ..., rng_key: _Optional[bytes] = ..., purpose: _Optional[_Union[Purpose, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ..., manifest: _Optional[bytes] = ..., left_ms: _Optional[int] = ..., expires_s: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    frozen: _containers.RepeatedCompositeFieldContainer[_blob_pb2.BlobRef]
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[RingPlan, _Mapping]] = ..., time_ms: _Optional[int] = ..., rng_key: _Optional[bytes] = ..., purpose: _Optional[_Union[Purpose, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ..., manifest: _Optional[bytes] = ..., left_ms: _Optional[int] = ..., expires_s: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., frozen: _Optional[_Iterable[_Union[_blob_pb2.BlobRef, _Mapping]]] = ...) -> None: ...
 
 class Upload(_message.Message):
     __slots__ = ("run", "round", "attempt", "device", "vector", "seeds")

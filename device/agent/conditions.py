@@ -65,7 +65,7 @@ class ConditionSettings:
     celsius_max: float = 80.0
     """Hotter than this it is not idle."""
     storage_mib: int = 4096
-    """Room that bundles, weights and the personal model may take."""
+    """Room that bundles, weights, frozen parts and the personal model may take."""
     poll_s: float = 15.0
     """How often to look."""
 
@@ -222,6 +222,8 @@ class Watch:
 
     storage: the folder whose disk counts. memory_mib: what the owner gives a task. is_fresh:
     whether there is data that was not trained on; None: it is unknown, and counts as fresh.
+    stored: bytes of the blobs there, which make room for others: a device that has fetched a model
+    has as much room for it as before.
     """
 
     def __init__(
@@ -232,7 +234,9 @@ class Watch:
         is_fresh: Callable[[], bool | None] = lambda: None,
         proc_root: Path = Path("/proc"),
         sys_root: Path = Path("/sys"),
+        stored: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._stored = stored
         self._settings, self._storage, self._memory_mib = settings, storage, memory_mib
         self._is_fresh, self._proc, self._sys = is_fresh, proc_root, sys_root
         self._ticks: tuple[int, int] | None = None
@@ -297,7 +301,7 @@ class Watch:
 
     def _room(self) -> int:
         try:
-            free = shutil.disk_usage(self._storage).free >> 20
+            free = shutil.disk_usage(self._storage).free + self._stored() >> 20
         except OSError:
             free = 0
         return _step(min(self._settings.storage_mib, free))

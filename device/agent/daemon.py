@@ -107,8 +107,6 @@ class DeviceSettings:
 
     Blocks; None: the policy stays.
     """
-    blobs_bytes_max: int = 2 << 30
-    """For bundles and weights."""
     personal_margin: float = 0.05
     inference: Path | None = None
     """A Unix socket to serve the personal model on; None: it is not served."""
@@ -173,7 +171,7 @@ class _Agent:
         self._denied_asked, self._renewed = asyncio.Event(), asyncio.Event()
         self.personal = PersonalStore(folder / "personal", settings.personal_margin)
         self.personal.prepare()
-        self.blobs = FolderBlobs(folder / "blobs", settings.blobs_bytes_max)
+        self.blobs = FolderBlobs(folder / "blobs", settings.policy.blobs_bytes_max)
         self.gate = self._gate_now()
         self.runner = WorkerRunner(
             settings.worker,
@@ -194,7 +192,13 @@ class _Agent:
                 settings.worker.nice,
             ),
         )
-        self.watch = Watch(settings.conditions, folder, settings.worker.memory_mib, self._is_fresh)
+        self.watch = Watch(
+            settings.conditions,
+            folder,
+            settings.worker.memory_mib,
+            self._is_fresh,
+            stored=lambda: self.blobs.used,
+        )
         seen = self.watch.changed()
         assert seen is not None
         self.seen: Conditions = seen

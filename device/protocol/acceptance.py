@@ -8,6 +8,7 @@ from ...core.privacy.secagg.secure_errors import SecureError
 from ...core.privacy.secagg.signed_task import check
 from ...core.protocol.machine import Output, Part
 from ...core.protocol.ports import SECOND
+from ...core.protocol.task_blobs import refs_of, sizes_of
 from ...core.wire import round_pb2
 from ...core.wire.journal_pb2 import DeniedVersion
 from ...core.wire.log_pb2 import LogUpdate
@@ -20,6 +21,9 @@ UNMASKED = "unmasked"
 DENY_LIST = "deny list"
 #: And where it is older than the one that the task names.
 DENY_LIST_VERSION = "deny list version"
+#: And of one whose blobs the store or the disk has no room for.
+ROOM = "no room"
+_MIB = 1 << 20
 #: The FailureReason of a refused task, by the reason.
 _REFUSALS = {
     UNMASKED: round_pb2.MASKS_REQUIRED,
@@ -27,6 +31,7 @@ _REFUSALS = {
     DENY_LIST_VERSION: round_pb2.NOT_IN_COHORT,
     releases.NOISE: round_pb2.BELOW_FLOOR,
     releases.BUDGET: round_pb2.BELOW_FLOOR,
+    ROOM: round_pb2.NO_ROOM,
 }
 #: Orders that change which nodes the device trusts.
 NOTICES = (DeniedVersion, LogUpdate)
@@ -54,8 +59,20 @@ class Acceptance(Part[DeviceState]):
         if owner.identity is not None:
             check(task, owner.identity, self.now // SECOND)
         releases.check(task, owner.policy.floor, owner.policy.caps, state.releases)
+        self._check_room(task)
         if task.secure.denied_version > state.denied_version:
             raise SecureError(DENY_LIST_VERSION, "the task names a newer deny list")
+
+    def _check_room(self, task: round_pb2.Task) -> None:
+        """Raises SecureError for a task whose blobs, all together, the device could not store.
+
+        Their sizes are in the task, so that nothing is fetched in vain.
+        """
+        needed = sum(sizes_of(refs_of(task)).values())
+        most, told = self.owner.policy.blobs_bytes_max, self.state.facts.storage_mib
+        most = min(most, told * _MIB) if told else most
+        if needed > most:
+            raise SecureError(ROOM, f"the task's blobs have {needed} bytes, of {most} at most")
 
     def waits(self, task: round_pb2.Task, fault: SecureError) -> bool:
         """Whether a task that does not pass is not answered yet.

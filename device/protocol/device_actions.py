@@ -20,6 +20,7 @@ from ...core.protocol import ports
 from ...core.protocol.machine import Output, Part
 from ...core.protocol.random_streams import device_key
 from ...core.protocol.run_names import least_useful
+from ...core.protocol.task_blobs import kept_with, refs_of, sizes_of, window
 from ...core.wire import admission_pb2, round_pb2
 from ...core.wire.blob_pb2 import Blob, FetchBlob
 from ...core.wire.journal_pb2 import Conditions, DeniedVersion
@@ -172,15 +173,7 @@ class Device(Part[device_state.DeviceState]):
         state.ends_ns = self.now + left_ms(task) * ports.MS
         for name in ("repeat", "lease", "retry"):
             self.cancel_timer(name)
-        bundle = task.bundle.digest
-        state.bundles = [*(b for b in state.bundles if b != bundle), bundle][
-            -device_state.BUNDLES_KEPT :
-        ]
-        wanted = (*state.bundles, task.weights.digest)
-        for digest in state.have:
-            if digest not in wanted:
-                self.emit(ports.DropBlob(digest))
-        state.have = [d for d in state.have if d in wanted]
+        self._make_room(task)
         state.helped = b""
         part = self.helped if task.secure.helpers else self.sessions
         refusal = part.begin(task)
@@ -188,6 +181,22 @@ class Device(Part[device_state.DeviceState]):
             self._begin()
         else:
             self.post(_T.SESSION_FAILED, refusal)
+
+    def _make_room(self, task: round_pb2.Task) -> None:
+        """Lets go of what the task does not need and the store would have no room for."""
+        state, bundle = self.state, task.bundle.digest
+        bundles = [*(b for b in state.bundles if b != bundle), bundle]
+        over = bundles[: -device_state.BUNDLES_KEPT]
+        # A snapshot of a former version has no sizes of bundles.
+        before = {d: 0 for d in bundles if d not in state.kept} | state.kept
+        before = {d: size for d, size in before.items() if d not in over}
+        state.kept = kept_with(task, before, {}, self.owner.policy.blobs_bytes_max)
+        state.bundles = [b for b in bundles if b in state.kept]
+        wanted = {*state.kept, task.weights.digest}
+        for digest in state.have:
+            if digest not in wanted:
+                self.emit(ports.DropBlob(digest))
+        state.have = [d for d in state.have if d in wanted]
 
     def decline(self, task: round_pb2.Task) -> None:
         reason = (
@@ -210,17 +219,29 @@ class Device(Part[device_state.DeviceState]):
         if not missing:
             self.post(_T.ALL_HERE)
             return
-        for digest in missing:
+        self._ask(window(missing, device_state.FETCHES_MAX))
+
+    def _ask(self, asked: dict[bytes, int], under_way: int = 0) -> None:
+        """Asks its home for blobs. under_way: bytes of those that it was asked for before."""
+        for digest in asked:
             self.send(self.state.home_node, FetchBlob(digest=digest))
-        self._repeat(sum(missing.values()))
+        self._repeat(sum(asked.values()) + under_way)
 
     def keep(self, blob: Blob) -> None:
         self.emit(ports.StoreBlob(blob))
 
     def note(self, digest: bytes) -> None:
+        before = window(self.missing(), device_state.FETCHES_MAX)
         self.state.have.append(digest)
-        if not self.missing():
+        missing = self.missing()
+        if not missing:
             self.post(_T.ALL_HERE)
+            return
+        after = window(missing, device_state.FETCHES_MAX)
+        more = {d: size for d, size in after.items() if d not in before}
+        if more:
+            self.state.tries = 0
+            self._ask(more, sum(after.values()) - sum(more.values()))
 
     def forget(self, digest: bytes) -> None:
         self.state.have.remove(digest)
@@ -235,7 +256,7 @@ class Device(Part[device_state.DeviceState]):
         state.ticket += 1
         key = self._key(task)
         program = "evaluate" if task.purpose == round_pb2.EVALUATE else "client_update"
-        blobs = (task.bundle.digest, task.weights.digest)
+        blobs = tuple(ref.digest for ref in refs_of(task))
         self.emit(ports.RunProgram(state.ticket, program, blobs, (key, task.ring), task))
 
     def _key(self, task: round_pb2.Task) -> ports.Vector:
@@ -400,9 +421,9 @@ class Device(Part[device_state.DeviceState]):
 
     def _end(self) -> None:
         state = self.state
-        # The weights are of no use after their round; the bundle serves the next.
+        # The weights are of no use after their round; bundle and frozen parts serve the next.
         weights = self.state.at_hand.weights.digest
-        if weights in state.have and weights not in state.bundles:
+        if weights in state.have and weights not in state.kept:
             state.have.remove(weights)
             self.emit(ports.DropBlob(weights))
         state.task = state.upload = state.failure = None
@@ -438,11 +459,10 @@ class Device(Part[device_state.DeviceState]):
 
     def missing(self) -> dict[bytes, int]:
         """Digest -> size of what the task names and the store has not got."""
-        task, have = self.state.task, self.state.have
+        task, have = self.state.task, set(self.state.have)
         if task is None:
             return {}
-        refs = (task.bundle, task.weights)
-        return {digest: r.size for r in refs if (digest := r.digest) not in have}
+        return {d: size for d, size in sizes_of(refs_of(task)).items() if d not in have}
 
     def _repeat(self, size: int) -> None:
         self.state.tries += 1

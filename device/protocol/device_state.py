@@ -20,6 +20,8 @@ from .releases import Cap, Releases
 RUNS_REMEMBERED = 16
 #: Bundles that a device keeps: of the runs that it works for in turn.
 BUNDLES_KEPT = 4
+#: Blobs that a device asks its home for at once.
+FETCHES_MAX = 4
 #: Homes of a device, at most; and former homes whose late messages are no protocol error.
 HOMES_MAX = 64
 #: A lease that ends at once would make a device check in without end.
@@ -62,6 +64,8 @@ class DeviceState:
     ticket: int = 0
     have: list[bytes] = field(default_factory=list)  # digests in the store
     bundles: list[bytes] = field(default_factory=list)  # of the last tasks, the newest last
+    #: Bundles and frozen parts of the last tasks -> their bytes, the last used last.
+    kept: dict[bytes, int] = field(default_factory=dict)
     upload: Upload | None = None
     upload_size: int = 0
     #: The upload's vector, where the driver carries vectors separately.
@@ -110,6 +114,8 @@ class DevicePolicy:
     unmask_ns: int = 600 * SECOND
     caps: tuple[Cap, ...] = ()  # limits of what its updates disclose in all its life
     denied_age_ns: int = 0  # how old the deny list may be for a masked task; 0: of any age
+    #: Room of its store: for a task's blobs together, and what it keeps for later tasks.
+    blobs_bytes_max: int = 2 << 30
 
     def __post_init__(self) -> None:
         assert self.rehome_tries >= 1

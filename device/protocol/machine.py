@@ -69,6 +69,7 @@ TABLE = (
     row(IDLE, _T.WORK_CAME, Device.come_back_soon, IDLE, "in this window, not in the one before"),
     row(READY, _T.LEASE_OVER, Device.check_in, CHECKING_IN, "the edge may have forgotten it"),
     row(OFFERED, _T.CONNECTED, Device.check_in, CHECKING_IN, "a task may have been missed"),
+    row(FETCHING, _T.CONNECTED, Device.fetch_again, FETCHING, "requests or blobs were lost"),
     row(RESTING, _T.TASK, Device.take, FETCHING, "also when the Accept was lost"),
     row(RESTING, _T.UNWANTED, Device.decline, None, "it is over already, or not allowed"),
     row(RESTING, _T.REFUSED, Device.refuse_task, None, "record why; the true task may still come"),
@@ -320,7 +321,8 @@ class DeviceMachine(Machine[DeviceState]):
             return (kind if self.device.acceptance.is_news(order) else _T.STALE), order
         if isinstance(order, Connected):
             at_home = edge_of(order.home) == state.home
-            return (_T.CONNECTED if at_home and phase in OFFERED else _T.STALE), order
+            waits = phase in (*OFFERED, FETCHING)
+            return (_T.CONNECTED if at_home and waits else _T.STALE), order
         raise ports.ProtocolError(
             f"{self.node}: a device takes no {type(order).__name__} as an order"
         )

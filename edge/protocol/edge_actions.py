@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...core.privacy.secagg.helper import Helper
 from ...core.protocol import ports
 from ...core.protocol.machine import Output, Part
 from ...core.protocol.run_names import least_useful
+from ...core.protocol.task_blobs import kept_with, refs_of, sizes_of, window
 from ...core.wire import round_pb2
 from ...core.wire.admission_pb2 import DRAINING as SENT_ON
 from ...core.wire.admission_pb2 import CheckIn, EdgeHello, Pace, Reject, RejectReason
@@ -22,6 +24,7 @@ from .edge_state import (
     BUNDLES_KEPT,
     CLOSED_MAX,
     CLOSED_PER_RUN,
+    FETCHES_MAX,
     IN_SUM,
     RUNS_REMEMBERED,
     WEIGHTS_KEPT,
@@ -207,11 +210,18 @@ class Edge(Part[EdgeState]):
 
     def serve_waiting(self, digest: bytes) -> None:
         state = self.state
+        before = window(self.missing(), FETCHES_MAX)
         state.have.append(digest)
         for device in state.asked.pop(digest, {}):
             self.emit(ports.SendBlob(ports.Node(ports.Tier.DEVICE, device), digest))
-        if not self.missing():
+        missing = self.missing()
+        if not missing:
             self.cancel_timer("fetch")
+            return
+        after = window(missing, FETCHES_MAX)
+        if more := [d for d in after if d not in before]:
+            state.fetch_tries = 0
+            self._ask(more, sum(after.values()))
 
     def refetch(self, digest: bytes) -> None:
         self.state.have.remove(digest)
@@ -223,25 +233,35 @@ class Edge(Part[EdgeState]):
             self.fetch_again(None)
 
     def fetch_again(self, _: object) -> None:
-        missing = self.missing()
-        for digest in missing:
+        asked = window(self.missing(), FETCHES_MAX)
+        self._ask(list(asked), sum(asked.values()))
+
+    def _ask(self, digests: list[bytes], size: int) -> None:
+        """Asks the cloud for blobs. size: bytes of all that it has been asked for."""
+        for digest in digests:
             self.send(ports.CLOUD, FetchBlob(digest=digest))
         self.state.fetch_tries += 1
-        pause = self.policy.backoff.pause(self.state.fetch_tries, sum(missing.values()))
+        pause = self.policy.backoff.pause(self.state.fetch_tries, size)
         self.set_timer("fetch", self.now + pause)
 
     def missing(self) -> dict[bytes, int]:
         """Digest -> size of what open attempts name and the store has not got."""
-        refs = (r for c in self.attempts.values() for r in (c.task.bundle, c.task.weights))
-        have = self.state.have
-        return {r.digest: r.size for r in refs if r.digest not in have}
+        if not self.attempts:
+            return {}
+        have = set(self.state.have)
+        return {d: size for d, size in self._needed().items() if d not in have}
+
+    def _needed(self, gone: Sequence[Collection] = ()) -> dict[bytes, int]:
+        """Digest -> size of what open attempts name. gone: of these those that are over."""
+        every = [c.task for c in self.attempts.values() if c not in gone]
+        return sizes_of(ref for task in every for ref in refs_of(task))
 
     def _sweep(self) -> None:
         """Drops blobs that are not needed any more, and the requests for them."""
         state = self.state
-        wanted = {*state.bundles, *state.weights.values()}
-        for collection in self.attempts.values():
-            wanted |= {collection.task.bundle.digest, collection.task.weights.digest}
+        weights = {*state.weights.values()}
+        state.weight_sizes = {d: n for d, n in state.weight_sizes.items() if d in weights}
+        wanted = {*state.kept, *weights, *self._needed()}
         for digest in state.have:
             if digest not in wanted:
                 self.emit(ports.DropBlob(digest))
@@ -268,13 +288,25 @@ class Edge(Part[EdgeState]):
         collection = Collection(one, state.edge, self.policy, self.tasked)
         state.collections[collection.name] = one
         self.attempts[collection.name] = collection
-        bundle = task.bundle.digest
-        state.bundles = [*(b for b in state.bundles if b != bundle), bundle][-BUNDLES_KEPT:]
+        self._keep_blobs(task)
         _keep_newest(state.weights, task.run, task.weights.digest, WEIGHTS_KEPT)
+        state.weight_sizes[task.weights.digest] = task.weights.size
         self.pass_on(collection)
         self._sweep()
         self._fetch_missing()
         self._hello_soon()
+
+    def _keep_blobs(self, task: round_pb2.Task) -> None:
+        """Keeps bundle and frozen parts for later tasks, and lets go of the least used ones."""
+        state, bundle = self.state, task.bundle.digest
+        bundles = [*(b for b in state.bundles if b != bundle), bundle]
+        over = bundles[:-BUNDLES_KEPT]
+        # A snapshot of a former version has no sizes of bundles.
+        before = {d: 0 for d in bundles if d not in state.kept} | state.kept
+        before = {d: size for d, size in before.items() if d not in over}
+        needed = {**state.weight_sizes, **self._needed()}
+        state.kept = kept_with(task, before, needed, self.policy.blobs_bytes_max)
+        state.bundles = [b for b in bundles if b in state.kept]
 
     def refuse_task(self, subject: tuple[round_pb2.EdgeTask, str]) -> None:
         """Records why, in a fixed word. Devices would refuse the task too."""
@@ -369,6 +401,11 @@ class Edge(Part[EdgeState]):
         gone = [] if message is None else self.superseded(message)
         held = sum(c.bytes_held for c in self.attempts.values() if c not in gone)
         return held + more <= self.policy.sum_bytes_max
+
+    def has_blob_room(self, message: round_pb2.EdgeTask) -> bool:
+        """Whether the store takes what a task names, with what open attempts need of it."""
+        needed = self._needed(self.superseded(message)) | sizes_of(refs_of(message.task))
+        return sum(needed.values()) <= self.policy.blobs_bytes_max
 
     def _retire(self, collection: Collection) -> None:
         """Drops an attempt that is over, but keeps the answers: a repeated one is not late."""

@@ -20,6 +20,8 @@ MISFIT = -1
 COLLECTIONS_MAX = 64
 #: Sums of one attempt that are on their way up at once; see Flush.go_on.
 PARTS_OUT_MAX = 16
+#: Blobs that an edge asks the cloud for at once.
+FETCHES_MAX = 8
 #: Bundles that are kept for the next round: of the runs that take turns on the fleet.
 BUNDLES_KEPT = 16
 #: Attempts that are kept after their end, of one run and in all, and the answers in them: a device
@@ -118,8 +120,11 @@ class EdgeState:
     asked: dict[bytes, dict[int, bool]] = field(default_factory=dict)  # digest -> waiting devices
     fetch_tries: int = 0
     bundles: list[bytes] = field(default_factory=list)  # of the last tasks, the newest last
+    #: Bundles and frozen parts of the last tasks -> their bytes, the last used last.
+    kept: dict[bytes, int] = field(default_factory=dict)
     #: Run -> the first weights of its newest attempt, until a round from them has succeeded.
     weights: dict[int, bytes] = field(default_factory=dict)
+    weight_sizes: dict[bytes, int] = field(default_factory=dict)  # bytes of these
     collections: dict[str, CollectionState] = field(default_factory=dict)  # open attempts by name
     closed: dict[str, Closed] = field(default_factory=dict)  # those that are over, oldest first
     #: Run -> (round, attempt): up to it, tasks that are in neither table are old.
@@ -145,6 +150,9 @@ class EdgePolicy:
     #: Of running sums and of those on their way up, all attempts together. A task that would go
     #: beyond it is answered by an empty sum.
     sum_bytes_max: int = 4 * 2**30
+    #: Room of its store: for the blobs of all open attempts together, and for what is kept for
+    #: later ones. A task that would go beyond it is answered by an empty sum.
+    blobs_bytes_max: int = 4 * 2**30
     sum_keep_ns: int = 24 * 3600 * SECOND  # how long after its attempt's time a sum is repeated
     after_task_ms: tuple[int, int] = (1_000, 5_000)
     after_reject_ms: tuple[int, int] = (30_000, 120_000)

@@ -220,6 +220,7 @@ class EdgeMachine(Machine[EdgeState]):
             return _T.REFUSED, (message, fault.reason)
         count = len(self.edge.attempts) - len(self.edge.superseded(message))
         fits = count < COLLECTIONS_MAX and self.edge.has_room(needed_bytes(message), message)
+        fits = fits and self.edge.has_blob_room(message)
         return (_T.TASK if fits else _T.NO_ROOM), message
 
     def _read_timer(self, name: str) -> tuple[Trigger, Any]:

@@ -91,7 +91,6 @@ class EdgeSettings:
     """Host:port for HTTP; empty: none."""
     policy: EdgePolicy = field(default_factory=EdgePolicy)
     times: PeerTimes = field(default_factory=PeerTimes)
-    blobs_bytes_max: int = 4 << 30
     outbox_bytes_max: int = 256 << 20
     helps: bool = False
     """Whether it holds what unmasks for runs that name it, of sums of `helps_min` devices or more.
@@ -163,7 +162,7 @@ class EdgeDaemon:
             )
         self.cloud = settings.cloud or _cloud_of(self.who)
         self.tasks = Tasks()
-        self.blobs = FolderBlobs(settings.folder / "blobs", settings.blobs_bytes_max)
+        self.blobs = FolderBlobs(settings.folder / "blobs", settings.policy.blobs_bytes_max)
         self.outbox = Outbox(settings.folder / "outbox.db", settings.outbox_bytes_max)
         self._masks = MaskSums()
         self.driver: Driver | None = None

@@ -42,6 +42,7 @@ from ...edge.protocol.machine import EdgeMachine
 from ...edge.protocol.machine import restore as restore_edge
 from ..federation.helping import edge_of, trust_in
 from ..federation.trace import Trace
+from . import frozen_parts
 from .draws import Rng
 from .faulty_network import Network
 from .hostile.attackers import Attackers
@@ -105,7 +106,7 @@ class World:
         self.hosts: dict[Node, Host] = {}
         self._orders: dict[Node, list[Any]] = {}
         self._orders_left = 0
-        self.bundle = b"programs" * 16
+        self.bundle, self.frozen = b"programs" * 16, frozen_parts.parts_of(seed)
         self._build()
 
     # ------------------------------------------------ time
@@ -175,8 +176,8 @@ class World:
         for device in range(shape.devices):
             node = Node(Tier.DEVICE, device)
             self._add(node, self._device_maker(device), Process(), node in written)
-        bundle = hashlib.sha256(self.bundle).digest()
-        cloud.blobs[bundle] = self.bundle
+        for content in (self.bundle, *self.frozen):
+            cloud.blobs[hashlib.sha256(content).digest()] = content
         for host in self.hosts.values():
             is_device = host.node.tier is Tier.DEVICE
             spread = 3 * SECOND if is_device else 0
@@ -474,6 +475,7 @@ class World:
             cohort=0 if buffered else shape.cohort,
             bundle=BlobRef(digest=bundle, size=len(self.bundle)),
             weights=BlobRef(digest=digest, size=len(first)),
+            frozen=frozen_parts.refs_of(self.frozen),
             ring=RingPlan(clip=1.0, clients_max=256, bits=shape.bits, dimension=DIMENSION),
             over_selection=shape.over_selection,
             reports_min=min(shape.reports_min, shape.buffer) if buffered else shape.reports_min,

@@ -192,11 +192,12 @@ class Federation:
         if plan.secure is not None:
             native.library()  # shares are made before masks, by then it is there
         bundle = self.models.blob(self.training.bundle)
-        self._bundle = bundle.digest
+        parts = [self.models.part(ref) for ref in plan.frozen]
+        self._lasting = {bundle.digest, *(part.blob.digest for part in parts)}
         weights = self._made(self.models.weights(self.training.initial()))
         cloud = coordinator_of(plan, self.seed)
         host = self._add(cloud, ports.CLOUD, LinkProfile(), 0)
-        host.store = {b.blob.digest: b for b in (Stored(bundle), weights)}
+        host.store = {b.blob.digest: b for b in (Stored(bundle), weights, *parts)}
         self._at(0, self._come_up, host)
         self.message = plan.message(ref_of(bundle), ref_of(weights.blob), self.seed)
         order = RunOrder(run=RUN, submit=self.message)
@@ -421,7 +422,7 @@ class Federation:
     def _vanish(self, host: Host) -> None:
         self._go_down(host)
         # It keeps its bundle. Weights would be as many copies of old models as devices are away.
-        host.store = {d: b for d, b in host.store.items() if d == self._bundle}
+        host.store = {d: b for d, b in host.store.items() if d in self._lasting}
         self._tally.vanished.add(host.node.number)
 
     def _mute(self, _: int, host: Host, muted: bool) -> None:

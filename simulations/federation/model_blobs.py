@@ -36,6 +36,12 @@ class Models:
         self.sizes[digest] = blob.ByteSize()
         return blob
 
+    def part(self, ref: BlobRef) -> Stored:
+        """A part of frozen leaves: only its size travels, for nodes read none of its bytes."""
+        blob = Blob(digest=ref.digest, size=ref.size)
+        self.sizes[ref.digest] = wire_size(blob, ref.size)
+        return Stored(blob)
+
     def weights(self, weights: Floats) -> Stored:
         """Those of a model, f32[D]; the array that has their name, where there is one."""
         weights = np.ascontiguousarray(weights, dtype="<f4")

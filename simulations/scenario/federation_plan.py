@@ -36,6 +36,8 @@ class FederationPlan:
     """Between an edge and the coordinator."""
     own_metrics: tuple[str, ...] = ()
     """Names of the task's own metrics."""
+    frozen: tuple[BlobRef, ...] = ()
+    """The parts of the model's frozen leaves, as the bundle's manifest names them."""
     pool_share: float = 0.8
     """The share of the fleet that a round waits for, unless the plan has `pool_min`: selection is
     then uniform over nearly all devices.
@@ -87,6 +89,7 @@ class FederationPlan:
             ring=self.ring,
             bundle=bundle,
             weights=weights,
+            frozen=self.frozen,
             helpers=tuple(self.fleet.edges + i for i in range(privacy.helpers)),
             own_metrics=self.own_metrics,
         )

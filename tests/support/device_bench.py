@@ -64,6 +64,7 @@ def make_task(
     secure=None,
     signer=COORDINATOR,
     ends_s=60,
+    frozen=(),
 ):
     task = Task(
         run=run,
@@ -76,6 +77,7 @@ def make_task(
         rng_key=b"roundkey",
         purpose=purpose,
         secure=secure,
+        frozen=frozen,
     )
     sign(task, signer, ends_s)
     return task

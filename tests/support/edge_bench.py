@@ -73,6 +73,7 @@ def edge_task(
     purpose=TRAIN,
     apart=False,
     signed=True,
+    frozen=(),
 ):
     task = Task(
         run=run,
@@ -84,6 +85,7 @@ def edge_task(
         time_ms=time_ms,
         rng_key=b"roundkey",
         purpose=purpose,
+        frozen=frozen,
     )
     if signed:
         sign(task, COORDINATOR, ends_s=10**6)

@@ -289,8 +289,8 @@ class FolderBlobs:
 
     @property
     def used(self) -> int:
-        """Bytes that are taken, with what partials under way will take."""
-        writers = sum(writer.size for writer in self._writers.values())
+        """Bytes that are taken, with what partials under way will take. On any thread."""
+        writers = sum(writer.size for writer in list(self._writers.values()))
         return sum(self._sizes.values()) + sum(self._stale.values()) + writers
 
     async def _make_room(self, size: int, here: int = 0) -> None:

@@ -21,6 +21,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar
 
+from ...wire.blob_pb2 import BlobRef
 from ...wire.round_pb2 import Task
 from ...wire.secure_pb2 import KeyBundle, SecurePlan
 from .limits import MEMBERS_MAX
@@ -38,8 +39,8 @@ def task_bytes(task: Task) -> bytes:
 
     Raises SecureError where a digest or the round's key has a wrong size, or purpose is negative.
     """
-    refs = (task.weights, task.bundle)
-    if any(len(ref.digest) != DIGEST_BYTES for ref in refs):
+    refs, frozen = (task.weights, task.bundle), task.frozen
+    if any(len(ref.digest) != DIGEST_BYTES for ref in (*refs, *frozen)):
         raise SecureError("task", "a task's blob is not named by a SHA-256")
     if len(task.rng_key) != ROUND_KEY_BYTES:
         raise SecureError("task", "a round's key has not 8 bytes")
@@ -49,7 +50,7 @@ def task_bytes(task: Task) -> bytes:
     return b"".join(
         (
             struct.pack("<QIII", task.run, task.round, task.attempt, task.purpose),
-            *(ref.digest + struct.pack("<Q", ref.size) for ref in refs),
+            *map(_ref_bytes, refs),
             struct.pack("<dIIQ", ring.clip, ring.clients_max, ring.bits, ring.dimension),
             # One byte for both: tasks of before exact sums have the same bytes.
             struct.pack("<d?B", ring.noise, ring.central, ring.rotated | ring.wide << 1),
@@ -58,8 +59,14 @@ def task_bytes(task: Task) -> bytes:
             struct.pack("<IQ", task.time_ms, task.expires_s),
             hashlib.sha256(task.manifest).digest(),
             _secure_bytes(task.secure) if task.HasField("secure") else b"\0",
+            # Absent where there are none: tasks of before frozen parts have the same bytes.
+            *((struct.pack("<I", len(frozen)), *map(_ref_bytes, frozen)) if frozen else ()),
         )
     )
+
+
+def _ref_bytes(ref: BlobRef) -> bytes:
+    return ref.digest + struct.pack("<Q", ref.size)
 
 
 def _secure_bytes(plan: SecurePlan) -> bytes:

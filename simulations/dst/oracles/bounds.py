@@ -15,6 +15,7 @@ from ....device.protocol.device_state import HOMES_MAX, RUNS_REMEMBERED, DeviceS
 from ....device.protocol.device_triggers import WORKING
 from ....edge.protocol import edge_state as edges
 from ....edge.protocol.edge_state import IN_SUM, EdgeState, Stage
+from ..frozen_parts import PARTS
 
 if TYPE_CHECKING:
     from ..simulated_node import Host
@@ -42,7 +43,8 @@ def _device(state: DeviceState, host: Host) -> dict[str, bool]:
     return {
         "runs": len(state.done) <= RUNS_REMEMBERED,
         "bundles": len(state.bundles) <= DEVICE_BUNDLES,
-        "blobs": len(state.have) == len(set(state.have)) <= DEVICE_BUNDLES + 2,
+        "blobs": len(state.have) == len(set(state.have)) <= DEVICE_BUNDLES + 2 + PARTS,
+        "kept": sum(state.kept.values()) <= host.machine.owner.policy.blobs_bytes_max,
         "homes": 0 < len(state.homes) <= HOMES_MAX and len(state.former) <= HOMES_MAX,
         "task": (state.task is not None) == working,
         "answer": (state.upload is not None or state.failure is not None)
@@ -72,10 +74,11 @@ def _edge(state: EdgeState, host: Host) -> dict[str, bool]:
         "weights": len(state.weights) <= edges.WEIGHTS_KEPT,
         "bundles": len(state.bundles) <= edges.BUNDLES_KEPT,
         "blobs": set(state.have) <= host.blobs.keys(),
+        "kept": sum(state.kept.values()) <= policy.blobs_bytes_max,
         "pool": len(state.pool) <= policy.devices_max,
         "check-ins": len(state.check_ins) <= 2 * policy.devices_max,
         "askers": all(len(a) <= policy.devices_max for a in state.asked.values()),
-        "asked": len(state.asked) <= 2 * edges.COLLECTIONS_MAX,
+        "asked": len(state.asked) <= 2 * edges.COLLECTIONS_MAX + PARTS,
         "at work": len(host.machine.edge.tasked) <= waited,
         "sums": held <= policy.sum_bytes_max,
         "timers": len(host.timers) <= EDGE_TIMERS + ATTEMPT_TIMERS * len(state.collections),

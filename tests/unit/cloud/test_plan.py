@@ -73,6 +73,10 @@ def test_windows_and_requirements_are_kept():
         ("bundle", {"bundle": BlobRef(digest=b"b" * 32)}),
         ("weights", {"weights": BlobRef(digest=b"w" * 32, size=2**33)}),
         ("weights", {"weights": BlobRef(digest=b"w" * 32, size=16)}),
+        ("frozen", {"frozen": [BlobRef(digest=b"short", size=1)]}),
+        ("frozen", {"frozen": [BlobRef(digest=b"f" * 32)]}),
+        ("frozen", {"frozen": [BlobRef(digest=b"f" * 32, size=2**33)]}),
+        ("frozen", {"frozen": [BlobRef(digest=b"f" * 32, size=1)] * 1025}),
         ("ring", {"ring": RingPlan(clip=1.0, clients_max=100, bits=7, dimension=3)}),
         ("ring", {"ring": RingPlan(clip=-1.0, clients_max=100, bits=32, dimension=3)}),
         ("ring", {"ring": RingPlan(clip=1.0, clients_max=2**32 - 1, bits=32, dimension=3)}),
@@ -125,18 +129,24 @@ def lists_of(message, path=""):
 
 
 def test_lists_of_a_clones_plan_are_those_that_it_is_given():
-    assert set(lists_of(PlanMessage.DESCRIPTOR)) == {"own_metrics", "secure.helpers"}
-    plan = PlanMessage(own_metrics=["f1", "top_2"], labels={"site": "farm"})
+    lists = {"own_metrics", "secure.helpers", "frozen"}
+    assert set(lists_of(PlanMessage.DESCRIPTOR)) == lists
+    parts = [BlobRef(digest=bytes([n]) * 32, size=n) for n in (1, 2)]
+    plan = PlanMessage(own_metrics=["f1", "top_2"], labels={"site": "farm"}, frozen=parts)
     plan.secure.helpers.add(edge=1)
-    for changes, metrics, edges in (
-        (PlanMessage(rounds=3, labels={"by": "me"}), ["f1", "top_2"], [1]),
-        (PlanMessage(own_metrics=["f1"]), ["f1"], [1]),
-        (PlanMessage(secure=SecurePlan(helpers=[HelperKey(edge=2)])), ["f1", "top_2"], [2]),
-        (PlanMessage(bundle=BlobRef(digest=bytes(32))), [], [1]),
-        (PlanMessage(bundle=BlobRef(digest=bytes(32)), own_metrics=["mcc"]), ["mcc"], [1]),
+    other = BlobRef(digest=bytes(32))
+    for changes, metrics, edges, frozen in (
+        (PlanMessage(rounds=3, labels={"by": "me"}), ["f1", "top_2"], [1], parts),
+        (PlanMessage(own_metrics=["f1"]), ["f1"], [1], parts),
+        (PlanMessage(secure=SecurePlan(helpers=[HelperKey(edge=2)])), ["f1", "top_2"], [2], parts),
+        (PlanMessage(bundle=other), [], [1], []),
+        (PlanMessage(bundle=other, own_metrics=["mcc"]), ["mcc"], [1], []),
+        (PlanMessage(bundle=other, frozen=parts[1:]), [], [1], parts[1:]),
+        (PlanMessage(frozen=parts[1:]), ["f1", "top_2"], [1], parts[1:]),
     ):
         made = PlanMessage()
         made.CopyFrom(plan)
         change(made, changes)
         assert (list(made.own_metrics), [h.edge for h in made.secure.helpers]) == (metrics, edges)
+        assert list(made.frozen) == frozen
         assert made.labels["site"] == "farm" and made.rounds == changes.rounds

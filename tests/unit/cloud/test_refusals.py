@@ -7,6 +7,7 @@ from delian.core.wire.round_pb2 import (
     BELOW_FLOOR,
     DEADLINE,
     MASKS_REQUIRED,
+    NO_ROOM,
     NOT_SIGNED,
     QUESTION_REFUSED,
     TASK_NOT_SIGNED,
@@ -23,5 +24,5 @@ def test_other_reasons_add_nothing():
 
 
 def test_each_lasting_refusal_has_words():
-    never = {MASKS_REQUIRED, BELOW_FLOOR, NOT_SIGNED, TASK_NOT_SIGNED, QUESTION_REFUSED}
+    never = {MASKS_REQUIRED, BELOW_FLOOR, NOT_SIGNED, TASK_NOT_SIGNED, QUESTION_REFUSED, NO_ROOM}
     assert set(REFUSALS) == never

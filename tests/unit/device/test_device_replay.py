@@ -34,7 +34,7 @@ from delian.core.wire.admission_pb2 import (
     Reject,
     RetryWindow,
 )
-from delian.core.wire.blob_pb2 import Blob
+from delian.core.wire.blob_pb2 import Blob, BlobRef
 from delian.core.wire.journal_pb2 import Conditions, Connected, DeniedVersion, Homes
 from delian.core.wire.link_pb2 import NODE_EDGE, Address
 from delian.core.wire.round_pb2 import COUNTED, EVALUATE, LATE, TRAIN, RoundClosed, UploadAck
@@ -65,6 +65,7 @@ OUTCOMES = (
     ProgramStopped(4),
 )
 
+FROZEN = [BlobRef(digest=bytes([n]) * 32, size=n) for n in range(1, 7)]
 LOG = SimulatedLog(1, range(30))
 #: Of a device that asks for proofs of the certificate log.
 LOGGED = DevicePolicy(secure_required=False, floor=Policy(log=simulated_rules(1)))
@@ -101,6 +102,7 @@ def _task(machine, pick):
         bundle=pick([BUNDLE, b"c" * 32]),
         time_ms=pick([1, 10_000, 60_000, 60_000]),
         secure=pick([None, SECURE, SECURE, _newer(machine)]),
+        frozen=pick([()] * 6 + [FROZEN, FROZEN[:1]]),
     )
     return say(machine, task, pick)
 
@@ -142,7 +144,7 @@ def _of_the_session(machine, pick):
 
 
 def _order(machine, pick):
-    if pick([True] + [False] * 9):
+    if pick([True] + [False] * 4):
         home = Address(tier=NODE_EDGE, number=pick([2, 5, 9]))
         return Ordered(Connected(home=home))
     if pick([True] + [False] * 4):
@@ -236,7 +238,7 @@ def test_a_long_life_takes_every_row_in_every_phase():
             machine = late_in_a_session(("sealing", "unmasking")[late % 2])
             machine.rows = rows
             machine.owner.policy = machine.owner.policy if late % 4 < 2 else LOGGED
-            live(machine, random.Random(late).choice, 16)
+            live(machine, random.Random(late).choice, 24)
         if seed >= 5 and not never():
             break
     assert not never()

@@ -28,7 +28,7 @@ from delian.core.protocol.ports import (
     TimerFired,
 )
 from delian.core.wire.admission_pb2 import Pace, Requirements
-from delian.core.wire.blob_pb2 import Blob, FetchBlob
+from delian.core.wire.blob_pb2 import Blob, BlobRef, FetchBlob
 from delian.core.wire.journal_pb2 import DeniedVersion, Drain, Forget, Left
 from delian.core.wire.round_pb2 import (
     EVALUATE,
@@ -72,6 +72,9 @@ def _attempt(machine, pick):
     return {"run": run, "round": round, "attempt": attempt}
 
 
+FROZEN = [BlobRef(digest=bytes([n]) * 32, size=n) for n in range(1, 12)]
+
+
 def _task(machine, pick):
     name = _attempt(machine, pick)
     step = pick([(0, 0), (0, 1), (0, 1), (1, 0), (-1, 0)])
@@ -86,6 +89,7 @@ def _task(machine, pick):
         purpose=pick([TRAIN, EVALUATE]),
         alone=pick([True, False, False]),
         signed=pick([True] * 7 + [False]),
+        frozen=pick([(), (), FROZEN, FROZEN[:1]]),
     )
     return Received(CLOUD, message)
 

@@ -48,7 +48,19 @@ PATHS = [path for path in leaves_of(Task()) if path[0] not in NOT_SIGNED]
 def full_task() -> Task:
     task = make_task()
     task.secure.helpers.add(edge=4, key=b"k" * 32, certificate=b"c", signature=b"s")
+    task.frozen.add(digest=b"f" * 32, size=7)
     return task
+
+
+def test_the_frozen_parts_of_a_task_are_bound_in_their_order():
+    def digest(*names: bytes) -> bytes:
+        task = make_task()
+        for name in names:
+            task.frozen.add(digest=name * 32, size=7)
+        return transcript.task_digest(task)
+
+    lists = [(), (b"f",), (b"g",), (b"f", b"g"), (b"g", b"f"), (b"f", b"f")]
+    assert len({digest(*names) for names in lists}) == len(lists)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: ".".join(map(str, path)))
@@ -84,7 +96,13 @@ def test_a_task_without_masks_is_not_one_with_an_empty_plan():
 
 @pytest.mark.parametrize(
     "change",
-    [{"rng_key": b"short"}, {"purpose": -1}, {"weights": b"short"}, {"bundle": b"short"}],
+    [
+        {"rng_key": b"short"},
+        {"purpose": -1},
+        {"weights": b"short"},
+        {"bundle": b"short"},
+        {"frozen": b"short"},
+    ],
     ids=str,
 )
 def test_a_task_that_has_no_canonical_bytes_is_refused(change):
@@ -92,6 +110,8 @@ def test_a_task_that_has_no_canonical_bytes_is_refused(change):
     task = make_task()
     if name in ("weights", "bundle"):
         getattr(task, name).digest = value
+    elif name == "frozen":
+        task.frozen.add(digest=value, size=7)
     else:
         setattr(task, name, value)
     with pytest.raises(SecureError):
