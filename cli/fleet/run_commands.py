@@ -124,6 +124,7 @@ def submit(
             check_can_sign(client.artifacts, client.terms)
         message.bundle.CopyFrom(client.put(built.bare().to_bytes()))
         message.weights.CopyFrom(client.put(built.weights.astype("<f4").tobytes()))
+        message.frozen.extend(client.put(part) for part in built.frozen_contents())
         if not unsigned:
             message.manifest = signed_plan(message, client.artifacts, manifest, line)
         request = SubmitRequest(plan=message, request_id=secrets.token_bytes(REQUEST_ID_BYTES))

@@ -588,6 +588,7 @@ def _needed(state: CoordinatorState) -> Iterator[bytes]:
     for run in state.runs.values():
         refs = [run.plan.bundle, run.weights, run.memory, run.ordered, run.best_weights]
         refs += [attempt.weights for attempt in (*run.open, *run.parked, *run.batch)]
+        refs += run.plan.frozen
         yield from (ref.digest for ref in refs if ref is not None)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import grpc
 
 from ...core.common.errors import DelianError
 from ...core.learning.bundle import BYTES_MAX as BUNDLE_BYTES_MAX
-from ...core.learning.bundle import parse
+from ...core.learning.bundle import Manifest, parse
 from ...core.learning.disclosure.keys import check_keys
 from ...core.node.net.grpc.grpc_requests import refuse
 from ...core.node.net.message_limits import PART_BYTES
@@ -192,7 +192,9 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
 
     async def _check_blobs(self, plan: PlanMessage) -> None:
         """Whether the plan's blobs are here and fit one another. Raises DelianError."""
-        for name, ref in (("bundle", plan.bundle), ("weights", plan.weights)):
+        named = [("bundle", plan.bundle), ("weights", plan.weights)]
+        named += [(f"frozen[{at}]", ref) for at, ref in enumerate(plan.frozen)]
+        for name, ref in named:
             size = await self._blobs.size(ref.digest)
             if size != ref.size:
                 raise DelianError(
@@ -205,9 +207,12 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         if plan.ring.wide:
             step = await self._blobs.read(plan.weights.digest)
             check_step(content, step, RunPlan.from_message(1, plan).ring)
+            if plan.frozen:
+                raise DelianError("plan.frozen: a question has no model", "leave it out")
             return
         bundle = await asyncio.to_thread(lambda: check_keys(parse(content, "plan.bundle")))
         manifest, ring = bundle.manifest, RunPlan.from_message(1, plan).ring
+        check_frozen(plan.frozen, manifest)
         # Its programs know the ring's steps, and a device trains for no other ring.
         if ring.base != manifest.ring:
             raise DelianError(
@@ -226,7 +231,10 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
     ) -> operator_pb2.RunList:
         async def work() -> operator_pb2.RunList:
             runs = await self._registry.runs(request.limit, request.before)
-            return operator_pb2.RunList(runs=[self._with_live(run) for run in runs])
+            told = [self._with_live(run) for run in runs]
+            for run in told:
+                run.plan.ClearField("frozen")  # of a thousand runs they could be many MiB
+            return operator_pb2.RunList(runs=told)
 
         return await self._answer(context, work())
 
@@ -434,6 +442,8 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
                 "the first part names no blob", f"its digest and size, 1 to {BLOB_BYTES_MAX} bytes"
             )
         ref = first.blob
+        if await self._blobs.size(ref.digest) == ref.size:
+            return ref  # the call ends: what is not sent yet stays there
         partial = await self._blobs.begin(ref.digest, ref.size)
         try:
             # One that goes on where it ended is sent from its beginning all the same.
@@ -512,6 +522,20 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
     async def _refuse(self, context: Any, code: grpc.StatusCode, text: str) -> NoReturn:
         self.counts["refused"] += 1
         await refuse(context, code, text)
+
+
+def check_frozen(refs: Sequence[BlobRef], manifest: Manifest) -> None:
+    """Raises DelianError unless these are the parts that a bundle's manifest names, in order."""
+    parts = [(part.digest, part.size) for part in manifest.frozen_parts]
+    given = [(ref.digest.hex(), ref.size) for ref in refs]
+    if given == parts:
+        return
+    at = next((i for i, (a, b) in enumerate(zip(given, parts, strict=False)) if a != b), -1)
+    where = f", and number {at + 1} is another" if at >= 0 else ""
+    raise DelianError(
+        f"plan.frozen: {len(given)} parts, where the bundle's manifest names {len(parts)}{where}",
+        "put the bundle's own parts, in its manifest's order",
+    )
 
 
 def _words(fault: DelianError) -> str:

@@ -35,6 +35,7 @@ _ALIAS = re.compile(r"[a-z][a-z0-9._-]{0,63}")
 NEW = "new"
 _OVER = tuple(phase.value for phase in OVER)
 _PHASE = Prepared(select(RunRow.phase).where(RunRow.run == bindparam("of")))
+_PLAN = Prepared(select(RunRow.plan).where(RunRow.run == bindparam("of")))
 _EVENTS = Prepared(
     select(EventRow.sequence, EventRow.time_ms, EventRow.kind, EventRow.facts)
     .where(EventRow.run == bindparam("of"), EventRow.sequence > bindparam("after"))
@@ -67,6 +68,7 @@ class Registry:
         self._database, self._blobs, self._models_kept = database, blobs, models_kept
         self._pinned: set[bytes] = set()
         self._made: set[bytes] = set()  # since the tables were last read for `_keep`
+        self._frozen: dict[int, tuple[bytes, ...]] = {}  # run -> frozen parts of its models
         self._changes: dict[int, asyncio.Event] = {}
         # What is pinned follows the tables; the one that changes both is alone.
         self._keeping = asyncio.Lock()
@@ -121,7 +123,7 @@ class Registry:
 
         async with self._keeping:
             run = await self._database.transact(work)
-            self._pin((plan.bundle.digest, plan.weights.digest))
+            self._pin((plan.weights.digest, *_lasting(plan)))
         return run
 
     async def unbegun(self, above: int) -> list[tuple[int, PlanMessage]]:
@@ -387,19 +389,24 @@ class Registry:
         return sorted(kept)
 
     async def _keep(self) -> None:
-        """Pins exactly the blobs of kept models, and what unfinished runs begin from."""
+        """Pins exactly the blobs of kept models, and what unfinished runs begin from.
+
+        A model needs its run's bundle and frozen parts. Plans do not change: each is read once.
+        """
 
         async def look(connection: Connection) -> set[bytes]:
             aliased = await self._aliased(connection)
-            asked = select(ModelRow.digest, ModelRow.bundle).where(
+            asked = select(ModelRow.digest, ModelRow.bundle, ModelRow.run).where(
                 or_(ModelRow.kept, ModelRow.id.in_(aliased))
             )
             rows = (await connection.execute(asked)).all()
+            await self._read_frozen(connection, {row.run for row in rows})
             unfinished = select(RunRow.plan).where(RunRow.phase.not_in(_OVER))
             found = (await connection.execute(unfinished)).scalars()
             plans = [PlanMessage.FromString(plan) for plan in found]
             models = {digest for row in rows for digest in (row.digest, row.bundle)}
-            return models | {ref.digest for p in plans for ref in (p.bundle, p.weights)}
+            models |= {digest for row in rows for digest in self._frozen[row.run]}
+            return models | {d for p in plans for d in (p.weights.digest, *_lasting(p))}
 
         self._made.clear()
         wanted = await self._database.read(look) | self._made
@@ -408,10 +415,23 @@ class Registry:
         self._pinned &= wanted
         self._pin(wanted)
 
+    async def _read_frozen(self, connection: Connection, runs: set[int]) -> None:
+        """Reads which frozen parts the models of these runs need."""
+        self._frozen = {run: parts for run, parts in self._frozen.items() if run in runs}
+        for run in sorted(runs - self._frozen.keys()):
+            plan = await connection.scalar_of(_PLAN, of=run)
+            parts = () if plan is None else PlanMessage.FromString(plan).frozen
+            self._frozen[run] = tuple(ref.digest for ref in parts)
+
     def _pin(self, digests: Iterable[bytes]) -> None:
         for digest in set(digests) - self._pinned:
             self._blobs.pin(digest)
             self._pinned.add(digest)
+
+
+def _lasting(plan: PlanMessage) -> tuple[bytes, ...]:
+    """Digests of the bundle and the frozen parts."""
+    return plan.bundle.digest, *(ref.digest for ref in plan.frozen)
 
 
 def _limit(asked: int) -> int:

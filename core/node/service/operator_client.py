@@ -78,7 +78,7 @@ class Client:
             yield from ask(request, metadata=self._metadata)
 
     def put(self, content: bytes) -> BlobRef:
-        """Puts a blob into the coordinator's store."""
+        """Puts a blob into the coordinator's store. One that is there already is not sent again."""
         from ..net.blob_upload import parts_of
 
         ref, parts = parts_of(content)
