@@ -233,6 +233,7 @@ class WorkerRunner:
             "program": program.program,
             "bundle": str(bundle),
             "weights": str(weights),
+            "frozen": [str(self._path_of(digest)) for digest in program.blobs[2:]],
             "key": [int(k) for k in key],
             "ring": list(astuple(ring)),
             "limits": [limits.memory_mib, limits.cpu_s],
@@ -310,10 +311,15 @@ class WorkerRunner:
             if self._scripts is not None:
                 await self._scripts.close()
         if self._running is None:
-            places = {self._path_of(digest).parent for digest in program.blobs[:2]}
+            files = [self._path_of(digest) for digest in program.blobs]
+            places = {file.parent for file in files}
             if self._personal is not None:
                 places.add(self._personal.folder)
-            given = {"worker": self._settings.to_json(), "read": [*map(str, sorted(places))]}
+            given = {
+                "worker": self._settings.to_json(),
+                "read": [*map(str, sorted(places))],
+                "mapped": [sum(part.stat().st_size for part in files[2:]), len(files[2:])],
+            }
             walls.check(self._settings.sandbox)
             self._running = await WorkerProcess.start(self._command, self._environment, given)
             self._bundle = program.blobs[0]

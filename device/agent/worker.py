@@ -6,11 +6,13 @@ job. Before a program runs for the first time the process gives up all that a pr
 (`core.node.sandbox.walls`): it can then read its blobs and its data and nothing else of the device,
 and write nothing. What was to be stored it gives to the agent.
 
-    first frame   {"parent": pid, "settings": {"worker": WorkerSettings, "read": [paths]}}
+    first frame   {"parent": pid, "settings": {"worker": WorkerSettings, "read": [paths],
+                   "mapped"?: [bytes, files]}}
     job           {"ticket", "program", "bundle", "weights", "key": [u32, u32],
                    "ring": [clip, clients_max, dimension], "limits": [memory MiB, seconds],
-                   "compiled"?: "rest" or "all", "object"?: path or null, "keeps"?: true,
-                   "personal"?: {"present"?: path}, "windows"?: {...}, "given"?: {...}}
+                   "frozen"?: [paths], "compiled"?: "rest" or "all", "object"?: path or null,
+                   "keeps"?: true, "personal"?: {"present"?: path}, "windows"?: {...},
+                   "given"?: {...}}
                   + the record of the client state + the checkpoint of a training by windows, or
                   the weights of "given"
     note          of a training by windows (`window_jobs`)
@@ -20,11 +22,13 @@ and write nothing. What was to be stored it gives to the agent.
                    "compile"?: "rest" or "all", "again"?: true,
                    "script"?: ScriptSpec, "leaves"?: [[name, shape], ...]}
 
-compile: the bundle has to be compiled first, by another process, all of it or what no artifact has;
-then the job is asked again with the object, null where there is no C compiler. keeps: client states
-are kept, and the job's body is the last one's record. again: this process cannot read its data, or
-the bundle, any more; another one can. script: the owner's script trains for this bundle; then the
-job is asked again with its answer, {"weights": bytes, "examples", "loss", "judged"}.
+frozen: the parts of the model's frozen leaves, in the manifest's order; the agent's store has
+checked their hashes. mapped: what they take together. compile: the bundle has to be compiled first,
+by another process, all of it or what no artifact has; then the job is asked again with the object,
+null where there is no C compiler. keeps: client states are kept, and the job's body is the last
+one's record. again: this process cannot read its data, or the bundle, any more; another one can.
+script: the owner's script trains for this bundle; then the job is asked again with its answer,
+{"weights": bytes, "examples", "loss", "judged"}.
 """
 
 from __future__ import annotations
@@ -60,6 +64,7 @@ with unsearched():
     from ...core.learning.data.sources import NoDataError, Source, open_source
     from ...core.learning.data.stored_rows import StoredRows, is_stored
     from ...core.learning.disclosure.keys import check_keys
+    from ...core.learning.frozen import mapped
     from ...core.learning.runtime import Runtime
     from ...core.learning.windows.reading_thread import ReadingThread
     from ...core.learning.windows.window_rows import UnreadableError, WindowRows
@@ -192,7 +197,8 @@ class Worker:
         try:
             bundle = bundles.load(Path(job["bundle"]), limits=self._allowed).bare()
             made = self._programs(check_keys(bundle), job)
-            self._ready = Runtime(bundle, made=made, limits=self._allowed)
+            frozen = _frozen(bundle, [Path(part) for part in job.get("frozen", ())])
+            self._ready = Runtime(bundle, made=made, limits=self._allowed, frozen=frozen)
         except DelianError as error:
             raise refused(error) from error
         self._bundle = job["bundle"]
@@ -364,6 +370,21 @@ class Worker:
         return Answer(head, vector, extra)
 
 
+def _frozen(bundle: Bundle, parts: list[Path]) -> list[Array]:
+    """The bundle's frozen leaves, mapped from the files of their parts. Raises JobStopped.
+
+    Files are named by the hashes that the store has checked, so the names are what is compared.
+    """
+    manifest = bundle.manifest
+    if [part.name for part in parts] != [part.digest for part in manifest.frozen_parts]:
+        raise JobStopped(BAD_BUNDLE, "the task's frozen parts are not those of the bundle")
+    try:
+        return mapped(manifest.frozen, parts)
+    except DelianError as error:
+        # It was damaged since the store looked at it, and is fetched again for the next task.
+        raise JobStopped(PROGRAM_FAILED, str(error)) from error
+
+
 def _kept(job: Mapping[str, Any], record: bytes, runtime: Runtime) -> client_state_file.Kept | None:
     """What was kept; a damaged record is lost, as after a new join."""
     if not runtime.kept_size:
@@ -431,7 +452,8 @@ def main() -> int:
 
 def _begin(settings: dict[str, Any], note: Note) -> Work:
     given = WorkerSettings.from_json(dict(settings["worker"]))
-    return Worker(given, Limits(given.limits), tuple(settings["read"]), note)
+    limits = Limits(given.limits, tuple(settings.get("mapped", (0, 0))))
+    return Worker(given, limits, tuple(settings["read"]), note)
 
 
 def _warm() -> None:

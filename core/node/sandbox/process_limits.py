@@ -101,17 +101,21 @@ def _prctl(what: int, value: int) -> None:
 
 
 class Limits:
-    """The limits of this process. Made once, when everything is imported that will be."""
+    """The limits of this process. Made once, when everything is imported that will be.
 
-    def __init__(self, given: WorkerLimits) -> None:
+    mapped: bytes of files that it will map to read them, and how many these are. They take address
+    space and open files, and no memory that the system cannot take back.
+    """
+
+    def __init__(self, given: WorkerLimits, mapped: tuple[int, int] = (0, 0)) -> None:
         self._given = given
         self._memory_mib, self._cpu_s = given.memory_mib, given.cpu_s
-        self._base = _address_space()
+        self._base = _address_space() + mapped[0]
         os.nice(given.nice)
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO, encoding="ascii")
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        _lower(resource.RLIMIT_NOFILE, given.files)
+        _lower(resource.RLIMIT_NOFILE, given.files + mapped[1])
         most = max(given.memory_mib, given.compile_memory_mib) * _MIB + self._base
         _lower(resource.RLIMIT_AS, most, hard=most)
 
