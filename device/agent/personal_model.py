@@ -4,6 +4,7 @@
     a/, b/                 model.f32 (little-endian f32, the model's leaves in the bundle's order),
                            facts.json (what it is: its digest, its bundle, how it judged)
     bundles/HEX.bundle     what the slots' models are run with
+    frozen/HEX             the parts of their frozen leaves: links to the blobs, where there are links
     draft.f32              where training leaves a new model
 
 A new model goes into the slot that is not served, and only when it is whole on the disk does
@@ -21,8 +22,10 @@ import hashlib
 import json
 import logging
 import math
+import os
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,7 @@ log = logging.getLogger("delian.device.agent.personal_model")
 MODEL_BYTES_MAX = 1 << 30
 FACTS_BYTES_MAX = 64 << 10
 _SLOTS = ("a", "b")
+_HEX = frozenset("0123456789abcdef")
 
 
 class NoModelError(DelianError):
@@ -73,6 +77,8 @@ class Slot:
     made_ms: int
     """Unix time."""
     judgement: Judgement
+    frozen: tuple[Path, ...] = ()
+    """The parts of the model's frozen leaves, in the bundle's order."""
 
 
 class PersonalStore:
@@ -92,6 +98,7 @@ class PersonalStore:
         """Makes the folder, for its owner alone, and clears away what a crash left."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self.folder / "bundles").mkdir(exist_ok=True)
+        (self.folder / "frozen").mkdir(exist_ok=True)
         self.draft.unlink(missing_ok=True)
 
     def current(self) -> Slot | None:
@@ -110,14 +117,24 @@ class PersonalStore:
         served = self._served()
         return next((s for n in _SLOTS if n != served and (s := self._slot(n))), None)
 
-    def offer(self, bundle: Path, bundle_digest: bytes, judgement: Judgement) -> bool:
+    def offer(
+        self,
+        bundle: Path,
+        bundle_digest: bytes,
+        judgement: Judgement,
+        frozen: Sequence[Path] = (),
+    ) -> bool:
         """Serves the draft unless it is worse than what is served. False: it was turned down.
+
+        frozen: the files of the bundle's frozen parts, in order, named by their hashes. They stay
+        here for as long as the model does, and take no room of their own where the file system
+        links files.
 
         Raises DelianError when the draft cannot be read or kept.
         """
         with state_in(self.folder):
             if self._good_enough(judgement):
-                self._install(bundle, bundle_digest.hex(), judgement)
+                self._install(bundle, bundle_digest.hex(), judgement, frozen)
                 return True
             self.draft.unlink(missing_ok=True)
         log.info(
@@ -158,7 +175,9 @@ class PersonalStore:
             against = present.judgement.loss_after
         return judgement.loss_after <= against * (1.0 + self.margin)
 
-    def _install(self, bundle: Path, bundle_hex: str, judgement: Judgement) -> None:
+    def _install(
+        self, bundle: Path, bundle_hex: str, judgement: Judgement, frozen: Sequence[Path]
+    ) -> None:
         if self.draft.stat().st_size > MODEL_BYTES_MAX:
             raise DelianError(f"a personal model of {self.draft.stat().st_size} bytes is too large")
         served = self._served()
@@ -170,6 +189,8 @@ class PersonalStore:
             _sync(part)
             part.replace(kept)
             sync_folder(kept.parent)
+        for part in frozen:
+            _link(part, self.folder / "frozen" / part.name)
         folder = self.folder / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
@@ -179,6 +200,7 @@ class PersonalStore:
             "bundle": bundle_hex,
             "made_ms": time.time_ns() // 1_000_000,
             "judgement": asdict(judgement),
+            "frozen": [part.name for part in frozen],
         }
         self.draft.replace(folder / "model.f32")
         _sync(folder / "model.f32")
@@ -213,9 +235,11 @@ class PersonalStore:
                 bundle=str(said["bundle"]),
                 made_ms=int(said["made_ms"]),
                 judgement=Judgement(**said["judgement"]),
+                frozen=tuple(self.folder / "frozen" / str(n) for n in said.get("frozen", ())),
             )
             sound = (
-                set(slot.bundle) <= set("0123456789abcdef")
+                all(set(n) <= _HEX for n in (slot.bundle, *(p.name for p in slot.frozen)))
+                and all(part.is_file() for part in slot.frozen)
                 and slot.bundle_path.is_file()
                 and model.stat().st_size <= MODEL_BYTES_MAX
                 and hashlib.sha256(model.read_bytes()).hexdigest() == slot.digest
@@ -228,10 +252,26 @@ class PersonalStore:
         return slot
 
     def _forget_bundles(self) -> None:
-        needed = {s.bundle for n in _SLOTS if (s := self._slot(n)) is not None}
-        for path in (self.folder / "bundles").iterdir():
-            if path.stem not in needed:
-                path.unlink(missing_ok=True)
+        slots = [s for n in _SLOTS if (s := self._slot(n)) is not None]
+        needed = {s.bundle_path for s in slots} | {part for s in slots for part in s.frozen}
+        for place in ("bundles", "frozen"):
+            for path in (self.folder / place).iterdir():
+                if path not in needed:
+                    path.unlink(missing_ok=True)
+
+
+def _link(file: Path, place: Path) -> None:
+    """Puts a durable file that is never changed to another place as well."""
+    if place.exists():
+        return
+    try:
+        os.link(file, place)
+    except OSError:  # another file system, or one without links
+        part = place.with_suffix(".part")
+        shutil.copyfile(file, part)
+        _sync(part)
+        part.replace(place)
+    sync_folder(place.parent)
 
 
 def stamp(folder: Path) -> int:

@@ -294,7 +294,8 @@ class WorkerRunner:
         try:
             self._personal.draft.write_bytes(model)
             digest = program.blobs[0]
-            self._personal.offer(self._path_of(digest), digest, Judgement(**said))
+            frozen = [self._path_of(part) for part in program.blobs[2:]]
+            self._personal.offer(self._path_of(digest), digest, Judgement(**said), frozen)
         except (DelianError, OSError, TypeError) as error:
             log.warning("the personal model was not kept: %s", error)
 

@@ -50,6 +50,7 @@ from ...core.compiler.ir import TensorType
 from ...core.learning import bundle as bundles
 from ...core.learning.bundle import Manifest
 from ...core.learning.data.fit import as_rows
+from ...core.learning.frozen import mapped
 from ...core.learning.runtime import ready
 from ...core.node.sandbox import frames, walls
 from ...core.node.sandbox.process_limits import die_with
@@ -209,7 +210,7 @@ def _load(slot: Slot, backend: Backend, artifacts: Sequence[Path]) -> _Loaded:
     return _Loaded(
         slot=slot,
         program=program,
-        leaves=_leaves(vector, manifest),
+        leaves=(*_leaves(vector, manifest), *mapped(manifest.frozen, slot.frozen)),
         batch=wanted.shape[0],
         row=wanted.shape[1:],
         dtype=wanted.dtype.numpy,

@@ -87,6 +87,43 @@ def test_bundles_that_no_slot_needs_are_forgotten(store, blobs):
     assert store.current().bundle_path.read_bytes() == b"bundle 3"
 
 
+def test_a_models_frozen_parts_stay_for_as_long_as_it_does(store, blobs):
+    parts = [blobs.keep(b"part %d" % i) for i in range(4)]
+    for i in range(3):
+        mine = [blobs.path(parts[i]), blobs.path(parts[i + 1])]
+        store.draft.write_bytes(b"1234")
+        assert store.offer(blobs.path(blobs.bundle), blobs.bundle, judged(0.5), mine)
+        assert [p.read_bytes() for p in store.current().frozen] == [
+            b"part %d" % i,
+            b"part %d" % (i + 1),
+        ]
+    left = {p.name for p in (store.folder / "frozen").iterdir()}
+    assert left == {parts[i].hex() for i in (1, 2, 3)}, "of both slots"
+    blobs.path(parts[3]).unlink()
+    assert [p.read_bytes() for p in store.current().frozen] == [b"part 2", b"part 3"]
+
+
+def test_a_slot_whose_frozen_part_is_missing_is_not_served(store, blobs):
+    digest = blobs.keep(b"part")
+    offer(store, blobs, 1, judged(0.9))
+    store.draft.write_bytes(np.full(3, 2, "<f4").tobytes())
+    store.offer(blobs.path(blobs.bundle), blobs.bundle, judged(0.8), [blobs.path(digest)])
+    assert content(store) == 2.0
+    store.current().frozen[0].unlink()
+    assert content(store) == 1.0, "the other slot's"
+
+
+def test_where_files_cannot_be_linked_parts_are_copied(store, blobs, monkeypatch):
+    def refuse(file, place):
+        raise OSError("no links here")
+
+    monkeypatch.setattr("os.link", refuse)
+    digest = blobs.keep(b"part")
+    store.draft.write_bytes(b"1234")
+    store.offer(blobs.path(blobs.bundle), blobs.bundle, judged(0.8), [blobs.path(digest)])
+    assert [p.read_bytes() for p in store.current().frozen] == [b"part"]
+
+
 def test_the_folder_is_its_owners_alone_and_a_crash_leaves_no_draft(store):
     assert store.folder.stat().st_mode & 0o077 == 0
     store.draft.write_bytes(b"half")
