@@ -4,7 +4,7 @@
     a/, b/                 model.f32 (little-endian f32, the model's leaves in the bundle's order),
                            facts.json (what it is: its digest, its bundle, how it judged)
     bundles/HEX.bundle     what the slots' models are run with
-    frozen/HEX             the parts of their frozen leaves: links to the blobs, where there are links
+    frozen/HEX             the parts of their frozen leaves: links to the blobs where that goes
     draft.f32              where training leaves a new model
 
 A new model goes into the slot that is not served, and only when it is whole on the disk does
