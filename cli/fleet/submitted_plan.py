@@ -46,6 +46,8 @@ def prepare(
         built = load(bundle)
         if not built.weights.size:
             raise DelianError(f"{bundle} has no weights to begin from", "export one that has")
+        if built.manifest.frozen and not built.frozen:
+            raise DelianError(f"{bundle} lacks its frozen leaves", "export one that has them")
         message = PlanMessage(name=bundle.stem[:128])
     else:
         assert scenario is not None

@@ -78,13 +78,17 @@ class Score:
         return self.correct / self.count if self.count else 0.0
 
 
+#: Programs that take no frozen leaves: the coordinator's.
+WITHOUT_FROZEN = frozenset(("init", "server_update"))
+
+
 class Runtime:
     """A compiled bundle.
 
     artifacts: files of `delian build`; a program that one of them has is not compiled. programs:
     which of the bundle's are made ready; None: all. made: programs that are ready; then nothing is
     compiled. limits: what a program may take, which is checked before it takes it. frozen: the
-    frozen leaves, where the bundle is bare.
+    frozen leaves, where the bundle is bare; none where no program that is made ready takes them.
 
     Raises DelianError when a program does not compile or takes too much, an artifact does not fit
     this machine, or the frozen leaves are not the bundle's.
@@ -114,7 +118,9 @@ class Runtime:
         self.ring = self.manifest.ring
         self._state = self.manifest.state
         self._model = self.manifest.model_leaves()
-        self.frozen = _frozen(self.manifest.frozen, bundle.frozen if frozen is None else frozen)
+        given = bundle.frozen if frozen is None else frozen
+        takes = set(self.programs) - WITHOUT_FROZEN
+        self.frozen = _frozen(self.manifest.frozen, given) if given or takes else ()
         self._kept = self.manifest.client_state
         self.kept_size = sum(leaf.size for leaf in self._kept)
         # Found by identity: to add them up again takes as long as to make the views.

@@ -292,7 +292,9 @@ class _Processes:
     def _submit(self, operator: _Operator) -> int:
         """Brings bundle, weights and plan to the coordinator; the run's number."""
         stage = self.stage
-        bundle = operator.put(stage.bundle.to_bytes())
+        bundle = operator.put(stage.bundle.bare().to_bytes())
+        for part in stage.bundle.frozen_contents():
+            operator.put(part)
         weights = operator.put(stage.first.astype("<f4").tobytes())
         # All devices are there and wait for one another: selection is that of the virtual mode.
         asked = self._plan().but(pool_share=1.0, rest_ms=0)

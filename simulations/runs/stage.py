@@ -32,6 +32,7 @@ from ...core.learning.sampling import SampleSet
 from ...core.learning.windows.window_rows import WindowRows
 from ...core.learning.windows.window_training import first_rows, scores
 from ...core.privacy.mechanisms.ring import RingPlan
+from ...core.wire.blob_pb2 import BlobRef
 from ..federation.fleet import Fleet
 from ..federation.network import LinkProfile
 from ..federation.training import are_helped
@@ -279,6 +280,10 @@ class Stage:
             fleet=fleet,
             edge_link=_link(scenario.network.edge_cloud),
             own_metrics=self.bundle.manifest.metrics,
+            frozen=tuple(
+                BlobRef(digest=bytes.fromhex(part.digest), size=part.size)
+                for part in self.bundle.manifest.frozen_parts
+            ),
         )
 
     def _judged(self) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from delian.core.compiler.ir import DType, TensorType
 from delian.core.learning import Algorithm, Classification, FedAvg, Samples, SampleSet
 from delian.core.learning.build.bundle_builder import build
 from delian.core.learning.bundle import Bundle
+from delian.core.learning.roles import Roles
 from delian.core.learning.nn import Mlp, sgd
 from delian.core.protocol.ports import RunProgram
 from delian.core.wire.round_pb2 import RingPlan
@@ -22,12 +23,13 @@ CAPACITY, FEATURES, CLASSES = 24, 4, 3
 
 @dataclass(frozen=True)
 class Blobs:
-    """A folder of blobs as the agent's store keeps them, and the two that a task names."""
+    """A folder of blobs as the agent's store keeps them, and those that a task names."""
 
     folder: Path
     bundle: bytes
     weights: bytes
     made: Bundle
+    frozen: tuple[bytes, ...] = ()
 
     def path(self, digest: bytes) -> Path:
         return self.folder / digest.hex()
@@ -48,11 +50,16 @@ class Blobs:
         if name == "evaluate":
             ring = RingPlan(clip=96.0, clients_max=8, bits=32, dimension=4)
         key = np.array([1, 2], np.uint32)
-        return RunProgram(ticket, name, (self.bundle, self.weights), (key, ring))
+        return RunProgram(ticket, name, (self.bundle, self.weights, *self.frozen), (key, ring))
 
 
 def make_bundle(
-    algorithm: Algorithm | None = None, *, batch: int = 4, epochs: int = 1, windows: bool = False
+    algorithm: Algorithm | None = None,
+    *,
+    batch: int = 4,
+    epochs: int = 1,
+    windows: bool = False,
+    roles: Roles | None = None,
 ) -> Bundle:
     task = Classification(
         "small", lambda key: Mlp.init(key, FEATURES, (16,), CLASSES), Samples(batch, 1.0)
@@ -73,6 +80,7 @@ def make_bundle(
         weight_max=float(CAPACITY),
         seed=1,
         windows=windows,
+        roles=roles,
     )
 
 
@@ -97,7 +105,9 @@ def blobs(small_bundle: Bundle, tmp_path: Path) -> Blobs:
 def blobs_of(folder: Path, made: Bundle) -> Blobs:
     empty = Blobs(folder, b"", b"", made)
     bundle = empty.keep(made.bare().to_bytes())
-    return Blobs(folder, bundle, empty.keep(made.weights.tobytes()), made)
+    weights = empty.keep(made.weights.tobytes())
+    frozen = tuple(empty.keep(part) for part in made.frozen_contents())
+    return Blobs(folder, bundle, weights, made, frozen)
 
 
 @pytest.fixture

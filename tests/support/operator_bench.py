@@ -98,6 +98,8 @@ async def plan_of(call, bundle, **changes) -> PlanMessage:
     plan = PlanMessage(name="small", rounds=2, cohort=2, over_selection=1.0)
     plan.bundle.CopyFrom(await put(call, bundle.bare().to_bytes()))
     plan.weights.CopyFrom(await put(call, bundle.weights.tobytes()))
+    for part in bundle.frozen_contents():
+        plan.frozen.append(await put(call, part))
     plan.ring.clip, plan.ring.clients_max = manifest.clip, manifest.clients_max
     plan.ring.bits, plan.ring.dimension = 32, manifest.dimension
     for name, value in changes.items():
