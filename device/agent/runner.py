@@ -10,6 +10,7 @@ task is answered: beyond its time, out of memory, or failed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import logging
@@ -209,7 +210,7 @@ class WorkerRunner:
         made = await compiled(
             self._path_of(program.blobs[0]),
             DEVICE_PROGRAMS,
-            settings.limits,
+            settings.limits.mapping(_bytes_of([self._path_of(d) for d in program.blobs[2:]])),
             self._environment,
             artifacts=settings.artifacts if which == "rest" else (),
             wall_s=ends - asyncio.get_running_loop().time(),
@@ -319,7 +320,7 @@ class WorkerRunner:
             given = {
                 "worker": self._settings.to_json(),
                 "read": [*map(str, sorted(places))],
-                "mapped": [sum(part.stat().st_size for part in files[2:]), len(files[2:])],
+                "mapped": [_bytes_of(files[2:]), len(files[2:])],
             }
             walls.check(self._settings.sandbox)
             self._running = await WorkerProcess.start(self._command, self._environment, given)
@@ -355,3 +356,12 @@ class WorkerRunner:
             write_whole(self._memory, json.dumps({"version": version}))
         except OSError as error:
             log.warning("what was trained on is not remembered: %s", error)
+
+
+def _bytes_of(parts: Sequence[Path]) -> int:
+    """Of these files together. One that is missing has none: the training process says which."""
+    sizes = 0
+    for part in parts:
+        with contextlib.suppress(OSError):
+            sizes += part.stat().st_size
+    return sizes

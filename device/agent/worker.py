@@ -111,7 +111,8 @@ class Answer:
 class Worker:
     """Runs jobs of one bundle, one at a time.
 
-    read: what it may read once programs run. note: sends notes of a job.
+    read: what it may read once programs run. note: sends notes of a job. mapped_bytes: of the
+    frozen parts that it will map.
     """
 
     def __init__(
@@ -120,9 +121,10 @@ class Worker:
         limits: Limits,
         read: tuple[str, ...],
         note: Note = lambda head, body: None,
+        mapped_bytes: int = 0,
     ) -> None:
         self._settings, self._limits, self._read, self._note = settings, limits, read, note
-        self._allowed = settings.limits.of_programs()
+        self._allowed = settings.limits.mapping(mapped_bytes).of_programs()
         self._bundle = ""
         self._ready: Runtime | None = None
         self._source: Source | StoredRows | None = None
@@ -452,8 +454,9 @@ def main() -> int:
 
 def _begin(settings: dict[str, Any], note: Note) -> Work:
     given = WorkerSettings.from_json(dict(settings["worker"]))
-    limits = Limits(given.limits, tuple(settings.get("mapped", (0, 0))))
-    return Worker(given, limits, tuple(settings["read"]), note)
+    mapped_bytes, files = settings.get("mapped", (0, 0))
+    limits = Limits(given.limits, (mapped_bytes, files))
+    return Worker(given, limits, tuple(settings["read"]), note, mapped_bytes)
 
 
 def _warm() -> None:

@@ -13,7 +13,7 @@ from delian.core.compiler.ir import DType, TensorType
 from delian.core.learning import Algorithm, Classification, FedAvg, Samples, SampleSet
 from delian.core.learning.build.bundle_builder import build
 from delian.core.learning.bundle import Bundle
-from delian.core.learning.roles import Roles
+from delian.core.learning.leaf_roles import Roles
 from delian.core.learning.nn import Mlp, sgd
 from delian.core.protocol.ports import RunProgram
 from delian.core.wire.round_pb2 import RingPlan
@@ -60,9 +60,10 @@ def make_bundle(
     epochs: int = 1,
     windows: bool = False,
     roles: Roles | None = None,
+    hidden: tuple[int, ...] = (16,),
 ) -> Bundle:
     task = Classification(
-        "small", lambda key: Mlp.init(key, FEATURES, (16,), CLASSES), Samples(batch, 1.0)
+        "small", lambda key: Mlp.init(key, FEATURES, hidden, CLASSES), Samples(batch, 1.0)
     )
     rows = SampleSet(
         np.zeros((CAPACITY, FEATURES), np.float32),

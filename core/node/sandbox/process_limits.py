@@ -14,7 +14,7 @@ import os
 import resource
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +68,13 @@ class WorkerLimits:
         )
 
         return ProgramLimits.of_memory(self.memory_mib * _MIB, self.operations_max)
+
+    def mapping(self, mapped_bytes: int) -> WorkerLimits:
+        """What programs may ask for whose arguments are partly files that are mapped.
+
+        These count where a program is verified; the process's own limits leave them out.
+        """
+        return replace(self, memory_mib=self.memory_mib + -(-mapped_bytes // _MIB))
 
     def to_json(self) -> dict[str, int | str]:
         return {name: getattr(self, name) for name in self.__slots__}
