@@ -60,10 +60,9 @@ def make_bundle(
     epochs: int = 1,
     windows: bool = False,
     roles: Roles | None = None,
-    hidden: tuple[int, ...] = (16,),
 ) -> Bundle:
     task = Classification(
-        "small", lambda key: Mlp.init(key, FEATURES, hidden, CLASSES), Samples(batch, 1.0)
+        "small", lambda key: Mlp.init(key, FEATURES, (16,), CLASSES), Samples(batch, 1.0)
     )
     rows = SampleSet(
         np.zeros((CAPACITY, FEATURES), np.float32),

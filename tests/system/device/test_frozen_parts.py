@@ -6,7 +6,8 @@ import asyncio
 import dataclasses
 import logging
 import os
-import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -129,15 +130,32 @@ def test_the_personal_model_is_served_with_its_frozen_leaves(partial, npz_file, 
     np.testing.assert_array_equal(model.predict(x[:2]), runtime.infer(own, x[:2]))
 
 
-def test_mapped_parts_are_no_memory_of_the_owner_s(tmp_path, npz_file):
-    """A frozen layer of 34 MiB, where a training may take 24."""
-    folder = tmp_path / "blobs"
-    folder.mkdir()
-    made = make_bundle(roles=Roles(frozen=("layers.1.weight",)), hidden=(3016, 3016))
-    blobs = blobs_of(folder, made)
-    assert sum(part.size for part in made.manifest.frozen_parts) >= 34 << 20
-    given = dataclasses.replace(settings(npz_file), memory_mib=24, backend="native")
-    if shutil.which("cc") is None:
-        pytest.skip("there is no C compiler")  # NumPy's products take copies
-    (outcome,) = run_all(WorkerRunner(given, blobs.path), [blobs.program()])
-    assert isinstance(outcome, Outcome) and outcome.finite
+#: What a process of these limits can do: map the file, then take so many MiB.
+LIMITED = """
+import mmap, sys
+from delian.core.node.sandbox.process_limits import Limits, WorkerLimits
+mapped = (int(sys.argv[2]), 1)
+given = WorkerLimits(memory_mib=32, compile_memory_mib=32)
+limits = Limits(given, mapped)
+limits.of_job()
+limits.running()
+with open(sys.argv[1], "rb") as file:
+    whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+assert whole[-1] == 0
+bytearray(int(sys.argv[3]) << 20)
+"""
+
+
+@pytest.mark.parametrize(
+    ("counted", "mib", "works"), [(256 << 20, 16, True), (256 << 20, 64, False), (0, 0, False)]
+)
+def test_mapped_parts_are_no_memory_of_the_owners(tmp_path, counted, mib, works):
+    """Parts of 256 MiB, where a training may take 32."""
+    file = tmp_path / "part"
+    file.touch()
+    os.truncate(file, 256 << 20)
+    command = [sys.executable, "-c", LIMITED, str(file), str(counted), str(mib)]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (made.returncode == 0) is works, made.stderr
+    if not works:
+        assert "MemoryError" in made.stderr or "Cannot allocate memory" in made.stderr
