@@ -255,7 +255,7 @@ class EdgeConfig(Section):
     )
     devices_max: int = Field(default=10_000, ge=1, le=100_000, description="Devices in its pool.")
     blobs_mib: int = Field(
-        default=4096, ge=64, le=2**22, description="Cache of bundles and weights."
+        default=4096, ge=64, le=2**22, description="Cache of bundles, weights and frozen parts."
     )
     outbox_mib: int = Field(
         default=256, ge=1, le=2**20, description="What waits for the coordinator while it is gone."
@@ -346,7 +346,7 @@ class ConditionsConfig(Section):
     )
     celsius_max: float = Field(default=80.0, description="Hotter than this it is not idle.")
     storage_mib: int = Field(
-        default=4096, ge=1, description="Room for bundles, weights and models."
+        default=4096, ge=1, description="Room for bundles, weights, frozen parts and models."
     )
     poll_s: float = Field(default=15.0, gt=0.0, le=3600.0, description="How often to look.")
 
@@ -522,7 +522,10 @@ class DeviceConfig(Section):
     )
     broker_authority: Folder | None = Field(default=None, description=_BROKER_AUTHORITY)
     blobs_mib: int = Field(
-        default=2048, ge=1, le=2**22, description="Bundles and weights that it keeps."
+        default=2048,
+        ge=1,
+        le=2**22,
+        description="Room for bundles, weights and frozen parts; a larger task is declined.",
     )
     personal_margin: float = Field(
         default=0.05,

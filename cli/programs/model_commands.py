@@ -100,13 +100,20 @@ def export(
     import numpy as np
 
     from ...core.learning.bundle import parse
+    from ...core.learning.frozen import arrays_of
+    from ...core.wire.blob_pb2 import BlobRef
 
     with connect() as client:
         found = client.call("GetModel", request_of(model))
         bundle = parse(client.get(found.bundle), "the coordinator's bundle")
         weights = np.frombuffer(client.get(found.weights), "<f4").astype(np.float32)
+        parts = [
+            client.get(BlobRef(digest=bytes.fromhex(part.digest), size=part.size))
+            for part in bundle.manifest.frozen_parts
+        ]
+    frozen = tuple(arrays_of(bundle.manifest.frozen, parts))
     try:
-        replace(bundle, weights=weights).save(out)
+        replace(bundle, weights=weights, frozen=frozen).save(out)
     except OSError as error:
         raise DelianError(f"{out}: cannot be written: {error.strerror}") from None
     facts = {**to_json(found), "file": str(out), "bytes": out.stat().st_size}
