@@ -44,13 +44,13 @@ them out, a daemon or the simulator. This page is made from the machines' own ta
 - **With masks** an attempt is a session of secure aggregation alongside the round: keys and shares
   go up and down while devices train, edges forward them, and the sums are opened when their
   members have given their shares. `docs/secure_aggregation.md` describes it byte by byte.
-- **Frozen leaves** of a model travel as blobs of their own, next to bundle and weights: a task names
-  their parts by SHA-256, in the order of the bundle's manifest. Edges and devices fetch those that
-  they do not have, a few at a time, and keep them with the bundles for later rounds and other runs.
-  The least recently used ones make room; what open tasks need is never dropped. A device whose
-  store or disk has no room for bundle, weights and parts together declines by `NO_ROOM` before it
-  fetches anything; an edge without room answers by an empty sum. A part that is missing or damaged
-  on a device is fetched again before the training begins.
+- **Frozen leaves** of a model travel as blobs of their own, next to bundle and weights: a task
+  names their parts by SHA-256, in the order of the bundle's manifest. Edges and devices fetch those
+  that they do not have, a few at a time, and keep them with the bundles for later rounds and other
+  runs. The least recently used ones make room; what open tasks need is never dropped. A device
+  whose store or disk has no room for bundle, weights and parts together declines by `NO_ROOM`
+  before it fetches anything; an edge without room answers by an empty sum. A part that is missing
+  or damaged on a device is fetched again before the training begins.
 - **A round** ends when enough updates are with the edges, when every edge has reported, or when its
   time is over. Too few updates fail the attempt, and the round is tried again from the same
   weights.
