@@ -19,7 +19,7 @@ from delian.core.protocol.ports import Started
 from .planting import Patch, mutant, replace_action
 
 
-@mutant("sum", seed=26)
+@mutant("sum", seed=39)
 def adds_a_sum_twice(patch: Patch) -> None:
     """A coordinator adds a repeated sum again."""
 
@@ -54,7 +54,7 @@ def carries_over_a_failed_sum(patch: Patch) -> None:
     replace_action(patch, RoundsMachine, Rounds, "select", select_and_keep)
 
 
-@mutant("sum", "lost", "bounds", seed=24)
+@mutant("sum", "lost", "bounds", seed=31)
 def trusts_lost_edges(patch: Patch) -> None:
     """A coordinator names the devices of a lost edge as reported."""
 
@@ -68,7 +68,7 @@ def trusts_lost_edges(patch: Patch) -> None:
     replace_action(patch, RoundsMachine, Rounds, "lose", lose)
 
 
-@mutant("refused", "sum", "once", seed=6)
+@mutant("refused", "sum", "once", seed=27)
 def ignores_the_part(patch: Patch) -> None:
     """A coordinator takes any part of a wave's sum for the next one."""
     read = BufferedMachine._read_message
@@ -84,7 +84,7 @@ def ignores_the_part(patch: Patch) -> None:
     patch.setattr(BufferedMachine, "_read_message", read_any)
 
 
-@mutant("once", "sum", "lost", seed=6)
+@mutant("once", "sum", "lost", seed=26)
 def takes_a_part_again(patch: Patch) -> None:
     """A coordinator takes a part of a wave's sum as often as it comes."""
     read = BufferedMachine._read_message
