@@ -105,7 +105,9 @@ def message_of(source: str, settings: list[str], masked: bool) -> PlanMessage:
     stage = object.__new__(Stage)
     stage.scenario, stage._given = scenario, None
     stage.data = SimpleNamespace(training=training)
-    stage.bundle = SimpleNamespace(manifest=SimpleNamespace(metrics=("f1", "top_2")))
+    stage.bundle = SimpleNamespace(
+        manifest=SimpleNamespace(metrics=("f1", "top_2"), frozen_parts=())
+    )
     chain = stage.chain()
     plan = scenario.plan()
     promise = chain.promise(plan.rounds, plan.reports_min)
