@@ -56,6 +56,6 @@ def kept_with(
 def window(missing: Mapping[bytes, int], at_once: int) -> dict[bytes, int]:
     """Those of the missing blobs that are asked for now: the first ones.
 
-    A home offers a few blobs to a peer at a time, and remembers as few requests.
+    A home offers a few blobs to a peer at a time, and keeps as few requests.
     """
     return dict(list(missing.items())[:at_once])
