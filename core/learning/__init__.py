@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .hyperparameters import FromRun as FromRun
     from .sampling import *
     from .task import *
+    from .token_tasks import *
 
 _NAMES = {
     "algorithm": "About Algorithm ClientResult evaluate",
@@ -28,6 +29,7 @@ _NAMES = {
     "hyperparameters": "Bounds FromRun",
     "sampling": "Batch Episodes EpisodeTable Samples SampleSet",
     "task": "Classification Metrics Regression Task",
+    "token_tasks": "MaskedToken NextToken",
 }
 _lazy, _lazy_names = lazily(__name__, _NAMES)
 #: Without the built-in algorithms.

@@ -42,6 +42,8 @@ LOSS_MAX = 64.0
 LOSS_TOLD_MAX = 0.999 * LOSS_MAX
 #: The largest mean absolute error: no larger than the root of the squared one.
 ERROR_MAX = 8.0
+#: The metric whose figure is an exponential, and the largest exponent: its figure is finite.
+PERPLEXITY, EXPONENT_MAX = "perplexity", 700.0
 #: Above the norm of (64, 8, 64, 8), which is below 91.3.
 CLIP = 96.0
 #: The largest number of examples that a device counts for. A device's steps in the ring are so
@@ -112,7 +114,7 @@ def decode(total: Vector, plan: ring.RingPlan, names: Sequence[str] = ()) -> dic
         for kind, first in (("global", DIMENSION), ("personalised", DIMENSION + 2 * len(names))):
             above, below = map(float, mean[first + 2 * i : first + 2 * i + 2])
             if abs(below) > least:
-                own[f"{kind}_{name}"] = above / below
+                own[f"{kind}_{name}"] = figure(name, above, below)
     return {
         "global_loss": float(mean[0]),
         "global_accuracy": float(mean[1]),
@@ -121,6 +123,16 @@ def decode(total: Vector, plan: ring.RingPlan, names: Sequence[str] = ()) -> dic
         "queries": weight * QUERIES_MAX,
         **own,
     }
+
+
+def figure(name: str, above: float, below: float) -> float:
+    """A task's own metric of its two sums: their ratio. `below` is not zero.
+
+    Of `perplexity` it is the exponential of the ratio, which is the mean loss of a token: means of
+    perplexities would not be the perplexity of all tokens.
+    """
+    ratio = above / below
+    return math.exp(min(ratio, EXPONENT_MAX)) if name == PERPLEXITY else ratio
 
 
 def judge(

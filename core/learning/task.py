@@ -80,15 +80,17 @@ class Classification:
     source: Samples | Episodes
     criterion: Callable[[Tensor, Tensor], Tensor] = field(default=ops.cross_entropy, kw_only=True)
     """`criterion(logits, labels)`: the losses of rows, f32[B, ...]."""
+    padding: int | None = field(default=None, kw_only=True)
+    """Of rows of token ids, [B, T], the id that stands for no token (`outputs_of`)."""
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """The mean over the rows that count (and over a sequence's positions), f32[]."""
-        losses = self.criterion(logits_of(in_training(model, batch)), batch.y)
+        losses = self.criterion(logits_of(in_training(model, batch, self.padding)), batch.y)
         return mean_row(per_row(losses), batch)
 
     def metrics(self, model: Any, batch: Batch) -> Metrics:
         """Loss, right answers and rows of a batch; a sequence is one row."""
-        logits = logits_of(outputs_of(model, batch.x, batch.weight))
+        logits = logits_of(outputs_of(model, batch.x, batch.weight, self.padding))
         losses = self.criterion(logits, batch.y)
         correct = (np.argmax(logits, axis=-1) == batch.y).astype(np.float32)
         return Metrics(
@@ -99,7 +101,8 @@ class Classification:
 
     def infer(self, model: Any, x: Tensor) -> Tensor:
         """Logits of inputs already scaled: [B, ...] -> f32[B, ..., C]."""
-        return logits_of(outputs_of(model, x, np.ones(x.shape[0], np.float32)))
+        every = np.ones(x.shape[0], np.float32)
+        return logits_of(outputs_of(model, x, every, self.padding))
 
 
 @dataclass(frozen=True)
@@ -180,20 +183,30 @@ def own_sums(task: Any, names: tuple[str, ...], model: Any, batch: Batch) -> dic
     return {each: tuple(np.float32(part) for part in found[each]) for each in names}
 
 
-def in_training(model: Any, batch: Batch) -> Tensor:
-    """What the model gives for a batch that it is trained on."""
+def in_training(model: Any, batch: Batch, padding: int | None = None) -> Tensor:
+    """What the model gives for a batch that it is trained on. padding: as of `outputs_of`."""
     if hasattr(model, "in_training"):
         return model.in_training((batch.x,), batch.weight, batch.key)[0]
-    return outputs_of(model, batch.x, batch.weight)
+    return outputs_of(model, batch.x, batch.weight, padding)
 
 
-def outputs_of(model: Any, x: Tensor, weight: Tensor) -> Tensor:
+def outputs_of(model: Any, x: Tensor, weight: Tensor, padding: int | None = None) -> Tensor:
     """What a model gives for a batch: `model(x)`, or `model(x, weight)` where it takes weights.
 
-    weight: f32[B], one for a row that counts. A model with `__call__(self, x)` has no use for it.
+    Args:
+        model: one with `__call__(self, x)` has no use for weights. Where `__call__` has an argument
+            `mask`, it is bool[B, T], True for the tokens of x, and False for padding.
+        x: the rows, [B, ...].
+        weight: f32[B], one for a row that counts.
+        padding: the id that stands for no token; None: there is none, and `mask` is left out.
     """
     call = type(model).__call__
-    if hasattr(call, "__code__") and call.__code__.co_argcount == SELF_AND_X:
+    code = getattr(call, "__code__", None)
+    names = code.co_varnames[: code.co_argcount] if code is not None else ()
+    if "mask" in names:
+        given = {} if padding is None else {"mask": x != padding}
+        return model(x, weight=weight, **given) if "weight" in names else model(x, **given)
+    if len(names) == SELF_AND_X:
         return model(x)
     return model(x, weight)
 

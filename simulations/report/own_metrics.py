@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...core.learning.metrics import figure
 from ...core.learning.runtime import Score
 from ..runs.result import RoundRecord
 
@@ -16,7 +17,7 @@ from ..runs.result import RoundRecord
 def figures(names: Sequence[str], total: Score) -> dict[str, float | None]:
     """The metrics by name, from the sums over all devices."""
     return {
-        name: above / below if below else None
+        name: figure(name, above, below) if below else None
         for name, (above, below) in zip(names, total.more, strict=True)
     }
 

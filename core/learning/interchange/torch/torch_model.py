@@ -28,6 +28,9 @@ from .torch_graph import Written
 if TYPE_CHECKING:
     import torch
 
+#: Inputs of a module of tokens that takes their mask.
+IDS_AND_MASK = 2
+
 
 @dataclass(frozen=True, eq=False)
 class Graphs:
@@ -57,6 +60,8 @@ class Graphs:
     """Where the module is from."""
     layers: Mapping[str, str] = field(default_factory=dict)
     """The kinds of its layers by their names (`torch_layers`)."""
+    padding: int | None = None
+    """The id that stands for no token: the model takes ids alone, and makes the second input."""
 
 
 @module
@@ -77,7 +82,7 @@ class TorchModel:
         fill up a batch.
         """
         graph = self.graphs.training if self.graphs.by_batch else self.graphs.inference
-        count = len(graph.shapes)
+        inputs, count = _with_mask(self.graphs, inputs), len(graph.shapes)
         weight = inputs[count] if len(inputs) == count + 1 else None
         whole = inputs[:count] if len(inputs) == count + 1 else inputs
         given = _checked(self.graphs, graph, whole, weight)
@@ -96,7 +101,7 @@ class TorchModel:
             draw: a random key u32[2] for dropout; None drops nothing.
         """
         graph = self.graphs.training
-        given = _checked(self.graphs, graph, inputs, weight)
+        given = _checked(self.graphs, graph, _with_mask(self.graphs, inputs), weight)
         parameters = self.parameters if draw is None else keyed(self.parameters, draw)
         found = graph.function(parameters, self.statistics, given, weight, draw)
         return _picked(self.graphs.output, found[0]), {**self.statistics, **found[1]}
@@ -256,6 +261,14 @@ def _picked(output: Any, results: Any) -> Any:
     return results if output is None else results[output]
 
 
+def _with_mask(graphs: Graphs, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs with the mask of tokens after the ids, where the model makes it."""
+    if graphs.padding is None:
+        return inputs
+    mask = (inputs[0] != graphs.padding).astype(graphs.inference.dtypes[1])
+    return (inputs[0], mask, *inputs[1:])
+
+
 def _checked(
     graphs: Graphs, graph: Written, inputs: tuple[Any, ...], weight: Tensor | None
 ) -> tuple[Any, ...]:
@@ -299,6 +312,7 @@ def from_torch(
     batch_norm: Literal["running", "batch"] = "running",
     channels_last: bool = False,
     dynamic_batch: bool = True,
+    padding: int | None = None,
 ) -> TorchModel:
     """A PyTorch module as a Delian model.
 
@@ -317,6 +331,8 @@ def from_torch(
             the module gets [N, C, H, W].
         dynamic_batch: whether the first axis of the inputs may have another size later. Modules
             that do not allow it are exported for the examples' sizes.
+        padding: of a module of token ids and their mask (`forward(input_ids, attention_mask)`), the
+            id that stands for no token. The model then takes ids alone, and makes the mask.
 
     Returns:
         A model that runs as plain Python and compiles, with derivatives of any order.
@@ -342,6 +358,11 @@ def from_torch(
             "dl.from_torch(net, (x,), batch_norm='running')",
         )
     named = dict(kwargs or {})
+    if padding is not None and len(args) + len(named) != IDS_AND_MASK:
+        raise DelianError(
+            "padding is for a module of two inputs, ids and their mask",
+            "dl.from_torch(net, (ids, mask), padding=0)",
+        )
     given = _examples(torch, tuple(args), dynamic_batch)
     name = type(module).__name__
     torch_export.check_hooks(module)
@@ -393,6 +414,7 @@ def from_torch(
         by_batch,
         source_of(own, state),
         MappingProxyType(torch_layers.layer_kinds(torch, module)),
+        padding,
     )
     return TorchModel(parameters, floats, graphs)
 
