@@ -21,6 +21,7 @@ EXAMPLES: Mapping[str, str] = {
     "data pack": "delian data pack photos/ photos.npz --shape 224,224,3",
     "data check": "delian data check photos.npz",
     "data show": "delian data show mine.csv --target price --out data.html",
+    "data tokenizer": "delian data tokenizer texts/ --vocabulary 2000 --out tokenizer.json",
     "doctor": "delian doctor device",
     "cloud run": "delian cloud run --listen 0.0.0.0:7443",
     "edge run": "delian edge run --coordinator cloud.example:7443",

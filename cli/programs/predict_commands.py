@@ -33,8 +33,9 @@ def predict(
     """Predict by a run's model: one line a row.
 
     A table needs the columns that the model was trained on, raw and in any order; others are not
-    looked at. A model of a text is asked for the character that follows each line of a .txt file,
-    or each field of the column `text` of a .csv file; it is printed in quotes.
+    looked at. A model of a text is asked for the character or token that follows each line of a
+    .txt file, or each field of the column `text` of a .csv file; it is printed in quotes. One of
+    masked tokens is asked for the first <mask> of each, one of labels for its label.
     """
     import json
 
@@ -50,7 +51,9 @@ def predict(
 
     def lines() -> list[str]:
         shown = [str(each) for each in found]
-        if model.of_characters:  # a space and a line break are characters too
+        texts = isinstance(rows, list)
+        labels = model.tokens is not None and model.tokens.task == "classification"
+        if texts and not labels:  # a space and a line break are characters too
             shown = [json.dumps(each, ensure_ascii=False) for each in shown]
         if not probabilities:
             return shown

@@ -61,13 +61,13 @@ def rows_of(path: Path, names: tuple[str, ...] = ROWS) -> Array:
 
 
 def asked_of(path: Path, model: Predictor) -> Array | list[str]:
-    """What a file asks a model: texts of one that gives characters, else rows (`rows_for`).
+    """What a file asks a model: texts of one that reads them, else rows (`rows_for`).
 
     Raises DelianError.
     """
     from ...core.learning.data.tabular.text_lists import SUFFIXES, read_texts
 
-    if path.suffix in SUFFIXES and model.of_characters:
+    if path.suffix in SUFFIXES and model.of_texts:
         return read_texts(path)
     return rows_for(path, model)
 

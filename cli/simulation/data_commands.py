@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 from ..output import echo
-from . import packed_commands
+from . import packed_commands, tokenizer_commands
 from .short_options import Target, Window, short_forms
 
 app = typer.Typer(help="Look at data, and pack it.", no_args_is_help=True)
 app.command("pack")(packed_commands.pack)
 app.command("check")(packed_commands.check)
+app.command("tokenizer")(tokenizer_commands.tokenizer)
 
 
 @app.callback()

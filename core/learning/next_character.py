@@ -60,15 +60,38 @@ def after_texts(
             " other models take rows as the run's data had them",
         )
     codes = [_codes(text, k, vocabulary)[-steps:] for k, text in enumerate(texts)]
+    others = (0, min(1, len(vocabulary) - 1))
+    return after_codes(codes, steps, others, outputs, "character")
+
+
+def after_codes(
+    codes: Sequence[NDArray[Any]],
+    steps: int,
+    fillers: tuple[int, int],
+    outputs: Callable[[NDArray[Any]], NDArray[np.float32]],
+    what: str,
+) -> NDArray[np.float32]:
+    """The logits of what follows each of n sequences of codes, f32[n, C].
+
+    Args:
+        codes: of one to `steps` codes each, which are of one type.
+        steps: codes in a window.
+        fillers: two codes that fill up a window: the answer is not to depend on them.
+        outputs: of windows [n, steps] the logits f32[n, steps, C].
+        what: a code stands for, in errors.
+
+    Raises:
+        DelianError: the model looks at what follows a code, and a sequence is shorter than windows.
+    """
     ends = np.array([len(each) - 1 for each in codes])
-    logits = _read(codes, ends, steps, 0, outputs)
+    logits = read_windows(codes, ends, steps, fillers[0], outputs)
     if (ends < steps - 1).any():
-        others = _read(codes, ends, steps, min(1, len(vocabulary) - 1), outputs)
+        others = read_windows(codes, ends, steps, fillers[1], outputs)
         if not np.array_equal(logits, others):
             raise DelianError(
-                "the model of a character looks at what follows it: a text that is shorter than"
-                f" its windows has no answer ({steps} characters)",
-                f"give texts of at least {steps} characters",
+                f"the model of a {what} looks at what follows it: a text that is shorter than"
+                f" its windows has no answer ({steps} {what}s)",
+                f"give texts of at least {steps} {what}s",
             )
     return logits
 
@@ -89,19 +112,20 @@ def _codes(text: str, number: int, vocabulary: Sequence[str]) -> NDArray[np.uint
     return np.array(found, np.uint8)
 
 
-def _read(
-    codes: Sequence[NDArray[np.uint8]],
-    ends: NDArray[Any],
+def read_windows(
+    codes: Sequence[NDArray[Any]],
+    places: NDArray[Any],
     steps: int,
     padding: int,
-    outputs: Callable[[NDArray[np.uint8]], NDArray[np.float32]],
+    outputs: Callable[[NDArray[Any]], NDArray[np.float32]],
 ) -> NDArray[np.float32]:
-    windows = np.full((len(codes), steps), padding, np.uint8)
+    """The logits f32[n, C] at a place of each sequence, whose window is filled up with padding."""
+    windows = np.full((len(codes), steps), padding, codes[0].dtype)
     for window, each in zip(windows, codes, strict=True):
         window[: len(each)] = each
     found = []
     for start in range(0, len(codes), WINDOWS):
         part = slice(start, start + WINDOWS)
         logits = outputs(windows[part])
-        found.append(logits[np.arange(len(logits)), ends[part]])
+        found.append(logits[np.arange(len(logits)), places[part]])
     return np.concatenate(found)

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,13 @@ from ..common.files import read_at_most
 from ..compiler.backends import Backend
 from .bundle import Bundle
 from .bundle import load as load_bundle
+from .data.tokens.token_facts import TokenFacts, facts_of
 from .next_character import after_texts, are_texts
 from .runtime import Runtime
 
 if TYPE_CHECKING:
     from .data.tabular.encoding import Encoding
+    from .data.tokens.tokenizer_file import TextTokenizer
 
 #: The report next to a bundle, which names labels and features.
 REPORT = "report.json"
@@ -41,6 +44,8 @@ class Predictor:
     encoding: Encoding | None = None
     """Of a table, how its columns become the features that the program takes."""
     backend: Backend = "native"
+    tokens: TokenFacts | None = None
+    """Of rows of token ids, what is known of them."""
     _runtime: list[Runtime] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -55,12 +60,26 @@ class Predictor:
         each_step = len(self.row_shape) == 1 and len(logits.shape) == len(("n", "steps", "C"))
         return each_step and bool(self.labels) and all(len(name) == 1 for name in self.labels)
 
+    @cached_property
+    def tokenizer(self) -> TextTokenizer:
+        """What makes ids of texts. Raises DelianError where it is not known."""
+        from .token_texts import tokenizer_of
+
+        assert self.tokens is not None, "a model of tokens"
+        return tokenizer_of(self.tokens)
+
+    @property
+    def of_texts(self) -> bool:
+        """Whether it takes texts: of characters, or of tokens whose tokenizer is known."""
+        return self.of_characters or bool(self.tokens and self.tokens.tokenizer)
+
     def predict(self, x: Any) -> NDArray[Any]:
         """The class of each row, by name where they have names, or the numbers that are learnt.
 
         Args:
             x: [n, ...], raw rows as the run's data had them, or of a table a data frame or a dict
-                of columns, or of a text n texts: the answer is the character that follows each.
+                of columns, or of a text n texts: the answer is the character or the token that
+                follows each, the token of its first mask, or its label.
 
         Returns:
             [n] labels (text, or i64), or f32 [n] or [n, k].
@@ -73,6 +92,8 @@ class Predictor:
             single = outputs.ndim == 2 and outputs.shape[1] == 1
             return outputs.reshape(-1) if single else outputs
         found: NDArray[Any] = np.argmax(outputs, axis=-1)
+        if self.tokens is not None and self.tokens.task != "classification" and are_texts(x):
+            return np.array([self.tokenizer.token(int(each)) for each in found])
         return np.array(self.labels)[found] if self.labels else found
 
     def predict_proba(self, x: Any) -> NDArray[np.float32]:
@@ -90,8 +111,13 @@ class Predictor:
     def outputs(self, x: Any) -> NDArray[np.float32]:
         """What the model gives: logits f32[n, ..., C], or numbers f32 [n] or [n, k].
 
-        Of n texts, the logits of the character that follows each: f32[n, C].
+        Of n texts, the logits of the character or token that is asked for: f32[n, C].
         """
+        if are_texts(x) and self.tokens is not None:
+            from .token_texts import outputs_of_texts
+
+            steps = self.row_shape[0]
+            return outputs_of_texts(list(x), self.tokens, self.tokenizer, steps, self.outputs)
         if are_texts(x):
             steps = self.row_shape[0] if self.of_characters else 0
             return after_texts(list(x), self.labels, steps, self.outputs)
@@ -164,20 +190,20 @@ def load(path: str | os.PathLike[str], backend: Backend = "native") -> Predictor
             f"{file} has no weights: it is quantised already, or for inference alone",
             "name the bundle that it was made from, such as model.bundle of a run",
         )
-    labels, encoding = _names(file.parent / REPORT)
+    labels, encoding, tokens = _names(file.parent / REPORT)
     model = Runtime(bundle, backend, programs=()).model_of(bundle.weights)
-    return Predictor(bundle, model, labels, encoding, backend)
+    return Predictor(bundle, model, labels, encoding, backend, tokens)
 
 
-def _names(report: Path) -> tuple[tuple[str, ...], Encoding | None]:
-    """Labels and columns that a report names; none where it cannot be read."""
+def _names(report: Path) -> tuple[tuple[str, ...], Encoding | None, TokenFacts | None]:
+    """Labels, columns and tokens that a report names; none where it cannot be read."""
     try:
         said = json.loads(read_at_most(report, REPORT_BYTES_MAX))["data"]
         labels = () if said["numbers"] else tuple(str(name) for name in said["label_names"])
     except (OSError, ValueError, KeyError, TypeError, DelianError):
-        return (), None
+        return (), None, None
     plain = labels == tuple(str(k) for k in range(len(labels)))
-    return () if plain else labels, columns_of(said)
+    return () if plain else labels, columns_of(said), facts_of(said)
 
 
 def columns_of(card: Mapping[str, Any]) -> Encoding | None:

@@ -19,14 +19,13 @@ import numpy as np
 
 from ..compiler import ops, random
 from ..compiler.ir import Tensor
+from .data.tokens.token_facts import IGNORED
 from .metrics import PERPLEXITY
 from .sampling import Batch, Samples
 from .task import Metrics, in_training, outputs_of
 
 __all__ = ["MaskedToken", "NextToken"]
 
-#: The label of a position that does not count.
-IGNORED = -100
 #: The metric of texts whose characters are counted (`NextToken.characters`).
 BITS = "bits_per_character"
 #: Devlin et al. 2019, section 3.1: the share of tokens that is predicted, and of these the share
@@ -90,8 +89,8 @@ class MaskedToken:
     """Tokens that were masked, from those around them (BERT, Devlin et al. 2019, section 3.1).
 
     Of each batch `share` of the tokens is drawn by the batch's key, on the device: 80% of them
-    become `mask`, 10% any token of the vocabulary, 10% stay; these are predicted. The same key draws
-    the same. y is i32[B, T], the ids of x, and `IGNORED` where none may be drawn. The model gives
+    become `mask`, 10% any token of the vocabulary, 10% stay; these are predicted. The same key
+    draws the same. y is i32[B, T], the ids of x, and `IGNORED` where none may be drawn. The model gives
     logits f32[B, T, V]. Statistics of batch normalisation are those of rows without masks.
     """
 

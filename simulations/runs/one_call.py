@@ -15,6 +15,7 @@ import numpy as np
 from ...core.common.errors import DelianError
 from ...core.common.foreign_formats import refuse_data, refuse_file
 from ...core.compiler.backends import Backend
+from ...core.learning.data.tokens.token_facts import facts_of
 from ...core.learning.predictor import Predictor, columns_of
 from ..federation.process_tuning import share_heap
 from ..integrations.trackers import recorded, trackers
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from ...core.learning import Algorithm
 
 #: Models of the catalogue that a name stands for.
-_NAMED = ("mlp", "cnn", "omniglot", "lstm")
+_NAMED = ("mlp", "cnn", "omniglot", "lstm", "transformer")
 
 
 class Run:
@@ -119,7 +120,8 @@ class Run:
         names = () if card["numbers"] else tuple(card["label_names"])
         names = () if names == tuple(str(k) for k in range(len(names))) else names
         stage = self._simulation.stage
-        return Predictor(self.result.bundle, model, names, columns_of(card), stage.backend)
+        known = columns_of(card), stage.backend, facts_of(card)
+        return Predictor(self.result.bundle, model, names, *known)
 
     def _number(self, device: int | str) -> int:
         names = self._simulation.stage.data.names

@@ -12,6 +12,8 @@ from pydantic import Field, model_validator
 from ...core.learning.data.partition.deal import BY_LABEL, AnyPartition
 from .partition_settings import DealtData, RowData
 from .settings_table import DEVICES_MAX, Table, conflict
+from .text_settings import ShakespeareData as ShakespeareData
+from .text_settings import TextData as TextData
 
 
 class DigitsData(DealtData):
@@ -261,44 +263,6 @@ class OmniglotData(Table):
         return self
 
 
-class ShakespeareData(RowData):
-    """The next character of a play: a speaking role is a device."""
-
-    source: Literal["shakespeare"] = "shakespeare"
-    """Where the data comes from."""
-    path: str | None = None
-    """The text file, relative to the scenario's folder. `--data` wins over it."""
-    steps: int = Field(default=80, ge=2, le=4096)
-    """Characters in a window."""
-    min_characters: int = Field(default=1000, ge=8, le=10_000_000)
-    """Roles that say less are left out."""
-    max_windows: int = Field(default=200, ge=2, le=100_000)
-    """At most this many windows of a role are used."""
-    query_fraction: float = Field(default=0.2, gt=0.0, lt=1.0)
-    """The share of a role's windows, the last ones, that only judge."""
-    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
-    """Roles that never train and show how the model serves newcomers."""
-    held_out_query_fraction: float | None = Field(default=None, gt=0.0, lt=1.0)
-    """The share of their windows that only judge; they adapt to the rest. Absent: as others."""
-
-
-class TextData(RowData):
-    """Your own text: the next character; a device holds one piece of it."""
-
-    source: Literal["text"] = "text"
-    """Where the data comes from."""
-    path: str | None = None
-    """The text file, relative to the scenario's folder. `--data` wins over it."""
-    steps: int = Field(default=80, ge=2, le=4096)
-    """Characters in a window."""
-    max_windows: int = Field(default=200, ge=2, le=100_000)
-    """At most this many windows of a piece are used."""
-    query_fraction: float = Field(default=0.2, gt=0.0, lt=1.0)
-    """The share of a piece's windows, the last ones, that only judge."""
-    held_out_devices: int = Field(default=0, ge=0, le=DEVICES_MAX)
-    """Pieces that never train and show how the model serves newcomers."""
-
-
 class SyntheticData(RowData):
     """Random prototypes of 28 x 28 with noise: for timing, not for learning. Needs no file."""
 
@@ -467,6 +431,27 @@ class LstmModel(Table):
     """Layers on top of each other."""
 
 
+class TransformerModel(Table):
+    """A small transformer of characters or tokens: causal for the next one, else an encoder."""
+
+    name: Literal["transformer"] = "transformer"
+    """Which model."""
+    width: int = Field(default=64, ge=2, le=8192, multiple_of=2)
+    """Size of a token's vector; a multiple of `heads`."""
+    depth: int = Field(default=2, ge=1, le=64)
+    """Blocks on top of each other."""
+    heads: int = Field(default=4, ge=1, le=256)
+    """Heads of attention."""
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> Self:
+        if self.width % self.heads:
+            raise conflict(
+                "heads", f"a width of {self.width} does not fall into {self.heads} heads"
+            )
+        return self
+
+
 class PythonModel(Table):
     """Your own model: a function `init(key, shape, classes)` in a Python file.
 
@@ -562,6 +547,7 @@ Model = Annotated[
     | CnnModel
     | OmniglotModel
     | LstmModel
+    | TransformerModel
     | PythonModel
     | TorchModule
     | OnnxFile

@@ -21,6 +21,7 @@ from .partition_settings import DealtData
 from .scenario import Scenario
 from .scenario_file import bundled, devices_of, load, setting_of, with_fleet, with_source
 from .stored_devices import stored_federation
+from .token_data import token_data
 
 #: Kinds of a user's own data; the others say by themselves what their files are.
 _OWN = ("npz", "table", "series", "images", "stored")
@@ -88,7 +89,9 @@ def with_data(
         own = scenario.data.model_copy(update={"path": str(path.absolute())})
         return scenario.model_copy(update={"data": own})
     published = hasattr(scenario.data, "path") and scenario.data.source not in _OWN
-    refuse_file(path, "data", archives=not published)
+    ids = scenario.data.source == "text" and path.suffix == ".npy"
+    if not ids:
+        refuse_file(path, "data", archives=not published)
     if published:
         return scenario
     kind = own_data.kind_of(path)
@@ -183,6 +186,10 @@ def _load(scenario: Scenario, path: Path | None) -> data.FederatedData:
             held_out_query_fraction=source.held_out_query_fraction,
             seed=scenario.seed,
         )
+    if isinstance(source, data_settings.TextData) and (
+        source.in_tokens or (path is not None and path.suffix == ".npy")
+    ):
+        return token_data(scenario, source, _need(scenario, path))
     assert fleet.devices is not None, "the scenario checked it"
     if isinstance(source, data_settings.TextData):
         return data.plain_text(

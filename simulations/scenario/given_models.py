@@ -9,6 +9,7 @@ from typing import Any
 from ...core.common.errors import DelianError
 from ...core.common.foreign_formats import is_torch_module, way_of
 from ...core.compiler.ir import Array, TensorType
+from ...core.learning.data.tokens.token_facts import TokenFacts
 from .scenario import Scenario
 
 _HINT = (
@@ -24,17 +25,21 @@ def kind_of(model: Any) -> str:
 
 
 def init_of(
-    scenario: Scenario, model: Any, batch: TensorType, classes: int
+    scenario: Scenario,
+    model: Any,
+    batch: TensorType,
+    classes: int,
+    tokens: TokenFacts | None = None,
 ) -> tuple[Callable[[Array], Any], bool]:
     """The function that makes the first model, and whether it draws random numbers in training.
 
-    batch: what the model takes. Raises DelianError for an object that is no model, and names the
-    way for estimators of scikit-learn.
+    batch: what the model takes. tokens: of rows of ids. Raises DelianError for an object that is
+    no model, and names the way for estimators of scikit-learn.
     """
     if is_torch_module(model):
         from .torch_modules import module_of_rows
 
-        made = module_of_rows(scenario, model, batch.shape[1:], batch.dtype.numpy)
+        made = module_of_rows(scenario, model, batch.shape[1:], batch.dtype.numpy, tokens)
         return (lambda key: made), made.graphs.training.draws
     if hasattr(model, "for_task"):
         own = model.for_task(batch.rank == 4)

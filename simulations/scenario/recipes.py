@@ -15,6 +15,7 @@ from ...core.compiler.ir import Array, DType, TensorType
 from ...core.learning import data as datasets
 from ...core.learning import hyperparameters, nn
 from ...core.learning.bundle import Bundle
+from ...core.learning.data.tokens.token_facts import TokenFacts
 from ...core.learning.sampling import Episodes, EpisodeTable, LastBatch, Samples, SampleSet
 from ...core.learning.windows.window_rows import WindowRows
 from . import data_settings
@@ -22,6 +23,7 @@ from .algorithm_table import OwnTable
 from .given_models import init_of
 from .scenario import Scenario
 from .scenario_keys import words
+from .token_data import task_settings
 
 #: What raw values are multiplied by so that the largest is one: digits are 0 to 16, images 0 to
 #: 255.
@@ -93,7 +95,7 @@ def task(
     classes = getattr(scenario.model, "classes", None) or data.classes
     text = isinstance(scenario.data, _TEXTS)
     batch = TensorType(DType.of(example.x.dtype) if text else DType.F32, shape)
-    own = _model(scenario, batch, classes, example.y.shape[1:], given)
+    own = _model(scenario, batch, classes, example.y.shape[1:], given, data.tokens)
     shift = () if scaling is None else scaling.shift
     source = dataclasses.replace(source, keyed=own.draws, shift=shift)
     if scenario.regression and (why := scenario.algorithm.algorithm_class.labels_only):
@@ -101,12 +103,28 @@ def task(
             f"{scenario.algorithm.name} {why}, and the data has numbers to learn",
             "choose another algorithm, such as maml or fedavg",
         )
+    if data.tokens is not None:
+        return _token_task(scenario, own, data.tokens, source), batch
     if not scenario.regression:
         return own.task(learning.Classification, scenario.name, source), batch
     units = (
         {} if scaling is None else {"shift": scaling.target_shift, "scale": scaling.target_scale}
     )
     return own.task(learning.Regression, scenario.name, source, **units), batch
+
+
+def _token_task(
+    scenario: Scenario, own: _Model, tokens: TokenFacts, source: Samples
+) -> learning.Task:
+    """What is learnt of rows of token ids."""
+    kinds: dict[str, Any] = {
+        "next-token": learning.NextToken,
+        "masked-token": learning.MaskedToken,
+        "classification": learning.Classification,
+    }
+    masks = tokens.task == "masked-token"
+    source = dataclasses.replace(source, keyed=own.draws or masks)
+    return own.task(kinds[tokens.task], scenario.name, source, **task_settings(tokens))
 
 
 def check_labels(scenario: Scenario, data: datasets.FederatedData, bundle: Bundle) -> None:
@@ -118,6 +136,14 @@ def check_labels(scenario: Scenario, data: datasets.FederatedData, bundle: Bundl
         return
     logits = bundle.inference.result_types[0]
     assert isinstance(logits, TensorType)
+    if data.tokens is not None and data.tokens.task != "classification":
+        if logits.shape[-1] < data.classes:
+            raise DelianError(
+                f"the model's logits are of {logits.shape[-1]} tokens, and the tokenizer has"
+                f" {data.classes}: it is another model's",
+                "give the tokenizer that the model was made for, or a model with as many outputs",
+            )
+        return
     if logits.shape[-1] < data.classes:
         raise DelianError(
             f"the model's logits are of {logits.shape[-1]} labels, and the data has"
@@ -152,7 +178,7 @@ class _Model:
 
     def task(
         self,
-        kind: type[learning.Classification] | type[learning.Regression],
+        kind: Callable[..., learning.Task],
         name: str,
         source: Samples | Episodes,
         **settings: Any,
@@ -163,7 +189,12 @@ class _Model:
 
 
 def _model(
-    scenario: Scenario, batch: TensorType, classes: int, targets: tuple[int, ...], given: Any
+    scenario: Scenario,
+    batch: TensorType,
+    classes: int,
+    targets: tuple[int, ...],
+    given: Any,
+    tokens: TokenFacts | None = None,
 ) -> _Model:
     """The scenario's model. targets: axes of the targets after the batch's. given: as of `task`."""
     if isinstance(scenario.model, data_settings.GivenModel):
@@ -172,11 +203,11 @@ def _model(
                 "the model `given` is an object that a caller brings",
                 "pass it: dl.simulate(..., model=net)",
             )
-        return _Model(*init_of(scenario, given, batch, classes))
+        return _Model(*init_of(scenario, given, batch, classes, tokens))
     if isinstance(scenario.model, data_settings.TorchModule):
         from .torch_modules import criterion, imported
 
-        made = imported(scenario, batch.shape[1:], batch.dtype.numpy)
+        made = imported(scenario, batch.shape[1:], batch.dtype.numpy, tokens)
         loss = criterion(scenario, made, targets)
         return _Model(_given(made), made.graphs.training.draws, loss)
     if isinstance(scenario.model, data_settings.OnnxFile):
@@ -185,14 +216,16 @@ def _model(
         assert scenario.model_file is not None
         turned = batch.rank == _IMAGES and scenario.model.images == "channels_first"
         return _Model(_given(from_onnx(scenario.model_file).for_task(turned)))
-    return _Model(_init(scenario, batch.shape[1:], classes))
+    return _Model(_init(scenario, batch.shape[1:], classes, tokens))
 
 
 def _given(model: Any) -> Callable[[Array], Any]:
     return lambda key: model
 
 
-def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[[Array], Any]:
+def _init(
+    scenario: Scenario, shape: tuple[int, ...], classes: int, tokens: TokenFacts | None = None
+) -> Callable[[Array], Any]:
     """The function that makes the first model, for rows of this shape."""
     model = scenario.model
     if isinstance(model, data_settings.PythonModel):
@@ -211,6 +244,8 @@ def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[
     if isinstance(model, data_settings.LstmModel):
         embedding, width, layers = model.embedding, model.hidden, model.layers
         return lambda key: nn.CharLstm.init(key, classes, embedding, width, layers)
+    if isinstance(model, data_settings.TransformerModel):
+        return _transformer(model, classes, tokens)
     if len(shape) != 3:
         raise DelianError(
             f"the {model.name} model reads images; the data's examples are of shape {list(shape)}",
@@ -233,6 +268,17 @@ def _init(scenario: Scenario, shape: tuple[int, ...], classes: int) -> Callable[
     assert isinstance(model, data_settings.OmniglotModel)
     filters, strided = model.filters, model.strided
     return lambda key: nn.OmniglotNet.init(key, channels, filters, classes, strided=strided)
+
+
+def _transformer(
+    model: data_settings.TransformerModel, classes: int, tokens: TokenFacts | None
+) -> Callable[[Array], Any]:
+    """A small transformer of characters, or of tokens for their task."""
+    symbols = classes if tokens is None else tokens.vocabulary
+    task = "next-token" if tokens is None else tokens.task
+    sizes = (symbols, classes, model.width, model.depth, model.heads)
+    causal, pooled = task == "next-token", task == "classification"
+    return lambda key: nn.TokenTransformer.init(key, *sizes, causal=causal, pooled=pooled)
 
 
 def algorithm(scenario: Scenario, data: datasets.FederatedData) -> learning.Algorithm:
@@ -261,7 +307,8 @@ def what_is_read(scenario: Scenario, data: datasets.FederatedData) -> dict[str, 
     facts = {name: fact for name, fact in _facts(scenario, data).items() if name in wanted}
     tables = {name: plain[name] for name in ("name", "data", "model", "algorithm")}
     scaling = None if data.scaling is None else dataclasses.asdict(data.scaling)
-    return {**tables, "classes": data.classes, "scaling": scaling, "facts": facts}
+    tokens = {} if data.tokens is None else {"tokens": dataclasses.asdict(data.tokens)}
+    return {**tables, "classes": data.classes, "scaling": scaling, "facts": facts, **tokens}
 
 
 #: Keys that a local optimiser is made of.

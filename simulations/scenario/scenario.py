@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 else:
     Alternatives = alternatives()
 
+#: Data that needs a number of devices.
+_COUNTED = ("synthetic", "logistic", "sinusoid", "text", "script")
+#: Models that may take ids of texts, if they are made for it.
+_OF_IDS = ("torch", "onnx", "given")
+
 
 class Mix(settings_table.Table):
     """Shares of the fleet's device profiles; they need not sum to one."""
@@ -170,6 +175,12 @@ class Scenario(settings_table.FileTable):
         return None if path is None else self._folder / path
 
     @property
+    def tokenizer_file(self) -> Path | None:
+        """The data's tokenizer.json, if the scenario names one."""
+        file: str | None = getattr(self.data, "tokenizer", None)
+        return None if file is None else self._folder / file
+
+    @property
     def model_file(self) -> Path | None:
         """The Python file of the scenario's own model, if it has one."""
         file: str | None = getattr(self.model, "file", None)
@@ -199,6 +210,8 @@ class Scenario(settings_table.FileTable):
         if "path" in plain["data"]:
             # A report names the file, and not its folder.
             plain["data"]["path"] = Path(plain["data"]["path"]).name
+        if "tokenizer" in plain["data"]:
+            plain["data"]["tokenizer"] = Path(plain["data"]["tokenizer"]).name
         files = ("model", "file"), ("model", "weights"), ("model", "loss"), ("algorithm", "file")
         for table, key in files:
             if plain[table].get(key):
@@ -217,13 +230,7 @@ class Scenario(settings_table.FileTable):
     @model_validator(mode="after")
     def _parts_fit(self) -> Scenario:
         self._follow_fleet()
-        text = self.data.source in ("shakespeare", "text")
-        if self.model.name != "python" and (self.model.name == "lstm") != text:
-            raise settings_table.conflict(
-                "model.name",
-                f"the {self.model.name} model does not read the data source {self.data.source}; "
-                "lstm reads the sources shakespeare and text, and the others read numbers",
-            )
+        self._check_text()
         self._check_script()
         if self.regression:
             self._check_regression()
@@ -240,7 +247,9 @@ class Scenario(settings_table.FileTable):
         self._check_plan()
         if self.fleet.devices is None:
             dealt = getattr(self.data, "partition", "natural") != "natural"
-            if dealt or self.data.source in ("synthetic", "logistic", "sinusoid", "text", "script"):
+            own = self.data.source == "text" and getattr(self.data, "clients", "") == "roles"
+            labelled = getattr(self.data, "task", "") == "classification"
+            if not (own or labelled) and (dealt or self.data.source in _COUNTED):
                 raise settings_table.conflict(
                     "fleet.devices", f"the data source {self.data.source} needs a number of devices"
                 )
@@ -269,6 +278,24 @@ class Scenario(settings_table.FileTable):
             owner = getattr(self, table)
             if key not in owner.model_fields_set and getattr(owner, key) > most >= 1:
                 self.__dict__[table] = settings_table.with_defaults(owner, {key: most})
+
+    def _check_text(self) -> None:
+        """Models of sequences read texts, and nothing else does."""
+        text = self.data.source in ("shakespeare", "text")
+        reads = self.model.name in ("lstm", "transformer")
+        any_kind = self.model.name in ("python", *(_OF_IDS if text else ()))
+        if not any_kind and reads != text:
+            raise settings_table.conflict(
+                "model.name",
+                f"the {self.model.name} model does not read the data source {self.data.source}; "
+                "lstm and transformer read the sources shakespeare and text, and the others read"
+                " numbers",
+            )
+        task = getattr(self.data, "task", "next-token")
+        if self.model.name == "lstm" and task != "next-token":
+            raise settings_table.conflict(
+                "model.name", f"the lstm model reads from left to right, and data.task is {task}"
+            )
 
     def _check_script(self) -> None:
         """A script, its model and its algorithm go together."""

@@ -16,6 +16,7 @@ from ...core.common.errors import DelianError
 from ...core.common.foreign_formats import refuse_file
 from ...core.common.user_code import load_class
 from ...core.learning import Algorithm
+from ...core.learning.data.tokens.token_facts import TokenFacts
 from ...core.learning.interchange.torch.modules.row_losses import OneLogit, RowLosses, row_losses
 from ...core.learning.interchange.torch.torch_export import torch_module
 from ...core.learning.interchange.torch.torch_model import TorchModel, from_torch
@@ -34,8 +35,15 @@ _LOSS_HINT = (
 _CLASSES_SECOND = ("CrossEntropyLoss", "NLLLoss")
 
 
-def imported(scenario: Scenario, rows: tuple[int, ...], dtype: npt.DTypeLike) -> TorchModel:
+def imported(
+    scenario: Scenario,
+    rows: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    tokens: TokenFacts | None = None,
+) -> TorchModel:
     """The scenario's module with the weights of its seed, for rows of this shape.
+
+    tokens: of rows of ids; a module whose second input is `attention_mask` or `mask` gets it.
 
     Raises DelianError for a module that cannot be made or imported, and for one with running
     statistics under an algorithm that does not update them.
@@ -46,15 +54,44 @@ def imported(scenario: Scenario, rows: tuple[int, ...], dtype: npt.DTypeLike) ->
     torch = torch_module()
     turned = len(rows) == 3 and chosen.images == "channels_first"
     shape = (rows[2], rows[0], rows[1]) if turned else rows
-    ids = chosen.inputs == "ids"
+    ids = chosen.inputs == "ids" or tokens is not None
     example = torch.from_numpy(np.zeros((2, *shape), np.int64 if ids else dtype))
-    model = from_torch(module, (example,), batch_norm=chosen.batch_norm, channels_last=turned)
+    given: tuple[Any, ...] = (example,)
+    options: dict[str, Any] = {"batch_norm": chosen.batch_norm, "channels_last": turned}
+    if tokens is not None:
+        given, more = _of_tokens(module, example, tokens)
+        options |= more
+    model = from_torch(module, given, **options)
     _check_statistics(scenario, model)
     if scenario.weights_file is None:
         return model
     if scenario.weights_file.suffix != ".safetensors":
         refuse_file(scenario.weights_file, "model")
     return model.load(scenario.weights_file)
+
+
+def _of_tokens(module: Any, ids: Any, tokens: TokenFacts) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Examples of a module of ids and options of `from_torch`.
+
+    Raises DelianError for a module whose embeddings have fewer rows than there are ids.
+    """
+    torch = torch_module()
+    tables = [each for each in module.modules() if isinstance(each, torch.nn.Embedding)]
+    rows = max((table.num_embeddings for table in tables), default=tokens.vocabulary)
+    if rows < tokens.vocabulary:
+        raise DelianError(
+            f"{type(module).__name__} embeds {rows} ids, and the tokenizer has"
+            f" {tokens.vocabulary}: it is another model's",
+            "give the tokenizer that the module was made for, or a larger embedding",
+        )
+    options: dict[str, Any] = {"output": "logits"} if hasattr(module, "config") else {}
+    parameters = [*inspect.signature(module.forward).parameters]
+    masked = len(parameters) > 1 and parameters[1] in ("attention_mask", "mask")
+    if not masked:
+        return (ids,), options
+    # An id that there is not: every place is a token's.
+    padding = -1 if tokens.padding is None else tokens.padding
+    return (ids, torch.ones_like(ids)), {**options, "padding": padding}
 
 
 def fresh_module(scenario: Scenario) -> Any:
@@ -74,11 +111,15 @@ def fresh_module(scenario: Scenario) -> Any:
 
 
 def module_of_rows(
-    scenario: Scenario, module: Any, rows: tuple[int, ...], dtype: npt.DTypeLike
+    scenario: Scenario,
+    module: Any,
+    rows: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    tokens: TokenFacts | None = None,
 ) -> TorchModel:
     """A caller's module, or a class of them made under the seed, for rows of this shape.
 
-    Images [H, W, C] go to it as [C, H, W]. Raises DelianError as `imported` does.
+    Images [H, W, C] go to it as [C, H, W]. tokens, and what is raised: as of `imported`.
     """
     torch = torch_module()
     if isinstance(module, type):
@@ -86,8 +127,13 @@ def module_of_rows(
         module = _made(module, module.__name__, {}, "pass an instance: Net(...)")
     turned = len(rows) == 3
     shape = (rows[2], rows[0], rows[1]) if turned else rows
-    example = torch.from_numpy(np.zeros((2, *shape), dtype))
-    model = from_torch(module, (example,), channels_last=turned)
+    example = torch.from_numpy(np.zeros((2, *shape), dtype if tokens is None else np.int64))
+    given: tuple[Any, ...] = (example,)
+    options: dict[str, Any] = {"channels_last": turned}
+    if tokens is not None:
+        given, more = _of_tokens(module, example, tokens)
+        options |= more
+    model = from_torch(module, given, **options)
     _check_statistics(scenario, model)
     return model
 

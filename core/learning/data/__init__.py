@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from .tabular.table_rows import TableRows
     from .tabular.tables import TableChoice, labelled_pair, table_of
     from .text_pieces import plain_text
+    from .tokens.token_facts import TokenFacts
+    from .tokens.token_federation import TokenChoice, token_texts
+    from .tokens.tokenizer_file import TextTokenizer, read_tokenizer, trained_tokenizer
 
 __getattr__, __dir__ = lazily(
     __name__,
@@ -75,6 +78,9 @@ __getattr__, __dir__ = lazily(
         "tabular.table_rows": "TableRows",
         "tabular.tables": "TableChoice labelled_pair table_of",
         "text_pieces": "plain_text",
+        "tokens.token_facts": "TokenFacts",
+        "tokens.token_federation": "TokenChoice token_texts",
+        "tokens.tokenizer_file": "TextTokenizer read_tokenizer trained_tokenizer",
     },
 )
 
@@ -99,6 +105,9 @@ __all__ = [
     "StoredRows",
     "TableChoice",
     "TableRows",
+    "TextTokenizer",
+    "TokenChoice",
+    "TokenFacts",
     "check_packed",
     "check_source",
     "cifar10",
@@ -118,9 +127,12 @@ __all__ = [
     "pack",
     "plain_text",
     "read_columns",
+    "read_tokenizer",
     "shakespeare",
     "sinusoids",
     "synthetic",
     "table_of",
+    "token_texts",
+    "trained_tokenizer",
     "version_of",
 ]

@@ -23,6 +23,7 @@ from ...common.errors import DelianError
 
 if TYPE_CHECKING:
     from .stored_rows import StoredRows
+    from .tokens.token_facts import TokenFacts
 
 FEDERATION_BYTES_MAX = 4 << 30
 """The most memory that a federation's tables may take, checked before anything is allocated."""
@@ -92,6 +93,8 @@ class DataCard:
     """Of a table, the features of a row; of categories one for each, as `name=text`."""
     preparation: Mapping[str, Any] | None = None
     """Of a table, how its columns became features (`tabular.fitted_features.Fitted`)."""
+    tokens: Mapping[str, Any] | None = None
+    """Of rows of token ids, what is known of them (`tokens.token_facts.TokenFacts`)."""
 
     @property
     def missing(self) -> str:
@@ -118,6 +121,7 @@ class DataCard:
             "notes": list(self.notes),
             "feature_names": list(self.feature_names),
             "preparation": self.preparation,
+            **({} if self.tokens is None else {"tokens": self.tokens}),
         }
 
 
@@ -159,6 +163,8 @@ class FederatedData:
     """
     folders: tuple[Path, ...] = ()
     """Where these rows are, a folder for each device."""
+    tokens: TokenFacts | None = None
+    """Of rows of token ids, what is known of them."""
 
     def __post_init__(self) -> None:
         assert self.devices, "a federation without devices"

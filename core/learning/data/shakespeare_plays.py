@@ -123,12 +123,17 @@ def from_parts(
 
 def speeches(text: str) -> dict[str, str]:
     """Each role's lines, joined, in the order of the play."""
+    return {role: "".join(blocks) for role, blocks in speech_blocks(text).items()}
+
+
+def speech_blocks(text: str) -> dict[str, list[str]]:
+    """Each role's speeches, in the order of the play."""
     said: dict[str, list[str]] = {}
     for block in text.replace("\r\n", "\n").split("\n\n"):
         role, colon, words = block.strip().partition(":\n")
         if colon and len(role) <= ROLE_CHARACTERS_MAX:
             said.setdefault(role, []).append(words.strip() + "\n")
-    return {role: "".join(blocks) for role, blocks in said.items()}
+    return said
 
 
 def vocabulary_of(parts: dict[str, str]) -> list[str]:

@@ -64,8 +64,10 @@ class TokenTransformer:
         """
         out = self.embedding(x)
         out = out + sinusoids(x.shape[1], out.shape[-1])
-        seen = None if mask is None else np.broadcast_to(
-            mask[:, None, :], (x.shape[0], x.shape[1], x.shape[1])
+        seen = (
+            None
+            if mask is None
+            else np.broadcast_to(mask[:, None, :], (x.shape[0], x.shape[1], x.shape[1]))
         )
         for block in self.blocks:
             out = block(out, None, seen)

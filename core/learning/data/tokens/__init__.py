@@ -1,0 +1,1 @@
+"""Token ids of texts: tokenizer files, windows of documents, federations of them."""
