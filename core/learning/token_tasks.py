@@ -90,8 +90,8 @@ class MaskedToken:
 
     Of each batch `share` of the tokens is drawn by the batch's key, on the device: 80% of them
     become `mask`, 10% any token of the vocabulary, 10% stay; these are predicted. The same key
-    draws the same. y is i32[B, T], the ids of x, and `IGNORED` where none may be drawn. The model gives
-    logits f32[B, T, V]. Statistics of batch normalisation are those of rows without masks.
+    draws the same. y is i32[B, T], the ids of x, and `IGNORED` where none may be drawn. The model
+    gives logits f32[B, T, V]. Statistics of batch normalisation are those of rows without masks.
     """
 
     name: str

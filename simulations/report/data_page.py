@@ -20,7 +20,8 @@ def facts(data: FederatedData) -> dict[str, Any]:
     Sizes, labels a device, and how far a device's labels are from those of all devices.
 
     skew: the mean over devices of the total variation distance between the device's labels and all
-    of them: 0 where all are alike, towards 1 where each has its own.
+    of them: 0 where all are alike, towards 1 where each has its own. Rows of tokens have no labels:
+    it is 0, and so is `labels_median`.
     """
     sizes = sorted(data.card.examples)
     counts = data.card.label_counts
@@ -42,14 +43,13 @@ def facts(data: FederatedData) -> dict[str, Any]:
         "examples_median": statistics.median(sizes),
         "examples_most": sizes[-1],
         "labels_median": statistics.median(sum(c > 0 for c in row) for row in counts),
-        "skew": statistics.fmean(distances),
+        "skew": statistics.fmean(distances) if distances else 0.0,
     }
 
 
 def lines(known: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The facts in words, for a terminal."""
     shape = " x ".join(map(str, known["example_shape"]))
-    numbers = known["numbers"]
     return [
         ("source", known["source"]),
         ("partition", known["partition"]),
@@ -61,7 +61,25 @@ def lines(known: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"{known['examples_least']} to {known['examples_most']}, "
             f"median {known['examples_median']:g}",
         ),
-        ("an example", f"{shape}; {known['classes']} {'to learn' if numbers else 'labels'}"),
+        ("an example", f"{shape}; {known['classes']} {_learnt(known)}"),
+        *_labels(known),
+        *([("features", known["preparation"]["how"])] if known["preparation"] else []),
+        *_images(known),
+        *(("note", note) for note in known["notes"]),
+    ]
+
+
+def _learnt(known: Mapping[str, Any]) -> str:
+    if known["numbers"]:
+        return "to learn"
+    return "labels" if known["label_names"] else "tokens"
+
+
+def _labels(known: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if not known["label_names"]:
+        return []
+    numbers = known["numbers"]
+    return [
         (
             "ranges of values" if numbers else "labels",
             f"median {known['labels_median']:g} on a device",
@@ -70,9 +88,6 @@ def lines(known: Mapping[str, Any]) -> list[tuple[str, str]]:
             "skew of values" if numbers else "label skew",
             f"{known['skew']:.2f} (0: all devices alike)",
         ),
-        *([("features", known["preparation"]["how"])] if known["preparation"] else []),
-        *_images(known),
-        *(("note", note) for note in known["notes"]),
     ]
 
 
@@ -105,12 +120,15 @@ def page(known: Mapping[str, Any], name: str, more: str = "") -> str:
     keys = [("cell", "share of the device’s examples")]
     if any(out):
         keys.append(("newcomer", "never trains"))
-    drawn = both(partial(report_plots.label_map, known, out))
     amounts = parts.section(
         "Amounts",
         f"A bar is a device: how many {escaped(known['unit'])} it has.",
         parts.figure(both(partial(device_amounts.bars, known, out))),
     )
+    beginning = header + parts.section("Data", "", table) + more + amounts
+    if not known["label_names"]:
+        return parts.document(name, beginning)
+    drawn = both(partial(report_plots.label_map, known, out))
     what = "range of values" if known["numbers"] else "label"
     skew = parts.section(
         "Values" if known["numbers"] else "Labels",
@@ -118,4 +136,4 @@ def page(known: Mapping[str, Any], name: str, more: str = "") -> str:
         " it.",
         parts.figure(parts.legend(keys) + drawn),
     )
-    return parts.document(name, header + parts.section("Data", "", table) + more + amounts + skew)
+    return parts.document(name, beginning + skew)

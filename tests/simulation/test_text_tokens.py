@@ -220,6 +220,23 @@ def test_a_transformer_reads_characters(tmp_path):
     assert found.model.predict(["one two three"]).shape == (1,)
 
 
+def test_data_of_tokens_are_shown_without_labels(play, tmp_path):
+    keys = [part for each in SMALL for part in ("--set", each)]
+    command = [
+        "data",
+        "show",
+        "text",
+        "--data",
+        str(play),
+        *keys,
+        "--out",
+        str(tmp_path / "d.html"),
+    ]
+    said = CliRunner().invoke(app, command)
+    assert said.exit_code == 0 and "rows of tokens" in said.stdout and "tokens" in said.stdout
+    assert "label" not in said.stdout and "Amounts" in (tmp_path / "d.html").read_text()
+
+
 def test_a_tokenizer_is_trained_by_a_command_and_read_by_a_scenario(play, tmp_path):
     out = tmp_path / "tokenizer.json"
     command = ["data", "tokenizer", str(play), "--vocabulary", "280", "--out", str(out), "--json"]

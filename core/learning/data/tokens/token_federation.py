@@ -1,8 +1,8 @@
 """Texts, or ids at hand, as a federation of rows of token ids.
 
-A device holds a role of a play, a piece of a text, some files of a folder, or rows. Its query set is
-the end of its text, so that no neighbouring tokens lie in both sets. Rows with one label each are
-dealt out like those of any table.
+A device holds a role of a play, a piece of a text, some files of a folder, or rows. Its query set
+is the end of its text, so that no neighbouring tokens lie in both sets. Rows with one label each
+are dealt out like those of any table.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Tokenized = Callable[[Sequence[str]], TextTokenizer]
 _PARAGRAPHS = re.compile(r"(?<=\n)\s*\n")
 ROWS_MIN = 2
 _TRAINED = (
-    "the tokenizer was trained on the texts of the devices that train, together, and rows that judge"
-    " may be among them: for devices of others, train it on public text"
+    "the tokenizer was trained on the texts of the devices that train, together, and rows that"
+    " judge may be among them: for devices of others, train it on public text"
 )
 
 

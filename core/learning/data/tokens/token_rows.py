@@ -31,16 +31,12 @@ def rows_of(
     ]
     ended = [each for each in ended if len(each)]
     masks = facts.task == "masked-token"
-    pieces = [each for each in ([np.concatenate(ended)] if packing and ended else ended)]
-    borders = (
-        [np.cumsum([len(each) for each in ended])]
-        if packing
-        else [np.array([len(each)]) for each in ended]
-    )
+    groups = [ended] if packing and ended else [[each] for each in ended]
     xs: list[Ids] = []
     ys: list[Ids] = []
-    for ids, ends in zip(pieces, borders, strict=True):
-        x, y = (ids, ids) if masks else _shifted(ids, ends)
+    for group in groups:
+        ids = np.concatenate(group)
+        x, y = (ids, ids) if masks else _shifted(ids, np.cumsum([len(each) for each in group]))
         for given, made, filler in ((x, xs, _filler(facts)), (y, ys, IGNORED)):
             made.append(_windows(given, steps, filler))
     none = np.zeros((0, steps), np.int32)
