@@ -65,6 +65,8 @@ _IMPURE_NUMPY = frozenset(
 _CHANGING = frozenset(
     ("byteswap", "fill", "itemset", "partition", "put", "resize", "setfield", "setflags", "sort")
 )
+#: What `functools.cache` and `lru_cache` make of a function.
+_CACHED: type = type(functools.cache(abs))
 _ENDLESS = frozenset(("count", "cycle", "repeat"))
 _CONTAINERS = (tuple, list, dict, set, frozenset, str, bytes, int, float, bool, complex, range)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
@@ -108,6 +110,10 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
         return gradients.call(s, f, args, kwargs)
     if isinstance(f, gradients.Pullback):
         return gradients.pull(s, f, args)
+    if isinstance(f, _CACHED):
+        from .flow import cached_calls
+
+        return cached_calls.call(s, f, args, kwargs)
     wrapped = getattr(f, "__wrapped__", None)
     if callable(wrapped) and not _is_numpy(f):
         return call(s, wrapped, args, kwargs)

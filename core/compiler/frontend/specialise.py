@@ -490,7 +490,7 @@ class Specialiser:
 
         def make() -> list[Any]:
             generate(0)
-            return out
+            return out if node.kind is list else iteration.without_names(self, out, inner)
 
         if node.kind is tuple:
             sources, names = iteration.sources_of(first), liveness.reads_of(node)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from delian.core.compiler.api import compile as compile_
 from delian.core.compiler.api import grad, module
 from delian.core.compiler.frontend import trace
@@ -259,6 +260,123 @@ def test_caches_within_a_program_are_taken_off(agree):
         return power(5) * double(2)
 
     agree(f, X)
+
+
+def test_a_cache_gives_one_result(agree):
+    def f(x):
+        @functools.lru_cache(maxsize=99)
+        def fibonacci(n):
+            return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+        @functools.cache
+        def pair(n):
+            return [n, x]
+
+        weights = [x]
+        weigh = functools.cache(lambda n: n * weights[0])
+        before = weigh(2)
+        weights[0] = x * 2
+        return fibonacci(60) + x, pair(1) is pair(1), pair(2)[1], before, weigh(2), weigh(3)
+
+    agree(f, X)
+
+
+def log_of(x):
+    log = []
+
+    @functools.cache
+    def g(n):
+        log.append(n)
+        return n * x
+
+    return g(2) + g(2) + len(log)
+
+
+def a_list_that_is_changed(x):
+    @functools.cache
+    def g(n):
+        return [n * x]
+
+    g(1).append(x)
+    return len(g(1))
+
+
+def an_array_that_is_changed(x):
+    @functools.cache
+    def g(n):
+        return np.ones(3) * n
+
+    first = g(float(x[0]))
+    first += 1
+    return g(float(x[0]))
+
+
+def what_it_reads(x):
+    weights = [x]
+
+    @functools.cache
+    def g(n):
+        return n * weights[0]
+
+    first = g(float(x[0]))
+    weights[0] = x * 2
+    return first + g(float(x[0]))
+
+
+def a_name_it_reads(x):
+    w = x
+
+    @functools.cache
+    def g(n):
+        return n * w
+
+    first = g(float(x[0]))
+    w = x * 2
+    return first + g(float(x[0]))
+
+
+def one_and_one_point_zero(x):
+    @functools.cache
+    def g(a, b):
+        return a * 2, b
+
+    return g(1, 2)[0], g(1.0, 2)[0] / 2 + x
+
+
+def an_array_it_takes(x):
+    return functools.cache(lambda v: v * 2)(x)
+
+
+def it_prints(x):
+    g = functools.cache(lambda n: print(n))
+    return g(1), g(1), x
+
+
+CACHED = [
+    *(log_of, a_list_that_is_changed, an_array_that_is_changed, what_it_reads, a_name_it_reads),
+    *(one_and_one_point_zero, an_array_it_takes, it_prints),
+]
+
+
+@pytest.mark.parametrize("f", CACHED, ids=lambda f: f.__name__)
+def test_what_a_cache_would_hide_is_refused(f, refusal):
+    text = refusal(f, X)
+    assert "DL111" in text or "unhashable type" in text or "`print` is a call" in text
+
+
+def test_functions_of_a_generator_expression_read_its_names_as_they_are(agree, refusal):
+    def late(x):
+        return [f(x) for f in (lambda v: v + i for i in range(3))]  # noqa: B023
+
+    def own(x):
+        return [f(x) for f in (lambda v, i=i: v + i for i in range(3))]
+
+    def of_a_list(x):
+        return [f(x) for f in [lambda v: v + i for i in range(3)]]  # noqa: B023
+
+    assert "DL111: a generator expression gives functions that read its names" in refusal(late, X)
+    agree(own, X)
+    agree(of_a_list, X)
 
 
 def test_derivatives_may_be_chosen():

@@ -46,7 +46,7 @@ def arctanh(x: Tensor) -> Tensor:
 def cbrt(x: Tensor) -> Tensor:
     if _float_type(x) == np.float16:
         return np.cbrt(np.asarray(x, np.float32)).astype(np.float16)
-    below = x < 0
+    below = np.signbit(x * 1.0)
     root = (np.where(below, -x, x) * 1.0) ** (1 / 3)
     return np.where(below, -root, root)
 

@@ -12,8 +12,8 @@ from ...ragged import Ragged
 from .. import complexes, operators
 from ..memory import stores
 from ..numpy import arithmetic, indexing
-from ..values import Counted, Indexed, Once, Picked, Tensor, TensorRange, describe, is_number
-from .watches import Watch, unchanged
+from ..values import Counted, Frame, Indexed, Once, Picked, Tensor, TensorRange, describe, is_number
+from .watches import Watch, reads_frame, unchanged
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -165,6 +165,17 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
         yield item
         check(False)
     check(True)
+
+
+def without_names(s: Specialiser, made: list[Any], frame: Frame) -> list[Any]:
+    """The items of a generator expression: no function among them may read its names.
+
+    Python calls such a function before the next item, with the names as they are then.
+    """
+    if len(made) > 1 and any(reads_frame(item, frame) for item in made):
+        text = "a generator expression gives functions that read its names, which change"
+        raise s.error("DL111", text, "make a list, or give each its own: lambda v, k=k: v + k")
+    return made
 
 
 def changed_meanwhile(s: Specialiser) -> Exception:

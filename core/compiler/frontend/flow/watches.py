@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import tree
 from ..containers import containers
-from ..values import Choice, Closure, Frame, Method, Once
+from ..values import Choice, Closure, Frame, Method, Once, Tensor
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -24,11 +24,17 @@ if TYPE_CHECKING:
 class Watch:
     """What an iterator's items are computed from, as it was when this was made."""
 
-    def __init__(self, iterator: Once) -> None:
+    def __init__(self, source: Any) -> None:
         self._seen: set[int] = set()
         self._names: list[tuple[Frame, str, Any]] = []
         self._held: list[tuple[Any, Any]] = []
-        self._reach(iterator)
+        self._arrays: list[tuple[Any, int]] = []
+        self._reach(source)
+
+    def change(self) -> str:
+        """What is another now, the arrays among it too."""
+        arrays = any(memory.version != version for memory, version in self._arrays)
+        return "an array" if arrays else self.changed()
 
     def changed(self) -> str:
         """What is another now, for a message; nothing: all is as it was."""
@@ -71,6 +77,10 @@ class Watch:
             parts = value.reads
             if value.frame is not None:
                 self._read(value.frame, value.names)
+        elif kind is Tensor:
+            if value.memory is not None:
+                self._arrays.append((value.memory, value.memory.version))
+            return
         elif isinstance(value, tuple):
             parts = value
         elif isinstance(value, list | set | dict) or tree.is_open(value):
@@ -81,6 +91,24 @@ class Watch:
             return
         for part in parts:
             self._reach(part)
+
+
+def reads_frame(value: Any, frame: Frame) -> bool:
+    """Whether a value is, or holds, a function that reads names of a frame."""
+    kind = type(value)
+    if kind is Closure:
+        at, names = value.frame, value.function.reads - value.function.assigned
+        while at is not frame and at.parent is not None:
+            at, names = at.parent, names - at.local
+        reads = at is frame and any(name in frame.vars for name in names)
+        return reads or reads_frame(value.defaults, frame)
+    if kind is functools.partial:
+        return reads_frame((value.func, *value.args, *value.keywords.values()), frame)
+    if isinstance(value, dict):
+        return any(reads_frame(item, frame) for item in value.values())
+    if isinstance(value, tuple | list):
+        return any(reads_frame(item, frame) for item in value)
+    return False
 
 
 def unchanged(s: Specialiser, watch: Watch, text: str) -> None:

@@ -20,7 +20,7 @@ from .. import calls, operators, pynumbers, special_methods
 from ..complexes.complex_python import CMATH, complex_of
 from ..containers import program_objects
 from ..definitions import np_generators, np_scalars
-from ..flow import host_calls, iteration, raises
+from ..flow import cached_calls, host_calls, iteration, raises
 from ..numpy import arithmetic
 from ..numpy.arithmetic import tensor
 from ..values import (
@@ -478,9 +478,11 @@ def _wraps(s: Specialiser, wrapped: Any, *args: Any, **kwargs: Any) -> Any:
     return Method("wraps", None, lambda s, owner, value: value)
 
 
-def _cache(s: Specialiser, function: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """`functools.cache` and `lru_cache`: a call is inlined anyway, and the program is pure."""
-    return function if callable(function) else _wraps(s, None)
+def _cache(s: Specialiser, maxsize: Any = None, typed: Any = False) -> Any:
+    """`functools.cache`, and `lru_cache`: what it drops is computed again."""
+    if callable(maxsize):
+        return cached_calls.cached(maxsize, typed)
+    return Method("lru_cache", None, lambda s, owner, f: cached_calls.cached(f, typed))
 
 
 def _operator(symbol: str) -> Callable[..., Any]:

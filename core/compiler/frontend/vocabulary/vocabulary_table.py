@@ -420,8 +420,8 @@ def _python_attribute(s: Specialiser, x: Tensor, name: str) -> Any:
         return operators.unary(s, "+", x)
     if name == "conjugate":
         return Method(name, x, lambda s, x: operators.unary(s, "+", x))
-    if name == "imag":
-        return operators.binary(s, "*", x, 0)
+    if name == "imag" and len(x.classes) == 1:
+        return 0.0 if x.dtype.is_float else 0
     if name == "is_integer" and all(hasattr(c, name) for c in x.classes):
         return Method(
             name, x, lambda s, x: operators.compare(s, "==", operators.binary(s, "%", x, 1), 0)
