@@ -13,6 +13,7 @@ from oracle.judge import (
     EQUAL,
     NUMPYS,
     OVERFLOW,
+    REFUSED,
     ROUNDING,
     TIES,
     ZERO,
@@ -252,3 +253,9 @@ def test_a_whole_number_that_follows_no_last_bits_is_exact(
     monkeypatch.setattr(reference, "PRIMITIVES", rows)
     text = program(f"{SHAKY}\nreturn shaky, x.astype(np.int32)", "np.array([1.5, 2.0])")
     assert judge(text).mark == DIFFERS
+
+
+def test_a_refusal_at_run_time_is_none_of_the_differences() -> None:
+    body = "flags = np.arange(3.0) > 1\nreturn flags ** int(x[0])"
+    assert judge(program(body, "np.array([2])")).mark == REFUSED
+    assert judge(program(body, "np.array([3])")).mark == EQUAL

@@ -177,6 +177,7 @@ def _call(python: World, other: World, compiled: Any, k: int, make: Any) -> Verd
 #: Errors of compiled programs that say that they are no error of Python's.
 REFUSED_LATE = re.compile(
     "^Python gives |is an error of Python's numbers and has a value among NumPy's"
+    "|^NumPy's power 2 of bools is of i8"
 )
 
 

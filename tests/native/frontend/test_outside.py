@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import functools
+import random
+import time
 import types
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
+from delian.core.common.errors import ProgramError
 
 X = np.arange(3.0)
 Case = tuple[Callable[[Any], Any], Callable[[], Any]]
@@ -264,3 +268,32 @@ def test_a_derivative_sees_a_change() -> None:
     np.testing.assert_array_equal(slope(X), 2 * X)
     w[1] = 5.0
     np.testing.assert_array_equal(slope(X), 2 * X * w)
+
+
+def now(x: Any) -> Any:
+    return x + datetime.datetime.now().microsecond
+
+
+def today(x: Any) -> Any:
+    return x + datetime.date.today().day
+
+
+def the_time(x: Any) -> Any:
+    return x + time.time()
+
+
+def a_draw(x: Any) -> Any:
+    return x + random.random()
+
+
+@pytest.mark.parametrize("f", [now, today, the_time, a_draw], ids=lambda f: f.__name__)
+def test_what_is_another_value_each_time_is_refused(f: Callable[..., Any]) -> None:
+    with pytest.raises(ProgramError, match="DL106"):
+        dl.compile(f, backend="reference")(X)
+
+
+def test_what_a_class_of_pythons_computes_is_known() -> None:
+    def f(x: Any) -> Any:
+        return x * dict.fromkeys("ab", 5.0)["a"] + float.fromhex("0x1p3") + int.from_bytes(b"a")
+
+    np.testing.assert_array_equal(dl.compile(f, backend="reference")(X), f(X))
