@@ -21,7 +21,7 @@ from ..complex_numbers import Complex
 from ..ragged import Ragged
 from ..traced import Transform
 from . import operators, statements
-from .containers import containers, list_methods, program_objects
+from .containers import containers, known_calls, list_methods, program_objects
 from .flow import iteration, tries
 from .hir import hir, liveness, syntax
 from .memory import shared_memory
@@ -123,7 +123,7 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     if isinstance(f, operator.itemgetter | operator.attrgetter):
         return operators.python(s, lambda: f(*args, **kwargs), f"`{type(f).__name__}`")
     if callable(f) and _pure(f) and is_static((tuple(args), dict(kwargs))):
-        return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
+        return known_calls.call(s, f, args, kwargs, f"`{_name(f)}`")
     raise unknown(s, f)
 
 
@@ -153,7 +153,7 @@ def call_function(
     """Calls a Python function, whether it has a row or not: its body is inlined."""
     if _is_numpy(f):
         if _pure(f) and is_static((tuple(args), dict(kwargs))):
-            return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
+            return known_calls.call(s, f, args, kwargs, f"`{_name(f)}`")
         raise unknown(s, f)
     function = _hir(s, f)
     s.entry = s.entry or function.loc
@@ -400,7 +400,10 @@ def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[s
                 raise operators.text_needed(s, f"`{f.__name__}`")
             shown = f"{owner}({', '.join(map(describe, (*args, *kwargs.values())))})"
             return Text(shown, lambda args, kwargs: f(*args, **kwargs), tuple(args), dict(kwargs))
-        result = operators.python(s, lambda: f(*args, **kwargs), f"`{f.__name__}`")
+        if f.__name__ in liveness.MUTATORS:
+            result = operators.python(s, lambda: f(*args, **kwargs), f"`{f.__name__}`")
+        else:
+            result = known_calls.call(s, f, args, kwargs, f"`{f.__name__}`")
         return s.own(result) if isinstance(result, list | dict | set) else result
     if isinstance(owner, np.ndarray) and f.__name__ in _CHANGING:
         text = f"`{f.__name__}` would change {describe(owner)}, which is known while compiling"
@@ -414,7 +417,7 @@ def _call_builtin(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[s
     else:
         known = isinstance(owner, (*_VIEWS, np.ndarray, np.generic, np.dtype)) or _pure(f)
     if known and is_static((tuple(args), dict(kwargs))):
-        return operators.python(s, lambda: f(*args, **kwargs), f"`{_name(f)}`")
+        return known_calls.call(s, f, args, kwargs, f"`{_name(f)}`")
     raise unknown(s, f)
 
 
@@ -549,6 +552,13 @@ def item(s: Specialiser, value: Any, index: Any) -> Any:
     method = in_class(type(value), "__getitem__")
     if isinstance(method, types.FunctionType) and type(value).__module__ != "builtins":
         return call(s, method, (value, index), {})
+    missing = in_class(type(value), "__missing__")
+    if missing is not None and index not in value:
+        if isinstance(missing, types.FunctionType):
+            return call(s, missing, (value, index), {})
+        if getattr(value, "default_factory", None) is not None:
+            containers.may_change(s, value)
+            value[index] = call(s, value.default_factory, (), {})
     try:
         found = value[index]
     except IndexError as e:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import functools
+import linecache
+import operator
 import random
 import time
 import types
@@ -297,3 +300,61 @@ def test_what_a_class_of_pythons_computes_is_known() -> None:
         return x * dict.fromkeys("ab", 5.0)["a"] + float.fromhex("0x1p3") + int.from_bytes(b"a")
 
     np.testing.assert_array_equal(dl.compile(f, backend="reference")(X), f(X))
+
+
+class Filling(dict):
+    def __missing__(self, key: Any) -> Any:
+        self[key] = 5.0
+        return 5.0
+
+
+class Constant(dict):
+    def __missing__(self, key: Any) -> Any:
+        return 7.0
+
+
+def fresh() -> types.SimpleNamespace:
+    return types.SimpleNamespace(
+        items=[1.0, 2.0],
+        table={"a": 1.0},
+        array=np.array([3.0, 1.0, np.nan]),
+        tally=collections.defaultdict(float),
+        ordered=collections.OrderedDict(a=1, b=2),
+        filling=Filling(),
+        constant=Constant(),
+    )
+
+
+#: What changes a value that is known while compiling, where a branch may not be taken.
+CHANGES = [
+    *("operator.iadd(o.items, [3.0])", "o.items.__setitem__(0, 9.0)", "o.items.__imul__(2)"),
+    *("operator.setitem(o.items, 0, 9.0)", "operator.methodcaller('append', 5)(o.items)"),
+    *("functools.reduce(operator.iadd, [o.items, [1.0]])", "operator.ior(o.table, {'b': 2.0})"),
+    *("o.table.__setitem__('a', 9.0)", "o.tally['new']", "o.filling['new']"),
+    *("o.ordered.move_to_end('a')", "o.array.__setitem__(0, 9.0)", "operator.iadd(o.array, 1)"),
+    *("o.array.cumsum(out=o.array)", "o.array.clip(0, 1, o.array)", "np.ndarray.sort(o.array)"),
+    *("np.nan_to_num(o.array, copy=False)", "np.median(o.array, overwrite_input=True)"),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_call_on_known_values_changes_none_of_them(change: str) -> None:
+    text = f"def f(x):\n    if x[0] > 5:\n        {change}\n    return x + len(o.items)\n"
+    file = f"<change {change}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    o, untouched = fresh(), fresh()
+    names = {"o": o, "np": np, "operator": operator, "functools": functools}
+    exec(compile(text, file, "exec"), names)
+    with pytest.raises(ProgramError, match=r"DL111|DL106|DL104"):
+        dl.compile(names["f"], backend="reference")(X)
+    for name, value in vars(untouched).items():
+        np.testing.assert_equal(getattr(o, name), value)
+
+
+def test_a_missing_key_is_what_its_dict_makes_of_it() -> None:
+    o = fresh()
+
+    def f(x: Any) -> Any:
+        return x + o.constant["new"] + len(o.constant)
+
+    np.testing.assert_array_equal(dl.compile(f, backend="reference")(X), X + 7.0)

@@ -77,7 +77,7 @@ class Region:
         changed = {}
         for key, (owner, before) in self.saved.items():
             changed[key] = owner, copied(owner)
-            _fill(owner, before)
+            fill(owner, before)
         self.saved = {}
         return changed
 
@@ -132,10 +132,11 @@ def _note(s: Specialiser, owner: Any) -> None:
 def put(s: Specialiser, owner: Container, content: Any) -> None:
     """Puts a joined content in place: a change of the region around."""
     _note(s, owner)
-    _fill(owner, content)
+    fill(owner, content)
 
 
-def _fill(owner: Any, content: Any) -> None:
+def fill(owner: Any, content: Any) -> None:
+    """Puts a content (`copied`) into a container or an object."""
     if isinstance(owner, list):
         owner[:] = content
     else:

@@ -137,7 +137,7 @@ def _refused(s: Specialiser, text: str) -> Exception:
 
 
 def _freeze(s: Specialiser, value: Any) -> None:
-    """What a cached function gives is no more changed."""
+    """The result of a cached function does not change from here on."""
     if type(value) is Tensor:
         memory = stores.memory_of(s, value)
         if memory is not None:

@@ -26,7 +26,7 @@ from ...ir import DType
 from ...traced import ARRAY, SCALAR
 from .. import complexes, operators, ragged
 from ..complexes import complex_attributes, complex_rows
-from ..containers import list_stacks
+from ..containers import known_calls, list_stacks
 from ..definitions import np_arrays, np_orders
 from ..flow import raises
 from ..memory import array_changes, shared_memory
@@ -84,7 +84,7 @@ class Row:
         if kwargs and (words := refused_keyword(kwargs, self.handler)):
             raise s.error("DL105", f"`{self.name}`: {words[0]}", words[1])
         if self.fold and is_static((tuple(args), dict(kwargs))):
-            return operators.python(s, lambda: f(*args, **kwargs), f"`{self.name}`")
+            return known_calls.call(s, f, args, kwargs, f"`{self.name}`")
         if complex_rows.takes(self, args, kwargs):
             return complex_rows.call(s, self, f, args, kwargs)
         if self.name.startswith(_OF_ARRAYS):
