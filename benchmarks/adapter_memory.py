@@ -1,6 +1,6 @@
 """Memory and time of a device that trains adapters on a frozen base in few bits.
 
-    python benchmarks/adapter_memory.py [--shape minilm|gpt2] [--kind i8] [--again yes|no] [--torch]
+    python benchmarks/adapter_memory.py [--shape minilm|gpt2] [--kind i8] [--blocks loop] [--torch]
 
 One step is a forward and a backward pass and a step of descent of LoRA's r=8 on queries and values:
 of GPT-2's small size (12 x 768, 50,257 symbols, 4 x 128 tokens) or of MiniLM's (6 x 384, 30,522
@@ -29,16 +29,15 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "gpt2": (12, 768, 12, 50_257, 1024, 4, 128, 400),
     "minilm": (6, 384, 12, 30_522, 512, 16, 64, 120),
 }
-#: Whose blocks run again: what all of them keep would be more than that.
-AGAIN = frozenset(["minilm"])
+#: What blocks keep for the way back: nothing but their input, all, or as one loop what took long to
+#: compute, up to 64 MiB. And what fits into the memory of a shape.
+BLOCKS = ("again", "kept", "loop")
+FITTING = {"gpt2": "kept", "minilm": "again"}
 RANK, ALPHA, RATE, STEPS = 8, 16, 0.01, 3
 
 
-def base(shape: str, kind: str, again: bool) -> Any:
-    """A decoder of that shape with random weights, in few bits but for `f32`.
-
-    again: blocks keep their input alone and run again on the way back.
-    """
+def base(shape: str, kind: str, keeps: str) -> Any:
+    """A decoder of that shape with random weights, in few bits but for `f32`."""
     import numpy as np
     from delian import nn
 
@@ -62,11 +61,14 @@ def base(shape: str, kind: str, again: bool) -> Any:
         return nn.TransformerBlock(attention, norms[0], None, None, up, down, norms[1], True)
 
     table = few(nn.Embedding(normal(symbols, width)))
-    blocks = tuple(block() for _ in range(depth))
-    return nn.Decoder(table, normal(longest, width), blocks, nn.LayerNorm.init(width), None, again)
+    blocks: Any = tuple(block() for _ in range(depth))
+    if keeps == "loop":
+        blocks = nn.stacked(blocks, recomputed=False)
+    again, norm = keeps == "again", nn.LayerNorm.init(width)
+    return nn.Decoder(table, normal(longest, width), blocks, norm, None, again)
 
 
-def make(shape: str, kind: str, again: bool, folder: Path) -> dict[str, Any]:
+def make(shape: str, kind: str, keeps: str, folder: Path) -> dict[str, Any]:
     """Writes the step as IR, and what it is given; compiles it into the cache."""
     from dataclasses import replace
 
@@ -76,7 +78,7 @@ def make(shape: str, kind: str, again: bool, folder: Path) -> dict[str, Any]:
     from delian.core.compiler.ir_codec import encode_function
 
     depth, width, _, symbols, _, rows, tokens, _ = SHAPES[shape]
-    model = base(shape, kind, again)
+    model = base(shape, kind, keeps)
 
     @dl.module
     class AdaptedWeight:
@@ -90,16 +92,20 @@ def make(shape: str, kind: str, again: bool, folder: Path) -> dict[str, Any]:
         def __rmatmul__(self, x: Any) -> Any:
             return x @ self.base + ((x @ self.a) * (ALPHA / RANK)) @ self.b
 
+    def with_pairs(block: Any, pairs: Any) -> Any:
+        attention = block.attention
+        for name, (a, b) in zip(("query", "value"), pairs, strict=True):
+            layer = getattr(attention, name)
+            weight = AdaptedWeight(layer.weight, a, b)
+            attention = replace(attention, **{name: replace(layer, weight=weight)})
+        return replace(block, attention=attention)
+
     def adapted(model: Any, adapters: Any) -> Any:
-        blocks = []
-        for block, pairs in zip(model.blocks, adapters, strict=True):
-            attention = block.attention
-            for name, (a, b) in zip(("query", "value"), pairs, strict=True):
-                layer = getattr(attention, name)
-                weight = AdaptedWeight(layer.weight, a, b)
-                attention = replace(attention, **{name: replace(layer, weight=weight)})
-            blocks.append(replace(block, attention=attention))
-        return replace(model, blocks=tuple(blocks))
+        if keeps == "loop":
+            one = with_pairs(model.blocks.blocks, adapters)
+            return replace(model, blocks=replace(model.blocks, blocks=one))
+        blocks = zip(model.blocks, adapters, strict=True)
+        return replace(model, blocks=tuple(with_pairs(*both) for both in blocks))
 
     def step(adapters: Any, model: Any, symbols: Any, labels: Any) -> Any:
         def loss(adapters: Any) -> Any:
@@ -114,7 +120,9 @@ def make(shape: str, kind: str, again: bool, folder: Path) -> dict[str, Any]:
         down = rng.standard_normal((width, RANK), np.float32) * np.float32(0.02)
         return down, np.zeros((RANK, width), np.float32)
 
-    adapters = tuple((pair(), pair()) for _ in range(depth))
+    adapters: Any = tuple((pair(), pair()) for _ in range(depth))
+    if keeps == "loop":
+        adapters = dl.tree.map(lambda *each: np.stack(each), *adapters)
     batch = rng.integers(0, symbols, (2, rows, tokens))
     function = dl.compile(step, donate=(0,)).trace(adapters, model, *batch).function
     program = compile_function(function, threads=1)
@@ -198,7 +206,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="minilm")
     parser.add_argument("--kind", choices=("f32", "bf16", "i8", "i4"), default="i8")
-    parser.add_argument("--again", choices=("yes", "no"), help="blocks run again on the way back")
+    parser.add_argument("--blocks", choices=BLOCKS, help="what they keep for the way back")
     parser.add_argument("--torch", action="store_true", help="PyTorch eager and PEFT too")
     parser.add_argument("--json", type=Path, help="file for the report")
     parser.add_argument("--device", type=Path, help=argparse.SUPPRESS)
@@ -211,10 +219,10 @@ def main() -> int:
         torch_step(args.shape)
         return 0
     load = os.getloadavg()
-    again = args.shape in AGAIN if args.again is None else args.again == "yes"
-    report: dict[str, Any] = {"shape": args.shape, "kind": args.kind, "blocks run again": again}
+    keeps = args.blocks or FITTING[args.shape]
+    report: dict[str, Any] = {"shape": args.shape, "kind": args.kind, "blocks": keeps}
     with tempfile.TemporaryDirectory() as folder:
-        report |= make(args.shape, args.kind, again, Path(folder))
+        report |= make(args.shape, args.kind, keeps, Path(folder))
         report["device"] = child("--device", folder)
     if args.torch:
         report["torch and PEFT"] = child("--torch-step", "--shape", args.shape)

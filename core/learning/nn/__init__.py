@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .norms import *
     from .optim import *
     from .recurrent import *
+    from .stacked_blocks import *
     from .token_models import *
     from .transformers import *
     from .zoo import *
@@ -29,6 +30,7 @@ _NAMES = {
     "scale_by_rms scale_by_schedule scale_by_sum_of_squares scale_by_yogi sgd "
     "trust_ratio weight_decay yogi",
     "recurrent": "GruCell LstmCell Recurrent RnnCell",
+    "stacked_blocks": "Stacked stacked",
     "token_models": "TokenTransformer",
     "transformers": "MultiHeadAttention TransformerBlock sinusoids",
     "zoo": "CharLstm FedAvgCnn Mlp NormalisedMlp OmniglotNet SequenceModel Transformer "

@@ -19,6 +19,7 @@ from ...compiler.ops.quantised_weights import GROUP, quantise_weight
 from ...compiler.tree import static_field
 from .layers import Dense, Embedding
 from .norms import RmsNorm
+from .stacked_blocks import Stacked
 
 M = TypeVar("M")
 
@@ -202,18 +203,21 @@ class Decoder:
     embedding: Embedding
     positions: Tensor | None
     """f32[longest, width]."""
-    blocks: tuple[Any, ...]
+    blocks: tuple[Any, ...] | Stacked
+    """As a tuple, or `stacked`: then one loop, which compiles in the time of one block."""
     norm: Any
     head: Dense | None
     """None: the embedding's table, transposed."""
     recomputed: bool = static_field(default=True)
-    """Blocks keep their input alone, and run again for the derivative."""
+    """Blocks keep their input alone, and run again for the derivative; `stacked` ones know."""
 
     def hidden(self, symbols: Tensor) -> Tensor:
         """Integers [N, T] -> f32[N, T, width], what the head reads."""
         out = self.embedding(symbols)
         if self.positions is not None:
             out = out + self.positions[: symbols.shape[1]]
+        if isinstance(self.blocks, Stacked):
+            return self.norm(self.blocks(out))
         for block in self.blocks:
             out = checkpoint(block)(out) if self.recomputed else block(out)
         return self.norm(out)

@@ -10,6 +10,7 @@ import delian as dl
 import numpy as np
 import pytest
 from delian import nn
+from delian.core.common.errors import DelianError
 from delian.core.compiler import api
 
 RNG = np.random.default_rng(7)
@@ -186,6 +187,48 @@ def test_adapters_train_on_a_base_in_few_bits(kind: str) -> None:
         np.testing.assert_allclose(a, b, atol=1e-7 + 1e-4 * np.abs(b).max())
     panels, largest = 4 * 128 * 1024, 4 * width * 4 * width
     assert arena_bytes(few) < arena_bytes(full) + panels < arena_bytes(full) + largest
+
+
+@pytest.mark.parametrize("recomputed", [True, False])
+def test_stacked_blocks_are_the_blocks_one_after_the_other(recomputed: bool) -> None:
+    width, symbols, depth = 64, 300, 5
+    model = nn.quantised(nn.decoder(dl.random.key(2), symbols, width, depth, 4, 2), "i8")
+    downs, ups = normal(depth, width, 4) * 0.1, normal(depth, 4, width) * 0.1
+    tokens, labels = RNG.integers(0, symbols, (2, 2, 16))
+
+    def loss(pair, model, tokens, labels):
+        pairs = [(pair[0][k], pair[1][k]) for k in range(depth)]
+        return mean_loss(adapted(model, pairs), tokens, labels)
+
+    def looped(pair, model, blocks, tokens, labels):
+        (one,) = adapted(replace(model, blocks=(blocks.blocks,)), [pair]).blocks
+        return mean_loss(replace(model, blocks=replace(blocks, blocks=one)), tokens, labels)
+
+    blocks = nn.stacked(model.blocks, recomputed)
+    want = api.compile(api.value_and_grad(loss))((downs, ups), model, tokens, labels)
+    run = api.compile(api.value_and_grad(looped))
+    got = run((downs, ups), model, blocks, tokens, labels)
+    assert abs(got[0] - want[0]) < 1e-5 * want[0]
+    for a, b in zip(got[1], want[1], strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6 + 1e-5 * np.abs(b).max())
+    kinds = [
+        op.name
+        for op in api.compile(looped)
+        .trace((downs, ups), model, blocks, tokens, labels)
+        .function.body.walk()
+    ]
+    assert kinds.count("attention") == 1
+
+
+def test_blocks_that_differ_are_not_stacked() -> None:
+    keys = dl.random.split(dl.random.key(0), 2)
+    one, wide = nn.DecoderBlock.init(keys[0], 16, 2), nn.DecoderBlock.init(keys[1], 16, 2, inner=8)
+    with pytest.raises(DelianError, match=r"feed_forward\.gate\.weight of block 1 is float32"):
+        nn.stacked([one, wide])
+    with pytest.raises(DelianError, match="block 1 is not built as block 0"):
+        nn.stacked([one, nn.DecoderBlock.init(keys[1], 16, 4)])
+    with pytest.raises(DelianError, match="at least one block"):
+        nn.stacked([])
 
 
 def test_only_large_matrices_of_layers_are_quantised() -> None:

@@ -32,6 +32,7 @@ from delian.core.learning.nn import (
     optim,
     recurrent,
     schedules,
+    stacked_blocks,
     transformers,
     zoo,
 )
@@ -55,6 +56,7 @@ _NN: tuple[tuple[str, ModuleType, str], ...] = (
     ("Recurrent layers", recurrent, "nn"),
     ("Attention and transformers", transformers, "nn"),
     ("Decoders", decoders, "nn"),
+    ("Many blocks", stacked_blocks, "nn"),
     ("First weights", initialise, "nn.initialise"),
     ("Optimisers", optim, "nn"),
     ("Schedules", schedules, "nn.schedules"),
