@@ -36,7 +36,7 @@ FITTING = {"gpt2": "kept", "minilm": "again"}
 RANK, ALPHA, RATE, STEPS = 8, 16, 0.01, 3
 
 
-def base(shape: str, kind: str, keeps: str) -> Any:
+def base(shape: str, kind: str, again: bool) -> Any:
     """A decoder of that shape with random weights, in few bits but for `f32`."""
     import numpy as np
     from delian import nn
@@ -61,11 +61,8 @@ def base(shape: str, kind: str, keeps: str) -> Any:
         return nn.TransformerBlock(attention, norms[0], None, None, up, down, norms[1], True)
 
     table = few(nn.Embedding(normal(symbols, width)))
-    blocks: Any = tuple(block() for _ in range(depth))
-    if keeps == "loop":
-        blocks = nn.stacked(blocks, recomputed=False)
-    again, norm = keeps == "again", nn.LayerNorm.init(width)
-    return nn.Decoder(table, normal(longest, width), blocks, norm, None, again)
+    blocks = tuple(block() for _ in range(depth))
+    return nn.Decoder(table, normal(longest, width), blocks, nn.LayerNorm.init(width), None, again)
 
 
 def make(shape: str, kind: str, keeps: str, folder: Path) -> dict[str, Any]:
@@ -74,60 +71,30 @@ def make(shape: str, kind: str, keeps: str, folder: Path) -> dict[str, Any]:
 
     import delian as dl
     import numpy as np
+    from delian import nn
     from delian.core.compiler.backends import compile_function
     from delian.core.compiler.ir_codec import encode_function
+    from delian.core.learning import adapters
 
-    depth, width, _, symbols, _, rows, tokens, _ = SHAPES[shape]
-    model = base(shape, kind, keeps)
-
-    @dl.module
-    class AdaptedWeight:
-        """x W + (x A) B alpha / r."""
-
-        base: Any
-        a: Any
-        b: Any
-        __array_ufunc__ = None
-
-        def __rmatmul__(self, x: Any) -> Any:
-            return x @ self.base + ((x @ self.a) * (ALPHA / RANK)) @ self.b
-
-    def with_pairs(block: Any, pairs: Any) -> Any:
-        attention = block.attention
-        for name, (a, b) in zip(("query", "value"), pairs, strict=True):
-            layer = getattr(attention, name)
-            weight = AdaptedWeight(layer.weight, a, b)
-            attention = replace(attention, **{name: replace(layer, weight=weight)})
-        return replace(block, attention=attention)
-
-    def adapted(model: Any, adapters: Any) -> Any:
-        if keeps == "loop":
-            one = with_pairs(model.blocks.blocks, adapters)
-            return replace(model, blocks=replace(model.blocks, blocks=one))
-        blocks = zip(model.blocks, adapters, strict=True)
-        return replace(model, blocks=tuple(with_pairs(*both) for both in blocks))
-
-    def step(adapters: Any, model: Any, symbols: Any, labels: Any) -> Any:
-        def loss(adapters: Any) -> Any:
-            return np.mean(adapted(model, adapters).losses(symbols, labels))
-
-        value, slope = dl.value_and_grad(loss)(adapters)
-        return dl.tree.map(lambda p, g: p - RATE * g, adapters, slope), value
-
-    rng = np.random.default_rng(1)
-
-    def pair() -> Any:
-        down = rng.standard_normal((width, RANK), np.float32) * np.float32(0.02)
-        return down, np.zeros((RANK, width), np.float32)
-
-    adapters: Any = tuple((pair(), pair()) for _ in range(depth))
+    symbols, _, rows, tokens = SHAPES[shape][3:7]
+    model = dl.lora(base(shape, kind, keeps == "again"), RANK, ("query", "value"), ALPHA)
     if keeps == "loop":
-        adapters = dl.tree.map(lambda *each: np.stack(each), *adapters)
-    batch = rng.integers(0, symbols, (2, rows, tokens))
-    function = dl.compile(step, donate=(0,)).trace(adapters, model, *batch).function
+        model = replace(model, blocks=nn.stacked(model.blocks, recomputed=False))
+
+    parts = adapters.split(model)
+
+    def step(trained: Any, frozen: Any, symbols: Any, labels: Any) -> Any:
+        def loss(trained: Any) -> Any:
+            return np.mean(parts.join(trained, frozen).losses(symbols, labels))
+
+        value, slope = dl.value_and_grad(loss)(trained)
+        return dl.tree.map(lambda p, g: p - RATE * g, trained, slope), value
+
+    batch = np.random.default_rng(1).integers(0, symbols, (2, rows, tokens))
+    function = dl.compile(step, donate=(0,)).trace(parts.trained, parts.frozen, *batch).function
     program = compile_function(function, threads=1)
     folder.joinpath("step.ir").write_bytes(encode_function(function))
-    given = dl.tree.leaves((adapters, model, *batch))
+    given = dl.tree.leaves((parts.trained, parts.frozen, *batch))
     for i, leaf in enumerate(given):
         np.save(folder / f"{i}.npy", leaf)
     weights = sum(leaf.nbytes for leaf in dl.tree.leaves(model))

@@ -12,6 +12,7 @@ import pytest
 from delian import nn
 from delian.core.common.errors import DelianError
 from delian.core.compiler import api
+from delian.core.learning import adapters
 
 RNG = np.random.default_rng(7)
 SYMBOLS, WIDTH, DEPTH, HEADS, KEYS, INNER = 97, 48, 2, 6, 2, 112
@@ -133,30 +134,6 @@ def test_blocks_that_run_again_give_the_same_gradient_in_less_memory() -> None:
     assert arena_bytes(again) < arena_bytes(kept) / 2
 
 
-@dl.module
-class Adapted:
-    """A frozen weight and a product of two small matrices."""
-
-    base: Any
-    down: np.ndarray
-    up: np.ndarray
-
-    __array_ufunc__ = None
-
-    def __rmatmul__(self, x):
-        return x @ self.base + (x @ self.down) @ self.up
-
-
-def adapted(model: nn.Decoder, adapters: list[tuple[np.ndarray, np.ndarray]]) -> nn.Decoder:
-    blocks = []
-    for block, (down, up) in zip(model.blocks, adapters, strict=True):
-        query = replace(
-            block.attention.query, weight=Adapted(block.attention.query.weight, down, up)
-        )
-        blocks.append(replace(block, attention=replace(block.attention, query=query)))
-    return replace(model, blocks=tuple(blocks))
-
-
 def whole(node: Any) -> Any:
     """A model with the numbers that its weights stand for."""
     if isinstance(node, dl.QuantisedWeight):
@@ -173,18 +150,24 @@ def test_adapters_train_on_a_base_in_few_bits(kind: str) -> None:
     """The gradient is that of the numbers of the base, and none of its weights is in the arena."""
     width, symbols = 256, 2000
     frozen = nn.quantised(nn.decoder(dl.random.key(2), symbols, width, 2, 4, 2), kind)
-    adapters = [(normal(width, 4) * 0.1, normal(4, width) * 0.1) for _ in frozen.blocks]
+    parts = adapters.split(dl.lora(frozen, 4))
+    numbers = adapters.split(dl.lora(whole(frozen), 4))
+    assert sum("query.weight.a" in name for name in parts.trained) == 2
+    trained = {name: 0.1 * normal(*leaf.shape) for name, leaf in parts.trained.items()}
     tokens, labels = RNG.integers(0, symbols, (2, 4, 32))
 
-    def loss(adapters, model, tokens, labels):
-        return mean_loss(adapted(model, adapters), tokens, labels)
+    def loss(trained, frozen, tokens, labels):
+        return mean_loss(parts.join(trained, frozen), tokens, labels)
 
-    few, full = (api.compile(api.value_and_grad(loss)) for _ in range(2))
-    value, got = few(adapters, frozen, tokens, labels)
-    other, want = full(adapters, whole(frozen), tokens, labels)
+    def plain(trained, frozen, tokens, labels):
+        return mean_loss(numbers.join(trained, frozen), tokens, labels)
+
+    few, full = (api.compile(api.value_and_grad(f)) for f in (loss, plain))
+    value, got = few(trained, parts.frozen, tokens, labels)
+    other, want = full(trained, numbers.frozen, tokens, labels)
     assert abs(value - other) < 1e-5 * abs(other)
-    for a, b in zip(dl.tree.flatten(got)[0], dl.tree.flatten(want)[0], strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-7 + 1e-4 * np.abs(b).max())
+    for name, slope in want.items():
+        np.testing.assert_allclose(got[name], slope, atol=1e-7 + 1e-4 * np.abs(slope).max())
     panels, largest = 4 * 128 * 1024, 4 * width * 4 * width
     assert arena_bytes(few) < arena_bytes(full) + panels < arena_bytes(full) + largest
 
@@ -192,32 +175,31 @@ def test_adapters_train_on_a_base_in_few_bits(kind: str) -> None:
 @pytest.mark.parametrize("recomputed", [True, False])
 def test_stacked_blocks_are_the_blocks_one_after_the_other(recomputed: bool) -> None:
     width, symbols, depth = 64, 300, 5
-    model = nn.quantised(nn.decoder(dl.random.key(2), symbols, width, depth, 4, 2), "i8")
-    downs, ups = normal(depth, width, 4) * 0.1, normal(depth, 4, width) * 0.1
-    tokens, labels = RNG.integers(0, symbols, (2, 2, 16))
-
-    def loss(pair, model, tokens, labels):
-        pairs = [(pair[0][k], pair[1][k]) for k in range(depth)]
-        return mean_loss(adapted(model, pairs), tokens, labels)
-
-    def looped(pair, model, blocks, tokens, labels):
-        (one,) = adapted(replace(model, blocks=(blocks.blocks,)), [pair]).blocks
-        return mean_loss(replace(model, blocks=replace(blocks, blocks=one)), tokens, labels)
-
+    frozen = nn.quantised(nn.decoder(dl.random.key(2), symbols, width, depth, 4, 2), "i8")
+    model = dl.lora(frozen, 4)
+    draws = {k: 0.1 * normal(*v.shape) for k, v in adapters.split(model).trained.items()}
+    model = adapters.split(model).join(draws, adapters.split(model).frozen)
     blocks = nn.stacked(model.blocks, recomputed)
-    want = api.compile(api.value_and_grad(loss))((downs, ups), model, tokens, labels)
-    run = api.compile(api.value_and_grad(looped))
-    got = run((downs, ups), model, blocks, tokens, labels)
+    looped = adapters.split(replace(model, blocks=blocks))
+    tokens, labels = RNG.integers(0, symbols, (2, 2, 16))
+    flat = adapters.split(model)
+
+    def loss(trained, frozen, tokens, labels):
+        return mean_loss(flat.join(trained, frozen), tokens, labels)
+
+    def in_a_loop(trained, frozen, tokens, labels):
+        return mean_loss(looped.join(trained, frozen), tokens, labels)
+
+    want = api.compile(api.value_and_grad(loss))(flat.trained, flat.frozen, tokens, labels)
+    run = api.compile(api.value_and_grad(in_a_loop))
+    got = run(looped.trained, looped.frozen, tokens, labels)
     assert abs(got[0] - want[0]) < 1e-5 * want[0]
-    for a, b in zip(got[1], want[1], strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-6 + 1e-5 * np.abs(b).max())
-    kinds = [
-        op.name
-        for op in api.compile(looped)
-        .trace((downs, ups), model, blocks, tokens, labels)
-        .function.body.walk()
-    ]
-    assert kinds.count("attention") == 1
+    for name, slopes in got[1].items():
+        for k, slope in enumerate(slopes):
+            one = want[1][name.replace("blocks.blocks.", f"blocks.{k}.")]
+            np.testing.assert_allclose(slope, one, atol=1e-6 + 1e-5 * np.abs(one).max())
+    ops = api.compile(in_a_loop).trace(looped.trained, looped.frozen, tokens, labels).function
+    assert [op.name for op in ops.body.walk()].count("attention") == 1
 
 
 def test_blocks_that_differ_are_not_stacked() -> None:
