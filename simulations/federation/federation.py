@@ -41,6 +41,7 @@ from ..resume.history import UNKEPT, History
 from ..scenario.federation_plan import FederationPlan
 from .attendance import Attendance
 from .dormant import REST_MIN_NS, Dormant, may_sleep
+from .energy import Energy
 from .helping import edge_of, helpers_of, unmasked
 from .model_blobs import Models, ref_of
 from .network import OVERHEAD_BYTES, Channel, LinkProfile
@@ -86,7 +87,8 @@ class Federation:
         self.schedule: Schedule[Action] = Schedule()
         self._timers = Timers(self.schedule, self._fire)
         self._attendance = Attendance(plan.fleet, self.streams)
-        self._devices = Devices(plan, self.streams, seed)
+        self._energy = Energy(plan.fleet, self.streams)
+        self._devices = Devices(plan, self.streams, seed, self._energy.exhausted)
         self.trace = Trace()
         self.records: list[RoundRecord] = []
         self.evaluations: list[Evaluation] = []
@@ -321,6 +323,7 @@ class Federation:
         if host.job != (ticket, job):
             return
         host.job = None
+        self._energy.ends(host.node.number, self.schedule.now)
         outcome = self._jobs.result(job)
         self._history.computed(host, outcome)
         if trained:
@@ -385,6 +388,7 @@ class Federation:
         self._timers.clear(host)
         if host.job is not None:
             self._jobs.cancel(host.job[1])
+            self._energy.ends(host.node.number, self.schedule.now)
         host.job = None
         host.updates.clear()
         self.trace.note(self.schedule.now, host.node, b"down")
@@ -414,6 +418,15 @@ class Federation:
         assert host.profile is not None
         away = self._attendance.outage(host.profile, ticket)
         self._at(self.schedule.now + away, self._return, host)
+
+    def _exhaust(self, _: int, device: int) -> None:
+        """A device has spent its battery: its owner lets it take part no more."""
+        host = self.hosts.get(ports.Node(ports.Tier.DEVICE, device)) or self._wake(device)
+        order = self._devices.withdrawal(host.machine.state)
+        if host.online:
+            self._dispatch(host, ports.Ordered(order))
+        else:
+            host.machine.state.eligibility = order.eligibility
 
     def _return(self, number: int, host: Host) -> None:
         if not host.online:
@@ -473,6 +486,8 @@ class Federation:
             channel, way = other.down, other.ways[1]
         tally.bytes[way] += size
         tally.messages[way] += 1
+        if (profile := host.profile or other.profile) is not None:
+            self._energy.moved(profile, size)
         if host.muted or other.muted:
             tally.lost += 1
             return
@@ -523,6 +538,7 @@ class Federation:
         job = self._jobs.add(now + duration, start, name_of(device, effect))
         host.job = (effect.ticket, job)
         self._tally.compute_ns += duration
+        self._energy.begins(profile, now, duration, flops)
         trained = effect.program == "client_update"
         self._at(now + duration, self._finish, host, effect.ticket, job, trained)
         chance = self.plan.fleet.dropout_of(profile)
@@ -548,6 +564,7 @@ class Federation:
         host.updates.discard(effect.ticket)
         if host.job is not None and host.job[0] == effect.ticket:
             self._jobs.cancel(host.job[1])
+            self._energy.ends(host.node.number, self.schedule.now)
             host.job = None
 
     def _on_record(self, host: Host, effect: ports.Record) -> None:
@@ -557,7 +574,10 @@ class Federation:
             self._jobs.forget_foreseen()
             away = {d for d in effect.fields["selected"] if not self._is_there(d)}
             self._tally.vanished |= away
-            self._rounds_to_tell.append(self._tally.record(effect.fields, self.schedule.now))
+            now, energy = self.schedule.now, self._energy
+            for device in energy.round_over(effect.fields, now):
+                self._at(now, self._exhaust, device)
+            self._rounds_to_tell.append(self._tally.record(effect.fields, now, energy))
             self._tally = self._tally.next(effect.fields, overlap=self.plan.plan.buffered)
             return
         if effect.kind == "evaluation":

@@ -9,45 +9,8 @@ from functools import cached_property
 
 from ...core.protocol.ports import SECOND
 from ...core.protocol.random_streams import Streams
+from ..scenario.device_classes import CLASSES, DeviceClass
 from .network import LinkProfile
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceClass:
-    """One kind of device."""
-
-    speed_flops: float
-    """Median of the FLOP/s that its training reaches."""
-    speed_sigma: float = 0.4
-    """The spread, as the standard deviation of the logarithm."""
-    load_sigma: float = 0.1
-    """The same for one device from round to round."""
-    startup_s: float = 0.2
-    """From the task to the first step."""
-    memory_mib: int = 1024
-    """What a task may take."""
-    availability: float = 1.0
-    """Share of the time that it is there."""
-    stay_s: float = 3600.0
-    """Mean length of a stay."""
-    dropout: float = 0.0
-    """Chance that it vanishes while it trains."""
-    away_s: float = 300.0
-    """Mean time until it is back."""
-
-    def __post_init__(self) -> None:
-        assert self.speed_flops > 0
-        assert 0 < self.availability <= 1
-        assert 0 <= self.dropout <= 1
-
-
-#: Sustained f32 FLOP/s of small networks trained on one core or two, from published on-device
-#: training; order of magnitude only.
-CLASSES: Mapping[str, DeviceClass] = {
-    "phone": DeviceClass(speed_flops=4e9, memory_mib=2048),
-    "laptop": DeviceClass(speed_flops=2e10, memory_mib=8192),
-    "board": DeviceClass(speed_flops=8e8, memory_mib=512),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +57,11 @@ class Fleet:
     def always_there(self) -> bool:
         """Whether every kind of device in it is there all the time."""
         return all(self.classes[kind].availability >= 1 for kind in self.shares)
+
+    @cached_property
+    def has_batteries(self) -> bool:
+        """Whether some kind of device in it may spend only so much energy."""
+        return any(self.classes[kind].battery_j is not None for kind in self.shares)
 
     def profile(self, device: int, streams: Streams) -> DeviceProfile:
         """The traits of one device; a pure function of the streams' seed and its number."""

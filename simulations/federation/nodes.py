@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Set
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from ...core.protocol.ports import Floats, Node, Tier
 from ...core.protocol.random_streams import Streams
 from ...core.wire.admission_pb2 import DeviceFacts, Eligibility
 from ...core.wire.blob_pb2 import Blob
+from ...core.wire.journal_pb2 import Conditions
 from ...device.protocol.device_state import DeviceState
 from ...device.protocol.machine import DeviceMachine
 from ..scenario.federation_plan import FederationPlan
@@ -23,6 +25,8 @@ from .helping import trust_in
 from .network import Channel
 from .round_records import WAYS
 from .training import Job
+
+_WITHDRAWN = Eligibility(powered=False, unmetered=True, idle=True, consented=False)
 
 
 class Stored(NamedTuple):
@@ -74,9 +78,12 @@ class Devices:
     What they have in common is there once: a large population's are made again whenever they wake.
     """
 
-    __slots__ = ("_eligibility", "_facts", "_masked", "_policy", "_seed", "_streams")
+    __slots__ = ("_eligibility", "_exhausted", "_facts", "_masked", "_policy", "_seed", "_streams")
 
-    def __init__(self, plan: FederationPlan, streams: Streams, seed: int) -> None:
+    def __init__(
+        self, plan: FederationPlan, streams: Streams, seed: int, exhausted: Set[int] = frozenset()
+    ) -> None:
+        self._exhausted = exhausted  # devices that take part no more
         self._streams, self._seed = streams, seed
         self._masked = plan.secure is not None
         # The owners of a simulated fleet have agreed to the scenario: with a plain one they allow
@@ -105,11 +112,15 @@ class Devices:
             (Node(Tier.EDGE, profile.edge),),
             self._streams,
             facts,
-            self._eligibility,
+            _WITHDRAWN if device in self._exhausted else self._eligibility,
             self._policy,
             secret,
             identity,
         )
+
+    def withdrawal(self, state: DeviceState) -> Conditions:
+        """The order by which the owner of a device ends its part in all runs."""
+        return Conditions(facts=state.facts, eligibility=_WITHDRAWN)
 
 
 def coordinator_of(plan: FederationPlan, seed: int) -> Coordinator:

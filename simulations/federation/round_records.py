@@ -9,6 +9,7 @@ from typing import Any
 
 from ...core.protocol.ports import Outcome, Tier
 from ...core.wire.round_pb2 import DEADLINE, NOT_IN_COHORT, FailureReason
+from .energy import Energy
 
 #: Of a device that was there, and too slow: for its task, or for the keys of a masked round.
 LATE = (DEADLINE, NOT_IN_COHORT)
@@ -70,6 +71,10 @@ class RoundRecord:
     """Why it did not succeed; empty where it did."""
     epsilon: float | None = None
     """What all sums up to this one spent of the privacy budget; None of a run without noise."""
+    joules: Mapping[str, float] = field(default_factory=dict)
+    """What devices used since the record before, by what it was for (`energy.USES`)."""
+    exhausted: int = 0
+    """Devices that have spent their batteries by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,7 @@ class Tally:
         vanished = self.vanished.difference(fields["selected"])
         return Tally(vanished=vanished, outcomes=self.outcomes)
 
-    def record(self, fields: Mapping[str, Any], now: int) -> RoundRecord:
+    def record(self, fields: Mapping[str, Any], now: int, energy: Energy) -> RoundRecord:
         """The record of an attempt, from what the coordinator says of it and what was counted."""
         selected, reported = fields["selected"], fields["reported"]
         there = set(reported)
@@ -180,6 +185,8 @@ class Tally:
             weight=fields["weight"],
             why=fields["why"],
             epsilon=fields["privacy"]["epsilon"] if "privacy" in fields else None,
+            joules=energy.take(),
+            exhausted=len(energy.exhausted),
         )
 
 

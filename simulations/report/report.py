@@ -20,7 +20,7 @@ from typing import Any
 
 from ...core.common import files
 from ...core.common.errors import DelianError
-from ..runs.result import LINKS, TIMES, DeviceRecord, RoundRecord, SimulationResult
+from ..runs.result import LINKS, TIMES, USES, DeviceRecord, RoundRecord, SimulationResult
 from . import adapting
 from .measures import Measure, measure_of
 from .report_page import page
@@ -133,6 +133,8 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "rounds_without_quorum": sum(not r.applied for r in rounds),
         "bytes": _totals((r.bytes for r in rounds), LINKS),
         "seconds": _totals((r.seconds for r in rounds), TIMES),
+        "joules": _totals((r.joules for r in rounds), USES),
+        "exhausted": rounds[-1].exhausted if rounds else 0,
         "virtual_seconds": math.fsum(r.virtual_seconds for r in rounds),
         "wall_seconds": _wall(rounds),
     }

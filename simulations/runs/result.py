@@ -22,6 +22,9 @@ LINKS = ("device_edge_up", "device_edge_down", "edge_cloud_up", "edge_cloud_down
 TIMES = ("device_compute", "device_edge", "edge_cloud", "waiting")
 """The keys of a round's `seconds`: where virtual time went, summed over the cohort's devices."""
 
+USES = ("compute", "radio", "idle")
+"""The keys of a round's `joules`: what devices used energy for (`federation.energy`)."""
+
 
 StoppedBy = Literal["interrupt", "failure", "unfinished"]
 
@@ -100,6 +103,10 @@ class RoundRecord:
     """As `global_metrics`."""
     epsilon: float | None = None
     """Of differential privacy: what all rounds up to this one spent; None without noise."""
+    joules: Mapping[str, float] = field(default_factory=dict)
+    """Energy that the devices used, by what it was for (USES); empty with real daemons."""
+    exhausted: int = 0
+    """Devices that have spent their batteries by the end of the round."""
 
     @property
     def took_seconds(self) -> float:

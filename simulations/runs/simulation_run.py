@@ -312,5 +312,7 @@ def _record(attempt: Attempt, judged: Mapping[str, Any]) -> RoundRecord:
         virtual_seconds=virtual,
         training_loss=attempt.loss,
         epsilon=attempt.epsilon,
+        joules=dict(attempt.joules),
+        exhausted=attempt.exhausted,
         **judged,
     )

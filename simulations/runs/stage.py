@@ -265,12 +265,13 @@ class Stage:
 
         masked: whether updates are, where the scenario does not say.
         """
-        scenario, mix = self.scenario, self.scenario.fleet.mix
+        scenario = self.scenario
         chain = self.composition = self.chain(masked)
         fleet = Fleet(
             devices=len(self.data.training),
             edges=self.edges,
-            shares={"phone": mix.phone, "laptop": mix.laptop, "board": mix.board},
+            shares=scenario.fleet.mix.shares,
+            classes=scenario.fleet.classes,
             link=_link(scenario.network.device_edge),
             dropout=scenario.fleet.dropout,
         )
@@ -279,6 +280,8 @@ class Stage:
             ring=chain.finished(ring),
             fleet=fleet,
             edge_link=_link(scenario.network.edge_cloud),
+            # A round does not wait for devices whose batteries are spent.
+            pool_share=0.0 if fleet.has_batteries else FederationPlan.pool_share,
             own_metrics=self.bundle.manifest.metrics,
             frozen=tuple(
                 BlobRef(digest=bytes.fromhex(part.digest), size=part.size)

@@ -22,6 +22,7 @@ from ...core.learning.plan import ROUNDS_MAX, TABLES, Plan
 from ...core.learning.plan_settings import PlanError
 from . import data_settings, settings_table
 from .algorithm_table import ChosenTable, alternatives
+from .device_classes import CLASSES, DeviceClass, DeviceTraits
 from .plan_tables import PlanEvaluation, Privacy, Round, key_at_top, part_of
 
 EDGES_MAX = 4_096  # as many as a coordinator serves
@@ -50,10 +51,17 @@ class Mix(settings_table.Table):
     """A laptop."""
     board: Share = 0.2
     """A small single-board computer."""
+    gpu_board: Share = 0.0
+    """A board with a GPU, such as an NVIDIA Jetson."""
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """By class, those that are not zero."""
+        return {kind: share for kind, share in self if share > 0.0}
 
     @model_validator(mode="after")
     def _some_share(self) -> Mix:
-        if self.phone + self.laptop + self.board <= 0.0:
+        if not self.shares:
             raise settings_table.conflict("phone", "the shares are all zero")
         return self
 
@@ -71,6 +79,16 @@ class Fleet(settings_table.Table):
     """Chance that a selected device vanishes before it reports."""
     mix: Mix = Mix.model_construct()
     """Shares of device profiles."""
+    phone: DeviceTraits | None = None
+    laptop: DeviceTraits | None = None
+    board: DeviceTraits | None = None
+    gpu_board: DeviceTraits | None = None
+
+    @property
+    def classes(self) -> dict[str, DeviceClass]:
+        """What each kind of device is like."""
+        changed = {kind: getattr(self, kind) for kind in CLASSES}
+        return {k: t.given(CLASSES[k]) if t else CLASSES[k] for k, t in changed.items()}
 
 
 class Link(settings_table.Table):
