@@ -33,6 +33,7 @@ from ..compiler import random, tree
 from ..compiler.api import value_and_grad
 from ..compiler.ir import Tensor
 from .hyperparameters import Bounds, Rate, Steps
+from .leaf_roles import Role
 from .nn.optim import Optimizer, apply, sgd
 from .sampling import Batch, SampleSet, SeenRows
 from .task import Metrics, Task, after_step, has_statistics, own_sums
@@ -129,11 +130,12 @@ class Algorithm:
         """The model in the state."""
         return state
 
-    def personal(self, model: Any) -> Sequence[bool]:
-        """Of each leaf of the model's tree, whether devices keep it to themselves; empty: none.
+    def roles(self, model: Any) -> Sequence[Role]:
+        """The role of each leaf of the model's tree; empty: all are shared.
 
-        A personal leaf is trained like the others. It is no part of what travels, but of the client
-        state; `state` has the device's own value of it in all methods that run on a device.
+        A frozen leaf is no part of any tree that the methods get. A personal one is trained like
+        the others, and no part of what travels, but of the client state: `state` has the device's
+        own value of it in all methods that run on a device. Not compiled.
         """
         return ()
 

@@ -1,14 +1,15 @@
 """The built-in algorithms: the modules of `algorithms/`.
 
-A file algorithms/NAME.py defines one subclass of `Algorithm`, whose name in lower case is NAME.
-That is all there is to an algorithm: scenario keys, exports of `dl.learn`, reports and the tables
-of the documentation are derived from its class. A module is imported when its algorithm is first
-needed; the names alone need no import.
+A file NAME.py there, or in a folder of a family, defines one subclass of `Algorithm`, whose name in
+lower case is NAME. That is all there is to an algorithm: scenario keys, exports of `dl.learn`,
+reports and the tables of the documentation are derived from its class. A module is imported when
+its algorithm is first needed; the names alone need no import.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,20 @@ if TYPE_CHECKING:
 @functools.cache
 def names() -> tuple[str, ...]:
     """The names of all built-in algorithms, in alphabetical order."""
+    return tuple(sorted(modules()))
+
+
+@functools.cache
+def modules() -> Mapping[str, str]:
+    """The modules by the algorithms' names, relative to the package `algorithms`."""
     from pathlib import Path
 
-    files = (file for folder in algorithms.__path__ for file in Path(folder).glob("*.py"))
-    return tuple(sorted(file.stem for file in files if not file.stem.startswith("_")))
+    found = {}
+    for folder in map(Path, algorithms.__path__):
+        for file in (*folder.glob("*.py"), *folder.glob("*/*.py")):
+            if not file.stem.startswith("_"):
+                found[file.stem] = ".".join(file.relative_to(folder).with_suffix("").parts)
+    return found
 
 
 @functools.cache
@@ -39,7 +50,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
         raise KeyError(name)
     from .algorithm import Algorithm
 
-    module = import_module(f"{algorithms.__name__}.{name}")
+    module = import_module(f"{algorithms.__name__}.{modules()[name]}")
     found = [
         each
         for each in vars(module).values()

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..compiler import tree
 from ..compiler.ir import Tensor
+from .leaf_roles import Role
 
 
 def head_of(model: Any, leaves: int) -> list[Tensor]:
@@ -40,12 +41,12 @@ def head_only(change: Any, leaves: int) -> Any:
     return with_head(tree.map(np.zeros_like, change), head_of(change, leaves))
 
 
-def head_marks(model: Any, leaves: int) -> list[bool]:
-    """Of each leaf of the model's tree, whether it belongs to the head."""
-    count = len(tree.leaves(model))
-    if leaves >= count:
-        return [True] * count
-    return tree.leaves(with_head(tree.map(lambda _: False, model), [True] * leaves))
+def personal_head(model: Any, leaves: int) -> list[Role]:
+    """The role of each leaf of the model's tree: the head is personal."""
+    count = min(leaves, len(tree.leaves(model)))
+    heads: list[Any] = ["personal"] * count
+    roles: list[Role] = tree.leaves(with_head(tree.map(lambda _: "shared", model), heads))
+    return roles
 
 
 def head_order(places: Any) -> list[int]:

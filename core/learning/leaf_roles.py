@@ -5,8 +5,8 @@
     frozen     neither differentiated nor uploaded nor masked; any dtype
 
 Roles are given by patterns over the leaves' dotted names, as `delian model show` lists them:
-`head.*`, `*.norm.*`. The model itself says which of its leaves are frozen by design (adapters:
-`frozen_patterns`), an algorithm which are personal (FedPer's head), a scenario either.
+`head.*`, `*.norm.*`. An algorithm has roles of its own (FedPer's head is personal), and a model
+with adapters (all else is frozen).
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def check_patterns(patterns: Sequence[str]) -> None:
         )
 
 
-def roles_of(model: Any, roles: Roles, personal: Sequence[bool] = ()) -> tuple[Role, ...]:
-    """The role of each leaf of a model.
+def roles_of(model: Any, roles: Roles, own: Sequence[Role] = ()) -> tuple[Role, ...]:
+    """The role of each leaf of a model: what is frozen or personal by either rule is that.
 
     Args:
         model: a tree of arrays, or of what stands for them.
         roles: the patterns.
-        personal: of each leaf, whether the algorithm keeps it personal; empty: none.
+        own: the algorithm's role of each leaf; empty: all are shared.
 
     Raises:
         DelianError: a pattern fits no leaf, or no leaf is left to share.
@@ -85,9 +85,9 @@ def roles_of(model: Any, roles: Roles, personal: Sequence[bool] = ()) -> tuple[R
     names = leaf_names(model)
     frozen = matches(roles.frozen, names)
     kept = matches(roles.personal, names)
-    own = list(personal) or [False] * len(names)
+    own = own or ["shared"] * len(names)
     found: tuple[Role, ...] = tuple(
-        "frozen" if f else "personal" if p or o else "shared"
+        "frozen" if f or o == "frozen" else "personal" if p or o == "personal" else "shared"
         for f, p, o in zip(frozen, kept, own, strict=True)
     )
     if "shared" not in found:

@@ -103,7 +103,6 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
     rounds, devices = result.rounds, result.devices
     seen = [d for d in devices if not d.held_out]
     newcomers = [d for d in devices if d.held_out]
-    about = result.scenario.algorithm.algorithm_class.about
     return {
         "algorithm": _scenario_of(result)["algorithm"]["name"],
         "chain": result.chain,
@@ -116,7 +115,7 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "devices": len(devices),
         "parameters": result.parameters,
         "measure": measure.name,
-        "unused_shared_model": about.unused_model if result.algorithm is None else "",
+        "unused_shared_model": _unused(result),
         **_accuracy(devices, measure),
         "seen": _accuracy(seen, measure),
         "held_out": _accuracy(newcomers, measure) if newcomers else None,
@@ -138,6 +137,16 @@ def summarise(result: SimulationResult) -> dict[str, Any]:
         "virtual_seconds": math.fsum(r.virtual_seconds for r in rounds),
         "wall_seconds": _wall(rounds),
     }
+
+
+def _unused(result: SimulationResult) -> str:
+    """What the shared model is, where no device uses it; empty: a model like any other."""
+    about = result.scenario.algorithm.algorithm_class.about
+    if result.algorithm is None and about.unused_model:
+        return about.unused_model
+    kept = () if result.bundle is None else result.bundle.manifest.client_state
+    personal = any(leaf.name.startswith("personal.") for leaf in kept)
+    return "the shared leaves with the first values of the personal ones" if personal else ""
 
 
 def _target(result: SimulationResult, measure: Measure) -> dict[str, Any] | None:

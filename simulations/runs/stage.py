@@ -27,6 +27,7 @@ from ...core.learning.aggregate.chains import Chain
 from ...core.learning.bundle import Bundle
 from ...core.learning.cohort_program import gathers, runtime_of
 from ...core.learning.data import FederatedData
+from ...core.learning.leaf_roles import Roles
 from ...core.learning.runtime import Runtime, Score
 from ...core.learning.sampling import SampleSet
 from ...core.learning.windows.window_rows import WindowRows
@@ -194,7 +195,7 @@ class Stage:
         from ...core.learning.build.plain import PlainRuntime
 
         task, _, chosen = self._parts
-        return PlainRuntime(self.bundle, task, chosen, self.arrays[0], self.chain())
+        return PlainRuntime(self.bundle, task, chosen, self.arrays[0], self.chain(), self.roles)
 
     @functools.cached_property
     def _parts(self) -> tuple[Task, TensorType, Algorithm]:
@@ -225,6 +226,12 @@ class Stage:
             **({"windows": True} if self.room else {}),
         }
 
+    @functools.cached_property
+    def roles(self) -> Roles:
+        """Which leaves of the model the scenario freezes or keeps on devices."""
+        task, _, chosen = self._parts
+        return recipes.roles(self.scenario, chosen.task(task))
+
     def _weight_max(self, chosen: Algorithm) -> float:
         """The largest weight of a device; of rows in files, if it trained on all of them."""
         most = max((rows.rows for rows in self.data.stored), default=0)
@@ -240,7 +247,13 @@ class Stage:
 
         task, example, chosen = self._parts
         data, chain = self.arrays[0], self.chain()
-        bundle = build(task, chosen, data, example=example, chain=chain, **self._of_the_run)
+        bundle = build(
+            *(task, chosen, data),
+            example=example,
+            chain=chain,
+            roles=self.roles,
+            **self._of_the_run,
+        )
         if not isinstance(chosen, Query):  # which has answers, and no model
             recipes.check_labels(self.scenario, self.data, bundle)
         return bundle
@@ -330,7 +343,8 @@ class Stage:
         self.say(Phase("adapting by steps"))
         task, _, chosen = self._parts
         steps = self.scenario.evaluation.steps
-        adapting = Adapting(task, chosen, self.arrays[0], self.runtime, steps, self.backend)
+        given = task, chosen, self.arrays[0], self.runtime, steps, self.backend
+        adapting = Adapting(*given, self.roles)
 
         def of(device: int) -> Adapted:
             data, own = self.arrays[device], kept(device)

@@ -11,11 +11,13 @@ import numpy as np
 from ...core import learning
 from ...core.common.errors import DelianError
 from ...core.common.user_code import load_class, load_function
+from ...core.compiler import random
 from ...core.compiler.ir import Array, DType, TensorType
 from ...core.learning import data as datasets
 from ...core.learning import hyperparameters, nn
 from ...core.learning.bundle import Bundle
 from ...core.learning.data.tokens.token_facts import TokenFacts
+from ...core.learning.leaf_roles import Roles
 from ...core.learning.sampling import Episodes, EpisodeTable, LastBatch, Samples, SampleSet
 from ...core.learning.windows.window_rows import WindowRows
 from . import data_settings
@@ -127,6 +129,49 @@ def _token_task(
     return own.task(kinds[tokens.task], scenario.name, source, **task_settings(tokens))
 
 
+def roles(scenario: Scenario, task: learning.Task) -> Roles:
+    """The roles of the model's leaves that the scenario gives."""
+    chosen = scenario.partial
+    frozen = chosen.frozen
+    if chosen.adapters != "none" or isinstance(scenario.model, data_settings.GivenModel):
+        from ...core.learning.adapters.adapted import adapter_roles, settings_of
+
+        model = task.init(random.key(scenario.seed))
+        if settings_of(model) is not None:
+            frozen = (*adapter_roles(model), *frozen)
+    return Roles(frozen, chosen.personal)
+
+
+def _adapted(scenario: Scenario, init: Callable[[Array], Any]) -> Callable[[Array], Any]:
+    """The init function of the model with the scenario's adapters."""
+    chosen = scenario.partial
+    if chosen.adapters == "none":
+        return init
+    from ...core.learning import adapters
+
+    model = init(random.key(scenario.seed))
+    if chosen.dropout and not hasattr(model, "in_training"):
+        raise DelianError(
+            f"partial.dropout: {type(model).__name__} passes no random key to its layers",
+            "leave it out, or import a module of PyTorch, which does",
+        )
+    saved = chosen.trained_modules
+    targets = "all-linear" if chosen.targets == ("all-linear",) else chosen.targets
+    if chosen.adapters == "ia3":
+        return _given(adapters.ia3(model, targets, chosen.feedforward, modules_to_save=saved))
+    make = adapters.lora if chosen.adapters == "lora" else adapters.dora
+    made = make(
+        model,
+        chosen.rank,
+        targets,
+        chosen.alpha,
+        chosen.dropout,
+        seed=scenario.seed,
+        modules_to_save=saved,
+    )
+    return _given(made)
+
+
 def check_labels(scenario: Scenario, data: datasets.FederatedData, bundle: Bundle) -> None:
     """Raises DelianError where a model has fewer outputs than the data has labels.
 
@@ -197,6 +242,20 @@ def _model(
     tokens: TokenFacts | None = None,
 ) -> _Model:
     """The scenario's model. targets: axes of the targets after the batch's. given: as of `task`."""
+    found = _plain_model(scenario, batch, classes, targets, given, tokens)
+    draws = found.draws or scenario.partial.dropout > 0.0
+    return dataclasses.replace(found, init=_adapted(scenario, found.init), draws=draws)
+
+
+def _plain_model(
+    scenario: Scenario,
+    batch: TensorType,
+    classes: int,
+    targets: tuple[int, ...],
+    given: Any,
+    tokens: TokenFacts | None,
+) -> _Model:
+    """The model without adapters."""
     if isinstance(scenario.model, data_settings.GivenModel):
         if given is None:
             raise DelianError(
@@ -305,7 +364,8 @@ def what_is_read(scenario: Scenario, data: datasets.FederatedData) -> dict[str, 
     plain = scenario.to_json()
     wanted = hyperparameters.facts_wanted(scenario.algorithm.algorithm_class).values()
     facts = {name: fact for name, fact in _facts(scenario, data).items() if name in wanted}
-    tables = {name: plain[name] for name in ("name", "data", "model", "algorithm")}
+    names = ("name", "data", "model", "algorithm", "partial", "seed")
+    tables = {name: plain[name] for name in names}
     scaling = None if data.scaling is None else dataclasses.asdict(data.scaling)
     tokens = {} if data.tokens is None else {"tokens": dataclasses.asdict(data.tokens)}
     return {**tables, "classes": data.classes, "scaling": scaling, "facts": facts, **tokens}

@@ -23,6 +23,7 @@ from ...core.learning.plan_settings import PlanError
 from . import data_settings, settings_table
 from .algorithm_table import ChosenTable, alternatives
 from .device_classes import CLASSES, DeviceClass, DeviceTraits
+from .partial_settings import Partial
 from .plan_tables import PlanEvaluation, Privacy, Round, key_at_top, part_of
 
 EDGES_MAX = 4_096  # as many as a coordinator serves
@@ -155,6 +156,8 @@ class Scenario(settings_table.FileTable):
     """What they learn."""
     algorithm: ChosenTable
     """How they learn it."""
+    partial: Partial = Partial.model_construct()
+    """Which leaves are trained and shared."""
     alternatives: Alternatives = Alternatives.model_construct()
     """Settings for `--algorithm` and `--compare`."""
     fleet: Fleet = Fleet.model_construct()

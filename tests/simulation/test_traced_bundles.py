@@ -100,11 +100,13 @@ def test_all_that_a_trace_reads_is_in_its_name(name):
         chosen.__dict__["round"] = Recorder(chosen.of.round)
         recipes.task(chosen, data)
         recipes.algorithm(chosen, data)
-        assert chosen.read <= {"name", "data", "model", "algorithm", "regression"}
+        known = {"name", "data", "model", "algorithm", "partial", "regression"}
+        assert chosen.read <= known
         assert chosen.round.read <= {"cohort"} and data.read <= {
             "classes",
             "devices",
             "scaling",
+            "tokens",
             "training",
         }
 

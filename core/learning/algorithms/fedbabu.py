@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 from ...compiler.ir import Tensor
 from ..algorithm import About, Algorithm
-from ..heads import body_only, head_marks
+from ..heads import body_only, personal_head
 from ..hyperparameters import HeadLeaves
+from ..leaf_roles import Role
 from ..task import Task
 
 
@@ -27,8 +28,8 @@ class FedBabu(Algorithm):
     head_leaves: HeadLeaves = 2
     """How many of the model's last arrays are the head: a layer has a weight and a bias."""
 
-    def personal(self, model: Any) -> Sequence[bool]:
-        return head_marks(model, self.head_leaves)
+    def roles(self, model: Any) -> Sequence[Role]:
+        return personal_head(model, self.head_leaves)
 
     def gradient(
         self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any

@@ -15,8 +15,9 @@ from ...compiler import tree
 from ...compiler.api import grad
 from ...compiler.ir import Tensor
 from ..algorithm import About, Algorithm
-from ..heads import head_marks, head_only
+from ..heads import head_only, personal_head
 from ..hyperparameters import HeadLeaves
+from ..leaf_roles import Role
 from ..task import Task
 
 
@@ -38,8 +39,8 @@ class FedPer(Algorithm):
     head_leaves: HeadLeaves = 2
     """How many of the model's last arrays are the head: a layer has a weight and a bias."""
 
-    def personal(self, model: Any) -> Sequence[bool]:
-        return head_marks(model, self.head_leaves)
+    def roles(self, model: Any) -> Sequence[Role]:
+        return personal_head(model, self.head_leaves)
 
     def personalise(self, task: Task, state: Any, data: Any, key: Tensor, kept: Any = ()) -> Any:
         """The shared body under the device's head, which is fine-tuned alone."""

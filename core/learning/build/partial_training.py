@@ -125,19 +125,18 @@ def divided(task: Task, algorithm: Algorithm, roles: Roles, seed: int) -> Divisi
 
     Args:
         task: as the algorithm has it.
-        algorithm: it may keep leaves personal (`Algorithm.personal`).
+        algorithm: it may give roles to leaves (`Algorithm.roles`).
         roles: patterns for the model's leaves.
         seed: of the first values of frozen and personal leaves.
 
     Raises:
         DelianError: a pattern fits no leaf, or no leaf is shared.
     """
-    keeps = type(algorithm).personal is not Algorithm.personal
-    if not roles and not keeps:
+    if not roles and type(algorithm).roles is Algorithm.roles:
         return Division(task)
     # In plain Python: frozen leaves have any dtype, and may be larger than a program's constants.
     whole = task.init(random.key(seed))
-    found = roles_of(whole, roles, algorithm.personal(whole))
+    found = roles_of(whole, roles, algorithm.roles(whole))
     if set(found) == {"shared"}:
         return Division(task)
     partial = _partial_task(task, whole, found)

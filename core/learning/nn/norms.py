@@ -12,9 +12,8 @@ ways out, and each has a layer here:
   then lacks the variance of the means between devices. One that leaves it out has it computed again
   on each device, from the device's data.
 - **Normalisation that stays personal**, FedBN (Li et al. 2021): scale, shift and statistics are a
-  device's own. `within(model, BatchNorm, ...)` marks the leaves that lie in such layers. An
-  algorithm that keeps these as its client state and sends zeros in their place, as FedPer does with
-  a head, shares all the others.
+  device's own. The algorithm `FedBn` keeps the leaves that lie in such layers personal, and shares
+  all the others; `within(model, BatchNorm, ...)` marks them.
 """
 
 from __future__ import annotations

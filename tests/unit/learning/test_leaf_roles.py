@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from delian.core.common.errors import DelianError
-from delian.core.learning.heads import head_marks
+from delian.core.learning.heads import personal_head
 from delian.core.learning.leaf_roles import Roles, check_patterns, leaf_names, roles_of
 
 LEAF = np.zeros(1, np.float32)
@@ -24,7 +24,7 @@ def test_the_last_pattern_that_fits_decides() -> None:
 
 
 def test_an_algorithm_keeps_leaves_personal_too() -> None:
-    roles = roles_of(MODEL, Roles(frozen=("body.bias",)), head_marks(MODEL, 2))
+    roles = roles_of(MODEL, Roles(frozen=("body.bias",)), personal_head(MODEL, 2))
     assert roles == ("frozen", "shared", "personal", "personal")
 
 
