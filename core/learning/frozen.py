@@ -100,6 +100,16 @@ def parts_of(contents: Sequence[bytes]) -> tuple[FrozenPart, ...]:
     return tuple(FrozenPart(hashlib.sha256(each).hexdigest(), len(each)) for each in contents)
 
 
+def part_of(leaf: Leaf, array: Array) -> FrozenPart:
+    """The name of a leaf that is a part by itself. Raises DelianError for another array."""
+    if array.shape != leaf.shape or array.dtype != DType(leaf.dtype).numpy:
+        raise DelianError(
+            f"the frozen leaf `{leaf.name}` is {leaf.dtype}{list(leaf.shape)}, and not"
+            f" {array.dtype}{list(array.shape)}"
+        )
+    return parts_of(packed([leaf], [array]) or [b""])[0]
+
+
 def arrays_of(leaves: Sequence[Leaf], parts: Sequence[bytes | memoryview]) -> list[Array]:
     """The leaves' arrays, read-only views into the parts. Raises DelianError for other sizes."""
     places, sizes = layout(leaves)

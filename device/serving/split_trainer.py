@@ -5,8 +5,9 @@
     trained.update                # f32, for the ring: what device part's leaves moved by
 
 Activations go up, gradients come down; raw rows do not leave, nor labels where the step says so.
-The device has the weights of its own part and never sees those above. What becomes of its update is
-no business of this module: it goes where updates go.
+The device has the weights of its own part and never sees those above; of a model with adapters it
+trains and returns the adapters of its part, and holds the frozen leaves that this part reads. What
+becomes of its update is no business of this module: it goes where updates go.
 
 With shields all that goes up is clipped and noised on the device, row by row, and charged to a
 budget before any of it leaves (`core.privacy.mechanisms.activation_noise` says what that promises,
@@ -72,7 +73,9 @@ class Trained:
 class SplitTrainer:
     """Trains the device's part of a step with an edge.
 
-    bundle: a step's, or its file. cut: as the edge has it. homes: edges, in order, as `delian
+    bundle: a step's, or its file. cut: as the edge has it, of a round; one whose cut has moved has
+    a trainer of its own. frozen: by name, the frozen leaves that the device's part reads (others
+    are left where they are). homes: edges, in order, as `delian
     device run --home` takes them; none: as enrolment said. identity: what `delian join` wrote;
     None: no TLS, on this machine alone, and `number` says which device it is. sharing: as the edge
     has it. backend, profile: of the device's parts. due_s: how long one answer may take. shields:
@@ -82,7 +85,7 @@ class SplitTrainer:
     device with an identity may send values that the edge can read, without shields; the rule of
     `device.masks.required`.
 
-    Raises DelianError where something cannot be read, CutError for a cut that is not the step's,
+    Raises DelianError where something cannot be read or a frozen leaf is missing, CutError for a cut that is not the step's,
     BoundaryError for one whose rows cannot be shielded, as one that sends labels up.
     """
 
@@ -101,6 +104,7 @@ class SplitTrainer:
         shields: Sequence[Shield] = (),
         budget: Budget | None = None,
         plain: bool = False,
+        frozen: Mapping[str, Array] | None = None,
     ) -> None:
         if identity is not None and not shields and not plain:
             raise DelianError(
@@ -112,6 +116,7 @@ class SplitTrainer:
         self.bundle = bundle if isinstance(bundle, StepBundle) else StepBundle.load(Path(bundle))
         self.parts = self.bundle.parts(cut)
         self._turns = turns_of(self.parts)
+        self._held = self.bundle.held(self.parts, False, {} if frozen is None else frozen)
         self._programs = Programs(self.parts, backend, profile)
         self._cut, self._sharing, self._due_s = cut, sharing, due_s
         if budget is not None and not shields:
@@ -152,7 +157,7 @@ class SplitTrainer:
             raise DelianError(f"{passes} passes in {len(batches)} steps", "from 1 to the steps")
         first = self.bundle.started(self.parts, False, weights)
         if self._shields:
-            check_rows(self._programs, first, self._rows)
+            check_rows(self._programs, {**self._held, **first}, self._rows)
         if self._spent is not None:
             self._spent.spend(self._charged(passes or len(batches), len(batches)))
         return asyncio.run(self._run(first, batches, examples, on_step))
@@ -212,7 +217,7 @@ class SplitTrainer:
     ) -> tuple[dict[int, Array], float]:
         """One step: the weights after it, and its loss."""
         guard = self._release if self._shields else None
-        side = Side(self._programs, DEVICE, weights, guard=guard)
+        side = Side(self._programs, DEVICE, {**self._held, **weights}, guard=guard)
         values = [p.value for p in self.parts.inputs]
         sent = await asyncio.to_thread(side.start, dict(zip(values, batch, strict=True)))
         for k, (request, reply) in enumerate(self._turns):

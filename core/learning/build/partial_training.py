@@ -139,7 +139,7 @@ def divided(task: Task, algorithm: Algorithm, roles: Roles, seed: int) -> Divisi
     found = roles_of(whole, roles, algorithm.roles(whole))
     if set(found) == {"shared"}:
         return Division(task)
-    partial = _partial_task(task, whole, found)
+    partial = partial_task(task, whole, found)
     state = algorithm.init(partial, random.key(seed))
     values, whole_state = tree.flatten(state)
     memory = tree.flatten(algorithm.memory(state))[1]
@@ -159,7 +159,11 @@ def divided(task: Task, algorithm: Algorithm, roles: Roles, seed: int) -> Divisi
     )
 
 
-def _partial_task(task: Task, whole: Any, roles: Sequence[Role]) -> PartialTask:
+def partial_task(task: Task, whole: Any, roles: Sequence[Role]) -> PartialTask:
+    """The task of a model whose leaves have these roles.
+
+    whole: the model, or a tree of what stands for its leaves.
+    """
     leaves, structure = tree.flatten(whole)
     names = leaf_names(whole)
     trained = [k for k, role in enumerate(roles) if role != "frozen"]

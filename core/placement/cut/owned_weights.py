@@ -6,32 +6,37 @@ large middle above), and where the rest runs follows from it.
 What reads a weight, makes its gradient or its new value is where the weight is (`training_step`).
 All else goes where the fewest bytes cross, up and down together: a minimum cut (`solver`) whose
 items are the step's operations. The batch itself stays on the device, and with it whatever the step
-says may not leave (`TrainingStep.ceilings`).
+says may not leave (`TrainingStep.ceilings`). What stays of the batch is its input in any form: as
+other numbers, scaled, in another order. It ends where a product with a weight, or a look-up in one,
+gives something else (`_raw_of`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from ...common.errors import DelianError
-from ...compiler.ir import ListType
+from ...compiler.ir import DType, ListType, TensorType
 from .cut import DEVICE, SHARED, TIERS_MAX, Cut
 from .problem import Hop, Item, Problem, Tensor, Wire
 from .solver import solve
-from .training_step import TrainingStep
+from .training_step import NUMBER, PRODUCTS, TrainingStep
 from .value_graph import Graph
 from .wire_formats import wires_of
 
 #: What an operation costs, in bytes, so that of cuts with equal bytes the one with more work above
 #: is taken: a step has fewer operations than this has parts.
 _WORK = (2e-5, 1e-5, 1e-5)
+#: Operations that give, of a weight and an input, something that is not the input in other words.
+_MIXING = frozenset([*PRODUCTS, "take"])
 
 
 def kept_below(step: TrainingStep) -> TrainingStep:
-    """The step with its raw input pinned to the device as well."""
-    x = len(step.owned)
-    return replace(step, ceilings={**step.ceilings, x: DEVICE})
+    """The step with its raw input, and what only rewrites it, kept on the device as well."""
+    raw = _raw_of(step.graph(), step.inputs[0])
+    return replace(step, ceilings={**step.ceilings, **dict.fromkeys(raw, DEVICE)})
 
 
 def cut_at(step: TrainingStep, homes: Mapping[int, int], wire: str = "f32") -> Cut:
@@ -72,6 +77,32 @@ def cut_at(step: TrainingStep, homes: Mapping[int, int], wire: str = "f32") -> C
     crossing = {values[c.tensor] for c in found.crossings}
     wires = {v: wire for v in crossing if "f32" in wires_of(graph.values[v].tensor)}
     return Cut(tuple(labels), wires)
+
+
+def _raw_of(graph: Graph, x: int) -> list[int]:
+    """The input and what is made of it without a weight that mixes it.
+
+    Two things end it besides: a single number, such as the norm of a gradient; and a bool for each
+    element at most, such as which tokens are padding.
+    """
+    raw, of_weights = {x}, {*graph.owned, *graph.resident}
+    most = math.prod(graph.values[x].tensor.shape)
+    for op, read, gives in zip(graph.function.body.ops, graph.operands, graph.gives, strict=True):
+        weights = of_weights.intersection(read)
+        if weights and all(v in weights or graph.shared(v) for v in read):
+            of_weights.update(gives)
+        if raw.isdisjoint(read) or (weights and (op.name in _MIXING or op.regions)):
+            continue
+        types = [r.type for r in op.results]
+        if not all(t == NUMBER or _is_mask(t, most) for t in types):
+            raw.update(gives)
+    return sorted(raw)
+
+
+def _is_mask(type: TensorType | ListType, most: int) -> bool:
+    return (
+        isinstance(type, TensorType) and type.dtype is DType.BOOL and math.prod(type.shape) <= most
+    )
 
 
 def _tensors(

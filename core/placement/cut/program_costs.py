@@ -69,6 +69,10 @@ class Options:
     """Whether work may come back down (training)."""
     owned: tuple[int, ...] = ()
     """Numbers of parameters that one tier has, which are trained."""
+    updates: Mapping[int, int] = field(default_factory=dict)
+    """By result, the owned parameter that it is the new value of: it stays where it is made."""
+    ties: tuple[tuple[int, int], ...] = ()
+    """Pairs of operations that must be on one tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,7 @@ class Model:
             cut,
             returns=self.options.returns,
             owned=self.graph.owned,
+            updates=self.options.updates,
             ceilings=self.options.ceilings,
         )
 
@@ -194,7 +199,8 @@ def problem_of(
     item_of = {op: i for i, ops in enumerate(groups) for op in ops}
     items = _items(graph, groups, times, constants, profiles, options)
     values, tensors = _tensors(graph, item_of, profiles, options)
-    ties = {(item_of[a], item_of[b]) for a, b in bound_pairs(graph) if item_of[a] != item_of[b]}
+    pairs = ((item_of[a], item_of[b]) for a, b in (*bound_pairs(graph), *options.ties))
+    ties = {(a, b) for a, b in pairs if a != b}
     work = arena_bytes(function) if any(m is not None for m in limits) else 0
     problem = Problem(
         items=tuple(items),
@@ -402,7 +408,7 @@ def _items(
     counted: set[int] = set()
     items = []
     watts = [p.joules_per_second for p in profiles]
-    roots = _roots(graph)
+    roots = weight_roots(graph)
     for ops in groups:
         weights = {w for n in ops for v in graph.operands[n] for w in roots[v]} - counted
         counted |= weights
@@ -421,7 +427,7 @@ def _items(
     return items
 
 
-def _roots(graph: Graph) -> list[frozenset[int]]:
+def weight_roots(graph: Graph) -> list[frozenset[int]]:
     """The weights that reading each value takes: itself, or those that it is made of."""
     none: frozenset[int] = frozenset()
     count = len(graph.function.body.params)
@@ -443,7 +449,7 @@ def _tensors(
     profiles: Sequence[NodeProfile],
     options: Options,
 ) -> tuple[tuple[int, ...], list[Tensor]]:
-    results = set(graph.results)
+    results = {v for k, v in enumerate(graph.results) if k not in options.updates}
     values, tensors = [], []
     for v, readers in enumerate(graph.consumers):
         if graph.shared(v) or not graph.travels(v):

@@ -1,6 +1,6 @@
 """One step of training as one program that can be cut: forward, backward and the optimiser.
 
-    step(model, state, x, y, weight) -> loss, model', state'
+    step(model, state, frozen, x, y, weight) -> loss, model', state'
 
 A cut of it with work that comes back down is split learning (Vepakomma, Gupta, Swedish and Raskar
 2018): activations go up, gradients come down, and no person chose what they are. The labels say
@@ -19,6 +19,11 @@ A weight is on one tier and never travels, nor does what the optimiser keeps for
 it, what makes its gradient and what makes its new value are tied together (`ties`), and a part
 gives new values in addition to what it sends (`program_split.Part.updates`).
 
+A *frozen* leaf (`learning.leaf_roles`) has neither gradient, state nor new value. It never travels
+either, but may lie on several tiers, on each whose part reads it: nothing has to keep copies equal.
+Of a model with adapters what is left of the way back is the gradient of activations and the
+products of the adapters' rank, and it ends at the lowest adapter.
+
 What saves values for the way back in a loop pushes them on a list, and a list cannot leave a part;
 as far as their lengths are known they are tensors first (`passes.stacks`). A loop of which that is
 not known runs forward and backward in one part, or the cut is refused.
@@ -27,7 +32,7 @@ not known runs forward and backward in one part, or the cut is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...common.errors import DelianError
@@ -39,15 +44,22 @@ from ...compiler.passes.dce import dce
 from ...compiler.passes.lowering.stacked_lists import lists_to_tensors
 from ...compiler.passes.simplify import simplify
 from ...compiler.traced import Traced
+from ...learning.adapters.adapted import adapter_roles, settings_of
+from ...learning.build.partial_training import partial_task
+from ...learning.leaf_roles import Roles, roles_of
 from ...learning.nn.optim import Optimizer, apply
+from ...learning.partial import PartialTask
 from ...learning.sampling import Batch
 from ...learning.task import Task
 from .cut import DEVICE, Cut
 from .program_split import Parts, split
 from .value_graph import Graph, bound_pairs, graph_of, values_of
 
-_NUMBER = TensorType(DType.F32)
-_PRODUCTS = ("dot", "conv", "conv_input_grad", "grouped_conv", "grouped_conv_input_grad")
+#: Of x, y and weight.
+INPUTS = 3
+NUMBER = TensorType(DType.F32)
+#: Operations that mix what they read.
+PRODUCTS = ("dot", "conv", "conv_input_grad", "grouped_conv", "grouped_conv_input_grad")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +67,11 @@ class TrainingStep:
     """A step of training, ready to be cut."""
 
     function: Function
-    """(model..., state..., x, y, weight) -> (loss, model'..., state'...), leaf by leaf."""
+    """(model..., state..., frozen..., x, y, weight) -> (loss, model'..., state'...), leaf by
+    leaf.
+    """
     leaves: int
-    """How many the model has."""
+    """How many of the model are trained."""
     states: int
     """How many leaves the optimiser's state has; it begins with zeros."""
     ties: tuple[tuple[int, int], ...]
@@ -66,11 +80,25 @@ class TrainingStep:
     """By value's number, the highest tier that may see it: the device, for what reveals labels that
     stay.
     """
+    frozen: int = 0
+    """How many leaves of the model are not trained."""
 
     @property
     def owned(self) -> tuple[int, ...]:
-        """The parameters that one tier has: the model's leaves and the optimiser's state."""
+        """The parameters that one tier has: trained leaves and the optimiser's state."""
         return tuple(range(self.leaves + self.states))
+
+    @property
+    def resident(self) -> tuple[int, ...]:
+        """The parameters that each tier has whose part reads them: frozen leaves."""
+        first = self.leaves + self.states
+        return tuple(range(first, first + self.frozen))
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The parameters that the device is given: x, y, weight."""
+        first = self.leaves + self.states + self.frozen
+        return tuple(range(first, first + INPUTS))
 
     @property
     def updates(self) -> dict[int, int]:
@@ -79,7 +107,7 @@ class TrainingStep:
 
     def graph(self) -> Graph:
         """As placement sees it."""
-        return graph_of(self.function, (), self.owned)
+        return graph_of(self.function, self.resident, self.owned)
 
 
 def step_of(
@@ -91,23 +119,28 @@ def step_of(
     *,
     stays: bool = False,
     name: str = "step",
+    frozen: Sequence[str] | None = None,
 ) -> TrainingStep:
     """The step of a task.
 
     Args:
-        model: a tree of f32 arrays or types. x, y: of one batch; x is raw, as `infer` takes it.
+        model: a tree of arrays or types: f32, frozen leaves of any dtype. x, y: of one batch; x is
+            raw, as `infer` takes it.
+        frozen: patterns of the names of leaves that are not trained (`learning.leaf_roles`); None:
+            of a model with adapters all but these, of another none.
         stays: whether labels stay on the device, and with them whatever reveals them: the loss,
             and gradients until a product with a weight has mixed them, or all of them are summed
             up to one number. (What comes out of that still says something of the labels; it is what
-            split learning sends.)
+            split learning sends.) A frozen weight mixes nothing: who has the base model undoes it.
 
     Raises:
         ProgramError: the model does not fit the batch, or cannot be differentiated.
-        DelianError: a leaf of the model or of the optimiser's state is not f32.
+        DelianError: a trained leaf of the model or one of the optimiser's state is not f32; a
+            pattern fits no leaf, or all are frozen.
     """
-    types = tree.map(_type_of, model)
+    own, types, held = _divided(task, tree.map(_type_of, model), frozen_patterns(model, frozen))
     weight = TensorType(DType.F32, (x.shape[0],))
-    gradient = trace(_gradient(task), types, x, y, weight, name="gradient")
+    gradient = trace(_gradient(own), types, held, x, y, weight, name="gradient")
     first = trace(optimizer.init, types, name="first_state")
     state_types = [t for t in first.function.result_types if isinstance(t, TensorType)]
     state = tree.unflatten(first.out_structure, state_types)
@@ -115,18 +148,23 @@ def step_of(
     for leaf in (*tree.leaves(types), *state_types):
         if leaf.dtype is not DType.F32:
             raise DelianError(f"a leaf of {leaf} cannot be trained in parts", "use f32")
-    function, gradients = _joined(name, gradient, update, len(state_types))
-    leaves = len(tree.leaves(types))
-    owned = range(leaves + len(state_types))
-    graph = graph_of(function, (), owned)
-    labels = len(owned) + 1
-    return TrainingStep(
-        function=function,
-        leaves=leaves,
-        states=len(state_types),
+    function, gradients = _joined(name, gradient, update, len(state_types), len(held))
+    if isinstance(own, PartialTask):
+        function = _named(function, own, len(state_types))
+    step = TrainingStep(function, len(tree.leaves(types)), len(state_types), (), {}, len(held))
+    graph, (_, labels, _) = step.graph(), step.inputs
+    return replace(
+        step,
         ties=tuple(sorted({*bound_pairs(graph), *_ties(graph, gradients)})),
         ceilings=dict.fromkeys(_tell_of(graph, labels, gradients), DEVICE) if stays else {},
     )
+
+
+def frozen_patterns(model: Any, frozen: Sequence[str] | None) -> tuple[str, ...]:
+    """The patterns given; None: a model's own, all leaves but the adapters where it has some."""
+    if frozen is not None:
+        return tuple(frozen)
+    return adapter_roles(model) if settings_of(model) is not None else ()
 
 
 def step_parts(step: TrainingStep, cut: Cut) -> Parts:
@@ -135,7 +173,14 @@ def step_parts(step: TrainingStep, cut: Cut) -> Parts:
     Its device's, edge's and cloud's programs, by phase, and the messages between them. Raises
     CutError for a cut that breaks what `program_split` and the step ask for.
     """
-    return split(step.function, (), cut, returns=True, updates=step.updates, ceilings=step.ceilings)
+    return split(
+        step.function,
+        step.resident,
+        cut,
+        returns=True,
+        updates=step.updates,
+        ceilings=step.ceilings,
+    )
 
 
 # ---------------------------------------------------------------- the program
@@ -145,10 +190,23 @@ def _type_of(leaf: Any) -> TensorType:
     return leaf if isinstance(leaf, TensorType) else TensorType.of(leaf)
 
 
-def _gradient(task: Task) -> Any:
-    def gradient(model: Any, x: Any, y: Any, weight: Any) -> Any:
+def _divided(
+    task: Task, types: Any, frozen: Sequence[str]
+) -> tuple[Task | PartialTask, Any, list[TensorType]]:
+    """The task of what is trained, that tree of types, and the types of frozen leaves."""
+    if not frozen:
+        return task, types, []
+    partial = partial_task(task, types, roles_of(types, Roles(frozen=tuple(frozen))))
+    held: list[Any] = partial.frozen
+    return partial, partial.trained(types), held
+
+
+def _gradient(task: Task | PartialTask) -> Any:
+    def gradient(model: Any, frozen: list[Any], x: Any, y: Any, weight: Any) -> Any:
+        own = task.bound(frozen) if isinstance(task, PartialTask) else task
+
         def loss(model: Any) -> Any:
-            return task.loss(model, Batch(task.source.scaled(x), y, weight))
+            return own.loss(model, Batch(own.source.scaled(x), y, weight))
 
         return value_and_grad(loss)(model)
 
@@ -164,11 +222,11 @@ def _update(optimizer: Optimizer) -> Any:
 
 
 def _joined(
-    name: str, gradient: Traced, update: Traced, states: int
+    name: str, gradient: Traced, update: Traced, states: int, frozen: int
 ) -> tuple[Function, tuple[int, ...]]:
     """The step, and by leaf its gradient's value number; -1 for one without a reader."""
     first, then = gradient.function, update.function
-    leaves = len(first.body.params) - 3
+    leaves = len(first.body.params) - frozen - INPUTS
     model, batch = first.body.params[:leaves], first.body.params[leaves:]
     state = then.body.params[leaves : leaves + states]
     builder = Builder([p.type for p in (*model, *state, *batch)])
@@ -183,11 +241,27 @@ def _joined(
     names = (
         *first.param_names[:leaves],
         *(f"state.{n}" for n in then.param_names[leaves : leaves + states]),
-        *("x", "y", "weight"),
+        *first.param_names[leaves:],
     )
     results = ("loss", *(f"new.{n}" for n in names[: leaves + states]))
     found = tuple(number.get(v, -1) for v in slopes)
     return Function(name, body, names, results), found
+
+
+def _named(function: Function, task: PartialTask, states: int) -> Function:
+    """With the names that trained and frozen leaves have in the whole model."""
+    roles = zip(task.structure.paths(), task.roles, strict=True)
+    frozen = [name for name, role in roles if role == "frozen"]
+    leaves = [f"model.{name}" for name in task.names]
+    state = function.param_names[len(leaves) : len(leaves) + states]
+    names = (
+        *leaves,
+        *state,
+        *(f"model.{name}" for name in frozen),
+        *function.param_names[-INPUTS:],
+    )
+    results = ("loss", *(f"new.{n}" for n in names[: len(leaves) + states]))
+    return Function(function.name, function.body, names, results)
 
 
 def _read_in(body: Block, slopes: Sequence[Value]) -> list[Value]:
@@ -244,8 +318,8 @@ def _tell_of(graph: Graph, labels: int, gradients: Sequence[int]) -> list[int]:
         late = not of_gradients.isdisjoint(read)
         if late:
             of_gradients.update(gives)
-        mixed = weights and op.name in _PRODUCTS
-        summed = late and all(r.type == _NUMBER for r in op.results)
+        mixed = weights and op.name in PRODUCTS
+        summed = late and all(r.type == NUMBER for r in op.results)
         if not revealing.isdisjoint(read) and not mixed and not summed:
             revealing.update(gives)
     return sorted(revealing)

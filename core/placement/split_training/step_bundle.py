@@ -2,20 +2,28 @@
 
 What both sides of split training derive their parts from.
 
-    manifest.json      the task's name; the model's leaves by name, type and shape; how many of the
-                       program's parameters tiers own; what must be together, and what may not go up
-    programs/step.ir   (model..., state..., x, y, weight) -> (loss, model'..., state'...)
+    manifest.json      the task's name; the model's leaves by name, type and shape, of frozen ones
+                       the hash too; how many of the program's parameters tiers own; what must be
+                       together, and what may not go up
+    programs/step.ir   (model..., state..., frozen..., x, y, weight)
+                       -> (loss, model'..., state'...)
 
 It is a file as a bundle is (`core.learning.bundle`: hashed, limited, verified), and its content
 hash names it. It has no weights. Each side receives the weights of its own part: the device with a
 round, the upper tier from its operator. So a device's copy holds nothing of the upper part.
+
+A frozen leaf is a blob by itself (`core.learning.frozen`), so that a side fetches those that its
+part reads and no others, once, whatever the number of steps and rounds. Where the cut moves it
+fetches those that it has not had yet.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +36,18 @@ from ...compiler.ir import Array, DType, TensorType
 from ...compiler.ir_codec import decode_function, encode_function
 from ...compiler.verify import Limits
 from ...learning.bundle import Leaf, manifest_bytes, pack, read, unpack
+from ...learning.frozen import FrozenPart, bytes_of, part_of
+from ...learning.leaf_roles import leaf_names, matches
 from ...learning.nn.optim import Optimizer
 from ...learning.task import Task
 from ..cut.cut import DEVICE, TIERS_MAX, Cut
 from ..cut.owned_weights import kept_below
 from ..cut.program_split import Parts
-from ..cut.training_step import TrainingStep, step_of, step_parts
+from ..cut.training_step import INPUTS, TrainingStep, frozen_patterns, step_of, step_parts
 
 KIND, PROGRAM = "step", "step"
 _PART = f"programs/{PROGRAM}.ir"
-#: Of x, y and weight.
-INPUTS = 3
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,12 @@ class StepBundle:
 
     task: str
     leaves: tuple[Leaf, ...]
+    """Those that are trained."""
     step: TrainingStep
+    frozen: tuple[Leaf, ...] = ()
+    """Those that are not."""
+    frozen_parts: tuple[FrozenPart, ...] = ()
+    """Their blobs, one for each."""
 
     @classmethod
     def of(
@@ -59,16 +73,27 @@ class StepBundle:
         y: TensorType,
         *,
         labels_stay: bool = False,
+        frozen: Sequence[str] | None = None,
     ) -> StepBundle:
-        """The step of a task on batches x, y, as `training.step_of` makes it.
+        """The step of a task on batches x, y, as `training_step.step_of` makes it.
 
-        x never leaves the device, and y does not where labels stay. Raises as that does.
+        x never leaves the device, and y does not where labels stay. frozen: patterns of leaves that
+        are not trained; None: of a model with adapters all but these. Frozen leaves are arrays
+        here, so that they have hashes. Raises as `step_of` does.
         """
-        step = kept_below(step_of(task, optimizer, model, x, y, stays=labels_stay, name=PROGRAM))
-        names = list(tree.flatten(model)[1].paths())
-        params = step.function.body.params[: step.leaves]
-        leaves = tuple(Leaf.of(n, p.tensor) for n, p in zip(names, params, strict=True))
-        return cls(task.name, leaves, step)
+        patterns = frozen_patterns(model, frozen)
+        step = kept_below(
+            step_of(task, optimizer, model, x, y, stays=labels_stay, name=PROGRAM, frozen=patterns)
+        )
+        names, every = leaf_names(model), tree.leaves(model)
+        marks = matches(patterns, names)
+        params = iter(step.function.body.params)
+        trained = [name for name, held in zip(names, marks, strict=True) if not held]
+        leaves = tuple([Leaf.of(name, next(params).tensor) for name in trained])
+        held = [(n, np.asarray(a)) for n, a, mark in zip(names, every, marks, strict=True) if mark]
+        kept = tuple(Leaf.of(name, TensorType.of(array)) for name, array in held)
+        parts = tuple(part_of(x, array) for x, (_, array) in zip(kept, held, strict=True))
+        return cls(task.name, leaves, step, kept, parts)
 
     # ------------------------------------------------ as a file
 
@@ -87,14 +112,18 @@ class StepBundle:
         return {_PART: encode_function(self.step.function)}
 
     def _body(self) -> dict[str, Any]:
-        return {
+        body = {
             "kind": KIND,
             "task": self.task,
-            "leaves": [{"name": x.name, "dtype": x.dtype, "shape": x.shape} for x in self.leaves],
+            "leaves": [_leaf_body(x) for x in self.leaves],
             "states": self.step.states,
             "ties": self.step.ties,
             "ceilings": sorted(self.step.ceilings.items()),
         }
+        if self.frozen:
+            held = zip(self.frozen, self.frozen_parts, strict=True)
+            body["frozen"] = [{**_leaf_body(x), "digest": part.digest} for x, part in held]
+        return body
 
     @classmethod
     def load(cls, path: Path) -> StepBundle:
@@ -109,18 +138,22 @@ class StepBundle:
             raise DelianError(f"{where}: not a bundle of a step", "make one with StepBundle.of")
         function = decode_function(parts[_PART], Limits())
         try:
-            leaves = tuple(
-                Leaf(str(x["name"]), str(x["dtype"]), tuple(int(d) for d in x["shape"]))
-                for x in body["leaves"]
-            )
+            leaves = tuple(map(_leaf_from, body["leaves"]))
+            held = body.get("frozen", [])
+            frozen = tuple(map(_leaf_from, held))
             step = TrainingStep(
                 function=function,
                 leaves=len(leaves),
                 states=int(body["states"]),
                 ties=tuple((int(a), int(b)) for a, b in body["ties"]),
                 ceilings={int(v): int(tier) for v, tier in body["ceilings"]},
+                frozen=len(frozen),
             )
-            made = cls(str(body["task"]), leaves, step)
+            parts = tuple(
+                FrozenPart(str(x["digest"]), bytes_of(leaf))
+                for x, leaf in zip(held, frozen, strict=True)
+            )
+            made = cls(str(body["task"]), leaves, step, frozen, parts)
         except (KeyError, TypeError, ValueError) as error:
             raise DelianError(f"{where}: the manifest is incomplete: {error}") from error
         made._check(where)
@@ -130,14 +163,21 @@ class StepBundle:
         """Raises DelianError where the manifest says what the program is not."""
         step, body = self.step, self.step.function.body
         owned = step.leaves + step.states
+        held = owned + step.frozen
+        names = [x.name for x in (*self.leaves, *self.frozen)]
         count = len(body.params) + sum(len(op.results) for op in body.ops)
         types = [p.type for p in body.params if isinstance(p.type, TensorType)]
         fits = (
             step.states >= 0
-            and len(body.params) == len(types) == owned + INPUTS
+            and len(body.params) == len(types) == held + INPUTS
             and all(t.dtype is DType.F32 for t in types[:owned])
             and [r.type for r in body.results[1:]] == types[:owned]
             and all(x == Leaf.of(x.name, t) for x, t in zip(self.leaves, types, strict=False))
+            and all(
+                x == Leaf.of(x.name, t) for x, t in zip(self.frozen, types[owned:held], strict=True)
+            )
+            and len(set(names)) == len(names)
+            and all(_DIGEST.fullmatch(part.digest) for part in self.frozen_parts)
             and all(0 <= n < len(body.ops) for pair in step.ties for n in pair)
             and all(
                 0 <= v < count and DEVICE <= tier < TIERS_MAX for v, tier in step.ceilings.items()
@@ -153,11 +193,54 @@ class StepBundle:
         return step_parts(self.step, cut)
 
     def owned_by(self, parts: Parts, above: bool) -> tuple[int, ...]:
-        """The numbers of the model's leaves that are above the device, or that it has."""
+        """The numbers of the trained leaves that are above the device, or that it has."""
         homes = parts.homes
         return tuple(
             i for i in range(self.step.leaves) if (homes.get(i, DEVICE) != DEVICE) is above
         )
+
+    def frozen_of(self, parts: Parts, above: bool) -> tuple[int, ...]:
+        """The places in `frozen` of the leaves that a side's parts read."""
+        first = self.step.leaves + self.step.states
+        read = chain(*(p.resident for p in parts.parts if (p.tier != DEVICE) is above))
+        return tuple(sorted({i - first for i in read if i >= first}))
+
+    def held(self, parts: Parts, above: bool, frozen: Mapping[str, Array]) -> dict[int, Array]:
+        """A side's frozen leaves by parameter.
+
+        frozen: by name, those of `frozen_of` at least. Raises DelianError for one that is missing,
+        or is not the one that the bundle names.
+        """
+        first = self.step.leaves + self.step.states
+        made = {}
+        for k in self.frozen_of(parts, above):
+            leaf = self.frozen[k]
+            if leaf.name not in frozen:
+                raise DelianError(
+                    f"the frozen leaf `{leaf.name}` is missing, which this side's part reads",
+                    f"its SHA-256 is {self.frozen_parts[k].digest}",
+                )
+            array = np.asarray(frozen[leaf.name])
+            if part_of(leaf, array) != self.frozen_parts[k]:
+                raise DelianError(
+                    f"the frozen leaf `{leaf.name}` is not the one that the step names",
+                    "it is of another base model: fetch it by its hash, or make the step again",
+                )
+            made[first + k] = array
+        return made
+
+    def divided(self, model: Any) -> tuple[dict[int, Array], dict[str, Array]]:
+        """A model's trained leaves by number, and its frozen ones by name.
+
+        Raises DelianError for a model of other leaves.
+        """
+        every = dict(zip(leaf_names(model), tree.leaves(model), strict=True))
+        wanted = {x.name for x in (*self.leaves, *self.frozen)}
+        if wanted != set(every):
+            other = sorted(wanted.symmetric_difference(every))[0]
+            raise DelianError(f"the model is not the step's: `{other}` is in one of them alone")
+        own = {i: np.asarray(every[x.name]) for i, x in enumerate(self.leaves)}
+        return own, {x.name: np.asarray(every[x.name]) for x in self.frozen}
 
     def started(self, parts: Parts, above: bool, leaves: Mapping[int, Array]) -> dict[int, Array]:
         """What a side owns when it begins: its leaves, and zeros for the optimiser's state.
@@ -178,3 +261,11 @@ class StepBundle:
                 raise DelianError(f"{self.leaves[i].name} has {shape}, not {leaf.shape}")
             made[i] = leaf
         return made
+
+
+def _leaf_body(leaf: Leaf) -> dict[str, Any]:
+    return {"name": leaf.name, "dtype": leaf.dtype, "shape": leaf.shape}
+
+
+def _leaf_from(body: Mapping[str, Any]) -> Leaf:
+    return Leaf(str(body["name"]), str(body["dtype"]), tuple(int(d) for d in body["shape"]))

@@ -99,7 +99,7 @@ class Programs:
 class Side:
     """One tier in a step.
 
-    weights: those that it has, by number; `moved` has the new values of those that the step
+    weights: those that it has, frozen ones among them, by number; `moved` has the new values of those that the step
     changes, with an axis in front where there are lanes.
 
     lanes: how many devices it serves at once; 0: one. guard: what tensors go through before they
@@ -205,12 +205,20 @@ class Traffic:
 
 
 class Stepper:
-    """Steps of devices and the chain above in one process; what crosses is encoded."""
+    """Steps of devices and the chain above in one process; what crosses is encoded.
+
+    frozen: by number, the leaves that are not trained.
+    """
 
     def __init__(
-        self, parts: Parts, backend: Backend = "native", profile: Profile = "fast"
+        self,
+        parts: Parts,
+        backend: Backend = "native",
+        profile: Profile = "fast",
+        frozen: Weights | None = None,
     ) -> None:
         self.parts = parts
+        self.frozen = dict(frozen or {})
         self.programs = Programs(parts, backend, profile)
         self.traffic = Traffic({})
         #: Numbers of the weights that devices have, and of those above them.
@@ -236,11 +244,12 @@ class Stepper:
         count = len(devices)
         wide = count if count > 1 else 0
         below = [
-            Side(self.programs, DEVICE, weights, guard=guard)
+            Side(self.programs, DEVICE, {**self.frozen, **weights}, guard=guard)
             for weights, guard in zip(devices, guards or [None] * count, strict=True)
         ]
         tiers = range(DEVICE + 1, self.parts.top + 1)
-        above = {tier: Side(self.programs, tier, chain, wide) for tier in tiers}
+        held = {**self.frozen, **chain}
+        above = {tier: Side(self.programs, tier, held, wide) for tier in tiers}
         numbers = [p.value for p in self.parts.inputs]
         sent = [
             side.start(dict(zip(numbers, batch, strict=True)))

@@ -24,6 +24,7 @@ from time import monotonic
 from ...common.errors import DelianError
 from ...compiler.ir import Array
 from ...wire import subgraph_pb2 as pb
+from ..cut.cut import Cut
 from ..cut.wire_formats import WireError
 from ..subgraphs.frames.stream import Key, StreamError, Whole
 from ..subgraphs.frames.stream_service import Line
@@ -69,9 +70,10 @@ class TrainingHost:
 
     # ------------------------------------------------ for the operator
 
-    def begin(self, leaves: Mapping[int, Array]) -> None:
-        """`Trainings.begin`."""
-        self.trainings.begin(leaves)
+    def begin(self, leaves: Mapping[int, Array], cut: Cut | None = None) -> None:
+        """`Trainings.begin`. A device that opens by another cut is refused as a misfit."""
+        self.trainings.begin(leaves, cut)
+        self._cut = self.trainings.cut.to_bytes()
 
     async def end(self) -> Ended:
         """`Trainings.end`, after what is being run."""

@@ -17,6 +17,10 @@ same node's next, is over; with copies nothing of it counts, in a chain that is 
 steps stay (`sides`).
 
 Nothing here gives weights to a lower node.
+
+A round may have another cut than the last one, where the link has changed. Weights that are above
+in the new cut are given with it, as in every round; frozen leaves that it reads are taken from the
+same store, and no others are kept.
 """
 
 from __future__ import annotations
@@ -50,6 +54,8 @@ STEPS_MAX = 100_000
 EXAMPLES_MAX = 10_000_000
 #: Lower nodes that train in one round.
 TRAININGS_MAX = 2_048
+#: Cuts whose compiled programs are kept: a link that goes to and fro has few.
+CUTS_MAX = 8
 #: After so long without a request an unfinished training is over.
 IDLE_S = 120.0
 
@@ -110,12 +116,26 @@ class Ended:
     """Those that did not."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A cut, and what follows from it."""
+
+    cut: Cut
+    parts: Parts
+    turns: tuple[tuple[Message, Message], ...]
+    held: dict[int, Array]
+    """The frozen leaves above, by parameter."""
+
+
 class Trainings:
-    """Rounds of one step, cut in one way.
+    """Rounds of one step, each cut in one way.
 
-    sharing: COPIES or SEQUENTIAL. bytes_max: of all copies.
+    cut: of the first round. sharing: COPIES or SEQUENTIAL. frozen: by name, the frozen leaves that
+    a cut may ask for here; it is read where a part needs one, and may be a store that maps files.
+    bytes_max: of all copies.
 
-    Raises CutError for a cut that is not for two tiers, or does not fit the step.
+    Raises CutError for a cut that is not for two tiers, or does not fit the step; DelianError for
+    a frozen leaf that is missing or is another.
     """
 
     def __init__(
@@ -126,15 +146,17 @@ class Trainings:
         backend: Backend = "native",
         profile: Profile = "fast",
         *,
+        frozen: Mapping[str, Array] | None = None,
         bytes_max: int = HELD_BYTES_MAX,
         idle_s: float = IDLE_S,
     ) -> None:
         if sharing is Sharing.SYNCHRONOUS:
             raise DelianError("devices that step together", "over links: copies or sequential")
-        self.bundle, self.cut, self.sharing = bundle, cut, sharing
-        self.parts = bundle.parts(cut)
-        self.turns = turns_of(self.parts)
-        self._programs = Programs(self.parts, backend, profile)
+        self.bundle, self.sharing = bundle, sharing
+        self._store: Mapping[str, Array] = {} if frozen is None else frozen
+        self._backend, self._profile = backend, profile
+        self._compiled: dict[bytes, Programs] = {}
+        self._take(self._way(cut))
         self._bytes_max, self._idle_s = bytes_max, idle_s
         self._first: dict[int, Array] | None = None
         self._chain: dict[int, Array] = {}
@@ -142,9 +164,18 @@ class Trainings:
 
     # ------------------------------------------------ rounds: for the operator alone
 
-    def begin(self, leaves: Mapping[int, Array]) -> None:
-        """Begins a round with the leaves above, and ends another. Raises DelianError."""
-        first = self.bundle.started(self.parts, True, leaves)
+    def begin(self, leaves: Mapping[int, Array], cut: Cut | None = None) -> None:
+        """Begins a round with the leaves above, and ends another.
+
+        cut: of this round and those after it; None: as it was. Raises DelianError, and then nothing
+        has changed; SplitError where the cut would move in the middle of a round.
+        """
+        way = None if cut is None or cut == self.cut else self._way(cut)
+        if way is not None and self._first is not None:
+            raise SplitError("a round is under way", "end it before its cut moves")
+        first = self.bundle.started(self.parts if way is None else way.parts, True, leaves)
+        if way is not None:
+            self._take(way)
         for training in self._trainings.values():
             training.over = True
         self._trainings = {}
@@ -166,6 +197,20 @@ class Trainings:
             weights = averaged(copies, [t.examples for t in done.values()]) if copies else first
         leaves = {i: weights[i] for i in self.bundle.owned_by(self.parts, above=True)}
         return Ended(leaves, sum(t.examples for t in done.values()), tuple(done), left)
+
+    def _way(self, cut: Cut) -> _Way:
+        parts = self.bundle.parts(cut)
+        return _Way(cut, parts, turns_of(parts), self.bundle.held(parts, True, self._store))
+
+    def _take(self, way: _Way) -> None:
+        """Cuts by this from now on; programs of the last few cuts are kept."""
+        self.cut, self.parts, self.turns, self._held = way.cut, way.parts, way.turns, way.held
+        key = way.cut.to_bytes()
+        known = self._compiled.pop(key, None)
+        self._programs = known or Programs(way.parts, self._backend, self._profile)
+        self._compiled[key] = self._programs
+        if len(self._compiled) > CUTS_MAX:
+            del self._compiled[next(iter(self._compiled))]
 
     def finished(self, training: Training) -> bool:
         """Whether all its steps are done."""
@@ -255,7 +300,8 @@ class Trainings:
         """
         request, _ = self.ports_of(training.turn + 1)
         if training.side is None:
-            training.side = Side(self._programs, EDGE, training.weights)
+            weights = {**self._held, **training.weights}
+            training.side = Side(self._programs, EDGE, weights)
         side = training.side
         sent = side.take(Sent(request, (tensors,)))
         if sent is None:
