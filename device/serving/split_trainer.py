@@ -85,8 +85,9 @@ class SplitTrainer:
     device with an identity may send values that the edge can read, without shields; the rule of
     `device.masks.required`.
 
-    Raises DelianError where something cannot be read or a frozen leaf is missing, CutError for a cut that is not the step's,
-    BoundaryError for one whose rows cannot be shielded, as one that sends labels up.
+    Raises DelianError where something cannot be read or a frozen leaf is missing, CutError for a
+    cut that is not the step's, BoundaryError for one whose rows cannot be shielded, as one that
+    sends labels up.
     """
 
     def __init__(

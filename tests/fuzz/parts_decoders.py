@@ -160,7 +160,11 @@ def rows() -> list[bytes]:
 def steps() -> list[bytes]:
     task = Classification("fuzz", lambda k: Mlp.init(k, 2, (2,), 2), Samples(2, 1.0))
     x, y = TensorType(DType.F32, (2, 2)), TensorType(DType.I32, (2,))
-    return [StepBundle.of(task, sgd(0.1), task.init(key(1)), x, y).to_bytes()]
+    model = task.init(key(1))
+    return [
+        StepBundle.of(task, sgd(0.1), model, x, y, frozen=frozen).to_bytes()
+        for frozen in ((), ("layers.0.*",))
+    ]
 
 
 # ---------------------------------------------------------------- frames

@@ -149,11 +149,11 @@ class StepBundle:
                 ceilings={int(v): int(tier) for v, tier in body["ceilings"]},
                 frozen=len(frozen),
             )
-            parts = tuple(
+            blobs = tuple(
                 FrozenPart(str(x["digest"]), bytes_of(leaf))
                 for x, leaf in zip(held, frozen, strict=True)
             )
-            made = cls(str(body["task"]), leaves, step, frozen, parts)
+            made = cls(str(body["task"]), leaves, step, frozen, blobs)
         except (KeyError, TypeError, ValueError) as error:
             raise DelianError(f"{where}: the manifest is incomplete: {error}") from error
         made._check(where)

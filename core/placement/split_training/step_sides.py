@@ -99,8 +99,8 @@ class Programs:
 class Side:
     """One tier in a step.
 
-    weights: those that it has, frozen ones among them, by number; `moved` has the new values of those that the step
-    changes, with an axis in front where there are lanes.
+    weights: those that it has, frozen ones among them, by number; `moved` has the new values of
+    those that the step changes, with an axis in front where there are lanes.
 
     lanes: how many devices it serves at once; 0: one. guard: what tensors go through before they
     go up.
