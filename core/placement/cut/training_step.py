@@ -131,7 +131,7 @@ def step_of(
         stays: whether labels stay on the device, and with them whatever reveals them: the loss,
             and gradients until a product with a weight has mixed them, or all of them are summed
             up to one number. (What comes out of that still says something of the labels; it is what
-            split learning sends.) A frozen weight mixes nothing: who has the base model undoes it.
+            split learning sends.) A frozen weight mixes nothing: the base model undoes it.
 
     Raises:
         ProgramError: the model does not fit the batch, or cannot be differentiated.
