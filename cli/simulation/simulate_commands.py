@@ -572,10 +572,10 @@ def _keep(
 
 def write(report: Mapping[str, Any], result: SimulationResult, folder: Path) -> Path:
     """Writes model and report into a folder that is there; gives the page's path."""
-    from ...simulations.report.report import write_report, write_whole
+    from ...simulations.report.report import write_report
 
     if result.bundle is not None:  # first: nothing else has the weights
-        write_whole(folder / BUNDLE_NAME, result.bundle.to_bytes())
+        result.bundle.save(folder / BUNDLE_NAME)
     return write_report(report, folder)
 
 

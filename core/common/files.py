@@ -14,8 +14,9 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import IO
 
 _CHUNK_BYTES = 1 << 20
 
@@ -37,11 +38,18 @@ def write_parts(
     path: Path, parts: Iterable[bytes | memoryview], mode: int | None = None, durable: bool = False
 ) -> None:
     """As `write_whole`, of a content in parts: one of them at a time need be in memory."""
+    write_with(path, lambda file: file.writelines(parts), mode, durable)
+
+
+def write_with(
+    path: Path, fill: Callable[[IO[bytes]], None], mode: int | None = None, durable: bool = False
+) -> None:
+    """As `write_whole`, of what `fill` writes into the file that it is given."""
     if not path.name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if _takes_bytes(path):
         with path.open("wb") as file:
-            file.writelines(parts)
+            fill(file)
         return
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
@@ -50,12 +58,12 @@ def write_parts(
         with os.fdopen(os.open(draft, flags, 0o666 if mode is None else mode), "wb") as file:
             if mode is not None and hasattr(os, "fchmod"):
                 os.fchmod(file.fileno(), mode)
-            file.writelines(parts)
+            fill(file)
             if durable:
                 file.flush()
                 sync_file(file.fileno())
         draft.replace(path)
-    except BaseException:  # Also of what makes the parts.
+    except BaseException:  # Also of what makes the content.
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         raise

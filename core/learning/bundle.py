@@ -22,18 +22,19 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import mmap
 import re
 import struct
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from ..common.errors import DelianError
-from ..common.files import read_at_most, write_whole
+from ..common.files import read_at_most, write_with
 from ..compiler.ir import Array, DType, Function
 from ..compiler.ir_codec import decode_function, encode_function
 from ..compiler.verify import Limits
@@ -210,14 +211,16 @@ class Bundle:
         files = {f"programs/{name}.ir": self._encoded(name) for name in self.manifest.programs}
         if self.weights.size:
             files["weights.f32"] = np.ascontiguousarray(self.weights, "<f4").tobytes()
-        if self.frozen:
-            for number, content in enumerate(self.frozen_contents()):
-                files[f"frozen/{number}.bin"] = content
         return files
 
-    def frozen_contents(self) -> list[bytes]:
-        """The bytes of the parts of the frozen leaves, as devices fetch them."""
+    def frozen_contents(self) -> Iterator[bytes]:
+        """The parts of the frozen leaves as devices fetch them, one after the other."""
         return frozen_leaves.packed(self.manifest.frozen, self.frozen)
+
+    def _hashes(self) -> dict[str, str]:
+        """Those of the files with frozen leaves inside, which the manifest has."""
+        parts = enumerate(self.manifest.frozen_parts if self.frozen else ())
+        return {f"{_FROZEN}{number}.bin": part.digest for number, part in parts}
 
     def model_of(self, weights: Array) -> Array:
         """The model in a state: f32[D] -> f32[M], with the first values of personal leaves."""
@@ -252,27 +255,56 @@ class Bundle:
         return replace(self, weights=np.empty(0, np.float32), frozen=())
 
     def to_bytes(self) -> bytes:
-        return pack(self._body(), self.parts())
+        buffer = io.BytesIO()
+        self._write(buffer)
+        return buffer.getvalue()
 
     def content_hash(self) -> str:
         """SHA-256, in hexadecimal, of the manifest with its parts' hashes."""
-        return hashlib.sha256(manifest_bytes(self._body(), self.parts())).hexdigest()
+        written = manifest_bytes(self._body(), self.parts(), self._hashes())
+        return hashlib.sha256(written).hexdigest()
 
     def save(self, path: Path) -> None:
-        """Writes a temporary file and moves it to its place: no reader sees half of one."""
-        write_whole(Path(path), self.to_bytes())
+        """Writes a temporary file and moves it to its place: no reader sees half of one.
+
+        One part of the frozen leaves at a time is in memory.
+        """
+        write_with(Path(path), self._write)
+
+    def _write(self, file: IO[bytes]) -> None:
+        parts, hashes = self.parts(), self._hashes()
+        written = manifest_bytes(self._body(), parts, hashes)
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name, content in {"manifest.json": written, **parts}.items():
+                archive.writestr(zipfile.ZipInfo(name, EPOCH), content)
+            for name, content in zip(hashes, self.frozen_contents() if hashes else (), strict=True):
+                archive.writestr(_aligned(name, file.tell()), content)
 
     def _body(self) -> dict[str, Any]:
         return {k: v for k, v in asdict(self.manifest).items() if k not in _ABSENT or v}
 
 
-def manifest_bytes(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
-    """A manifest with the hash of every part, as it is written and hashed."""
-    hashes = {n: hashlib.sha256(c).hexdigest() for n, c in sorted(parts.items())}
-    whole = {"format": FORMAT, **body, "parts": hashes}
+def manifest_bytes(
+    body: Mapping[str, Any], parts: Mapping[str, bytes], hashes: Mapping[str, str] | None = None
+) -> bytes:
+    """A manifest with the hash of every part, as it is written and hashed.
+
+    hashes: of parts whose bytes are not at hand.
+    """
+    found = {n: hashlib.sha256(c).hexdigest() for n, c in sorted(parts.items())}
+    whole = {"format": FORMAT, **body, "parts": {**found, **(hashes or {})}}
     return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
 
 
+#: Where frozen leaves are in the file.
+_FROZEN = "frozen/"
+#: A zip entry's header: signature and lengths of its name and extra field (APPNOTE.TXT, 4.3.7).
+_ENTRY = struct.Struct("<4s22xHH")
+#: The extra field that aligns an entry: an identifier that no other program uses, and its length.
+_EXTRA = struct.Struct("<HH")
+_PADDING = 0xD935
+#: Larger files are mapped.
+_READ_MAX = 1 << 24
 #: What frozen leaves may be made of.
 _DTYPES = frozenset(each.value for each in DType)
 #: What zipfile and JSON raise on damaged input.
@@ -296,10 +328,22 @@ def pack(body: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
+def _aligned(name: str, place: int) -> zipfile.ZipInfo:
+    """An entry at this place of the file whose content begins at a multiple of a cache line.
+
+    So the file can be mapped, and kernels read vectors from it.
+    """
+    entry = zipfile.ZipInfo(name, EPOCH)
+    begins = place + _ENTRY.size + len(name) + _EXTRA.size
+    entry.extra = _EXTRA.pack(_PADDING, -begins % frozen_leaves.ALIGNMENT)
+    entry.extra += bytes(-begins % frozen_leaves.ALIGNMENT)
+    return entry
+
+
 def load(path: Path, own: bool = False, limits: Limits | None = None) -> Bundle:
     """Reads a bundle's file. own, limits: as in `parse`. Raises DelianError, naming the file."""
     try:
-        return parse(read(Path(path)), str(path), own, limits)
+        return _load(Path(path), own, limits)
     except DelianError:
         from ..common.foreign_formats import refuse_file
 
@@ -317,18 +361,57 @@ def read(path: Path) -> bytes:
         ) from e
 
 
-def unpack(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The manifest and its parts, each checked against its hash. Raises DelianError."""
+def _load(path: Path, own: bool, limits: Limits | None) -> Bundle:
+    """A bundle's file, which is mapped where it is larger than what is read at once."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if path.stat().st_size > _READ_MAX:
+            with path.open("rb") as file:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                return _parsed(memoryview(data), file, str(path), own, limits)
+    except OSError:
+        pass  # `read` says what is wrong
+    return parse(read(path), str(path), own, limits)
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """What is in a file; every part has been checked against its hash."""
+
+    body: Mapping[str, Any]
+    """The manifest."""
+    parts: Mapping[str, bytes]
+    frozen: Mapping[str, memoryview]
+    """The parts with frozen leaves, where they lie in the file."""
+
+
+def unpack(data: bytes, where: str) -> Unpacked:
+    """Reads what is in a bundle. Raises DelianError."""
+    return _unpacked(memoryview(data), io.BytesIO(data), where)
+
+
+def _unpacked(data: memoryview, file: IO[bytes], where: str) -> Unpacked:
+    """As `unpack`, of a file whose bytes are `data` too."""
+    try:
+        with zipfile.ZipFile(file) as archive:
             entries = {i.filename: i for i in archive.infolist()}
             if any(i.compress_type != zipfile.ZIP_STORED for i in entries.values()):
                 raise zipfile.BadZipFile("a part is compressed")
-            if sum(i.file_size for i in entries.values()) > BYTES_MAX:
+            others = (i.file_size for n, i in entries.items() if not n.startswith(_FROZEN))
+            if sum(others) > BYTES_MAX:
                 raise DelianError(f"{where}: its parts are larger than any bundle's")
             body = _read_manifest(archive, entries, where)
-            parts = {n: _read_part(archive, entries, n, h, where) for n, h in body["parts"].items()}
-            return body, parts
+            found = Unpacked(body, parts := {}, frozen := {})
+            for name, digest in body["parts"].items():
+                entry = entries.get(name)
+                if entry is None:
+                    raise DelianError(f"{where}: the part {name} is missing")
+                if name.startswith(_FROZEN):
+                    frozen[name] = _view(data, entry)
+                    _check_hash(name, frozen[name], digest, where)
+                else:
+                    parts[name] = archive.read(entry)
+                    _check_hash(name, parts[name], digest, where)
+            return found
     except _DAMAGED as e:
         raise DelianError(
             f"{where}: not a bundle, or a damaged one: {e}", hint="fetch or build it again"
@@ -344,7 +427,15 @@ def parse(
     Delian has written them, and would write them so again. limits: what its programs may ask for;
     None: the defaults.
     """
-    body, parts = unpack(data, where)
+    return _parsed(memoryview(data), io.BytesIO(data), where, own, limits)
+
+
+def _parsed(
+    data: memoryview, file: IO[bytes], where: str, own: bool, limits: Limits | None
+) -> Bundle:
+    """As `parse`, of a file whose bytes are `data` too."""
+    unpacked = _unpacked(data, file, where)
+    body, parts = unpacked.body, unpacked.parts
     manifest = _manifest_from(body, where)
     check_metric_names(manifest.metrics)
     if bool(manifest.carry) != (0 < manifest.passes <= PASSES_MAX):
@@ -366,20 +457,21 @@ def parse(
             f"{where}: {weights.size} weights for a state of {manifest.dimension} numbers"
         )
     written = {n: (programs[n], content) for n, content in encoded.items()} if own else {}
-    return Bundle(manifest, programs, weights, written, _frozen_from(manifest, parts, where))
+    return Bundle(manifest, programs, weights, written, _frozen_from(manifest, unpacked, where))
 
 
-def _frozen_from(manifest: Manifest, parts: Mapping[str, bytes], where: str) -> tuple[Array, ...]:
+def _frozen_from(manifest: Manifest, unpacked: Unpacked, where: str) -> tuple[Array, ...]:
     """The frozen leaves in a bundle's parts; none in a bare one. Raises DelianError."""
     _, sizes = frozen_leaves.layout(manifest.frozen)
     if tuple(part.size for part in manifest.frozen_parts) != sizes:
         raise DelianError(f"{where}: the frozen leaves do not fit the parts that are named")
-    names = [f"frozen/{number}.bin" for number in range(len(sizes))]
-    if not any(name in parts for name in names):
+    names = [f"{_FROZEN}{number}.bin" for number in range(len(sizes))]
+    if not unpacked.frozen:
         return ()
-    contents = [parts.get(name, b"") for name in names]
-    for named, content in zip(manifest.frozen_parts, contents, strict=True):
-        if hashlib.sha256(content).hexdigest() != named.digest:
+    contents = [unpacked.frozen.get(name, memoryview(b"")) for name in names]
+    for name, named, content in zip(names, manifest.frozen_parts, contents, strict=True):
+        # The content fits the hash that the file has of it; that is the one that devices ask for.
+        if len(content) != named.size or unpacked.body["parts"].get(name) != named.digest:
             raise DelianError(
                 f"{where}: a part of the frozen leaves is missing or not the one that is named",
                 "fetch or build the bundle again",
@@ -415,23 +507,23 @@ def _read_manifest(
     return body
 
 
-def _read_part(
-    archive: zipfile.ZipFile,
-    entries: Mapping[str, zipfile.ZipInfo],
-    name: str,
-    digest: str,
-    where: str,
-) -> bytes:
-    entry = entries.get(name)
-    if entry is None:
-        raise DelianError(f"{where}: the part {name} is missing")
-    content = archive.read(entry)
+def _view(data: memoryview, entry: zipfile.ZipInfo) -> memoryview:
+    """An entry's content where it lies. Raises ValueError where it does not lie in the file."""
+    at = entry.header_offset
+    header = _ENTRY.unpack(data[at : at + _ENTRY.size])
+    begins = at + _ENTRY.size + header[-2] + header[-1]
+    if header[0] != b"PK\3\4" or begins + entry.file_size > len(data):
+        raise ValueError("an entry lies outside of the file")
+    return data[begins : begins + entry.file_size]
+
+
+def _check_hash(name: str, content: bytes | memoryview, digest: str, where: str) -> None:
+    """Raises DelianError for another content than the manifest names."""
     if hashlib.sha256(content).hexdigest() != digest:
         raise DelianError(
             f"{where}: the part {name} is not what the manifest's hash says",
             hint="it was damaged or changed; fetch it again",
         )
-    return content
 
 
 def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,19 +83,20 @@ def layout(leaves: Sequence[Leaf]) -> tuple[tuple[Place, ...], tuple[int, ...]]:
     return tuple(places), tuple(size for size in sizes if size)
 
 
-def packed(leaves: Sequence[Leaf], arrays: Sequence[Array]) -> list[bytes]:
-    """The parts' bytes: little-endian arrays, zeros between them."""
+def packed(leaves: Sequence[Leaf], arrays: Sequence[Array]) -> Iterator[bytes]:
+    """The parts' bytes, one after the other: little-endian arrays, zeros between them."""
     places, sizes = layout(leaves)
-    parts = [bytearray(size) for size in sizes]
-    for place, array in zip(places, arrays, strict=True):
-        if place.bytes:
-            raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-            end = place.offset + place.bytes
-            parts[place.part][place.offset : end] = raw.reshape(-1).view(np.uint8).data
-    return [bytes(part) for part in parts]
+    for number, size in enumerate(sizes):
+        part = bytearray(size)
+        for place, array in zip(places, arrays, strict=True):
+            if place.part == number and place.bytes:
+                raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+                end = place.offset + place.bytes
+                part[place.offset : end] = raw.reshape(-1).view(np.uint8).data
+        yield bytes(part)
 
 
-def parts_of(contents: Sequence[bytes]) -> tuple[FrozenPart, ...]:
+def parts_of(contents: Iterable[bytes]) -> tuple[FrozenPart, ...]:
     """The names of parts."""
     return tuple(FrozenPart(hashlib.sha256(each).hexdigest(), len(each)) for each in contents)
 

@@ -139,13 +139,13 @@ class Run:
 
         Raises DelianError where the folder has a report already, or cannot be written.
         """
-        from ..report.report import claim_folder, write_whole
+        from ..report.report import claim_folder
 
         place = Path(folder)
         make_folder(place.parent)
         claim_folder(place)
         if self.result.bundle is not None:
-            write_whole(place / "model.bundle", self.result.bundle.to_bytes())
+            self.result.bundle.save(place / "model.bundle")
         return write_report(self._report, place)
 
     def report(self, path: str | os.PathLike[str]) -> Path:

@@ -133,7 +133,8 @@ class StepBundle:
     @classmethod
     def parse(cls, data: bytes, where: str = "step") -> StepBundle:
         """Reads a file's bytes. Raises DelianError for anything but a whole and honest step."""
-        body, parts = unpack(data, where)
+        unpacked = unpack(data, where)
+        body, parts = unpacked.body, unpacked.parts
         if body.get("kind") != KIND or _PART not in parts:
             raise DelianError(f"{where}: not a bundle of a step", "make one with StepBundle.of")
         function = decode_function(parts[_PART], Limits())

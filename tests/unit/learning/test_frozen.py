@@ -33,14 +33,14 @@ def equal(found: list[Any]) -> None:
 def test_leaves_are_aligned_and_found_again() -> None:
     places, sizes = frozen.layout(LEAVES)
     assert all(place.offset % frozen.ALIGNMENT == 0 for place in places) and len(sizes) == 1
-    contents = frozen.packed(LEAVES, ARRAYS)
+    contents = list(frozen.packed(LEAVES, ARRAYS))
     equal(frozen.arrays_of(LEAVES, contents))
     assert [part.size for part in frozen.parts_of(contents)] == list(sizes)
 
 
 def test_no_leaf_lies_in_two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frozen, "PART_BYTES", 64)
-    contents = frozen.packed(LEAVES, ARRAYS)
+    contents = list(frozen.packed(LEAVES, ARRAYS))
     assert [len(each) for each in contents] == [7, 24, 80, 8]
     equal(frozen.arrays_of(LEAVES, contents))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import delian as dl
@@ -16,7 +17,7 @@ from delian.core.learning.aggregate import chains
 from delian.core.learning.build.bundle_builder import build
 from delian.core.learning.build.partial_training import divided
 from delian.core.learning.build.plain import PlainRuntime
-from delian.core.learning.bundle import Bundle, parse
+from delian.core.learning.bundle import Bundle, load, parse
 from delian.core.learning.leaf_roles import Roles
 from delian.core.learning.runtime import Runtime
 
@@ -213,8 +214,41 @@ def test_a_bare_bundle_needs_its_frozen_leaves() -> None:
 def test_other_frozen_leaves_are_another_bundle() -> None:
     bundle = made(learning.FedAvg(), FROZEN)
     changed = replace(bundle, frozen=(bundle.frozen[0] + 1, *bundle.frozen[1:]))
-    with pytest.raises(DelianError, match="frozen leaves is missing or not the one"):
+    with pytest.raises(DelianError, match="not what the manifest's hash says"):
         parse(changed.to_bytes())
+
+
+def test_a_large_file_is_mapped_and_read_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, file = made(learning.FedAvg(), FROZEN), tmp_path / "net.bundle"
+    bundle.save(file)
+    assert file.read_bytes() == bundle.to_bytes()
+    monkeypatch.setattr("delian.core.learning.bundle._READ_MAX", 0)
+    again = load(file)
+    assert again.content_hash() == bundle.content_hash()
+    for ours, theirs in zip(again.frozen, bundle.frozen, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        assert ours.ctypes.data % 64 == 0 and not ours.flags.writeable
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 24])
+def test_a_damaged_frozen_part_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    file = tmp_path / "net.bundle"
+    made(learning.FedAvg(), FROZEN).save(file)
+    whole = bytearray(file.read_bytes())
+    # The name is in the manifest, then in front of the content, then in the table at the end.
+    entry = whole.index(b"frozen/0.bin", whole.index(b"frozen/0.bin") + 1)
+    whole[entry + 100] ^= 1
+    file.write_bytes(whole)
+    monkeypatch.setattr("delian.core.learning.bundle._READ_MAX", limit)
+    with pytest.raises(DelianError, match="frozen/0\\.bin is not what the manifest's hash says"):
+        load(file)
+    file.write_bytes(bytes(whole[:-400]))
+    with pytest.raises(DelianError, match=r"net\.bundle: not a bundle, or a damaged one"):
+        load(file)
 
 
 def test_frozen_leaves_keep_their_dtype() -> None:

@@ -52,7 +52,8 @@ def test_the_step_that_was_read_refuses_to_send_rows_and_labels_up(bundle):
 
 
 def changed(bundle, **body):
-    was, parts = unpack(bundle.to_bytes(), "it")
+    found = unpack(bundle.to_bytes(), "it")
+    was, parts = found.body, found.parts
     kept = {k: v for k, v in was.items() if k not in ("format", "parts")}
     return pack({**kept, **body}, parts)
 
@@ -77,7 +78,8 @@ def test_a_manifest_that_is_not_the_programs_is_refused(bundle, body):
 
 
 def test_a_damaged_program_is_refused(bundle):
-    body, parts = unpack(bundle.to_bytes(), "it")
+    found = unpack(bundle.to_bytes(), "it")
+    body, parts = found.body, dict(found.parts)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("manifest.json", json.dumps(body))
