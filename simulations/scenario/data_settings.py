@@ -442,6 +442,10 @@ class TransformerModel(Table):
     """Blocks on top of each other."""
     heads: int = Field(default=4, ge=1, le=256)
     """Heads of attention."""
+    documents_apart: bool = False
+    """Whether a token sees its own document alone, where documents follow one another in a row
+    (`data.packing`). Its place is still that in the row.
+    """
 
     @model_validator(mode="after")
     def _heads_share_the_width(self) -> Self:

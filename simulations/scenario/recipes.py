@@ -336,8 +336,14 @@ def _transformer(
     symbols = classes if tokens is None else tokens.vocabulary
     task = "next-token" if tokens is None else tokens.task
     sizes = (symbols, classes, model.width, model.depth, model.heads)
-    causal, pooled = task == "next-token", task == "classification"
-    return lambda key: nn.TokenTransformer.init(key, *sizes, causal=causal, pooled=pooled)
+    end = tokens.end if tokens is not None and model.documents_apart else None
+    if model.documents_apart and end is None:
+        raise DelianError(
+            "model.documents_apart needs an id that ends documents, and the data has none",
+            "name it with data.end_id, or leave model.documents_apart out",
+        )
+    kind = {"causal": task == "next-token", "pooled": task == "classification", "end": end}
+    return lambda key: nn.TokenTransformer.init(key, *sizes, **kind)
 
 
 def algorithm(scenario: Scenario, data: datasets.FederatedData) -> learning.Algorithm:

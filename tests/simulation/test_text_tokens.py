@@ -220,6 +220,16 @@ def test_a_transformer_reads_characters(tmp_path):
     assert found.model.predict(["one two three"]).shape == (1,)
 
 
+def test_documents_can_be_apart(play):
+    found = ran(play, "model.documents_apart=true", "rounds=1")
+    assert found.result.rounds[-1].global_metrics["perplexity"] < 400
+    row = np.zeros((2, 12), np.int32)
+    row[:, 4:] = 50
+    row[0, :4], row[1, :4] = [40, 41, 42, 1], [60, 61, 62, 1]  # two documents, each with an end
+    one, two = found.model.outputs(row)
+    np.testing.assert_allclose(one[4:], two[4:], atol=1e-5)
+
+
 def test_data_of_tokens_are_shown_without_labels(play, tmp_path):
     keys = [part for each in SMALL for part in ("--set", each)]
     command = [

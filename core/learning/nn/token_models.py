@@ -18,7 +18,8 @@ class TokenTransformer:
     """Embedding, positions as sines, blocks, a last normalisation, a linear head.
 
     Causal it is a small GPT (Radford et al. 2018), else a small BERT (Devlin et al. 2019); both
-    normalise before each part. `pooled`, the head reads the mean of a row's tokens.
+    normalise before each part. `pooled`, the head reads the mean of a row's tokens. With `end`, the
+    id after each document of a row, a token sees the tokens of its own document alone.
     """
 
     embedding: Embedding
@@ -26,6 +27,7 @@ class TokenTransformer:
     norm: LayerNorm
     head: Dense
     pooled: bool = static_field(default=False)
+    end: int | None = static_field(default=None)
 
     @staticmethod
     def init(
@@ -38,6 +40,7 @@ class TokenTransformer:
         *,
         causal: bool = True,
         pooled: bool = False,
+        end: int | None = None,
     ) -> TokenTransformer:
         """symbols: ids that there are. outputs: logits a position, or a row where it is pooled.
 
@@ -55,6 +58,7 @@ class TokenTransformer:
             LayerNorm.init(width),
             Dense.init(keys[depth + 1], width, outputs),
             pooled,
+            end,
         )
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -64,11 +68,7 @@ class TokenTransformer:
         """
         out = self.embedding(x)
         out = out + sinusoids(x.shape[1], out.shape[-1])
-        seen = (
-            None
-            if mask is None
-            else np.broadcast_to(mask[:, None, :], (x.shape[0], x.shape[1], x.shape[1]))
-        )
+        seen = self._seen(x, mask)
         for block in self.blocks:
             out = block(out, None, seen)
         out = self.norm(out)
@@ -78,3 +78,14 @@ class TokenTransformer:
             return self.head(np.mean(out, axis=1))
         tokens = mask.astype(np.float32)[:, :, None]
         return self.head(np.sum(out * tokens, axis=1) / np.maximum(np.sum(tokens, axis=1), 1.0))
+
+    def _seen(self, x: Tensor, mask: Tensor | None) -> Tensor | None:
+        """bool[N, T, T]: which places a place may look at; None: all, or all before it."""
+        if self.end is None:
+            if mask is None:
+                return None
+            return np.broadcast_to(mask[:, None, :], (x.shape[0], x.shape[1], x.shape[1]))
+        ends = (x == self.end).astype(np.int32)
+        document = np.cumsum(ends, axis=1) - ends
+        same = document[:, :, None] == document[:, None, :]
+        return same if mask is None else same & mask[:, None, :]

@@ -196,6 +196,20 @@ def test_the_loss_of_masked_tokens_is_bert_s_on_the_same_batch():
     assert float(loss) == pytest.approx(float(right), rel=1e-5)
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_documents_apart_do_not_see_one_another(causal):
+    apart = small(dl.random.key(1), causal=causal, end=END)
+    x = np.array([[5, 6, END, 7, 8, END], [9, 4, END, 7, 8, END]], np.int32)
+    run = dl.compile(lambda m, x: m(x, x != PAD))
+    for found in (run(apart, x), apart(x)):
+        np.testing.assert_allclose(found[0, 3:], found[1, 3:], atol=1e-6)
+        assert np.abs(found[0, 1] - found[1, 1]).max() > 1e-3
+    joined = small(dl.random.key(1), causal=causal)(x)
+    assert np.abs(joined[0, 3:] - joined[1, 3:]).max() > 1e-3
+    own = small(dl.random.key(1), causal=causal)(x[:, :3])
+    np.testing.assert_allclose(run(apart, x)[:, :3], own, atol=1e-5)
+
+
 def test_masks_need_a_key():
     x, y = rows()
     with pytest.raises(ValueError, match="keyed=True"):
