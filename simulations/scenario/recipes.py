@@ -342,7 +342,11 @@ def _transformer(
             "model.documents_apart needs an id that ends documents, and the data has none",
             "name it with data.end_id, or leave model.documents_apart out",
         )
-    kind = {"causal": task == "next-token", "pooled": task == "classification", "end": end}
+    kind: dict[str, Any] = {
+        "causal": task == "next-token",
+        "pooled": task == "classification",
+        "end": end,
+    }
     return lambda key: nn.TokenTransformer.init(key, *sizes, **kind)
 
 
