@@ -252,6 +252,7 @@ class Specialiser:
 
     def read(self, owner: Any, name: str, value: Any) -> None:
         """Notes what was read from outside: another value there asks for another program."""
+        iteration.not_from_outside(self, value)
         if (key := (id(owner), name)) not in self.outside:
             self.outside[key] = (owner, name, value)
             self.look(value)
@@ -274,7 +275,7 @@ class Specialiser:
             parts = (value.f,)
         elif dataclasses.is_dataclass(kind) and id(value) not in self.looked:
             self.looked[id(value)] = value
-            names = [f.name for f in dataclasses.fields(kind) if hasattr(value, f.name)]
+            names = [f.name for f in dataclasses.fields(kind) if iteration.stays(value, f.name)]
             if not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
                 for name in names:
                     self.read(value, name, getattr(value, name))

@@ -6,7 +6,9 @@ import collections
 import dataclasses
 import datetime
 import functools
+import itertools
 import linecache
+import math
 import operator
 import random
 import time
@@ -358,3 +360,32 @@ def test_a_missing_key_is_what_its_dict_makes_of_it() -> None:
         return x + o.constant["new"] + len(o.constant)
 
     np.testing.assert_array_equal(dl.compile(f, backend="reference")(X), X + 7.0)
+
+
+USES = [
+    *("3 in o", "''.join(map(str, o))", "[0].extend(o)", "math.prod(o)", "max(o)", "sum(o)"),
+    *("np.fromiter(o, int)", "dict.fromkeys(o)", "operator.countOf(o, 2)", "{5}.union(o)"),
+    *("bytes(o)", "itertools.chain(o, o)", "next(o)", "[*o]", "list(zip(o, o))"),
+]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_an_iterator_from_outside_is_refused_and_not_used_up(use: str) -> None:
+    text = f"def f(x):\n    made = {use}\n    return x\n"
+    file = f"<use {use}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    for o in (iter([1, 2, 3]), (k for k in (1, 2, 3))):
+        names = {"o": o, "np": np, "math": math, "operator": operator, "itertools": itertools}
+        exec(compile(text, file, "exec"), names)
+        with pytest.raises(ProgramError, match="came from outside the function"):
+            dl.compile(names["f"], backend="reference")(X)
+        assert list(o) == [1, 2, 3]
+
+
+def test_an_object_may_hold_an_iterator_that_is_not_used() -> None:
+    o = Settings(rate=2.0, w=iter([1]))
+
+    def f(x: Any) -> Any:
+        return x * o.rate
+
+    np.testing.assert_array_equal(dl.compile(f, backend="reference")(X), X * 2.0)

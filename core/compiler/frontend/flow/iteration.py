@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ LOOP_MIN = 8
 _NUMBERS_MAX = 1_000_000
 
 _STATIC = (tuple, list, dict, set, frozenset, str, range, bytes)
+#: What Python itself implements.
+_SLOTS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _PAIRS: type = type({}.items())
 _VALUES: tuple[type, ...] = (type({}.values()), _PAIRS)
@@ -165,6 +168,19 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
         yield item
         check(False)
     check(True)
+
+
+def not_from_outside(s: Specialiser, value: Any) -> None:
+    """Refuses an iterator from outside the program: each call of Python's goes on in it."""
+    if isinstance(getattr(type(value), "__next__", None), _SLOTS):
+        text = f"this {type(value).__name__} came from outside the function, and is used up"
+        raise s.error("DL111", text, "make a list of it outside: items = list(iterator)")
+
+
+def stays(owner: Any, name: str) -> bool:
+    """Whether an attribute is there, and is no iterator: one that is not used is no error."""
+    found = getattr(owner, name, None)
+    return hasattr(owner, name) and not isinstance(getattr(type(found), "__next__", None), _SLOTS)
 
 
 def without_names(s: Specialiser, made: list[Any], frame: Frame) -> list[Any]:
