@@ -194,3 +194,34 @@ def test_a_changed_file_is_noticed(function):
 
 def test_this_python_is_one_that_is_supported():
     assert sys.version_info >= (3, 11)
+
+
+EDITS = {
+    "a number": ("return x * 2", "return x * 3"),
+    "an operator": ("return x * 2", "return x + 2"),
+    "a branch": ("return x * 2", "return x * 2 if x.size > 9 else x"),
+    "a function within": ("g = lambda v: v * 2; return g(x)", "g = lambda v: v * 4; return g(x)"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_function_that_was_edited_since_it_was_loaded_is_refused(edit, tmp_path):
+    before, after = EDITS[edit]
+    file, names = tmp_path / "edited.py", {}
+    file.write_text(f"def f(x):\n    {before}\n")
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    file.write_text(f"def f(x):\n    {after}\n")
+    with pytest.raises(ProgramError, match="has changed since it was loaded"):
+        trace(names["f"], X)
+    file.write_text(f"def f(x):\n    {before}\n\n\ndef more(x):\n    return x\n")
+    assert trace(names["f"], X)
+
+
+def test_code_with_inherited_annotations_and_asserts_is_found(tmp_path):
+    file, names = tmp_path / "annotated.py", {}
+    text = "def f(x: int) -> int:\n    def g(v: int) -> int:\n        return v\n    return g(x)\n"
+    text += "def h(x):\n    assert x.size\n    return x\n"
+    file.write_text(text)
+    exec(compile(text, str(file), "exec"), names)  # It inherits this file's annotations.
+    assert trace(names["f"], X)
+    assert trace(names["h"], X)

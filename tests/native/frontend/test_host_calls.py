@@ -172,3 +172,48 @@ def test_a_program_without_a_caller_in_python_prints_nothing() -> None:
     with pytest.raises(ProgramError, match="no caller in Python") as caught:
         trace(plain, X)
     assert caught.value.code == "DL106"
+
+
+class Written:
+    def __init__(self, v: Any) -> None:
+        self.v = v
+        self.log = [0]
+
+
+class Counting(Written):
+    def __str__(self) -> str:
+        self.v = self.v + 1
+        return "counting"
+
+
+class Logging(Written):
+    def __repr__(self) -> str:
+        self.log.append(1)
+        return "logging"
+
+
+class Pure(Written):
+    def __str__(self) -> str:
+        parts = []
+        parts.append("pure")
+        return " ".join(parts)
+
+
+@pytest.mark.parametrize("kind", [Counting, Logging])
+def test_an_object_that_changes_when_it_is_written_is_refused(kind: Any) -> None:
+    def f(x: Any) -> Any:
+        o = kind(x)
+        print([o], f"{o}")
+        return o.v
+
+    with pytest.raises(ProgramError, match=f"of `{kind.__name__}` changes something"):
+        dl.compile(f, backend="reference")(X)
+
+
+def test_the_text_of_an_object_may_be_made_in_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x: Any) -> Any:
+        print(Pure(x))
+        return x
+
+    dl.compile(f, backend="reference")(X)
+    assert capsys.readouterr().out == "pure\n"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import tree
 from .. import operators
+from ..hir import liveness
 from ..values import Tensor, Text, describe, is_number, is_static
 
 if TYPE_CHECKING:
@@ -32,12 +35,49 @@ def later(
     `depth`: of the tree's leaves that `str` writes; those further down stand in containers, which
     write them by `repr`. None: nothing is written.
     """
+    _check_writers(s, value)
     leaves, structure = tree.flatten(value)
     for path, leaf in zip(structure.paths(), leaves, strict=True):
         if depth is not None:
             _check_text(s, leaf, alone=path.count(".") <= depth)
     parts = [_later_leaf(s, leaf, held, what, size_max) for leaf in leaves]
     return lambda numbers: tree.unflatten(structure, [part(numbers) for part in parts])
+
+
+def _check_writers(s: Specialiser, value: Any) -> None:
+    """Refuses an object whose text is made by a method that changes something.
+
+    Python writes a copy, once the program has run.
+    """
+    if isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_writers(s, item)
+    elif type(value) is Text:
+        _check_writers(s, value.parts)
+    elif tree.is_open(value):
+        for name in ("__str__", "__repr__", "__format__"):
+            code = getattr(getattr(type(value), name), "__code__", None)
+            if code is not None and _changes(code):
+                text = f"`{name}` of `{type(value).__name__}` changes something when it is written"
+                raise s.error("DL112", text, "change it in a statement, and write it then")
+        _check_writers(s, vars(value))
+
+
+def _changes(code: CodeType) -> bool:
+    """Whether a method may change an attribute, a global or what one of them holds."""
+    steps = [(i.opname, i.argval) for i in dis.get_instructions(code)]
+    stores = any(name in _STORES for name, _ in steps)
+    for (first, _), (then, method), (last, _) in zip(steps, steps[1:], steps[2:], strict=False):
+        if first in _OUTER:
+            stores |= then in ("LOAD_METHOD", "LOAD_ATTR") and method in liveness.MUTATORS
+            stores |= last in ("STORE_SUBSCR", "DELETE_SUBSCR")
+    return stores
+
+
+_STORES = frozenset(
+    ("STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF", "DELETE_ATTR", "DELETE_GLOBAL", "DELETE_DEREF")
+)
+_OUTER = ("LOAD_ATTR", "LOAD_GLOBAL", "LOAD_DEREF")
 
 
 def _check_text(s: Specialiser, leaf: Any, alone: bool) -> None:

@@ -26,6 +26,7 @@ from ....common.line_origins import origins_of
 from ....common.user_code import show_lines_of
 from . import escapes, hir, liveness, tail_calls
 from .syntax_patterns import Pattern
+from .syntax_source import Codes, is_current
 
 _BINARY: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -82,7 +83,7 @@ _REFUSED: dict[str, tuple[str, str]] = {
 _Function: TypeAlias = ast.FunctionDef | ast.Lambda
 #: By file too: code objects are equal where the code is, whatever file it is from.
 _FUNCTIONS: dict[tuple[str, CodeType], hir.FunctionDef] = {}
-_FILES: dict[str, tuple[list[str], ast.Module]] = {}
+_FILES: dict[str, tuple[list[str], ast.Module, Codes]] = {}
 
 
 def function_hir(function: FunctionType) -> hir.FunctionDef:
@@ -100,12 +101,12 @@ def _convert(code: CodeType) -> hir.FunctionDef:
     cached = _FILES.get(code.co_filename)
     if cached is None or cached[0] != lines:
         try:
-            cached = _FILES[code.co_filename] = (lines, _parsed("".join(lines)))
+            cached = _FILES[code.co_filename] = (lines, _parsed("".join(lines)), {})
         except SyntaxError:
             raise _no_source(code, "its source file has changed since it was loaded") from None
     nodes = list(_functions_at(cached[1], code.co_firstlineno, code.co_name))
     node = nodes[0] if len(nodes) == 1 else _by_columns(code, nodes)
-    if node is None:
+    if node is None or not is_current(code, cached[0], node, cached[2]):
         raise _no_source(code, "its source file has changed since it was loaded")
     return _Converter(code.co_filename, lines).function(node)
 
