@@ -102,13 +102,19 @@ def parts_of(contents: Iterable[bytes]) -> tuple[FrozenPart, ...]:
 
 
 def part_of(leaf: Leaf, array: Array) -> FrozenPart:
-    """The name of a leaf that is a part by itself. Raises DelianError for another array."""
+    """The name of a leaf that is a part by itself: that of `packed([leaf], [array])`.
+
+    Raises DelianError for another array, or one that is too large.
+    """
     if array.shape != leaf.shape or array.dtype != DType(leaf.dtype).numpy:
         raise DelianError(
             f"the frozen leaf `{leaf.name}` is {leaf.dtype}{list(leaf.shape)}, and not"
             f" {array.dtype}{list(array.shape)}"
         )
-    return parts_of(packed([leaf], [array]) or [b""])[0]
+    layout([leaf])
+    raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    digest = hashlib.sha256(raw.reshape(-1).view(np.uint8).data)  # no copy: a file may be mapped
+    return FrozenPart(digest.hexdigest(), raw.nbytes)
 
 
 def arrays_of(leaves: Sequence[Leaf], parts: Sequence[bytes | memoryview]) -> list[Array]:

@@ -40,10 +40,16 @@ from ...core.compiler.frontend import trace
 from ...core.compiler.ir import Array, TensorType
 from ...core.compiler.passes.number_profiles import Profile
 from ...core.learning import Samples, SampleSet, Task
+from ...core.learning.leaf_roles import leaf_names, matches
 from ...core.learning.nn.optim import Optimizer, sgd
 from ...core.placement.cut.cut import DEVICE, EDGE
 from ...core.placement.cut.owned_weights import cut_at, kept_below
-from ...core.placement.cut.training_step import TrainingStep, step_of, step_parts
+from ...core.placement.cut.training_step import (
+    TrainingStep,
+    frozen_patterns,
+    step_of,
+    step_parts,
+)
 from ...core.placement.split_training.shields import check_rows, shields_of, spent_on
 from ...core.placement.split_training.step_sides import Guard, Sharing, Stepper, averaged
 from ...core.privacy.mechanisms import ring
@@ -68,6 +74,10 @@ class SplitPlan:
     above: tuple[str, ...]
     """Names of the model's leaves that live above the device, or what they begin with
     (`layers.1.`); empty: none, and this is federated averaging.
+    """
+    frozen: tuple[str, ...] | None = None
+    """Patterns of leaves that are not trained, and so are in no update and no copy; None: of a
+    model with adapters all but these.
     """
     sharing: Sharing = Sharing.COPIES
     """Of what is above, by the devices of an edge."""
@@ -106,7 +116,8 @@ class SplitPlan:
 class SplitRun:
     """Split training of a task on some devices.
 
-    devices: each one's rows, all of one capacity. after `run`, `model` is the model, leaf by leaf.
+    devices: each one's rows, all of one capacity. after `run`, `model` is the model; `leaves` has
+    what is trained of it, by number.
 
     Raises:
         DelianError: the model does not fit the data, or cannot be cut so; rows would mix, or labels
@@ -131,13 +142,23 @@ class SplitRun:
             )
         self.plan, self.task, self.devices = plan, task, list(devices)
         self.source = task.source
-        first = tree.flatten(task.init(random.key(plan.seed)))
-        self.leaves, self._structure = [np.asarray(a) for a in first[0]], first[1]
-        self.step = self._step()
+        first = task.init(random.key(plan.seed))
+        patterns, names = frozen_patterns(first, plan.frozen), leaf_names(first)
+        every, self._structure = tree.flatten(first)
+        self._marks = matches(patterns, names)
+        self._names = [n for n, held in zip(names, self._marks, strict=True) if not held]
+        both = [
+            [np.asarray(a) for a, m in zip(every, self._marks, strict=True) if m is held]
+            for held in (False, True)
+        ]
+        self.leaves, self._frozen = both
+        self.step = self._step(patterns)
         self.parts = step_parts(self.step, cut_at(self.step, self._homes(), plan.wire))
-        self.stepper = Stepper(self.parts, backend, profile)
+        held = dict(zip(self.step.resident, self._frozen, strict=True))
+        self.stepper = Stepper(self.parts, backend, profile, held)
         if plan.shields:
-            check_rows(self.stepper.programs, self._weights(), rows=self._batch_type.shape[0])
+            weights = {**held, **self._weights()}
+            check_rows(self.stepper.programs, weights, rows=self._batch_type.shape[0])
         self._below = [i for i in range(self.step.leaves) if self.parts.homes[i] == DEVICE]
         self._above = [i for i in range(self.step.leaves) if self.parts.homes[i] != DEVICE]
         dimension = sum(self.leaves[i].size for i in self._below)
@@ -156,17 +177,24 @@ class SplitRun:
         x = self.devices[0].x
         return TensorType(TensorType.of(x).dtype, (self.source.batch_size, *x.shape[1:]))
 
-    def _step(self) -> TrainingStep:
+    def _step(self, frozen: Sequence[str]) -> TrainingStep:
         y = self.devices[0].y
         labels = TensorType(TensorType.of(y).dtype, (self.source.batch_size, *y.shape[1:]))
-        model = tree.unflatten(self._structure, self.leaves)
-        stays = self.plan.labels_stay
+        optimizer, stays = self.plan.optimizer, self.plan.labels_stay
         return kept_below(
-            step_of(self.task, self.plan.optimizer, model, self._batch_type, labels, stays=stays)
+            step_of(
+                self.task,
+                optimizer,
+                self.model,
+                self._batch_type,
+                labels,
+                stays=stays,
+                frozen=frozen,
+            )
         )
 
     def _homes(self) -> dict[int, int]:
-        names = list(self._structure.paths())
+        names = self._names
         above = tuple(self.plan.above)
         homes = {i: EDGE if n.startswith(above) else DEVICE for i, n in enumerate(names)}
         for prefix in above:
@@ -177,8 +205,7 @@ class SplitRun:
         return homes
 
     def _compiled_infer(self, backend: Backend, profile: Profile) -> Callable[..., Any]:
-        model = tree.unflatten(self._structure, self.leaves)
-        task = self.task
+        model, task = self.model, self.task
 
         def infer(model: Any, x: Any) -> Any:
             return task.infer(model, task.source.scaled(x))
@@ -208,7 +235,12 @@ class SplitRun:
 
     @property
     def model(self) -> Any:
-        return tree.unflatten(self._structure, self.leaves)
+        return tree.unflatten(self._structure, self._every())
+
+    def _every(self) -> list[Array]:
+        """All leaves, in the order of the model's tree."""
+        trained, frozen = iter(self.leaves), iter(self._frozen)
+        return [next(frozen if held else trained) for held in self._marks]
 
     def run(self, on_round: Callable[[Mapping[str, Any]], None] | None = None) -> dict[str, Any]:
         """Runs all rounds; the report, as JSON has it."""
@@ -428,7 +460,7 @@ class SplitRun:
             for at in range(start, stop, size):
                 rows = data.x[at : min(at + size, stop)]
                 filled = np.resize(rows, (size, *rows.shape[1:]))
-                answers = self._infer(*self.leaves, filled)[0][: len(rows)]
+                answers = self._infer(*self._every(), filled)[0][: len(rows)]
                 right += int(np.sum(answers.argmax(-1) == data.y[at : at + len(rows)]))
                 count += len(rows)
         return right / count if count else None

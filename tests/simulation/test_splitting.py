@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import delian as dl
 import numpy as np
 import pytest
 from delian.core.common.errors import DelianError
-from delian.core.compiler import tree
+from delian.core.compiler import random, tree
 from delian.core.learning import Classification, Episodes, Samples, SampleSet
+from delian.core.learning.leaf_roles import leaf_names
 from delian.core.learning.nn import Mlp, sgd
 from delian.core.placement.cut.problem import PlacementError
 from delian.core.placement.split_training.step_sides import Sharing
@@ -57,6 +59,29 @@ def test_masked_sums_give_the_same_model_to_the_bit():
     masked, _ = trained(replace(PLAN, secure=True))
     plain, _ = trained(replace(PLAN, secure=False))
     assert apart(masked, plain) == 0.0
+
+
+ADAPTED = replace(
+    TASK, init=lambda key: dl.lora(Mlp.init(key, INPUTS, (5, 7), CLASSES), 2, ("0", "1", "2"), 4)
+)
+
+
+@pytest.mark.parametrize("sharing", list(Sharing))
+def test_rounds_of_adapters_leave_the_base_as_it_is(sharing):
+    """Below and above: in the device's masked updates, in copies and in the edges' means."""
+    # Labels go up: below a frozen head they could not stay with an adapter above.
+    plan = replace(PLAN, sharing=sharing, labels_stay=False)
+    masked, report = trained(plan, task=ADAPTED)
+    plain, _ = trained(replace(plan, secure=False), task=ADAPTED)
+    assert apart(masked, plain) == 0.0
+    first = tree.leaves(ADAPTED.init(random.key(plan.seed)))
+    frozen = dl.adapters.adapter_roles(masked.model)
+    for name, leaf, was in zip(leaf_names(masked.model), leaves(masked), first, strict=True):
+        assert np.array_equal(leaf, was) == (name in frozen), name
+    assert report["numbers_above"] == 5 * 2 + 2 * 7
+    assert masked.ring.dimension == INPUTS * 2 + 2 * 5 + 7 * 2 + 2 * CLASSES
+    accuracies = [r["accuracy"] for r in report["rounds"]]
+    assert all(0.0 <= a <= 1.0 for a in accuracies)
 
 
 def test_those_who_fall_silent_are_in_no_sum_and_in_no_average():

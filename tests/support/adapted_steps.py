@@ -141,3 +141,49 @@ def plain_steps(
         change, state = optimizer.update(gradient, state, trained)
         trained = optim.apply(trained, change)
         yield float(value), trained
+
+
+def torch_steps(
+    model: Any, given: Sequence[Sequence[np.ndarray]], rate: float, momentum: float
+) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Losses, and adapters by name after the last step, as PyTorch has them."""
+    import torch
+    from torch.nn import functional as F
+
+    parts = dl.adapters.split(model)
+    trained = {n: torch.tensor(a, requires_grad=True) for n, a in parts.trained.items()}
+    held = {n: torch.tensor(np.asarray(a)) for n, a in parts.frozen.items()} | trained
+
+    def dense(x: Any, name: str) -> Any:
+        base = held.get(f"{name}.weight.base")
+        if base is None:
+            return x @ held[f"{name}.weight"] + held[f"{name}.bias"]
+        a, b = held[f"{name}.weight.a"], held[f"{name}.weight.b"]
+        return x @ base + 2.0 * (x @ a) @ b + held[f"{name}.bias"]  # alpha 4, rank 2
+
+    def norm(x: Any, name: str) -> Any:
+        return F.layer_norm(x, (WIDTH,), held[f"{name}.scale"], held[f"{name}.shift"])
+
+    def block(x: Any, name: str) -> Any:
+        inner = norm(x, f"{name}.norm")
+        q, k, v = (
+            dense(inner, f"{name}.attention.{part}").reshape(ROWS, TOKENS, 2, -1).transpose(1, 2)
+            for part in ("query", "key", "value")
+        )
+        seen = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
+        x = x + dense(seen, f"{name}.attention.output")
+        inner = F.gelu(dense(norm(x, f"{name}.last_norm"), f"{name}.up"))
+        return x + dense(inner, f"{name}.down")
+
+    optimizer, losses = torch.optim.SGD(trained.values(), rate, momentum), []
+    for tokens, labels, _ in given:
+        x = held["embedding.table"][torch.tensor(tokens).long()]
+        for k in range(len(model.blocks)):
+            x = block(x, f"blocks.{k}")
+        logits = dense(F.gelu(dense(x.mean(1), "wide")), "head")
+        loss = F.cross_entropy(logits, torch.tensor(labels).long())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses, {n: a.detach().numpy() for n, a in trained.items()}

@@ -43,12 +43,12 @@ def bundle(adapted_steps: ModuleType, model):
 class SplitSteps:
     """Steps in two tiers: each side has the frozen leaves of its own part, and no others."""
 
-    def __init__(self, bundle, cut, model):
+    def __init__(self, bundle, cut, model, backend="reference"):
         self.bundle, self.parts = bundle, bundle.parts(cut)
         own, frozen = bundle.divided(model)
         sides = [bundle.held(self.parts, above, frozen) for above in (False, True)]
         self.held = sides
-        self.stepper = Stepper(self.parts, "reference", "reproducible", {**sides[0], **sides[1]})
+        self.stepper = Stepper(self.parts, backend, "reproducible", {**sides[0], **sides[1]})
         self.device, self.edge = (
             bundle.started(self.parts, up, {i: own[i] for i in bundle.owned_by(self.parts, up)})
             for up in (False, True)
@@ -69,10 +69,13 @@ def names_of(bundle, parts, above):
     return {bundle.frozen[k].name for k in bundle.frozen_of(parts, above)}
 
 
-@pytest.mark.parametrize("homes", [FIRST_BELOW, ALL_ABOVE], ids=["a block below", "all above"])
-def test_steps_in_parts_give_the_bits_of_whole_steps(adapted_steps, model, bundle, homes):
+@pytest.mark.parametrize(
+    ("homes", "backend"),
+    [(FIRST_BELOW, "reference"), (ALL_ABOVE, "reference"), (FIRST_BELOW, "native")],
+)
+def test_steps_in_parts_give_the_bits_of_whole_steps(adapted_steps, model, bundle, homes, backend):
     given = adapted_steps.batches(STEPS)
-    split = SplitSteps(bundle, cut_at(bundle.step, homes), model)
+    split = SplitSteps(bundle, cut_at(bundle.step, homes), model, backend)
     losses, leaves = split.run(given)
     wanted_losses, wanted = adapted_steps.whole_steps(bundle, model, given)
     assert losses == wanted_losses
@@ -90,6 +93,16 @@ def test_steps_are_those_of_plain_fine_tuning(adapted_steps, model, bundle):
     for i, leaf in enumerate(bundle.leaves):
         np.testing.assert_allclose(leaves[i], last[leaf.name], rtol=1e-6, atol=1e-6)
         assert np.abs(leaves[i] - first[i]).max() > 1e-4, "a leaf that is trained moves"
+
+
+def test_steps_are_those_of_pytorch(adapted_steps, model, bundle):
+    pytest.importorskip("torch")
+    given = adapted_steps.batches(STEPS)
+    losses, leaves = SplitSteps(bundle, cut_at(bundle.step, FIRST_BELOW), model).run(given)
+    wanted_losses, wanted = adapted_steps.torch_steps(model, given, 0.1, 0.9)
+    np.testing.assert_allclose(losses, wanted_losses, rtol=1e-5)
+    for i, leaf in enumerate(bundle.leaves):
+        np.testing.assert_allclose(leaves[i], wanted[leaf.name], rtol=1e-4, atol=1e-5)
 
 
 def test_frozen_leaves_have_no_gradient_no_state_and_no_message(bundle):
