@@ -13,6 +13,7 @@ EXAMPLES: Mapping[str, str] = {
     "ask": "delian ask 'SELECT sex, count(*), avg(age) FROM patients GROUP BY sex'",
     "compare": "delian compare digits:fedavg digits:ditto --seeds 5",
     "sweep": "delian sweep digits algorithm.learning_rate=0.1,0.3,1.0 --halving 3",
+    "study": "delian study edge-tuning --seeds 3",
     "dst": "delian dst --seeds 20",
     "scenario list": "delian scenario list",
     "scenario show": "delian scenario show digits > mine.toml",

@@ -111,6 +111,7 @@ _PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "analyse": analyse_commands.analyse,
         "compare": study_commands.compare,
         "sweep": study_commands.sweep,
+        "study": study_commands.study,
         "ask": ask_command.ask,
         "dst": dst_commands.dst,
         "scenario": scenario_commands.app,

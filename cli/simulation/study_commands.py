@@ -1,4 +1,4 @@
-"""`delian compare` and `delian sweep`: many runs, and what they say together."""
+"""`delian compare`, `delian sweep`, `delian study`: many runs, and what they say together."""
 
 from __future__ import annotations
 
@@ -198,6 +198,56 @@ def sweep(
             lines.append([str(place), *values, value, str(rung.rounds)])
     _table(lines)
     echo(f"\nresults  {path}")
+
+
+def study(
+    source: Annotated[
+        str, typer.Argument(metavar="STUDY", help="A study file, or a bundled study's name.")
+    ],
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, max=SEEDS_MAX, metavar="N", help="Runs of each. (default: the file's)"),
+    ] = None,
+    rounds: Rounds = None,
+    devices: Devices = None,
+    changes: Changes = None,
+    data: Data = None,
+    workers: Workers = None,
+    executor: Runner = Where.processes,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge methods by quality under a budget, cost to a target, and robustness.
+
+    A study file names a scenario, methods, budgets of time, bytes and energy, targets, and
+    disturbances. A study that was stopped goes on where it was when the command is given again.
+    """
+    from ...simulations.runs import protocols
+    from ...simulations.runs.protocols_page import page
+    from ...simulations.runs.study_file import load_study
+
+    asked = load_study(source)
+    settings = settings_of(rounds, devices, None, changes)
+    asked = asked.model_copy(update={"settings": (*asked.settings, *settings)})
+    trials = protocols.trials_of(asked, seeds or asked.seeds, str(data) if data else None)
+    folder = out or STUDIES / "study"
+    results = _run([*trials.values()], folder, executor, workers)
+    found = protocols.judged(asked, {named: results[trial] for named, trial in trials.items()})
+    kept = _keep(
+        folder, _file_name(asked.name, out, ([*trials.values()], asked)), found, page(found)
+    )
+    if as_json:
+        echo(json.dumps(found))
+        return
+    for lines in (
+        protocols.budget_table(found),
+        protocols.target_table(found),
+        protocols.robustness_table(found),
+    ):
+        if lines:
+            _table(lines)
+            echo()
+    echo(f"report  {kept}")
 
 
 def _base(named: str, changes: Sequence[str], data: Path | None) -> tuple[str, Trial]:

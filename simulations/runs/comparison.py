@@ -287,7 +287,7 @@ def page(compared: Mapping[str, Any], name: str) -> str:
         f"{'Errors' if measure.error else 'Per cent'}, means over devices and then over seeds, "
         "with 95% confidence intervals by Student's t. Differences are taken seed by seed; a star "
         "marks those whose interval does not reach zero.",
-        f'<div class="scroll">{_html(table(compared))}</div>',
+        f'<div class="scroll">{html_table(table(compared))}</div>',
     )
     return parts.document(name, header + curves + _steps_section(compared, measure) + figures)
 
@@ -311,7 +311,7 @@ def _steps_section(compared: Mapping[str, Any], measure: Measure) -> str:
         "Devices' models after so many local steps, means over devices and seeds; the step at zero "
         "is the shared model.",
         parts.figure(legend + both(draw), "Dashed: devices that never trained."),
-        f'<div class="scroll">{_html(steps_table(compared))}</div>',
+        f'<div class="scroll">{html_table(steps_table(compared))}</div>',
     )
 
 
@@ -319,7 +319,8 @@ def _within(of: Estimate, measure: Measure) -> tuple[float, float]:
     return max(0.0, of.low), of.high if measure.error else min(1.0, of.high)
 
 
-def _html(lines: Sequence[Sequence[str]]) -> str:
+def html_table(lines: Sequence[Sequence[str]]) -> str:
+    """A table of text as markup, its head first."""
     head = "".join(f"<th>{escaped(cell)}</th>" for cell in lines[0])
     rows = (
         f"<tr><th>{escaped(cells[0])}</th>"

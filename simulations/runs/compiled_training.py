@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from ...core.compiler import tree
-from ...core.compiler.ir import Array
+from ...core.compiler.ir import Array, Block
+from ...core.compiler.primitives import PRIMITIVES
 from ...core.compiler.primitives.control import block_cost
 from ...core.learning import metrics
 from ...core.learning.runtime import Runtime, Update
@@ -22,6 +23,20 @@ from ..federation.trace import checksum
 from ..federation.training import Trained, ahead_of
 from ..federation.training_threads import NoWorkers, Pending, Postponed, Workers
 from ..scenario import recipes
+
+_LOOPS = ("for", "while")
+
+
+def training_cost(body: Block) -> tuple[float, float]:
+    """The operations of a client update outside its loops, and those of a local step.
+
+    The cost model counts one round of each loop, which is one local step. Loops of the same cost
+    are passes over the data that the front end has unrolled: they are one loop.
+    """
+    loops = [op for op in body.ops if op.name in _LOOPS]
+    costs = {PRIMITIVES[op.name].cost(op) for op in loops}
+    inside = sum(PRIMITIVES[op.name].cost(op) for op in loops)
+    return float(block_cost(body) - inside), float(sum(costs))
 
 
 class CompiledTraining:
@@ -49,7 +64,8 @@ class CompiledTraining:
         programs = runtime.bundle.programs
         cost = {name: float(block_cost(program.body)) for name, program in programs.items()}
         judged = cost["personalise"] + 2 * cost["evaluate"]
-        self._flops = {"client_update": cost["client_update"], "evaluate": judged}
+        self._judged = judged
+        self._once, self._per_step = training_cost(programs["client_update"].body)
         self._steps = [local_steps(each) for each in arrays]
         self._done, self._counting = 0, threading.Lock()
         size = runtime.kept_size
@@ -75,9 +91,9 @@ class CompiledTraining:
         return self.state
 
     def flops(self, device: int, program: str) -> float:
-        """The cost model counts one round of each loop, which is one local step."""
-        steps = self._steps[device] if program == "client_update" else 1
-        return self._flops[program] * steps
+        if program != "client_update":
+            return self._judged
+        return self._once + self._per_step * self._steps[device]
 
     def submit(
         self, device: int, weights: Floats, key: Vector

@@ -1,6 +1,6 @@
 """Many runs of scenarios, each in a process of its own.
 
-What `delian compare` and `delian sweep` are made of.
+What `delian compare`, `delian sweep` and `delian study` are made of.
 
 A trial is a scenario with changes, and its result a few figures and the curve of its rounds. It is
 named by the hash of what decides it, and kept in a file of that name as soon as it is done; a study
@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...core.common import user_code
 from ...core.common.errors import DelianError
@@ -34,7 +35,10 @@ from ..scenario.datasets import with_data
 from ..scenario.scenario import Scenario
 from ..scenario.scenario_file import find, load, override
 
-FORMAT = 2
+if TYPE_CHECKING:
+    from .result import RoundRecord
+
+FORMAT = 3
 CURVE = ("global_accuracy", "personalised_accuracy", "global_loss", "personalised_loss")
 
 
@@ -94,20 +98,32 @@ def work(trial: Trial) -> dict[str, Any]:
     scenario = trial.scenario()
     with debugging.compiled():
         result = simulate(scenario, data_path=data, threads=1)
-    curve = [
-        {
-            "round": number + 1,
-            "bytes_up": r.bytes.get("device_edge_up", 0),
-            **{name: getattr(r, name) for name in CURVE},
-        }
-        for number, r in enumerate(r for r in result.rounds if r.applied)
-    ]
+    curve = _curve(result.rounds)
     folder = find(trial.source).parent
     code = user_code.sources() if _has_code(scenario) else {}
     sources = {os.path.relpath(file, folder): digest for file, digest in code.items()}
     made = {"summary": summarise(result), "curve": curve, "sources": sources}
     answer: dict[str, Any] = plain(made)
     return answer
+
+
+def _curve(rounds: Sequence[RoundRecord]) -> list[dict[str, Any]]:
+    """The rounds that changed the model, each with what was spent until its end.
+
+    That is in attempts that came to nothing too.
+    """
+    curve: list[dict[str, Any]] = []
+    seconds, octets, joules = 0.0, 0, 0.0
+    for r in rounds:
+        up, down = r.bytes.get("device_edge_up", 0), r.bytes.get("device_edge_down", 0)
+        seconds, octets = seconds + r.virtual_seconds, octets + up + down
+        joules += math.fsum(r.joules.values())
+        if r.applied:
+            point = {"round": len(curve) + 1, "bytes_up": up}
+            spent = {"seconds": seconds, "bytes": octets, "joules": joules}
+            judged = {name: getattr(r, name) for name in CURVE}
+            curve.append({**point, "spent": spent, **judged})
+    return curve
 
 
 class Executor(Protocol):

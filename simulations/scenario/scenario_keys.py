@@ -190,7 +190,7 @@ def words(annotation: Any, marks: Iterable[Any]) -> str:
         lists = any(get_origin(a) is list for a in get_args(get_args(annotation)[1]))
         return "a table of numbers" + (", lists of them and texts" if lists else " and texts")
     if get_origin(annotation) is tuple:
-        return f"a list of {'texts' if str in get_args(annotation) else 'whole numbers from 1'}"
+        return f"a list of {_items(get_args(annotation)[0])}"
     if isinstance(annotation, type) and issubclass(annotation, Table):
         return "a table"
     if annotation is str:
@@ -199,6 +199,16 @@ def words(annotation: Any, marks: Iterable[Any]) -> str:
         return "true or false"
     words = {int: "a whole number", float: "a number"}.get(annotation, "a value")
     return words + _range(metadata)
+
+
+def _items(annotation: Any) -> str:
+    """What the values of a list may be."""
+    metadata: list[Any] = []
+    if get_origin(annotation) is typing.Annotated:
+        metadata = [m for f in annotation.__metadata__ for m in getattr(f, "metadata", [f])]
+        annotation = get_args(annotation)[0]
+    many = {str: "texts", int: "whole numbers", float: "numbers"}[annotation]
+    return many if annotation is str else many + _range(metadata)
 
 
 def _range(metadata: list[Any]) -> str:

@@ -25,6 +25,7 @@ def stub() -> str:
 def texts() -> dict[Path, str]:
     """What each file with generated parts is to hold."""
     from delian.core.learning import algorithm_registry, algorithms
+    from delian.simulations.runs.study_file import study_keys
     from delian.simulations.scenario.scenario_keys import markdown
     from support.pages import (
         models_page,
@@ -54,7 +55,9 @@ def texts() -> dict[Path, str]:
         ),
         vocabulary: vocabulary_page.page() + vocabulary_page.END + by_hand,
         Path(folder, "__init__.pyi"): stub(),
-        scenarios: _replaced(scenarios.read_text(), "### At the top\n", "", markdown() + "\n"),
+        scenarios: _replaced(
+            scenarios.read_text(), "### At the top\n", "", f"{markdown()}\n{study_keys()}\n"
+        ),
         catalogue: _replaced(
             catalogue.read_text(),
             "| name | paper |",

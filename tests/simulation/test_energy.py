@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from delian.simulations.federation.federation import Federation
 from delian.simulations.federation.fleet import Fleet
 from delian.simulations.federation.network import LinkProfile
 from delian.simulations.report.report import summarise
+from delian.simulations.runs.compiled_training import training_cost
 from delian.simulations.runs.simulate import simulate
+from delian.simulations.runs.stage import stage_of
+from delian.simulations.scenario.datasets import load_data
 from delian.simulations.scenario.device_classes import CLASSES, DeviceClass
 from delian.simulations.scenario.federation_plan import FederationPlan
 from delian.simulations.scenario.scenario_file import load, override
@@ -129,6 +133,26 @@ class TestBatteries:
 
 SMALL = ("rounds=2", "fleet.devices=8", "data.held_out_devices=2", "round.cohort=4")
 TINY = (*SMALL, "round.reports_min=2", "model.hidden=[4]", "evaluation.every=2")
+
+
+class TestOperations:
+    """FedAvg unrolls two passes over the data and loops over five: both have the same steps."""
+
+    @staticmethod
+    def cost_of(algorithm, epochs):
+        chosen = [f"algorithm.name={algorithm}", f"algorithm.epochs={epochs}"]
+        scenario = override(load("edge-tuning"), chosen)
+        data = load_data(scenario, None)
+        given = (None, data, "reference", lambda event: None, 0.0, None)
+        with closing(stage_of(scenario, *given, processes=1)) as stage:
+            return training_cost(stage.bundle.programs["client_update"].body)
+
+    def test_unrolled_passes_are_counted_once(self):
+        for once, looped in zip(self.cost_of("fedavg", 2), self.cost_of("fedavg", 5), strict=True):
+            assert once == pytest.approx(looped, rel=0.1)
+
+    def test_a_proximal_term_is_more_work_and_not_less(self):
+        assert self.cost_of("fedprox", 2)[1] > self.cost_of("fedavg", 2)[1]
 
 
 class TestScenarios:

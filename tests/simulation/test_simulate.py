@@ -223,7 +223,7 @@ def test_a_model_whose_shapes_do_not_fit_is_underlined(tmp_path: Path) -> None:
     with pytest.raises(ProgramError) as caught:
         simulate(scenario_file.load(str(tmp_path / "misfit.toml")))
     text = str(caught.value)
-    assert "return x @ self.weight + self.bias" in text and "^^^" in text
+    assert "return _plus(x @ self.weight, self.bias)" in text and "^^^" in text
     assert "7" in text and "9" in text
     assert "called from" in text
 

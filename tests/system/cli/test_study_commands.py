@@ -56,6 +56,21 @@ def test_a_sweep_ranks_every_combination(tmp_path):
     assert json.loads((tmp_path / "sweep.json").read_text()) == said
 
 
+def test_a_study_judges_methods_and_goes_on_from_what_is_kept(tmp_path):
+    few = ("--seeds", 1, "--out", tmp_path, "--workers", 2)
+    small = ("rounds=2", "fleet.devices=8", "round.cohort=4", "partial.rank=2")
+    command = ("study", "edge-tuning", *few, *(word for key in small for word in ("--set", key)))
+    found = json.loads(run(*command, "--json").stdout)
+    assert found == json.loads((tmp_path / "edge-tuning.json").read_text())
+    assert all(row["curve"] and row["robustness"] for row in found["methods"])
+    assert (tmp_path / "edge-tuning.html").exists()
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "trials").iterdir()}
+    said = run(*command).stdout
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "trials").iterdir()} == kept
+    for words in ("within", "until", "disturbed by", "FlexLoRA", "small batteries"):
+        assert words in said
+
+
 def test_short_forms_are_the_settings_that_they_stand_for(tmp_path):
     run("compare", "digits:fedavg", "--seeds", 1, "--out", tmp_path, *SMALL)
     kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "trials").iterdir()}
@@ -72,6 +87,8 @@ def test_short_forms_are_the_settings_that_they_stand_for(tmp_path):
         (["compare", "digits", "digits"], "twice"),
         (["compare", "nothing-like-it"], "nothing-like-it"),
         (["compare", "digits:fedavgg"], "fedavg"),
+        (["study", "nothing-like-it"], "nothing-like-it"),
+        (["study", "edge-tuning", "--set", "no.such=1"], "no.such"),
         (["sweep", "digits", "rounds"], "no key with values"),
         (["sweep", "digits", "no.such=1,2"], "no.such"),
         (["sweep", "digits", "rounds=1,2", "--by", "beauty"], "beauty"),
