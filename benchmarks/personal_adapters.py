@@ -85,7 +85,7 @@ class Method:
 METHODS = {
     "fedavg": Method("fedavg", 0.01),
     "fomaml": Method("fomaml", 0.003, 0.1),
-    # Not the best that was found, but a larger inner rate makes a step worth more.
+    # Not the best that was found, but a larger inner rate may make a step worth more.
     "fomaml-large": Method("fomaml", 0.003, 0.3),
     "reptile": Method("reptile", 0.01),
 }
@@ -408,7 +408,7 @@ def compared(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def table(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Markdown tables: figures of each method, and differences to the baseline."""
-    head = " | ".join(f"{s} steps" for s in STEPS)
+    head = " | ".join("1 step" if s == 1 else f"{s} steps" for s in STEPS)
     lines = [f"| accuracy, % (loss) | {head} |", "|---" * (len(STEPS) + 1) + "|"]
     for method in runs[0]["found"]:
         cells = []
