@@ -58,7 +58,7 @@ def test_a_sweep_ranks_every_combination(tmp_path):
 
 def test_a_study_judges_methods_and_goes_on_from_what_is_kept(tmp_path):
     few = ("--seeds", 1, "--out", tmp_path, "--workers", 2)
-    small = ("rounds=2", "fleet.devices=8", "round.cohort=4", "partial.rank=2")
+    small = ("rounds=2", "fleet.devices=8", "round.cohort=4", "partial.alpha=2")
     command = ("study", "edge-tuning", *few, *(word for key in small for word in ("--set", key)))
     found = json.loads(run(*command, "--json").stdout)
     assert found == json.loads((tmp_path / "edge-tuning.json").read_text())
