@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...ir import DType
 from ..definitions import np_matrices
 from ..flow import iteration
@@ -73,13 +75,17 @@ def inv(s: Specialiser, a: Any) -> Tensor:
     return solve(s, x, shapes.eye(s, x.shape[-1], dtype=x.dtype.numpy))
 
 
+#: NumPy's class for a sign and the logarithm of a size; it has no public name.
+_Slogdet: Any = type(np.linalg.slogdet(np.eye(1)))
+
+
 def slogdet(s: Specialiser, a: Any) -> tuple[Tensor, Tensor]:
     x = square(s, a, "np.linalg.slogdet")
     if x.shape[-1] == 0:  # The product of no factors is one.
         one, zero = (s.scope.number(n, x.dtype, x.shape[:-2]) for n in (1, 0))
-        return Tensor(one), Tensor(zero)
+        return _Slogdet(Tensor(one), Tensor(zero))  # type: ignore[no-any-return]
     sign, size = s.scope.emit("slogdet", (x.value,))
-    return Tensor(sign), Tensor(size)
+    return _Slogdet(Tensor(sign), Tensor(size))  # type: ignore[no-any-return]
 
 
 def det(s: Specialiser, a: Any) -> Tensor:
