@@ -132,7 +132,7 @@ def test_the_line_that_fails_and_a_module_beside_the_file_are_named(tmp_path):
 
 def test_the_page_lists_what_an_algorithm_may_say():
     text = (ROOT / "docs" / "algorithms.md").read_text()
-    said = dict(re.findall(r"`(\w+)\((task[^)]*|state[^)]*|start|data|count|)\)`", text))
+    said = dict(re.findall(r"`(\w+)\((task[^)]*|state[^)]*|start|data|count|model|)\)`", text))
     methods = {
         name: ", ".join(list(inspect.signature(method).parameters)[1:])
         for name, method in vars(Algorithm).items()

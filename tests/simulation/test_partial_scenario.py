@@ -73,6 +73,15 @@ def test_algorithms_for_adapters(algorithm: str) -> None:
     assert np.isfinite(found.summary["global_accuracy"])
 
 
+def test_exact_aggregation_has_residuals() -> None:
+    adapters = {"partial__adapters": "lora", "partial__targets": ["all-linear"]}
+    names = [*run("fedexlora", **adapters).weights]
+    assert [name for name in names if name.endswith("residual")] == [
+        "layers.0.weight.base.residual",
+        "layers.1.weight.base.residual",
+    ]
+
+
 def test_fedper_uploads_its_body_alone() -> None:
     assert [*run("fedper").weights] == ["layers.0.weight", "layers.0.bias"]
 

@@ -30,6 +30,7 @@ from .module_places import (
     tensor_name,
     walk,
 )
+from .summed_weight import SummedWeight
 from .target_rules import chosen, is_saved, matches
 
 T = TypeVar("T")
@@ -300,6 +301,8 @@ def trained_names(model: Any) -> frozenset[str]:
     for path, node in walk(model):
         if isinstance(node, WEIGHTS):
             found |= {dotted((*path, name)) for name in TRAINED[type(node)]}
+            if isinstance(node.base, SummedWeight):
+                found.add(dotted((*path, "base", "residual")))
     return frozenset(found)
 
 

@@ -109,6 +109,12 @@ scenario show
 scenario list all
 scenario chain digits --set chain=clap
 scenario keys fleet
+data tokenizer nowhere
+data tokenizer few.txt --vocabulary 1
+data tokenizer few.txt --vocabulary many
+study nowhere.toml
+study edge-tunning
+study even.txt
 data check nowhere
 data check few.txt
 data pack nowhere

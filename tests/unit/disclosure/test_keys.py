@@ -34,8 +34,11 @@ ROWS = SampleSet(np.zeros((8, 4, 4), np.float32), np.zeros(8, np.int32), np.arra
 NAMES = {"half": np.uint32(0xABCD0000), "shift": np.uint32(0x0000ABCD)}
 
 
-def make(algorithm: Algorithm, **given: Any) -> Bundle:
-    task = Classification("tiny", lambda key: dl.nn.Mlp.init(key, 16, (5,), 3), Samples(4, 1.0))
+def make(algorithm: Algorithm, model: Any = None, **given: Any) -> Bundle:
+    def init(key: Any) -> Any:
+        return dl.nn.Mlp.init(key, 16, (5,), 3) if model is None else model
+
+    task = Classification("tiny", init, Samples(4, 1.0))
     arguments = {"clip": 5.0, "clients_max": 4, "weight_max": 8.0, "seed": 1, **given}
     example = TensorType(DType.F32, (2, 4, 4))
     return build(task, algorithm, ROWS, example=example, **arguments)
@@ -140,7 +143,10 @@ def test_there_are_algorithms_to_try() -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_algorithms_use_keys_for_random_numbers_alone(name: str) -> None:
-    made = make(getattr(learning, name)())
+    kind = getattr(learning, name)
+    adapted = ".adapters." in kind.__module__
+    net = dl.nn.Mlp.init(random.key(0), 16, (5,), 3)
+    made = make(kind(), dl.lora(net, 2, "all-linear") if adapted else None)
     update = analyse(made.programs["client_update"].body, keys.ports_of(made, "client_update").key)
     assert update.misuses == () and update.outputs[0].random
 

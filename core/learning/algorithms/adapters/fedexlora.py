@@ -22,7 +22,7 @@ import numpy as np
 from ....common.errors import DelianError
 from ....compiler.ir import Tensor
 from ...algorithm import About, Algorithm, ClientResult
-from ...leaf_roles import Role, leaf_names
+from ...leaf_roles import Role
 from ...partial import Trained
 from ...task import Task
 
@@ -56,11 +56,7 @@ class FedExLora(Algorithm):
     def roles(self, model: Any) -> Sequence[Role]:
         from ...adapters.lora_roles import lora_roles
 
-        plain = lora_roles(model, {})
-        return [
-            "shared" if name.endswith(_RESIDUAL) else role
-            for name, role in zip(leaf_names(model), plain, strict=True)
-        ]
+        return lora_roles(model, {})
 
     def gradient(
         self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
