@@ -231,6 +231,11 @@ class Bundle:
                 "the weights belong to another bundle",
             )
         leaves: list[Array] = [*np.split(weights, ends[:-1]), *self.frozen]
+        if max(self.manifest.model, default=0) >= len(leaves):
+            raise DelianError(
+                "the bundle lacks its frozen leaves, which the model's first personal values are",
+                "take the bundle of the run's report, or delian model export",
+            )
         return np.concatenate([leaves[i].reshape(-1) for i in self.manifest.model])
 
     def _encoded(self, name: str) -> bytes:

@@ -211,6 +211,13 @@ def test_a_bare_bundle_needs_its_frozen_leaves() -> None:
     np.testing.assert_array_equal(found.vector, wanted.vector)
 
 
+def test_a_bare_bundle_has_no_first_personal_leaves() -> None:
+    bundle = made(learning.FedAvg(), PERSONAL)
+    assert bundle.model_of(bundle.weights).size == 4 * 6 + 6 + 6 * 3 + 3
+    with pytest.raises(DelianError, match="lacks its frozen leaves"):
+        bundle.bare().model_of(bundle.weights)
+
+
 def test_other_frozen_leaves_are_another_bundle() -> None:
     bundle = made(learning.FedAvg(), FROZEN)
     changed = replace(bundle, frozen=(bundle.frozen[0] + 1, *bundle.frozen[1:]))
