@@ -572,10 +572,10 @@ def _keep(
 
 def write(report: Mapping[str, Any], result: SimulationResult, folder: Path) -> Path:
     """Writes model and report into a folder that is there; gives the page's path."""
-    from ...simulations.report.report import write_report
+    from ...simulations.report.report import save_bundle, write_report
 
     if result.bundle is not None:  # first: nothing else has the weights
-        result.bundle.save(folder / BUNDLE_NAME)
+        save_bundle(result.bundle, folder / BUNDLE_NAME)
     return write_report(report, folder)
 
 

@@ -14,9 +14,10 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.common import files
 from ...core.common.errors import DelianError
@@ -25,6 +26,9 @@ from . import adapting
 from .measures import Measure, measure_of
 from .report_page import page
 from .run_warnings import warnings_of
+
+if TYPE_CHECKING:
+    from ...core.learning.bundle import Bundle
 
 FORMAT = 1
 JSON_NAME, PAGE_NAME = "report.json", "report.html"
@@ -318,8 +322,20 @@ def write_page(report: Mapping[str, Any], file: Path) -> None:
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file that appears whole or not at all. Raises DelianError when the disk refuses."""
-    try:
+    with _writing(path):
         files.write_whole(path, printable(content) if isinstance(content, str) else content)
+
+
+def save_bundle(bundle: Bundle, path: Path) -> None:
+    """Write a bundle's file whole or not at all. Raises DelianError when the disk refuses."""
+    with _writing(path):
+        bundle.save(path)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise DelianError(
             f"cannot write {path}: {error.strerror}", "is the folder there, and the disk not full?"
@@ -333,6 +349,7 @@ __all__ = [
     "claim_folder",
     "make_folder",
     "printable",
+    "save_bundle",
     "summarise",
     "to_json",
     "write_report",

@@ -139,13 +139,13 @@ class Run:
 
         Raises DelianError where the folder has a report already, or cannot be written.
         """
-        from ..report.report import claim_folder
+        from ..report.report import claim_folder, save_bundle
 
         place = Path(folder)
         make_folder(place.parent)
         claim_folder(place)
         if self.result.bundle is not None:
-            self.result.bundle.save(place / "model.bundle")
+            save_bundle(self.result.bundle, place / "model.bundle")
         return write_report(self._report, place)
 
     def report(self, path: str | os.PathLike[str]) -> Path:

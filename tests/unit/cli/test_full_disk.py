@@ -23,14 +23,16 @@ SMALL = ["rounds=1", "fleet.devices=4", "round.cohort=3", "data.held_out_devices
 def test_a_disk_that_is_full_at_the_end_costs_no_run(tmp_path, monkeypatch, capsys, file):
     asked, other = tmp_path / "run", tmp_path / "other"
     other.mkdir()
-    write = files.write_whole
+    writing = "write_with" if file == "model.bundle" else "write_whole"
+    module = bundle if file == "model.bundle" else files
+    write = getattr(module, writing)
 
     def full(path: Path, *rest: object, **named: object) -> None:
         if path == asked / file:
             raise OSError(errno.ENOSPC, "No space left on device")
         write(path, *rest, **named)
 
-    monkeypatch.setattr(files, "write_whole", full)
+    monkeypatch.setattr(module, writing, full)
     monkeypatch.setattr(tempfile, "tempdir", str(other))
     settings = [word for key in SMALL for word in ("--set", key)]
     arguments = ["simulate", "--backend", "reference", "--out", str(asked), *settings]

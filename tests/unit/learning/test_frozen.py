@@ -48,7 +48,7 @@ def test_no_leaf_lies_in_two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_leaf_by_itself_has_the_name_of_its_part() -> None:
     for leaf, array in zip(LEAVES, ARRAYS, strict=True):
         named = frozen.part_of(leaf, array)
-        assert [named] == list(frozen.parts_of(frozen.packed([leaf], [array]) or [b""]))
+        assert [named] == list(frozen.parts_of([*frozen.packed([leaf], [array])] or [b""]))
     rows = ARRAYS[1]
     assert frozen.part_of(LEAVES[1], np.asfortranarray(rows)) == frozen.part_of(LEAVES[1], rows)
     for other in (rows.T, rows.astype(np.float64), rows[0]):

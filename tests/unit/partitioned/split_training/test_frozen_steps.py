@@ -251,7 +251,8 @@ def test_a_model_of_other_leaves_is_refused(bundle, adapted_steps):
 
 
 def changed(bundle, change):
-    body, parts = unpack(bundle.to_bytes(), "it")
+    found = unpack(bundle.to_bytes(), "it")
+    body, parts = found.body, found.parts
     kept = {k: v for k, v in body.items() if k not in ("format", "parts")}
     first, *others = kept["frozen"]
     return pack({**kept, "frozen": [{**first, **change}, *others] if change else others}, parts)
