@@ -87,9 +87,9 @@ class StoredArrays:
 
     def __init__(self, folder: Path, bytes_max: int = BYTES_MAX) -> None:
         self.folder, self._bytes_max = Path(folder), bytes_max
-        self._x, self._y = _StoredArray(self.folder / X), _StoredArray(self.folder / Y)
+        self._x, self._y = StoredArray(self.folder / X), StoredArray(self.folder / Y)
         split = self.folder / QUERY
-        self._query = _StoredArray(split) if split.exists() else None
+        self._query = StoredArray(split) if split.exists() else None
         self._files = [a for a in (self._x, self._y, self._query) if a is not None]
         for array in self._files[1:]:
             if array.rows != self._x.rows:
@@ -173,7 +173,7 @@ class _Layout:
     offset: int
 
 
-class _StoredArray:
+class StoredArray:
     """The rows of one .npy file."""
 
     def __init__(self, path: Path) -> None:

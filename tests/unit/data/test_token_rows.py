@@ -109,7 +109,7 @@ def test_ids_at_hand_are_dealt_out_by_rows(tmp_path, dtype):
     [
         (np.zeros((8, 4)), {}, "float64"),
         (np.zeros(8, np.int32), {}, "int32\\[8\\]"),
-        (np.zeros((0, 4), np.int32), {}, "int32\\[0, 4\\]"),
+        (np.zeros((0, 4), np.int32), {}, "has no rows"),
         (np.full((8, 4), -1), {}, "has the id -1"),
         (np.full((8, 4), 1 << 21), {}, "has the id 2097152"),
         (np.full((8, 4), 9), {"vocabulary": 9}, "has the id 9, and the vocabulary has 9"),
@@ -128,10 +128,10 @@ def test_what_is_no_ids_is_refused(tmp_path, array, more, said):
 def test_a_torn_file_of_ids_is_refused(tmp_path):
     path = saved(tmp_path / "ids.npy", np.zeros((100, 100), np.int32))
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DelianError, match=r"no \.npy file of ids"):
+    with pytest.raises(DelianError, match="it is not whole"):
         read_ids(path)
     path.write_bytes(b"no ids")
-    with pytest.raises(DelianError, match=r"no \.npy file of ids"):
+    with pytest.raises(DelianError, match=r"ids\.npy is no \.npy file"):
         read_ids(path)
 
 

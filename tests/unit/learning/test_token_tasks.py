@@ -39,7 +39,10 @@ def next_token(**more):
 
 def masked_token(**more):
     source = dl.learn.Samples(ROWS, 1.0, query_size=4, keyed=True)
-    init = lambda key: small(key, causal=False)  # noqa: E731
+
+    def init(key):
+        return small(key, causal=False)
+
     given = {"special": (PAD, END), "padding": PAD, **more}
     return dl.learn.MaskedToken("masked", init, source, VOCABULARY, MASK, **given)
 

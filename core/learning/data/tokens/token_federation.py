@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ....common.errors import DelianError
 from .. import federated_data
-from ..data_files import BROKEN, require_file
+from ..data_files import require_file
 from ..labelled_arrays import Labelled, federate
 from ..partition.deal import Deal
 from ..shakespeare_plays import speech_blocks
+from ..stored_rows import StoredArray
 from ..tabular.brought_folders import read_table
 from ..tabular.tables import TableChoice, table_of
 from ..tabular.text_folders import SUFFIXES, TEXT, read_text_files
@@ -98,9 +98,11 @@ def token_texts(
     """
     if path.suffix == ".npy":
         return _of_ids(path, choice)
-    tokenized: Tokenized = lambda texts: (  # noqa: E731
-        tokenizer or trained_tokenizer(texts, choice.vocabulary, f"the tokenizer of {path.name}")
-    )
+
+    def tokenized(texts: Sequence[str]) -> TextTokenizer:
+        name = f"the tokenizer of {path.name}"
+        return tokenizer or trained_tokenizer(texts, choice.vocabulary, name)
+
     notes = () if tokenizer is not None else (_TRAINED,)
     if choice.task == "classification":
         return _labelled(path, choice, tokenized, notes)
@@ -331,18 +333,14 @@ def _of_ids(path: Path, choice: TokenChoice) -> federated_data.FederatedData:
 def read_ids(path: Path) -> Ids:
     """Ids i32[n, T] of an .npy file of whole numbers. Raises DelianError."""
     require_file(path, "give the file's path with --data FILE or data.path")
-    try:
-        found: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except BROKEN as error:
+    stored = StoredArray(path)
+    if stored.dtype.kind not in "iu" or len(stored.shape) != 1:
         raise DelianError(
-            f"{path} is no .npy file of ids: {error!s:.200}", "write it with numpy.save, whole"
-        ) from None
-    if found.dtype.kind not in "iu" or found.ndim != 2 or not found.size:
-        raise DelianError(
-            f"{path} is {found.dtype}{list(found.shape)}",
+            f"{path} is {stored.dtype}{[stored.rows, *stored.shape]}",
             "ids are whole numbers [n, T], such as i32 or u16, a row a window",
         )
-    federated_data.check_memory(1, len(found), 2 * found.shape[1] * np.dtype(np.int32).itemsize)
+    federated_data.check_memory(1, stored.rows, 2 * stored.shape[0] * np.dtype(np.int32).itemsize)
+    found = stored.read(0, stored.rows)
     low, high = int(found.min()), int(found.max())
     if low < 0 or high >= VOCABULARY_MAX:
         raise DelianError(
