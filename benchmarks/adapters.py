@@ -21,15 +21,12 @@ import copy
 import json
 import os
 import platform
-import statistics
 import sys
-import time
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 EAGER_MIN, COMPILED_MIN = 1.5, 1.2
-TOLERANCE, COMPARED, RATE, RANK, ALPHA = 1e-3, 3, 0.1, 8, 16
+TOLERANCE, RATE, RANK, ALPHA = 1e-3, 0.1, 8, 16
 #: Rows, tokens a row, layers with adapters.
 SHAPES = {
     "minilm": (16, 64, ("query", "value")),
@@ -64,34 +61,6 @@ def made(name: str) -> tuple[Any, Any, Any]:
         module = tf.GPT2LMHeadModel(config)
         labels = torch.randint(0, config.vocab_size, (rows, tokens))
     return module, torch.randint(3, config.vocab_size, (rows, tokens)), labels
-
-
-class PeftStep:
-    """Forward, loss, backward and a step of torch.optim.SGD on PEFT's adapters."""
-
-    def __init__(self, net: Any, ids: Any, labels: Any, compiled: bool) -> None:
-        import torch
-
-        self.net, self.ids, self.labels = net, ids, labels
-        trained = [p for p in self.net.parameters() if p.requires_grad]
-        self.optimiser = torch.optim.SGD(trained, lr=RATE)
-        self.forward = torch.compile(self._loss) if compiled else self._loss
-        self.loss = 0.0
-
-    def _loss(self) -> Any:
-        import torch
-
-        logits = self.net(input_ids=self.ids).logits
-        return torch.nn.functional.cross_entropy(
-            logits.reshape(-1, logits.shape[-1]), self.labels.reshape(-1)
-        )
-
-    def __call__(self) -> None:
-        self.optimiser.zero_grad()
-        loss = self.forward()
-        loss.backward()
-        self.optimiser.step()
-        self.loss = float(loss.detach())
 
 
 class AdapterStep:
@@ -147,39 +116,30 @@ def adapted(module: Any, name: str) -> Any:
 
 
 def measure(name: str, seconds: float) -> dict[str, Any]:
-    from kernels import say, take_turns
+    from kernels import say
+    from packages import TorchStep, first_steps, gap, in_turns
 
     say(f"{name}: importing and compiling")
     module, ids, labels = made(name)
     module.eval()
-    net = adapted(module, name)
-    runs: dict[str, Callable[[], None]] = {
+    net, inputs = adapted(module, name), {"input_ids": ids}
+    runs: dict[str, Any] = {
         "delian": AdapterStep(net, module, name, ids, labels),
-        "eager": PeftStep(copy.deepcopy(net), ids, labels, False),
-        "compiled": PeftStep(copy.deepcopy(net), ids, labels, True),
+        "eager": TorchStep(net, inputs, labels, False, False, RATE),
+        "compiled": TorchStep(net, inputs, labels, False, True, RATE),
     }
-    first = {}
-    for engine, run in runs.items():
-        start = time.perf_counter()
-        run()
-        first[engine] = time.perf_counter() - start
-    for run in runs.values():
-        for _ in range(COMPARED - 1):
-            run()
-    want = runs["eager"].loss  # type: ignore[attr-defined]
-    error = max(abs(run.loss - want) / want for run in runs.values())  # type: ignore[attr-defined]
+    first = first_steps(runs)
+    error = max(gap(run.loss, runs["eager"].loss) for run in runs.values())
     say(f"{name}: measuring")
-    wall, _ = take_turns(runs, seconds)
-    least = {engine: min(times) * 1e3 for engine, times in wall.items()}
+    times = in_turns(runs, seconds)
+    least = times["ms_min"]
     return {
         "model": name,
         "parameters": sum(p.numel() for p in module.parameters()),
         "trained": sum(p.numel() for p in net.parameters() if p.requires_grad),
-        "rounds": len(wall["delian"]),
         "error": error,
         "first_step_s": first,
-        "ms_min": least,
-        "ms_median": {e: statistics.median(t) * 1e3 for e, t in wall.items()},
+        **times,
         "faster_than_eager": least["eager"] / least["delian"],
         "faster_than_compiled": least["compiled"] / least["delian"],
     }

@@ -23,7 +23,7 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,13 @@ class TorchStep:
     """Forward, loss, backward and a step of torch.optim.SGD."""
 
     def __init__(
-        self, module: Any, inputs: dict[str, Any], labels: Any, last: bool, compiled: bool
+        self,
+        module: Any,
+        inputs: dict[str, Any],
+        labels: Any,
+        last: bool,
+        compiled: bool,
+        rate: float = RATE,
     ):
         import torch
 
@@ -105,7 +111,9 @@ class TorchStep:
             k: v.contiguous(memory_format=shape) if v.ndim == 4 else v for k, v in inputs.items()
         }
         self.labels = labels
-        self.optimiser = torch.optim.SGD(self.module.parameters(), lr=RATE)
+        self.optimiser = torch.optim.SGD(
+            [p for p in self.module.parameters() if p.requires_grad], lr=rate
+        )
         self.forward = torch.compile(self._loss) if compiled else self._loss
         self.loss = 0.0
 
@@ -177,9 +185,34 @@ def gap(loss: float, want: float) -> float:
     return abs(loss - want) / max(abs(want), 1e-2)
 
 
+def first_steps(runs: Mapping[str, Callable[[], None]]) -> dict[str, float]:
+    """Seconds of each engine's first step; then all take the steps after which losses compare."""
+    first = {}
+    for engine, run in runs.items():
+        start = time.perf_counter()
+        run()
+        first[engine] = time.perf_counter() - start
+    for run in runs.values():
+        for _ in range(COMPARED - 1):
+            run()
+    return first
+
+
+def in_turns(runs: Mapping[str, Callable[[], None]], seconds: float) -> dict[str, Any]:
+    """Steps of all engines in turns: how many, and the least and the median of the times."""
+    from kernels import take_turns
+
+    wall, _ = take_turns(dict(runs), seconds)
+    return {
+        "rounds": min(map(len, wall.values())),
+        "ms_min": {engine: min(times) * 1e3 for engine, times in wall.items()},
+        "ms_median": {engine: statistics.median(t) * 1e3 for engine, t in wall.items()},
+    }
+
+
 def measure(name: str, seconds: float) -> dict[str, Any]:
     import torch
-    from kernels import say, take_turns
+    from kernels import say
     from model_table import first_float
 
     say(f"{name}: importing and compiling")
@@ -189,7 +222,7 @@ def measure(name: str, seconds: float) -> dict[str, Any]:
         shape = first_float(copy.deepcopy(module)(*args, **({} if args else inputs))).shape
     labels = torch.randint(0, shape[-1], tuple(shape[:-1]))
     images = "x" in inputs
-    runs: dict[str, Callable[[], None]] = {
+    runs: dict[str, Any] = {
         "imported": ImportedStep(module, inputs, labels),
         "torch eager": TorchStep(module, inputs, labels, False, False),
         "torch.compile": TorchStep(module, inputs, labels, False, True),
@@ -197,33 +230,24 @@ def measure(name: str, seconds: float) -> dict[str, Any]:
     if images:
         runs["eager channels_last"] = TorchStep(module, inputs, labels, True, False)
         runs["torch.compile channels_last"] = TorchStep(module, inputs, labels, True, True)
-    first = {}
-    for engine, run in runs.items():
-        start = time.perf_counter()
-        run()
-        first[engine] = time.perf_counter() - start
-    for run in runs.values():
-        for _ in range(COMPARED - 1):
-            run()
+    first = first_steps(runs)
     error = max(gap(run.loss, runs["torch eager"].loss) for run in runs.values())
     double = {}
     if error > TOLERANCE:
         say(f"{name}: losses differ by {error:.1e} in f32; comparing in f64")
         double = {"error_in_double": gap_in_double(module, inputs, labels)}
     say(f"{name}: measuring")
-    wall, _ = take_turns(runs, seconds)
-    least = {engine: min(times) * 1e3 for engine, times in wall.items()}
+    times = in_turns(runs, seconds)
+    least = times["ms_min"]
     return {
         "model": name,
         "parameters": sum(p.numel() for p in module.parameters()),
         "rows": MODELS[name][1],
         "size": MODELS[name][2],
-        "rounds": len(wall["imported"]),
         "error": error,
         **double,
         "first_step_s": first,
-        "ms_min": least,
-        "ms_median": {e: statistics.median(t) * 1e3 for e, t in wall.items()},
+        **times,
         "faster_than_torch": min(v for e, v in least.items() if e != "imported")
         / least["imported"],
     }
