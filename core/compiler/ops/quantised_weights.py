@@ -140,7 +140,7 @@ def quantise_weight(weight: Array, kind: str = "i8", group: int = GROUP) -> Quan
         return QuantisedWeight(by_output.astype(DType.BF16.numpy), None, kind, shape)
     if kind == "i8":
         return QuantisedWeight(*_bytes(by_output), kind, shape)
-    if group % 2 or not 2 <= group <= _GROUP_MAX:
+    if type(group) is not int or group % 2 or not 2 <= group <= _GROUP_MAX:
         raise DelianError(
             f"quantise_weight: a group of {group} inputs", f"an even number from 2 to {_GROUP_MAX}"
         )

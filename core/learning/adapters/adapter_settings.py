@@ -67,13 +67,19 @@ def checked(settings: AdapterSettings) -> AdapterSettings:
                 f"it is a whole number from 1 to {RANK_MAX}; 4 to 64 are usual",
             )
     for alpha in (settings.alpha, *(alpha for _, alpha in settings.alpha_pattern)):
-        if not math.isfinite(alpha):
+        if not isinstance(alpha, int | float) or not math.isfinite(alpha):
             raise DelianError(f"alpha cannot be {alpha!r}", "twice the rank is usual")
-    if not 0.0 <= settings.dropout < 1.0:
+    if not isinstance(settings.dropout, int | float) or not 0.0 <= settings.dropout < 1.0:
         raise DelianError(f"dropout cannot be {settings.dropout!r}", "it is from 0 to below 1")
     return settings
 
 
 def names(given: str | Sequence[str]) -> str | tuple[str, ...]:
-    """A regular expression as it is, and several names as a tuple."""
-    return given if isinstance(given, str) else tuple(given)
+    """A regular expression as it is, and several names as a tuple. Raises DelianError."""
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
+        raise DelianError(
+            f"targets cannot be {given!r:.60}", 'endings of layers\' names, as ("query", "value")'
+        )
+    return tuple(given)

@@ -193,6 +193,7 @@ def test_what_is_no_weight_is_refused() -> None:
         (np.full((4, 4), np.inf), {}, "not finite"),
         (normal(8, 4), {"kind": "i3"}, "unknown kind 'i3'"),
         (normal(8, 4), {"kind": "i4", "group": 7}, "a group of 7 inputs"),
+        (normal(8, 4), {"kind": "i4", "group": "8"}, "a group of 8 inputs"),
     ):
         with pytest.raises(DelianError, match=text):
             dl.quantise_weight(bad, **options)

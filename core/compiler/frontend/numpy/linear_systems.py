@@ -82,10 +82,11 @@ _Slogdet: Any = type(np.linalg.slogdet(np.eye(1)))
 def slogdet(s: Specialiser, a: Any) -> tuple[Tensor, Tensor]:
     x = square(s, a, "np.linalg.slogdet")
     if x.shape[-1] == 0:  # The product of no factors is one.
-        one, zero = (s.scope.number(n, x.dtype, x.shape[:-2]) for n in (1, 0))
-        return _Slogdet(Tensor(one), Tensor(zero))  # type: ignore[no-any-return]
-    sign, size = s.scope.emit("slogdet", (x.value,))
-    return _Slogdet(Tensor(sign), Tensor(size))  # type: ignore[no-any-return]
+        sign, size = (s.scope.number(n, x.dtype, x.shape[:-2]) for n in (1, 0))
+    else:
+        sign, size = s.scope.emit("slogdet", (x.value,))
+    made: tuple[Tensor, Tensor] = _Slogdet(Tensor(sign), Tensor(size))
+    return made
 
 
 def det(s: Specialiser, a: Any) -> Tensor:
