@@ -41,8 +41,12 @@ class Trained:
 
     def with_last_parameters(self, values: list[Tensor]) -> Trained:
         """The model with these for its last parameters."""
+        return self.replaced(self.last[-len(values) :], values)
+
+    def replaced(self, places: Sequence[int], values: Sequence[Tensor]) -> Trained:
+        """The model with these values at these places."""
         made = list(self.values)
-        for k, value in zip(self.last[-len(values) :], values, strict=True):
+        for k, value in zip(places, values, strict=True):
             made[k] = value
         return Trained(made, self.names, self.last)
 

@@ -18,10 +18,11 @@ from ...compiler.ir import Tensor
 from ...compiler.tree import static_field
 from .adapter_settings import AdapterSettings
 from .low_rank import dense, dropped
+from .weight_object import WeightObject
 
 
 @module
-class Dora:
+class Dora(WeightObject):
     """A linear layer's weight, decomposed into lengths and directions."""
 
     base: Tensor  # f32[inputs, outputs] or a `QuantisedWeight`, frozen
@@ -32,19 +33,6 @@ class Dora:
     """u32[2] in training with dropout; None drops nothing."""
     scale: float = static_field(default=1.0)
     settings: AdapterSettings | None = static_field(default=None)
-
-    __array_ufunc__ = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of the weight."""
-        found: tuple[int, ...] = self.base.shape
-        return found
-
-    @property
-    def ndim(self) -> int:
-        """That of the weight."""
-        return len(self.base.shape)
 
     def __rmatmul__(self, x: Tensor) -> Tensor:
         """f32[..., inputs] -> f32[..., outputs]."""

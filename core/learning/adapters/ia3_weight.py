@@ -15,10 +15,11 @@ from ...compiler.ir import Tensor
 from ...compiler.tree import static_field
 from .adapter_settings import AdapterSettings
 from .low_rank import dense
+from .weight_object import WeightObject
 
 
 @module
-class Ia3:
+class Ia3(WeightObject):
     """A linear layer's weight, and its bias where the output is scaled."""
 
     base: Tensor  # f32[inputs, outputs] or a `QuantisedWeight`, frozen
@@ -26,19 +27,6 @@ class Ia3:
     bias: Tensor | None = None  # f32[outputs], frozen
     feedforward: bool = static_field(default=False)
     settings: AdapterSettings | None = static_field(default=None)
-
-    __array_ufunc__ = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of the weight."""
-        found: tuple[int, ...] = self.base.shape
-        return found
-
-    @property
-    def ndim(self) -> int:
-        """That of the weight."""
-        return len(self.base.shape)
 
     def __rmatmul__(self, x: Tensor) -> Tensor:
         """f32[..., inputs] -> f32[..., outputs]."""

@@ -15,10 +15,11 @@ from ...compiler.ir import Tensor
 from ...compiler.ops.quantised_weights import QuantisedWeight
 from ...compiler.tree import static_field
 from .adapter_settings import AdapterSettings
+from .weight_object import WeightObject
 
 
 @module
-class LowRank:
+class LowRank(WeightObject):
     """W + s A B of a linear layer, or of a table of vectors, without the sum."""
 
     base: Tensor  # f32[inputs, outputs] or a `QuantisedWeight`, frozen
@@ -28,20 +29,6 @@ class LowRank:
     """u32[2] in training with dropout (`adapters.with_key`); None drops nothing."""
     scale: float = static_field(default=1.0)
     settings: AdapterSettings | None = static_field(default=None)
-
-    #: NumPy leaves `array @ weight` to `__rmatmul__`.
-    __array_ufunc__ = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of the weight."""
-        found: tuple[int, ...] = self.base.shape
-        return found
-
-    @property
-    def ndim(self) -> int:
-        """That of the weight."""
-        return len(self.base.shape)
 
     def __rmatmul__(self, x: Tensor) -> Tensor:
         """f32[..., inputs] -> f32[..., outputs]."""

@@ -17,6 +17,7 @@ from ...compiler.api import module
 from ...compiler.ir import Tensor
 from ...compiler.tree import static_field
 from .low_rank import LowRank
+from .weight_object import WeightObject
 
 M = TypeVar("M")
 
@@ -25,26 +26,12 @@ RESIDUAL = ".base.residual"
 
 
 @module
-class SummedWeight:
+class SummedWeight(WeightObject):
     """W + s R, without the sum."""
 
     base: Tensor  # f32[inputs, outputs], or another weight object: frozen
     residual: Tensor  # f32[inputs, outputs]
     scale: float = static_field(default=1.0)
-
-    #: NumPy leaves `array @ weight` to `__rmatmul__`.
-    __array_ufunc__ = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of the weight."""
-        found: tuple[int, ...] = self.base.shape
-        return found
-
-    @property
-    def ndim(self) -> int:
-        """That of the weight."""
-        return len(self.base.shape)
 
     def __rmatmul__(self, x: Tensor) -> Tensor:
         """f32[..., inputs] -> f32[..., outputs]."""

@@ -57,8 +57,8 @@ class Division:
         """The task inside of a program that was given these leaves."""
         if not self.frozen:
             return self.task
-        bound: Any = self.task
-        return bound.bound(frozen[: len(self.frozen) - len(self.split.state)])  # type: ignore[no-any-return]
+        assert isinstance(self.task, PartialTask)
+        return self.task.bound(frozen[: len(self.frozen) - len(self.split.state)])
 
     def first_personal(self, frozen: list[Tensor]) -> list[Tensor]:
         """The first values of the personal leaves."""

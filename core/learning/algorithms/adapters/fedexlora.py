@@ -21,13 +21,13 @@ import numpy as np
 
 from ....common.errors import DelianError
 from ....compiler.ir import Tensor
+from ...adapters.lora_roles import lora_roles
+from ...adapters.summed_weight import RESIDUAL, with_residuals
+from ...adapters.trained_factors import factors
 from ...algorithm import About, Algorithm, ClientResult
 from ...leaf_roles import Role
 from ...partial import Trained
 from ...task import Task
-
-#: As of `adapters.summed_weight`, which is imported when an algorithm is used.
-_RESIDUAL = ".base.residual"
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,6 @@ class FedExLora(Algorithm):
     )
 
     def task(self, task: Task) -> Task:
-        from ...adapters.summed_weight import with_residuals
-
         if not is_dataclass(task) or isinstance(task, type):
             raise DelianError(
                 f"{type(task).__name__} is no dataclass, and FedEx-LoRA changes its `init`",
@@ -54,22 +52,22 @@ class FedExLora(Algorithm):
         return made
 
     def roles(self, model: Any) -> Sequence[Role]:
-        from ...adapters.lora_roles import lora_roles
-
         return lora_roles(model, {})
 
     def gradient(
         self, task: Task, current: Any, state: Any, data: Any, order: Tensor, step: Any
     ) -> Any:
         loss, slope = Algorithm.gradient(self, task, current, state, data, order, step)
-        return loss, _with(slope, [np.zeros_like(slope.values[k]) for k in _places(slope)])
+        return loss, slope.replaced(
+            _places(slope), [np.zeros_like(slope.values[k]) for k in _places(slope)]
+        )
 
     def result(
         self, task: Task, state: Trained, end: Trained, loss: Tensor, data: Any, kept: Any
     ) -> ClientResult:
         plain = Algorithm.result(self, task, state, end, loss, data, kept)
         pairs = zip(_products(end), _products(state), strict=True)
-        update = _with(plain.update, [after - before for after, before in pairs])
+        update = plain.update.replaced(_places(state), [after - before for after, before in pairs])
         return plain._replace(update=update)
 
     def server_update(self, state: Trained, memory: Any, mean: Trained) -> tuple[Trained, Any]:
@@ -80,31 +78,19 @@ class FedExLora(Algorithm):
                 _places(state), _products(state), _products(after), strict=True
             )
         ]
-        return _with(after, residuals), memory
+        return after.replaced(_places(state), residuals), memory
 
     def fine_tuned(self, task: Task, model: Trained, data: Any, key: Tensor) -> Trained:
         """The residuals stay: a device fine-tunes the adapters."""
-        made = Algorithm.fine_tuned(self, task, model, data, key)
-        return _with(made, [model.values[k] for k in _places(model)])
+        made: Trained = Algorithm.fine_tuned(self, task, model, data, key)
+        return made.replaced(_places(model), [model.values[k] for k in _places(model)])
 
 
 def _places(model: Trained) -> list[int]:
-    """The places of the residuals."""
-    return [k for k in range(len(model.names)) if model.names[k].endswith(_RESIDUAL)]
+    """The places of the residuals, in the order of the adapters."""
+    return [k for k in range(len(model.names)) if model.names[k].endswith(RESIDUAL)]
 
 
 def _products(model: Trained) -> list[Tensor]:
-    """A B of each adapter with a residual, f32[inputs, outputs]."""
-    adapters = [model.names[k].removesuffix(_RESIDUAL) for k in _places(model)]
-    return [
-        model.values[model.names.index(f"{name}.a")] @ model.values[model.names.index(f"{name}.b")]
-        for name in adapters
-    ]
-
-
-def _with(model: Trained, residuals: list[Tensor]) -> Trained:
-    """The same leaves with these residuals."""
-    values = list(model.values)
-    for k, residual in zip(_places(model), residuals, strict=True):
-        values[k] = residual
-    return Trained(values, model.names, model.last)
+    """A B of each adapter, f32[inputs, outputs]."""
+    return [a @ b for a, b in factors(model)]

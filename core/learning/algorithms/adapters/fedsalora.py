@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ...adapters.lora_roles import lora_roles
 from ...algorithm import About, Algorithm
 from ...leaf_roles import Role
 
@@ -22,6 +23,4 @@ class FedSaLora(Algorithm):
     about: ClassVar[About] = About("FedSA-LoRA", "Guo et al. 2025", "the change of A", "B")
 
     def roles(self, model: Any) -> Sequence[Role]:
-        from ...adapters.lora_roles import lora_roles
-
         return lora_roles(model, {"b": "personal"})

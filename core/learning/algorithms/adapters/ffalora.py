@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ...adapters.lora_roles import lora_roles
 from ...algorithm import About, Algorithm
 from ...leaf_roles import Role
 
@@ -22,6 +23,4 @@ class FfaLora(Algorithm):
     about: ClassVar[About] = About("FFA-LoRA", "Sun et al. 2024", "the change of B")
 
     def roles(self, model: Any) -> Sequence[Role]:
-        from ...adapters.lora_roles import lora_roles
-
         return lora_roles(model, {"a": "frozen"})

@@ -22,6 +22,8 @@ import numpy as np
 from ....compiler import tree
 from ....compiler.api import value_and_grad
 from ....compiler.ir import Tensor
+from ...adapters.lora_roles import lora_roles
+from ...adapters.trained_factors import factors, with_factors
 from ...algorithm import About, Algorithm, ClientResult
 from ...hyperparameters import Bounds
 from ...leaf_roles import Role
@@ -53,13 +55,11 @@ class FlexLora(Algorithm):
     """The smallest rank of a device."""
 
     def roles(self, model: Any) -> Sequence[Role]:
-        from ...adapters.lora_roles import lora_roles
-
         return lora_roles(model, {})
 
     def init(self, task: Task, key: Tensor) -> Products:
         model = task.init(key)
-        return Products(model, [np.zeros_like(a @ b) for a, b in _adapters(model)])
+        return Products(model, [np.zeros_like(a @ b) for a, b in factors(model)])
 
     def model(self, state: Products) -> Trained:
         return state.model
@@ -79,23 +79,23 @@ class FlexLora(Algorithm):
         self, task: Task, state: Products, end: Trained, loss: Tensor, data: Any, kept: Any
     ) -> ClientResult:
         plain = Algorithm.result(self, task, state.model, end, loss, data, kept)
-        own = _adapters(self._cut(end, data))
+        own = factors(self._cut(end, data))
         change = [
-            a @ b - a0 @ b0 for (a, b), (a0, b0) in zip(own, _adapters(state.model), strict=True)
+            a @ b - a0 @ b0 for (a, b), (a0, b0) in zip(own, factors(state.model), strict=True)
         ]
-        return plain._replace(update=Products(_factors_zero(plain.update), change))
+        return plain._replace(update=Products(_without(plain.update), change))
 
     def memory(self, state: Products) -> Any:
         return self.server.init(state.model)
 
     def server_update(self, state: Products, memory: Any, mean: Products) -> tuple[Products, Any]:
         model, memory = Algorithm.server_update(self, state.model, memory, mean.model)
-        factors = []
-        for (a, b), change in zip(_adapters(state.model), mean.products, strict=True):
+        made = []
+        for (a, b), change in zip(factors(state.model), mean.products, strict=True):
             u, s, v = np.linalg.svd(a @ b + change, full_matrices=False)
             root = np.sqrt(s[: a.shape[1]])
-            factors.append((u[:, : a.shape[1]] * root, root[:, None] * v[: a.shape[1]]))
-        return Products(_with(model, factors), tree.map(np.zeros_like, state.products)), memory
+            made.append((u[:, : a.shape[1]] * root, root[:, None] * v[: a.shape[1]]))
+        return Products(with_factors(model, made), tree.map(np.zeros_like, state.products)), memory
 
     def fine_tuned(self, task: Task, model: Trained, data: Any, key: Tensor) -> Trained:
         """The part of the device's rank, fine-tuned."""
@@ -105,38 +105,15 @@ class FlexLora(Algorithm):
     def _cut(self, model: Trained, data: Any) -> Trained:
         """The model with zeros beyond the device's rank."""
         share = np.minimum(data.support.astype(np.float32) / self.rows_full, 1.0)
-        factors = []
-        for a, b in _adapters(model):
+        made = []
+        for a, b in factors(model):
             rank = a.shape[1]
             own = np.maximum(np.ceil(rank * share), float(min(self.rank_min, rank)))
             kept = (np.arange(rank) < own).astype(np.float32)
-            factors.append((a * kept, kept[:, None] * b))
-        return _with(model, factors)
+            made.append((a * kept, kept[:, None] * b))
+        return with_factors(model, made)
 
 
-def _places(model: Trained) -> list[tuple[int, int]]:
-    """The places of A and B of each adapter."""
-    names = model.names
-    return [
-        (names.index(name), names.index(f"{name[:-2]}.b"))
-        for name in names
-        if name.endswith(".a") and f"{name[:-2]}.b" in names
-    ]
-
-
-def _adapters(model: Trained) -> list[tuple[Tensor, Tensor]]:
-    """A f32[inputs, R] and B f32[R, outputs] of each adapter."""
-    return [(model.values[a], model.values[b]) for a, b in _places(model)]
-
-
-def _with(model: Trained, factors: list[tuple[Tensor, Tensor]]) -> Trained:
-    """The same leaves with these adapters."""
-    values = list(model.values)
-    for (a, b), (first, second) in zip(_places(model), factors, strict=True):
-        values[a] = first
-        values[b] = second
-    return Trained(values, model.names, model.last)
-
-
-def _factors_zero(update: Trained) -> Trained:
-    return _with(update, [(np.zeros_like(a), np.zeros_like(b)) for a, b in _adapters(update)])
+def _without(update: Trained) -> Trained:
+    """An upload without A and B: their products are in it."""
+    return with_factors(update, [(np.zeros_like(a), np.zeros_like(b)) for a, b in factors(update)])

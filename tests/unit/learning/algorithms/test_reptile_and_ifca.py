@@ -4,15 +4,14 @@ line with them: linear regression, whose gradient is written by hand in float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import delian as dl
 import numpy as np
 import pytest
-from delian.core.compiler.backends import compile_function
 from delian.core.learning import Ifca, Regression, Reptile, Samples, SampleSet
 from delian.core.learning.nn import sgd
+from support.exact_rounds import compiled
 
 FEATURES, CAPACITY = 3, 12
 ROWS = (12, 5, 7, 3, 9)
@@ -59,17 +58,6 @@ def slope(w: Any, x: Any, y: Any) -> Any:
 def real(data: SampleSet) -> tuple[Any, Any]:
     rows = int(data.support)
     return data.x[:rows].astype(np.float64), data.y[:rows].astype(np.float64)
-
-
-def compiled(f: Callable[..., Any], *examples: Any) -> Callable[..., Any]:
-    traced = dl.trace(f, *examples)
-    program = compile_function(traced.function, "reference")
-
-    def run(*arguments: Any) -> Any:
-        leaves = [np.asarray(a) for a in dl.tree.leaves(arguments)]
-        return dl.tree.unflatten(traced.out_structure, [np.asarray(r) for r in program(*leaves)])
-
-    return run
 
 
 def rounds(algorithm: Any, learnt: Any, state: Any, cohorts: list[list[SampleSet]]) -> Any:
