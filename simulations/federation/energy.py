@@ -50,7 +50,7 @@ class Energy:
         work = self._at_work.pop(device, None)
         if work is not None:
             began, duration, joules = work
-            self._add(device, COMPUTE, joules * min(1.0, (now - began) / duration))
+            self._add(device, COMPUTE, joules * min(1.0, (now - began) / max(1, duration)))
 
     def round_over(self, fields: Mapping[str, Any], now: int) -> list[int]:
         """Counts what devices used while a round went on that asked them.

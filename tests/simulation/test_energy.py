@@ -66,6 +66,12 @@ class TestModel:
         energy.ends(3, 4 * SECOND)  # it is no longer at work
         assert energy.of(3) == 0.5
 
+    def test_one_that_takes_no_time_is_stopped_at_once(self):
+        energy, profile = Energy(fleet(), Streams(1)), fleet().profile(3, Streams(1))
+        energy.begins(profile, SECOND, 0, 8e9)
+        energy.ends(3, SECOND)
+        assert energy.of(3) == 0.0
+
     def test_bytes_and_time_cost_what_the_class_says(self):
         energy, profile = Energy(fleet(), Streams(1)), fleet().profile(3, Streams(1))
         energy.moved(profile, 1000)  # 1,000 bytes at 5 uJ
