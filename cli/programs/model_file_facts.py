@@ -93,7 +93,7 @@ def _bundle_facts(path: Path) -> Facts:
     bundle = load(path)
     parameters = [
         {"name": leaf.name, "dtype": leaf.dtype, "shape": list(leaf.shape), "elements": leaf.size}
-        for leaf in bundle.manifest.state
+        for leaf in (*bundle.manifest.state, *bundle.manifest.frozen)
     ]
     programs = [
         _program(name, function, Counter(op.name for op in function.body.walk()))
@@ -263,13 +263,13 @@ def _onnx_to_safetensors(source: Path, target: Path) -> int:
 
 
 def _bundle_to_safetensors(source: Path, target: Path) -> int:
-    """A bundle's first state by its leaves' names."""
+    """A bundle's first state and its frozen leaves, by their names."""
     from ...core.learning.bundle import load
     from ...core.learning.interchange.safetensors_file import write_safetensors
 
     bundle = load(source)
-    arrays = _leaves(bundle)
-    names = [leaf.name for leaf in bundle.manifest.state]
+    arrays = [*_leaves(bundle), *bundle.frozen]
+    names = [leaf.name for leaf in (*bundle.manifest.state, *bundle.manifest.frozen)]
     write_safetensors(target, dict(zip(names, arrays, strict=True)))
     return len(arrays)
 
@@ -286,13 +286,14 @@ def _leaves(bundle: Bundle) -> list[Array]:
 
 
 def _bundle_to_onnx(source: Path, target: Path) -> int:
-    """The program `infer`, with the model's weights as initialisers."""
+    """The program `infer`, with the model's weights and frozen leaves as initialisers."""
     from ...core.learning.bundle import load
     from ...core.learning.interchange.onnx_export.export_model import program_to_onnx
 
     bundle = load(source)
-    function, leaves = bundle.inference, _leaves(bundle)
+    function, leaves = bundle.inference, [*_leaves(bundle), *bundle.frozen]
     names = [name.removeprefix("model.") for name in function.param_names]
-    held = {names[k]: leaves[leaf] for k, leaf in enumerate(bundle.manifest.model)}
+    model = [leaves[k] for k in bundle.manifest.model]
+    held = dict(zip(names, (*model, *bundle.frozen), strict=False))
     program_to_onnx(function, names, held, path=target)
     return len(held)

@@ -27,28 +27,40 @@ def convert_to_folder(
     folder that cannot be written.
     """
     run = run_facts(source.parent) if source.suffix == ".bundle" else RunFacts()
+    file = folder / WEIGHTS
     if torch or scenario:
+        from ...core.learning.adapters.adapted import settings_of, trained_names
+        from ...core.learning.adapters.peft_files import NAME as ADAPTER_WEIGHTS
+        from ...core.learning.adapters.peft_files import save_adapter
+
         if source.suffix != ".bundle":
             raise DelianError(
                 "--torch and --scenario say of which module a .bundle is",
                 "a .onnx and a .safetensors have names of their own",
             )
         model = _trained(source, torch, scenario, settings)
-        model.save_folder(folder, run)
-        count = len(model.parameters) + len(model.statistics)
+        if settings_of(model) is not None:
+            save_adapter(model, folder)
+            file, count = folder / ADAPTER_WEIGHTS, len(trained_names(model))
+        else:
+            model.save_folder(folder, run)
+            count = len(model.parameters) + len(model.statistics)
     elif settings:
         raise DelianError("--set changes the scenario with the module", "give it by --scenario")
     else:
         count = _by_leaves(source, folder, run)
-    size = (folder / WEIGHTS).stat().st_size
+    size = file.stat().st_size
     return {"file": str(folder), "parameters": count, "bytes": size}
 
 
 def _trained(source: Path, torch: str | None, scenario: str | None, settings: list[str]) -> Any:
     """The module of a scenario with the bundle's weights."""
     from ...core.compiler.ir import TensorType
+    from ...core.compiler.random import key
     from ...core.learning.bundle import load
+    from ...core.learning.partial import with_bundle
     from ...simulations.scenario.data_settings import TorchModule
+    from ...simulations.scenario.recipes import adapted
     from ...simulations.scenario.scenario_file import load as load_scenario
     from ...simulations.scenario.scenario_file import override
     from ...simulations.scenario.torch_modules import imported
@@ -60,7 +72,8 @@ def _trained(source: Path, torch: str | None, scenario: str | None, settings: li
     rows = load(source).inference.param_types[-1]
     if not isinstance(rows, TensorType):
         raise DelianError(f"{source}: its program `infer` takes no rows", "is it a model's?")
-    return imported(chosen, rows.shape[1:], rows.dtype.numpy).load_bundle(source)
+    module = imported(chosen, rows.shape[1:], rows.dtype.numpy)
+    return with_bundle(adapted(chosen, lambda key: module)(key(chosen.seed)), source)
 
 
 def _by_leaves(source: Path, folder: Path, run: RunFacts) -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .algorithms import *
     from .hyperparameters import Bounds as Bounds
     from .hyperparameters import FromRun as FromRun
+    from .partial import with_bundle as with_bundle
     from .sampling import *
     from .task import *
     from .token_tasks import *
@@ -27,6 +28,7 @@ _NAMES = {
     "aggregate.stage_order": "ChainError",
     "data": "=datasets",
     "hyperparameters": "Bounds FromRun",
+    "partial": "with_bundle",
     "sampling": "Batch Episodes EpisodeTable Samples SampleSet",
     "task": "Classification Metrics Regression Task",
     "token_tasks": "MaskedToken NextToken",

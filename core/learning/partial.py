@@ -12,16 +12,26 @@ ones.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
+from ..common.errors import DelianError
 from ..compiler import tree
 from ..compiler.api import module
 from ..compiler.ir import Tensor
 from .leaf_roles import Role
 from .sampling import Batch, Episodes, Samples
 from .task import Metrics, Task, after_step
+
+if TYPE_CHECKING:
+    from .bundle import Bundle
+
+M = TypeVar("M")
 
 
 @module
@@ -164,6 +174,45 @@ class Split:
                 leaves.append(shared[others])
                 others += 1
         return tree.unflatten(structure, leaves)
+
+
+def with_bundle(model: M, bundle: Bundle | str | os.PathLike[str]) -> M:
+    """The model with the weights of a run's bundle, such as `model.bundle` of its report.
+
+    Args:
+        model: of the run, with its adapters where it had some.
+        bundle: one that has its weights, or its file. Its frozen leaves are taken too, and personal
+            leaves have their first values.
+
+    Raises:
+        DelianError: the bundle is of another model, or lacks its weights.
+    """
+    from .bundle import Bundle, load
+
+    where = "this bundle" if isinstance(bundle, Bundle) else str(bundle)
+    found = bundle if isinstance(bundle, Bundle) else load(Path(bundle), own=True)
+    leaves, structure = tree.flatten(model)
+    frozen = {leaf.name: k for k, leaf in enumerate(found.manifest.frozen)}
+    names = list(structure.paths())
+    trained = [k for k, name in enumerate(names) if name not in frozen]
+    kept = found.manifest.model_leaves()
+    if [leaf.shape for leaf in kept] != [np.shape(leaves[k]) for k in trained]:
+        kind = getattr(getattr(model, "graphs", None), "name", type(model).__name__)
+        raise DelianError(
+            f"{where} is not a bundle of {kind}: its model has other leaves",
+            "take the model that the run trained, with the same settings and adapters",
+        )
+    if not found.weights.size:
+        raise DelianError(f"{where} has no weights", "take the bundle of the run's report")
+    ends = np.cumsum([leaf.size for leaf in kept])
+    parts = np.split(found.model_of(found.weights), ends[:-1])
+    for k, leaf, part in zip(trained, kept, parts, strict=True):
+        leaves[k] = part.reshape(leaf.shape)
+    for k, name in enumerate(names):
+        if name in frozen and found.frozen:
+            leaves[k] = found.frozen[frozen[name]]
+    made: M = tree.unflatten(structure, leaves)
+    return made
 
 
 def named_paths(structure: tree.Structure, prefix: str = "") -> Iterator[str]:

@@ -142,7 +142,7 @@ def roles(scenario: Scenario, task: learning.Task) -> Roles:
     return Roles(frozen, chosen.personal)
 
 
-def _adapted(scenario: Scenario, init: Callable[[Array], Any]) -> Callable[[Array], Any]:
+def adapted(scenario: Scenario, init: Callable[[Array], Any]) -> Callable[[Array], Any]:
     """The init function of the model with the scenario's adapters."""
     chosen = scenario.partial
     if chosen.adapters == "none":
@@ -244,7 +244,7 @@ def _model(
     """The scenario's model. targets: axes of the targets after the batch's. given: as of `task`."""
     found = _plain_model(scenario, batch, classes, targets, given, tokens)
     draws = found.draws or scenario.partial.dropout > 0.0
-    return dataclasses.replace(found, init=_adapted(scenario, found.init), draws=draws)
+    return dataclasses.replace(found, init=adapted(scenario, found.init), draws=draws)
 
 
 def _plain_model(

@@ -15,9 +15,9 @@ from ....common.errors import DelianError, ProgramError
 from ....common.foreign_formats import refuse_file, way_of
 from ....compiler.api import module
 from ....compiler.ir import Array, Tensor
-from ....compiler.tree import children, flatten, static_field, unflatten
+from ....compiler.tree import children, static_field
 from ...adapters.adapter_keys import keyed
-from ...bundle import load
+from ...partial import with_bundle
 from ..model_card import RunFacts, card_text, open_folder, write_card, write_text
 from ..safetensors_file import read_safetensors, write_safetensors
 from . import torch_export, torch_graph, torch_guards, torch_layers, torch_layouts, torch_nodes
@@ -213,20 +213,7 @@ class TorchModel:
 
         Raises DelianError for a bundle without weights, and for one of another model.
         """
-        bundle = load(Path(path), own=True)
-        leaves, structure = flatten(self)
-        kept = bundle.manifest.model_leaves()
-        if [leaf.shape for leaf in kept] != [np.shape(leaf) for leaf in leaves]:
-            raise DelianError(
-                f"{path} is not a bundle of {self.graphs.name}: its model has other leaves",
-                "import the module that the run trained, with the same settings",
-            )
-        if not bundle.weights.size:
-            raise DelianError(f"{path} has no weights", "take the bundle of the run's report")
-        parts = np.split(bundle.model_of(bundle.weights), np.cumsum([k.size for k in kept])[:-1])
-        values = [part.reshape(leaf.shape) for part, leaf in zip(parts, kept, strict=True)]
-        made: TorchModel = unflatten(structure, values)
-        return made
+        return with_bundle(self, path)
 
     def last_parameters(self, count: int) -> list[Tensor]:
         """The last parameters in the module's order: those of its head."""
