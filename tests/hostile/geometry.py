@@ -173,9 +173,9 @@ _ROWS_BY_COLUMNS: Mapping[str, Any] = {
 
 
 def _dot(d: Draw, name: str) -> Sequence[Value]:
-    way = d.r.randrange(7)
-    if way < 2:
-        return _repeated(d) if way == 0 else _trained(d)
+    way = d.r.randrange(8)
+    if way < 3:
+        return (_repeated, _trained, _expanded)[way](d)
     dtype = d.r.choice([F32] * 6 + [k for k in NUMERIC if k in HERE])
     m, n, k = (d.size(128) for _ in range(3))
     if d.r.random() < 0.3:
@@ -229,6 +229,46 @@ def _trained(d: Draw) -> Sequence[Value]:
     back = d.b("dot", y, w, **columns)
     g = d.b("mul", d.b("broadcast", rate, shape=w.shape, dims=()), d.b("dot", x, y, **batch))
     return [d.b(d.r.choice(["sub", "add"]), w, g), back]
+
+
+def _expanded(d: Draw) -> Sequence[Value]:
+    """A weight in few bits, or a part of it, as the second operand of one product or of two: each
+    computes it while it is packed.
+    """
+    rows, columns = d.r.choice([(64, 64), (33, 130), (300, 17), (100, 65), (48, 100), (2, 2500)])
+    if d.r.random() < 0.3:
+        codes = d.operand(DType.U8, (rows, 1, -(-columns // 2)))
+        weight = _nibbles(d, codes)
+        weight = d.b("slice", weight, start=(0, 0), stop=(rows, columns), step=(1, 1))
+    else:
+        narrow = d.r.choice([k for k in HERE if k in NUMERIC and k.itemsize <= 2])
+        weight = d.b("convert", d.operand(narrow, (rows, columns)), dtype=F32)
+        scales, dims = d.r.choice([((rows,), (0,)), ((columns,), (1,)), ((), ())])
+        scale = d.b("broadcast", d.param(TensorType(F32, scales)), shape=weight.shape, dims=dims)
+        weight = d.b("mul", weight, scale)
+    if d.r.random() < 0.4:
+        start = tuple(d.r.randint(0, n // 3) for n in weight.shape)
+        stop = tuple(n - d.r.randint(0, n // 3) for n in weight.shape)
+        weight = d.b("slice", weight, start=start, stop=stop, step=(1, 1))
+    made = []
+    for contracted in d.r.choice([(0,), (1,), (0, 1)]):
+        x = d.operand(F32, (d.size(65), weight.shape[contracted]))
+        attrs = {"contract_a": (1,), "contract_b": (contracted,), "batch_a": (), "batch_b": ()}
+        made.append(d.b("dot", x, weight, **attrs))
+    return made
+
+
+def _nibbles(d: Draw, codes: Value) -> Value:
+    """Codes of 4 bits, two a byte, u8[rows, groups, half], as f32[rows, groups * 2 * half]."""
+    rows, groups, half = codes.shape
+    whole = (rows, groups, 2, half)
+    pairs = d.b("convert", d.b("broadcast", codes, shape=whole, dims=(0, 1, 3)), dtype=DType.I32)
+    shifts = d.b.constant(np.array([0, 4], np.int32))
+    low = d.b("shr", pairs, d.b("broadcast", shifts, shape=whole, dims=(2,)))
+    mask = d.b("broadcast", d.b.constant(np.int32(15)), shape=whole, dims=())
+    made = d.b("convert", d.b("and", low, mask), dtype=F32)
+    scales = d.b("broadcast", d.operand(F32, (rows, groups)), shape=whole, dims=(0, 1))
+    return d.b("reshape", d.b("mul", made, scales), shape=(rows, groups * 2 * half))
 
 
 def _attention(d: Draw, name: str) -> Sequence[Value]:
@@ -476,7 +516,7 @@ MAKERS: Mapping[str, Maker] = {
 #: How many times as often as others these are drawn: they have kernels of their own.
 OFTEN: Mapping[str, int] = {
     **{name: 6 for name in MAKERS if "conv" in name},
-    "dot": 12,
+    "dot": 18,
     **dict.fromkeys(("attention", "attention_grad", "quantised_conv"), 3),
 }
 

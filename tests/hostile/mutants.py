@@ -112,6 +112,18 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a weight in few bits is expanded one column beyond its panel",
+        ("dot",),
+        "s->expand(s->context, to, width, s->row + k0, k, s->column + n0, columns);",
+        "s->expand(s->context, to, width, s->row + k0, k, s->column + n0, columns + 1);",
+    ),
+    Mutant(
+        "the block in which a weight in few bits is turned has rows too few",
+        ("dot",),
+        "float DL_ALIGN block[DL_NR * DL_BLOCK];",
+        "float DL_ALIGN block[(DL_NR - 1) * DL_BLOCK];",
+    ),
+    Mutant(
         "depthwise convolutions of few channels ask for the image's memory alone",
         ("grouped_conv",),
         where=lambda: _replaced(
