@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -261,16 +260,27 @@ def _bias(weight: Path) -> Path:
     return (*weight[:-1], f"{str(last).removesuffix('weight')}bias")
 
 
-@dataclass(frozen=True)
 class Parts:
-    """A model in two: `join(trained, frozen)` is the model."""
+    """A model in two: `join(trained, frozen)` is the model.
 
-    trained: dict[str, Any]
-    """Leaves of adapters and of `modules_to_save`, by their dotted names in the model's tree."""
-    frozen: dict[str, Any]
-    """All other leaves."""
-    join: Callable[[dict[str, Any], dict[str, Any]], Any]
-    """Puts a model together; it can be called in compiled functions."""
+    Not a dataclass. A compiled function that reads a dataclass from outside depends on all of its
+    fields: each call would compare all weights, and compile again once a step had donated one.
+    """
+
+    __slots__ = ("frozen", "join", "trained")
+
+    def __init__(
+        self,
+        trained: dict[str, Any],
+        frozen: dict[str, Any],
+        join: Callable[[dict[str, Any], dict[str, Any]], Any],
+    ) -> None:
+        self.trained = trained
+        """Leaves of adapters and of `modules_to_save`, by their dotted names in the model."""
+        self.frozen = frozen
+        """All other leaves."""
+        self.join = join
+        """Puts a model together; it can be called in compiled functions."""
 
 
 def split(model: Any) -> Parts:

@@ -114,6 +114,20 @@ def test_trained_are_adapters_and_saved_modules_alone():
     assert not {*frozen} & {*parts.trained}
 
 
+def test_a_step_that_changes_its_factors_in_place_is_compiled_once():
+    parts = dl.adapters.split(moved(dl.lora(small(), 2, ("query",), 6)))
+
+    def step(trained, frozen):
+        slopes = dl.grad(lambda t: np.sum(parts.join(t, frozen)(IDS) ** 2))(trained)
+        return dl.tree.map(lambda p, g: p - np.float32(0.1) * g, trained, slopes)
+
+    traced = dl.compile(step, donate=(0,)).trace(parts.trained, parts.frozen)
+    for leaf in parts.trained.values():
+        leaf += 1
+    assert traced.current()
+    assert all(s.owner is IDS for s in traced.seen if isinstance(s.owner, np.ndarray))
+
+
 def test_the_slopes_are_those_of_the_merged_weight():
     """dL/dA = s dL/dW B^T and dL/dB = s A^T dL/dW of the merged weight W."""
     model = moved(dl.lora(small(), 2, ("query",), 6))
