@@ -9,17 +9,15 @@ from typing import Any
 import numpy as np
 
 from ..answer import Answer, ResultTable
-from ..design import CompleteRows, Design
+from ..design import Design
 from ..distributions import normal_quantile, t_two_sided
-from ..moments import SPREADS, SUMS, ask_moments, measure_moments
+from ..moments import ask_moments
 from ..question import Asking, Kept, Question, Step, method
+from ..scaled_products import ask_products, measure_products
 from ..site_table import Floats, Table
-from ..sums import StatisticsError, Sum, counts
+from ..sums import StatisticsError
 
 COLUMNS_MAX = 200
-STEP = "products"
-#: Of numbers near 1.
-_BITS = (110, 80)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,19 +73,8 @@ class Correlations(Question):
     def ask(self) -> Asking:
         width = len(self.of)
         moments = yield from ask_moments(width)
-        sums = (
-            counts("rows"),
-            counts("left"),
-            Sum("firsts", (width,), *_BITS),
-            Sum("products", (width, width), *_BITS),
-        )
-        totals = yield Step(STEP, sums, {"means": moments.means, "scales": moments.scales})
-        rows = totals.number("rows")
-        if rows < 2:
-            raise StatisticsError(f"{rows:g} complete rows", "two are needed, and better many more")
-        off = totals["firsts"] / rows
-        scaled = totals["products"] - rows * np.outer(off, off)
-        scaled = np.where(moments.spreads[:, None] * moments.spreads > 0, scaled, 0.0)
+        products = yield from ask_products(moments)
+        rows, scaled = products.rows, products.scaled
         covariances = scaled / (rows - 1) * np.outer(moments.scales, moments.scales)
         roots = np.sqrt(np.diag(scaled))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -114,21 +101,20 @@ class Correlations(Question):
         notes = [
             f"`{name}` is constant." for name, root in zip(self.of, roots, strict=True) if not root
         ]
-        if totals.sites != moments.sites or rows != moments.rows:
-            notes.append("sites have dropped out or come back between steps.")
+        notes += products.notes
         return CorrelationsAnswer(
             "Correlations",
             {
-                "sites": totals.sites,
-                "rows": int(rows),
-                "rows left out": int(totals.number("left")),
+                "sites": products.sites,
+                "rows": rows,
+                "rows left out": products.left,
                 "level": self.level,
             },
             (table,),
             (),
             tuple(notes),
             self.of,
-            moments.means + off * moments.scales,
+            products.means,
             covariances,
             correlations,
             p_values,
@@ -137,22 +123,7 @@ class Correlations(Question):
         )
 
     def measure(self, table: Table, step: Step, kept: Kept) -> Mapping[str, Any]:
-        if "complete" not in kept:
-            kept["complete"] = self._design.of(table)
-        complete: CompleteRows = kept["complete"]
-        if step.name in (SUMS, SPREADS):
-            return measure_moments(complete.matrix, step, complete)
-        width = len(self.of)
-        means, scales = step.floats("means", width), step.floats("scales", width)
-        if step.name != STEP or (scales <= 0).any():
-            raise StatisticsError("a step that this method does not have")
-        scaled = (complete.matrix - means) / scales
-        return {
-            "rows": np.array(complete.rows),
-            "left": np.array(complete.missing + complete.unlisted),
-            "firsts": scaled.sum(axis=0),
-            "products": scaled.T @ scaled,
-        }
+        return measure_products(self._design, table, step, kept)
 
 
 def _number(value: float) -> float | None:

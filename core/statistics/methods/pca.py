@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..answer import Answer, Plot, ResultTable
-from ..design import CompleteRows, Design
-from ..moments import SPREADS, SUMS, ask_moments, measure_moments
+from ..design import Design
+from ..moments import ask_moments
 from ..question import Asking, Kept, Question, Step, method
+from ..scaled_products import ask_products, measure_products
 from ..site_table import Floats, Table
-from ..sums import StatisticsError, Sum, counts
+from ..sums import StatisticsError
 
 COLUMNS_MAX = 400
-STEP = "products"
-#: Of numbers near 1.
-_BITS = (110, 80)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,25 +75,15 @@ class PCA(Question):
         if self.standardize and not moments.spreads.all():
             constant = [n for n, s in zip(self.of, moments.spreads, strict=True) if s == 0]
             raise StatisticsError(f"`{constant[0]}` is constant", "leave it out")
-        sums = (
-            counts("rows"),
-            counts("left"),
-            Sum("firsts", (width,), *_BITS),
-            Sum("products", (width, width), *_BITS),
-        )
-        totals = yield Step(STEP, sums, {"means": moments.means, "scales": moments.scales})
-        rows = totals.number("rows")
-        if rows < 2:
-            raise StatisticsError(f"{rows:g} complete rows", "two are needed, and better many more")
-        off = totals["firsts"] / rows
-        scaled = (totals["products"] - rows * np.outer(off, off)) / (rows - 1)
-        scaled = np.where(moments.spreads[:, None] * moments.spreads > 0, scaled, 0.0)
+        products = yield from ask_products(moments)
+        rows = products.rows
+        scaled = products.scaled / (rows - 1)
         # Of the rows of this step, which may be others than the moments'.
         spreads = np.sqrt(np.diag(scaled) * (rows - 1) / rows) * moments.scales
         units = spreads if self.standardize else np.ones(width)
         found = scaled * np.outer(moments.scales / units, moments.scales / units)
         values, vectors = np.linalg.eigh((found + found.T) / 2)
-        kept = min(self.components or width, int(rows), width)
+        kept = min(self.components or width, rows, width)
         values, components = np.maximum(values[::-1], 0.0), vectors.T[::-1]
         largest = components[np.arange(width), np.abs(components).argmax(axis=1)]
         components = components * np.where(largest < 0, -1.0, 1.0)[:, None]
@@ -103,23 +91,20 @@ class PCA(Question):
         if whole == 0:
             raise StatisticsError("all columns are constant", "name columns that vary")
         values, components, ratios = values[:kept], components[:kept], values[:kept] / whole
-        notes = []
-        if totals.sites != moments.sites or rows != moments.rows:
-            notes.append("sites have dropped out or come back between steps.")
         tables, plot = self._printed(values, ratios, components)
         return PCAAnswer(
             "Principal components",
             {
-                "sites": totals.sites,
-                "rows": int(rows),
-                "rows left out": int(totals.number("left")),
+                "sites": products.sites,
+                "rows": rows,
+                "rows left out": products.left,
                 "components": kept,
             },
             tables,
             (plot,),
-            tuple(notes),
+            products.notes,
             self.of,
-            moments.means + off * moments.scales,
+            products.means,
             units,
             components,
             values,
@@ -142,19 +127,4 @@ class PCA(Question):
         return tables, Plot("bars", "Explained variance", "component", "part", series)
 
     def measure(self, table: Table, step: Step, kept: Kept) -> Mapping[str, Any]:
-        if "complete" not in kept:
-            kept["complete"] = self._design.of(table)
-        complete: CompleteRows = kept["complete"]
-        if step.name in (SUMS, SPREADS):
-            return measure_moments(complete.matrix, step, complete)
-        width = len(self.of)
-        means, scales = step.floats("means", width), step.floats("scales", width)
-        if step.name != STEP or (scales <= 0).any():
-            raise StatisticsError("a step that this method does not have")
-        scaled = (complete.matrix - means) / scales
-        return {
-            "rows": np.array(complete.rows),
-            "left": np.array(complete.missing + complete.unlisted),
-            "firsts": scaled.sum(axis=0),
-            "products": scaled.T @ scaled,
-        }
+        return measure_products(self._design, table, step, kept)
