@@ -480,7 +480,13 @@ def describe(value: Any) -> str:
         return f"`{value.__name__}`"
     if inherits(type(value), "__repr__"):
         return f"an object of `{type(value).__name__}`"
+    if isinstance(value, int) and value.bit_length() > _BITS_MAX:
+        return f"an int of {value.bit_length()} bits"
     return _cut(repr(value))
+
+
+#: A longer int is not written out; Python itself writes none of over 4,300 digits.
+_BITS_MAX = 200
 
 
 def _cut(text: str) -> str:

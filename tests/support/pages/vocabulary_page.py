@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from delian.core.compiler.frontend.vocabulary import (
+    ufunc_methods,
     vocabulary_math,
     vocabulary_numpy,
     vocabulary_random,
@@ -120,8 +121,8 @@ def _count() -> int:
 def _rest() -> list[str]:
     methods = ", ".join(f"`{name}`" for name in sorted(vocabulary_table.METHODS))
     properties = ", ".join(f"`{name}`" for name in sorted(vocabulary_table.PROPERTIES))
-    reduced = ", ".join(f"`np.{f.__name__}`" for f in vocabulary_numpy.REDUCE)
-    running = ", ".join(f"`np.{f.__name__}`" for f in (np.add, *vocabulary_numpy.ASSOCIATIVE))
+    functions = dict.fromkeys((*ufunc_methods.REDUCE, *ufunc_methods.ASSOCIATIVE))
+    reduced = ", ".join(f"`np.{f.__name__}`" for f in functions)
     math = ", ".join(f"`{row.name}`" for row in vocabulary_math.rows())
     types = ", ".join(f"`np.{d.numpy.name}`" for d in DType if hasattr(np, d.numpy.name))
     return [
@@ -129,7 +130,8 @@ def _rest() -> list[str]:
         "",
         f"- Methods of an array: {methods}.",
         f"- Properties: {properties}.",
-        f"- `reduce` of {reduced}; `accumulate` of {running}; `outer` of every function of two.",
+        f"- `reduce`, `accumulate` and, at known places, `reduceat` of {reduced}; `outer` of every"
+        " function of two.",
         f"- Types, which also convert: {types}.",
         f"- Python's module `math`: {math}. They give Python's floats, and raise its errors.",
         "- Indexing: integers, slices, `...`, `None`, arrays of integers, any number of them, mixed"

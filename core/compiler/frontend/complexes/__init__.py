@@ -10,6 +10,7 @@ Each of NumPy's functions that takes complex numbers has an entry in `complex_ro
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from ...ir import DType
 from ...traced import ARRAY, FLOAT, INT, SCALAR, same_static
 from ..containers import containers
 from ..definitions import np_complexes as formulas
+from ..flow import raises
 from ..memory import stores
 from ..numpy import arithmetic, indexing
 from ..values import Tensor, describe, is_number, kind_of
@@ -178,11 +180,20 @@ def kind_of_result(values: Sequence[Any]) -> int:
     it may be real.
     """
     kinds = [kind(v) for v in values]
+    if len(kinds) == 2 and is_any(values[0]) and _is_f64_scalar(values[1]):
+        kinds[1] = FLOAT  # An np.float64 is a float, to which Python's complex numbers answer.
     surely = any(is_any(v) and not kind(v) & INT for v in values)
     python = FLOAT if surely else FLOAT | INT
     if all(k < SCALAR for k in kinds):
         return python
     return SCALAR | python if all(k & (FLOAT | INT) for k in kinds) else SCALAR
+
+
+def _is_f64_scalar(value: Any) -> bool:
+    """Whether it is an `np.float64`, and so a float of Python's too."""
+    if type(value) is Tensor:
+        return value.kind == SCALAR and value.dtype is DType.F64
+    return isinstance(value, np.float64)
 
 
 def formula(s: Specialiser, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -214,7 +225,32 @@ def binary(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         re, im = formula(s, formulas.whole_power, *parts([x]), n)
     else:
         re, im = formula(s, BINARY[op], *parts([x, y]))
-    return new(s, (re, im), kind_of_result((a, b)), _row_major(a, b))
+    made = kind_of_result((a, b))
+    if op in _FAILING and made < SCALAR:
+        _check(s, op, (a, b), (x, y), (re, im))
+    return new(s, (re, im), made, _row_major(a, b))
+
+
+_FAILING = {"/": operator.truediv, "**": operator.pow}
+
+
+def _check(
+    s: Specialiser, op: str, given: Sequence[Any], pairs: Sequence[Complex], made: Sequence[Tensor]
+) -> None:
+    """The errors of Python's own complex numbers: a division by zero, a power that has no value."""
+    x, y = pairs
+    where = y if op == "/" else x
+    zero = s.emit("not", truth(s, where))
+    if op == "/":
+        raises.ask(s, zero, operator.truediv, *given, kind=ZeroDivisionError)
+        return
+    finite = [s.emit("is_finite", part.value) for part in made]
+    suspect = s.emit("or", zero, s.emit("not", s.emit("and", *finite)))
+    raises.ask(s, suspect, _power_of_python, *given)
+
+
+def _power_of_python(a: Any, b: Any) -> None:
+    a**b
 
 
 #: Beyond, NumPy and Python compute powers by logarithms too.
@@ -250,7 +286,7 @@ def unary(s: Specialiser, op: str, a: Complex) -> Any:
 def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
     """A comparison with a complex number: NumPy's are lexicographic, Python's have no order."""
     a, b = (s.array(v) if isinstance(v, tuple | list) else v for v in (a, b))
-    python = kind(a) < SCALAR and kind(b) < SCALAR
+    python = kind_of_result((a, b)) < SCALAR
     if python and op not in ("==", "!="):
         raise not_for_complex(s, f"`{op}` of Python's numbers")
     dtype = common(s, (a, b))

@@ -124,9 +124,19 @@ def _array(s: Specialiser, row: Row, f: Any, object: Any, *args: Any, **kwargs: 
     return Complex(*made)
 
 
+def _strong(value: Any) -> Any:
+    if type(value) is Complex:
+        return Complex(arithmetic.strong(value.re), arithmetic.strong(value.im))
+    if type(value) is Tensor:
+        return arithmetic.strong(value)
+    return np.asarray(value) if isinstance(value, bool | int | float | complex) else value
+
+
 def array(s: Specialiser, value: Any, dtype: DType | None = None) -> Complex:
     """A nested sequence with complex numbers in it, or one number, as an array."""
-    dtype = dtype or complexes.common(s, numbers_in(value))
+    if dtype is None:  # In a list a number of Python's has a type of its own.
+        whole = isinstance(value, list | tuple)
+        dtype = complexes.common(s, [_strong(v) if whole else v for v in numbers_in(value)])
     if not isinstance(value, list | tuple):
         return lift(s, value, dtype)
     pairs = pairs_of(s, value, dtype)

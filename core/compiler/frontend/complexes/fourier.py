@@ -206,9 +206,16 @@ def ifft(s: Specialiser, a: Any, n: Any = None, axis: Any = -1, norm: Any = None
     return _complex(s, a, n, axis, norm, True)
 
 
+def _no_halves(s: Specialiser, a: Any) -> None:
+    if not complexes.is_any(a) and arithmetic.dtype_of(s, s.array(a))[0] is DType.F16:
+        text = "NumPy has no transform of f16 from or to real numbers"
+        raise s.error("DL116", text, "convert it first: x.astype(np.float32)")
+
+
 def rfft(s: Specialiser, a: Any, n: Any = None, axis: Any = -1, norm: Any = None) -> Complex:
     if complexes.is_any(a):
         raise complexes.not_for_complex(s, "`np.fft.rfft`")
+    _no_halves(s, a)
     (re, _), at = _operand(s, a, axis)
     size = _length(s, n, re.shape[-1])
     made = transform(s, (_resized(s, re, size), None), -1)
@@ -218,6 +225,7 @@ def rfft(s: Specialiser, a: Any, n: Any = None, axis: Any = -1, norm: Any = None
 
 def irfft(s: Specialiser, a: Any, n: Any = None, axis: Any = -1, norm: Any = None) -> Tensor:
     """Of the first half of a spectrum, the other half of which mirrors it."""
+    _no_halves(s, a)
     (re, im), at = _operand(s, a, axis)
     size = _length(s, n, 2 * (re.shape[-1] - 1))
     half = size // 2 + 1

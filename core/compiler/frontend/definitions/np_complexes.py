@@ -163,7 +163,7 @@ def power(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Pair:
         np.where(real, c * turn, c * turn + d * size),
     )
     one = (c == 0) & real
-    void = np.where((c > 0) & real, 0, np.nan)
+    void = np.where(c > 0, np.zeros_like(c), np.nan)
     re = np.where(one, 1, np.where(nothing, void, re))
     return re, np.where(one, 0, np.where(nothing, void, im))
 

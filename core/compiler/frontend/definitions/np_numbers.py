@@ -44,10 +44,17 @@ def arctanh(x: Tensor) -> Tensor:
 
 
 def cbrt(x: Tensor) -> Tensor:
-    if _float_type(x) == np.float16:
+    """A power, and a step of Newton's: the root of a cube is exact."""
+    kind = _float_type(x)
+    if kind == np.float16:
         return np.cbrt(np.asarray(x, np.float32)).astype(np.float16)
-    below = np.signbit(x * 1.0)
-    root = (np.where(below, -x, x) * 1.0) ** (1 / 3)
+    x = np.asarray(x, kind)
+    below = np.signbit(x)
+    size = np.where(below, -x, x)
+    root = size ** (1 / 3)
+    usable = (root > 0) & np.isfinite(root)
+    square = np.where(usable, root * root, 1)
+    root = np.where(usable, root - (root - size / square) / 3, root)
     return np.where(below, -root, root)
 
 

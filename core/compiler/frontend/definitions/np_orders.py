@@ -61,7 +61,7 @@ def digitize(x: Tensor, bins: Tensor, right: bool = False) -> Tensor:
 def digitize_downwards(x: Tensor, bins: Tensor, right: bool = False) -> Tensor:
     """For bins that fall: as many are left out as lie behind the place from the other end."""
     n = np.shape(bins)[0]
-    return n - np.searchsorted(np.flip(bins), x, side="right" if right else "left")
+    return n - np.searchsorted(np.flip(bins), x, side="left" if right else "right")
 
 
 def histogram_bin_edges(
@@ -120,8 +120,14 @@ def interp(
     else:
         k = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, n - 2)
         start, base = np.take(xp, k), np.take(fp, k)
-        width = np.take(xp, k + 1) - start
-        inside = base + (x - start) * ((np.take(fp, k + 1) - base) / width)
+        stop, top = np.take(xp, k + 1), np.take(fp, k + 1)
+        slope = (top - base) / (stop - start)
+        inside = base + (x - start) * slope
+        # An infinite slope: from the other end, or level, or at the place itself, as in NumPy.
+        other = top + (x - stop) * slope
+        other = np.where(np.isnan(other) & (top == base), base, other)
+        inside = np.where(np.isnan(inside), other, inside)
+        inside = np.where(x == start, base, np.where(x == xp[-1], fp[-1], inside))
     inside = np.where(x < xp[0], fp[0] if left is None else left, inside)
     inside = np.where(x > xp[-1], fp[-1] if right is None else right, inside)
     return np.where(np.isnan(x), x, inside) if n > 1 else inside

@@ -58,9 +58,10 @@ def gradient(f: Tensor, *varargs: Any, axis: Any = None, edge_order: int = 1) ->
         axes = tuple(range(f.ndim))
     else:
         axes = tuple(place(k, f.ndim) for k in (axis if isinstance(axis, tuple) else (axis,)))
-    spacing = varargs if len(varargs) != 1 else varargs * len(axes)
+    single = len(varargs) == 1 and np.ndim(varargs[0]) == 0
+    spacing = varargs * len(axes) if single else varargs
     if len(spacing) not in (0, len(axes)):
-        raise ProgramError("DL119", "np.gradient: one spacing for all axes, or one for each")
+        raise ProgramError("DL119", "np.gradient: one number for all axes, or a spacing for each")
     if edge_order not in (1, 2) or any(f.shape[k] <= edge_order for k in axes):
         raise ProgramError("DL115", "np.gradient: an axis is too short for its edges")
     slopes = [_slope(f, spacing[n] if spacing else 1.0, k, edge_order) for n, k in enumerate(axes)]
@@ -68,15 +69,37 @@ def gradient(f: Tensor, *varargs: Any, axis: Any = None, edge_order: int = 1) ->
 
 
 def _slope(f: Tensor, spacing: Any, axis: int, edge_order: int) -> Tensor:
-    f = np.moveaxis(f, axis, -1)
+    rows = np.moveaxis(f, axis, -1)
     if np.ndim(spacing) == 0:
-        left = right = np.full(f.shape[-1] - 2, 1.0, f.dtype) * spacing
-        first = last = spacing
-        second, third = spacing, spacing
+        made = _even_slope(rows, spacing, edge_order)
     else:
+        if np.shape(spacing) != rows.shape[-1:]:
+            raise ProgramError("DL115", "np.gradient: as many places as elements along an axis")
+        spacing = np.asarray(spacing)
+        spacing = spacing.astype(np.float64) if spacing.dtype.kind in "biu" else spacing
         steps = np.diff(spacing)
-        left, right, first, last = steps[:-1], steps[1:], steps[0], steps[-1]
-        second, third = (steps[1], steps[-2]) if f.shape[-1] > 2 else (first, last)
+        if np.all(steps == steps[0]):
+            made = _even_slope(rows, steps[0], edge_order).astype(f.dtype)
+        else:
+            made = _uneven_slope(rows, steps, edge_order).astype(f.dtype)
+    return np.moveaxis(made.astype(f.dtype), -1, axis)
+
+
+def _even_slope(f: Tensor, step: Any, edge_order: int) -> Tensor:
+    inner = (f[..., 2:] - f[..., :-2]) / (2.0 * step)
+    if edge_order == 1:
+        low = (f[..., 1:2] - f[..., :1]) / step
+        high = (f[..., -1:] - f[..., -2:-1]) / step
+    else:
+        a, b, c = 1.5 / step, 2.0 / step, 0.5 / step
+        low = -a * f[..., :1] + b * f[..., 1:2] - c * f[..., 2:3]
+        high = c * f[..., -3:-2] - b * f[..., -2:-1] + a * f[..., -1:]
+    return np.concatenate([low, inner, high], axis=-1)
+
+
+def _uneven_slope(f: Tensor, steps: Tensor, edge_order: int) -> Tensor:
+    left, right, first, last = steps[:-1], steps[1:], steps[0], steps[-1]
+    second, third = (steps[1], steps[-2]) if f.shape[-1] > 2 else (first, last)
     inner = (
         -right / (left * (left + right)) * f[..., :-2]
         + (right - left) / (left * right) * f[..., 1:-1]
@@ -90,7 +113,7 @@ def _slope(f: Tensor, spacing: Any, axis: int, edge_order: int) -> Tensor:
         low = a * f[..., :1] + b * f[..., 1:2] + c * f[..., 2:3]
         a, b, c = _end_weights(last, third)
         high = -(a * f[..., -1:] + b * f[..., -2:-1] + c * f[..., -3:-2])
-    return np.moveaxis(np.concatenate([low, inner, high], axis=-1).astype(f.dtype), -1, axis)
+    return np.concatenate([low, inner, high], axis=-1)
 
 
 def _end_weights(h: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -134,6 +157,8 @@ def correlate(a: Tensor, v: Tensor, mode: Any = "valid") -> Tensor:
 def polyval(p: Tensor, x: Tensor) -> Tensor:
     """Horner's rule."""
     p = np.asarray(p)
+    if p.shape[0] == 0:
+        raise ProgramError("DL115", "np.polyval: a polynomial without coefficients")
     y = np.zeros_like(x)
     for k in range(p.shape[0]):
         y = y * x + p[k]
@@ -158,7 +183,7 @@ def polyder(p: Tensor, m: int = 1) -> Tensor:
     p = np.asarray(p)
     for _ in range(m):
         n = p.shape[0]
-        p = p[:-1] * np.asarray(list(range(n - 1, 0, -1)))
+        p = p[:-1] * np.arange(n - 1, 0, -1)
     return p
 
 
@@ -166,7 +191,7 @@ def polyint(p: Tensor, m: int = 1, k: Any = None) -> Tensor:
     p = np.asarray(p)
     for i in range(m):
         n = p.shape[0]
-        p = p / np.asarray(list(range(n, 0, -1)))
+        p = p / np.arange(n, 0, -1)
         constant = 0.0 if k is None else k if np.ndim(k) == 0 else k[i]
         p = np.append(p, np.asarray(constant, p.dtype))
     return p

@@ -203,7 +203,8 @@ def nanvar(a: Tensor, axis: Any = None, ddof: float = 0, keepdims: bool = False)
     a = _floating(a)
     apart = np.where(np.isnan(a), 0, a - np.nanmean(a, axis, keepdims=True))
     total = np.sum(apart * apart, axis, keepdims=keepdims)
-    return total / (_count(a, axis, keepdims) - ddof)
+    freedom = _count(a, axis, keepdims) - ddof
+    return np.where(freedom > 0, total / freedom, np.nan)
 
 
 def nanstd(a: Tensor, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
@@ -280,18 +281,23 @@ def cov(
     freedom = ddof if ddof is not None else 0 if bias else 1
     if fweights is None and aweights is None:
         apart = rows - np.mean(rows, axis=1, keepdims=True)
-        return np.squeeze(apart @ apart.T / (rows.shape[1] - freedom))
+        return np.squeeze(apart @ apart.T / max(rows.shape[1] - freedom, 0))
     often = np.ones(rows.shape[1]) if fweights is None else np.asarray(fweights, np.float64)
     weights = often if aweights is None else often * aweights
     total = np.sum(weights)
     apart = rows - (np.sum(rows * weights, axis=1) / total)[:, None]
     lost = freedom if aweights is None else freedom * np.sum(weights * aweights) / total
-    return np.squeeze(apart @ (apart * weights).T / (total - lost))
+    return np.squeeze(apart @ (apart * weights).T / np.maximum(total - lost, 0))
 
 
 def _rows(m: Tensor, rowvar: bool) -> Tensor:
     rows = np.atleast_2d(_floating(m)).astype(np.float64)
-    return rows if rowvar or rows.shape[0] == 1 else rows.T
+    single = np.ndim(m) < 2 or (rows.shape[0] == 1 and not _TURNS_ROWS)
+    return rows if rowvar or single else rows.T
+
+
+#: Whether this NumPy takes a matrix of one row as other matrices, where `rowvar` is false.
+_TURNS_ROWS = np.ndim(np.cov(np.zeros((1, 2)), rowvar=False, ddof=0)) == 2
 
 
 def corrcoef(x: Tensor, y: Any = None, rowvar: bool = True) -> Tensor:

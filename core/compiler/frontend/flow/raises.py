@@ -507,7 +507,8 @@ def _beyond(result: Any) -> BaseException | None:
         text = f"Python gives the complex number {result} here, and a program that of floats a"
         return ArithmeticError(f"{text} float: convert the base, complex(x) ** y")
     if type(result) is int and not -(2**63) <= result < 2**63:
-        return OverflowError(f"Python gives {result} here, and an int of a program has 64 bits")
+        text = f"Python gives {describe(result)} here, and an int of a program has 64 bits"
+        return OverflowError(text)
     return None
 
 

@@ -17,7 +17,7 @@ from ...ir import DType, Value
 from ...ragged import Ragged
 from .. import complexes, operators
 from ..flow import raises
-from ..numpy import arithmetic, indexing
+from ..numpy import arithmetic, indexing, shapes
 from ..ragged import ragged_selection
 from ..scope import close, free_values
 from ..values import Tensor, describe, is_number
@@ -485,8 +485,10 @@ def _masked_line(
 
 def _flat(s: Specialiser, value: Any, fit: DType | None = None) -> Tensor:
     """Numbers as a vector, in row-major order; Python's fit a type."""
-    made = s.array(value) if isinstance(value, tuple | list) else value
-    if fit is not None:
+    made = value
+    if isinstance(value, tuple | list):
+        made = s.array(value) if fit is None else shapes.array(s, value, fit.numpy)
+    elif fit is not None:
         _check_known(s, value, fit)
         raises.check_fits(s, made, fit)
     if not is_number(made):

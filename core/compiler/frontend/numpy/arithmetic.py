@@ -229,11 +229,9 @@ def check_range(s: Specialiser, value: Any, dtype: DType) -> None:
     if dtype.is_int and type(value) in (int, float):
         info = np.iinfo(dtype.numpy)
         if not info.min - 1 < value < info.max + 1:
-            raise s.error(
-                "DL116",
-                f"the number {value} does not fit {dtype.value} ({info.min} to {info.max})",
-                "convert the array to a wider type first: x.astype(np.int64)",
-            )
+            fits = f"does not fit {dtype.value} ({info.min} to {info.max})"
+            hint = "convert the array to a wider type first: x.astype(np.int64)"
+            raise s.error("DL116", f"the number {describe(value)} {fits}", hint)
 
 
 def tensor(s: Specialiser, value: Any, dtype: DType | None = None) -> Tensor:

@@ -188,8 +188,11 @@ def arccos(s: Specialiser, x: Any) -> Tensor:
 
 def logaddexp(s: Specialiser, x1: Any, x2: Any) -> Tensor:
     """The larger plus log(1 + e^-gap). One choice for both, so that it is smooth where they tie."""
+    kind, weak = arithmetic.result_dtype(s, (array(s, x1), array(s, x2)))
+    kind = arithmetic.float_kind(kind)
     if (wider := _wider(s, logaddexp, x1, x2)) is not None:
         return wider
+    x1, x2 = (Tensor(tensor(s, v, kind).value, weak) for v in (x1, x2))
     gap = arithmetic.subtract(s, array(s, x1), array(s, x2))
     first = arithmetic.greater(s, gap, 0)
     top = arithmetic.select(s, first, x1, x2)
@@ -221,7 +224,9 @@ def hypot(s: Specialiser, x1: Any, x2: Any) -> Tensor:
     usable = arithmetic.bitwise_and(s, arithmetic.greater(s, scale, 0), isfinite(s, scale))
     scale = arithmetic.select(s, usable, scale, 1.0)
     squares = [square(s, arithmetic.divide(s, v, scale)) for v in (x, y)]
-    return arithmetic.multiply(s, floats("sqrt")(s, arithmetic.add(s, *squares)), scale)
+    size = arithmetic.multiply(s, floats("sqrt")(s, arithmetic.add(s, *squares)), scale)
+    infinite = arithmetic.bitwise_or(s, isinf(s, x), isinf(s, y))  # Also where the other is NaN.
+    return arithmetic.select(s, infinite, np.inf, size)
 
 
 def logical(handler: Handler) -> Handler:

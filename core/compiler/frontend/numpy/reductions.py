@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir import DType, Value
+from .. import operators
 from ..definitions import np_numbers
+from ..flow import raises
 from ..operators import static_int
 from ..values import Tensor, describe
 from . import arithmetic, indexing
@@ -48,6 +50,13 @@ def _begun(s: Specialiser, combine: Any, result: Tensor, initial: Any) -> Tensor
     """With the value that a reduction starts from, which has the type that it reduces in."""
     if initial is None:
         return result
+    if type(initial) is not Tensor:
+        dtype = result.dtype.numpy
+        initial = operators.python(s, lambda: np.array([initial], dtype)[0], "`initial`")
+    if arithmetic.dtype_of(s, initial)[0].is_float and not result.dtype.is_float:
+        text = f"`initial` of {result.dtype.value} is {describe(initial)}"
+        raise s.error("DL116", text, "convert it first: int(initial)")
+    raises.check_fits(s, initial, result.dtype, item=True)
     return combine(s, result, tensor(s, initial, result.dtype))  # type: ignore[no-any-return]
 
 
@@ -169,8 +178,7 @@ def average(
         )
     x = _floating(s, a, None)
     w = tensor(s, weights)
-    if w.dtype.is_int:  # Their sum does not wrap.
-        w = tensor(s, w, arithmetic.result_dtype(s, (x, w))[0])
+    w = tensor(s, w, arithmetic.result_dtype(s, (x, w))[0])
     if len(w.shape) == 1 and len(x.shape) > 1 and axis is not None:
         k = axis_of(s, x, axis)
         shape = tuple(n if d == k else 1 for d, n in enumerate(x.shape))
@@ -178,8 +186,15 @@ def average(
     total = sum_(s, arithmetic.multiply(s, x, w), axis, None, keepdims)
     spread = arithmetic.broadcast(s, w.value, arithmetic.broadcast_shapes(s, (x, w)))
     heavy = sum_(s, Tensor(spread), axis, None, keepdims)
+    if raises.checks(s) is not None:
+        nothing = arithmetic.any_of(s, arithmetic.equal(s, heavy, 0).value)
+        raises.ask(s, nothing, _no_weights, kind=ZeroDivisionError)
     result = arithmetic.divide(s, total, heavy)
     return (result, tensor(s, heavy, result.dtype)) if returned else result
+
+
+def _no_weights() -> None:
+    raise ZeroDivisionError("Weights sum to zero, can't be normalized")
 
 
 def var(

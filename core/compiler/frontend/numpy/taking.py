@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir import DType
+from ...traced import SCALAR
 from .. import operators
+from ..flow import raises
 from ..operators import static_int
 from ..values import Tensor, describe, is_static
 from . import arithmetic, indexing, shapes
@@ -108,6 +110,8 @@ def _pad_numbers(
     """One number, or one for each end of each axis, the later axes over the earlier."""
     rank = len(x.shape)
     if arithmetic.shape_of(values) == () and not isinstance(values, tuple | list):
+        if type(values) is Tensor:
+            raises.check_fits(s, Tensor(values.value, kind=SCALAR), x.dtype, item=True)
         value = arithmetic.materialise(s, arithmetic.strong(values), x.dtype, ())
         return shapes.same(
             x, s.emit("pad", x.value, value, low=low, high=high, interior=(0,) * rank)

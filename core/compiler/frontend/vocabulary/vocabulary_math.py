@@ -119,6 +119,8 @@ def _to_int(name: str, rounding: Handler) -> Handler:
         value = arithmetic.tensor(s, x)
         if value.shape:
             raise s.error("DL119", f"`math.{name}` takes one number, not {describe(x)}")
+        if name == "trunc" and not all(hasattr(c, "__trunc__") for c in value.classes):
+            raise s.error("DL119", f"`math.{name}` takes no {describe(x)}", "convert it: int(x)")
         if value.dtype.is_float:
             value = arithmetic.tensor(s, value, DType.F64)
             raises.ask_whole(s, value, function)
@@ -180,7 +182,8 @@ def _isqrt(s: Specialiser, n: Any) -> Tensor:
     root = arithmetic.tensor(s, s.call(np.floor, near), DType.I64)
     for step, test in ((-1, arithmetic.greater), (1, arithmetic.less_equal)):
         tried = root if step < 0 else arithmetic.add(s, root, 1)
-        moved = test(s, arithmetic.multiply(s, tried, tried), value)
+        # Whether its square is above the number, or not, without the square.
+        moved = test(s, tried, arithmetic.floor_divide(s, value, tried))
         root = arithmetic.select(s, moved, arithmetic.add(s, root, step), root)
     return _weak(root)
 

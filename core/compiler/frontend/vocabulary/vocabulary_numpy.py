@@ -6,7 +6,7 @@ leaves out of NumPy's is in a note of the row: docs/vocabulary.md is made from t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from ..definitions import (
 from ..memory import array_changes
 from ..numpy import (
     arithmetic,
+    checked_functions,
     elementwise,
     linear_systems,
     matrix_products,
@@ -40,7 +41,7 @@ from ..numpy.elementwise import array, binary, floats, logical, whole
 from ..numpy.elementwise import numbers as of_numbers
 from ..ragged import ragged_searches
 from ..values import Once, Tensor, Text, is_static
-from .vocabulary_table import Defined, Handler, Row, find
+from .vocabulary_table import Defined, Handler, Row
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -68,7 +69,9 @@ _ARITHMETIC: tuple[Named, ...] = (
     (np.divide, binary(arithmetic.divide)),
     (np.floor_divide, binary(arithmetic.floor_divide)),
     (np.remainder, binary(arithmetic.remainder)),
-    *_definitions(np_numbers, "fmod divmod modf ldexp gcd lcm"),
+    *_definitions(np_numbers, "fmod divmod modf"),
+    (np.ldexp, checked_functions.ldexp),
+    *_definitions(np_numbers, "gcd lcm"),
     (np.power, binary(arithmetic.power)),
     (np.float_power, elementwise.float_power),
     (np.negative, arithmetic.negative),
@@ -173,7 +176,9 @@ _REDUCTIONS: tuple[Named, ...] = (
     (np.cumprod, reductions.cumprod),
     *_definitions(np_statistics, "ptp median quantile percentile cov corrcoef"),
     *_definitions(np_statistics, "nansum nanprod nanmean nanvar nanstd nanmax nanmin nanmedian"),
-    *_definitions(np_statistics, "nanargmax nanargmin nancumsum nancumprod"),
+    (np.nanargmax, checked_functions.nan_place(np.nanargmax)),
+    (np.nanargmin, checked_functions.nan_place(np.nanargmin)),
+    *_definitions(np_statistics, "nancumsum nancumprod"),
     *_definitions(np_statistics, "nanquantile nanpercentile cumulative_sum cumulative_prod"),
 )
 
@@ -227,7 +232,9 @@ _SHAPES: tuple[Named, ...] = (
     *_definitions(np_grids, "apply_along_axis row_stack"),
     (np.compress, ragged_searches.compress),
     (np.extract, ragged_searches.extract),
-    *_definitions(np_arrays, "ix_ unravel_index ravel_multi_index"),
+    *_definitions(np_arrays, "ix_"),
+    (np.unravel_index, checked_functions.unravel_index),
+    (np.ravel_multi_index, checked_functions.ravel_multi_index),
     (np.tril, shapes.tril),
     (np.triu, shapes.triu),
     *_definitions(np_arrays, "diagonal diag diagflat trace vander"),
@@ -241,7 +248,8 @@ _SHAPES: tuple[Named, ...] = (
 _SIGNALS: tuple[Named, ...] = (
     (np.diff, taking.diff),
     *_definitions(np_signals, "ediff1d gradient trapezoid convolve correlate"),
-    *_definitions(np_signals, "polyval polyadd polysub polymul polyder polyint"),
+    *_definitions(np_signals, "polyval polyadd polysub polyder polyint"),
+    (np.polymul, checked_functions.polymul),
 )
 
 _PRODUCTS: tuple[Named, ...] = (
@@ -416,7 +424,6 @@ NOTES = {
     "np.power": "whole numbers by a negative known number are refused; by a computed one give 0",
     "np.quantile": "methods linear, lower, higher, nearest, midpoint and those of Hyndman and Fan"
     " that interpolate",
-    "np.ravel_multi_index": "an index out of range is not noticed",
     "np.repeat": "repeats must be known",
     "np.reshape": "orders C and F",
     "np.searchsorted": "`a` must be a vector",
@@ -473,82 +480,3 @@ def rows() -> list[Row]:
         builtin = d.numpy.isbuiltin == 1
         out.append(Row(d.numpy.type, f"np.{d.numpy.name}", elementwise.constructor(d), builtin))
     return out
-
-
-# Methods of ufuncs: np.add.reduce, np.maximum.accumulate, np.multiply.outer
-
-REDUCE: dict[Any, Callable[..., Any]] = {
-    np.add: reductions.sum_,
-    np.multiply: reductions.prod,
-    np.maximum: reductions.max_,
-    np.minimum: reductions.min_,
-    np.logical_and: reductions.all_,
-    np.logical_or: reductions.any_,
-}
-#: Associative, so that a running one may be made by doubling.
-ASSOCIATIVE = (
-    *(np.multiply, np.maximum, np.minimum, np.fmax, np.fmin, np.logical_and, np.logical_or),
-    *(np.logical_xor, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.logaddexp, np.hypot),
-    *(np.gcd, np.lcm),
-)
-
-
-def ufunc_method(ufunc: np.ufunc, name: str) -> Row | None:
-    """The row of a ufunc's method, if there is one."""
-    handler: Handler | None = None
-    if name == "outer" and ufunc.nin == 2:
-        handler = _outer(ufunc)
-    elif name == "reduce" and ufunc in REDUCE:
-        handler = _reduce(REDUCE[ufunc])
-    elif name == "accumulate" and ufunc in _RUNNING:
-        handler = _accumulate_all(_RUNNING[ufunc])
-    elif name == "accumulate" and ufunc in ASSOCIATIVE:
-        handler = _accumulate(ufunc)
-    elif name == "at" and ufunc.nin == 2 and (row := find(ufunc)) is not None:
-        return Row(ufunc.at, f"np.{ufunc.__name__}.at", array_changes.at(ufunc, row.handler), False)
-    if handler is None:
-        return None
-    return Row(getattr(ufunc, name), f"np.{ufunc.__name__}.{name}", handler, True)
-
-
-def _outer(ufunc: np.ufunc) -> Handler:
-    def run(s: Specialiser, A: Any, B: Any) -> Any:
-        # A number of Python's is an array here, with a type of its own.
-        x, y = (arithmetic.strong(tensor(s, v)) for v in (A, B))
-        last = tuple(range(len(x.shape), len(x.shape) + len(y.shape)))
-        return s.call(ufunc, shapes.expand_dims(s, x, last), y)
-
-    return run
-
-
-def _reduce(reduction: Callable[..., Any]) -> Handler:
-    def run(
-        s: Specialiser,
-        array: Any,
-        axis: Any = 0,
-        dtype: Any = None,
-        out: Any = None,
-        keepdims: Any = False,
-    ) -> Any:
-        given = {"keepdims": keepdims} if dtype is None else {"keepdims": keepdims, "dtype": dtype}
-        made = reduction(s, array, axis, **given)
-        name = f"`{reduction.__name__.rstrip('_')}`"
-        return made if out is None else array_changes.out(s, out, made, name, False)
-
-    return run
-
-
-#: Those that widen integers, as reductions do.
-_RUNNING: dict[Any, Handler] = {np.add: reductions.cumsum, np.multiply: reductions.cumprod}
-
-
-def _accumulate_all(running: Handler) -> Handler:
-    return lambda s, array, axis=0: running(s, array, axis)
-
-
-def _accumulate(ufunc: np.ufunc) -> Handler:
-    def run(s: Specialiser, array: Any, axis: Any = 0) -> Any:
-        x = tensor(s, array)
-        return s.call(np_numbers.running, ufunc, x, shapes.axis_of(s, x, axis))
-
-    return run

@@ -113,13 +113,19 @@ class Row:
         values = [elementwise.array(s, v) for v in args]
         for value in values:
             have, weak = arithmetic.dtype_of(s, value)
-            if not weak and not np.can_cast(have.numpy, kind.numpy, "same_kind"):
+            known = _WEAK_TYPES.get(have, have.numpy) if weak else have.numpy
+            if not np.can_cast(known, kind.numpy, "same_kind"):
                 text = f"`{self.name}` cannot take {describe(value)} as {kind.value}"
                 raise s.error("DL116", text, "convert it first: x.astype(dtype)")
         converted = [arithmetic.tensor(s, v, kind) for v in values]
         return converted, {k: v for k, v in kwargs.items() if k != "dtype"}
 
 
+#: What a number of Python's counts as among NumPy's types: one that fits any type of its kind.
+_WEAK_TYPES: dict[DType, np.dtype[Any]] = {
+    DType.I64: np.dtype(np.uint8),
+    DType.F64: np.dtype(np.float16),
+}
 #: Functions that are no ufuncs, whose result's type follows from several numbers.
 _PROMOTING = (np.where, np.clip, np.result_type)
 #: Functions that take lists and tuples for arrays; to those of Python a list is a list.
@@ -489,9 +495,9 @@ def _table() -> dict[int, Row]:
 def find(f: Any) -> Row | None:
     """The row of a function, if it has one."""
     if type(f) is BuiltinFunctionType and isinstance(f.__self__, np.ufunc):
-        from . import vocabulary_numpy
+        from . import ufunc_methods
 
-        return vocabulary_numpy.ufunc_method(f.__self__, f.__name__)
+        return ufunc_methods.ufunc_method(f.__self__, f.__name__)
     row = (_TABLE or _table()).get(id(f))
     return row if row is not None and row.function is f else None
 

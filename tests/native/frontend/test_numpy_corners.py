@@ -1,0 +1,232 @@
+"""Rarely used functions on extreme numbers give what NumPy gives, or are refused.
+
+Each was once a silent difference. A case is a body of a function of `a`, `b`, `c` and the arguments
+of its calls, which are of the same types each time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracle.judge import EQUAL, REFUSED, judge
+
+EQUALS: dict[str, tuple[str, ...]] = {
+    "bins that fall, closed on the right": (
+        "return np.digitize(a, [2, 1, 0], right=True), np.digitize(a, [2, 1, 0])",
+        "np.array([-1.0, 0, 0.5, 1, 1.5, 2, 3])",
+    ),
+    "running logic gives bools": (
+        "return np.logical_and.accumulate(a), np.logical_xor.accumulate(a)",
+        "np.array([2.0, 0.0, 3.0])",
+    ),
+    "running hypotenuses of integers are floats": (
+        "return np.hypot.accumulate(a), np.maximum.accumulate(a)",
+        "np.array([3, 4, 0])",
+    ),
+    "reductions by any associative function": (
+        "return np.bitwise_or.reduce(a, 1), np.gcd.reduce(a), np.logical_xor.reduce(a)",
+        "np.array([[12, 4, 16], [8, 2, 0]], np.uint8)",
+    ),
+    "parts of an axis": (
+        "return np.add.reduceat(a, [0, 2, 1]), np.maximum.reduceat(a, [1]),"
+        " np.logical_and.reduceat(a, [0, 2])",
+        "np.array([3, 4, 0, 7], np.int8)",
+    ),
+    "weights that sum to zero": (
+        "return np.average(a, weights=b)",
+        "np.array([1, 2]), np.array([0.5, 1], np.float32)",
+        "np.array([1, 2]), np.array([0.5, -0.5], np.float32)",
+    ),
+    "weights of one axis that sum to zero": (
+        "return np.average(a, axis=0, weights=b, returned=True)",
+        "np.eye(2), np.array([1, 2], np.int8)",
+        "np.eye(2), np.array([2, -2], np.int8)",
+    ),
+    "weights that are bools": (
+        "return np.average(a, weights=b)",
+        "np.array([1.0, 2.5], np.float16), np.array([True, False])",
+    ),
+    "places of numbers that are all NaN": (
+        "return np.nanargmax(a)",
+        "np.array([1.0, np.nan])",
+        "np.array([np.nan, np.nan])",
+    ),
+    "freedom that is none": (
+        "return np.nanstd(a, 0, ddof=1), np.nanvar(a, ddof=4)",
+        "np.array([[1.0, np.nan], [np.nan, np.nan]])",
+    ),
+    "covariances of too few observations": (
+        "return np.cov(a, ddof=5)",
+        "np.array([[1.0, 2.0, 4.0], [2.0, 1.0, 7.0]])",
+    ),
+    "covariance of a matrix of one row, by columns": (
+        "return np.cov(a, rowvar=False, ddof=0)",
+        "np.array([[1.0, 2.0, 4.0]])",
+    ),
+    "ldexp by an int that no C int holds": (
+        "return np.ldexp(a, b)",
+        "np.array([-1, 2]), 3",
+        "np.array([-1, 2]), 2**31",
+    ),
+    "places in a shape": (
+        "return np.unravel_index(a, (2, 3))",
+        "5",
+        "6",
+        "-1",
+    ),
+    "flat places of two": (
+        "return np.ravel_multi_index((a, b), (2, 3))",
+        "np.array([1, 0]), np.array([2, 0])",
+        "np.array([1, 0]), np.array([3, 0])",
+    ),
+    "flat places of an array": (
+        "return np.ravel_multi_index(a, (2, 3))",
+        "np.array([[1, 0], [2, 0]])",
+    ),
+    "derivative of a constant polynomial": (
+        "return np.polyder(a), np.polyint(a)",
+        "np.array([3])",
+    ),
+    "slopes beside an infinity": (
+        "return np.gradient(a), np.gradient(a, 0.5, edge_order=2)",
+        "np.array([1.0, np.inf, 3.0, 5.0, 2.0])",
+    ),
+    "slopes on an even grid that is given": (
+        "return np.gradient(a, b)",
+        "np.array([1.0, np.inf, 3, 5]), np.array([5.0, 4, 3, 2])",
+        "np.array([1.0, 7, 3, 5]), np.array([5.0, 4, 1, 2])",
+    ),
+    "slopes on a grid of narrow integers": (
+        "return np.gradient(a, b)",
+        "np.array([1.0, 4, 3, 5]), np.array([5, 3, 2, 1], np.uint8)",
+    ),
+    "cube roots": (
+        "return np.cbrt(a), np.floor(np.cbrt(np.arange(30.0) ** 3))",
+        "np.array([1, 2**62, -(2**63)])",
+        "np.array([64, 27, 0])",
+    ),
+    "log of a sum of exponentials of unsigned integers": (
+        "return np.logaddexp(a, b)",
+        "np.array([5, 7], np.uint32), np.array([7, 5], np.uint32)",
+    ),
+    "hypotenuse of an infinity and NaN": (
+        "return np.hypot(a, b), math.hypot(a, b)",
+        "np.inf, np.nan",
+        "3.0, 4.0",
+    ),
+    "interpolation between infinities": (
+        "return np.interp(a, [0, 1, 2], b)",
+        "np.array([0.0, 1, 2, 0.5, 1.5, -1, 3]), np.array([-np.inf, -np.inf, 3.0])",
+        "np.array([0.0, 1, 2, 0.5, 1.5, -1, 3]), np.array([2.0, np.inf, 3.0])",
+    ),
+    "a first value that does not fit": (
+        "return np.max(a, initial=b)",
+        "np.array([1, 2], np.int8), 30",
+        "np.array([1, 2], np.int8), 300",
+    ),
+    "a border that does not fit": (
+        "return np.pad(a, 1, constant_values=b)",
+        "np.array([1, 2], np.int8), np.int64(30)",
+        "np.array([1, 2], np.int8), np.int64(300)",
+    ),
+    "a border that is NaN": (
+        "return np.pad(a, 1, constant_values=(b, 7))",
+        "np.array([1, 2]), 2.5",
+        "np.array([1, 2]), np.nan",
+    ),
+    "a list that is put into integers": (
+        "np.put(a, [0, -1], [b, c])\nreturn a",
+        "np.array([2, 0, 6], np.uint32), 3.5, 1",
+        "np.array([2, 0, 6], np.uint32), 3.5, -1",
+    ),
+    "a list that is put, by its digits": (
+        "np.put(a, [0, -1], [b, c])\nreturn a",
+        "np.array([2, 0, 6]), 2**53 + 1, 2.5",
+    ),
+    "a list that is put where a mask holds": (
+        "np.putmask(a, a > 0, [b, c])\nreturn a",
+        "np.array([2, 0, 6], np.int8), 5, 2.5",
+        "np.array([2, 0, 6], np.int8), 5, np.nan",
+    ),
+    "a list that is placed": (
+        "np.place(a, a > 0, [b, c])\nreturn a",
+        "np.array([2, 0, 6], np.int16), 7, 1.5",
+        "np.array([2, 0, 6], np.int16), 7, 1e300",
+    ),
+    "a complex number of Python's by zero": (
+        "return a / b",
+        "1 + 2j, 2.0",
+        "1 + 2j, 0.0",
+    ),
+    "zero to a complex power": (
+        "return a**b",
+        "0j, 1 + 1j",
+        "2j, 1 + 1j",
+        "0j, -1 + 0j",
+    ),
+    "a complex power that overflows": (
+        "return a**b",
+        "2j, 7.5",
+        "complex(1e200, 1e200), 7.5",
+    ),
+    "a complex number of Python's and an np.float64": (
+        "return a + b, b + a, a * b, a == b, type(a / b) is complex",
+        "1 + 2j, np.float64(3.0)",
+    ),
+    "a complex number of Python's in an array": (
+        "return np.array([a, b]), np.array([1, a])",
+        "1 + 2j, np.float32(3.0)",
+    ),
+    "powers of complex64 keep their type": (
+        "return a**b, a ** c",
+        "np.array([2 - 1j], np.complex64), np.array([3], np.int16), np.array([0.5], np.float32)",
+    ),
+    "division by a complex zero, caught": (
+        "try:\n    return a / b\nexcept ZeroDivisionError:\n    return 1j",
+        "1 + 2j, 2.0",
+        "1 + 2j, 0.0",
+    ),
+}
+#: Refused, when it is compiled or where its numbers ask for it.
+REFUSALS: dict[str, tuple[str, ...]] = {
+    "a product of polynomials with leading zeros": (
+        "return np.polymul(a, b)",
+        "np.array([0, -6, 3]), np.array([1.0, 2.0])",
+    ),
+    "a polynomial without coefficients": (
+        "return np.polyval(a, b)",
+        "np.zeros(0), 2.0",
+    ),
+    "a float of Python's as a narrow integer": (
+        "return np.multiply(a, b, dtype=np.int8)",
+        "np.array([1, 2]), 3.0",
+    ),
+    "a first value that is a float among integers": (
+        "return np.max(a, initial=b)",
+        "np.array([1, 2], np.int8), np.float64(np.nan)",
+    ),
+    "an int of thousands of digits": ("return a**b", "7, 20_000"),
+    "parts that begin beyond an axis": ("return np.add.reduceat(a, [0, 4])", "np.arange(4)"),
+    "a bool of NumPy's without its fraction": ("return math.trunc(a)", "np.bool_(True)"),
+}
+
+
+def program(body: str, *calls: str) -> str:
+    names = ", ".join("abc"[: len(eval(f"[{calls[0]}]", {"np": np}))])
+    lines = [f"def f({names}):", *(f"    {line}" for line in body.split("\n"))]
+    made = ", ".join(f"lambda: ({call},)" for call in calls)
+    between = ["def between():", "    pass"]
+    return "\n".join(["import math", "import numpy as np", *lines, f"CALLS = [{made}]", *between])
+
+
+@pytest.mark.parametrize("backend", ["reference", "native"])
+@pytest.mark.parametrize("name", EQUALS)
+def test_it_is_numpys(name: str, backend: str) -> None:
+    found = judge(program(*EQUALS[name]), backend)
+    assert found.mark == EQUAL, found.words
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_it_is_refused(name: str) -> None:
+    found = judge(program(*REFUSALS[name]))
+    assert found.mark == REFUSED, found.words
