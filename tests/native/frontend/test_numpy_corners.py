@@ -42,6 +42,14 @@ EQUALS: dict[str, tuple[str, ...]] = {
         "np.eye(2), np.array([1, 2], np.int8)",
         "np.eye(2), np.array([2, -2], np.int8)",
     ),
+    "no numbers have no error: negative powers": (
+        "return b ** a, a ** b, np.power(b, a)",
+        "-2, np.zeros((0, 3), np.int64)",
+    ),
+    "no numbers have no error: places and means": (
+        "return np.nanargmax(a, 1), np.average(a, 1, weights=a), np.unravel_index(b, (3, 4))",
+        "np.zeros((0, 3)), np.zeros(0, np.int64)",
+    ),
     "weights that are bools": (
         "return np.average(a, weights=b)",
         "np.array([1.0, 2.5], np.float16), np.array([True, False])",

@@ -481,7 +481,7 @@ def _int_power(s: Specialiser, a: Any, b: Any, dtype: DType) -> Tensor:
 
     wide = [tensor(s, v, dtype) for v in (a, b)]
     exponent = wide[1].value
-    if exponent not in s.natural:
+    if exponent not in s.natural and 0 not in wide[0].shape:
         from ..flow import raises
 
         negative = s.emit("lt", exponent, s.scope.number(0, dtype, exponent.shape))
@@ -494,6 +494,8 @@ def any_of(s: Specialiser, truths: Value) -> Value:
     """Whether one of some bools is true."""
     if not truths.shape:
         return truths
+    if 0 in truths.shape:
+        return s.scope.number(False, DType.BOOL)
     wide = s.emit("convert", truths, dtype=DType.I32)
     most = s.emit("reduce_max", wide, axes=tuple(range(len(truths.shape))))
     return s.emit("ne", most, s.scope.number(0, DType.I32))
