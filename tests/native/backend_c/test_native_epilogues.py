@@ -251,6 +251,25 @@ def test_what_follows_a_product_takes_tiles_as_narrow_as_they_are(
         assert (guarded[:1000] == 7).all() and (guarded[-1000:] == 7).all()
 
 
+@pytest.mark.parametrize(("rows", "asks"), [(40, False), (2048, True)])
+def test_tiles_of_a_product_ask_for_large_matrices_ahead_of_time(
+    rows: int, asks: bool, toolchain: Toolchain
+) -> None:
+    shapes = ((rows, 20), (48, 20), (rows, 48))
+    b = Builder([TensorType(F32, shape) for shape in shapes])
+    how: dict[str, Any] = {"batch_a": (), "batch_b": ()}
+    y = b("dot", *b.params[:2], contract_a=(1,), contract_b=(1,), **how)
+    names = ("a", "b", "c")
+    f = Function("f", b.finish([b("mul", y, b.params[2])]), names, ("y",))
+    text, _ = emit({"f": f})
+    tile = text[text.index("void tile_1(") :]
+    assert ("DL_PREFETCH_L2(p0 + (i0 + rows) * 48" in tile) == asks
+    args = [np.random.default_rng(1).standard_normal(shape, dtype=np.float32) for shape in shapes]
+    (expected,) = run_block(f.body, args)
+    (got,) = compile_native({"f": f}, toolchain)["f"](*args)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_the_listing_shows_which_convolution_a_loop_follows() -> None:
     assert " = conv {" in fused(function("one channel", "pooled"))
     assert " = conv {" not in fused(function("one channel", "bias and relu"))

@@ -35,7 +35,7 @@ from .epilogues import after_of, part_of, then_of
 from .kernels import list_kernels as lists
 from .kernels import tiles
 from .kernels.descent import both_gradients, product_added
-from .kernels.kernels import KERNELS, conv, product_into, scratch_bytes
+from .kernels.kernels import KERNELS, TURNED_MAX, conv, product_into, scratch_bytes
 from .loop_writer import LoopWriter
 from .names import (
     MORE_INTS,
@@ -443,7 +443,7 @@ class FunctionWriter:
         if scaled is not None:
             self.lines.append(product_added(self, call, p, *scaled))
             return
-        turned = p.bk == 1 and p.bn != 1
+        turned = p.bk == 1 and p.bn != 1 and p.m <= TURNED_MAX
         name = self.unit.function("tile", writer.write_tile(call.op.result, p.n, turned))
         name = self.unit.function("after", after_of(name, writer))
         n = self.context(writer, place)

@@ -22,6 +22,7 @@ from ...passes.schedule import views
 from ...passes.schedule.block_steps import Loop, Schedule
 from ...passes.schedule.convolution_strips import Strips
 from .names import expression, from_memory, local_type, memory_type, wrapping
+from .tile_fetches import fetches
 
 #: The numbers of a chunk, as in reduce.h.
 _CHUNK = 256
@@ -142,6 +143,7 @@ class LoopWriter:
         lines = [
             "for (int64_t i = 0; i < rows; i++) {",
             "  const int64_t i0 = m0 + i;",
+            *("  " + line for line in fetches(self, axes, "n0 + from" if lanes else "n0")),
             "  DL_INDEPENDENT",
             f"  for (int64_t l = 0; l < {lanes or 'columns'}; l++) {{",
             f"    const int64_t j = {'from + l' if lanes else 'l'}, i1 = n0 + j;",

@@ -38,7 +38,7 @@ _PANEL_STEPS = 1024
 _PANELS_AT_ONCE = 4
 _THIN = 8192
 _SHORT, _OUTER = 64, 65536
-_TURNED = 32
+TURNED_MAX = 32
 #: The most rows of a result for which the other matrix is read where it lies, its most numbers
 #: there, and the lanes of a vector.
 _FEW_ROWS, _CACHE, _LANES = 72, 262144, 16
@@ -83,7 +83,7 @@ def _product_scratch(m: int, n: int, k: int) -> int:
     most = _panels_floats(n, k)
     if k * n <= (_OUTER if k <= _SHORT else _THIN):
         most = max(most, k * _panels(n))
-    if m <= _TURNED and k * m <= _OUTER:
+    if m <= TURNED_MAX and k * m <= _OUTER:
         most = max(most, k * _panels(m))
     if m <= _FEW_ROWS and k * n <= _CACHE:  # the columns that are no whole vector, all steps of k
         most = max(most, k * _LANES)
