@@ -4,6 +4,7 @@ the compiler. What differs and is not refused is a fault.
     program      a program's text, which follows from its number alone
     writer       draws constructs, trying each in CPython as it is written
     expressions, statements, control, functions, classes   the grammar: a row or a function each
+    short        programs of one row: NumPy's functions, Python's statements, extreme numbers
     holes        what `<a>`, `<n>` and the others in a row are filled with
     judge        runs a program by both, and compares results, arguments and the module
     causes       differences that docs/language.md states: overflow, rounding

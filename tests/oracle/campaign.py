@@ -125,7 +125,8 @@ def _failure(number: int, text: str, found: Verdict, backend: str, small: bool) 
 
 def grammar() -> str:
     """A fingerprint of the sources that a program follows from."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    here = Path(__file__).parent
+    files = sorted([*here.glob("*.py"), *here.glob("*.txt")])
     outside = (
         *("campaign.py", "__main__.py", "shrink.py", "planted.py", "judge.py", "causes.py"),
         "endless.py",

@@ -71,6 +71,13 @@ def _after_an_error_too(s: Any, frame: Any, run: Callable[[], None]) -> None:
     s.faults.clear = clear
 
 
+def _closed_on_the_other_side(x: Any, bins: Any, right: bool = False) -> Any:
+    """`np.digitize` of bins that fall."""
+    import numpy as np
+
+    return len(bins) - np.searchsorted(np.flip(bins), x, side="right" if right else "left")
+
+
 _WRITE, _BUILD, _BIND, _ZIPPED = array_changes.write, tree.build, calls.bind, iteration.zipped
 
 #: What is wrong: (module, name, what stands there instead).
@@ -103,6 +110,11 @@ PLANTED: dict[str, tuple[str, str, Any]] = {
         "frontend.flow.watches",
         "Watch.changed",
         lambda self: "",
+    ),
+    "bins that fall are closed on the other side": (
+        "frontend.definitions.np_orders",
+        "digitize_downwards",
+        _closed_on_the_other_side,
     ),
     "the last item of zip is lost": (
         "frontend.flow.iteration",

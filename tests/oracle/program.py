@@ -16,13 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from . import classes, control, expressions, functions, holes, statements
+from . import classes, control, expressions, functions, holes, short, statements
 from .samples import argument, is_number, is_returnable, kind, quiet
 from .writer import RETURN, Skip, Writer
 
 _GRAMMAR = (classes, control, expressions, functions, holes, statements)
-HEAD = """import dataclasses
+HEAD = """import cmath
+import collections
+import contextlib
+import dataclasses
+import enum
 import functools
+import itertools
 import math
 import operator
 import typing
@@ -31,6 +36,8 @@ import delian as dl
 import numpy as np
 """
 _HEAD = compile(HEAD, "<module>", "exec", dont_inherit=True)
+#: The share of programs that are short ones.
+_SHORT = 0.25
 #: The share of programs that may hold what the language refuses as a rule.
 _DARING = 0.15
 #: The share of programs that keep calls in which Python raises an error.
@@ -53,10 +60,23 @@ class Program:
 def program(number: int) -> Program:
     """The program of this number."""
     rng = random.Random(number)
+    if rng.random() < _SHORT:
+        return _short(number, rng)
     env: dict[str, Any] = {"__name__": "program"}
     with quiet():
         exec(_HEAD, env)
         return _Maker(number, rng, env).make()
+
+
+def _short(number: int, rng: random.Random) -> Program:
+    group, front, head, calls = short.write_short(rng, CALLS)
+    return Program(number, _text([*front, head], calls, ["pass"]), (group,))
+
+
+def _text(parts: Sequence[str], calls: Sequence[tuple[str, ...]], changes: Sequence[str]) -> str:
+    made = "CALLS = [\n" + "".join(f"    lambda: ({', '.join(c)},),\n" for c in calls) + "]"
+    between = "\n".join(["def between():", *("    " + change for change in changes)])
+    return "\n\n".join([HEAD, *parts, made, between]) + "\n"
 
 
 class _Maker:
@@ -103,12 +123,7 @@ class _Maker:
         calls = list(zip(*(texts for _, texts in arguments), strict=True))
         head = "\n".join([f"def f({', '.join(names)}):", *("    " + line for line in lines)])
         kept = self._kept(head, calls)
-        self.parts += [
-            head,
-            "CALLS = [\n" + "".join(f"    lambda: ({', '.join(c)},),\n" for c in kept) + "]",
-            "\n".join(["def between():", *("    " + c for c in self.changes or ["pass"])]),
-        ]
-        text = "\n\n".join([HEAD, *self.parts]) + "\n"
+        text = _text([*self.parts, head], kept, self.changes or ["pass"])
         return Program(self.number, text, tuple(dict.fromkeys([*self.used, *w.used])))
 
     def _kept(self, head: str, calls: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:

@@ -215,13 +215,17 @@ def argument(rng: random.Random, calls: int, extreme: bool) -> tuple[str, list[s
         dtype = draw_dtype(rng)
         made = [number_text(rng, dtype, odd) for _ in range(calls)]
         texts = [f"np.{_class_of(dtype)}({text})" for text in made]
-    elif what == "bool":
-        texts = [rng.choice(("True", "False")) for _ in range(calls)]
-    elif what == "int":
-        texts = [rng.choice(_ODD_INTS if rng.random() < odd else _INTS) for _ in range(calls)]
     else:
-        texts = [rng.choice(_ODD_FLOATS if rng.random() < odd else _FLOATS) for _ in range(calls)]
+        texts = [python_text(rng, what, odd) for _ in range(calls)]
     return what, texts
+
+
+def python_text(rng: random.Random, what: str, odd: float) -> str:
+    """A bool, int or float of Python's."""
+    if what == "bool":
+        return rng.choice(("True", "False"))
+    small, extreme = (_INTS, _ODD_INTS) if what == "int" else (_FLOATS, _ODD_FLOATS)
+    return rng.choice(extreme if rng.random() < odd else small)
 
 
 def _joined(what: str, texts: tuple[str, ...]) -> str:

@@ -1,7 +1,9 @@
-"""Short programs: a row of `short_rows`, of arguments of every type, often extreme ones.
+"""Short programs: a row of a table, of arguments of every type, often of extreme numbers.
 
 A whole program has few of NumPy's functions and few extreme numbers; here each function meets
-them. A letter in a row is an argument:
+them. `numpy_rows.txt` and `python_rows.txt` have the rows, by groups: `- ` begins one. Its last
+line is the result, if it is no statement. What `python_classes.txt` has stands in front where a
+row names it. A letter is an argument:
 
     u v w   vectors of one length, of any element type        h   bools of that length
     M N     matrices of one shape, of any element type        F   a matrix of floats
@@ -13,23 +15,21 @@ them. A letter in a row is an argument:
     <t>     an element type      <x>   an axis      <k>   a small whole number      <g>   a slice
     {a|b}   one of these
 
-`~` before a row: its numbers are small, since rounding or overflow decides its result. A row's
-last line is the result, if it is no statement. A class of `short_rows.CLASSES` that is named in a
-row stands in front of the function.
+`~` before a row: its numbers are small, since rounding or overflow decides its result.
 """
 
 from __future__ import annotations
 
+import ast
 import random
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 from . import samples
 from .samples import array_text, number_text
-from .short_rows import CLASSES, ROWS
 
-#: A statement, which is no result.
-_STATEMENT = re.compile(r"(return|if|for|while|with|try|match|def|class) |\s|\w+ = ")
+_HERE = Path(__file__).parent
 _HOLE = re.compile(r"<[txkg]>|\{[^{}:]*\|[^{}]*\}")
 _SLICES = (
     *(":2", "1:", "1:3", "::2", "::-1", "1::2", "-2:", ":-1", "2:0:-1", ":", "::-2", ":0"),
@@ -41,46 +41,59 @@ _ODD, _EXTREME = 0.4, 0.3
 
 def _parsed() -> list[tuple[str, str]]:
     """(group, row) of each row."""
-    out, group = [], ""
-    for line in ROWS.strip().splitlines():
-        if line.startswith("  "):
-            out.append((group, line.strip()))
-        else:
-            group = line
+    out: list[tuple[str, str]] = []
+    group = ""
+    for file in ("numpy_rows.txt", "python_rows.txt"):
+        for line in (_HERE / file).read_text().splitlines():
+            if line.startswith("- "):
+                out.append((group, line[2:]))
+            elif line.startswith("  "):
+                out[-1] = group, f"{out[-1][1]}\n{line[2:]}"
+            else:
+                group = line
     return out
 
 
-_TABLE = _parsed()
+def _classes() -> list[tuple[set[str], str]]:
+    """The names that each statement of the classes' file binds, and its text."""
+    text = (_HERE / "python_classes.txt").read_text()
+    out = []
+    for node in ast.parse(text).body:
+        targets = getattr(node, "targets", [])
+        names = {node.name} if isinstance(node, ast.ClassDef) else {t.id for t in targets}
+        out.append((names, ast.unparse(node)))
+    return out
+
+
+_TABLE, _CLASSES = _parsed(), _classes()
 GROUPS = frozenset(f"short: {group}" for group, _ in _TABLE)
 
 
 def write_short(
     rng: random.Random, count: int
 ) -> tuple[str, list[str], str, list[tuple[str, ...]]]:
-    """The group of a row, classes, the text of `f`, and the arguments of its calls."""
+    """The group of a row, what stands in front of `f`, `f`, and the arguments of its calls."""
     group, row = rng.choice(_TABLE)
     odd = _EXTREME if rng.random() < _ODD and not row.startswith("~") else 0.0
-    filled = _HOLE.sub(lambda found: _chosen(rng, found[0]), row.removeprefix("~"))
-    lines = filled.split(r"\n")
-    if len(lines) == 1 and "; " in filled:
-        lines = filled.split("; ")
-    if not _STATEMENT.match(lines[-1]):
+    row = row.removeprefix("~")
+    lines = _HOLE.sub(lambda found: _chosen(rng, found[0]), row).split("\n")
+    if isinstance(ast.parse("\n".join(lines)).body[-1], ast.Expr):
         lines[-1] = f"return {lines[-1]}"
     arguments = _Arguments(rng, odd, count)
-    given = {name: arguments.texts(name) for name in _LETTERS if _is_read(name, row)}
-    given = given or {"n": arguments.texts("n")}
-    classes = [text for name, text in CLASSES.items() if _is_named(name, row)]
+    given = {name: make(arguments) for name, make in _LETTERS.items() if _is_read(name, row)}
+    given = given or {"n": _LETTERS["n"](arguments)}
     head = [f"def f({', '.join(given)}):", *(f"    {line}" for line in lines)]
-    return f"short: {group}", classes, "\n".join(head), list(zip(*given.values(), strict=True))
+    calls = list(zip(*given.values(), strict=True))
+    return f"short: {group}", _in_front(row), "\n".join(head), calls
 
 
-def _is_named(name: str, row: str) -> bool:
-    bases = [text for text in CLASSES.values() if re.search(rf"\({name}[,)]", text)]
-    return any(re.search(rf"\b{n}\b", row) for n in (name, *(_name_of(b) for b in bases)))
-
-
-def _name_of(text: str) -> str:
-    return text.split("class ")[1].split("(")[0].split(":")[0]
+def _in_front(row: str) -> list[str]:
+    """The classes and names that a row needs: what one needs stands before it."""
+    out: list[str] = []
+    for names, text in reversed(_CLASSES):
+        if any(re.search(rf"\b{name}\b", "\n".join((row, *out))) for name in names):
+            out.insert(0, text)
+    return out
 
 
 def _is_read(name: str, row: str) -> bool:
@@ -109,9 +122,6 @@ class _Arguments:
         self.count = count
         self.length = rng.choice((3, 3, 4, 6, 1, 5, 0))
         self.shape = rng.choice(((2, 3), (3, 3), (3, 4), (1, 3)))
-
-    def texts(self, name: str) -> list[str]:
-        return _LETTERS[name](self)
 
     def array(self, shape: tuple[int, ...], dtype: str = "", odd: float | None = None) -> list[str]:
         dtype = dtype or samples.draw_dtype(self.rng)
