@@ -219,19 +219,21 @@ class Compiled(Generic[P, R_co]):
     def _program(self, types: Any, leaves: Sequence[Any], structure: Any) -> Traced:
         """The program; where it needs Python's numbers to be known, for these numbers."""
         known = self._known.get(types)
-        attempts = [(), *_knowable(leaves)] if known is None else [known.leaves]
-        for k, some in enumerate(attempts):
+        refused: ProgramError | None = None
+        for some, codes in _knowable(leaves) if known is None else [(known.leaves, ())]:
+            if refused is not None and refused.code not in codes:
+                continue
             given = [Static(v) if j in some else v for j, v in enumerate(leaves)]
             try:
                 traced = self._trace(unflatten(structure, given), self._changes, True)
             except ProgramError as e:
-                if e.code != "DL107" or k == len(attempts) - 1:
-                    raise
-            else:
-                if known is None and some:
-                    self._known[types] = _Known(some)
-                return traced
-        raise AssertionError("the last attempt returns or raises")
+                refused = e if refused is None or refused.code == "DL107" else refused
+                continue
+            if known is None and some:
+                self._known[types] = _Known(some)
+            return traced
+        assert refused is not None
+        raise refused
 
 
 def _direct(entry: _Entry, leaves: Sequence[Any]) -> Callable[..., Any] | None:
@@ -243,11 +245,16 @@ def _direct(entry: _Entry, leaves: Sequence[Any]) -> Callable[..., Any] | None:
     return direct_call(entry.traced, entry.run, leaves)
 
 
-def _knowable(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
-    """The numbers that a program may be specialised for: whole ones, then floats too."""
+#: What a loop leaves and the depth of a recursion may follow from a whole number.
+_STRUCTURE = ("DL107", "DL109", "DL110")
+
+
+def _knowable(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
+    """Numbers that a program is specialised for, in turn, and after which codes of a refusal."""
     whole = tuple(k for k, v in enumerate(leaves) if isinstance(v, int | np.integer | np.bool_))
     single = tuple(k for k, v in enumerate(leaves) if isinstance(v, int | float | np.generic))
-    return [some for some in dict.fromkeys((whole, single)) if some]
+    found = {(): (), single: ("DL107",), whole: _STRUCTURE}
+    return [(some, found[some]) for some in dict.fromkeys(((), whole, single))]
 
 
 def _positional(f: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from delian.core.compiler import tree
 from delian.core.compiler.frontend import calls
 from delian.core.compiler.frontend.flow import iteration
 from delian.core.compiler.frontend.memory import array_changes, stores
-from delian.core.compiler.frontend.numpy import arithmetic
+from delian.core.compiler.frontend.numpy import arithmetic, reductions
 
 from .campaign import tally
 from .judge import DIFFERS
@@ -71,13 +71,13 @@ def _after_an_error_too(s: Any, frame: Any, run: Callable[[], None]) -> None:
     s.faults.clear = clear
 
 
-def _closed_on_the_other_side(x: Any, bins: Any, right: bool = False) -> Any:
-    """`np.digitize` of bins that fall."""
-    import numpy as np
+def _not_widened(s: Any, a: Any, dtype: Any, where: Any, identity: int) -> Any:
+    """Sums are in the type of what is summed."""
+    x = arithmetic.tensor(s, a)
+    return _ACCUMULATED(s, x, x.dtype.numpy if dtype is None else dtype, where, identity)
 
-    return len(bins) - np.searchsorted(np.flip(bins), x, side="right" if right else "left")
 
-
+_ACCUMULATED = reductions._accumulated
 _WRITE, _BUILD, _BIND, _ZIPPED = array_changes.write, tree.build, calls.bind, iteration.zipped
 
 #: What is wrong: (module, name, what stands there instead).
@@ -111,10 +111,10 @@ PLANTED: dict[str, tuple[str, str, Any]] = {
         "Watch.changed",
         lambda self: "",
     ),
-    "bins that fall are closed on the other side": (
-        "frontend.definitions.np_orders",
-        "digitize_downwards",
-        _closed_on_the_other_side,
+    "sums of narrow integers are narrow": (
+        "frontend.numpy.reductions",
+        "_accumulated",
+        _not_widened,
     ),
     "the last item of zip is lost": (
         "frontend.flow.iteration",

@@ -381,6 +381,9 @@ def _contains(s: Specialiser, a: Any, b: Any, op: str) -> Any:
         test = condition(s, s.call(MethodType(method, b), a))
         found = test if isinstance(test, bool) else Tensor(test, True)
         return found if op == "in" else unary(s, "not", found)
+    if _is_array(b) and is_number(a) and not is_static((a, b)):
+        found = Tensor(s.call(np.any, s.call(np.equal, b, a)).value, True)
+        return found if op == "in" else unary(s, "not", found)
     if isinstance(b, _VALUES):
         b = [*b]  # type: ignore[misc]
     among = isinstance(b, tuple | list | set | frozenset | range) and len(b) <= _IN_MAX
@@ -391,6 +394,10 @@ def _contains(s: Specialiser, a: Any, b: Any, op: str) -> Any:
         raise s.needs_static(a if not is_static(a) else b, f"an operand of `{op}`", hint)
     found = python(s, lambda: a in b, f"`{op}`")
     return found if op == "in" else not found
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or (type(value) is Tensor and value.kind == ARRAY)
 
 
 def _equals_one_of(s: Specialiser, a: Any, values: list[Any], op: str) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..ir import DType, Value
 from ..traced import ARRAY, BOOL, FLOAT, INT, SCALAR
+from .definitions import np_scalars
 from .flow import raises
 from .numpy import arithmetic
 from .values import Tensor, describe, is_number, kind_of
@@ -293,6 +294,12 @@ def absolute(s: Specialiser, a: Tensor) -> Tensor:
     return made
 
 
+#: 10 to this power is a float, and to the next one is none.
+_DIGITS_MAX = 22
+#: Twice 10 to this power is an int of 64 bits.
+_WHOLE_DIGITS_MAX = 18
+
+
 def rounded(s: Specialiser, a: Tensor, digits: Any) -> Tensor:
     """`round` of a number of Python's own."""
     if digits is None:
@@ -301,13 +308,19 @@ def rounded(s: Specialiser, a: Tensor, digits: Any) -> Tensor:
             raises.ask_whole(s, a, round)
             value = s.emit("round", value)
         return Tensor(arithmetic.convert(s, value, DType.I64), True)
-    if type(digits) is int and digits >= 0 and not a.dtype.is_float:
-        return Tensor(arithmetic.convert(s, a.value, DType.I64), True)
-    raise s.error(
-        "DL119",
-        f"`round` of {describe(a)} to digits goes by its decimal text",
-        "np.round(x, digits) multiplies, rounds and divides",
-    )
+    if type(digits) is not int:
+        raise s.needs_static(digits, "the digits of `round`")
+    if not a.dtype.is_float:
+        whole = arithmetic.convert(s, a.value, DType.I64)
+        if -_WHOLE_DIGITS_MAX <= digits < 0:
+            whole = s.call(np_scalars.whole_rounded_to, Tensor(whole), 10**-digits).value
+        if digits >= -_WHOLE_DIGITS_MAX:
+            return Tensor(whole, True)
+    elif 0 <= digits <= _DIGITS_MAX:
+        made = s.call(np_scalars.rounded_to, Tensor(a.value), 10.0**digits)
+        return Tensor(made.value, True)
+    text = f"`round` of {describe(a)} to {digits} digits goes by its decimal text"
+    raise s.error("DL119", text, "np.round(x, digits) multiplies, rounds and divides")
 
 
 def extreme(s: Specialiser, greatest: bool, values: list[Any]) -> Any:

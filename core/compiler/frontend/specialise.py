@@ -369,7 +369,7 @@ class Specialiser:
         return branches.boolean(self, node.op, runs, node.loc)
 
     def eval_conditional(self, node: hir.Conditional, frame: Frame) -> Any:
-        test = self.eval(node.test, frame)
+        test = branches.tested(self, node.test, frame)
         self.at(node.test.loc)
         test = operators.condition(self, test)
         if isinstance(test, bool):
@@ -505,7 +505,7 @@ class Specialiser:
         return self.own(operators.python(self, lambda: node.kind(out), "a comprehension"))
 
     def static_condition(self, node: hir.Expr, frame: Frame) -> bool:
-        test = self.eval(node, frame)
+        test = branches.tested(self, node, frame)
         self.at(node.loc)
         test = operators.condition(self, test)
         if not isinstance(test, bool):

@@ -294,7 +294,7 @@ def _define(s: Specialiser, node: hir.Define, frame: Frame) -> None:
 def _assert(s: Specialiser, node: hir.Assert, frame: Frame) -> None:
     if node.error is AssertionError and not (s.checks and __debug__):
         return
-    test = s.eval(node.test, frame)
+    test = branches.tested(s, node.test, frame)
     s.at(node.test.loc)
     truth = operators.condition(s, test)
 

@@ -6,9 +6,9 @@ of its calls, which are of the same types each time.
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from oracle.judge import EQUAL, REFUSED, judge
+from support.small_programs import program
 
 EQUALS: dict[str, tuple[str, ...]] = {
     "bins that fall, closed on the right": (
@@ -217,14 +217,6 @@ REFUSALS: dict[str, tuple[str, ...]] = {
     "parts that begin beyond an axis": ("return np.add.reduceat(a, [0, 4])", "np.arange(4)"),
     "a bool of NumPy's without its fraction": ("return math.trunc(a)", "np.bool_(True)"),
 }
-
-
-def program(body: str, *calls: str) -> str:
-    names = ", ".join("abc"[: len(eval(f"[{calls[0]}]", {"np": np}))])
-    lines = [f"def f({names}):", *(f"    {line}" for line in body.split("\n"))]
-    made = ", ".join(f"lambda: ({call},)" for call in calls)
-    between = ["def between():", "    pass"]
-    return "\n".join(["import math", "import numpy as np", *lines, f"CALLS = [{made}]", *between])
 
 
 @pytest.mark.parametrize("backend", ["reference", "native"])

@@ -207,7 +207,8 @@ def ifft(s: Specialiser, a: Any, n: Any = None, axis: Any = -1, norm: Any = None
 
 
 def _no_halves(s: Specialiser, a: Any) -> None:
-    if not complexes.is_any(a) and arithmetic.dtype_of(s, s.array(a))[0] is DType.F16:
+    value = s.array(a) if isinstance(a, tuple | list) else a
+    if not complexes.is_any(value) and arithmetic.dtype_of(s, value)[0] is DType.F16:
         text = "NumPy has no transform of f16 from or to real numbers"
         raise s.error("DL116", text, "convert it first: x.astype(np.float32)")
 

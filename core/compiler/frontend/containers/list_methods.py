@@ -9,6 +9,7 @@ from ...ir import DType
 from .. import operators
 from ..numpy import arithmetic
 from ..values import Tensor
+from . import sorted_numbers
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -62,11 +63,7 @@ def _remove(s: Specialiser, owner: list[Any], value: Any) -> None:
 
 
 def _sort(s: Specialiser, owner: list[Any], *, key: Any = None, reverse: Any = False) -> None:
-    from ..vocabulary.vocabulary_python import order_of
-
-    values = list(owner)
-    ranks = values if key is None else [s.call(key, v) for v in values]
-    owner[:] = [values[k] for k in order_of(s, ranks, reverse, "sort")]
+    owner[:] = sorted_numbers.ordered(s, list(owner), key, reverse, "sort")
 
 
 METHODS: dict[str, Callable[..., Any]] = {

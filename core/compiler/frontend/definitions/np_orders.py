@@ -92,6 +92,9 @@ def histogram(
     index = np.where(a == edges[-1], n - 1, index)
     index = np.where((a >= edges[0]) & (a <= edges[-1]), index, n)
     heavy = None if weights is None else np.ravel(weights)
+    if heavy is not None and heavy.dtype.kind == "b":
+        hint = "convert them first: weights.astype(np.float64)"
+        raise ProgramError("DL116", "np.histogram: NumPy adds up no weights of bools", hint=hint)
     counts = np.bincount(index, heavy, minlength=n + 1)[:n]
     counts = counts if heavy is None else counts.astype(heavy.dtype)
     if density:
@@ -108,6 +111,8 @@ def interp(
     x: Tensor, xp: Tensor, fp: Tensor, left: Any = None, right: Any = None, period: Any = None
 ) -> Tensor:
     x, xp, fp = (np.asarray(v, np.float64) for v in (x, xp, fp))
+    if xp.ndim != 1 or xp.shape != fp.shape or xp.shape[0] == 0:
+        raise ProgramError("DL115", "np.interp: xp and fp are vectors of one length, not of 0")
     if period is not None:
         x, xp = x % period, xp % period
         order = np.argsort(xp)

@@ -1,8 +1,12 @@
-"""Functions of Python's `math` that no function of NumPy's computes, of Python's own numbers."""
+"""Functions of Python's numbers that no function of NumPy's computes: of `math`, and `round`."""
 
 from __future__ import annotations
 
 import math
+
+import numpy as np
+
+from ...ir import Tensor
 
 
 def compensated(total: float, lost: float, value: float) -> tuple[float, float]:
@@ -52,3 +56,38 @@ def remainder(x: float, y: float) -> float:
     elif below == above:
         rest = below - 2.0 * math.fmod(0.5 * (size - below), step)
     return math.copysign(1.0, x) * rest
+
+
+#: Splits a float into two of half as many digits: Dekker, "A floating-point technique for extending
+#: the available precision", 1971.
+_SPLIT = 2.0**27 + 1
+
+
+def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    wide = x * _SPLIT
+    high = wide - (wide - x)
+    return high, x - high
+
+
+def rounded_to(x: Tensor, scale: float) -> Tensor:
+    """`round(x, digits)` of a float, with scale = 10^digits, digits from 0 to 22.
+
+    Python rounds the exact decimal value of x. The product below is the exact one less `rest`,
+    which decides where the product lies in the middle of two whole numbers.
+    """
+    product = x * scale
+    (a, b), (c, d) = _halves(x), _halves(scale)
+    rest = ((a * c - product) + a * d + b * c) + b * d
+    near = np.rint(product)
+    apart = product - near
+    near = np.where((apart == 0.5) & (rest > 0), near + 1, near)
+    near = np.where((apart == -0.5) & (rest < 0), near - 1, near)
+    return np.where(np.abs(product) < 2.0**53, near / scale, x)
+
+
+def whole_rounded_to(n: Tensor, scale: int) -> Tensor:
+    """`round(n, -digits)` of an int, with scale = 10^digits."""
+    below = n // scale
+    twice = (n - below * scale) * 2
+    up = (twice > scale) | ((twice == scale) & (below % 2 == 1))
+    return np.where(up, below + 1, below) * scale

@@ -8,6 +8,7 @@ A condition that is known is taken as Python would. One that belongs to the runn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....common.errors import Loc
@@ -33,7 +34,7 @@ Run = Callable[[], Any]
 
 def run_if(s: Specialiser, node: hir.If, frame: Frame) -> None:
     """Runs the path that is known to be taken; else both, as regions of the program."""
-    test = s.eval(node.test, frame)
+    test = tested(s, node.test, frame)
     s.at(node.test.loc)
     truth = operators.condition(s, test)
     if isinstance(truth, bool):
@@ -537,6 +538,25 @@ def boolean(s: Specialiser, op: str, runs: Sequence[Run], loc: Loc) -> Any:
     pair = (rest, value) if op == "and" else (value, rest)
     joined = join.value("this expression", pair, ("on one side", "on the other"))
     return _taken(s, join, joined, "if", test)
+
+
+def tested(s: Specialiser, node: hir.Expr, frame: Frame) -> Any:
+    """An expression of which only the truth counts: what it joins may be of several classes."""
+    if isinstance(node, hir.Boolean):
+        runs = [partial(_truth, s, operand, frame) for operand in node.operands]
+        return boolean(s, node.op, runs, node.loc)
+    if isinstance(node, hir.Unary) and node.op == "not":
+        value = _truth(s, node.operand, frame)
+        s.at(node.loc)
+        return operators.unary(s, "not", value)
+    return s.eval(node, frame)
+
+
+def _truth(s: Specialiser, node: hir.Expr, frame: Frame) -> Any:
+    value = tested(s, node, frame)
+    s.at(node.loc)
+    test = operators.condition(s, value)
+    return test if isinstance(test, bool) else Tensor(test, True)
 
 
 def _is_bool(value: Any) -> bool:

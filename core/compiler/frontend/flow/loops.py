@@ -26,7 +26,7 @@ from ..ragged.ragged_python import counted
 from ..scope import Scope, close, free_values, union
 from ..values import Counted, Frame, Indexed, Once, Tensor, TensorRange, describe
 from . import iteration, raises, tries, unroll_limits
-from .branches import Run, boolean, branch
+from .branches import Run, boolean, branch, tested
 from .carries import Carries, LoopMismatch
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def run_while(s: Specialiser, node: hir.While, frame: Frame) -> None:
     """Unrolls a `while` with a known test, or makes it a loop of the program."""
 
     def test() -> Any:
-        runs: list[Run] = [lambda: s.eval(node.test, frame)]
+        runs: list[Run] = [lambda: tested(s, node.test, frame)]
         if node.stop is not None:
             flag = node.stop
             runs.insert(0, lambda: operators.unary(s, "not", frame.vars[flag]))

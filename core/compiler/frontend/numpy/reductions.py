@@ -294,6 +294,8 @@ def bincount(s: Specialiser, x: Any, /, weights: Any = None, minlength: Any = 0)
         raise s.error("DL119", text, "np.bincount(x, minlength=n): the result's length is n")
     kind = DType.I64 if weights is None else DType.F64
     weight = tensor(s, 1 if weights is None else weights, kind)
+    if weights is not None and weight.shape != index.shape:
+        raise s.error("DL115", "np.bincount: the weights and the list don't have the same length")
     inside = arithmetic.less(s, index, length)
     if index.value not in s.scope.natural:
         inside = arithmetic.bitwise_and(s, inside, arithmetic.greater_equal(s, index, 0))

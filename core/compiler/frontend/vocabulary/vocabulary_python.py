@@ -18,7 +18,7 @@ from ...ir import DType
 from ...traced import ARRAY, BOOL, FLOAT, INT
 from .. import calls, operators, pynumbers, special_methods
 from ..complexes.complex_python import CMATH, complex_of
-from ..containers import program_objects
+from ..containers import program_objects, sorted_numbers
 from ..definitions import np_generators, np_scalars
 from ..flow import cached_calls, host_calls, iteration, raises
 from ..numpy import arithmetic
@@ -145,7 +145,7 @@ def _extreme(name: str) -> Callable[..., Any]:
         if key is not None:
             ranks = [s.call(key, v) for v in items]
             if not is_static(tuple(ranks)):
-                raise s.needs_static(tuple(ranks), f"the keys of `{name}`")
+                return sorted_numbers.extreme(s, name, items, ranks)
             best = (max if name == "max" else min)(range(len(items)), key=lambda k: ranks[k])
             return items[best]
         if is_static(tuple(items)):
@@ -317,19 +317,7 @@ def _dict(s: Specialiser, source: Any = (), **more: Any) -> Any:
 
 def _sorted(s: Specialiser, iterable: Any, *, key: Any = None, reverse: Any = False) -> Any:
     values = iteration.items(s, iterable)
-    ranks = values if key is None else [s.call(key, v) for v in values]
-    return s.own([values[k] for k in order_of(s, ranks, reverse, "sorted")])
-
-
-def order_of(s: Specialiser, ranks: list[Any], reverse: Any, name: str) -> list[int]:
-    """The order that `sorted` or `list.sort` puts values of these ranks in."""
-    try:
-        return sorted(range(len(ranks)), key=lambda k: ranks[k], reverse=bool(reverse))
-    except TypeError as e:  # Pairs whose first items are known and differ have an order.
-        if is_static(tuple(ranks)):
-            raise s.error("DL113", f"`{name}` fails: {e}") from None
-        hint = "np.sort sorts an array"
-        raise s.needs_static(tuple(ranks), f"what `{name}` compares", hint) from None
+    return s.own(sorted_numbers.ordered(s, values, key, reverse, "sorted"))
 
 
 def _class_of(value: Any) -> Any:
