@@ -25,7 +25,7 @@ from ..core.node.sandbox import frames
 from ..core.node.scripts.shared_weights import SharedWeights
 from . import weights as forms
 
-VERSION = 1
+VERSION = 2
 FD_VARIABLE = "DELIAN_CLIENT_FD"
 #: The largest body of a frame: 2^28 weights.
 BODY_BYTES_MAX = 1 << 30
@@ -82,18 +82,26 @@ class _Host:
         if memory is not None:
             os.set_inheritable(memory, False)
             size = sum(math.prod(shape) for _, shape in self.leaves)
-            self.memory = SharedWeights(memory, size)
+            self.memory = SharedWeights(memory, size, int(hello.head["places"]))
+
+    def _place(self, task: int) -> Array:
+        """Where a task's weights lie, and its answer's."""
+        assert self.memory is not None
+        vectors = self.memory.vectors
+        return vectors[task % len(vectors)]
 
     def weights(self, frame: frames.Frame) -> Array:
         """A task's weights, f32[D], which are the script's own."""
         if self.memory is not None:
-            return self.memory.vector.copy()
+            return self._place(frame.head["task"]).copy()
         return np.frombuffer(frame.body, "<f4").astype(np.float32, copy=False)
 
-    def put(self, weights: Mapping[str, Array]) -> tuple[dict[str, Any], bytes | memoryview]:
+    def put(
+        self, task: int, weights: Mapping[str, Array]
+    ) -> tuple[dict[str, Any], bytes | memoryview]:
         """Weights that are sent: what the answer's head says of them, and its body."""
         if self.memory is not None:
-            forms.join(weights, self.leaves, self.memory.vector)
+            forms.join(weights, self.leaves, self._place(task))
             return {"shared": True}, b""
         flat = np.empty(sum(math.prod(shape) for _, shape in self.leaves), "<f4")
         forms.join(weights, self.leaves, flat)
@@ -191,7 +199,7 @@ class Task:
         if trains:
             found = forms.arrays_of(weights, self._host.leaves)
             self._host.others = forms.own_others(weights, self._host.others)
-            said, body = self._host.put(found)
+            said, body = self._host.put(self._number, found)
             head |= said
         self.answer(head, body)
 

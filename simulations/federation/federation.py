@@ -99,7 +99,7 @@ class Federation:
         self._resting: int | None = None  # until when the device at hand is to rest
         self._observer, self._beside = observer, beside
         self._jobs = Jobs(threads, training.ahead)
-        self._foresight = Foresight(training, self._jobs)
+        self._foresight = Foresight(training, self._jobs, self.hosts, plan.fleet, self.streams)
         self._tally = Tally()
         self._stopping = threading.Event()
         self.models = Models(plan.ring.dimension)
@@ -464,8 +464,12 @@ class Federation:
 
     def _on_send(self, host: Host, effect: ports.Send) -> None:
         message = effect.message
-        if type(message) is EdgeTask and not self._history.replays:
-            self._foresight.look(message, host.store)
+        if (
+            type(message) is EdgeTask
+            and not self._history.replays
+            and self._foresight.look(message, host.store)
+        ):
+            self._at(self.schedule.now, self._foresight.begin)
         size = effect.size or message.ByteSize()
         self._carry(
             host, effect.to, ports.Received(host.node, message, b"", b"", effect.vector), size

@@ -7,6 +7,7 @@ installed on each of its machines, the script under the same path.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -72,12 +73,19 @@ class RayScripts:
 class RayScript:
     """A process on a machine of the cluster; used as a ScriptProcess is."""
 
+    takes_at_once, answer_s = False, math.inf
+
     def __init__(self, ray: Any, actor: Any) -> None:
         self._ray, self._actor, self.ended = ray, actor, False
+        self._waiting: Any = None
 
-    def ask(self, job: ScriptJob, weights: NDArray[Any], wall_s: float) -> ScriptReply:
+    def send(self, job: ScriptJob, weights: NDArray[Any], wall_s: float) -> None:
+        """As of ScriptProcess, for one job at a time."""
+        self._waiting = self._actor.ask.remote(job, weights, wall_s)
+
+    def receive(self, wall_s: float) -> ScriptReply:
         """As of ScriptProcess. Raises ScriptFault, DelianError."""
-        reply: ScriptReply = self._got(self._actor.ask.remote(job, weights, wall_s))
+        reply: ScriptReply = self._got(self._waiting)
         return reply
 
     def first(self, wall_s: float) -> dict[str, NDArray[Any]]:
@@ -109,7 +117,7 @@ class RayScript:
 class _Remote:
     """What runs on a machine of the cluster. Answers are (fault or None, answer, whether it ended).
 
-    `task.folder` is of that machine. threads: variables for libraries' threads.
+    `task.folder` is of that machine. environment: variables, where it has not its own.
     """
 
     def __init__(
@@ -118,14 +126,14 @@ class _Remote:
         leaves: Sequence[Leaf],
         script: Mapping[str, Any],
         *,
-        threads: Mapping[str, str],
+        environment: Mapping[str, str],
         client: int | None,
         clients: int,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="delian-scripts-")
         self._given: Any = (command, leaves, script, Path(self._folder.name) / "script.log")
         self._named: dict[str, Any] = {"client": client, "clients": clients}
-        self._environment = {**threads, **os.environ}
+        self._environment = {**environment, **os.environ}
         self._process: ScriptProcess | None = None
 
     def ask(self, job: ScriptJob, weights: NDArray[Any], wall_s: float) -> Any:

@@ -20,13 +20,20 @@ class Pending(Generic[T]):
 
     __slots__ = ("_done", "_fault", "_meanwhile", "_value", "_work")
 
-    def __init__(self, work: Callable[[], T], meanwhile: Callable[[], bool]) -> None:
+    def __init__(
+        self, work: Callable[[], T], meanwhile: Callable[[], bool] = lambda: False
+    ) -> None:
         self._work: Callable[[], T] | None = work
         self._meanwhile = meanwhile
         self._value: T
         self._fault: BaseException | None = None
         self._done = threading.Lock()
         self._done.acquire()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its work waits to be done."""
+        return self._work is not None
 
     def run(self) -> BaseException | None:
         """Does the work, unless it was called off; gives what it raised."""

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ...core.protocol.ports import Floats, Outcome, Vector
 from ..federation.script_pool import ScriptPool
 from ..federation.trace import checksum
 from ..federation.training import Trained
-from ..federation.training_threads import NoWorkers, Workers
+from ..federation.training_threads import NoWorkers, Pending, Postponed, Workers
 from ..scenario.data_settings import GivenModel, ScriptData, TorchModule
 from ..scenario.scenario import Scenario
 from .compiled_training import CompiledTraining
@@ -32,7 +33,7 @@ from .result import DeviceRecord
 from .stage import Stage
 
 #: Bytes of updates that are in flight in addition to those that scripts work on, and how many at
-#: most. Scripts take longer than events: all of a round begin at once, in whatever order they end.
+#: most. Scripts take longer than events: all of a round are handed to the pool at once.
 AHEAD_BYTES, AHEAD_MAX = 1 << 28, 64
 
 
@@ -84,21 +85,25 @@ class ScriptStage(Stage):
 
     def ask(
         self, purpose: Purpose, round: int, device: int, weights: Floats, key: Vector
-    ) -> tuple[ScriptReply, list[Array]]:
-        """A device's answer, and the data that programs take of it. Raises DelianError."""
-        reply = self.pool.ask(purpose, round, device, weights, key)
+    ) -> list[Array]:
+        """What programs take of a device's answer. Raises DelianError."""
+        return self.data_of(self.pool.ask(purpose, round, device, weights, key), weights)
+
+    def data_of(self, reply: ScriptReply, weights: Floats) -> list[Array]:
+        """The data that programs take of an answer."""
         judged = judged_of(reply.metrics, self.bundle.manifest.metrics)
         loss = training_loss(reply.loss, judged)
-        if purpose == "train":
-            self._rows[device] = int(reply.examples)
-        data = data_of(self.runtime, weights, reply.weights, reply.examples, loss, judged)
-        return reply, data
+        return data_of(self.runtime, weights, reply.weights, reply.examples, loss, judged)
+
+    def trained_on(self, device: int, rows: int) -> None:
+        """Notes how many examples a device's script has trained on."""
+        self._rows[device] = rows
 
     def _judge(
         self, device: int, state: Array, model: Array, kept: Array | None
     ) -> tuple[Score, Score]:
         key = self.key(device)
-        _, data = self.ask("evaluate", self.round, device, state, key)
+        data = self.ask("evaluate", self.round, device, state, key)
         score = self.runtime.evaluate(model, data, key)
         return score, score
 
@@ -108,8 +113,11 @@ class ScriptStage(Stage):
         return script_name(self.scenario), command
 
     def workers(self, threads: int) -> Workers:
-        """One more than processes: each has its next task at once, while an answer is summed."""
-        return Workers(threads + 1, "delian-train")
+        """Threads that judge, one more than processes: each has its next task at once.
+
+        What trains are the pool's.
+        """
+        return Workers(threads + 1, "delian-judge")
 
     def card(self) -> dict[str, Any]:
         """What the script said of its data: how many examples each client has trained on."""
@@ -156,12 +164,24 @@ class ScriptTraining(CompiledTraining):
     def _judge(self, device: int, weights: Floats, key: Vector, plan: Any) -> Outcome:
         from ...core.learning import metrics
 
-        _, data = self._stage.ask("evaluate", self._stage.round, self._of(device), weights, key)
+        data = self._stage.ask("evaluate", self._stage.round, self._of(device), weights, key)
         return metrics.judge(self.runtime, weights, data, key, plan)[1]
 
-    def _train(self, device: int, weights: Floats, key: Vector) -> Outcome:
+    def submit(
+        self, device: int, weights: Floats, key: Vector
+    ) -> Pending[Outcome] | Postponed[Outcome]:
         stage = self._stage
-        reply, data = stage.ask("train", stage.round + 1, self._of(device), weights, key)
+        made = partial(self._made, device, weights, key)
+        whose = (stage.round + 1, self._of(device), weights, key)
+        if isinstance(self.workers, NoWorkers):
+            return self.workers.submit(lambda: made(stage.pool.ask("train", *whose)))
+        return stage.pool.submit("train", *whose, made)
+
+    def _made(self, device: int, weights: Floats, key: Vector, reply: ScriptReply) -> Outcome:
+        """The update of an answer."""
+        stage = self._stage
+        stage.trained_on(self._of(device), int(reply.examples))
+        data = stage.data_of(reply, weights)
         update = self.runtime.client_update(weights, data, key)
         self.counted()
         vector = update.vector

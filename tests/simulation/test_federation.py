@@ -367,16 +367,30 @@ def test_updates_of_which_no_model_can_be_made_end_the_run(mode):
     assert [r.succeeded for r in told] == [False] * made.plan.round.attempts_max
 
 
+class Counting(StubTraining):
+    def __init__(self, plan, foreseeable):
+        super().__init__(plan)
+        self.foreseeable, self.begun = foreseeable, []
+
+    def submit(self, device, weights, key):
+        self.begun.append((device, key.tobytes()))
+        return super().submit(device, weights, key)
+
+
+def test_what_is_foreseen_begins_in_the_order_in_which_it_ends():
+    training = Counting(RING, foreseeable=True)
+    training.ahead = 64
+    federation = Federation(plan(rounds=1), training, 7)
+    (record,) = federation.run().rounds
+    fleet, streams = federation.plan.fleet, federation.streams
+    durations = [
+        fleet.profile(device, streams).duration_ns(4e9, streams, 1, record.attempt)
+        for device, _ in training.begun
+    ]
+    assert durations == sorted(durations) and len(durations) > len(record.reported) // 2
+
+
 def test_what_is_foreseen_is_computed_once_and_changes_no_bit():
-    class Counting(StubTraining):
-        def __init__(self, plan, foreseeable):
-            super().__init__(plan)
-            self.foreseeable, self.begun = foreseeable, []
-
-        def submit(self, device, weights, key):
-            self.begun.append((device, key.tobytes()))
-            return super().submit(device, weights, key)
-
     trainings = [Counting(RING, foreseeable) for foreseeable in (True, False)]
     results = [Federation(plan(), training, 7).run() for training in trainings]
     assert results[0] == results[1] and not results[0].failed

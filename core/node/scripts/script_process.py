@@ -3,7 +3,8 @@
 The host, a device's agent or the simulator, starts the command with one end of a socket pair, whose
 number is in DELIAN_CLIENT_FD; `delian.client` reads it. Over it go frames (`sandbox.frames`):
 
-    first      {"version": 1, "client": number or null, "clients", "memory": descriptor or null}
+    first      {"version": 2, "client": number or null, "clients", "places": number,
+                "memory": descriptor or null}
                + JSON {"leaves": [[name, shape], ...], "script": ScriptSpec}
     task       {"task", "purpose": "train" or "evaluate", "run", "round", "client", "clients",
                 "seed", "folder"} + the weights, f32[D]
@@ -12,7 +13,9 @@ number is in DELIAN_CLIENT_FD; `delian.client` reads it. Over it go frames (`san
     of "init"  {"task", "arrays": [[name, "f" or "i", shape], ...]} + the arrays, f32 and i64
 
 Weights lie as the bundle's manifest has its leaves. With "memory" they are in memory that both
-sides have (`shared_weights`): frames of tasks have no body, and an answer says "shared".
+sides have (`shared_weights`): frames of tasks have no body, and an answer says "shared". Those of a
+task and of its answer are at place task modulo "places". A task may be sent while the one before is
+worked on, as many as there are places: the script then begins it at once.
 
 The script runs with its owner's rights, and no sandbox: nothing of it comes from outside. What it
 answers is checked like anything else: its sizes before they are allocated, its numbers before they
@@ -30,7 +33,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -45,7 +49,7 @@ from ...wire.round_pb2 import DEADLINE, PROGRAM_FAILED, FailureReason
 from ..sandbox import frames
 from .shared_weights import shared_weights
 
-VERSION = 1
+VERSION = 2
 FD_VARIABLE = "DELIAN_CLIENT_FD"
 EXAMPLES_MAX = 2**31
 METRICS_MAX = 64
@@ -101,6 +105,10 @@ class ScriptJob:
     folder: str = ""
     """A folder of the client's own."""
 
+    def fields(self) -> dict[str, Any]:
+        """As a task's frame has them."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 @dataclass(frozen=True, slots=True)
 class ScriptReply:
@@ -117,11 +125,11 @@ class ScriptReply:
 
 
 class ScriptProcess:
-    """A running script of one bundle. One job at a time; after a fault it is gone.
+    """A running script of one bundle. After a fault it is gone.
 
     leaves, script: of the bundle's manifest. log: a file that gets what it prints. client: whose
-    the process is; None: it serves several. clients: as of ScriptJob. Raises ScriptFault where the
-    command cannot be started.
+    the process is; None: it serves several. clients: as of ScriptJob. places: how many jobs may be
+    sent whose answers were not received. Raises ScriptFault where the command cannot be started.
     """
 
     def __init__(
@@ -135,12 +143,16 @@ class ScriptProcess:
         client: int | None = None,
         clients: int | None = None,
         environment: Mapping[str, str] | None = None,
+        places: int = 1,
     ) -> None:
         self.log, self._command = log, command
         self._size = sum(leaf.size for leaf in leaves)
-        self._memory = shared_weights(self._size)
+        self._memory = shared_weights(self._size, places)
         self.ended = False
-        self._number = 0
+        self.answer_s = math.inf
+        """How long the last answer was waited for."""
+        self._places, self._sent = places, 0
+        self._open: deque[tuple[int, Purpose]] = deque()  # jobs sent, by number
         near, far = socket.socketpair()
         passed = [far.fileno(), *([self._memory.descriptor] if self._memory else [])]
         given = dict(os.environ if environment is None else environment)
@@ -171,12 +183,13 @@ class ScriptProcess:
         if nice:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, nice)
-        self._stream = _Stream(near, self._process)
+        self._socket = near
         names = [[leaf.name, list(leaf.shape)] for leaf in leaves]
         self._whose = {
             "version": VERSION,
             "client": client,
             "clients": clients,
+            "places": places,
             "memory": self._memory.descriptor if self._memory else None,
         }
         hello = json.dumps({"leaves": names, "script": dict(script)}).encode()
@@ -186,55 +199,83 @@ class ScriptProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def takes_at_once(self) -> bool:
+        """Whether `send` does not wait for the script: weights do not go through the socket."""
+        return self._memory is not None and not self.ended
+
     def ask(self, job: ScriptJob, weights: Array, wall_s: float) -> ScriptReply:
         """A job's answer. Blocks; another thread may `kill`. Raises ScriptFault."""
-        size = 4 * self._size
+        self.send(job, weights, wall_s)
+        return self.receive(wall_s)
 
-        def read(frame: frames.Frame) -> ScriptReply:
-            shared = frame.head.get("shared") is True and self._memory is not None
-            reply = reply_of(frame, size, "evaluate" if shared else job.purpose)
-            if self._memory is None or not shared:
+    def send(self, job: ScriptJob, weights: Array, wall_s: float) -> None:
+        """Gives a job, while fewer than `places` are open; one thread at a time.
+
+        Another may receive. Raises ScriptFault.
+        """
+        with self._faults(wall_s):
+            stream = _Stream(self._socket, self._process, wall_s)
+            if self._hello is not None:
+                frames.write(stream, self._whose, self._hello)
+                self._hello = None
+            assert len(self._open) < self._places
+            number = self._sent = self._sent + 1
+            body = memoryview(b"")
+            if self._memory is not None:
+                self._memory.vectors[number % self._places][:] = weights
+            else:
+                body = np.ascontiguousarray(weights, "<f4").view("u1").data
+            self._open.append((number, job.purpose))
+            frames.write(stream, {"task": number, **job.fields()}, body)
+
+    def receive(self, wall_s: float) -> ScriptReply:
+        """The answer of the open job that was sent first; one thread at a time.
+
+        Raises ScriptFault.
+        """
+        size, memory = 4 * self._size, self._memory
+
+        def read(number: int, purpose: Purpose, frame: frames.Frame) -> ScriptReply:
+            shared = frame.head.get("shared") is True and memory is not None
+            reply = reply_of(frame, size, "evaluate" if shared else purpose)
+            if memory is None or not shared:
                 return reply
-            return replace(reply, weights=self._memory.vector.copy())
+            return replace(reply, weights=memory.vectors[number % self._places].copy())
 
-        return self._asked(job, weights, wall_s, size, read)
+        return self._received(wall_s, size, read)
 
     def first(self, wall_s: float) -> dict[str, Array]:
         """The arrays of the script's model as it begins, by name. Raises ScriptFault."""
-        job, nothing = ScriptJob("init", 0, 0, 0), np.empty(0, np.float32)
-        return self._asked(job, nothing, wall_s, FIRST_BYTES_MAX, arrays_of)
+        self.send(ScriptJob("init", 0, 0, 0), np.empty(0, np.float32), wall_s)
+        return self._received(wall_s, FIRST_BYTES_MAX, lambda _, __, frame: arrays_of(frame))
 
-    def _asked(
-        self,
-        job: ScriptJob,
-        weights: Array,
-        wall_s: float,
-        bytes_max: int,
-        read: Callable[[frames.Frame], T],
+    def _received(
+        self, wall_s: float, bytes_max: int, read: Callable[[int, Purpose, frames.Frame], T]
     ) -> T:
         """What `read` makes of the answer. It raises FrameError where the script cannot go on."""
-        self._number += 1
-        self._stream.ends = time.monotonic() + wall_s
-        head = {"task": self._number, **{name: getattr(job, name) for name in job.__slots__}}
-        try:
-            if self._hello is not None:
-                frames.write(self._stream, self._whose, self._hello)
-                self._hello = None
-            body = memoryview(b"")
-            if self._memory is not None:
-                self._memory.vector[:] = weights
-            else:
-                body = np.ascontiguousarray(weights, "<f4").view("u1").data
-            frames.write(self._stream, head, body)
-            frame = frames.read(self._stream, bytes_max)
+        began = time.monotonic()
+        with self._faults(wall_s):
+            frame = frames.read(_Stream(self._socket, self._process, wall_s), bytes_max)
             if frame is None:
                 raise _Ended
-            if (task := frame.head.get("task")) != self._number:
+            number, purpose = self._open[0]
+            if (task := frame.head.get("task")) != number:
                 raise frames.FrameError(f"it is of task {task!r:.40}, and not of this one")
             if "failed" in frame.head:
+                self._open.popleft()
                 why = escaped(str(frame.head["failed"])[:WHY_CHARS_MAX])
                 raise ScriptFault(PROGRAM_FAILED, why, f"what it printed is in {self.log}")
-            return read(frame)
+            found = read(number, purpose, frame)
+            self._open.popleft()
+            self.answer_s = time.monotonic() - began
+            return found
+
+    @contextlib.contextmanager
+    def _faults(self, wall_s: float) -> Iterator[None]:
+        """Ends the process where the script cannot go on, and says why by a ScriptFault."""
+        try:
+            yield
         except TimeoutError:
             self.kill()
             raise ScriptFault(
@@ -266,7 +307,7 @@ class ScriptProcess:
 
     def close(self, wait_s: float = 0.0) -> None:
         """There are no more tasks; after the wait the process is killed. May be called twice."""
-        self._stream.close()
+        self._socket.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(wait_s)
         self.kill()
@@ -278,7 +319,7 @@ class ScriptProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_KILL_S)
-        self._stream.close()
+        self._socket.close()
         self._forget()
 
     def _forget(self) -> None:
@@ -325,18 +366,22 @@ class _Ended(Exception):
 
 
 class _Stream:
-    """A socket as frames read and write it, until `ends`. Raises TimeoutError, _Ended, OSError."""
+    """A socket as frames read and write it, for so long. Raises TimeoutError, _Ended, OSError."""
 
-    def __init__(self, connection: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self, connection: socket.socket, process: subprocess.Popen[bytes], wall_s: float
+    ) -> None:
         self._socket, self._process = connection, process
-        self.ends = 0.0
+        self._ends = time.monotonic() + wall_s
 
     def _waiting(self, step: Callable[[], Any]) -> Any:
         while True:
-            left_s = self.ends - time.monotonic()
+            left_s = self._ends - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError
-            self._socket.settimeout(min(left_s, _LOOK_S))
+            wait_s = min(left_s, _LOOK_S)
+            if self._socket.gettimeout() != wait_s:  # to set it is a call of the system
+                self._socket.settimeout(wait_s)
             try:
                 return step()
             except TimeoutError:
@@ -355,9 +400,6 @@ class _Stream:
         return len(content)
 
     def flush(self) -> None: ...
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 def shown(arguments: Sequence[str]) -> str:

@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 
 
 class SharedWeights:
-    """A vector f32[size] that two processes have. `descriptor` is what the other one opens.
+    """Vectors f32[size], one a place, that two processes have. `descriptor`: what is opened.
 
     A reader makes a copy first: the other side may write at any time.
     """
 
-    def __init__(self, descriptor: int, size: int) -> None:
+    def __init__(self, descriptor: int, size: int, places: int = 1) -> None:
         self.descriptor = descriptor
-        self._map = mmap.mmap(descriptor, 4 * size)
-        self.vector: NDArray[np.float32] = np.frombuffer(self._map, "<f4")
+        self._map = mmap.mmap(descriptor, 4 * size * places)
+        whole: NDArray[np.float32] = np.frombuffer(self._map, "<f4")
+        self.vectors = list(whole.reshape(places, size))
 
     def close(self) -> None:
         """Gives the descriptor back; the memory goes with the last array of it."""
@@ -32,8 +33,8 @@ class SharedWeights:
             self.descriptor = -1
 
 
-def shared_weights(size: int) -> SharedWeights | None:
-    """Memory for so many weights; None where this system has none to share."""
+def shared_weights(size: int, places: int = 1) -> SharedWeights | None:
+    """Memory for so many weights a place; None where this system has none to share."""
     if not size or not hasattr(os, "memfd_create"):
         return None
     import fcntl
@@ -43,10 +44,10 @@ def shared_weights(size: int) -> SharedWeights | None:
     except OSError:
         return None
     try:
-        os.ftruncate(descriptor, 4 * size)
+        os.ftruncate(descriptor, 4 * size * places)
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
-        return SharedWeights(descriptor, size)
+        return SharedWeights(descriptor, size, places)
     except OSError:
         os.close(descriptor)
         return None
