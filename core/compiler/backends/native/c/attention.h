@@ -7,7 +7,8 @@
  * Bounds: chunk < n h. Blocks have rows <= queries and columns <= keys, so scores (queries * keys), tops, sums and panels fit
  * the scratch of attention.py. `keys` is a multiple of NR, so dl_full(count) <= keys: what is beyond `count` in a row of
  * scores is the row's own. A mask is read at i mt + j0 + j, j < columns, and 0 for axes of size 1. All sizes are >= 1 (type
- * rule); offsets are those of elements of q, k, v and the results.
+ * rule); offsets are those of elements of q, k, v and the results. What dl_ask asks for may lie beyond them: nothing is
+ * read there.
  */
 
 #define DL_UNSEEN 1e30f
@@ -24,6 +25,22 @@ typedef struct {
   const unsigned char *mask;
   float *out, *logs, *dq, *dk, *dv;
 } dl_attending;
+
+/* Where the rows of a head begin. */
+typedef struct {
+  int64_t q, k, v, out;
+} dl_places;
+DL_INLINE dl_places dl_head(const dl_heads *z, int64_t chunk) {
+  const int64_t n = chunk / z->h, h = chunk % z->h, dh = z->d * z->h, eh = z->e * z->h;
+  return (dl_places){n * z->t * dh + h * z->d, n * z->s * dh + h * z->d, n * z->s * eh + h * z->e,
+                     n * z->t * eh + h * z->e};
+}
+
+/* Asks for a row of a head. Rows lie apart, in an order that no processor foresees: so while the scores of a query are
+ * gone over, that row of the next head is fetched. */
+DL_INLINE void dl_ask(const float *row, int64_t count) {
+  for (int64_t c = 0; c < count; c += DL_LINE) DL_PREFETCH_L2(row + c);
+}
 
 /* Columns as whole panels. */
 DL_INLINE int64_t dl_whole(int64_t columns) { return (columns + DL_NR - 1) / DL_NR * DL_NR; }
@@ -117,9 +134,10 @@ DL_FUNCTION void dl_attention_head(void *context, int64_t chunk, void *scratch) 
   const dl_attending *x = (const dl_attending *)context;
   const dl_heads *z = x->sizes;
   const int64_t n = chunk / z->h, h = chunk % z->h, dh = z->d * z->h, eh = z->e * z->h;
-  const float *q = x->q + n * z->t * dh + h * z->d, *k = x->k + n * z->s * dh + h * z->d;
-  const float *v = x->v + n * z->s * eh + h * z->e;
-  float *out = x->out + n * z->t * eh + h * z->e, *logs = x->logs + n * z->t * z->h + h;
+  const dl_places own = dl_head(z, chunk), next = dl_head(z, chunk + 1);
+  const float *q = x->q + own.q, *k = x->k + own.k, *v = x->v + own.v;
+  const float *q1 = x->q + next.q, *k1 = x->k + next.k, *v1 = x->v + next.v, *out1 = x->out + next.out;
+  float *out = x->out + own.out, *logs = x->logs + n * z->t * z->h + h;
   const unsigned char *mask = x->mask ? x->mask + n * z->mn + h * z->mh : 0;
   const float start = mask || z->causal ? -DL_UNSEEN : -__builtin_inff();
   float *scores = (float *)scratch, *tops = scores + z->queries * z->keys, *sums = tops + z->queries;
@@ -142,6 +160,12 @@ DL_FUNCTION void dl_attention_head(void *context, int64_t chunk, void *scratch) 
       dl_block_product(rows, wide, z->d, q + i0 * dh, dh, 1, keys + j0 * z->d, 0, z->d, scores, z->keys, 0);
       for (int64_t i = 0; i < rows; i++) {
         float *p = scores + i * z->keys;
+        if (j0 == 0) {
+          dl_ask(q1 + (i0 + i) * dh, z->d);
+          dl_ask(k1 + (i0 + i) * dh, z->d);
+          dl_ask(v1 + (i0 + i) * eh, z->e);
+          dl_ask(out1 + (i0 + i) * eh, z->e);
+        }
         const int64_t seen = dl_seen_of(z, i0 + i, j0, columns);
         const float before = j0 ? tops[i] : start;
         dl_hide(p, seen, mask ? mask + (i0 + i) * z->mt + j0 : 0);
@@ -190,11 +214,11 @@ DL_FUNCTION void dl_attention_head_grad(void *context, int64_t chunk, void *scra
   const dl_attending *x = (const dl_attending *)context;
   const dl_heads *z = x->sizes;
   const int64_t n = chunk / z->h, h = chunk % z->h, dh = z->d * z->h, eh = z->e * z->h, lines = n * z->t * z->h + h;
-  const int64_t at_q = n * z->t * dh + h * z->d, at_k = n * z->s * dh + h * z->d, at_v = n * z->s * eh + h * z->e;
-  const float *q = x->q + at_q, *k = x->k + at_k, *v = x->v + at_v, *g = x->g + n * z->t * eh + h * z->e;
+  const dl_places own = dl_head(z, chunk), next = dl_head(z, chunk + 1);
+  const float *q = x->q + own.q, *k = x->k + own.k, *v = x->v + own.v, *g = x->g + own.out;
   const float *lse = x->lse + lines, *delta = x->delta + lines;
   const unsigned char *mask = x->mask ? x->mask + n * z->mn + h * z->mh : 0;
-  float *dq = x->dq + at_q, *dk = x->dk + at_k, *dv = x->dv + at_v;
+  float *dq = x->dq + own.q, *dk = x->dk + own.k, *dv = x->dv + own.v;
   float *scores = (float *)scratch, *back = scores + z->queries * z->keys, *keys = back + z->queries * z->keys;
   float *rows_of_k = keys + z->d * z->keys, *values = rows_of_k + z->keys * dl_whole(z->d);
   float *small = values + z->e * z->keys;
@@ -216,7 +240,17 @@ DL_FUNCTION void dl_attention_head_grad(void *context, int64_t chunk, void *scra
       dl_block_product(rows, wide, z->d, q + i0 * dh, dh, 1, keys, 0, z->d, scores, z->keys, 0);
       dl_block_product(rows, wide, z->e, g + i0 * eh, eh, 1, values, 0, z->e, back, z->keys, 0);
       for (int64_t i = 0; i < rows; i++) {
-        const int64_t at = i0 + i, count = dl_seen_of(z, at, j0, seen);
+        const int64_t at = i0 + i;
+        if (j0 == 0) {
+          dl_ask(x->q + next.q + at * dh, z->d);
+          dl_ask(x->k + next.k + at * dh, z->d);
+          dl_ask(x->v + next.v + at * eh, z->e);
+          dl_ask(x->g + next.out + at * eh, z->e);
+          dl_ask(x->dq + next.q + at * dh, z->d);
+          dl_ask(x->dk + next.k + at * dh, z->d);
+          dl_ask(x->dv + next.v + at * eh, z->e);
+        }
+        const int64_t count = dl_seen_of(z, at, j0, seen);
         dl_hide(scores + i * z->keys, count, mask ? mask + at * z->mt + j0 : 0);
         dl_unweigh(scores + i * z->keys, back + i * z->keys, count, seen, lse[at * z->h], delta[at * z->h]);
       }

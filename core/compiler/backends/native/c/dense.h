@@ -17,6 +17,7 @@
 
 #define DL_GROUPS ((DL_MR + 2) / 3)
 #define DL_PAGE 1024 /* numbers */
+#define DL_LINE 16 /* numbers that a cache fetches at a time */
 #define DL_SOON 16 /* steps of k after which what A has there is fetched: rows far apart are in no order that shows */
 #define DL_SOON_B (2 * DL_NR) /* columns after which what a B that is read where it lies has there is fetched */
 #define DL_LONG 64 /* steps of k, in which what C has there can be fetched */
