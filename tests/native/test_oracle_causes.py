@@ -151,6 +151,11 @@ def test_an_overflow_is_known_after_a_call_that_raises() -> None:
     assert judge(text).mark == OVERFLOW
 
 
+def test_an_item_that_is_computed_when_it_is_read_has_64_bits() -> None:
+    text = program("return sum(map(abs, [0.5, int(x[0])]))", "np.array([-2**63])")
+    assert judge(text).mark == OVERFLOW
+
+
 def test_the_sign_of_a_zero_is_stated_in_printed_text() -> None:
     text = program("x += int(x[0]) - int(x[0])\nprint(x)", "np.array([-0.5, 0.0, -0.0])")
     assert judge(text).mark in (ZERO, EQUAL)

@@ -70,7 +70,7 @@ def _reduced(step: tuple[Any, int], items: Any, /, start: Any = None) -> Any:
     combine, first = step
     total = first if start is None else start
     for item in items:
-        total = _fit(combine(total, item))
+        total = _fit(combine(total, _fit(item)))
     return total
 
 
