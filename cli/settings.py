@@ -278,6 +278,11 @@ class EdgeConfig(Section):
     serve: Texts = Field(
         default=(), description="Bundles with weights of which it runs parts for its devices."
     )
+    split: bool = Field(
+        default=False,
+        description="Train a part of the model with devices, in runs that allow it: their programs "
+        "run in the edge's process. Not together with `serve`.",
+    )
     number: int | None = Field(
         default=None, ge=1, description="Which edge it is; only with `insecure`."
     )
@@ -513,6 +518,11 @@ class DeviceConfig(Section):
         default_factory=dict,
         description="Training scripts, by the name that runs use. Without one no such run is "
         "trained for.",
+    )
+    split: bool = Field(
+        default=False,
+        description="Train with the edge, in runs that allow it: the edge can read activations and "
+        "gradients of single examples. false: train the whole model here.",
     )
     masks: MasksConfig = Field(default_factory=MasksConfig)
     budget: BudgetConfig = Field(default_factory=BudgetConfig)

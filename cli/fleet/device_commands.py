@@ -180,6 +180,7 @@ def device_settings(config: DeviceConfig) -> DeviceSettings:
         transport=config.transport,
         broker_authority=config.broker_authority,
         personal_margin=config.personal_margin,
+        split=config.split,
         inference=_socket(config),
         artifact_root=artifact_root(config),
         signed=config.signed,

@@ -96,6 +96,7 @@ def edge_settings(config: EdgeConfig) -> EdgeSettings:
             devices_max=config.devices_max,
             blobs_bytes_max=config.blobs_mib << 20,
             denied_age_ns=config.deny_list_days * DAY_S * SECOND,
+            splits=config.split,
         ),
         outbox_bytes_max=config.outbox_mib << 20,
         helps=config.helps,

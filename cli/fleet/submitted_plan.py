@@ -57,6 +57,7 @@ def prepare(
     message.ring.CopyFrom(manifest.ring.message())
     message.ring.kept, message.ring.top = kept, top
     message.own_metrics[:] = manifest.metrics
+    message.split = bool(manifest.split)
     message.labels["task"], message.labels["algorithm"] = manifest.task, manifest.algorithm
     return message, built
 

@@ -245,6 +245,7 @@ class Run(Part[RunState]):
             purpose=round_pb2.EVALUATE if attempt.evaluates else round_pb2.TRAIN,
             secure=self._secure(attempt),
             manifest=plan.manifest,
+            split=plan.split and not attempt.evaluates,
         )
 
     def send_task(self, attempt: Attempt, edge: int) -> None:

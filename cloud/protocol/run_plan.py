@@ -53,6 +53,8 @@ class RunPlan(Plan):
     """The first model."""
     frozen: tuple[BlobRef, ...] = ()
     """The parts of its frozen leaves, as the bundle's manifest names them."""
+    split: bool = False
+    """Whether devices may train with their edges, as the bundle says."""
     name: str = ""
     """What people call it."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -101,6 +103,7 @@ class RunPlan(Plan):
             bundle=message.bundle,
             weights=message.weights,
             frozen=tuple(message.frozen),
+            split=message.split,
             name=message.name,
             labels=dict(message.labels),
             helpers=helpers,
@@ -121,6 +124,7 @@ class RunPlan(Plan):
             bundle=self.bundle,
             weights=self.weights,
             frozen=self.frozen,
+            split=self.split,
             ring=self.ring.message(),
             manifest=self.manifest,
             own_metrics=self.own_metrics,
@@ -139,6 +143,7 @@ class RunPlan(Plan):
         self._check_submission()
         plan_checks.check(self)
         self._check_ring()
+        self._check_split()
         self._check_promise()
 
     def _check_submission(self) -> None:
@@ -201,6 +206,20 @@ class RunPlan(Plan):
                 "round.rule",
                 f"{self.selected} updates one by one are {needed} bytes",
                 f"at most {APART_BYTES_MAX}: a smaller cohort",
+            )
+
+    def _check_split(self) -> None:
+        """Of an update that two sides make each adds its own vector to one plain ring."""
+        if not self.split:
+            return
+        ring, moving = self.ring, self.privacy.clip_quantile is not None
+        other = ring.noise or ring.rotated or ring.kept or ring.top or ring.wide or moving
+        if other or self.buffered or self.apart or self.cohorts > 1:
+            raise PlanError(
+                "split",
+                "devices that train with their edges, in a run with waves, cohorts, a rule, noise,"
+                " rotation, a moving clip or numbers that stay away",
+                "leave these out, or train without split",
             )
 
     def _check_exact(self) -> None:
@@ -285,12 +304,14 @@ class RunPlan(Plan):
 def change(plan: PlanMessage, changes: PlanMessage) -> None:
     """Gives a plan all that `changes` has.
 
-    Lists are replaced; another bundle has other metrics and other frozen parts.
+    Lists are replaced; another bundle has other metrics and other frozen parts, and may be split.
     """
     if changes.own_metrics or changes.HasField("bundle"):
         plan.ClearField("own_metrics")
     if changes.frozen or changes.HasField("bundle"):
         plan.ClearField("frozen")
+    if changes.HasField("bundle"):
+        plan.ClearField("split")
     if changes.secure.helpers:
         plan.secure.ClearField("helpers")
     plan.MergeFrom(changes)

@@ -213,6 +213,12 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         bundle = await asyncio.to_thread(lambda: check_keys(parse(content, "plan.bundle")))
         manifest, ring = bundle.manifest, RunPlan.from_message(1, plan).ring
         check_frozen(plan.frozen, manifest)
+        if plan.split != bool(manifest.split):
+            raise DelianError(
+                f"plan.split: {plan.split}, where the bundle's devices"
+                f" {'may' if manifest.split else 'cannot'} train with their edges",
+                "take it from the bundle's manifest",
+            )
         # Its programs know the ring's steps, and a device trains for no other ring.
         if ring.base != manifest.ring:
             raise DelianError(

@@ -49,6 +49,12 @@ PROGRAMS = ("init", "client_update", "server_update", "evaluate", "personalise",
 CLIENT_STATE = "client_state"
 #: Of bundles for data that need not fit in memory (`build.window_programs`).
 WINDOW_PROGRAMS = ("update_begin", "update_chunk", "update_end")
+#: Of bundles whose devices may train with their edges (`build.split_programs`).
+SPLIT_PROGRAMS = ("split_batch", "split_upload")
+#: The step that the two cut, and a device's parts of it by its cuts, which it derives by itself: in
+#: the bundle they are what is compiled.
+SPLIT_STEP = "split_step"
+SPLIT_PARTS_MAX = 64
 #: Of a training by windows: as many as epochs can be asked for.
 PASSES_MAX = 10_000
 #: The leaf of the carry that counts the rows of a pass, i64[], and the sum of the steps' losses.
@@ -56,7 +62,7 @@ SEEN, TOTAL = "carry.seen.support", "carry.way.total"
 #: What every `evaluate` gives, before the task's own.
 JUDGED = ("loss", "correct", "count")
 #: What a manifest says only where there is any: bundles without it are what they were before.
-_ABSENT = (CLIENT_STATE, "metrics", "carry", "passes", "script", "frozen", "frozen_parts")
+_ABSENT = (CLIENT_STATE, "metrics", "carry", "passes", "script", "frozen", "frozen_parts", "split")
 #: A task's own metrics; each is two numbers of an evaluation's message.
 METRICS_MAX = 16
 _METRIC = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -66,6 +72,8 @@ _METRICS_TAKEN = ("accuracy", "loss")
 DEVICE_PROGRAMS = (
     *("client_update", "personalise", "evaluate", "infer", CLIENT_STATE),
     *WINDOW_PROGRAMS,
+    *SPLIT_PROGRAMS,
+    *(f"split_part_{number}" for number in range(SPLIT_PARTS_MAX)),
 )
 #: A bundle larger than this is refused before it is read: ten times the largest model a device is
 #: meant for.
@@ -143,6 +151,10 @@ class Manifest:
     """
     frozen_parts: tuple[FrozenPart, ...] = ()
     """The blobs that these lie in (`frozen.layout`)."""
+    split: Mapping[str, Any] = field(default_factory=dict)
+    """How devices train with their edges (`placement.split_training.run_step`); empty: they train
+    by themselves.
+    """
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -154,6 +166,9 @@ class Manifest:
             return ("infer",)
         kept = (CLIENT_STATE,) if self.client_state else ()
         names = (*PROGRAMS, *kept, *(WINDOW_PROGRAMS if self.carry else ()))
+        if self.split:
+            parts = (f"split_part_{number}" for number in range(self.split["parts"]))
+            names += (*SPLIT_PROGRAMS, SPLIT_STEP, *parts)
         return tuple(n for n in names if n != "infer") if self.script else names
 
     @property
@@ -531,6 +546,14 @@ def _check_hash(name: str, content: bytes | memoryview, digest: str, where: str)
         )
 
 
+def _split_from(body: Any) -> dict[str, Any]:
+    """What a manifest says of training on two tiers. Raises ValueError."""
+    found = dict(body)
+    if found and not 1 <= int(found["parts"]) <= SPLIT_PARTS_MAX:
+        raise ValueError(f"{found['parts']} parts of a step; from 1 to {SPLIT_PARTS_MAX}")
+    return found
+
+
 def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
     def leaves(key: str) -> tuple[Leaf, ...]:
         return tuple(
@@ -560,6 +583,7 @@ def _manifest_from(body: Mapping[str, Any], where: str) -> Manifest:
             carry=leaves("carry"),
             passes=int(body.get("passes", 0)),
             script=dict(body.get("script", {})),
+            split=_split_from(body.get("split", {})),
             frozen=_any_dtype(leaves("frozen")),
             frozen_parts=tuple(
                 FrozenPart(str(x["digest"]), int(x["size"])) for x in body.get("frozen_parts", ())

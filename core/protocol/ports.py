@@ -128,6 +128,7 @@ class Outcome:
     examples: int = 0
     loss: float = 0.0
     finite: bool = True  # whether loss and update are finite numbers
+    split: bytes = field(default=b"", kw_only=True)  # its training with the edge (Upload.split)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +231,11 @@ class RunProgram:
         -> Outcome, whose vector is the sum with the masks of these keys added
     masks: no blobs, arguments ([(32-byte key, +1 or -1), ...], L, suite) -> Outcome, whose
         vector is the sum of these masks, u32[L]
+    split_begin: an edge's, blobs as of client_update, no arguments -> Outcome without a vector:
+        from then on devices may train with it. CancelProgram ends that
+    split_end: an edge's, no blobs, arguments (ticket of the split_begin, [(device, name of its
+        training), ...]) -> Outcome, whose vector is the sum of what the edge's leaves moved by, of
+        weight zero; ProgramStopped where one of the trainings is not here whole
     """
 
     ticket: int

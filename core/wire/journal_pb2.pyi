@@ -59,16 +59,18 @@ class ProgramFinishedEvent(_message.Message):
     def __init__(self, ticket: _Optional[int] = ..., outcome_of_update: _Optional[_Union[OutcomeEvent, _Mapping]] = ..., new_model: _Optional[_Union[NewModelEvent, _Mapping]] = ..., stopped: _Optional[_Union[_round_pb2.FailureReason, str]] = ...) -> None: ...
 
 class OutcomeEvent(_message.Message):
-    __slots__ = ("vector", "examples", "loss", "finite")
+    __slots__ = ("vector", "examples", "loss", "finite", "split")
     VECTOR_FIELD_NUMBER: _ClassVar[int]
     EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     LOSS_FIELD_NUMBER: _ClassVar[int]
     FINITE_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
     vector: bytes
     examples: int
     loss: float
     finite: bool
-    def __init__(self, vector: _Optional[bytes] = ..., examples: _Optional[int] = ..., loss: _Optional[float] = ..., finite: _Optional[bool] = ...) -> None: ...
+    split: bytes
+    def __init__(self, vector: _Optional[bytes] = ..., examples: _Optional[int] = ..., loss: _Optional[float] = ..., finite: _Optional[bool] = ..., split: _Optional[bytes] = ...) -> None: ...
 
 class NewModelEvent(_message.Message):
     __slots__ = ("weights", "memory")

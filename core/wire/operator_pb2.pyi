@@ -65,7 +65,7 @@ class MovingClip(_message.Message):
     def __init__(self, quantile: _Optional[float] = ..., rate: _Optional[float] = ...) -> None: ...
 
 class PlanMessage(_message.Message):
-    __slots__ = ("name", "mode", "rounds", "cohort", "bundle", "weights", "ring", "over_selection", "reports_min", "attempts_max", "timeout_ms", "margin_ms", "wait_ms", "rest_ms", "pool_min", "requirements", "after_task", "evaluation_every", "evaluation_cohort", "patience", "improvement_min", "buffer", "concurrency", "staleness_max", "seed", "labels", "secure", "manifest", "aggregation", "rollback_worse", "privacy", "cohorts", "rollback_accuracy", "moving_clip", "own_metrics", "frozen")
+    __slots__ = ("name", "mode", "rounds", "cohort", "bundle", "weights", "ring", "over_selection", "reports_min", "attempts_max", "timeout_ms", "margin_ms", "wait_ms", "rest_ms", "pool_min", "requirements", "after_task", "evaluation_every", "evaluation_cohort", "patience", "improvement_min", "buffer", "concurrency", "staleness_max", "seed", "labels", "secure", "manifest", "aggregation", "rollback_worse", "privacy", "cohorts", "rollback_accuracy", "moving_clip", "own_metrics", "frozen", "split")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +109,7 @@ class PlanMessage(_message.Message):
     MOVING_CLIP_FIELD_NUMBER: _ClassVar[int]
     OWN_METRICS_FIELD_NUMBER: _ClassVar[int]
     FROZEN_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
     name: str
     mode: RunMode
     rounds: int
@@ -145,7 +146,8 @@ class PlanMessage(_message.Message):
     moving_clip: MovingClip
     own_metrics: _containers.RepeatedScalarFieldContainer[str]
     frozen: _containers.RepeatedCompositeFieldContainer[_blob_pb2.BlobRef]
-    def __init__(self, name: _Optional[str] = ..., mode: _Optional[_Union[RunMode, str]] = ..., rounds: _Optional[int] = ..., cohort: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[_round_pb2.RingPlan, _Mapping]] = ..., over_selection: _Optional[float] = ..., reports_min: _Optional[int] = ..., attempts_max: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., margin_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., rest_ms: _Optional[int] = ..., pool_min: _Optional[int] = ..., requirements: _Optional[_Union[_admission_pb2.Requirements, _Mapping]] = ..., after_task: _Optional[_Union[_admission_pb2.RetryWindow, _Mapping]] = ..., evaluation_every: _Optional[int] = ..., evaluation_cohort: _Optional[int] = ..., patience: _Optional[int] = ..., improvement_min: _Optional[float] = ..., buffer: _Optional[int] = ..., concurrency: _Optional[int] = ..., staleness_max: _Optional[int] = ..., seed: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ..., manifest: _Optional[bytes] = ..., aggregation: _Optional[_Union[Aggregation, _Mapping]] = ..., rollback_worse: _Optional[float] = ..., privacy: _Optional[_Union[PrivacyPlan, _Mapping]] = ..., cohorts: _Optional[int] = ..., rollback_accuracy: _Optional[float] = ..., moving_clip: _Optional[_Union[MovingClip, _Mapping]] = ..., own_metrics: _Optional[_Iterable[str]] = ..., frozen: _Optional[_Iterable[_Union[_blob_pb2.BlobRef, _Mapping]]] = ...) -> None: ...
+    split: bool
+    def __init__(self, name: _Optional[str] = ..., mode: _Optional[_Union[RunMode, str]] = ..., rounds: _Optional[int] = ..., cohort: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[_round_pb2.RingPlan, _Mapping]] = ..., over_selection: _Optional[float] = ..., reports_min: _Optional[int] = ..., attempts_max: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., margin_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ..., rest_ms: _Optional[int] = ..., pool_min: _Optional[int] = ..., requirements: _Optional[_Union[_admission_pb2.Requirements, _Mapping]] = ..., after_task: _Optional[_Union[_admission_pb2.RetryWindow, _Mapping]] = ..., evaluation_every: _Optional[int] = ..., evaluation_cohort: _Optional[int] = ..., patience: _Optional[int] = ..., improvement_min: _Optional[float] = ..., buffer: _Optional[int] = ..., concurrency: _Optional[int] = ..., staleness_max: _Optional[int] = ..., seed: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ..., manifest: _Optional[bytes] = ..., aggregation: _Optional[_Union[Aggregation, _Mapping]] = ..., rollback_worse: _Optional[float] = ..., privacy: _Optional[_Union[PrivacyPlan, _Mapping]] = ..., cohorts: _Optional[int] = ..., rollback_accuracy: _Optional[float] = ..., moving_clip: _Optional[_Union[MovingClip, _Mapping]] = ..., own_metrics: _Optional[_Iterable[str]] = ..., frozen: _Optional[_Iterable[_Union[_blob_pb2.BlobRef, _Mapping]]] = ..., split: _Optional[bool] = ...) -> None: ...
 
 class RunOrder(_message.Message):
     __slots__ = ("run", "submit", "pause", "resume", "cancel", "weights")

@@ -85,7 +85,7 @@ class RingPlan(_message.Message):
     def __init__(self, clip: _Optional[float] = ..., clients_max: _Optional[int] = ..., bits: _Optional[int] = ..., dimension: _Optional[int] = ..., noise: _Optional[float] = ..., central: _Optional[bool] = ..., rotated: _Optional[bool] = ..., kept: _Optional[int] = ..., within: _Optional[float] = ..., top: _Optional[int] = ..., wide: _Optional[bool] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose", "secure", "manifest", "left_ms", "expires_s", "certificate", "signature", "frozen")
+    __slots__ = ("run", "round", "attempt", "bundle", "weights", "ring", "time_ms", "rng_key", "purpose", "secure", "manifest", "left_ms", "expires_s", "certificate", "signature", "frozen", "split")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +102,7 @@ class Task(_message.Message):
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     FROZEN_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
@@ -118,23 +119,26 @@ class Task(_message.Message):
     certificate: bytes
     signature: bytes
     frozen: _containers.RepeatedCompositeFieldContainer[_blob_pb2.BlobRef]
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[RingPlan, _Mapping]] = ..., time_ms: _Optional[int] = ..., rng_key: _Optional[bytes] = ..., purpose: _Optional[_Union[Purpose, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ..., manifest: _Optional[bytes] = ..., left_ms: _Optional[int] = ..., expires_s: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., frozen: _Optional[_Iterable[_Union[_blob_pb2.BlobRef, _Mapping]]] = ...) -> None: ...
+    split: bool
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., bundle: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., ring: _Optional[_Union[RingPlan, _Mapping]] = ..., time_ms: _Optional[int] = ..., rng_key: _Optional[bytes] = ..., purpose: _Optional[_Union[Purpose, str]] = ..., secure: _Optional[_Union[_secure_pb2.SecurePlan, _Mapping]] = ..., manifest: _Optional[bytes] = ..., left_ms: _Optional[int] = ..., expires_s: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., frozen: _Optional[_Iterable[_Union[_blob_pb2.BlobRef, _Mapping]]] = ..., split: _Optional[bool] = ...) -> None: ...
 
 class Upload(_message.Message):
-    __slots__ = ("run", "round", "attempt", "device", "vector", "seeds")
+    __slots__ = ("run", "round", "attempt", "device", "vector", "seeds", "split")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     VECTOR_FIELD_NUMBER: _ClassVar[int]
     SEEDS_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
     run: int
     round: int
     attempt: int
     device: int
     vector: bytes
     seeds: _secure_pb2.MaskSeeds
-    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., device: _Optional[int] = ..., vector: _Optional[bytes] = ..., seeds: _Optional[_Union[_secure_pb2.MaskSeeds, _Mapping]] = ...) -> None: ...
+    split: bytes
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., device: _Optional[int] = ..., vector: _Optional[bytes] = ..., seeds: _Optional[_Union[_secure_pb2.MaskSeeds, _Mapping]] = ..., split: _Optional[bytes] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("run", "round", "attempt", "device", "reason")

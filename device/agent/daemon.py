@@ -68,6 +68,7 @@ from .question_desk import QuestionDesk
 from .refusal_log import OWNER_REFUSES
 from .runner import WorkerRunner
 from .script_desk import ScriptDesk
+from .split_desk import SplitDesk
 from .status_file import StatusFile
 from .window_checkpoints import WindowCheckpoints
 
@@ -108,6 +109,8 @@ class DeviceSettings:
     Blocks; None: the policy stays.
     """
     personal_margin: float = 0.05
+    split: bool = False
+    """Whether it may train with its edge, which can read activations of single examples then."""
     inference: Path | None = None
     """A Unix socket to serve the personal model on; None: it is not served."""
     artifact_root: Path | None = None
@@ -191,6 +194,9 @@ class _Agent:
                 self.who.node.number,
                 settings.worker.nice,
             ),
+            split=SplitDesk(self.who, self.homes, lambda: self.driver.machine)
+            if settings.split
+            else None,
         )
         self.watch = Watch(
             settings.conditions,

@@ -16,7 +16,7 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from ...core.node.identity.artifacts.manifest import ArtifactError
 from ...core.node.sandbox import frames, walls
 from ...core.node.sandbox.compiling import compiled
 from ...core.node.sandbox.worker_process import Jobs, Stopped, WorkerProcess, command, environment
+from ...core.placement.subgraphs.request_limits import MESSAGE_BYTES_MAX
 from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.protocol.ports import Outcome, ProgramStopped, RunProgram
 from ...core.wire.artifact_pb2 import ArtifactLimits
@@ -46,6 +47,7 @@ from .owner_limits import WorkerSettings
 from .personal_model import Judgement, PersonalStore
 from .question_desk import QuestionDesk
 from .script_desk import ScriptDesk
+from .split_desk import Ask, NotTakenError, SplitDesk
 from .window_checkpoints import WindowCheckpoints
 
 log = logging.getLogger("delian.device.agent.runner")
@@ -67,7 +69,8 @@ class WorkerRunner:
     which bundles may run, before anything opens them; None: all. kept: the folder of algorithms'
     client states; None: those that have one are not run. questions: answers them; None: nothing
     does. windows: stores the checkpoints of trainings by windows; None: there are none. scripts:
-    the owner's, which train in place of a bundle's program; None: there are none.
+    the owner's, which train in place of a bundle's program; None: there are none. split: trains
+    with the edge where a task allows it; None: the owner does not.
     """
 
     def __init__(
@@ -82,8 +85,10 @@ class WorkerRunner:
         questions: QuestionDesk | None = None,
         windows: WindowCheckpoints | None = None,
         scripts: ScriptDesk | None = None,
+        split: SplitDesk | None = None,
     ) -> None:
         self._questions, self._windows, self._scripts = questions, windows, scripts
+        self._split = split
         self._settings, self._path_of, self._personal = settings, path_of, personal
         self._memory, self._command, self.gate = memory, tuple(command), gate
         self._kept = None if kept is None else KeptStates(kept)
@@ -174,11 +179,20 @@ class WorkerRunner:
             left_s = ends - asyncio.get_running_loop().time()
             running = await self._process(program)
             sent = {**job, **self._objects.get(program.blobs[0], {})}
+            name = b""
             try:
                 frame = await running.ask(
                     sent, record, answer_bytes_max=most, wall_s=left_s, note=note
                 )
+                if "turn" in frame.head and self._split is not None:
+                    ask = self._turns(running, sent, ends)
+                    frame, name = await self._split.exchange(ask, frame, program.blobs[0])
                 outcome = await asyncio.to_thread(self._outcome, program, frame)
+                outcome = replace(outcome, split=name)
+            except NotTakenError as error:
+                log.warning("this device trains by itself: %s", error)
+                job.pop("split", None)
+                continue
             except Stopped as stop:
                 if running.ended:
                     self._running = None
@@ -203,6 +217,17 @@ class WorkerRunner:
             if self._settings.runs_owners_code:
                 await self._kill()  # a program has run where the owner's code would run next
             return outcome
+
+    def _turns(self, running: WorkerProcess, job: Mapping[str, Any], ends: float) -> Ask:
+        """Asks the training process for turns of a training with the edge."""
+
+        async def ask(turn: Mapping[str, Any], body: bytes) -> frames.Frame:
+            left_s = ends - asyncio.get_running_loop().time()
+            asked = {"ticket": job["ticket"], "limits": job["limits"], **turn}
+            most = MESSAGE_BYTES_MAX
+            return await running.ask(asked, body, answer_bytes_max=most, wall_s=left_s)
+
+        return ask
 
     async def _compile(self, program: RunProgram, which: str, ends: float) -> None:
         """Has the bundle's programs compiled, all of them or those that no artifact has."""
@@ -245,6 +270,9 @@ class WorkerRunner:
             record = self._kept.read(bundle.name)
             if program.program == "client_update":
                 most += max(KEPT_PER_WEIGHTS * size, KEPT_BYTES_MIN)
+        asked = None if self._split is None else self._split.asked(program)
+        if asked is not None:
+            job["split"], most = asked, max(most, MESSAGE_BYTES_MAX)
         if self._windows is not None and program.program == "client_update":
             checkpoint = self._windows.read(program)
             room = max(KEPT_PER_WEIGHTS * size, KEPT_BYTES_MIN)

@@ -12,7 +12,8 @@ and write nothing. What was to be stored it gives to the agent.
                    "ring": [clip, clients_max, dimension], "limits": [memory MiB, seconds],
                    "frozen"?: [paths], "compiled"?: "rest" or "all", "object"?: path or null,
                    "keeps"?: true, "personal"?: {"present"?: path}, "windows"?: {...},
-                   "given"?: {...}}
+                   "given"?: {...}, "split"?: {...}}, or a turn of a training with the edge
+                   (`split_jobs`)
                   + the record of the client state + the checkpoint of a training by windows, or
                   the weights of "given"
     note          of a training by windows (`window_jobs`)
@@ -45,7 +46,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.common.collector import unsearched
 
@@ -94,6 +95,9 @@ if __name__ == "__main__":
     for module in ("_hashlib", "_bz2", "_lzma"):  # the owner's own code may want them
         del sys.modules[module]
 
+if TYPE_CHECKING:
+    from .split_jobs import SplitJob
+
 Array = NDArray[Any]
 #: As a bundle takes it: arrays in memory, or windows of rows.
 Data = list[Array] | WindowRows
@@ -130,6 +134,7 @@ class Worker:
         self._source: Source | StoredRows | None = None
         self._data: tuple[int, Data] | None = None
         self._reading, self._confined = ReadingThread(), False
+        self._split: SplitJob | None = None
 
     def __call__(self, frame: frames.Frame) -> tuple[Mapping[str, Any], Content]:
         """A job and its answer. Raises JobStopped."""
@@ -144,6 +149,8 @@ class Worker:
         """Raises JobStopped."""
         began = time.monotonic()
         self._limits.of_job(*job["limits"])
+        if job["program"] == "split_turn":
+            return self._turn(record)
         try:
             runtime = self._runtime(job)
             state = self._weights(Path(job["weights"]), runtime)
@@ -155,6 +162,7 @@ class Worker:
                 version, data = None, script_leaves(runtime, state, given, weights)
             else:
                 version, data = self._leaves(runtime)
+            self._split = _split_of(runtime, job, data)
             ready = time.monotonic()
             self._confine(data)
             answer = self._call(runtime, state, data, job, record)
@@ -316,8 +324,11 @@ class Worker:
     ) -> Answer:
         """The update, and the client state where the algorithm has one, begun at the one before.
 
-        The agent stores it before the update leaves.
+        The agent stores it before the update leaves. Of a training with the edge, its first turn.
         """
+        if self._split is not None and not isinstance(data, WindowRows):
+            rows = examples(data, runtime.manifest.data)
+            return Answer(*self._split.begin(state, data, key, rows))
         head: dict[str, Any] = {}
         extra, on, own = b"", b"", None
         if runtime.kept_size:
@@ -339,6 +350,18 @@ class Worker:
             head["extra"] = "kept"
         head |= {"loss": update.loss, "finite": update.finite}
         return Answer(head, update.vector, extra)
+
+    def _turn(self, reply: bytes) -> Answer:
+        """The next turn of a training with the edge, or its end. Raises JobStopped."""
+        if self._split is None:
+            raise JobStopped(PROGRAM_FAILED, "a turn of a training that has not begun here")
+        self._limits.running()
+        try:
+            return Answer(*self._split.turn(reply))
+        except DelianError as error:
+            raise JobStopped(PROGRAM_FAILED, str(error)) from error
+        except MemoryError as error:
+            raise JobStopped(OUT_OF_MEMORY, f"memory is over: {error}") from error
 
     def _evaluate(
         self,
@@ -385,6 +408,19 @@ def _frozen(bundle: Bundle, parts: list[Path]) -> list[Array]:
     except DelianError as error:
         # It was damaged since the store looked at it, and is fetched again for the next task.
         raise JobStopped(PROGRAM_FAILED, str(error)) from error
+
+
+def _split_of(runtime: Runtime, job: Mapping[str, Any], data: Data) -> SplitJob | None:
+    """The training with the edge, where the job is one. Raises JobStopped."""
+    asked = job.get("split")
+    if asked is None or not runtime.manifest.split or isinstance(data, WindowRows):
+        return None
+    from .split_jobs import SplitJob  # with what cuts programs: most trainings do without
+
+    try:
+        return SplitJob.of(runtime, asked)
+    except DelianError as error:
+        raise refused(error) from error
 
 
 def _kept(job: Mapping[str, Any], record: bytes, runtime: Runtime) -> client_state_file.Kept | None:

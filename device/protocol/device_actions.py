@@ -6,8 +6,6 @@ session of a masked task, `one_shot_session` the masks of one that helpers unmas
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from google.protobuf.message import Message
 
@@ -264,10 +262,19 @@ class Device(Part[device_state.DeviceState]):
         words = device_key(task.rng_key, self.state.device, self._key_secret)
         return np.array(words, np.uint32)
 
-    def upload(self, vector: Any) -> None:
+    def upload(self, outcome: ports.Outcome) -> None:
+        self.state.split = outcome.split
+        assert outcome.vector is not None
+        self._upload(outcome.vector)
+
+    def _upload(self, vector: ports.Vector) -> None:
         task = self.state.at_hand
         upload = round_pb2.Upload(
-            run=task.run, round=task.round, attempt=task.attempt, device=self.state.device
+            run=task.run,
+            round=task.round,
+            attempt=task.attempt,
+            device=self.state.device,
+            split=self.state.split,
         )
         plan = RingPlan.of(task.ring)
         whole = finished(vector, plan, task.rng_key, self._key(task))
@@ -290,7 +297,8 @@ class Device(Part[device_state.DeviceState]):
 
     def upload_held(self, _: object) -> None:
         vector, self.state.trained = self.state.trained, None
-        self.upload(vector)
+        assert vector is not None
+        self._upload(vector)
 
     def refuse(self, reason: round_pb2.FailureReason) -> None:
         self._forget_masks()
@@ -360,8 +368,8 @@ class Device(Part[device_state.DeviceState]):
     def reset_silence(self, _: object) -> None:
         self.state.unheard = 0
 
-    def hold(self, vector: ports.Vector) -> None:
-        self.state.trained = vector
+    def hold(self, outcome: ports.Outcome) -> None:
+        self.state.trained, self.state.split = outcome.vector, outcome.split
 
     def leave_cohort(self, refusal: round_pb2.FailureReason | None) -> None:
         """Reports that there is no update. refusal: why, where it is not the session's course."""

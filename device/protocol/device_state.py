@@ -77,6 +77,7 @@ class DeviceState:
     secret: bytes = field(default=b"", repr=False)  # the next session's keys are derived from it
     session: ClientState | None = None  # the task's, where its updates are masked
     trained: Vector | None = field(default=None, repr=False)  # an update that is not masked yet
+    split: bytes = b""  # of the update at hand, the training with the edge that it is a part of
     polls: int = 0  # sendings of what the session waits for now
     unheard: int = 0  # sendings since the home's last message of the session
     helped: bytes = field(default=b"", repr=False)  # secret of masks that helpers remove

@@ -293,7 +293,7 @@ class DeviceMachine(Machine[DeviceState]):
                 if vector is None or not _is_update(vector, RingPlan.of(self.state.at_hand.ring)):
                     return _T.UNFIT, round_pb2.PROGRAM_FAILED
                 early = self.device.sessions.is_early
-                return (_T.TRAINED_EARLY if early else _T.TRAINED), vector
+                return (_T.TRAINED_EARLY if early else _T.TRAINED), outcome
             case ports.NewModel():
                 return _T.UNFIT, round_pb2.PROGRAM_FAILED
 

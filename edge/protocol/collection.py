@@ -46,6 +46,9 @@ from ...core.wire.round_pb2 import (
 )
 from .edge_state import IN_SUM, MISFIT, PARTS_OUT_MAX, CollectionState, EdgePolicy, Stage
 
+#: Of a device's training with its edge (SubgraphTraining.run).
+SPLIT_NAME_BYTES = 16
+
 
 class Trigger(StrEnum):
     """What can happen to an attempt."""
@@ -67,6 +70,7 @@ class Trigger(StrEnum):
     SUM_UNANSWERED = "sum not acknowledged yet"
     SUM_ACKED = "EdgeSumAck"
     ALL_ACKED = "the last sum is acknowledged"
+    PARTS_ADDED = "sum of the parts of updates that this edge trained"
     EXPIRED = "nobody wanted the sum"
     CLOSED = "RoundClosed"
     STALE = "late, repeated or of no use"
@@ -179,12 +183,17 @@ class Attempt(Part[CollectionState]):
         ):
             return False
         fits = sparse.is_sent(content, ring.RingPlan.of(self.task.ring))
+        if message.split:
+            named = self.state.split_begun > 0 and len(message.split) == SPLIT_NAME_BYTES
+            fits = fits and named and not is_apart(self.state.task)
         if fits and is_apart(self.state.task):
             self.state.apart[device] = bytes(content)
         elif fits:
             self._add(content)
         if fits and helpers:
             self.state.seeds[device] = message.seeds
+        if fits and message.split:
+            self.state.splits[device] = message.split
         return fits
 
     def _add(self, content: ports.Content) -> None:
@@ -242,10 +251,30 @@ class Attempt(Part[CollectionState]):
     def report(self, _: object) -> None:
         if self.state.waiting:
             self.record("unanswered", attempt=self.name, devices=len(self.state.waiting))
-        self._send_part(more=False)
         self._let_go()
         for name in ("round", "progress", "repeat"):
             self.cancel_timer(name)
+        if not self.state.splits:
+            self._send_part(more=False)
+
+    @property
+    def owes_parts(self) -> bool:
+        """Whether the last sum waits for the parts of updates that this edge trained."""
+        return self.state.phase is REPORTING and bool(self.state.splits)
+
+    def add_parts(self, outcome: ports.Outcome | ports.NewModel | ports.ProgramStopped) -> None:
+        state, plan = self.state, ring.RingPlan.of(self.task.ring)
+        vector = outcome.vector if isinstance(outcome, ports.Outcome) else None
+        if vector is not None and len(vector) == plan.length and state.total is not None:
+            state.total = state.total + vector  # the first update's array is its sender's
+        else:
+            # The devices' parts without their other ones would be half of an update.
+            self.record("split_lost", attempt=self.name, devices=len(state.splits))
+            lost = [d for d in state.in_part if state.answers[d] == IN_SUM]
+            state.answers.update(dict.fromkeys(lost, PROGRAM_FAILED))
+            state.total, state.seeds = None, {}
+        state.splits, state.split_ending = {}, 0
+        self._send_part(more=False)
 
     def _send_part(self, more: bool) -> None:
         state, task = self.state, self.task
@@ -316,7 +345,7 @@ class Attempt(Part[CollectionState]):
 
     def end(self, _: object) -> None:
         state = self.state
-        state.total, state.apart, state.seeds = None, {}, {}
+        state.total, state.apart, state.seeds, state.splits = None, {}, {}, {}
         state.outgoing, state.sizes, state.beside = {}, {}, {}
         for name in ("round", "progress", "repeat", "sum"):
             self.cancel_timer(name)
@@ -355,6 +384,7 @@ TABLE = (
     row(COLLECTING, _T.TIME_OVER, Attempt.report, REPORTING, "silent devices are late"),
     row(_OPEN, _T.SUM_UNANSWERED, Attempt.send_sums, None, "sum or EdgeSumAck was lost"),
     row(_OPEN, _T.SUM_ACKED, Attempt.drop_sum, None, "the cloud has it"),
+    row(REPORTING, _T.PARTS_ADDED, Attempt.add_parts, None, "send the sum; none where one is lost"),
     row(REPORTING, _T.ALL_ACKED, Attempt.end, OVER, "keep the answers"),
     row(REPORTING, _T.EXPIRED, Attempt.expire, OVER, "it was kept long enough"),
     row(_OPEN, _T.CLOSED, Attempt.close, OVER, "notify the devices that still work on it"),
@@ -419,6 +449,8 @@ class Collection(Machine[CollectionState]):
                 return (_T.FORGET if waited else _T.STALE), order
             case ports.Started():
                 return _T.STARTED, None
+            case ports.ProgramFinished(_, outcome):
+                return (_T.PARTS_ADDED if self.attempt.owes_parts else _T.STALE), outcome
         raise AssertionError(f"not of an attempt: {event}")
 
     def _read_device(self, message: Any) -> tuple[Trigger, Any]:
@@ -443,7 +475,8 @@ class Collection(Machine[CollectionState]):
             return _T.STALE, message
         if not message.go_on:
             return _T.FLUSH, message
-        return (_T.FLUSH_ON if len(state.outgoing) < PARTS_OUT_MAX else _T.STALE), message
+        goes = len(state.outgoing) < PARTS_OUT_MAX and not state.splits
+        return (_T.FLUSH_ON if goes else _T.STALE), message
 
     def _read_timer(self, name: str) -> Trigger:
         """A timer may fire once after it was cancelled, so each is good in its own phases only."""

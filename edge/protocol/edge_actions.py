@@ -71,7 +71,10 @@ class Edge(Part[EdgeState]):
         self.state.helping = {}  # the cloud asks again
         self.start(stored)
         for collection in list(self.attempts.values()):
+            # What devices trained with this edge was in its memory.
+            collection.state.split_begun = collection.state.split_ending = 0
             self.pass_on(collection)
+        self._begin_splits()
         self._fetch_missing()
 
     def hello(self, _: object) -> None:
@@ -214,6 +217,7 @@ class Edge(Part[EdgeState]):
         state.have.append(digest)
         for device in state.asked.pop(digest, {}):
             self.emit(ports.SendBlob(ports.Node(ports.Tier.DEVICE, device), digest))
+        self._begin_splits()
         missing = self.missing()
         if not missing:
             self.cancel_timer("fetch")
@@ -280,6 +284,7 @@ class Edge(Part[EdgeState]):
             for older in self.superseded(message):
                 over = round_pb2.RoundClosed(run=task.run, round=older.at[0], attempt=older.at[1])
                 self.delegate(older, ports.Received(ports.CLOUD, over))
+                self._end_split(older)
                 self._retire(older)
             self._raise_floor(task.run, at)
         # One that is not in the pool any more would not answer: it is not waited for.
@@ -293,8 +298,39 @@ class Edge(Part[EdgeState]):
         state.weight_sizes[task.weights.digest] = task.weights.size
         self.pass_on(collection)
         self._sweep()
+        self._begin_splits()
         self._fetch_missing()
         self._hello_soon()
+
+    def _begin_splits(self) -> None:
+        """Lets devices train with this edge, where it is to and has what that takes."""
+        have = set(self.state.have)
+        for collection in self.attempts.values() if self.policy.splits else ():
+            one, task = collection.state, collection.task
+            blobs = tuple(ref.digest for ref in refs_of(task))
+            due = task.split and one.phase is Stage.COLLECTING and not one.split_begun
+            if due and have.issuperset(blobs):
+                self.state.tickets += 1
+                one.split_begun = self.state.tickets
+                named = (collection.name,)
+                self.emit(ports.RunProgram(one.split_begun, "split_begin", blobs, named, task))
+
+    def _end_split(self, collection: Collection) -> None:
+        """Asks for the sum of what this edge trained of an attempt's updates; or ends that."""
+        one = collection.state
+        owes = collection.attempt.owes_parts
+        if (owes and not one.split_ending) or (one.phase is Stage.OVER and one.split_begun):
+            self.state.tickets += 1
+            one.split_ending = self.state.tickets
+            parts = sorted(one.splits.items()) if owes else []
+            given = (collection.name, parts)
+            self.emit(ports.RunProgram(one.split_ending, "split_end", (), given, collection.task))
+            one.split_begun = 0
+
+    def of_program(self, ticket: int) -> Collection | None:
+        """The attempt that waits for a program's end."""
+        waiting = (c for c in self.attempts.values() if c.state.split_ending == ticket)
+        return next(waiting, None)
 
     def _keep_blobs(self, task: round_pb2.Task) -> None:
         """Keeps bundle and frozen parts for later tasks, and lets go of the least used ones."""
@@ -330,6 +366,7 @@ class Edge(Part[EdgeState]):
     def pass_on(self, collection: Collection) -> None:
         """Lets a collection handle the event at hand."""
         self.delegate(collection, self.out.event)
+        self._end_split(collection)
         if collection.state.phase is Stage.OVER:
             self._retire(collection)
 

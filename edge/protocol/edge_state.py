@@ -71,6 +71,10 @@ class CollectionState:
     total: Vector | None = None  # its running sum
     apart: dict[int, bytes] = field(default_factory=dict)  # device -> update, instead of a sum
     seeds: dict[int, MaskSeeds] = field(default_factory=dict)  # of updates that helpers unmask
+    #: Device -> its training with this edge, of updates whose other part is here.
+    splits: dict[int, bytes] = field(default_factory=dict)
+    split_begun: int = 0  # ticket of what lets devices train with this edge; 0: they do not
+    split_ending: int = 0  # ticket of the sum of the parts that are here, while that is made
     progress_due: bool = False
     outgoing: dict[int, EdgeSum] = field(default_factory=dict)  # part -> sum, until acknowledged
     sizes: dict[int, int] = field(default_factory=dict)  # encoded bytes of these
@@ -158,6 +162,7 @@ class EdgePolicy:
     after_reject_ms: tuple[int, int] = (30_000, 120_000)
     lease_ms: int = 600_000
     denied_age_ns: int = 0  # how old the deny list of a helper may be; 0: of any age
+    splits: bool = False  # whether devices may train with it
 
     def __post_init__(self) -> None:
         assert 0 < self.devices_max <= DEVICES_PER_EDGE_MAX

@@ -260,8 +260,10 @@ class EdgeMachine(Machine[EdgeState]):
         return _T.HELP if len(busy) < HELPING_MAX else _T.STALE
 
     def _read_masks(self, ticket: int, outcome: Any) -> tuple[Trigger, Any]:
-        known = self.state.helping.get(ticket)
-        return (_T.STALE, None) if known is None else (_T.HELPED, (ticket, outcome))
+        if ticket in self.state.helping:
+            return _T.HELPED, (ticket, outcome)
+        waiting = self.edge.of_program(ticket)
+        return (_T.STALE, None) if waiting is None else (_T.ATTEMPT, waiting)
 
     def _read_notice(self, order: DeniedVersion | LogUpdate) -> Trigger:
         state = self.state

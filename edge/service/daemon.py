@@ -65,7 +65,9 @@ from .outlink import OutboxLink
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from ...core.placement.subgraphs.frames.stream_service import SubgraphService
     from ...core.placement.subgraphs.parts_host import PartsHost
+    from .split_host import SplitHost
 
 log = logging.getLogger("delian.edge")
 
@@ -164,13 +166,15 @@ class EdgeDaemon:
         self.tasks = Tasks()
         self.blobs = FolderBlobs(settings.folder / "blobs", settings.policy.blobs_bytes_max)
         self.outbox = Outbox(settings.folder / "outbox.db", settings.outbox_bytes_max)
-        self._masks = MaskSums()
+        self.split = _split_host(settings, self.blobs)
+        self._masks = MaskSums(self.split)
         self.driver: Driver | None = None
         self.hubs: Hubs | None = None
         self.parts: PartsHost | None = None
         self.uplinks: Uplinks | None = None
         self.out: OutboxLink | None = None
         self.health: HealthServer | None = None
+        self._lines: SubgraphService
         self.switch = Switch()
         self._departures = Departures(
             lambda: () if self.hubs is None else self.hubs.peers,
@@ -202,6 +206,8 @@ class EdgeDaemon:
 
             self.parts = await host_below(settings.serve, self.who, self.trust, self.cloud.grpc)
             self.parts.attach(servicers, self.tasks, self.sources, self.switch)
+        if self.split is not None:
+            self._attach_split(self.split, servicers)
         self.switch.attach(node, self._inbox, self.blobs, self._limit, self._offer)
         self.uplinks = Uplinks(
             self.switch,
@@ -255,7 +261,7 @@ class EdgeDaemon:
     async def close(self) -> None:
         """Ends in order: nothing new comes in, then the state is put away."""
         self._departures.close()
-        for part in (self.health, self.parts, self.hubs, self.uplinks, self.driver):
+        for part in (self.health, self.parts, self.split, self.hubs, self.uplinks, self.driver):
             if part is not None:
                 await part.close()
         await self.tasks.close()
@@ -266,6 +272,16 @@ class EdgeDaemon:
         await self._masks.close()
         await self.switch.close()
         await self.blobs.close()
+
+    def _attach_split(self, split: SplitHost, servicers: list[Servicer]) -> None:
+        from ...core.placement.subgraphs.frames.stream_service import SubgraphService
+
+        shown = None if self.who.identity is not None else self.who.federation
+        self._lines = SubgraphService(split, self.trust, shown)
+        servicers.append(self._lines.add)
+        self.tasks.start("split training", self._lines.keep_reviewing())
+        self.tasks.start("idle trainings", split.keep_expiring())
+        self.sources.refusals["split training"] = lambda: self._lines.faults.counts + split.counts
 
     def drain(self, draining: bool = True) -> None:
         """Takes the edge out of service, or puts it back."""
@@ -462,6 +478,20 @@ class EdgeDaemon:
             "Messages for a cloud that was away.",
             [({"fate": fate}, count) for fate, count in fates.items()],
         )
+
+
+def _split_host(settings: EdgeSettings, blobs: FolderBlobs) -> SplitHost | None:
+    """Lets devices train with the edge, where its operator does. Raises DelianError."""
+    if not settings.policy.splits:
+        return None
+    if settings.serve or not settings.listen:
+        raise DelianError(
+            "devices train with an edge over gRPC, on a port that serves no parts of bundles",
+            "give edge.listen and leave edge.serve out, or leave edge.split out",
+        )
+    from .split_host import SplitHost
+
+    return SplitHost(blobs.path)
 
 
 def _named(record: ports.Record) -> dict[str, object]:

@@ -29,7 +29,6 @@ from ...cloud.protocol.run import TICKETS
 from ...core.learning.aggregate.robust import update_of
 from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.privacy.secagg import native
-from ...core.privacy.secagg.helper import masks_of
 from ...core.protocol import ports
 from ...core.protocol.machine import Machine
 from ...core.protocol.random_streams import Streams
@@ -42,7 +41,7 @@ from ..scenario.federation_plan import FederationPlan
 from .attendance import Attendance
 from .dormant import REST_MIN_NS, Dormant, may_sleep
 from .energy import Energy
-from .helping import edge_of, helpers_of, unmasked
+from .helping import TAKES_NS, edge_of, helpers_of, sum_of
 from .model_blobs import Models, ref_of
 from .network import OVERHEAD_BYTES, Channel, LinkProfile
 from .nodes import Devices, Host, Stored, coordinator_of
@@ -56,10 +55,6 @@ from .virtual_time import Schedule
 
 #: The number of the run that is simulated.
 RUN = 1
-#: What a server update takes in virtual time.
-SERVER_UPDATE_NS = ports.SECOND // 10
-#: What a helper takes to add a batch's masks up, likewise.
-MASKS_NS = ports.SECOND // 20
 
 
 class Federation:
@@ -81,7 +76,7 @@ class Federation:
         history: History = UNKEPT,
     ) -> None:
         self.plan = plan
-        self.training = training
+        self.training, self._splits = training, training.split
         self.seed = seed
         self.streams = Streams(seed)
         self.schedule: Schedule[Action] = Schedule()
@@ -331,7 +326,10 @@ class Federation:
             self._tally.trained(host.node.number, outcome)
             if isinstance(outcome, Trained) and outcome.put_down is not None:
                 outcome.put_down()
-        self._dispatch(host, ports.ProgramFinished(ticket, outcome))
+        ended: ports.Outcome | ports.ProgramStopped = outcome
+        if self._splits is not None and trained:
+            ended = self._splits.ended(host.node.number, outcome)
+        self._dispatch(host, ports.ProgramFinished(ticket, ended))
 
     def _update(self, _: int, host: Host, effect: ports.RunProgram) -> None:
         if effect.ticket not in host.updates:
@@ -361,17 +359,11 @@ class Federation:
             self._weights = weights.weights
         return weights
 
-    def _unmask(self, _: int, host: Host, effect: ports.RunProgram) -> None:
+    def _answer(self, _: int, host: Host, effect: ports.RunProgram) -> None:
         if effect.ticket in host.updates:
             host.updates.remove(effect.ticket)
-            outcome = self._history.opened(lambda: ports.Outcome(unmasked(effect, self.streams)))
+            outcome = sum_of(effect, host, self._history, self._splits, self.streams)
             self._dispatch(host, ports.ProgramFinished(effect.ticket, outcome))
-
-    def _masks(self, _: int, host: Host, effect: ports.RunProgram) -> None:
-        if effect.ticket in host.updates:
-            host.updates.remove(effect.ticket)
-            total = masks_of(*effect.arguments)
-            self._dispatch(host, ports.ProgramFinished(effect.ticket, ports.Outcome(total)))
 
     def _order(self, _: int, host: Host, order: RunOrder) -> None:
         self._dispatch(host, ports.Ordered(order))
@@ -445,6 +437,8 @@ class Federation:
     def _crash_edge(self, _: int, host: Host) -> None:
         self._go_down(host)
         host.store.clear()
+        if self._splits is not None:
+            self._splits.crash(host.node.number)
         old: EdgeState = host.machine.state
         state = EdgeState(old.edge, incarnation=old.incarnation + 1)
         host.machine = edge_of(state, self.plan.edge_policy, self.plan.secure, self.seed)
@@ -524,12 +518,10 @@ class Federation:
         self._timers.cancel(host, effect.name)
 
     def _on_run_program(self, host: Host, effect: ports.RunProgram) -> None:
-        works = {"server_update": self._update, "unmask": self._unmask, "masks": self._masks}
-        work = works.get(effect.program)
-        if work is not None:
+        if effect.program not in ("client_update", "evaluate"):
             host.updates.add(effect.ticket)
-            takes = MASKS_NS if effect.program == "masks" else SERVER_UPDATE_NS
-            self._at(self.schedule.now + takes, work, host, effect)
+            work = self._update if effect.program == "server_update" else self._answer
+            self._at(self.schedule.now + TAKES_NS[effect.program], work, host, effect)
             return
         assert host.profile is not None
         device, now, profile = host.node.number, self.schedule.now, host.profile
@@ -538,8 +530,15 @@ class Federation:
         duration = profile.duration_ns(flops, self.streams, task.round, task.attempt)
         weights = host.store[effect.blobs[1]].weights
         assert weights is not None
-        start = self._start(effect, device, weights)
-        job = self._jobs.add(now + duration, start, name_of(device, effect))
+        start, name = self._start(effect, device, weights), name_of(device, effect)
+        if self._splits is not None and effect.program == "client_update":
+            shared = self._splits.begun(host, weights, effect.arguments[0], self.plan.fleet.link)
+            if shared is not None:
+                duration = round((profile.traits.startup_s + shared.seconds) * ports.SECOND)
+                start, name = shared.start, None
+                self._tally.exchanged(host.ways, shared.up, shared.down)
+                self._energy.moved(profile, shared.up + shared.down)
+        job = self._jobs.add(now + duration, start, name)
         host.job = (effect.ticket, job)
         self._tally.compute_ns += duration
         self._energy.begins(profile, now, duration, flops)

@@ -1,4 +1,4 @@
-"""Simulated helper edges, and the removal of masks from a sum.
+"""Simulated helper edges, and what programs of edges and the coordinator give besides models.
 
 Each helper's key (`core.privacy.secagg.helper`) follows from the seed.
 """
@@ -7,19 +7,33 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...core.privacy.mechanisms import noise_mechanism
 from ...core.privacy.secagg import masks
-from ...core.privacy.secagg.helper import Helper, Trust
+from ...core.privacy.secagg.helper import Helper, Trust, masks_of
 from ...core.privacy.secagg.member_identity import SimulatedIdentity
 from ...core.privacy.secagg.simulated_log import simulated_rules
-from ...core.protocol.ports import RunProgram, Vector
+from ...core.protocol.ports import SECOND, Outcome, ProgramStopped, RunProgram, Vector
 from ...core.protocol.random_streams import Streams
 from ...core.wire.secure_pb2 import SecurePlan
 from ...edge.protocol.edge_state import EdgePolicy, EdgeState
 from ...edge.protocol.machine import EdgeMachine
+
+if TYPE_CHECKING:
+    from ..resume.history import History
+    from .nodes import Host
+    from .split_rounds import SplitRounds
+
+
+#: What programs of the coordinator, a helper and an edge take in virtual time.
+TAKES_NS = {"server_update": SECOND // 10, "unmask": SECOND // 10} | {
+    "masks": SECOND // 20,
+    "split_begin": 0,  # a device that is faster asks again
+    "split_end": SECOND // 20,
+}
 
 
 def helpers_of(plan: SecurePlan | None) -> list[int]:
@@ -49,6 +63,23 @@ def edge_of(
     private = hashlib.sha256(named.encode()).digest()
     helper = Helper(state.edge, private, identity, rules=simulated_rules(seed))
     return EdgeMachine(state, policy, helper, identity)
+
+
+def sum_of(
+    effect: RunProgram,
+    host: Host,
+    history: History,
+    splits: SplitRounds | None,
+    streams: Streams,
+) -> Outcome | ProgramStopped:
+    """What a program of the coordinator's or an edge's gives, but for the next model."""
+    if effect.program == "unmask":
+        return history.opened(lambda: Outcome(unmasked(effect, streams)))
+    if effect.program == "masks":
+        return Outcome(masks_of(*effect.arguments))
+    assert splits is not None
+    weights = host.store[effect.blobs[1]].weights if effect.blobs else None
+    return splits.answer(host.node.number, effect, weights)
 
 
 def unmasked(effect: RunProgram, streams: Streams) -> Vector:

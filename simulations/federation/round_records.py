@@ -129,6 +129,11 @@ class Tally:
     vanished: set[int] = field(default_factory=set)
     outcomes: dict[int, tuple[int, float]] = field(default_factory=dict)
 
+    def exchanged(self, ways: tuple[str, str], up: int, down: int) -> None:
+        """What a device and its edge sent one another to train together."""
+        self.bytes[ways[0]] += up
+        self.bytes[ways[1]] += down
+
     def trained(self, device: int, outcome: Outcome) -> None:
         # Not the outcome itself: its vector is as large as the model.
         self.outcomes[device] = (outcome.examples, outcome.loss)

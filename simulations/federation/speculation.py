@@ -61,6 +61,7 @@ class Foresight:
         if (
             not self._training.foreseeable
             or task.purpose != TRAIN
+            or task.split
             or not self._jobs.has_room_early
             or (stored := store.get(task.weights.digest)) is None
             or stored.weights is None  # a task sent again, whose model is gone

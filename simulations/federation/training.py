@@ -14,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 from weakref import ref
 
 from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.protocol.ports import Floats, Outcome, Vector
+
+if TYPE_CHECKING:
+    from .split_rounds import SplitRounds
 
 #: Bytes of updates that are in flight in addition to the one that each thread runs: ready to
 #: follow, or done and not yet needed. One such update there is always.
@@ -65,6 +68,10 @@ class Training(Protocol):
     @property
     def foreseeable(self) -> bool:
         """Whether an update may begin before its device asks for it, and even if it never does."""
+
+    @property
+    def split(self) -> SplitRounds | None:
+        """What devices train together with their edges; None: nothing."""
 
     @property
     def ahead(self) -> int:

@@ -83,6 +83,8 @@ class Layout:
     """Further edges, which gather no devices and hold what unmasks."""
     plain: bool = False
     """The scenario has no masks, and the devices' owners allow that."""
+    split: bool = False
+    """Devices may train with their edges, which both sides' owners allow."""
 
     @property
     def all_edges(self) -> range:
@@ -202,6 +204,8 @@ class FleetFiles:
             section["broker"] = {"url": self.broker}
         if edge in self.layout.helping:
             section["helps"] = True
+        if self.layout.split:
+            section["split"] = True
         self._write(name, {"edge": section})
 
     def write_device(
@@ -230,6 +234,8 @@ class FleetFiles:
             masks["helpers"] = [str(edge) for edge in self.layout.helping]
         if masks:
             section["masks"] = masks
+        if self.layout.split:
+            section["split"] = True
         self._write(name, {"device": section})
 
     def _trains_on(

@@ -239,6 +239,7 @@ class _Processes:
             self.shape.store,
             helpers=self.scenario.privacy.helpers,
             plain=self._plan().secure is None,
+            split=self.scenario.split.enabled,
         )
 
     # ------------------------------------------------ starting

@@ -93,6 +93,8 @@ class KeptRun:
             return f"with {self._stage.backend} numbers depend on which devices train together"
         if self._stage.composition.get("fedbuff") is not None and not self._training.pure:
             return "of a buffered run whose devices keep a state, nothing is kept"
+        if self._training.split is not None:
+            return "what edges trained with devices is not kept"
         return ""
 
     @property

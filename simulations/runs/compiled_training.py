@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.compiler import tree
 from ...core.compiler.ir import Array, Block
@@ -23,6 +23,9 @@ from ..federation.trace import checksum
 from ..federation.training import Trained, ahead_of
 from ..federation.training_threads import NoWorkers, Pending, Postponed, Workers
 from ..scenario import recipes
+
+if TYPE_CHECKING:
+    from ..federation.split_rounds import SplitRounds
 
 _LOOPS = ("for", "while")
 
@@ -70,6 +73,22 @@ class CompiledTraining:
         self._done, self._counting = 0, threading.Lock()
         size = runtime.kept_size
         self.kept = ClientStates(size, len(arrays)) if size else None
+        self.split = self._split() if runtime.manifest.split else None
+
+    def _split(self) -> SplitRounds:
+        from ..federation.split_rounds import SplitRounds  # and with it what places programs
+
+        runtime = self.runtime
+        return SplitRounds(
+            runtime.bundle,
+            runtime.programs,
+            runtime.frozen,
+            self._leaves,
+            lambda device: recipes.examples(self.arrays[device]),
+            self._steps,
+            self.workers,
+            self.counted,
+        )
 
     @property
     def pure(self) -> bool:

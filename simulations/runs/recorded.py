@@ -62,6 +62,7 @@ class RecordedTraining:
     """A `Training` that replays a recording; the server adds the mean to its weights."""
 
     pure = foreseeable = True
+    split = None
 
     def __init__(self, recording: Recording, plan: RingPlan) -> None:
         self.recording, self.plan, self.ahead = recording, plan, ahead_of(plan.nbytes)

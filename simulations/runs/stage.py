@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
+from ...core.common.errors import DelianError
 from ...core.compiler import debugging, random
 from ...core.compiler.backends import TORCH, Backend
 from ...core.compiler.backends.native.toolchain import toolchain
@@ -34,6 +35,7 @@ from ...core.learning.windows.window_rows import WindowRows
 from ...core.learning.windows.window_training import first_rows, scores
 from ...core.privacy.mechanisms.ring import RingPlan
 from ...core.wire.blob_pb2 import BlobRef
+from ...edge.protocol.edge_state import EdgePolicy
 from ..federation.fleet import Fleet
 from ..federation.network import LinkProfile
 from ..federation.training import are_helped
@@ -57,6 +59,7 @@ from .windowed_data import sampled, stored_windows, windows_of
 
 if TYPE_CHECKING:
     from ...core.learning import Algorithm
+    from ...core.learning.build.bundle_builder import Split
     from ...core.learning.task import Task
 
 #: Streams of the scenario's seed, so that evaluation draws nothing that training draws.
@@ -206,7 +209,8 @@ class Stage:
     def _traced(self) -> Bundle:
         """The bundle; an earlier run's, where nothing in it is the user's own."""
         own_model = self._own_model is not None or self.scenario.model_file is not None
-        if self.own_algorithm is not None or own_model:
+        # A step's cuts depend on profiles in files and on the link.
+        if self.own_algorithm is not None or own_model or self.scenario.split.enabled:
             return self._build()
         read = recipes.what_is_read(self.scenario, self.data)
         facts = [read, str(self.chain()), self._of_the_run]
@@ -252,11 +256,29 @@ class Stage:
             example=example,
             chain=chain,
             roles=self.roles,
+            split=self._split(),
             **self._of_the_run,
         )
         if not isinstance(chosen, Query):  # which has answers, and no model
             recipes.check_labels(self.scenario, self.data, bundle)
         return bundle
+
+    def _split(self) -> Split | None:
+        """What adds the step that devices and their edges cut, where the scenario wants one."""
+        chosen = self.scenario.split
+        if not chosen.enabled:
+            return None
+        if debugging.on or self.backend.startswith(TORCH):
+            raise DelianError(
+                "devices that train with their edges run compiled programs",
+                "use the native or the reference back end, or leave split.enabled out",
+            )
+        from ...core.placement.split_training.run_step import with_step
+
+        task, _, algorithm = self._parts
+        model = algorithm.task(task).init(random.key(self.scenario.seed))
+        link = self.scenario.network.device_edge
+        return with_step(chosen.settings(self.scenario.folder, link), model, self.roles.frozen)
 
     def chain(self, masked: bool = False) -> Chain:
         """What an update goes through.
@@ -300,6 +322,8 @@ class Stage:
                 BlobRef(digest=bytes.fromhex(part.digest), size=part.size)
                 for part in self.bundle.manifest.frozen_parts
             ),
+            split=bool(self.bundle.manifest.split),
+            edge_policy=EdgePolicy(splits=bool(self.bundle.manifest.split)),
         )
 
     def _judged(self) -> tuple[int, ...]:

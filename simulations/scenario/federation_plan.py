@@ -38,6 +38,8 @@ class FederationPlan:
     """Names of the task's own metrics."""
     frozen: tuple[BlobRef, ...] = ()
     """The parts of the model's frozen leaves, as the bundle's manifest names them."""
+    split: bool = False
+    """Whether devices may train with their edges, as the bundle says."""
     pool_share: float = 0.8
     """The share of the fleet that a round waits for, unless the plan has `pool_min`: selection is
     then uniform over nearly all devices.
@@ -90,6 +92,7 @@ class FederationPlan:
             bundle=bundle,
             weights=weights,
             frozen=self.frozen,
+            split=self.split,
             helpers=tuple(self.fleet.edges + i for i in range(privacy.helpers)),
             own_metrics=self.own_metrics,
         )

@@ -25,6 +25,7 @@ from .algorithm_table import ChosenTable, alternatives
 from .device_classes import CLASSES, DeviceClass, DeviceTraits
 from .partial_settings import Partial
 from .plan_tables import PlanEvaluation, Privacy, Round, key_at_top, part_of
+from .split_settings import Split
 
 EDGES_MAX = 4_096  # as many as a coordinator serves
 
@@ -158,6 +159,8 @@ class Scenario(settings_table.FileTable):
     """How they learn it."""
     partial: Partial = Partial.model_construct()
     """Which leaves are trained and shared."""
+    split: Split = Split.model_construct()
+    """Devices that train with their edges."""
     alternatives: Alternatives = Alternatives.model_construct()
     """Settings for `--algorithm` and `--compare`."""
     fleet: Fleet = Fleet.model_construct()

@@ -82,7 +82,7 @@ def test_where_ages_count_alike_the_models_are_those_of_a_run_without_masks(
     helpers, bits, monkeypatch
 ):
     """What is asked of helpers takes no time here: both runs see the same at the same moments."""
-    monkeypatch.setattr(federation, "MASKS_NS", 0)
+    monkeypatch.setitem(federation.TAKES_NS, "masks", 0)
     monkeypatch.setattr(staleness, "staleness_weight", lambda tau: 1.0)
     fleet = Fleet(20, 3, {"fast": 1.0, "slow": 1.0}, MIXED, link=INSTANT)
     ring = replace(RING, bits=bits)
@@ -95,7 +95,7 @@ def test_where_ages_count_alike_the_models_are_those_of_a_run_without_masks(
 
 
 def test_updates_of_several_ages_weigh_what_they_weigh_on_average(steps, monkeypatch):
-    monkeypatch.setattr(federation, "MASKS_NS", 0)
+    monkeypatch.setitem(federation.TAKES_NS, "masks", 0)
     fleet = Fleet(20, 3, {"fast": 1.0, "slow": 1.0}, MIXED, link=INSTANT)
     mixed = plan(fleet=fleet, edge_link=INSTANT, rounds=8)
     run(mixed)

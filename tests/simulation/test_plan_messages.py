@@ -106,7 +106,7 @@ def message_of(source: str, settings: list[str], masked: bool) -> PlanMessage:
     stage.scenario, stage._given = scenario, None
     stage.data = SimpleNamespace(training=training)
     stage.bundle = SimpleNamespace(
-        manifest=SimpleNamespace(metrics=("f1", "top_2"), frozen_parts=())
+        manifest=SimpleNamespace(metrics=("f1", "top_2"), frozen_parts=(), split={})
     )
     chain = stage.chain()
     plan = scenario.plan()

@@ -74,6 +74,7 @@ def edge_task(
     apart=False,
     signed=True,
     frozen=(),
+    split=False,
 ):
     task = Task(
         run=run,
@@ -86,6 +87,7 @@ def edge_task(
         rng_key=b"roundkey",
         purpose=purpose,
         frozen=frozen,
+        split=split,
     )
     if signed:
         sign(task, COORDINATOR, ends_s=10**6)
@@ -128,9 +130,9 @@ def vector(number):
     return np.array([number, 2**32 - number, 7, 1], np.uint32)
 
 
-def upload(number, run=1, round=1, attempt=1):
+def upload(number, run=1, round=1, attempt=1, split=b""):
     content = vector(number).tobytes()
-    return Upload(run=run, round=round, attempt=attempt, device=number, vector=content)
+    return Upload(run=run, round=round, attempt=attempt, device=number, vector=content, split=split)
 
 
 def failure(number, reason=NON_FINITE):

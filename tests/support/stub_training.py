@@ -23,6 +23,7 @@ class StubTraining:
     """A `Training` whose devices all weigh the same; updates of `sick` ones are not finite."""
 
     pure = foreseeable = True
+    split = None
 
     def __init__(
         self, plan: RingPlan, threads: int = 1, sick: Collection[int] = (), flops: float = 4e9

@@ -14,7 +14,8 @@
 
 `frozen` are the leaves that are not trained (`partial_training`): most models have none.
 
-With `windows` also the three of `window_programs`, for data that need not fit in memory.
+With `windows` also the three of `window_programs`, for data that need not fit in memory; with
+`split` those of `split_programs`, for devices that train with their edges.
 
 `client_update` is a device's whole work in one program: every pass over its data, and at the end
 the update clipped, rounded into the ring and laid out as the vector that is uploaded. `mean` is a
@@ -47,9 +48,11 @@ from ..leaf import Leaf
 from ..leaf_roles import Roles
 from ..runtime import run_once
 from ..task import Task
-from . import program_contract, window_programs
+from . import program_contract, split_programs, window_programs
 from .partial_training import Division, divided
 
+#: Adds to a bundle of a task and an algorithm how it is trained on two tiers.
+Split = Callable[[Bundle, Task, Algorithm], Bundle]
 KEY = TensorType(DType.U32, (2,))
 WEIGHT = TensorType(DType.F32, ())
 #: A device that has anything to train on weighs at least this much.
@@ -71,6 +74,7 @@ def build(
     survivors: int = 1,
     windows: bool = False,
     roles: Roles | None = None,
+    split: Split | None = None,
 ) -> Bundle:
     """Compiles a task and an algorithm.
 
@@ -93,6 +97,8 @@ def build(
             room for.
         roles: which leaves of the model are frozen or personal, besides those that the model and
             the algorithm say are.
+        split: adds to a bundle with the programs of `split_programs` the step that devices and
+            their edges cut; None: devices train the whole model by themselves.
 
     Raises:
         ProgramError: the model or the algorithm does not fit the data; it names the source line.
@@ -144,6 +150,10 @@ def build(
     if windows:
         made = window_programs.traced(f, state, frozen, data, KEY, kept)
         carry, traced = window_programs.carried(made), traced | made
+    if split is not None:
+        traced |= split_programs.traced(
+            division, algorithm, chain, plan, weight_max, state, data, KEY
+        )
     manifest = Manifest(
         task=task.name,
         algorithm=type(algorithm).__name__,
@@ -172,6 +182,8 @@ def build(
     weights = np.concatenate([np.asarray(leaf, np.float32).reshape(-1) for leaf in first])
     programs = {name: t.function for name, t in traced.items()}
     bundle = Bundle(manifest, programs, weights, frozen=division.arrays)
+    if split is not None:
+        bundle = split(bundle, task, algorithm)
     return check_keys(bundle, excerpt=True)
 
 

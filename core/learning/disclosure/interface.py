@@ -71,6 +71,8 @@ _TAKES: dict[str, tuple[Kind, ...]] = {
         *(Kind.WEIGHTS, Kind.FROZEN, Kind.CARRY, Kind.DATA, Kind.KEY, Kind.KEPT, Kind.PLACE),
     ),
     "update_end": (Kind.WEIGHTS, Kind.FROZEN, Kind.CARRY, Kind.KEY, Kind.KEPT),
+    "split_batch": (Kind.DATA, Kind.KEY, Kind.PLACE),
+    "split_upload": (Kind.MEAN, Kind.WEIGHT, Kind.KEY),
 }
 _GIVES: dict[str, tuple[Kind, ...]] = {
     "init": (Kind.WEIGHTS, Kind.MEMORY),
@@ -83,6 +85,8 @@ _GIVES: dict[str, tuple[Kind, ...]] = {
     "update_begin": (Kind.CARRY,),
     "update_chunk": (Kind.CARRY,),
     "update_end": (Kind.UPDATE, Kind.LOSS, Kind.FINITE, Kind.KEPT),
+    "split_batch": (Kind.EXAMPLE,),
+    "split_upload": (Kind.UPDATE, Kind.FINITE),
 }
 _KEY = TensorType(DType.U32, (2,))
 _WEIGHT = TensorType(DType.F32, ())

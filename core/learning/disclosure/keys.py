@@ -15,12 +15,15 @@ from __future__ import annotations
 
 from ...common.errors import DelianError, Loc, innermost, line_of
 from ...common.printable import escaped
-from ..bundle import Bundle
+from ..bundle import SPLIT_PROGRAMS, Bundle
 from .dependence import Misuse, misuses_of
 from .interface import ports_of
 
 #: The programs that run on devices and take their key.
-KEYED = ("client_update", "evaluate", "personalise", "update_chunk", "update_end")
+KEYED = (
+    *("client_update", "evaluate", "personalise", "update_chunk", "update_end"),
+    *SPLIT_PROGRAMS,
+)
 #: Of a name in a bundle, which is its author's choice.
 NAME_CHARS_MAX = 200
 

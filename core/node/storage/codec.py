@@ -247,12 +247,12 @@ def _event(entry: Entry) -> ports.Event:
 def _finished(event: ports.ProgramFinished) -> journal_pb2.ProgramFinishedEvent:
     message = journal_pb2.ProgramFinishedEvent(ticket=event.ticket)
     match event.outcome:
-        case ports.Outcome(vector, examples, loss, finite):
+        case ports.Outcome(vector, examples, loss, finite) as outcome:
             assert vector is None or len(vector) > 0, "an empty vector is written as none"
             content = b"" if vector is None else vector.astype("<u4", copy=False).tobytes()
             message.outcome_of_update.CopyFrom(
                 journal_pb2.OutcomeEvent(
-                    vector=content, examples=examples, loss=loss, finite=finite
+                    vector=content, examples=examples, loss=loss, finite=finite, split=outcome.split
                 )
             )
         case ports.NewModel(weights, memory):
@@ -268,7 +268,7 @@ def _program_finished(message: journal_pb2.ProgramFinishedEvent) -> ports.Progra
             told = message.outcome_of_update
             content = told.vector
             vector = np.frombuffer(content, "<u4").astype(np.uint32) if content else None
-            outcome = ports.Outcome(vector, told.examples, told.loss, told.finite)
+            outcome = ports.Outcome(vector, told.examples, told.loss, told.finite, split=told.split)
             return ports.ProgramFinished(message.ticket, outcome)
         case "new_model":
             model = message.new_model

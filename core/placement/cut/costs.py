@@ -47,7 +47,7 @@ from ...compiler.passes.schedule.memory_plan import donations
 from ...compiler.passes.schedule.product_layouts import product
 from ...compiler.passes.schedule.views import collapse, contiguous_strides, strides_in
 from ...compiler.primitives import PRIMITIVES
-from .profile import NodeProfile
+from .profile import CLASSES, NodeProfile, Sample
 
 #: The neighbours that a rate is worked out from, and how near two are alike: where memory happened
 #: to lie makes one sample by itself uncertain.
@@ -118,6 +118,17 @@ def amount(kind: str, sizes: Sequence[float]) -> float:
     if kind in ("rows", "columns"):
         return sizes[0]
     return math.prod(sizes) * (1.0 if kind == "move" else 2.0)
+
+
+def nominal(name: str, flops: float) -> NodeProfile:
+    """A node that was not measured: so many operations a second, whatever they are.
+
+    Memory of a byte an operation, and no time for calls. Where the cut matters, measure.
+    """
+    ones = {kind: (1.0,) * len(sizes) for kind, sizes in CLASSES.items()}
+    samples = {kind: (Sample(one, amount(kind, one) / flops),) for kind, one in ones.items()}
+    every = {"f32": 0.0, "f16": 1.0 / flops, "i8": 1.0 / flops}
+    return NodeProfile(name, "", "", 1, samples, {}, flops, None, 0.0, 0.0, every)
 
 
 class Rates:

@@ -61,7 +61,7 @@ class StepBundle:
     frozen: tuple[Leaf, ...] = ()
     """Those that are not."""
     frozen_parts: tuple[FrozenPart, ...] = ()
-    """Their blobs, one for each."""
+    """Their blobs, one for each; empty where other hashes vouch for them, as in a run's bundle."""
 
     @classmethod
     def of(
@@ -121,8 +121,9 @@ class StepBundle:
             "ceilings": sorted(self.step.ceilings.items()),
         }
         if self.frozen:
-            held = zip(self.frozen, self.frozen_parts, strict=True)
-            body["frozen"] = [{**_leaf_body(x), "digest": part.digest} for x, part in held]
+            digests = [{"digest": part.digest} for part in self.frozen_parts]
+            held = zip(self.frozen, digests or [{}] * len(self.frozen), strict=True)
+            body["frozen"] = [{**_leaf_body(x), **digest} for x, digest in held]
         return body
 
     @classmethod
@@ -157,10 +158,10 @@ class StepBundle:
             made = cls(str(body["task"]), leaves, step, frozen, blobs)
         except (KeyError, TypeError, ValueError) as error:
             raise DelianError(f"{where}: the manifest is incomplete: {error}") from error
-        made._check(where)
+        made.check(where)
         return made
 
-    def _check(self, where: str) -> None:
+    def check(self, where: str) -> None:
         """Raises DelianError where the manifest says what the program is not."""
         step, body = self.step, self.step.function.body
         owned = step.leaves + step.states
@@ -219,10 +220,10 @@ class StepBundle:
             if leaf.name not in frozen:
                 raise DelianError(
                     f"the frozen leaf `{leaf.name}` is missing, which this side's part reads",
-                    f"its SHA-256 is {self.frozen_parts[k].digest}",
+                    f"its SHA-256 is {self.frozen_parts[k].digest}" if self.frozen_parts else "",
                 )
             array = np.asarray(frozen[leaf.name])
-            if part_of(leaf, array) != self.frozen_parts[k]:
+            if self.frozen_parts and part_of(leaf, array) != self.frozen_parts[k]:
                 raise DelianError(
                     f"the frozen leaf `{leaf.name}` is not the one that the step names",
                     "it is of another base model: fetch it by its hash, or make the step again",

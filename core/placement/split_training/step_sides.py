@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -75,6 +75,15 @@ class Sent:
         return sum(len(e.content) for lane in self.tensors for e in lane.values())
 
 
+class PartPrograms(Protocol):
+    """The parts of a step, ready to be run."""
+
+    parts: Parts
+
+    def run(self, part: Part, count: int, args: Sequence[Array]) -> tuple[Array, ...]:
+        """A part's results. count: 0, or how many requests at once, each with one more axis."""
+
+
 class Programs:
     """The parts of a step, compiled when they are first run: alone, or for many at once."""
 
@@ -108,7 +117,7 @@ class Side:
 
     def __init__(
         self,
-        programs: Programs,
+        programs: PartPrograms,
         tier: int,
         weights: Weights,
         lanes: int = 0,

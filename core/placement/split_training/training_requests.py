@@ -13,8 +13,9 @@ training here, and so does a silence that is longer than an answer's time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic_ns
 
 from ...common.errors import DelianError
 from ...wire import subgraph_pb2 as pb
@@ -24,6 +25,7 @@ from ..subgraphs.frames.stream import FrameStream, Key, StreamError, Whole
 from ..subgraphs.request_codec import Values, bytes_max, reply_of, tensors_of, values_of
 from ..subgraphs.request_limits import REASON_CHARS_MAX
 from ..subgraphs.upstream_driver import failure_of
+from .measured_link import TINY_BYTES, MeasuredLink
 from .step_sides import SplitError
 
 #: Pause before an upper node that is busy is asked again.
@@ -47,16 +49,19 @@ class _Waiting:
 
     turn: int
     phase: int
-    tensors: list[pb.BoundaryTensor]
-    reply: Message
-    answer: asyncio.Future[Values]
+    tensors: Sequence[pb.BoundaryTensor]
+    reply_max: int
+    answer: asyncio.Future[Sequence[pb.BoundaryTensor]]
 
 
 class TrainingAsker:
-    """One training; the owner of an `Upstream`. opening: without a session."""
+    """One training; the owner of an `Upstream`.
 
-    def __init__(self, opening: pb.SubgraphOpen) -> None:
-        self._opening = opening
+    opening: without a session. link: is measured by the exchanges; None: nothing measures it.
+    """
+
+    def __init__(self, opening: pb.SubgraphOpen, link: MeasuredLink | None = None) -> None:
+        self._opening, self._link = opening, link
         self._stream: FrameStream | None = None
         self._session = 0
         self._open = False
@@ -74,11 +79,32 @@ class TrainingAsker:
         due_s: float,
     ) -> Values:
         """The answer to a turn. Raises SplitLostError without one in due_s seconds."""
+        tensors = tensors_of(values, request.ports)
+        came = await self.ask_for(turn, request.turn, tensors, bytes_max(reply.ports), due_s)
+        try:
+            return values_of(came, reply.ports)
+        except WireError as error:
+            self._lose(f"turn {turn} was answered with other tensors: {error}", "")
+            assert self._lost is not None
+            raise self._lost from None
+
+    async def ask_for(
+        self,
+        turn: int,
+        phase: int,
+        tensors: Sequence[pb.BoundaryTensor],
+        reply_max: int,
+        due_s: float,
+    ) -> Sequence[pb.BoundaryTensor]:
+        """The same, of tensors that are encoded and an answer that is not checked.
+
+        reply_max: bytes of the answer.
+        """
         if self._lost is not None:
             raise self._lost
-        answer: asyncio.Future[Values] = asyncio.get_running_loop().create_future()
-        tensors = tensors_of(values, request.ports)
-        self._waiting = _Waiting(turn, request.turn, tensors, reply, answer)
+        answer: asyncio.Future[Sequence[pb.BoundaryTensor]]
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting = _Waiting(turn, phase, tensors, reply_max, answer)
         self._send()
         try:
             async with asyncio.timeout(due_s):
@@ -104,7 +130,16 @@ class TrainingAsker:
     def back(self, stream: FrameStream) -> None:
         self._stream, self._session, self._open = stream, 0, False
         self.streams += 1
+        if self._link is not None:
+            began = monotonic_ns()
+            self._link.begin(began)
+            stream.probe(TINY_BYTES).add_done_callback(lambda done: self._probed(done, began))
         self._begin(stream)
+
+    def _probed(self, done: asyncio.Future[pb.SubgraphProbed], began: int) -> None:
+        if self._link is not None and not done.cancelled() and done.exception() is None:
+            now = monotonic_ns()
+            self._link.round_trip(now - began, now)
 
     def gone(self) -> None:
         self._stream, self._open = None, False
@@ -113,7 +148,7 @@ class TrainingAsker:
         waiting = self._waiting
         if waiting is None or key != (self._session, waiting.turn):
             return False
-        if size > bytes_max(waiting.reply.ports):
+        if size > waiting.reply_max:
             raise StreamError("oversized reply", f"{size} bytes")
         return True
 
@@ -143,16 +178,15 @@ class TrainingAsker:
             name = failure_of(said.failure).name.lower()
             self._lose(f"turn {waiting.turn} was refused above: {name}", _hint(said.failure))
         else:
-            try:
-                waiting.answer.set_result(values_of(said.outputs, waiting.reply.ports))
-            except WireError as error:
-                self._lose(f"turn {waiting.turn} was answered with other tensors: {error}", "")
+            waiting.answer.set_result(said.outputs)
 
     def taken(self, taken: int, waiting: int, at_us: int) -> None:
-        """The link is not measured here."""
+        if self._link is not None:
+            self._link.taken(taken, waiting, at_us * 1000, monotonic_ns())
 
     def arriving(self, key: Key, done: int, of: int) -> None:
-        """Nor so."""
+        if self._link is not None:
+            self._link.arriving(key[1], done, monotonic_ns())
 
     # ------------------------------------------------ what goes up
 
@@ -176,7 +210,10 @@ class TrainingAsker:
             inputs=waiting.tensors,
             phase=waiting.phase,
         )
-        self._stream.send((self._session, waiting.turn), made.SerializeToString())
+        content = made.SerializeToString()
+        if self._link is not None:
+            self._link.sent(len(content), monotonic_ns())
+        self._stream.send((self._session, waiting.turn), content)
 
     def _lose(self, message: str, hint: str) -> None:
         if self._lost is None:

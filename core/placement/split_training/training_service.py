@@ -30,7 +30,6 @@ from ..subgraphs.frames.stream import Key, StreamError, Whole
 from ..subgraphs.frames.stream_service import Line
 from ..subgraphs.request_codec import bytes_max, reply_bytes, request_of, tensors_of, values_of
 from ..subgraphs.request_limits import HELD_BYTES_MAX, HELD_BYTES_PER_PEER, REASON_CHARS_MAX
-from .step_bundle import PROGRAM
 from .step_sides import Sharing, Tensors
 from .trainings import Ended, Refused, Training, Trainings
 
@@ -57,13 +56,15 @@ class _Visit:
 
 
 class TrainingHost:
-    """Serves one step's trainings, one run at a time, off the event loop."""
+    """Serves one step's trainings, one run at a time, off the event loop.
 
-    def __init__(self, trainings: Trainings) -> None:
+    digest: what devices name the step by; None: its content hash.
+    """
+
+    def __init__(self, trainings: Trainings, digest: bytes | None = None) -> None:
         self.trainings = trainings
         self.counts: Counter[str] = Counter()  # of refusals and repeats
-        self._digest = bytes.fromhex(trainings.bundle.content_hash())
-        self._cut = trainings.cut.to_bytes()
+        self._digest = digest or bytes.fromhex(trainings.bundle.content_hash())
         self._visits: dict[int, _Visit] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="delian-train")
@@ -73,7 +74,6 @@ class TrainingHost:
     def begin(self, leaves: Mapping[int, Array], cut: Cut | None = None) -> None:
         """`Trainings.begin`. A device that opens by another cut is refused as a misfit."""
         self.trainings.begin(leaves, cut)
-        self._cut = self.trainings.cut.to_bytes()
 
     async def end(self) -> Ended:
         """`Trainings.end`, after what is being run."""
@@ -84,7 +84,11 @@ class TrainingHost:
         """Drops idle trainings again and again, until it is cancelled."""
         while True:
             await asyncio.sleep(EXPIRE_EVERY_S)
-            self.trainings.expire(monotonic())
+            self.expire()
+
+    def expire(self) -> None:
+        """Drops idle trainings."""
+        self.trainings.expire(monotonic())
 
     async def close(self) -> None:
         """Ends. May be called twice."""
@@ -106,7 +110,7 @@ class TrainingHost:
             over = training is not None and training.over
             self._fail(visit, key, pb.SUBGRAPH_LOST if over else pb.SUBGRAPH_UNKNOWN)
             return False
-        if size > bytes_max(self.trainings.ports_of(key[1])[0].ports):
+        if size > bytes_max(self.trainings.ports_of(training, key[1])[0].ports):
             raise StreamError("oversized request", f"{size} bytes")
         held = sum(v.line.stream.held for v in self._visits.values())
         if (
@@ -137,7 +141,7 @@ class TrainingHost:
         if training is None or not self.trainings.takes(training, key[1]):
             self._fail(visit, key, pb.SUBGRAPH_UNKNOWN)
             return
-        message, _ = self.trainings.ports_of(key[1])
+        message, _ = self.trainings.ports_of(training, key[1])
         try:
             said = request_of(request.content)
             if (said.session, said.sequence, said.phase) != (*key, message.turn):
@@ -166,20 +170,30 @@ class TrainingHost:
             raise StreamError("malformed opening")
         visit.number, visit.training, visit.waits = asked.session, None, None
         said, ours = asked.training, self.trainings
-        if asked.bundle != self._digest or asked.program != PROGRAM:
+        if asked.bundle != self._digest or asked.program != ours.bundle.step.function.name:
             self._tell(visit, pb.SUBGRAPH_UNKNOWN, "this node has another step, or none")
-        elif asked.cut != self._cut or asked.tier != 1:
+        elif not ours.knows(asked.cut) or asked.tier != 1:
             self._tell(visit, pb.SUBGRAPH_MISFIT, "the step is cut in another way here")
         elif not asked.HasField("training") or said.sharing != SHARINGS[ours.sharing]:
             self._tell(visit, pb.SUBGRAPH_MISFIT, f"this node trains {ours.sharing.value}")
         else:
             try:
                 visit.training = ours.open(
-                    visit.line.name, said.run, said.steps, said.examples, said.again, monotonic()
+                    visit.line.name,
+                    said.run,
+                    said.steps,
+                    said.examples,
+                    said.again,
+                    monotonic(),
+                    asked.cut,
                 )
             except Refused as refused:
                 busy = pb.SUBGRAPH_BUSY if refused.later else pb.SUBGRAPH_MISFIT
                 self._tell(visit, pb.SUBGRAPH_LOST if refused.over else busy, refused.message)
+                return
+            except DelianError as error:  # frozen leaves of this cut are missing here
+                log.warning("%s: its training was not opened: %s", visit.line.name, error)
+                self._tell(visit, pb.SUBGRAPH_FAILED, error.message)
                 return
             for other in self._visits.values():  # it goes on here, and nowhere else
                 if other is not visit and other.training is visit.training:
@@ -227,7 +241,8 @@ class TrainingHost:
                     self._fail(visit, key, failure)
 
     def _reply(self, visit: _Visit, key: Key, training: Training) -> None:
-        tensors = tensors_of(training.reply, self.trainings.ports_of(key[1])[1].ports)
+        _, message = self.trainings.ports_of(training, key[1])
+        tensors = tensors_of(training.reply, message.ports)
         visit.line.reply(key, reply_bytes(*key, pb.SUBGRAPH_DONE, tensors))
 
     def _fail(self, visit: _Visit, key: Key, failure: pb.SubgraphFailure) -> None:

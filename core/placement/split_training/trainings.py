@@ -20,12 +20,14 @@ Nothing here gives weights to a lower node.
 
 A round may have another cut than the last one, where the link has changed. Weights that are above
 in the new cut are given with it, as in every round; frozen leaves that it reads are taken from the
-same store, and no others are kept.
+same store. Where a round has several cuts, each device opens its training
+by the one that suits its own link; the round begins with all trained leaves, and a training has
+those that are above in its cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,6 +86,18 @@ def turns_of(parts: Parts) -> tuple[tuple[Message, Message], ...]:
     return pairs
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A cut, and what follows from it."""
+
+    cut: Cut
+    parts: Parts
+    turns: tuple[tuple[Message, Message], ...]
+    held: dict[int, Array]
+    """The frozen leaves above, by parameter."""
+    programs: Programs
+
+
 @dataclass(eq=False, slots=True)
 class Training:
     """One node's."""
@@ -94,6 +108,9 @@ class Training:
     weights: dict[int, Array]
     """What its copy, or the chain that it has, is after its last whole step."""
     used: float
+    way: Way
+    first: dict[int, Array]
+    """What it began with."""
     turn: int = 0
     """The last that was answered, with what (`reply`)."""
     reply: Tensors = field(default_factory=dict)
@@ -116,22 +133,13 @@ class Ended:
     """Those that did not."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """A cut, and what follows from it."""
-
-    cut: Cut
-    parts: Parts
-    turns: tuple[tuple[Message, Message], ...]
-    held: dict[int, Array]
-    """The frozen leaves above, by parameter."""
-
-
 class Trainings:
-    """Rounds of one step, each cut in one way.
+    """Rounds of one step.
 
-    cut: of the first round. sharing: COPIES or SEQUENTIAL. frozen: by name, the frozen leaves that
-    a cut may ask for here; it is read where a part needs one, and may be a store that maps files.
+    cut: of the first round. others: cuts that devices may open by as well: a round then begins with
+    all trained leaves, and devices have copies; None: a round has one cut. sharing: COPIES or
+    SEQUENTIAL. frozen: by name, the frozen leaves that a cut may ask for here; it is read where a
+    part needs one, and may be a store that maps files. ways: of other trainings of the same step.
     bytes_max: of all copies.
 
     Raises CutError for a cut that is not for two tiers, or does not fit the step; DelianError for
@@ -147,16 +155,22 @@ class Trainings:
         profile: Profile = "fast",
         *,
         frozen: Mapping[str, Array] | None = None,
+        others: Sequence[Cut] | None = None,
+        ways: dict[bytes, Way] | None = None,
         bytes_max: int = HELD_BYTES_MAX,
         idle_s: float = IDLE_S,
     ) -> None:
-        if sharing is Sharing.SYNCHRONOUS:
+        several = others is not None
+        if sharing is Sharing.SYNCHRONOUS or (several and sharing is not Sharing.COPIES):
             raise DelianError("devices that step together", "over links: copies or sequential")
         self.bundle, self.sharing = bundle, sharing
         self._store: Mapping[str, Array] = {} if frozen is None else frozen
         self._backend, self._profile = backend, profile
-        self._compiled: dict[bytes, Programs] = {}
-        self._take(self._way(cut))
+        self._cuts = {one.to_bytes(): one for one in (cut, *(others or ()))}
+        self._one = not several
+        #: What follows from the last cuts, with their compiled programs; by cut.
+        self.ways: dict[bytes, Way] = {} if ways is None else ways
+        self._now = self._way(cut)
         self._bytes_max, self._idle_s = bytes_max, idle_s
         self._first: dict[int, Array] | None = None
         self._chain: dict[int, Array] = {}
@@ -164,64 +178,115 @@ class Trainings:
 
     # ------------------------------------------------ rounds: for the operator alone
 
+    @property
+    def cut(self) -> Cut:
+        """Of the round; where it has several, the first."""
+        return self._now.cut
+
+    @property
+    def parts(self) -> Parts:
+        """Of that cut."""
+        return self._now.parts
+
+    @property
+    def turns(self) -> tuple[tuple[Message, Message], ...]:
+        """Of a step by that cut."""
+        return self._now.turns
+
+    def knows(self, cut: bytes) -> bool:
+        """Whether a training may be opened by a cut."""
+        return cut in self._cuts
+
     def begin(self, leaves: Mapping[int, Array], cut: Cut | None = None) -> None:
         """Begins a round with the leaves above, and ends another.
 
-        cut: of this round and those after it; None: as it was. Raises DelianError, and then nothing
-        has changed; SplitError where the cut would move in the middle of a round.
+        leaves: all that are trained, where the round has several cuts. cut: the only one of this
+        round and those after it; None: as it was. Raises DelianError, and then nothing has changed;
+        SplitError where the cut would move in the middle of a round.
         """
         way = None if cut is None or cut == self.cut else self._way(cut)
         if way is not None and self._first is not None:
             raise SplitError("a round is under way", "end it before its cut moves")
-        first = self.bundle.started(self.parts if way is None else way.parts, True, leaves)
+        parts = (self._now if way is None else way).parts
+        first = self.bundle.started(parts, True, leaves) if self._one else self._all(leaves)
         if way is not None:
-            self._take(way)
+            self._now, self._cuts = way, {way.cut.to_bytes(): way.cut}
+        self._end_trainings()
+        self._first, self._chain = first, dict(first)
+
+    def _all(self, leaves: Mapping[int, Array]) -> dict[int, Array]:
+        """All trained leaves. Raises DelianError for others."""
+        shapes = [leaf.shape for leaf in self.bundle.leaves]
+        if [leaves[i].shape for i in range(len(shapes)) if i in leaves] != shapes:
+            raise DelianError(f"a round of several cuts begins with all {len(shapes)} leaves")
+        return {i: np.array(leaves[i], np.float32) for i in range(len(shapes))}
+
+    def _end_trainings(self) -> None:
         for training in self._trainings.values():
             training.over = True
         self._trainings = {}
-        self._first, self._chain = first, dict(first)
+
+    def moved(self, node: str, run: bytes) -> tuple[int, dict[int, Array]] | None:
+        """What a node's training has moved the leaves above by, and of how many examples.
+
+        run: the training's name. None: it is not here, or not finished.
+        """
+        found = self._trainings.get(node)
+        if found is None or found.run != run or not self.finished(found):
+            return None
+        owned = self.bundle.owned_by(found.way.parts, above=True)
+        return found.examples, {i: found.weights[i] - found.first[i] for i in owned}
 
     def end(self) -> Ended:
         """Ends the round with the mean of finished copies. Raises SplitError for no round."""
         if self._first is None:
             raise SplitError("no round of training has begun")
         first, self._first = self._first, None
-        for training in self._trainings.values():
-            training.over = True
         done = {name: t for name, t in self._trainings.items() if self.finished(t)}
         left = tuple(name for name in self._trainings if name not in done)
-        self._trainings = {}
+        self._end_trainings()
         weights = self._chain
         if self.sharing is Sharing.COPIES:
             copies = [t.weights for t in done.values()]
             weights = averaged(copies, [t.examples for t in done.values()]) if copies else first
-        leaves = {i: weights[i] for i in self.bundle.owned_by(self.parts, above=True)}
+        leaves = {i: weights[i] for i in self.bundle.owned_by(self._now.parts, above=True)}
         return Ended(leaves, sum(t.examples for t in done.values()), tuple(done), left)
 
-    def _way(self, cut: Cut) -> _Way:
-        parts = self.bundle.parts(cut)
-        return _Way(cut, parts, turns_of(parts), self.bundle.held(parts, True, self._store))
-
-    def _take(self, way: _Way) -> None:
-        """Cuts by this from now on; programs of the last few cuts are kept."""
-        self.cut, self.parts, self.turns, self._held = way.cut, way.parts, way.turns, way.held
-        key = way.cut.to_bytes()
-        known = self._compiled.pop(key, None)
-        self._programs = known or Programs(way.parts, self._backend, self._profile)
-        self._compiled[key] = self._programs
-        if len(self._compiled) > CUTS_MAX:
-            del self._compiled[next(iter(self._compiled))]
+    def _way(self, cut: Cut) -> Way:
+        """What follows from a cut; kept for the last few, with their compiled programs."""
+        key = cut.to_bytes()
+        way = self.ways.pop(key, None)
+        if way is None:
+            parts = self.bundle.parts(cut)
+            held = self.bundle.held(parts, True, self._store)
+            programs = Programs(parts, self._backend, self._profile)
+            way = Way(cut, parts, turns_of(parts), held, programs)
+        self.ways[key] = way
+        if len(self.ways) > CUTS_MAX:
+            del self.ways[next(iter(self.ways))]
+        return way
 
     def finished(self, training: Training) -> bool:
         """Whether all its steps are done."""
-        return training.turn == training.steps * len(self.turns)
+        return training.turn == training.steps * len(training.way.turns)
 
     # ------------------------------------------------ trainings
 
     def open(
-        self, node: str, run: bytes, steps: int, examples: int, again: bool, now: float
+        self,
+        node: str,
+        run: bytes,
+        steps: int,
+        examples: int,
+        again: bool,
+        now: float,
+        cut: bytes = b"",
     ) -> Training:
-        """A node's training, a new one or the one that it has. Raises Refused."""
+        """A node's training, a new one or the one that it has.
+
+        cut: as bytes, one that is known; empty: the round's. Raises Refused; DelianError where the
+        cut needs frozen leaves that are not here.
+        """
         if (
             len(run) != RUN_BYTES
             or not 1 <= steps <= STEPS_MAX
@@ -231,7 +296,8 @@ class Trainings:
         self.expire(now)
         known = self._trainings.get(node)
         if known is not None and known.run == run:
-            if (known.steps, known.examples) != (steps, examples):
+            same = not cut or known.way.cut.to_bytes() == cut
+            if not same or (known.steps, known.examples) != (steps, examples):
                 raise Refused("the training was opened in another way")
             known.used = now
             return known
@@ -243,11 +309,13 @@ class Trainings:
             raise Refused("this node has trained in this round", later=True)
         if known is not None:
             self.drop(node, known)
-        weights = self._room()
-        made = self._trainings[node] = Training(run, steps, examples, weights, now)
+        way = self._way(self._cuts[cut] if cut else self.cut)
+        weights = self._room(way)
+        made = Training(run, steps, examples, weights, now, way, weights)
+        self._trainings[node] = made
         return made
 
-    def _room(self) -> dict[int, Array]:
+    def _room(self, way: Way) -> dict[int, Array]:
         """What a new training begins with.
 
         Weights are replaced, never written to, so a copy is made by its first step; there has to be
@@ -263,7 +331,10 @@ class Trainings:
             size = count * sum(a.nbytes for a in self._first.values())
         if count > TRAININGS_MAX or size > self._bytes_max:
             raise Refused("no room for another node's training", later=True)
-        return dict(self._chain)
+        if self._one:
+            return dict(self._chain)
+        owned = self.bundle.owned_by(way.parts, above=True)
+        return self.bundle.started(way.parts, True, {i: self._first[i] for i in owned})
 
     def drop(self, node: str, training: Training) -> None:
         """An unfinished training is over; a finished one stays."""
@@ -279,13 +350,14 @@ class Trainings:
 
     # ------------------------------------------------ turns
 
-    def ports_of(self, turn: int) -> tuple[Message, Message]:
-        """The request and the reply of a turn, which counts from 1."""
-        return self.turns[(turn - 1) % len(self.turns)]
+    def ports_of(self, training: Training, turn: int) -> tuple[Message, Message]:
+        """The request and the reply of a training's turn, which counts from 1."""
+        turns = training.way.turns
+        return turns[(turn - 1) % len(turns)]
 
     def takes(self, training: Training, turn: int) -> bool:
         """Whether this turn may be asked for now: the next one, or the last one again."""
-        if training.over or turn < 1 or turn > training.steps * len(self.turns):
+        if training.over or turn < 1 or turn > training.steps * len(training.way.turns):
             return False
         return turn in (training.turn, training.turn + 1)
 
@@ -298,10 +370,10 @@ class Trainings:
         Raises DelianError for tensors that do not fit, a program that fails, or new weights that
         are not finite.
         """
-        request, _ = self.ports_of(training.turn + 1)
+        request, _ = self.ports_of(training, training.turn + 1)
         if training.side is None:
-            weights = {**self._held, **training.weights}
-            training.side = Side(self._programs, EDGE, weights)
+            weights = {**training.way.held, **training.weights}
+            training.side = Side(training.way.programs, EDGE, weights)
         side = training.side
         sent = side.take(Sent(request, (tensors,)))
         if sent is None:

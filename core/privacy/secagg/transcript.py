@@ -61,6 +61,8 @@ def task_bytes(task: Task) -> bytes:
             _secure_bytes(task.secure) if task.HasField("secure") else b"\0",
             # Absent where there are none: tasks of before frozen parts have the same bytes.
             *((struct.pack("<I", len(frozen)), *map(_ref_bytes, frozen)) if frozen else ()),
+            # No other task ends so: parts of frozen leaves are counted.
+            *((b"split",) if task.split else ()),
         )
     )
 

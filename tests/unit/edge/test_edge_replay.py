@@ -62,7 +62,7 @@ DEVICES = range(1, 9)
 HELPER = _bench.helper(rules=simulated_rules(1))
 LOG = SimulatedLog(1, range(12))
 # Room for two sums of 16 bytes: limits are met often. A sum is kept for a few seconds.
-POLICY = EdgePolicy(devices_max=6, sum_bytes_max=32, sum_keep_ns=4 * SECOND)
+POLICY = EdgePolicy(devices_max=6, sum_bytes_max=32, sum_keep_ns=4 * SECOND, splits=True)
 
 
 def _attempt(machine, pick):
@@ -90,6 +90,7 @@ def _task(machine, pick):
         alone=pick([True, False, False]),
         signed=pick([True] * 7 + [False]),
         frozen=pick([(), (), FROZEN, FROZEN[:1]]),
+        split=pick([True, False]),
     )
     return Received(CLOUD, message)
 
@@ -128,7 +129,10 @@ def _answer(machine, pick):
     one = machine.state.collections.get(f"{name['run']}.{name['round']}.{name['attempt']}")
     if one is not None and one.waiting and pick([True, True, False]):
         number = pick(list(one.waiting))
-    message = pick([upload(number, **name)] * 4 + [Failure(**name, device=number, reason=1)])
+    begun = one is not None and one.split_begun
+    split = pick([b"", *[b"s" * 16] * (6 if begun else 1), b"short"])
+    update = upload(number, **name, split=split)
+    message = pick([update] * 4 + [Failure(**name, device=number, reason=1)])
     if pick([False] * 7 + [True]):
         message = Consent(**name, device=number)
     if pick([False] * 9 + [True]):
@@ -180,6 +184,13 @@ def _notice(machine, pick):
     return Ordered(DeniedVersion(version=pick([0, 1, 2]), issued_s=pick([1, 2, 3])))
 
 
+def _parts(machine, pick):
+    """The sum of what the edge has trained of an attempt; or there is none."""
+    tickets = [one.split_ending for one in machine.state.collections.values() if one.split_ending]
+    outcome = pick([Outcome(np.zeros(4, np.uint32))] * 3 + [ProgramStopped(OUT_OF_MEMORY)])
+    return ProgramFinished(pick([*tickets * 4, 999]), outcome)
+
+
 MOVES = (
     *(_check_in,) * 5,
     *(_task,) * 3,
@@ -187,10 +198,11 @@ MOVES = (
     *(_answer,) * 5,
     *(_timer,) * 4,
     _help,
+    *(_parts,) * 3,
     _notice,
     lambda m, pick: Received(device(pick(DEVICES)), FetchBlob(digest=_digest(m, pick))),
     lambda m, pick: Received(CLOUD, Blob(digest=_digest(m, pick))),
-    lambda m, pick: BlobStored(_digest(m, pick), pick([True, True, True, False])),
+    *(lambda m, pick: BlobStored(_digest(m, pick), pick([True, True, True, False])),) * 2,
     lambda m, pick: pick(
         [
             Ordered(Forget(device=pick(DEVICES))),

@@ -126,6 +126,7 @@ def test_fault_6_no_message_but_the_masked_vector_depends_on_the_update_or_its_w
         "device",
         "vector",
         "seeds",  # of helper mode: drawn from the device's secret
+        "split",  # drawn by the agent before the training begins
     }
     talks = []
     for seed in (1, 2):

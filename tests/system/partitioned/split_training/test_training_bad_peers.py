@@ -92,7 +92,7 @@ class World:
         return SubgraphFrame(open=SubgraphOpen(session=session, **{**made, **more}))
 
     def request(self, session=1, sequence=1, **more):
-        message, _ = self.trainings.ports_of(max(sequence, 1))
+        message, _ = self.trainings.turns[max(sequence - 1, 0) % len(self.trainings.turns)]
         values = {
             p.value: encode(np.full(p.type.shape, 0.5, np.float32), p.wire) for p in message.ports
         }
@@ -144,7 +144,7 @@ def test_requests_out_of_turn_or_too_large_are_refused_before_there_is_room_for_
         world.host.said(line, world.opening())
         for key in ((1, 0), (1, 2), (1, 5), (1, 2**40), (2, 1)):
             assert not world.host.admit(line, key, 100), key
-        largest = bytes_max(world.trainings.ports_of(1)[0].ports)
+        largest = bytes_max(world.trainings.turns[0][0].ports)
         assert world.host.admit(line, (1, 1), largest)
         with pytest.raises(StreamError):
             world.host.admit(line, (1, 1), largest + 1)

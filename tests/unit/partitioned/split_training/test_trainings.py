@@ -69,7 +69,7 @@ class Case:
         values = [p.value for p in self.trainings.parts.inputs]
         sent = side.start(dict(zip(values, batch, strict=True)))
         while sent is not None:
-            _, reply = self.trainings.ports_of(training.turn + 1)
+            _, reply = self.trainings.ports_of(training, training.turn + 1)
             sent = side.take(Sent(reply, (self.turn(training, sent.tensors[0]),)))
         assert side.done
 
@@ -158,7 +158,7 @@ def test_a_run_that_ends_after_its_training_does_moves_nothing():
     case.trainings.begin(case.above)
     training = case.open(steps=1)
     for _ in case.trainings.turns:
-        request, _ = case.trainings.ports_of(training.turn + 1)
+        request, _ = case.trainings.ports_of(training, training.turn + 1)
         reply, moved = case.trainings.run(training, filled(request, 1.0))
         if moved is None:
             case.trainings.ran(training, reply, moved, 1.0)
@@ -173,7 +173,7 @@ def test_numbers_that_are_not_finite_never_become_weights():
     training = case.open(steps=1)
     with pytest.raises(SplitError, match="finite"):
         for _ in case.trainings.turns:
-            request, _ = case.trainings.ports_of(training.turn + 1)
+            request, _ = case.trainings.ports_of(training, training.turn + 1)
             case.turn(training, filled(request, np.nan))
     assert all(np.isfinite(a).all() for a in training.weights.values())
 
