@@ -158,3 +158,24 @@ def mapped(leaves: Sequence[Leaf], files: Sequence[Path]) -> list[Array]:
                 "it is fetched again with the next task",
             ) from error
     return arrays_of(leaves, views)
+
+
+#: What of a file changes with its content: (inode, size, when it was written in ns).
+Stamp = tuple[int, int, int]
+
+
+def stamps_of(parts: Sequence[Path]) -> tuple[Stamp | None, ...]:
+    """Of the parts' files; None: it is missing.
+
+    A mapping shows what is written into its file. So where one has another stamp than when it was
+    mapped, its leaves are mapped again.
+    """
+    found: list[Stamp | None] = []
+    for part in parts:
+        try:
+            stat = part.stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return tuple(found)

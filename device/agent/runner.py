@@ -25,6 +25,7 @@ import numpy as np
 from ...core.common.errors import DelianError
 from ...core.common.files import write_whole
 from ...core.learning.bundle import DEVICE_PROGRAMS
+from ...core.learning.frozen import Stamp, stamps_of
 from ...core.node.identity.artifacts.manifest import ArtifactError
 from ...core.node.sandbox import frames, walls
 from ...core.node.sandbox.compiling import compiled
@@ -95,6 +96,7 @@ class WorkerRunner:
         self._turn = asyncio.Lock()
         self._running: WorkerProcess | None = None
         self._bundle = b""  # that `_running` has
+        self._mapped: tuple[Stamp | None, ...] = ()  # of the frozen parts that it has mapped
         self._objects: OrderedDict[bytes, dict[str, str | None]] = OrderedDict()
         self._jobs = Jobs()
         self._allowed, self._closed = True, False
@@ -335,13 +337,17 @@ class WorkerRunner:
         return environment(self._settings.memory_mib)
 
     async def _process(self, program: RunProgram) -> WorkerProcess:
-        """A process that has run no other bundle's programs."""
+        """A process that has run no other bundle's programs, and has mapped the present files."""
+        files = [self._path_of(digest) for digest in program.blobs]
+        stamps = await asyncio.to_thread(stamps_of, files[2:])
         if self._running is not None and self._bundle != program.blobs[0]:
             await self._kill()
             if self._scripts is not None:
                 await self._scripts.close()
+        elif self._running is not None and self._mapped != stamps:
+            await self._kill()  # a part was damaged in its place, and fetched again
         if self._running is None:
-            files = [self._path_of(digest) for digest in program.blobs]
+            self._mapped = stamps
             places = {file.parent for file in files}
             if self._personal is not None:
                 places.add(self._personal.folder)

@@ -21,7 +21,7 @@ import numpy as np
 
 from ...core.common.errors import DelianError
 from ...core.learning import bundle as bundles
-from ...core.learning.frozen import mapped
+from ...core.learning.frozen import Stamp, mapped, stamps_of
 from ...core.placement.split_training.edge_round import EdgeRound
 from ...core.placement.split_training.training_service import EXPIRE_EVERY_S, TrainingHost
 from ...core.placement.subgraphs.frames.stream import Key, StreamError, Whole
@@ -59,6 +59,7 @@ class SplitHost:
         self._rounds: dict[str, _Round] = {}
         self._bundle: tuple[bytes, Bundle] | None = None
         self._before: tuple[bytes, EdgeRound] | None = None
+        self._mapped: tuple[Stamp | None, ...] = ()
         self._lines: dict[int, TrainingHost] = {}  # whose stream has which round open
 
     # ------------------------------------------------ rounds
@@ -90,7 +91,11 @@ class SplitHost:
         if self._bundle is None or self._bundle[0] != digest:
             self._bundle = digest, bundles.load(self._path_of(digest))
         bundle = self._bundle[1]
-        frozen = mapped(bundle.manifest.frozen, [self._path_of(part) for part in parts])
+        files = [self._path_of(part) for part in parts]
+        stamps = stamps_of(files)
+        if stamps != self._mapped:
+            self._before, self._mapped = None, stamps  # its leaves are those of other files
+        frozen = mapped(bundle.manifest.frozen, files)
         given = np.fromfile(self._path_of(weights), "<f4").astype(np.float32)
         known = self._before
         before = known[1] if known is not None and known[0] == digest else None

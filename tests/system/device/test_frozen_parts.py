@@ -108,6 +108,35 @@ def test_a_part_that_is_missing_or_torn_is_said_and_nothing_is_trained(
     assert "frozen" in caplog.text and ("part" in caplog.text)
 
 
+@pytest.mark.parametrize("harm", ["flipped", "torn"])
+def test_a_part_that_was_fetched_again_takes_the_place_of_the_mapped_one(partial, npz_file, harm):
+    """A process keeps its mapping from job to job: of a file that was damaged in its place, it
+    would go on with the damage, whatever the store has fetched since.
+    """
+    runner = WorkerRunner(settings(npz_file), partial.path)
+    file = partial.path(partial.frozen[0])
+    whole = file.read_bytes()
+
+    async def scene():
+        try:
+            first = await runner.run(partial.program(ticket=1))
+            with file.open("r+b") as damaged:
+                if harm == "torn":
+                    damaged.truncate(len(whole) // 2)
+                else:
+                    damaged.seek(3)
+                    damaged.write(bytes([whole[3] ^ 0x40]))
+            file.replace(file.with_suffix(".damaged"))  # as the store does, and fetches it again
+            file.write_bytes(whole)
+            return first, await runner.run(partial.program(ticket=2))
+        finally:
+            await runner.close()
+
+    first, again = asyncio.run(scene())
+    np.testing.assert_array_equal(first.vector, again.vector)
+    assert runner.starts == 2
+
+
 def test_a_task_with_other_parts_than_the_bundles_is_refused(partial, npz_file):
     other = partial.keep(b"another model's leaves")
     for frozen in ((), (other,), (*partial.frozen, other)):

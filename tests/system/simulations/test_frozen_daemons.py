@@ -56,3 +56,76 @@ def test_masked_rounds_with_frozen_parts_and_each_part_is_fetched_once(tmp_path)
     ]
     assert len(have[0]) == 1 + 2 + 6, "the coordinator, the edges and the devices"
     assert have[0] == have[-1], "in the second round nothing was written again"
+
+
+def harm(kind: str, part: Path) -> None:
+    """What a disk or a user does to a file."""
+    if kind == "missing":
+        part.unlink()
+        return
+    with part.open("r+b") as file:
+        if kind == "truncated":
+            file.truncate(part.stat().st_size // 2)
+        else:
+            first = file.read(1)
+            file.seek(0)
+            file.write(bytes([first[0] ^ 0x40]))
+
+
+def personal_of(device: Path) -> dict[str, bytes]:
+    """The files of a device's personal model."""
+    places = (device / "personal").rglob("*")
+    return {str(p.relative_to(device)): p.read_bytes() for p in places if p.is_file()}
+
+
+def test_a_part_that_is_lost_on_a_devices_disk_is_said_and_fetched_again(tmp_path):
+    """While the daemons run, between two rounds: of one device the part is missing, of one it is
+    truncated, of one a bit is flipped. Each says so, keeps its personal model and goes on.
+    """
+    kinds = {"device-0": "missing", "device-1": "truncated", "device-2": "flipped"}
+    folder = tmp_path / "fleet"
+    shape = Shape(devices=3, edges=1, by_mqtt=0, folder=folder)
+    asked = override(
+        load("digits"),
+        [
+            'algorithm={name="fedavg", learning_rate=0.05}',
+            'partial.frozen=["layers.0.*"]',
+            "rounds=6",
+            "evaluation.every=2",
+            "evaluation.federated=true",
+            "round.timeout_ms=180000",
+            "round.reports_min=1",
+            "privacy.aggregation=plain",
+        ],
+    )
+    parts, before, kept = [], {}, []
+
+    def meddle(children, record):
+        if record.round == 3 and not before:
+            whole = folder / "device-0" / "blobs" / "whole"
+            edge = {p.name for p in (folder / "edge-1" / "blobs" / "whole").iterdir()}
+            manifests = [p.name for p in whole.iterdir() if p.name in edge]
+            parts.extend(n for n in manifests if (whole / n).stat().st_size == FROZEN_BYTES)
+            for name, kind in kinds.items():
+                before[name] = personal_of(folder / name)
+                harm(kind, folder / name / "blobs" / "whole" / parts[0])
+        elif record.round == 4 and record.applied:
+            kept.append({name: personal_of(folder / name) for name in kinds})
+
+    result = simulate_processes(asked, shape, meddle=meddle)
+    assert result.stopped_by is None and sum(r.applied for r in result.rounds) == 6
+    assert result.rounds[-1].reported == 3, "all are in the last round again"
+    (part,) = {part.digest for part in result.bundle.manifest.frozen_parts}
+    assert parts == [part]
+    for name, kind in kinds.items():
+        assert before[name], "it had a personal model by then"
+        assert all(one[name] for one in kept), "and kept one"
+        file = folder / name / "blobs" / "whole" / part
+        assert hashlib.sha256(file.read_bytes()).hexdigest() == part, "it was fetched again"
+        log = (folder / f"{name}.log").read_text()
+        said = "is gone" if kind == "missing" else "is damaged, and set aside"
+        assert f"blob {part[:16]} {said}" in log and "Traceback" not in log
+
+
+#: The frozen first layer: 64 x 64 weights of the digits' net, and as many biases.
+FROZEN_BYTES = 4 * (64 * 64 + 64)
