@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import numpy as np
+import pytest
+from delian.core.learning import frozen
+from delian.core.node.net.mqtt.broker import mosquitto_path
 from delian.simulations.processes.processes import Shape, fitted, simulate_processes
 from delian.simulations.runs.simulate import simulate
 from delian.simulations.scenario.scenario_file import load, override
@@ -129,3 +133,48 @@ def test_a_part_that_is_lost_on_a_devices_disk_is_said_and_fetched_again(tmp_pat
 
 #: The frozen first layer: 64 x 64 weights of the digits' net, and as many biases.
 FROZEN_BYTES = 4 * (64 * 64 + 64)
+
+
+#: Read by Python in each process that is started: parts of a kilobyte, or of one larger leaf.
+SMALL_PARTS = """
+from delian.core.learning import frozen
+frozen.PART_BYTES = 1024
+"""
+
+
+@pytest.mark.skipif(mosquitto_path() is None, reason="mosquitto is not installed")
+def test_several_parts_come_over_mqtt(tmp_path, monkeypatch):
+    """Masked rounds of devices that have MQTT alone, and of one over gRPC: each part is fetched
+    once by each node, and the model is that of the virtual mode.
+    """
+    (tmp_path / "sitecustomize.py").write_text(SMALL_PARTS)
+    known = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(tmp_path), known))))
+    monkeypatch.setattr(frozen, "PART_BYTES", 1024)
+    folder = tmp_path / "fleet"
+    shape = Shape(devices=4, edges=1, by_mqtt=3, folder=folder)
+    asked = override(
+        load("digits"),
+        [
+            'algorithm={name="fedavg", learning_rate=0.05}',
+            'partial.frozen=["*", "!layers.1.bias"]',
+            f"rounds={ROUNDS}",
+            f"evaluation.every={ROUNDS}",
+            "round.timeout_ms=180000",
+            "privacy.aggregation=secure",
+        ],
+    )
+    virtual = simulate(fitted(asked, shape))
+    seen = []
+
+    def look(children, record):
+        seen.append(stores(folder))
+
+    result = simulate_processes(asked, shape, meddle=look)
+    assert result.stopped_by is None and [r.reported for r in result.rounds] == [4] * ROUNDS
+    np.testing.assert_array_equal(result.bundle.weights, virtual.bundle.weights)
+    parts = [part.digest for part in result.bundle.manifest.frozen_parts]
+    assert len(parts) == 3
+    for part in parts:
+        have = [{place: b[part] for place, b in one.items() if part in b} for one in seen]
+        assert len(have[0]) == 1 + 1 + 4 and have[0] == have[-1], "fetched once"
