@@ -311,7 +311,7 @@ def test_rounds_over_a_changing_link_are_those_of_one_machine(
         for i, leaf in wanted.items():
             assert leaves[i].tobytes() == leaf.tobytes(), (number, bundle.leaves[i].name)
     assert cuts[0] == cuts[1] == cuts[3] and cuts[2] == cuts[4] and cuts[0] != cuts[2]
-    assert len(trainings._ways) == 2, "a cut that comes back is not compiled again"
+    assert len(trainings.ways) == 2, "a cut that comes back is not compiled again"
 
 
 def whole_round(adapted_steps, bundle, frozen, leaves, batches):
