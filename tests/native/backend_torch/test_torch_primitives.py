@@ -94,3 +94,12 @@ def test_halves_are_computed_in_f32_and_rounded_once(backend: str, dtype: DType)
         np.testing.assert_allclose(
             found.astype(np.float32), wanted.astype(np.float32), rtol=2.0**-7, atol=0
         )
+
+
+@DEVICES
+def test_the_negative_of_zero_is_minus_zero(backend: str) -> None:
+    x = np.array([0.0, -0.0, 2.0])
+    b = Builder([TensorType.of(x)])
+    function = Function("f", b.finish([b("neg", b.params[0])]), ("x",), ("y",))
+    (found,) = compile_function(function, backend)(x)
+    assert np.signbit(found).tolist() == [True, False, True]

@@ -189,6 +189,70 @@ EQUALS: dict[str, tuple[str, ...]] = {
         "return a**b, a ** c",
         "np.array([2 - 1j], np.complex64), np.array([3], np.int16), np.array([0.5], np.float32)",
     ),
+    "a singular matrix": (
+        "return np.linalg.inv(a), np.linalg.solve(a, b)",
+        "np.eye(2), np.ones(2)",
+        "np.zeros((2, 2)), np.ones(2)",
+        "np.full((2, 2), np.nan), np.ones(2)",
+    ),
+    "a singular matrix in a loop": (
+        "for k in range(3):\n    b = np.linalg.solve(a + k * 0, b)\nreturn b",
+        "np.eye(2), np.ones(2)",
+        "np.zeros((2, 2)), np.ones(2)",
+    ),
+    "a matrix that is not positive definite": (
+        "return np.linalg.cholesky(a)",
+        "np.eye(2)",
+        "-np.eye(2)",
+    ),
+    "a number of Python's that is clipped is an array first": (
+        "return np.clip(a, b, 5), np.clip(2.5, np.float32(a), 3), np.clip(b, 1, a)",
+        "1, np.uint8(1)",
+        "7, np.uint8(3)",
+    ),
+    "an array of rank 0 that is made contiguous": ("return np.ascontiguousarray(a)", "3"),
+    "a choice that is not there": (
+        "return np.choose(a, [1, 2.5]), np.choose(a, [1, 2], mode='clip')",
+        "np.array([0, 1])",
+        "np.array([0, 2])",
+    ),
+    "a number that is flipped": ("return np.flip(a)", "np.float32(2.0)"),
+    "quantiles out of range": (
+        "return np.quantile(a, b), np.percentile(a, b * 100)",
+        "np.array([1.0, 2.0]), 0.5",
+        "np.array([1.0, 2.0]), 1.5",
+        "np.array([1.0, 2.0]), np.nan",
+    ),
+    "quantiles of integers by an int are integers": (
+        "return np.quantile(a, 0), np.quantile(a, [0, 1]), np.nanquantile(a, 1, keepdims=True)",
+        "np.array([1, 5, 2], np.int16)",
+    ),
+    "quantiles of f32 by an np.float64": (
+        "return np.quantile(a, b), np.quantile(a, 0.3)",
+        "np.array([1, 2], np.float32), np.float64(0.3)",
+    ),
+    "numbers for NaN, in place": (
+        "np.nan_to_num(a, copy=False)\nreturn a",
+        "np.array([1.0, np.nan, np.inf])",
+    ),
+    "a difference of polynomials of unsigned numbers": (
+        "return np.polysub(a, b)",
+        "np.array([1, 2]), np.array([3], np.uint8)",
+    ),
+    "np.divmod by zero": ("return np.divmod(a, b)", "2.0, 0.0", "7.5, 2.0"),
+    "the least integer's inverse hyperbolic sine": (
+        "return np.arcsinh(a)",
+        "np.array([-(2**63), 3])",
+    ),
+    "a number of Python's has a type of its own": (
+        "return np.tensordot(a, b, 0), np.isin(a, b), np.gcd(a, 2)",
+        "3, np.float32(3.0)",
+    ),
+    "places along axes": (
+        "return c[np.ix_(a, b)]",
+        "np.array([1, 0]), np.array([0]), np.eye(2)",
+    ),
+    "a rest of minus zero": ("return np.fmod(a, 2.0), 1 / np.fmod(a, 2.0)", "np.array([-0.0])"),
     "division by a complex zero, caught": (
         "try:\n    return a / b\nexcept ZeroDivisionError:\n    return 1j",
         "1 + 2j, 2.0",
@@ -215,6 +279,11 @@ REFUSALS: dict[str, tuple[str, ...]] = {
     ),
     "an int of thousands of digits": ("return a**b", "7, 20_000"),
     "parts that begin beyond an axis": ("return np.add.reduceat(a, [0, 4])", "np.arange(4)"),
+    "places along an axis by a mask": ("return np.ix_(a)", "np.array([True, False])"),
+    "one end of np.clip": ("return np.clip(a, 1)", "np.arange(3)"),
+    "bins that fall when it runs": ("return np.digitize(1.5, a)", "np.array([2, 1, 0])"),
+    "bins that neither grow nor fall": ("return np.digitize(a, [3, 1, 2])", "1.5"),
+    "a geometric sequence below zero": ("return np.geomspace(a, -100.0, 3)", "-1.0"),
     "a bool of NumPy's without its fraction": ("return math.trunc(a)", "np.bool_(True)"),
 }
 

@@ -25,7 +25,8 @@ def absolute(x: Tensor) -> Tensor:
 
 
 def negative(x: Tensor) -> Tensor:
-    return torch.zeros_like(x) - x
+    # 0 - x would make 0 of 0, whose negative is -0. Unsigned types have no negative in torch.
+    return torch.neg(x) if x.is_floating_point() else torch.zeros_like(x) - x
 
 
 def whole_division(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

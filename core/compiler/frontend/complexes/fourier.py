@@ -341,15 +341,22 @@ def ifftshift(s: Specialiser, x: Any, axes: Any = None) -> Tensor:
     return _shifted(s, x, axes, True)
 
 
-def fftfreq(s: Specialiser, n: Any, d: Any = 1.0) -> Tensor:
+def _count_of(s: Specialiser, n: Any) -> int:
     size = operators.static_int(s, n, "the length of a transform")
+    if size < 1:
+        raise s.error("DL119", f"a transform has one element or more, not {size}")
+    return size
+
+
+def fftfreq(s: Specialiser, n: Any, d: Any = 1.0) -> Tensor:
+    size = _count_of(s, n)
     spacing = operators.binary(s, "*", size, d)
     places = np.fft.fftfreq(size, 1 / size).round()
     return s.call(np.divide, places, spacing)  # type: ignore[no-any-return]
 
 
 def rfftfreq(s: Specialiser, n: Any, d: Any = 1.0) -> Tensor:
-    size = operators.static_int(s, n, "the length of a transform")
+    size = _count_of(s, n)
     spacing = operators.binary(s, "*", size, d)
     return s.call(np.divide, np.arange(size // 2 + 1), spacing)  # type: ignore[no-any-return]
 

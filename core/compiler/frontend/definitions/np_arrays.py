@@ -182,6 +182,14 @@ def indices(dimensions: Sequence[int], dtype: Any = int, sparse: bool = False) -
 
 def ix_(*args: Tensor) -> Any:
     n = len(args)
+    for a in args:
+        if np.ndim(a) != 1:
+            raise ProgramError("DL115", "np.ix_: each index must have one dimension")
+        if np.asarray(a).dtype.kind == "b":
+            hint = "np.flatnonzero(mask) gives the places; or choose with np.where(mask, x, 0)"
+            raise ProgramError(
+                "DL107", "np.ix_ of a mask has a length that the data decide", hint=hint
+            )
     return tuple(
         np.reshape(a, tuple(-1 if k == at else 1 for k in range(n))) for at, a in enumerate(args)
     )

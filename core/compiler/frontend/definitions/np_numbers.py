@@ -27,6 +27,7 @@ def _float_type(*values: Tensor) -> Any:
 
 
 def arcsinh(x: Tensor) -> Tensor:
+    x = np.asarray(x, _float_type(x))  # The least integer has no negative.
     below = x < 0
     a = np.where(below, -x, x)
     y = np.log1p(a * (1 + np.where(np.isinf(a), 1, a / (1 + np.hypot(1, a)))))
@@ -66,16 +67,16 @@ def copysign(x1: Tensor, x2: Tensor) -> Tensor:
 def fmod(x1: Tensor, x2: Tensor) -> Tensor:
     kind = np.result_type(x1, x2)
     x1, x2 = np.asarray(x1, kind), np.asarray(x2, kind)
-    below = x1 < 0
     if kind.kind in "iu":  # The least number has no negative.
         rest = np.remainder(x1, x2)
-        return np.where((rest != 0) & (below != (x2 < 0)), rest - x2, rest)
+        return np.where((rest != 0) & ((x1 < 0) != (x2 < 0)), rest - x2, rest)
+    below = np.signbit(x1)
     rest = np.remainder(np.where(below, -x1, x1), np.where(x2 < 0, -x2, x2))
     return np.where(below, -rest, rest)
 
 
 def divmod(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-    return x1 // x2, x1 % x2
+    return np.floor_divide(x1, x2), np.remainder(x1, x2)
 
 
 def modf(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,9 +149,9 @@ def fmin(x1: Tensor, x2: Tensor) -> Tensor:
 def gcd(x1: Tensor, x2: Tensor) -> Tensor:
     """Euclid's, all elements side by side."""
     _wholes(x1, x2)
-    a, b = np.broadcast_arrays(x1, x2)
     kind = np.result_type(x1, x2)
-    a, b = np.abs(a.astype(kind)), np.abs(b.astype(kind))
+    a, b = np.broadcast_arrays(np.asarray(x1, kind), np.asarray(x2, kind))
+    a, b = np.abs(a), np.abs(b)
     while np.any(b != 0):
         rest = np.remainder(a, np.where(b == 0, 1, b))
         a, b = np.where(b == 0, a, b), np.where(b == 0, b, rest)
@@ -292,9 +293,10 @@ def select(condlist: Sequence[Tensor], choicelist: Sequence[Tensor], default: Te
 
 def choose(a: Tensor, choices: Sequence[Tensor], mode: str = "raise") -> Tensor:
     n = len(choices)
-    if np.result_type(a) == np.uint64:
+    kind = np.result_type(a)
+    if kind == np.uint64 or kind.kind not in "biu":
         hint = "convert it first: a.astype(np.int64)"
-        raise ProgramError("DL116", "np.choose: NumPy casts no u64 to i64", hint=hint)
+        raise ProgramError("DL116", f"np.choose: NumPy casts no {kind} to int64", hint=hint)
     if mode == "wrap":
         a = np.remainder(a, n)
     result = choices[0]

@@ -68,6 +68,8 @@ def histogram_bin_edges(
     a: Tensor, bins: Any = 10, range: Any = None, weights: Any = None
 ) -> Tensor:
     if np.ndim(bins) == 1:
+        if isinstance(bins, list | tuple | np.ndarray) and any(np.diff(bins) < 0):
+            raise ProgramError("DL119", "np.histogram: `bins` must increase monotonically")
         return np.asarray(bins)
     if isinstance(bins, str):
         raise ProgramError("DL119", f"np.histogram: bins={bins!r} depends on the data")

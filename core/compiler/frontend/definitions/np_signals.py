@@ -172,15 +172,24 @@ def polyadd(a1: Tensor, a2: Tensor) -> Tensor:
 
 
 def polysub(a1: Tensor, a2: Tensor) -> Tensor:
-    return np.polyadd(a1, -np.asarray(a2))
+    a1, a2 = np.atleast_1d(a1), np.atleast_1d(a2)
+    size = max(a1.shape[0], a2.shape[0])
+    return np.pad(a1, (size - a1.shape[0], 0)) - np.pad(a2, (size - a2.shape[0], 0))
 
 
 def polymul(a1: Tensor, a2: Tensor) -> Tensor:
     return np.convolve(np.atleast_1d(a1), np.atleast_1d(a2))
 
 
-def polyder(p: Tensor, m: int = 1) -> Tensor:
+def _coefficients(p: Tensor, m: int) -> Tensor:
     p = np.asarray(p)
+    if p.ndim != 1 or m < 0:
+        raise ProgramError("DL115", "a polynomial is a vector, and its order is not below zero")
+    return p
+
+
+def polyder(p: Tensor, m: int = 1) -> Tensor:
+    p = _coefficients(p, m)
     for _ in range(m):
         n = p.shape[0]
         p = p[:-1] * np.arange(n - 1, 0, -1)
@@ -188,7 +197,7 @@ def polyder(p: Tensor, m: int = 1) -> Tensor:
 
 
 def polyint(p: Tensor, m: int = 1, k: Any = None) -> Tensor:
-    p = np.asarray(p)
+    p = _coefficients(p, m)
     for i in range(m):
         n = p.shape[0]
         p = p / np.arange(n, 0, -1)

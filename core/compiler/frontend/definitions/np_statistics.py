@@ -108,15 +108,22 @@ def _between(low: Tensor, high: Tensor, part: Tensor) -> Tensor:
 
 
 def _q(q: Any, a: Tensor) -> Tensor:
-    return np.asarray(q, a.dtype) if isinstance(q, int | float) else np.asarray(q) * 1.0
+    """Of floats, a number of Python's is of their type."""
+    if (type(q) is int or type(q) is float) and a.dtype.kind == "f":
+        return np.asarray(q, a.dtype)
+    return np.asarray(q)
 
 
 def quantile(
     a: Tensor, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False
 ) -> Tensor:
     a = _subtracted(a)
-    lanes, q = _lanes(a, axis), _q(q, _floating(a))
+    lanes, q = _lanes(a, axis), _q(q, a)
     n = lanes.shape[0]
+    if method == "linear" and a.dtype.kind in "iu" and q.dtype.kind in "iu":
+        first = np.asarray(q * (n - 1), np.int64)  # 0 or 1: elements, of their type.
+        return _kept(a, axis, np.take(lanes, first, axis=0), keepdims)
+    q = q * 1.0
     below, part = _position(q, n, method)
     first = below.astype(np.int64)
     part = np.reshape(part, q.shape + (1,) * (lanes.ndim - 1))
@@ -130,7 +137,7 @@ def quantile(
 def percentile(
     a: Tensor, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False
 ) -> Tensor:
-    return np.quantile(a, _q(q, _floating(a)) / 100, axis, method=method, keepdims=keepdims)
+    return np.quantile(a, _q(q, np.asarray(a)) / 100, axis, method=method, keepdims=keepdims)
 
 
 def nanquantile(
@@ -138,7 +145,9 @@ def nanquantile(
 ) -> Tensor:
     """Each lane has as many elements as are not NaN."""
     a = _subtracted(a)
-    lanes, q = _lanes(a, axis), _q(q, _floating(a))
+    if a.dtype.kind in "iu":
+        return np.quantile(a, q, axis, method=method, keepdims=keepdims)
+    lanes, q = _lanes(a, axis), _q(q, a) * 1.0
     rest = lanes.shape[1:]
     count = np.sum(~np.isnan(lanes), axis=0)
     flat = np.reshape(q, (-1, *(1 for _ in rest)))
@@ -155,7 +164,7 @@ def nanquantile(
 def nanpercentile(
     a: Tensor, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False
 ) -> Tensor:
-    q = _q(q, _floating(a)) / 100
+    q = _q(q, np.asarray(a)) / 100
     return np.nanquantile(a, q, axis, method=method, keepdims=keepdims)
 
 

@@ -293,7 +293,28 @@ def where(s: Specialiser, condition: Any, x: Any = None, y: Any = None) -> Tenso
 WHERE_WRAPS = np.lib.NumpyVersion(np.__version__) < "2.5.0"
 
 
+#: An argument that is not given.
+_MISSING: Any = vars(np)["_NoValue"]
+
+
 def clip(
+    s: Specialiser,
+    a: Any,
+    a_min: Any = _MISSING,
+    a_max: Any = _MISSING,
+    *,
+    min: Any = None,
+    max: Any = None,
+) -> Any:
+    """`np.clip`, which wants both ends or names."""
+    if (a_min is _MISSING) is not (a_max is _MISSING):
+        missing = "a_min" if a_min is _MISSING else "a_max"
+        raise s.error("DL105", f"`np.clip`: missing a required argument: '{missing}'")
+    low, high = (None if v is _MISSING else v for v in (a_min, a_max))
+    return clipped(s, a, low, high, min=min, max=max)
+
+
+def clipped(
     s: Specialiser,
     a: Any,
     a_min: Any = None,
@@ -302,6 +323,8 @@ def clip(
     min: Any = None,
     max: Any = None,
 ) -> Any:
+    """`x.clip`."""
+    a = arithmetic.strong(a)  # NumPy calls a method of it, as an array.
     low = _end(s, a, a_min if a_min is not None else min, False)
     high = _end(s, a, a_max if a_max is not None else max, True)
     if low is not None and high is not None:  # All three promote at once.
@@ -354,7 +377,7 @@ def round_(s: Specialiser, a: Any, decimals: Any = 0) -> Tensor:
 
 
 def nan_to_num(
-    s: Specialiser, x: Any, copy: Any = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+    s: Specialiser, x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Tensor:
     """NaN to `nan`; infinities to the largest numbers, or to what is given for them."""
     value = tensor(s, x)
@@ -363,7 +386,7 @@ def nan_to_num(
     limit = value.dtype.largest
     kept: Any = value
     if posinf is None and neginf is None:
-        kept = clip(s, value, -limit, limit)
+        kept = clipped(s, value, -limit, limit)
     else:
         ends = (limit if posinf is None else posinf, -limit if neginf is None else neginf)
         for end, sign in zip(ends, (1.0, -1.0), strict=True):

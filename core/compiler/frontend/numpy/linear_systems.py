@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...ir import DType
 from ..definitions import np_matrices
-from ..flow import iteration
+from ..flow import iteration, raises
 from ..values import Tensor, describe
-from . import arithmetic, shapes
+from . import arithmetic, elementwise, reductions, shapes
 from .arithmetic import tensor
 
 if TYPE_CHECKING:
@@ -39,17 +39,32 @@ def _transposed(s: Specialiser, x: Tensor) -> Tensor:
 
 
 def cholesky(s: Specialiser, a: Any, /, *, upper: Any = False) -> Tensor:
-    """Of the symmetric part, so that the derivative is symmetric; NaN where it is not positive."""
+    """Of the symmetric part, so that the derivative is symmetric."""
     x = square(s, a, "np.linalg.cholesky")
     if x.type.size == 0:
         return x
     both = arithmetic.add(s, x, _transposed(s, x))
     factor = Tensor(s.emit("cholesky", arithmetic.multiply(s, both, 0.5).value))
+    _check(s, factor, (x,), "Matrix is not positive definite")
     return _transposed(s, factor) if upper else factor
 
 
+def _check(s: Specialiser, made: Tensor, given: Sequence[Tensor], words: str) -> None:
+    """LinAlgError where finite matrices have no result: it is NaN."""
+    if s.tries or raises.checks(s) is None:  # Handlers that would take it are refused.
+        return
+    lost = arithmetic.any_of(s, elementwise.isnan(s, made).value)
+    for x in given:
+        finite = reductions.all_(s, elementwise.isfinite(s, x))
+        lost = s.emit("and", lost, finite.value)
+    raises.ask(s, lost, partial(_fail, words), kind=np.linalg.LinAlgError)
+
+
+def _fail(words: str) -> None:
+    raise np.linalg.LinAlgError(words)
+
+
 def solve(s: Specialiser, a: Any, b: Any) -> Tensor:
-    """A singular matrix gives NaN."""
     x, y = square(s, a, "np.linalg.solve"), _float(s, b)
     vector = len(y.shape) == 1
     if vector:
@@ -62,6 +77,8 @@ def solve(s: Specialiser, a: Any, b: Any) -> Tensor:
     left = arithmetic.materialise(s, x, dtype, (*batch, *x.shape[-2:]))
     right = arithmetic.materialise(s, y, dtype, (*batch, *y.shape[-2:]))
     solved = Tensor(s.emit("solve", left, right) if right.tensor.size else right)
+    if right.tensor.size:
+        _check(s, solved, (Tensor(left), Tensor(right)), "Singular matrix")
     return shapes.squeeze(s, solved, -1) if vector else solved
 
 

@@ -141,7 +141,7 @@ def outer(s: Specialiser, a: Any, b: Any) -> Tensor:
 
 
 def tensordot(s: Specialiser, a: Any, b: Any, axes: Any = 2) -> Tensor:
-    x, y, weak = _pair(s, a, b)
+    x, y, weak = _pair(s, arithmetic.strong(a), arithmetic.strong(b))
     if isinstance(axes, int):
         if not 0 <= axes <= min(len(x.shape), len(y.shape)):
             raise s.error("DL115", f"np.tensordot over {axes} axes of {x.type} and {y.type}")

@@ -40,7 +40,7 @@ from ..numpy.arithmetic import tensor
 from ..numpy.elementwise import array, binary, floats, logical, whole
 from ..numpy.elementwise import numbers as of_numbers
 from ..ragged import ragged_searches
-from ..values import Once, Tensor, Text, is_static
+from ..values import Once, Tensor, Text
 from .vocabulary_table import Defined, Handler, Row
 
 if TYPE_CHECKING:
@@ -54,6 +54,11 @@ def _definitions(module: Any, names: str, source: Any = np) -> Iterator[Named]:
     for name in names.split():
         if hasattr(source, name):  # A few are not in every NumPy 2.
             yield getattr(source, name), Defined(getattr(module, name))
+
+
+def _of_range(names: str, top: int, words: str) -> Iterator[Named]:
+    for name in names.split():
+        yield getattr(np, name), checked_functions.in_range(getattr(np, name), top, words)
 
 
 def _some(source: Any, **handlers: Handler) -> Iterator[Named]:
@@ -97,7 +102,7 @@ _ARITHMETIC: tuple[Named, ...] = (
     (np.maximum, binary(arithmetic.maximum)),
     (np.minimum, binary(arithmetic.minimum)),
     *_definitions(np_numbers, "fmax fmin"),
-    (np.nan_to_num, elementwise.nan_to_num),
+    (np.nan_to_num, checked_functions.nan_to_num),
 )
 
 _TRANSCENDENTAL: tuple[Named, ...] = (
@@ -152,7 +157,8 @@ _LOGIC: tuple[Named, ...] = (
     (np.nonzero, ragged_searches.nonzero),
     (np.flatnonzero, ragged_searches.flatnonzero),
     (np.argwhere, ragged_searches.argwhere),
-    *_definitions(np_numbers, "select choose piecewise"),
+    *_definitions(np_numbers, "select piecewise"),
+    (np.choose, checked_functions.choose),
     *_definitions(np_numbers, "isreal iscomplex isrealobj iscomplexobj"),
 )
 
@@ -174,21 +180,15 @@ _REDUCTIONS: tuple[Named, ...] = (
     (np.argmin, reductions.argmin),
     (np.cumsum, reductions.cumsum),
     (np.cumprod, reductions.cumprod),
-    *_definitions(np_statistics, "ptp median quantile percentile cov corrcoef"),
+    *_definitions(np_statistics, "ptp median cov corrcoef"),
+    *_of_range("quantile nanquantile", 1, "Quantiles"),
+    *_of_range("percentile nanpercentile", 100, "Percentiles"),
     *_definitions(np_statistics, "nansum nanprod nanmean nanvar nanstd nanmax nanmin nanmedian"),
     (np.nanargmax, checked_functions.nan_place(np.nanargmax)),
     (np.nanargmin, checked_functions.nan_place(np.nanargmin)),
     *_definitions(np_statistics, "nancumsum nancumprod"),
-    *_definitions(np_statistics, "nanquantile nanpercentile cumulative_sum cumulative_prod"),
+    *_definitions(np_statistics, "cumulative_sum cumulative_prod"),
 )
-
-
-def _digitize(s: Specialiser, x: Any, bins: Any, right: Any = False) -> Any:
-    """Bins that are not known now must grow."""
-    falls = False
-    if is_static(bins) and np.ndim(edges := np.asarray(bins)) == 1 and edges.dtype.kind in "biuf":
-        falls = bool(edges.size > 1 and edges[-1] < edges[0])
-    return s.call(np_orders.digitize_downwards if falls else np_orders.digitize, x, bins, right)
 
 
 _ORDER: tuple[Named, ...] = (
@@ -196,7 +196,7 @@ _ORDER: tuple[Named, ...] = (
     (np.argsort, reductions.argsort),
     (np.unique, ragged_searches.unique),
     *_definitions(np_orders, "lexsort partition argpartition searchsorted isin interp"),
-    (np.digitize, _digitize),
+    (np.digitize, checked_functions.digitize),
     (np.bincount, reductions.bincount),
     *_definitions(np_orders, "histogram histogram_bin_edges"),
 )
@@ -242,7 +242,7 @@ _SHAPES: tuple[Named, ...] = (
     (np.array, shapes.array),
     (np.asarray, shapes.array),
     (np.asanyarray, shapes.array),
-    (np.ascontiguousarray, shapes.array),
+    (np.ascontiguousarray, lambda s, a, dtype=None: shapes.array(s, a, dtype, ndmin=1)),
 )
 
 _SIGNALS: tuple[Named, ...] = (
@@ -304,7 +304,8 @@ _MAKING: tuple[Named, ...] = (
     (np.full_like, shapes.full_like),
     (np.arange, shapes.arange),
     (np.linspace, shapes.linspace),
-    *_definitions(np_arrays, "logspace geomspace"),
+    *_definitions(np_arrays, "logspace"),
+    (np.geomspace, checked_functions.geomspace),
     (np.eye, shapes.eye),
     (np.identity, shapes.identity),
     *_definitions(np_arrays, "tri meshgrid indices fromfunction"),
@@ -394,7 +395,6 @@ NOTES = {
     "np.argpartition": "sorted throughout",
     "np.argsort": "always stable, whatever `kind` says",
     "np.bincount": "`minlength` must be given and is the length; numbers outside are not counted",
-    "np.choose": "an index out of range is the last choice",
     "np.correlate": "in one dimension",
     "np.convolve": "in one dimension",
     "np.delete": "`obj` must be known",
@@ -407,16 +407,13 @@ NOTES = {
     "np.histogram": "the number of bins must be known",
     "np.insert": "`obj` must be known",
     "np.interp": "in f64",
-    "np.linalg.cholesky": "of the symmetric part, so that the slope is symmetric; NaN where it is"
-    " not positive definite",
+    "np.linalg.cholesky": "of the symmetric part, so that the slope is symmetric",
     "np.linalg.det": "written out up to 3 by 3; beyond, no slope where it is singular",
-    "np.linalg.inv": "NaN where it is singular",
     "np.linalg.matrix_norm": "no norm of singular values",
     "np.linalg.norm": "no matrix norm of singular values (`2`, `-2`, `'nuc'`)",
     "np.linalg.eigh": "vectors up to their signs; NaN where it does not converge",
     "np.linalg.svd": "vectors up to their signs; those that complete a basis have no slope",
     "np.linalg.pinv": "one `rcond` for all matrices",
-    "np.linalg.solve": "NaN where it is singular",
     "np.pad": "modes constant, empty, edge, reflect, symmetric, wrap",
     "np.partition": "sorted throughout",
     "np.percentile": "methods as in np.quantile",
@@ -446,9 +443,10 @@ _ARRAYS = frozenset(
         *("array", "asarray", "asanyarray", "ascontiguousarray", "copy", "zeros", "ones", "empty"),
         "full",
         *("zeros_like", "ones_like", "empty_like", "full_like", "reshape", "transpose"),
-        *("swapaxes", "moveaxis", "squeeze", "expand_dims", "broadcast_to", "flip", "flipud"),
+        *("swapaxes", "moveaxis", "squeeze", "expand_dims", "broadcast_to", "flipud"),
         *("fliplr", "roll", "rollaxis", "rot90", "matrix_transpose", "where", "select"),
         *("tensordot", "cov", "piecewise", "take_along_axis", "pad", "apply_along_axis"),
+        *("isin", "broadcast_arrays", "block"),
     )
 )
 _PYTHON = {"allclose": BOOL, "array_equal": BOOL, "array_equiv": BOOL, "isscalar": BOOL}

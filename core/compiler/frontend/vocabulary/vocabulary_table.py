@@ -347,7 +347,7 @@ METHODS: dict[str, Handler] = {
     "conj": arithmetic.positive,
     "conjugate": arithmetic.positive,
     "dot": matrix_products.dot,
-    "clip": elementwise.clip,
+    "clip": elementwise.clipped,
     "round": elementwise.round_,
     "item": _item,
     "tolist": _tolist,
