@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from .secure_errors import SecureError
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
     from cryptography.hazmat.primitives.ciphers import CipherContext
 
 KEY_BYTES = 32
@@ -126,11 +127,16 @@ def stream(key: bytes, suite: int, start: int = 0) -> CipherContext:
     return Cipher(AES(key), CTR((start // 16).to_bytes(16, "big"))).encryptor()
 
 
-def public_key(secret: bytes) -> bytes:
-    """The X25519 public key of 32 private bytes, clamped as in RFC 7748."""
+def private_key(secret: bytes) -> X25519PrivateKey:
+    """The X25519 private key of 32 bytes, clamped as in RFC 7748."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+    return X25519PrivateKey.from_private_bytes(secret)
+
+
+def public_key(secret: bytes) -> bytes:
+    """The X25519 public key of 32 private bytes."""
+    return private_key(secret).public_key().public_bytes_raw()
 
 
 def is_usable(public: bytes) -> bool:
@@ -147,9 +153,13 @@ def agree(secret: bytes, peers: Sequence[bytes]) -> list[bytes]:
     Raises SecureError for a key that is not 32 bytes, or that gives the same secret to all (a point
     of small order).
     """
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    return exchanged(private_key(secret), peers)
 
-    private = X25519PrivateKey.from_private_bytes(secret)
+
+def exchanged(private: X25519PrivateKey, peers: Sequence[bytes]) -> list[bytes]:
+    """As `agree`."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
     try:
         return [private.exchange(X25519PublicKey.from_public_bytes(peer)) for peer in peers]
     except ValueError as error:

@@ -19,6 +19,7 @@ from .logged import LogHead, LogRules
 
 if TYPE_CHECKING:  # imported where it is used, as in `kdf`
     from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 CERTIFICATE_BYTES_MAX = 2 * 1024  # KeyBundle.certificate, DER
 #: Task.certificate, DER: a coordinator's certificate has the addresses that it serves at.
@@ -131,12 +132,12 @@ class SimulatedIdentity:
         return _is_signed_by(device, self._seed, "", message, signature)
 
     def agree(self, secret: bytes, peers: Sequence[bytes]) -> list[bytes]:
-        own = kdf.public_key(secret)
+        private, own = _own_keys(secret)
         pairs = [min(own, peer) + max(own, peer) for peer in peers]
         unknown = {
             pair: peer for pair, peer in zip(pairs, peers, strict=True) if pair not in _agreed
         }
-        found = dict(zip(unknown, kdf.agree(secret, list(unknown.values())), strict=True))
+        found = dict(zip(unknown, kdf.exchanged(private, list(unknown.values())), strict=True))
         if len(_agreed) + len(found) > AGREED_MAX:
             found = {pair: _agreed.get(pair) or found[pair] for pair in pairs}
             _agreed.clear()
@@ -171,6 +172,13 @@ def _private_key(device: int, seed: int, tier: str = "") -> ec.EllipticCurvePriv
     digest = hashlib.sha512(f"delian simulated {tier}identity {seed} {device}".encode()).digest()
     # 512 bits modulo a number of 256: as good as uniform.
     return ec.derive_private_key(int.from_bytes(digest, "big") % (_ORDER - 1) + 1, ec.SECP256R1())
+
+
+@lru_cache(maxsize=4_096)  # two of a member, which agrees three times
+def _own_keys(secret: bytes) -> tuple[X25519PrivateKey, bytes]:
+    """A member's private X25519 key, and its public one."""
+    private = kdf.private_key(secret)
+    return private, private.public_key().public_bytes_raw()
 
 
 @lru_cache(maxsize=8_192)  # keys and consents of a few thousand: some MiB
