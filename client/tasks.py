@@ -43,9 +43,10 @@ class _Stream:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
+        self._incoming = connection.makefile("rb")  # a short frame in one call of the system
 
     def read(self, size: int, /) -> bytes:
-        return self._socket.recv(size)
+        return self._incoming.read(size)
 
     def write(self, content: bytes | memoryview, /) -> int:
         self._socket.sendall(content)

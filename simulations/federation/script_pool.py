@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,6 +44,9 @@ _MEMORY = {
     "THP_MEM_ALLOC_ENABLE": "1",
 }
 
+#: So many jobs may begin before one that came earlier.
+AHEAD_MAX = 4
+
 T = TypeVar("T")
 
 
@@ -71,6 +75,7 @@ class ScriptPool:
         self._clients, self._timeout_s = clients, timeout_s
         self._folder = tempfile.TemporaryDirectory(prefix="delian-scripts-")
         self._folders: dict[int, str] = {}  # of clients
+        self._served: dict[int, ScriptWorker] = {}  # by client
         self._processes = processes
         self._workers: list[ScriptWorker] = []
         self._waiting: deque[Asked[Any]] = deque()
@@ -98,7 +103,8 @@ class ScriptPool:
     ) -> Asked[T]:
         """Asks for a client's answer; gives what `then` will make of it, on some thread.
 
-        That raises DelianError where there is no answer.
+        The answer's weights are there until `then` returns. The result raises DelianError where
+        there is no answer.
         """
         if (own := self._folders.get(client)) is None:
             made = Path(self._folder.name) / f"client-{client}"
@@ -117,7 +123,7 @@ class ScriptPool:
         self, purpose: Purpose, round: int, client: int, weights: Floats, key: Vector
     ) -> ScriptReply:
         """A client's answer; waits for it. Raises DelianError."""
-        return self.submit(purpose, round, client, weights, key, lambda reply: reply).result()
+        return self.submit(purpose, round, client, weights, key, ScriptReply.kept).result()
 
     def first(self) -> dict[str, NDArray[Any]]:
         """The arrays that the script begins with, by name. Raises DelianError."""
@@ -136,7 +142,22 @@ class ScriptPool:
             if worker.is_full:
                 return
             worker.open += 1
-            worker.take(self._waiting.popleft())
+            worker.take(self._next_for(worker))
+
+    def _next_for(self, worker: ScriptWorker) -> Asked[Any]:
+        """Of the next jobs the first of a client that it has served, or that none has, if any.
+
+        A script may have kept that client's data.
+        """
+        place = 0
+        for i, asked in enumerate(islice(self._waiting, AHEAD_MAX)):
+            if asked.is_wanted and self._served.get(asked.job.client, worker) is worker:
+                place = i
+                break
+        asked = self._waiting[place]
+        del self._waiting[place]
+        self._served[asked.job.client] = worker
+        return asked
 
     def _hire(self) -> ScriptWorker:
         name = f"delian-script-{len(self._workers)}"
@@ -178,7 +199,8 @@ class ScriptPool:
                     client=whose,
                     clients=self._clients,
                     environment=self._environment,
-                    places=1 if whose is not None else PLACES,
+                    # One of them for the answer that is used.
+                    places=(PLACES if whose is None else 1) + 1,
                 )
             self._started.append(made)
             return made

@@ -59,6 +59,8 @@ TAIL_BYTES, TAIL_LINES = 4096, 6
 #: How often it is looked whether a silent script still runs.
 _LOOK_S = 0.5
 _END_S, _KILL_S = 10.0, 10.0
+#: Of a short frame, which is received in one call of the system.
+_AHEAD_BYTES = 4096
 
 T = TypeVar("T")
 Array = NDArray[Any]
@@ -123,6 +125,10 @@ class ScriptReply:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Of the weights that it received, by name."""
 
+    def kept(self) -> ScriptReply:
+        """With weights of its own."""
+        return self if self.weights is None else replace(self, weights=self.weights.copy())
+
 
 class ScriptProcess:
     """A running script of one bundle. After a fault it is gone.
@@ -184,6 +190,8 @@ class ScriptProcess:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, nice)
         self._socket = near
+        self._reading = _Stream(near, self._process)
+        self._writing = _Stream(near, self._process)
         names = [[leaf.name, list(leaf.shape)] for leaf in leaves]
         self._whose = {
             "version": VERSION,
@@ -207,7 +215,7 @@ class ScriptProcess:
     def ask(self, job: ScriptJob, weights: Array, wall_s: float) -> ScriptReply:
         """A job's answer. Blocks; another thread may `kill`. Raises ScriptFault."""
         self.send(job, weights, wall_s)
-        return self.receive(wall_s)
+        return self.receive(wall_s).kept()
 
     def send(self, job: ScriptJob, weights: Array, wall_s: float) -> None:
         """Gives a job, while fewer than `places` are open; one thread at a time.
@@ -215,7 +223,8 @@ class ScriptProcess:
         Another may receive. Raises ScriptFault.
         """
         with self._faults(wall_s):
-            stream = _Stream(self._socket, self._process, wall_s)
+            stream = self._writing
+            stream.ends = time.monotonic() + wall_s
             if self._hello is not None:
                 frames.write(stream, self._whose, self._hello)
                 self._hello = None
@@ -232,7 +241,8 @@ class ScriptProcess:
     def receive(self, wall_s: float) -> ScriptReply:
         """The answer of the open job that was sent first; one thread at a time.
 
-        Raises ScriptFault.
+        Its weights are overwritten by those of the job that is sent `places` after it. Raises
+        ScriptFault.
         """
         size, memory = 4 * self._size, self._memory
 
@@ -241,7 +251,7 @@ class ScriptProcess:
             reply = reply_of(frame, size, "evaluate" if shared else purpose)
             if memory is None or not shared:
                 return reply
-            return replace(reply, weights=memory.vectors[number % self._places].copy())
+            return replace(reply, weights=memory.vectors[number % self._places])
 
         return self._received(wall_s, size, read)
 
@@ -256,7 +266,8 @@ class ScriptProcess:
         """What `read` makes of the answer. It raises FrameError where the script cannot go on."""
         began = time.monotonic()
         with self._faults(wall_s):
-            frame = frames.read(_Stream(self._socket, self._process, wall_s), bytes_max)
+            self._reading.ends = began + wall_s
+            frame = frames.read(self._reading, bytes_max)
             if frame is None:
                 raise _Ended
             number, purpose = self._open[0]
@@ -366,17 +377,16 @@ class _Ended(Exception):
 
 
 class _Stream:
-    """A socket as frames read and write it, for so long. Raises TimeoutError, _Ended, OSError."""
+    """A socket as frames read or write it, until `ends`. Raises TimeoutError, _Ended, OSError."""
 
-    def __init__(
-        self, connection: socket.socket, process: subprocess.Popen[bytes], wall_s: float
-    ) -> None:
+    def __init__(self, connection: socket.socket, process: subprocess.Popen[bytes]) -> None:
         self._socket, self._process = connection, process
-        self._ends = time.monotonic() + wall_s
+        self.ends = 0.0
+        self._ahead = b""  # received, and not read
 
     def _waiting(self, step: Callable[[], Any]) -> Any:
         while True:
-            left_s = self._ends - time.monotonic()
+            left_s = self.ends - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError
             wait_s = min(left_s, _LOOK_S)
@@ -389,8 +399,11 @@ class _Stream:
                     raise _Ended from None
 
     def read(self, size: int, /) -> bytes:
-        found: bytes = self._waiting(lambda: self._socket.recv(size))
-        return found
+        found = self._ahead
+        if not found:
+            found = self._waiting(lambda: self._socket.recv(max(size, _AHEAD_BYTES)))
+        self._ahead = found[size:]
+        return found[:size]
 
     def write(self, content: bytes | memoryview, /) -> int:
         rest = memoryview(content).cast("B") if len(content) else memoryview(b"")

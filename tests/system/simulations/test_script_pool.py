@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 from delian.core.common.errors import DelianError
 from delian.core.learning.leaf import Leaf
-from delian.core.node.scripts.script_process import ScriptCommand, ScriptJob, ScriptProcess
+from delian.core.node.scripts.script_process import (
+    ScriptCommand,
+    ScriptJob,
+    ScriptProcess,
+    ScriptReply,
+)
 from delian.simulations.federation.script_pool import ScriptPool
 from delian.simulations.federation.script_worker import PLACES
 
@@ -42,7 +47,7 @@ def pool(command):
         yield made
 
 
-def submitted(pool, client, then=lambda reply: reply):
+def submitted(pool, client, then=ScriptReply.kept):
     return pool.submit("train", 1, client, np.ones(3, np.float32), KEY, then)
 
 
