@@ -102,6 +102,7 @@ class _Config:
                 f"peft_type {_shown(kind)} is not read", "LORA, with or without DoRA, and IA3 are"
             )
         self._check_options(_READ[kind])
+        self._flag("fan_in_fan_out")  # the layers say themselves how weights lie
         targets = self._names("target_modules")
         saved = self._names("modules_to_save")
         if isinstance(saved, str):
@@ -165,7 +166,7 @@ class _Config:
 
     def _flag(self, name: str) -> bool:
         value = self.found.get(name)
-        if value not in (None, True, False):
+        if value is not None and type(value) is not bool:
             self._wrong(name, "true or false")
         return bool(value)
 

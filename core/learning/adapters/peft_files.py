@@ -75,7 +75,7 @@ def save_adapter(model: Any, folder: str | os.PathLike[str]) -> None:
         tensors[f"{PREFIX}{name}"] = _in_torch_axes(model, path, at(model, path))
     targets, forward = _named(settings, found)
     stored = all(place.kind == "conv1d" for place, _ in found.values())
-    where = FilePath(folder)
+    where = _path_of(folder)
     open_folder(where)
     write_safetensors(where / NAME, tensors, {"format": "pt"})
     write_text(where / CONFIG_NAME, config_text(settings, targets, forward, stored))
@@ -124,13 +124,23 @@ def load_adapter(model: T, folder: str | os.PathLike[str]) -> T:
             (names or shapes differ), of another kind or rank; or its configuration has an option
             that changes what the adapter computes, and that Delian does not have.
     """
-    where = FilePath(folder)
+    where = _path_of(folder)
     settings, now = read_config(where), settings_of(model)
     base = without(model)
     made: T = _Reader(base, settings, str(where / NAME)).read(where / NAME)
     if now is not None:
         _check_same(model, made, str(where))
     return made
+
+
+def _path_of(folder: Any) -> FilePath:
+    """Raises DelianError for what names no folder."""
+    if not isinstance(folder, str | os.PathLike):
+        raise DelianError(
+            f"{str(folder)[:60]!r} is {type(folder).__name__}, and no folder of an adapter",
+            "give its path: load_adapter(model, 'my-adapter')",
+        )
+    return FilePath(folder)
 
 
 def _check_same(model: Any, made: Any, where: str) -> None:

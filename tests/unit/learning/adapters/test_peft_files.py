@@ -115,6 +115,9 @@ def configured(folder, **options):
         ({"modules_to_save": "head"}, "modules_to_save is 'head'"),
         ({"modules_to_save": ["head", "layers.0.query"]}, "configuration does not name"),
         ({"task_type": 7}, "task_type is 7"),
+        ({"fan_in_fan_out": "yes"}, "fan_in_fan_out is 'yes'"),
+        ({"fan_in_fan_out": 1}, "fan_in_fan_out is 1"),
+        ({"use_rslora": 0}, "use_rslora is 0"),
     ],
 )
 def test_a_configuration_that_means_something_else_is_refused(folder, options, text):
@@ -149,6 +152,13 @@ def test_alpha_by_name_scales_an_adapter(folder):
 def test_a_configuration_that_is_none_is_refused(folder, content):
     (folder / "adapter_config.json").write_bytes(content)
     refused(folder, "adapter_config.json: is no")
+
+
+@pytest.mark.parametrize("folder", [5, None, ["a"], b"folder"])
+def test_what_names_no_folder_is_refused(folder):
+    refused(folder, "no folder of an adapter")
+    with pytest.raises(DelianError, match="no folder of an adapter"):
+        dl.adapters.save_adapter(moved(MAKERS["lora"](base())), folder)
 
 
 def test_a_configuration_that_is_too_long_or_missing_is_refused(folder):
