@@ -112,7 +112,8 @@ def build(
     if windows:
         window_programs.check(algorithm, data)
     data = tree.map(_type_of, data)
-    division = divided(task, algorithm, roles or Roles(), seed)
+    whole = divided(task, algorithm, roles or Roles(), seed)
+    division = whole.without_values()
     init = trace(_init(division, algorithm), KEY, name="init")
     types = _results(init)
     state_structure, memory_structure = init.out_structure.children
@@ -176,12 +177,12 @@ def build(
         carry=carry,
         passes=algorithm.epochs if carry else 0,
         frozen=division.frozen,
-        frozen_parts=parts_of(packed(division.frozen, division.arrays)),
+        frozen_parts=parts_of(packed(whole.frozen, whole.arrays)),
     )
     first = run_once(init.function, [random.key(seed)])[:cut]
     weights = np.concatenate([np.asarray(leaf, np.float32).reshape(-1) for leaf in first])
     programs = {name: t.function for name, t in traced.items()}
-    bundle = Bundle(manifest, programs, weights, frozen=division.arrays)
+    bundle = Bundle(manifest, programs, weights, frozen=whole.arrays)
     if split is not None:
         bundle = split(bundle, task, algorithm)
     return check_keys(bundle, excerpt=True)

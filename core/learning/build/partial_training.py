@@ -12,7 +12,7 @@ Without roles a division leaves every tree as it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,17 @@ class Division:
     def types(self) -> list[TensorType]:
         """Of the leaves in `frozen`."""
         return [TensorType(DType(leaf.dtype), leaf.shape) for leaf in self.frozen]
+
+    def without_values(self) -> Division:
+        """The same, types in the place of frozen leaves.
+
+        Programs are traced of this: tracing copies each array that a function can reach, and what
+        was traced is kept until the bundle is built.
+        """
+        if not isinstance(self.task, PartialTask):
+            return self
+        kept = self.types[: len(self.frozen) - len(self.split.state)]
+        return replace(self, task=replace(self.task, frozen=kept), arrays=())
 
     def task_of(self, frozen: list[Tensor]) -> Task:
         """The task inside of a program that was given these leaves."""

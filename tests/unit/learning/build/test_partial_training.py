@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -286,3 +287,43 @@ def test_frozen_leaves_keep_their_dtype() -> None:
     )
     update = Runtime(bundle, "native").client_update(bundle.weights, device(), KEY)
     assert update.finite and np.any(update.vector)
+
+
+#: Rows of 4 numbers: 8 MiB.
+TABLE_ROWS = 2**19
+
+
+@dl.module
+class Table:
+    rows: Any
+    head: Any
+
+    def __call__(self, x: Any) -> Any:
+        return (x + self.rows[0]) @ self.head
+
+
+def test_a_build_holds_few_copies_of_frozen_leaves() -> None:
+    """Tracing copies the arrays that it can reach, and there are seven programs."""
+
+    def init(key: Any) -> Table:
+        rows = np.ones((TABLE_ROWS, 4), np.float32)
+        return Table(rows, dl.random.normal(key, (4, 3)))
+
+    tracemalloc.start()
+    try:
+        found = build(
+            Classification("table", init, Samples(5, 1.0)),
+            learning.FedAvg(),
+            device(),
+            example=TensorType(DType.F32, (2, 4)),
+            clients_max=4,
+            weight_max=10.0,
+            seed=3,
+            chain=CHAIN,
+            roles=Roles(frozen=("rows",)),
+        )
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    (leaf,) = found.frozen
+    assert leaf.nbytes == 16 * TABLE_ROWS and peak < 4.5 * leaf.nbytes
