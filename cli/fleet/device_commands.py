@@ -107,6 +107,9 @@ def run(
     A device with a certificate refuses plain tasks: those whose updates edges and the coordinator
     could read. Its owner allows them by `required = false` in `[device.masks]`.
     """
+    from ...core.common.heap import share_heap
+
+    share_heap()  # before there are threads, each of which would make one of its own
     from ...device.agent.daemon import serve
     from . import daemons
 

@@ -9,17 +9,17 @@ takes a tenth.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ...core.common.heap import share_heap, told
+
 # From malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
-_M_ARENA_MAX = -8
 
 #: Blocks up to this size come from the heap. To train a model of more numbers than that takes so
 #: long that its vectors' faults do not show; in the heap small objects settle where one was, and
@@ -34,33 +34,14 @@ YOUNG_OBJECTS = 50_000
 SWITCH_S = 0.0001
 
 
-def share_heap() -> bool:
-    """One heap for all threads: what one has freed, another can take.
-
-    Whether the C library took the hint. Holds for the rest of the process, but for threads that
-    have allocated before.
-    """
-    return _told((_M_ARENA_MAX, 1))
-
-
 def keep_freed_memory() -> bool:
     """Whether the C library took the hint.
 
     Holds for the rest of the process; threads have one heap as well.
     """
-    return share_heap() and _told(
+    return share_heap() and told(
         (_M_MMAP_THRESHOLD, BLOCK_BYTES_MAX), (_M_TRIM_THRESHOLD, KEPT_BYTES)
     )
-
-
-def _told(*options: tuple[int, int]) -> bool:
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return False  # another C library: musl keeps its own counsel
-    return all(mallopt(name, value) for name, value in options)
 
 
 #: What is restored once all callers have left `undisturbed`: simulations may run side by side.

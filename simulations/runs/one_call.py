@@ -14,10 +14,10 @@ import numpy as np
 
 from ...core.common.errors import DelianError
 from ...core.common.foreign_formats import refuse_data, refuse_file
+from ...core.common.heap import share_heap
 from ...core.compiler.backends import Backend
 from ...core.learning.data.tokens.token_facts import facts_of
 from ...core.learning.predictor import Predictor, columns_of
-from ..federation.process_tuning import share_heap
 from ..integrations.trackers import recorded, trackers
 from ..report.measures import measure_of
 from ..report.report import build_report, make_folder, write_report

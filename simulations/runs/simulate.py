@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from ...core.common.collector import unsearched
 
 with unsearched():
+    from ...core.common.heap import share_heap
     from ...core.compiler import debugging
-    from ..federation.process_tuning import share_heap
     from ..scenario.datasets import load_data
     from ..scenario.scenario_file import with_chain
     from .simulation_run import Simulation
