@@ -16,6 +16,9 @@ row names it. A letter is an argument:
     {a|b}   one of these
 
 `~` before a row: its numbers are small, since rounding or overflow decides its result.
+
+A fifth of the short programs calls any function of the vocabulary with any of `_CALLS`, as long as
+NumPy takes it.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
+from delian.core.compiler.frontend.vocabulary.vocabulary_numpy import GROUPS as GROUPS_OF_NUMPY
 
 from . import samples
 from .samples import array_text, number_text
@@ -66,7 +72,53 @@ def _classes() -> list[tuple[set[str], str]]:
 
 
 _TABLE, _CLASSES = _parsed(), _classes()
-GROUPS = frozenset(f"short: {group}" for group, _ in _TABLE)
+_ANY = "any function"
+GROUPS = frozenset(f"short: {group}" for group in (_ANY, *(group for group, _ in _TABLE)))
+#: The share of programs that call any function, and tries to find a call that NumPy takes.
+_ANY_SHARE, _ANY_TRIES = 0.2, 20
+#: Arguments of any function.
+_CALLS = (
+    *("n", "n, m", "v", "v, n", "v, w", "M", "M, n", "M, N", "M, <x>", "M, axis=<x>", "e", "e, n"),
+    *("s", "s, n", "n, v", "T", "T, <x>", "v, <k>", "n, <k>", "v, w, n", "n, m, 2", "[n, m]"),
+    *("[v, w]", "v, [0, -1]", "M, (0, 1)", "M[:, ::-1]", "M.T", "(n, m)", "h", "n, [1, 2]"),
+    *("v, axis=None", "M, keepdims=True", "M, 0, keepdims=True", "list(v)", "v[:1]", "np.array(n)"),
+    *("np.array(n), m", "[[n]]", "v[::-1], w", "M[0], M", "M, M[:, :1]", "M, dtype=<t>", "v, v"),
+)
+#: Functions whose results docs/language.md leaves open, or that the last bits decide.
+_OPEN = (
+    *("empty", "empty_like", "argpartition", "partition", "searchsorted", "arange", "cov"),
+    *("corrcoef", "matmul", "dot", "inner", "vdot", "tensordot", "kron", "convolve", "correlate"),
+    *("vecdot", "matvec", "vecmat", "cross", "outer", "trace", "unwrap", "argsort", "histogram"),
+    *("histogram_bin_edges", "nanquantile", "nanpercentile", "clip"),
+)
+
+
+def _functions() -> list[str]:
+    """The names of NumPy's functions in the vocabulary, but for those of linear algebra."""
+    groups = [group for title, group in GROUPS_OF_NUMPY if title not in _LEFT_OUT]
+    names = {f.__name__ for group in groups for f, _ in group}
+    return sorted(n for n in names if n not in _OPEN and hasattr(np, n))
+
+
+_LEFT_OUT = ("Linear algebra", "Fourier transforms")
+_FUNCTIONS = _functions()
+
+
+def _any_call(rng: random.Random) -> str:
+    """A call that NumPy takes, of numbers that are not extreme."""
+    for _ in range(_ANY_TRIES):
+        row = f"np.{rng.choice(_FUNCTIONS)}({rng.choice(_CALLS)})"
+        filled = _HOLE.sub(lambda found: _chosen(rng, found[0]), row)
+        arguments = _Arguments(rng, 0.0, 1)
+        given = {name: make(arguments)[0] for name, make in _LETTERS.items() if _is_read(name, row)}
+        try:
+            with samples.quiet():
+                env = {name: eval(text, {"np": np}) for name, text in given.items()}
+                eval(filled, {"np": np, **env})
+        except Exception:
+            continue
+        return filled
+    return "np.abs(n)"
 
 
 def write_short(
@@ -74,6 +126,8 @@ def write_short(
 ) -> tuple[str, list[str], str, list[tuple[str, ...]]]:
     """The group of a row, what stands in front of `f`, `f`, and the arguments of its calls."""
     group, row = rng.choice(_TABLE)
+    if rng.random() < _ANY_SHARE:
+        group, row = _ANY, _any_call(rng)
     odd = _EXTREME if rng.random() < _ODD and not row.startswith("~") else 0.0
     row = row.removeprefix("~")
     lines = _HOLE.sub(lambda found: _chosen(rng, found[0]), row).split("\n")

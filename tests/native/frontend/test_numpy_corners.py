@@ -227,6 +227,35 @@ EQUALS: dict[str, tuple[str, ...]] = {
         "return np.quantile(a, 0), np.quantile(a, [0, 1]), np.nanquantile(a, 1, keepdims=True)",
         "np.array([1, 5, 2], np.int16)",
     ),
+    "quantiles by an int are elements": (
+        "return np.quantile(a, (0, 1)), np.quantile(a, 0), np.nanquantile(a, (0, 1)),"
+        " np.percentile(a, 100)",
+        "np.array([1, 2, 0.5], np.float32)",
+        "np.array([1, np.nan, 0.5], np.float32)",
+        "np.array([1, np.inf, 0.5], np.float32)",
+    ),
+    "the place of a quantile among many halves": (
+        "return np.quantile(a, 0.37), np.percentile(a, 37), np.quantile(a, 0.37, method='lower')",
+        "np.arange(3000).astype(np.float16)",
+    ),
+    "a squeezed scalar": ("return np.squeeze(a), np.squeeze(b)", "np.float32(2.0), np.array(2)"),
+    "a variance in a narrow type": (
+        "return np.var(a, dtype=np.float32), np.std(a, dtype=np.float32)",
+        "np.array([1e8, 1e8 + 1, 1e8 + 2])",
+    ),
+    "a transposed scalar": (
+        "return np.transpose(a), np.transpose(b)",
+        "np.float32(2.0), np.array(2)",
+    ),
+    "a geometric sequence from an int": ("return np.geomspace(a, b, 3)", "3, np.float32(0.25)"),
+    "inverse hyperbolic functions of large halves": (
+        "return np.arcsinh(a), np.arccosh(a), np.arctanh(1 / a)",
+        "np.array([60000, 3], np.float16)",
+    ),
+    "rows to choose from": (
+        "return np.choose(a, b)",
+        "np.array([0, 1]), np.array([[1.0, 2.0], [3.0, 4.0]])",
+    ),
     "quantiles of f32 by an np.float64": (
         "return np.quantile(a, b), np.quantile(a, 0.3)",
         "np.array([1, 2], np.float32), np.float64(0.3)",
@@ -280,6 +309,8 @@ REFUSALS: dict[str, tuple[str, ...]] = {
     "an int of thousands of digits": ("return a**b", "7, 20_000"),
     "parts that begin beyond an axis": ("return np.add.reduceat(a, [0, 4])", "np.arange(4)"),
     "places along an axis by a mask": ("return np.ix_(a)", "np.array([True, False])"),
+    "a variance in integers": ("return np.var(a, dtype=np.int64)", "np.arange(3)"),
+    "a join in a type of another kind": ("return np.stack([a, a], dtype=bool)", "np.arange(3)"),
     "one end of np.clip": ("return np.clip(a, 1)", "np.arange(3)"),
     "bins that fall when it runs": ("return np.digitize(1.5, a)", "np.array([2, 1, 0])"),
     "bins that neither grow nor fall": ("return np.digitize(a, [3, 1, 2])", "1.5"),

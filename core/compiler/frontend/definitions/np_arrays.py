@@ -197,6 +197,8 @@ def ix_(*args: Tensor) -> Any:
 
 def tri(N: int, M: Any = None, k: int = 0, dtype: Any = float) -> Tensor:
     columns = N if M is None else M
+    if not all(isinstance(n, int | np.integer) for n in (N, columns, k)):
+        raise ProgramError("DL119", "np.tri takes whole numbers that are known")
     return (np.arange(N)[:, None] + k >= np.arange(columns)).astype(dtype)
 
 
@@ -273,9 +275,9 @@ def logspace(
 
 
 def geomspace(start: Tensor, stop: Tensor, num: int = 50, endpoint: bool = True) -> Tensor:
-    """Of numbers above zero."""
-    ends = [v * 1.0 if np.result_type(v).kind in "biu" else v for v in (start, stop)]
-    return np.exp(np.linspace(np.log(ends[0]), np.log(ends[1]), num, endpoint=endpoint))
+    """Of numbers above zero, in f64 as NumPy's."""
+    first, last = (np.log(np.asarray(v, np.float64)) for v in (start, stop))
+    return np.exp(np.linspace(first, last, num, endpoint=endpoint))
 
 
 def fromfunction(

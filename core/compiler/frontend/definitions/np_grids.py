@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ....common.errors import ProgramError
 from ...ir import Tensor
 from .np_arrays import place
 
@@ -20,7 +21,10 @@ def tril_indices_from(arr: Tensor, k: int = 0) -> Any:
 
 
 def diag_indices_from(arr: Tensor) -> Any:
-    return np.diag_indices(np.shape(arr)[0], np.ndim(arr))
+    shape = np.shape(arr)
+    if len(shape) < 2 or any(n != shape[0] for n in shape):
+        raise ProgramError("DL115", "np.diag_indices_from: all dimensions must be of equal length")
+    return np.diag_indices(shape[0], len(shape))
 
 
 def row_stack(tup: Sequence[Tensor]) -> Tensor:

@@ -28,6 +28,8 @@ def _float_type(*values: Tensor) -> Any:
 
 def arcsinh(x: Tensor) -> Tensor:
     x = np.asarray(x, _float_type(x))  # The least integer has no negative.
+    if x.dtype == np.float16:
+        return np.arcsinh(x.astype(np.float32)).astype(np.float16)
     below = x < 0
     a = np.where(below, -x, x)
     y = np.log1p(a * (1 + np.where(np.isinf(a), 1, a / (1 + np.hypot(1, a)))))
@@ -35,11 +37,15 @@ def arcsinh(x: Tensor) -> Tensor:
 
 
 def arccosh(x: Tensor) -> Tensor:
+    if _float_type(x) == np.float16:
+        return np.arccosh(np.asarray(x, np.float32)).astype(np.float16)
     above = x - 1.0
     return np.log1p(above + np.sqrt(above) * np.sqrt(above + 2))
 
 
 def arctanh(x: Tensor) -> Tensor:
+    if _float_type(x) == np.float16:
+        return np.arctanh(np.asarray(x, np.float32)).astype(np.float16)
     x = x * 1.0
     return (np.log1p(x) - np.log1p(-x)) / 2
 

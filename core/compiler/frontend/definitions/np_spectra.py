@@ -281,6 +281,8 @@ def svdvals(x: Tensor, /) -> Tensor:
 
 def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
     A = _matrix(A, "matrix_rank")
+    if any(np.ndim(v) for v in (tol, rtol) if v is not None):
+        raise ProgramError("DL119", "np.linalg.matrix_rank takes one tolerance for all matrices")
     s = svdvals(A)
     if tol is None:
         share = max(A.shape[-2:]) * np.finfo(A.dtype).eps if rtol is None else rtol

@@ -107,65 +107,79 @@ def _between(low: Tensor, high: Tensor, part: Tensor) -> Tensor:
     return np.where(part < 0.5, low + gap * part, high - gap * (1 - part))
 
 
-def _q(q: Any, a: Tensor) -> Tensor:
-    """Of floats, a number of Python's is of their type."""
-    if (type(q) is int or type(q) is float) and a.dtype.kind == "f":
-        return np.asarray(q, a.dtype)
-    return np.asarray(q)
+def _is_weak(q: Any) -> bool:
+    """Whether it is a number of Python's own: an interpolation by it is in the array's type."""
+    return type(q) is int or type(q) is float
 
 
 def quantile(
     a: Tensor, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False
 ) -> Tensor:
-    a = _subtracted(a)
-    lanes, q = _lanes(a, axis), _q(q, a)
-    n = lanes.shape[0]
-    if method == "linear" and a.dtype.kind in "iu" and q.dtype.kind in "iu":
-        first = np.asarray(q * (n - 1), np.int64)  # 0 or 1: elements, of their type.
-        return _kept(a, axis, np.take(lanes, first, axis=0), keepdims)
-    q = q * 1.0
-    below, part = _position(q, n, method)
-    first = below.astype(np.int64)
-    part = np.reshape(part, q.shape + (1,) * (lanes.ndim - 1))
-    low, high = np.take(lanes, first, axis=0), np.take(lanes, np.minimum(first + 1, n - 1), axis=0)
-    result = low if method in _WHOLE else _between(low, high, part)
-    if a.dtype.kind == "f":
-        result = np.where(np.isnan(lanes[-1]), np.nan, result)
-    return _kept(a, axis, result, keepdims)
+    return _quantile(a, np.asarray(q), axis, method, keepdims, _is_weak(q))
 
 
 def percentile(
     a: Tensor, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False
 ) -> Tensor:
-    return np.quantile(a, _q(q, np.asarray(a)) / 100, axis, method=method, keepdims=keepdims)
+    return _quantile(a, np.asarray(q) / 100, axis, method, keepdims, _is_weak(q))
+
+
+def _quantile(a: Tensor, q: Tensor, axis: Any, method: Any, keepdims: bool, weak: bool) -> Tensor:
+    a = _subtracted(a)
+    lanes = _lanes(a, axis)
+    n = lanes.shape[0]
+    if method == "linear" and q.dtype.kind in "iu":
+        # 0 or 1: NumPy takes elements, and interpolates nothing.
+        result = np.take(lanes, np.asarray(q * (n - 1), np.int64), axis=0)
+    else:
+        below, part = _position(q * 1.0, n, method)
+        first = below.astype(np.int64)
+        part = np.reshape(part, q.shape + (1,) * (lanes.ndim - 1))
+        low = np.take(lanes, first, axis=0)
+        high = np.take(lanes, np.minimum(first + 1, n - 1), axis=0)
+        result = low if method in _WHOLE else _between(low, high, _typed(part, a, weak))
+    if a.dtype.kind == "f":
+        result = np.where(np.isnan(lanes[-1]), np.nan, result)
+    return _kept(a, axis, result, keepdims)
+
+
+def _typed(part: Tensor, a: Tensor, weak: bool) -> Tensor:
+    return part.astype(a.dtype) if weak and a.dtype.kind == "f" else part
 
 
 def nanquantile(
     a: Tensor, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False
 ) -> Tensor:
-    """Each lane has as many elements as are not NaN."""
-    a = _subtracted(a)
-    if a.dtype.kind in "iu":
-        return np.quantile(a, q, axis, method=method, keepdims=keepdims)
-    lanes, q = _lanes(a, axis), _q(q, a) * 1.0
-    rest = lanes.shape[1:]
-    count = np.sum(~np.isnan(lanes), axis=0)
-    flat = np.reshape(q, (-1, *(1 for _ in rest)))
-    below, part = _position(flat, count.astype(q.dtype), method)
-    first = np.maximum(below, 0).astype(np.int64)
-    last = np.maximum(count - 1, 0)
-    low = np.take_along_axis(lanes, np.minimum(first, last), axis=0)
-    high = np.take_along_axis(lanes, np.minimum(first + 1, last), axis=0)
-    result = low if method in _WHOLE else _between(low, high, part)
-    result = np.reshape(result, q.shape + rest)
-    return _kept(a, axis, result, keepdims)
+    return _nanquantile(a, np.asarray(q), axis, method, keepdims, _is_weak(q))
 
 
 def nanpercentile(
     a: Tensor, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: bool = False
 ) -> Tensor:
-    q = _q(q, np.asarray(a)) / 100
-    return np.nanquantile(a, q, axis, method=method, keepdims=keepdims)
+    return _nanquantile(a, np.asarray(q) / 100, axis, method, keepdims, _is_weak(q))
+
+
+def _nanquantile(
+    a: Tensor, q: Tensor, axis: Any, method: Any, keepdims: bool, weak: bool
+) -> Tensor:
+    """Each lane has as many elements as are not NaN."""
+    a = _subtracted(a)
+    if a.dtype.kind in "iu":
+        return _quantile(a, q, axis, method, keepdims, weak)
+    lanes = _lanes(a, axis)
+    rest = lanes.shape[1:]
+    count = np.sum(~np.isnan(lanes), axis=0)
+    last = np.maximum(count - 1, 0)
+    flat = np.reshape(q, (-1, *(1 for _ in rest)))
+    if method == "linear" and q.dtype.kind in "iu":
+        result = np.take_along_axis(lanes, np.asarray(flat * last, np.int64), axis=0)
+    else:
+        below, part = _position(flat * 1.0, count.astype(np.float64), method)
+        first = np.maximum(below, 0).astype(np.int64)
+        low = np.take_along_axis(lanes, np.minimum(first, last), axis=0)
+        high = np.take_along_axis(lanes, np.minimum(first + 1, last), axis=0)
+        result = low if method in _WHOLE else _between(low, high, _typed(part, a, weak))
+    return _kept(a, axis, np.reshape(result, q.shape + rest), keepdims)
 
 
 def nanmedian(a: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:

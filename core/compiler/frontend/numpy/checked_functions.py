@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...ir import DType, Value
-from ...traced import ARRAY
+from ...traced import ARRAY, SCALAR
 from ..definitions import np_arrays, np_numbers, np_orders, np_signals, np_statistics
 from ..flow import raises
 from ..memory import array_changes
@@ -92,6 +92,13 @@ def _fail(error: Exception) -> None:
 
 
 def choose(s: Specialiser, a: Any, choices: Any, mode: Any = "raise") -> Any:
+    if not isinstance(mode, str):
+        raise s.needs_static(mode, "`mode` of np.choose")
+    if not isinstance(choices, list | tuple):
+        rows = arithmetic.tensor(s, choices)
+        if not rows.shape:
+            raise s.error("DL119", "np.choose takes a sequence of choices")
+        choices = [s.subscript(rows, k) for k in range(rows.shape[0])]
     made = _defined(s, np_numbers.choose, a, choices, mode)
     if mode == "raise":
         index = arithmetic.tensor(s, elementwise.array(s, a))
@@ -138,6 +145,19 @@ def geomspace(s: Specialiser, start: Any, stop: Any, num: Any = 50, endpoint: An
         below = arithmetic.less_equal(s, value, 0).value
         raises.ask(s, arithmetic.any_of(s, below), fail, kind=raises.Uncaught)
     return _defined(s, np_arrays.geomspace, start, stop, num, endpoint)
+
+
+def kept(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a scalar of NumPy's of one, and an array of an array, also of rank 0."""
+
+    @wraps(handler)
+    def run(s: Specialiser, a: Any, *args: Any, **kwargs: Any) -> Any:
+        made = handler(s, a, *args, **kwargs)
+        if type(made) is not Tensor or made.shape or type(a) is not Tensor:
+            return made
+        return Tensor(made.value, kind=SCALAR if a.kind == SCALAR else ARRAY)
+
+    return run
 
 
 def unravel_index(s: Specialiser, indices: Any, shape: Any) -> Any:

@@ -205,10 +205,15 @@ def var(
     ddof: Any = 0,
     keepdims: Any = False,
 ) -> Tensor:
-    x = _floating(s, a, dtype)
+    x = _floating(s, a, None)
+    kind = x.dtype if dtype is None else numpy_dtype(s, dtype)
+    if not kind.is_float:
+        text = f"np.var and np.std in {kind.value} round at each step"
+        raise s.error("DL116", text, "convert the result: np.var(x).astype(dtype)")
     axes = axes_of(s, x, axis)
-    centred = arithmetic.subtract(s, x, mean(s, x, axis, x.dtype.numpy, True))
-    squares = arithmetic.multiply(s, centred, centred)
+    # NumPy takes the mean in `dtype`, and what it takes it from as it is.
+    centred = arithmetic.subtract(s, x, mean(s, x, axis, kind.numpy, True))
+    squares = tensor(s, arithmetic.multiply(s, centred, centred), kind)
     total = Tensor(reduced(s, "reduce_sum", squares.value, axes, keepdims))
     if not isinstance(ddof, int | float | np.number):
         raise s.needs_static(ddof, "`ddof`")

@@ -393,6 +393,10 @@ def concatenate(s: Specialiser, arrays: Any, axis: Any = 0, *, dtype: Any = None
     kind, weak = arithmetic.result_dtype(s, values)
     if dtype is not None:
         kind, weak = numpy_dtype(s, dtype), False
+        for have in (arithmetic.dtype_of(s, arithmetic.strong(v))[0] for v in values):
+            if not np.can_cast(have.numpy, kind.numpy, "same_kind"):
+                text = f"NumPy does not join {have.value} as {kind.value}"
+                raise s.error("DL116", text, "convert it first: x.astype(dtype)")
     k = axis_of(s, values[0], axis)
     first = arithmetic.shape_of(values[0])
     for v in values:

@@ -204,11 +204,11 @@ _ORDER: tuple[Named, ...] = (
 _SHAPES: tuple[Named, ...] = (
     (np.reshape, shapes.reshape),
     (np.ravel, shapes.ravel),
-    (np.transpose, shapes.transpose),
+    (np.transpose, checked_functions.kept(shapes.transpose)),
     (np.swapaxes, shapes.swapaxes),
     (np.moveaxis, shapes.moveaxis),
     (np.expand_dims, shapes.expand_dims),
-    (np.squeeze, shapes.squeeze),
+    (np.squeeze, checked_functions.kept(shapes.squeeze)),
     (np.broadcast_to, shapes.broadcast_to),
     (np.atleast_1d, shapes.atleast_1d),
     *_definitions(np_arrays, "atleast_2d atleast_3d broadcast_arrays rollaxis matrix_transpose"),
@@ -442,11 +442,11 @@ _ARRAYS = frozenset(
     (
         *("array", "asarray", "asanyarray", "ascontiguousarray", "copy", "zeros", "ones", "empty"),
         "full",
-        *("zeros_like", "ones_like", "empty_like", "full_like", "reshape", "transpose"),
-        *("swapaxes", "moveaxis", "squeeze", "expand_dims", "broadcast_to", "flipud"),
+        *("zeros_like", "ones_like", "empty_like", "full_like", "reshape", "unique"),
+        *("swapaxes", "moveaxis", "expand_dims", "broadcast_to", "flipud"),
         *("fliplr", "roll", "rollaxis", "rot90", "matrix_transpose", "where", "select"),
         *("tensordot", "cov", "piecewise", "take_along_axis", "pad", "apply_along_axis"),
-        *("isin", "broadcast_arrays", "block"),
+        *("isin", "broadcast_arrays", "block", "tensorsolve"),
     )
 )
 _PYTHON = {"allclose": BOOL, "array_equal": BOOL, "array_equiv": BOOL, "isscalar": BOOL}
@@ -455,7 +455,7 @@ _PYTHON = {"allclose": BOOL, "array_equal": BOOL, "array_equiv": BOOL, "isscalar
 def _gives(name: str) -> int | None:
     """What a single number of a function's result is in Python."""
     last = name.rpartition(".")[2]
-    if last in ("real", "imag"):
+    if last in ("real", "imag", "squeeze", "transpose"):
         return None  # What it is given.
     return ARRAY if last in _ARRAYS else _PYTHON.get(last, SCALAR)
 
