@@ -252,6 +252,10 @@ EQUALS: dict[str, tuple[str, ...]] = {
         "return np.arcsinh(a), np.arccosh(a), np.arctanh(1 / a)",
         "np.array([60000, 3], np.float16)",
     ),
+    "closeness by a negative tolerance": (
+        "return np.isclose(a, b, c), np.isclose(a, b)",
+        "np.array([-0.5, np.inf, 1.0]), np.array([-0.5, np.inf, 2.0]), -8.0",
+    ),
     "rows to choose from": (
         "return np.choose(a, b)",
         "np.array([0, 1]), np.array([[1.0, 2.0], [3.0, 4.0]])",

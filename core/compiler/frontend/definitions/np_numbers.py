@@ -205,7 +205,7 @@ def isclose(
 ) -> Tensor:
     b = b * 1.0
     near = np.abs(a - b) <= atol + rtol * np.abs(b)
-    close = np.where(np.isfinite(a) & np.isfinite(b), near, a == b)
+    close = (near & np.isfinite(b)) | (a == b)
     return close | (np.isnan(a) & np.isnan(b)) if equal_nan else close
 
 

@@ -166,15 +166,21 @@ def polyval(p: Tensor, x: Tensor) -> Tensor:
 
 
 def polyadd(a1: Tensor, a2: Tensor) -> Tensor:
-    a1, a2 = np.atleast_1d(a1), np.atleast_1d(a2)
-    size = max(a1.shape[0], a2.shape[0])
-    return np.pad(a1, (size - a1.shape[0], 0)) + np.pad(a2, (size - a2.shape[0], 0))
+    a1, a2 = _of_one_size(a1, a2)
+    return a1 + a2
 
 
 def polysub(a1: Tensor, a2: Tensor) -> Tensor:
+    a1, a2 = _of_one_size(a1, a2)
+    return a1 - a2
+
+
+def _of_one_size(a1: Tensor, a2: Tensor) -> tuple[Tensor, Tensor]:
     a1, a2 = np.atleast_1d(a1), np.atleast_1d(a2)
+    if a1.ndim != 1 or a2.ndim != 1:
+        raise ProgramError("DL115", "a polynomial is a vector")
     size = max(a1.shape[0], a2.shape[0])
-    return np.pad(a1, (size - a1.shape[0], 0)) - np.pad(a2, (size - a2.shape[0], 0))
+    return np.pad(a1, (size - a1.shape[0], 0)), np.pad(a2, (size - a2.shape[0], 0))
 
 
 def polymul(a1: Tensor, a2: Tensor) -> Tensor:

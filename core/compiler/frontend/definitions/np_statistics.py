@@ -128,7 +128,7 @@ def _quantile(a: Tensor, q: Tensor, axis: Any, method: Any, keepdims: bool, weak
     a = _subtracted(a)
     lanes = _lanes(a, axis)
     n = lanes.shape[0]
-    if method == "linear" and q.dtype.kind in "iu":
+    if method == "linear" and q.dtype.kind in "biu":
         # 0 or 1: NumPy takes elements, and interpolates nothing.
         result = np.take(lanes, np.asarray(q * (n - 1), np.int64), axis=0)
     else:
@@ -171,7 +171,7 @@ def _nanquantile(
     count = np.sum(~np.isnan(lanes), axis=0)
     last = np.maximum(count - 1, 0)
     flat = np.reshape(q, (-1, *(1 for _ in rest)))
-    if method == "linear" and q.dtype.kind in "iu":
+    if method == "linear" and q.dtype.kind in "biu":
         result = np.take_along_axis(lanes, np.asarray(flat * last, np.int64), axis=0)
     else:
         below, part = _position(flat * 1.0, count.astype(np.float64), method)

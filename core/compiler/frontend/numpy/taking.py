@@ -80,6 +80,8 @@ def pad(
 ) -> Tensor:
     x = tensor(s, array)
     rank = len(x.shape)
+    if is_static(pad_width) and np.asarray(pad_width).dtype.kind != "i":
+        raise s.error("DL119", f"np.pad: {describe(pad_width)} is no whole number")
     try:
         widths = np.broadcast_to(np.asarray(pad_width), (rank, 2)).tolist()
     except ValueError:
