@@ -82,7 +82,7 @@ _CALLS = (
     *("s", "s, n", "n, v", "T", "T, <x>", "v, <k>", "n, <k>", "v, w, n", "n, m, 2", "[n, m]"),
     *("[v, w]", "v, [0, -1]", "M, (0, 1)", "M[:, ::-1]", "M.T", "(n, m)", "h", "n, [1, 2]"),
     *("v, axis=None", "M, keepdims=True", "M, 0, keepdims=True", "list(v)", "v[:1]", "np.array(n)"),
-    *("np.array(n), m", "[[n]]", "v[::-1], w", "M[0], M", "M, M[:, :1]", "M, dtype=<t>", "v, v"),
+    *("np.array(n), m", "[[n]]", "v[::-1], w", "M[0], M", "M, M[:, :1]", "v, v"),
 )
 #: Functions whose results docs/language.md leaves open, or that the last bits decide.
 _OPEN = (
