@@ -248,6 +248,11 @@ EQUALS: dict[str, tuple[str, ...]] = {
         "np.float32(2.0), np.array(2)",
     ),
     "a geometric sequence from an int": ("return np.geomspace(a, b, 3)", "3, np.float32(0.25)"),
+    "a geometric sequence from an infinity": (
+        "return np.geomspace(a, 2, 4), np.geomspace(a, b, 1), np.geomspace(a, b, 3, False)",
+        "np.inf, 5.0",
+        "7.0, 5.0",
+    ),
     "inverse hyperbolic functions of large halves": (
         "return np.arcsinh(a), np.arccosh(a), np.arctanh(1 / a)",
         "np.array([60000, 3], np.float16)",

@@ -277,7 +277,12 @@ def logspace(
 def geomspace(start: Tensor, stop: Tensor, num: int = 50, endpoint: bool = True) -> Tensor:
     """Of numbers above zero, in f64 as NumPy's."""
     first, last = (np.log(np.asarray(v, np.float64)) for v in (start, stop))
-    return np.exp(np.linspace(first, last, num, endpoint=endpoint))
+    made = np.exp(np.linspace(first, last, num, endpoint=endpoint)).copy()
+    if num > 0:  # The ends are exact, also infinite ones.
+        made[0] = start
+    if num > 1 and endpoint:
+        made[-1] = stop
+    return made
 
 
 def fromfunction(
