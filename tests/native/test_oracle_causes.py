@@ -151,6 +151,22 @@ def test_an_overflow_is_known_after_a_call_that_raises() -> None:
     assert judge(text).mark == OVERFLOW
 
 
+@pytest.mark.parametrize("given", ["x, x", "x, out=x", "x, out=(x,)"])
+def test_the_last_bits_of_an_array_that_a_function_fills(
+    given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = reference.PRIMITIVES["sin"]
+
+    def shaken(*found: Any) -> Any:
+        return [np.nextafter(x, x.dtype.type(2)) for x in row.reference(*found)]
+
+    rows = {**reference.PRIMITIVES, "sin": replace(row, reference=shaken)}
+    monkeypatch.setattr(reference, "PRIMITIVES", rows)
+    body = f"np.sin({given})\nreturn np.concatenate([x, np.zeros(2)])"
+    text = program(body, "np.float32([0.3, 1])")
+    assert judge(text).mark == ROUNDING
+
+
 def test_an_item_that_is_computed_when_it_is_read_has_64_bits() -> None:
     text = program("return sum(map(abs, [0.5, int(x[0])]))", "np.array([-2**63])")
     assert judge(text).mark == OVERFLOW
