@@ -347,6 +347,7 @@ def test_every_row_of_every_table_is_taken(monkeypatch):
         "nobody wanted the sum",
         "nothing came of it, too many times",
         "started",
+        "sum of the parts of updates that this edge trained",
         "time to look at runs that wait",
         "too few are ready",
         "too few are ready to evaluate",

@@ -34,8 +34,8 @@ def test_both_ends_of_a_pair_have_the_secret_that_they_would_work_out(most, monk
 def test_each_secret_is_worked_out_once(monkeypatch):
     monkeypatch.setattr(member_identity, "_agreed", {})
     asked = []
-    plain = kdf.agree
-    monkeypatch.setattr(kdf, "agree", lambda s, p: asked.extend(p) or plain(s, p))
+    plain = kdf.exchanged
+    monkeypatch.setattr(kdf, "exchanged", lambda s, p: asked.extend(p) or plain(s, p))
     keys = secrets(4)
     public = [kdf.public_key(secret) for secret in keys]
     for number, secret in enumerate(keys):
