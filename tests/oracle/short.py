@@ -34,6 +34,7 @@ from delian.core.compiler.frontend.vocabulary.vocabulary_numpy import GROUPS as 
 
 from . import samples
 from .samples import array_text, number_text
+from .writer import expression
 
 _HERE = Path(__file__).parent
 _HOLE = re.compile(r"<[txkg]>|\{[^{}:]*\|[^{}]*\}")
@@ -113,8 +114,8 @@ def _any_call(rng: random.Random) -> str:
         given = {name: make(arguments)[0] for name, make in _LETTERS.items() if _is_read(name, row)}
         try:
             with samples.quiet():
-                env = {name: eval(text, {"np": np}) for name, text in given.items()}
-                eval(filled, {"np": np, **env})
+                env = {name: eval(expression(text), {"np": np}) for name, text in given.items()}
+                eval(expression(filled), {"np": np, **env})
         except Exception:
             continue
         return filled

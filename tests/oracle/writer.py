@@ -163,7 +163,7 @@ class Writer:
     def value(self, text: str) -> Any:
         """Of an expression, here. Raises Skip where Python raises an error."""
         try:
-            return eval(_expression(text), self.env)
+            return eval(expression(text), self.env)
         except Exception as e:
             raise Skip(str(e)) from None
 
@@ -343,7 +343,7 @@ def _drawn(category: str, daring: bool) -> tuple[list[Construct], list[float]]:
 
 #: Programs share many expressions, and compiling one takes longer than running it.
 @functools.lru_cache(1 << 14)
-def _expression(text: str) -> CodeType:
+def expression(text: str) -> CodeType:
     return compile(text, "<expression>", "eval", dont_inherit=True)
 
 

@@ -6,8 +6,7 @@ import delian as dl
 import numpy as np
 import pytest
 from delian.core.common.errors import ProgramError
-from oracle.judge import EQUAL, judge
-from support.small_programs import program
+from support.small_programs import is_as_in_python
 
 EQUALS: dict[str, tuple[str, ...]] = {
     "a list that grows in a while": (
@@ -51,8 +50,7 @@ TESTS: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("name", [*EQUALS, *TESTS])
 def test_it_is_pythons(name: str) -> None:
-    found = judge(program(*{**EQUALS, **TESTS}[name]))
-    assert found.mark == EQUAL, found.words
+    is_as_in_python({**EQUALS, **TESTS}[name])
 
 
 def test_the_first_refusal_is_the_one_that_is_told() -> None:

@@ -7,8 +7,7 @@ of its calls, which are of the same types each time.
 from __future__ import annotations
 
 import pytest
-from oracle.judge import EQUAL, REFUSED, judge
-from support.small_programs import program
+from support.small_programs import is_as_in_python, is_refused
 
 EQUALS: dict[str, tuple[str, ...]] = {
     "bins that fall, closed on the right": (
@@ -331,11 +330,9 @@ REFUSALS: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("backend", ["reference", "native"])
 @pytest.mark.parametrize("name", EQUALS)
 def test_it_is_numpys(name: str, backend: str) -> None:
-    found = judge(program(*EQUALS[name]), backend)
-    assert found.mark == EQUAL, found.words
+    is_as_in_python(EQUALS[name], backend)
 
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_it_is_refused(name: str) -> None:
-    found = judge(program(*REFUSALS[name]))
-    assert found.mark == REFUSED, found.words
+    is_refused(REFUSALS[name])

@@ -26,6 +26,7 @@ from ..definitions import np_complexes as formulas
 from ..flow import raises
 from ..memory import stores
 from ..numpy import arithmetic, indexing
+from ..numpy.formulas import formula as formula
 from ..values import Tensor, describe, is_number, kind_of
 
 if TYPE_CHECKING:
@@ -194,13 +195,6 @@ def _is_f64_scalar(value: Any) -> bool:
     if type(value) is Tensor:
         return value.kind == SCALAR and value.dtype is DType.F64
     return isinstance(value, np.float64)
-
-
-def formula(s: Specialiser, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A formula on parts, inlined; an error within it is one of the user's call."""
-    from ..vocabulary.vocabulary_table import Defined
-
-    return Defined(f)(s, *args, **kwargs)
 
 
 def parts(values: Sequence[Complex]) -> list[Any]:

@@ -13,8 +13,9 @@ import numpy as np
 
 from ... import tree
 from ...traced import same_static
-from ..flow import branches, raises
+from ..flow import branches
 from ..numpy import arithmetic, elementwise, shapes
+from ..numpy.formulas import refuses
 from ..values import Tensor, is_number, is_static, kind_of
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def _by_numbers(
     if any(column is None for column in columns):
         return None
     if keys.dtype.is_float:
-        lost = arithmetic.any_of(s, elementwise.isnan(s, keys).value)
-        raises.ask(s, lost, _no_order, kind=raises.Uncaught)
+        lost = elementwise.isnan(s, keys).value
+        refuses(s, lost, "Python has no order of NaN: what it gives depends on how it sorts")
     # Equal ones stay in their order, also where the largest comes first.
     order = s.call(np.argsort, s.call(np.flip, keys) if reverse else keys)
     if reverse:
@@ -85,10 +86,6 @@ def _in_order(s: Specialiser, column: Any, order: Tensor, count: int) -> list[An
     array, kind = column
     moved = s.call(np.take, array, order)
     return [Tensor(s.subscript(moved, k).value, kind=kind) for k in range(count)]
-
-
-def _no_order() -> None:
-    raise ArithmeticError("Python has no order of NaN: what it gives depends on how it sorts")
 
 
 def extreme(s: Specialiser, name: str, items: Sequence[Any], ranks: Sequence[Any]) -> Any:

@@ -15,36 +15,26 @@ from ..flow import raises
 from ..memory import array_changes
 from ..values import Tensor, is_static
 from . import arithmetic, elementwise, reductions, shapes
+from .formulas import fails, formula, refuses
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
 
 
-def _defined(s: Specialiser, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A function of `definitions`: an error within it is one of the user's call."""
-    from ..vocabulary.vocabulary_table import Defined
-
-    return Defined(f)(s, *args, **kwargs)
-
-
 def ldexp(s: Specialiser, x1: Any, x2: Any) -> Any:
     if type(x2) is Tensor and x2.weak and not (type(x1) is Tensor and x1.weak):
         raises.check_fits(s, x2, DType.I32)  # The type of NumPy's loop.
-    return _defined(s, np_numbers.ldexp, x1, x2)
+    return formula(s, np_numbers.ldexp, x1, x2)
 
 
 def polymul(s: Specialiser, a1: Any, a2: Any) -> Any:
     """NumPy drops leading zeros: where there are some, a call raises an error."""
-    made = _defined(s, np_signals.polymul, a1, a2)
+    made = formula(s, np_signals.polymul, a1, a2)
     for p in (a1, a2):
         first = s.subscript(shapes.ravel(s, elementwise.array(s, p)), 0)
         zero = arithmetic.tensor(s, arithmetic.equal(s, first, 0)).value
-        raises.ask(s, zero, _leading_zero, kind=raises.Uncaught)
+        refuses(s, zero, "NumPy's polynomial has no leading zero: its product is shorter here")
     return made
-
-
-def _leading_zero() -> None:
-    raise ArithmeticError("NumPy's polynomial has no leading zero: its product is shorter here")
 
 
 def nan_place(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,19 +44,14 @@ def nan_place(f: Callable[..., Any]) -> Callable[..., Any]:
         x = arithmetic.tensor(s, elementwise.array(s, a))
         if x.dtype.is_float:
             lost = reductions.all_(s, elementwise.isnan(s, x), axis).value
-            raises.ask(s, arithmetic.any_of(s, lost), _all_nan, kind=ValueError)
-        return _defined(s, getattr(np_statistics, f.__name__), x, axis, keepdims=keepdims)
+            fails(s, lost, ValueError, "All-NaN slice encountered")
+        return formula(s, getattr(np_statistics, f.__name__), x, axis, keepdims=keepdims)
 
     return run
 
 
-def _all_nan() -> None:
-    raise ValueError("All-NaN slice encountered")
-
-
 def in_range(f: Callable[..., Any], top: int, words: str) -> Callable[..., Any]:
     """`np.quantile` and the like, whose `q` lies from 0 to `top`."""
-    fail = partial(_fail, ValueError(f"{words} must be in the range [0, {top}]"))
 
     def run(
         s: Specialiser,
@@ -80,15 +65,11 @@ def in_range(f: Callable[..., Any], top: int, words: str) -> Callable[..., Any]:
         x = arithmetic.tensor(s, elementwise.array(s, q))
         inside = [arithmetic.greater_equal(s, x, 0), arithmetic.less_equal(s, x, top)]
         outside = s.emit("not", arithmetic.bitwise_and(s, *inside).value)
-        raises.ask(s, arithmetic.any_of(s, outside), fail, kind=ValueError)
-        formula = getattr(np_statistics, f.__name__)
-        return _defined(s, formula, a, q, axis, method=method, keepdims=keepdims)
+        fails(s, outside, ValueError, f"{words} must be in the range [0, {top}]")
+        f_of = getattr(np_statistics, f.__name__)
+        return formula(s, f_of, a, q, axis, method=method, keepdims=keepdims)
 
     return run
-
-
-def _fail(error: Exception) -> None:
-    raise error
 
 
 def choose(s: Specialiser, a: Any, choices: Any, mode: Any = "raise") -> Any:
@@ -99,29 +80,28 @@ def choose(s: Specialiser, a: Any, choices: Any, mode: Any = "raise") -> Any:
         if not rows.shape:
             raise s.error("DL119", "np.choose takes a sequence of choices")
         choices = [s.subscript(rows, k) for k in range(rows.shape[0])]
-    made = _defined(s, np_numbers.choose, a, choices, mode)
+    made = formula(s, np_numbers.choose, a, choices, mode)
     if mode == "raise":
         index = arithmetic.tensor(s, elementwise.array(s, a))
-        fail = partial(_fail, ValueError("invalid entry in choice array"))
-        raises.ask(s, _outside(s, index, len(choices)), fail, kind=ValueError)
+        outside = _outside(s, index, len(choices))
+        fails(s, outside, ValueError, "invalid entry in choice array")
     return made
 
 
 def digitize(s: Specialiser, x: Any, bins: Any, right: Any = False) -> Any:
     """Bins that are not known must grow: where they fall, a call raises an error."""
-    formula = np_orders.digitize
+    rule = np_orders.digitize
     if is_static(bins) and np.ndim(edges := np.asarray(bins)) == 1 and edges.dtype.kind in "biuf":
         steps = np.diff(edges.astype(np.float64))
         if (steps < 0).any() and (steps > 0).any():
             raise s.error("DL119", "bins must be monotonically increasing or decreasing")
-        formula = np_orders.digitize_downwards if (steps < 0).any() else formula
+        rule = np_orders.digitize_downwards if (steps < 0).any() else rule
     else:
         x_bins = arithmetic.tensor(s, elementwise.array(s, bins))
         pair = [s.subscript(x_bins, part) for part in (slice(1, None), slice(None, -1))]
-        falls = arithmetic.any_of(s, arithmetic.less(s, *pair).value)
-        fail = partial(_fail, ArithmeticError("NumPy has another rule for bins that fall here"))
-        raises.ask(s, falls, fail, kind=raises.Uncaught)
-    return _defined(s, formula, x, bins, right)
+        falls = arithmetic.less(s, *pair).value
+        refuses(s, falls, "NumPy has another rule for bins that fall here")
+    return formula(s, rule, x, bins, right)
 
 
 def nan_to_num(
@@ -139,12 +119,11 @@ def nan_to_num(
 
 def geomspace(s: Specialiser, start: Any, stop: Any, num: Any = 50, endpoint: Any = True) -> Any:
     """Of numbers above zero; of others a call raises an error."""
-    fail = partial(_fail, ArithmeticError("a program's np.geomspace takes numbers above zero"))
     for end in (start, stop):
         value = arithmetic.tensor(s, elementwise.array(s, end))
         below = arithmetic.less_equal(s, value, 0).value
-        raises.ask(s, arithmetic.any_of(s, below), fail, kind=raises.Uncaught)
-    return _defined(s, np_arrays.geomspace, start, stop, num, endpoint)
+        refuses(s, below, "a program's np.geomspace takes numbers above zero")
+    return formula(s, np_arrays.geomspace, start, stop, num, endpoint)
 
 
 def kept(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -164,8 +143,9 @@ def unravel_index(s: Specialiser, indices: Any, shape: Any) -> Any:
     flat = arithmetic.tensor(s, elementwise.array(s, indices), DType.I64)
     sizes = shapes.shape_argument(s, shape)
     outside = _outside(s, flat, int(np.prod(sizes)))
-    raises.ask(s, outside, partial(_unravelled, sizes), flat, kind=ValueError)
-    return _defined(s, np_arrays.unravel_index, indices, shape)
+    asked = arithmetic.any_of(s, outside)
+    raises.ask(s, asked, partial(_unravelled, sizes), flat, kind=ValueError)
+    return formula(s, np_arrays.unravel_index, indices, shape)
 
 
 def _unravelled(sizes: Sequence[int], indices: Any) -> None:
@@ -180,16 +160,13 @@ def ravel_multi_index(s: Specialiser, multi_index: Any, dims: Any) -> Any:
         raise s.error("DL115", "np.ravel_multi_index: as many indices as axes")
     for index, size in zip(multi_index, sizes, strict=True):
         flat = arithmetic.tensor(s, elementwise.array(s, index), DType.I64)
-        raises.ask(s, _outside(s, flat, size), _no_place, kind=ValueError)
-    return _defined(s, np_arrays.ravel_multi_index, multi_index, dims)
-
-
-def _no_place() -> None:
-    raise ValueError("invalid entry in coordinates array")
+        outside = _outside(s, flat, size)
+        fails(s, outside, ValueError, "invalid entry in coordinates array")
+    return formula(s, np_arrays.ravel_multi_index, multi_index, dims)
 
 
 def _outside(s: Specialiser, index: Tensor, size: int) -> Value:
-    """bool[]: a place is below zero, or not below a size."""
+    """Bools: a place is below zero, or not below a size."""
     low = arithmetic.less(s, index, 0)
     high = arithmetic.greater_equal(s, index, size)
-    return arithmetic.any_of(s, arithmetic.bitwise_or(s, low, high).value)
+    return arithmetic.bitwise_or(s, low, high).value

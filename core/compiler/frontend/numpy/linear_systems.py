@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..flow import iteration, raises
 from ..values import Tensor, describe
 from . import arithmetic, elementwise, reductions, shapes
 from .arithmetic import tensor
+from .formulas import fails
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -57,11 +58,7 @@ def _check(s: Specialiser, made: Tensor, given: Sequence[Tensor], words: str) ->
     for x in given:
         finite = reductions.all_(s, elementwise.isfinite(s, x))
         lost = s.emit("and", lost, finite.value)
-    raises.ask(s, lost, partial(_fail, words), kind=np.linalg.LinAlgError)
-
-
-def _fail(words: str) -> None:
-    raise np.linalg.LinAlgError(words)
+    fails(s, lost, np.linalg.LinAlgError, words)
 
 
 def solve(s: Specialiser, a: Any, b: Any) -> Tensor:

@@ -14,6 +14,7 @@ from ..operators import static_int
 from ..values import Tensor, describe
 from . import arithmetic, indexing
 from .arithmetic import numpy_dtype, tensor
+from .formulas import fails
 from .shapes import axes_of, axis_of, ravel
 
 if TYPE_CHECKING:
@@ -186,15 +187,10 @@ def average(
     total = sum_(s, arithmetic.multiply(s, x, w), axis, None, keepdims)
     spread = arithmetic.broadcast(s, w.value, arithmetic.broadcast_shapes(s, (x, w)))
     heavy = sum_(s, Tensor(spread), axis, None, keepdims)
-    if raises.checks(s) is not None:
-        nothing = arithmetic.any_of(s, arithmetic.equal(s, heavy, 0).value)
-        raises.ask(s, nothing, _no_weights, kind=ZeroDivisionError)
+    nothing = arithmetic.equal(s, heavy, 0).value
+    fails(s, nothing, ZeroDivisionError, "Weights sum to zero, can't be normalized")
     result = arithmetic.divide(s, total, heavy)
     return (result, tensor(s, heavy, result.dtype)) if returned else result
-
-
-def _no_weights() -> None:
-    raise ZeroDivisionError("Weights sum to zero, can't be normalized")
 
 
 def var(
