@@ -186,7 +186,7 @@ class WorkerRunner:
                 frame = await running.ask(
                     sent, record, answer_bytes_max=most, wall_s=left_s, note=note
                 )
-                if "turn" in frame.head and self._split is not None:
+                if "turn" in frame.head and "split" in job and self._split is not None:
                     ask = self._turns(running, sent, ends)
                     frame, name = await self._split.exchange(ask, frame, program.blobs[0])
                 outcome = await asyncio.to_thread(self._outcome, program, frame)

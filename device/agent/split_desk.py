@@ -55,6 +55,9 @@ DUE_S = 60.0
 #: What the first exchanges are put on top of.
 NOMINAL = LinkProfile(1.25e6, 1.25e6, 0.02)
 
+#: What a field of an answer raises that is none.
+_SENSELESS = (KeyError, TypeError, ValueError, OverflowError)
+
 #: Asks the training process: (fields of the job, body) -> its answer.
 Ask = Callable[[Mapping[str, Any], bytes], Awaitable[frames.Frame]]
 
@@ -98,26 +101,30 @@ class SplitDesk:
     ) -> tuple[frames.Frame, bytes]:
         """All turns, from the first one on: the last answer, and the training's name.
 
-        Raises NotTakenError, Stopped.
+        frame: the first turn; the training process may have been taken over by its program. Raises
+        NotTakenError, Stopped, FrameError.
         """
         home = self._home()
         if home is None:
             raise NotTakenError("the device has no edge now")
         name = os.urandom(RUN_BYTES)
         head = frame.head
-        self._piece = int(head["piece"])
-        opening = SubgraphOpen(
-            bundle=bundle,
-            program=SPLIT_STEP,
-            cut=bytes.fromhex(str(head["cut"])),
-            tier=1,
-            training=SubgraphTraining(
-                run=name,
-                steps=int(head["steps"]),
-                examples=int(head["examples"]),
-                sharing=SUBGRAPH_COPIES,
-            ),
-        )
+        try:
+            piece, steps = int(head["piece"]), int(head["steps"])
+            opening = SubgraphOpen(
+                bundle=bundle,
+                program=SPLIT_STEP,
+                cut=bytes.fromhex(str(head["cut"])),
+                tier=1,
+                training=SubgraphTraining(
+                    run=name,
+                    steps=steps,
+                    examples=int(head["examples"]),
+                    sharing=SUBGRAPH_COPIES,
+                ),
+            )
+        except _SENSELESS as error:
+            raise frames.FrameError(f"a training that makes no sense: {error}") from None
         asker = TrainingAsker(opening, self.link)
         upstream = self._upstream(home, asker)
         upstream.start()
@@ -134,13 +141,13 @@ class SplitDesk:
         finally:
             asker.finish()
             await upstream.close()
-        link = self.link.profile
+        self._piece, link = piece, self.link.profile
         log.info(
             "trained with %s",
             home[0],
             extra={
-                "steps": int(head["steps"]),
-                "piece": self._piece,
+                "steps": steps,
+                "piece": piece,
                 "up_mbit_s": round(link.up * 8e-6, 3),
                 "down_mbit_s": round(link.down * 8e-6, 3),
                 "latency_ms": round(link.latency_s * 1e3, 3),
@@ -151,14 +158,15 @@ class SplitDesk:
         return frames.Frame({k: v for k, v in merged.items() if k != "turn"}, frame.body), name
 
     async def _turn(self, asker: TrainingAsker, frame: frames.Frame, due_s: float) -> bytes:
-        """The encoded reply to a turn. Raises SplitLostError, Stopped."""
-        body = bytes(frame.body)[int(frame.head["vector"]) :]
+        """The encoded reply to a turn. Raises SplitLostError, FrameError."""
+        head = frame.head
         try:
-            tensors = SubgraphRequest.FromString(body).inputs
-        except DecodeError as error:
-            raise Stopped(PROGRAM_FAILED, f"a turn that makes no sense: {error}") from None
-        turn, phase = int(frame.head["turn"]), int(frame.head["phase"])
-        most = min(max(int(frame.head["reply_max"]), 0), MESSAGE_BYTES_MAX)
+            tensors = SubgraphRequest.FromString(bytes(frame.body)[int(head["vector"]) :]).inputs
+            turn, phase = int(head["turn"]), int(head["phase"])
+            most = min(max(int(head["reply_max"]), 0), MESSAGE_BYTES_MAX)
+            SubgraphRequest(sequence=turn, phase=phase)  # what the fields hold
+        except (*_SENSELESS, DecodeError) as error:
+            raise frames.FrameError(f"a turn that makes no sense: {error}") from None
         came = await asker.ask_for(turn, phase, tensors, most, due_s)
         return await asyncio.to_thread(SubgraphReply(outputs=came).SerializeToString)
 

@@ -266,3 +266,26 @@ def test_a_plan_that_edges_cannot_keep_is_refused(split: Any, changes: dict[str,
     asked = plan.run_plan(BlobRef(digest=b"b" * 32, size=9), weights, 1)
     with pytest.raises(PlanError, match="train with their edges"):
         replace(asked, split=True).check()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ceilings": [[0, float("inf")]]},
+        {"ties": [[0]]},
+        {"states": float("nan")},
+        {"epochs": "many"},
+        {"epochs": 0},
+        {"plan": None},
+        {"plan": {"pieces": []}},
+        {"ceilings": 3},
+    ],
+    ids=str,
+)
+def test_a_step_of_a_bundle_that_makes_no_sense_is_refused(
+    split: Any, change: dict[str, Any]
+) -> None:
+    bundle = split.result.bundle
+    said = {**bundle.manifest.split, **change}
+    with pytest.raises(DelianError):
+        RunStep.of(replace(bundle, manifest=replace(bundle.manifest, split=said)))

@@ -172,7 +172,7 @@ class RunStep:
             made = StepBundle(manifest.task, manifest.state, step, manifest.frozen)
             plan = PlacementPlan.from_json(json.dumps(said["plan"]), "split.plan")
             epochs = int(said["epochs"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DelianError(f"the bundle's step is incomplete: {error}", _HINT) from error
         made.check("split")
         if not 1 <= len(plan.pieces) <= PIECES_MAX or epochs < 1:
