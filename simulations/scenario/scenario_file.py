@@ -109,6 +109,8 @@ _FILES = (
     ("model", "weights"),
     ("model", "loss"),
     ("algorithm", "file"),
+    ("split", "device_profile"),
+    ("split", "edge_profile"),
 )
 
 

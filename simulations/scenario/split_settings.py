@@ -85,6 +85,7 @@ def _profile(file: str, folder: Path, name: str, gflops: float) -> NodeProfile:
         content = read_at_most(path, BYTES_MAX)
     except OSError as error:
         raise DelianError(
-            f"split.{name}_profile: {path}: {error.strerror}", "measure it with delian profile"
+            f"split.{name}_profile: {path}: {error.strerror}",
+            "a file of delian profile, in the scenario's folder or the working folder",
         ) from error
     return NodeProfile.from_json(content, str(path))

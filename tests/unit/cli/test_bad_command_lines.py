@@ -66,6 +66,8 @@ simulate --torch hf://someone/net
 simulate --torch nowhere.py:Net
 simulate --loss MSE
 simulate --set model.name=onnx --set model.file=net.keras
+simulate --algorithm fedavg --set split.enabled=true --set split.edge_profile=net.keras
+simulate --algorithm fedavg --set split.enabled=true --set split.device_profile=nowhere.json
 simulate --set model.name=python --set model.file=net.safetensors
 simulate --edges 2
 simulate --mode processes --devices 100
