@@ -58,7 +58,7 @@ from ...core.wire.helper_pb2 import HelpRequest
 from ...core.wire.journal_pb2 import DeniedVersion, Drain, Forget, Left
 from ..protocol.edge_state import EdgePolicy, EdgeState
 from ..protocol.machine import EdgeMachine, restore
-from .mask_sums import MaskSums
+from .edge_programs import EdgePrograms
 from .outbox import Outbox
 from .outlink import OutboxLink
 
@@ -167,7 +167,7 @@ class EdgeDaemon:
         self.blobs = FolderBlobs(settings.folder / "blobs", settings.policy.blobs_bytes_max)
         self.outbox = Outbox(settings.folder / "outbox.db", settings.outbox_bytes_max)
         self.split = _split_host(settings, self.blobs)
-        self._masks = MaskSums(self.split)
+        self._programs = EdgePrograms(self.split)
         self.driver: Driver | None = None
         self.hubs: Hubs | None = None
         self.parts: PartsHost | None = None
@@ -194,7 +194,7 @@ class EdgeDaemon:
             FileJournal(settings.folder / "journal"),
             self.switch,
             self.blobs,
-            self._masks,
+            self._programs,
             on_record=self._recorded,
             traces=Traces(node, self._spans),
         )
@@ -269,7 +269,7 @@ class EdgeDaemon:
             await self.out.close()
         else:
             self.outbox.close()
-        await self._masks.close()
+        await self._programs.close()
         await self.switch.close()
         await self.blobs.close()
 

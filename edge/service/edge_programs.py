@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .split_host import SplitHost
 
 
-class MaskSums:
+class EdgePrograms:
     """Runs `masks`, one at a time; an edge that does not help has none to run.
 
     split: lets devices train with the edge; None: they do not, and no such program comes.

@@ -36,7 +36,7 @@ from delian.core.wire.log_pb2 import LogUpdate
 from delian.core.wire.round_pb2 import COUNTED, OUT_OF_MEMORY, REFUSED, EdgeSum, Upload, UploadAck
 from delian.edge.protocol.edge_state import HELPING_MAX
 from delian.edge.protocol.machine import restore
-from delian.edge.service.mask_sums import MaskSums
+from delian.edge.service.edge_programs import EdgePrograms
 from support import edge_bench as _bench
 
 Bench, helper, help_request = _bench.Bench, _bench.helper, _bench.help_request
@@ -272,7 +272,7 @@ def test_a_runner_adds_masks_up_on_its_thread():
     (program,) = programs(bench)
 
     async def story():
-        runner = MaskSums()
+        runner = EdgePrograms()
         try:
             outcome = await runner.run(program)
         finally:
