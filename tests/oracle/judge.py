@@ -65,13 +65,17 @@ _files = count()
 
 @contextmanager
 def compiled(text: str) -> Iterator[CodeType]:
-    """A program's code, of a file whose lines the compiler finds."""
-    from delian.core.compiler.frontend.hir import syntax
+    """A program's code, of a file whose lines the compiler finds and need not compile again."""
+    from delian.core.compiler.frontend.hir import syntax, syntax_source
 
-    file = f"<program {next(_files)}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    file, lines = f"<program {next(_files)}>", text.splitlines(True)
+    linecache.cache[file] = (len(text), None, lines, file)
+    code = compile(text, file, "exec", dont_inherit=True)
+    codes: syntax_source.Codes = {0: {}}
+    syntax_source._gather(code, codes[0])
     try:
-        yield compile(text, file, "exec", dont_inherit=True)
+        syntax._FILES[file] = (lines, syntax._parsed(text), codes)
+        yield code
     finally:
         del linecache.cache[file]
         syntax._FILES.pop(file, None)
@@ -102,7 +106,8 @@ def _judged(text: str, in_python: str, backend: str) -> Verdict:
     """The compiled program against another one that Python runs."""
     with compiled(text) as code:
         other = World(code)
-        python = World(compile(in_python, "<program>", "exec", dont_inherit=True))
+        changed = in_python != text
+        python = World(compile(in_python, "<program>", "exec") if changed else code)
         ours = dl.compile(other.names["f"], backend=backend)
         stated = Verdict(EQUAL)
         for k, make in enumerate(python.names["CALLS"]):
