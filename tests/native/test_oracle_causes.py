@@ -151,7 +151,7 @@ def test_an_overflow_is_known_after_a_call_that_raises() -> None:
     assert judge(text).mark == OVERFLOW
 
 
-@pytest.mark.parametrize("given", ["x, x", "x, out=x", "x, out=(x,)"])
+@pytest.mark.parametrize("given", ["x, x", "x, out=x", "x, out=(x,)", "x, wide"])
 def test_the_last_bits_of_an_array_that_a_function_fills(
     given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,7 +162,7 @@ def test_the_last_bits_of_an_array_that_a_function_fills(
 
     rows = {**reference.PRIMITIVES, "sin": replace(row, reference=shaken)}
     monkeypatch.setattr(reference, "PRIMITIVES", rows)
-    body = f"np.sin({given})\nreturn np.concatenate([x, np.zeros(2)])"
+    body = f"wide = np.zeros(2)\nnp.sin({given})\nreturn np.concatenate([x, wide])"
     text = program(body, "np.float32([0.3, 1])")
     assert judge(text).mark == ROUNDING
 
