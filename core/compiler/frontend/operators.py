@@ -466,8 +466,13 @@ _IN_MAX = 1000
 _INT_MAX = 2**63
 
 
+def static_index(s: Specialiser, value: Any, what: str) -> int:
+    """A whole number of Python's that must be known now: a bool is 0 or 1."""
+    return int(value) if isinstance(value, bool) else static_int(s, value, what)
+
+
 def static_int(s: Specialiser, value: Any, what: str) -> int:
-    """A whole number that must be known now."""
+    """A whole number that must be known now, as most functions of NumPy take it: no bool."""
     if type(value) is int:
         if not -_INT_MAX <= value < _INT_MAX:
             raise s.error("DL119", f"{what} cannot be {value}: it has more than 64 bits")
@@ -476,7 +481,7 @@ def static_int(s: Specialiser, value: Any, what: str) -> int:
         raise s.needs_static(value, what)
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
-    if isinstance(value, np.integer | np.bool_ | bool):
+    if isinstance(value, np.integer):
         return int(value)
     raise s.error("DL119", f"{what} must be a whole number, not {describe(value)}")
 

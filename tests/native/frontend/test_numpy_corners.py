@@ -49,6 +49,16 @@ EQUALS: dict[str, tuple[str, ...]] = {
         "return np.nanargmax(a, 1), np.average(a, 1, weights=a), np.unravel_index(b, (3, 4))",
         "np.zeros((0, 3)), np.zeros(0, np.int64)",
     ),
+    "the order of axes by its name": ("return np.transpose(a, axes=(1, 0))", "np.ones((2, 3))"),
+    "an imaginary part of rank 0": ("return np.imag(a), np.imag(b)", "np.array(3.0), np.int8(2)"),
+    "more bins than a range has numbers": (
+        "return np.histogram(a, bins=4, range=b)",
+        "np.arange(6.0), (1e300, 1e300)",
+    ),
+    "a bool as a start of Python's": (
+        "return [1, 2, 1].index(a, True), list(enumerate([a], True)), [a, 3, 4][::True]",
+        "1",
+    ),
     "weights that are bools": (
         "return np.average(a, weights=b)",
         "np.array([1.0, 2.5], np.float16), np.array([True, False])",
@@ -323,6 +333,12 @@ REFUSALS: dict[str, tuple[str, ...]] = {
     "bins that fall when it runs": ("return np.digitize(1.5, a)", "np.array([2, 1, 0])"),
     "bins that neither grow nor fall": ("return np.digitize(a, [3, 1, 2])", "1.5"),
     "a geometric sequence below zero": ("return np.geomspace(a, -100.0, 3)", "-1.0"),
+    "a bool as an axis": ("return np.sum(a, True)", "np.eye(2)"),
+    "a bool as a size": ("return np.zeros((2, True)) + a", "1.0"),
+    "unsigned numbers down to a lower one": (
+        "return np.arange(a, b)",
+        "np.uint8(5), np.uint8(2)",
+    ),
     "a bool of NumPy's without its fraction": ("return math.trunc(a)", "np.bool_(True)"),
 }
 

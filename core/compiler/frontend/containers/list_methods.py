@@ -52,8 +52,8 @@ def _place(s: Specialiser, owner: Any, value: Any, name: str, start: int = 0) ->
 
 def _index(s: Specialiser, owner: Any, value: Any, start: Any = 0, stop: Any = None) -> int:
     first, last, _ = slice(
-        operators.static_int(s, start, "a start"),
-        None if stop is None else operators.static_int(s, stop, "a stop"),
+        operators.static_index(s, start, "a start"),
+        None if stop is None else operators.static_index(s, stop, "a stop"),
     ).indices(len(owner))
     return _place(s, owner[:last], value, "index", first)
 

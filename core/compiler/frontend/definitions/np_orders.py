@@ -81,7 +81,11 @@ def histogram_bin_edges(
         raise ValueError(f"{what} range of [{ends[0]}, {ends[1]}] is not finite")
     same = np.equal(first, last)
     first, last = np.where(same, first - 0.5, first), np.where(same, last + 0.5, last)
-    return np.linspace(first, last, bins + 1)
+    edges = np.linspace(first, last, bins + 1)
+    if np.any(edges[:-1] >= edges[1:]):
+        words = f"Too many bins for data range. Cannot create {bins} finite-sized bins."
+        raise ValueError(words)
+    return edges
 
 
 def histogram(

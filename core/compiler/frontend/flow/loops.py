@@ -157,7 +157,7 @@ def _rounds(
 
 
 def _range_region(s: Specialiser, node: hir.For, frame: Frame, source: TensorRange) -> None:
-    step = operators.static_int(s, source.step, "a range's step")
+    step = operators.static_index(s, source.step, "a range's step")
     start, stop = (_whole(s, v) for v in (source.start, source.stop))
     if s.faults is not None and s.faults.possible():  # Its bounds may be any numbers.
         stop = s.emit("select", s.faults.none_yet(), stop, start)

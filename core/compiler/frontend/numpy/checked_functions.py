@@ -139,6 +139,16 @@ def kept(handler: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+@kept
+def transpose(s: Specialiser, a: Any, axes: Any = None) -> Tensor:
+    return shapes.transpose(s, a, axes)
+
+
+@kept
+def imag(s: Specialiser, val: Any) -> Any:
+    return formula(s, np_numbers.imag, val)
+
+
 def unravel_index(s: Specialiser, indices: Any, shape: Any) -> Any:
     flat = arithmetic.tensor(s, elementwise.array(s, indices), DType.I64)
     sizes = shapes.shape_argument(s, shape)

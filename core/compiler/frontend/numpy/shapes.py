@@ -115,6 +115,8 @@ def arange(s: Specialiser, start: Any, stop: Any = None, step: Any = 1, dtype: A
             raise s.error("DL119", f"np.arange takes numbers, not {describe(bound)}")
     if step == 0:
         raise s.error("DL113", "np.arange: the step cannot be 0")
+    if stop < start and np.result_type(start, stop).kind == "u":
+        raise s.error("DL119", f"np.arange: {stop} - {start} has no value among unsigned numbers")
     whole = all(isinstance(v, int | np.integer) for v in (start, stop, step))
     if dtype is not None:
         kind = numpy_dtype(s, dtype)

@@ -102,7 +102,7 @@ def _bool(s: Specialiser, x: Any) -> Any:
 
 
 def _enumerate(s: Specialiser, iterable: Any, start: Any = 0) -> Once:
-    first = operators.static_int(s, start, "a start")
+    first = operators.static_index(s, start, "a start")
     part = counted(s, iterable)
 
     def item(s: Specialiser, i: Any) -> Any:

@@ -296,7 +296,7 @@ def sliced(s: Specialiser, r: Ragged, item: slice) -> Ragged:
     """The entries that a slice takes: `slice.indices` of the count, in the program."""
     if _is_whole(item):
         return r
-    step = 1 if item.step is None else operators.static_int(s, item.step, "a slice's step")
+    step = 1 if item.step is None else operators.static_index(s, item.step, "a slice's step")
     if step == 0:
         raise s.error("DL113", "a slice's step cannot be 0")
     start, stop = item.start, item.stop

@@ -84,7 +84,8 @@ _ARITHMETIC: tuple[Named, ...] = (
     (np.absolute, elementwise.absolute),
     (np.fabs, floats("abs")),
     (np.sign, of_numbers("sign")),
-    *_definitions(np_numbers, "copysign heaviside real imag angle"),
+    *_definitions(np_numbers, "copysign heaviside real angle"),
+    (np.imag, checked_functions.imag),
     (np.conjugate, arithmetic.positive),
     (np.square, elementwise.square),
     (np.sqrt, floats("sqrt")),
@@ -204,7 +205,7 @@ _ORDER: tuple[Named, ...] = (
 _SHAPES: tuple[Named, ...] = (
     (np.reshape, shapes.reshape),
     (np.ravel, shapes.ravel),
-    (np.transpose, checked_functions.kept(shapes.transpose)),
+    (np.transpose, checked_functions.transpose),
     (np.swapaxes, shapes.swapaxes),
     (np.moveaxis, shapes.moveaxis),
     (np.expand_dims, shapes.expand_dims),

@@ -83,7 +83,7 @@ def _zip(s: Specialiser, *values: Any, strict: Any = False) -> Any:
 
 def _enumerate(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
     _iterable(s, iterable)
-    first = operators.static_int(s, start, "a start")
+    first = operators.static_index(s, start, "a start")
     made = partial(iteration.enumerated, s, iterable, first)
     sources = iteration.sources_of(iterable)
 
