@@ -16,6 +16,7 @@ from oracle.judge import (
     REFUSED,
     ROUNDING,
     TIES,
+    WIDER,
     ZERO,
     judge,
     text_difference,
@@ -167,6 +168,13 @@ def test_the_last_bits_of_an_array_that_a_function_fills(
     assert judge(text).mark == ROUNDING
 
 
+def test_equal_elements_may_be_left_equal() -> None:
+    """Their spread, which is zero or not by how their mean is rounded."""
+    body = "x += x.min() - 1.8\nreturn np.sin(x, x, where=not x.std())"
+    text = program(body, "np.full(6, 0.7, np.float32)")
+    assert judge(text).mark in (EQUAL, ROUNDING)
+
+
 def test_an_item_that_is_computed_when_it_is_read_has_64_bits() -> None:
     text = program("return sum(map(abs, [0.5, int(x[0])]))", "np.array([-2**63])")
     assert judge(text).mark == OVERFLOW
@@ -202,6 +210,7 @@ def test_only_the_signs_of_zeros_are_looked_past_in_a_text(got: str, want: str, 
         ("return sum((2**63 - 1, float(x[0])), int(x[1]))", "np.array([1, 2])", OVERFLOW),
         ("return sum([int(x[0]), int(x[0])]) / 2.0", "np.array([2**62])", OVERFLOW),
         ("y = np.array([2], np.uint32)\ny[...] = x\nreturn y", "np.array([-np.inf])", ROUNDING),
+        ("return round(max(3, float(x)) + 1, 1)", "np.float64(2.0)", WIDER),
         ("v = x[:, 0]\nnp.negative(v, out=v)\nreturn v", "np.eye(2, 4, dtype=np.int32)", NUMPYS),
     ],
 )

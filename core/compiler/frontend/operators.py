@@ -244,8 +244,10 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         if op in ("==", "!=") and not (ARRAY & (kind_of_tensor(a) | kind_of_tensor(b))):
             # As in Python: a number equals no string, no None, no function. NumPy's answers about
             # a string with a number of its own.
-            numpys = SCALAR & (kind_of_tensor(a) | kind_of_tensor(b)) and str in (type(a), type(b))
-            return np.bool_(op == "!=") if numpys else op == "!="
+            numpys = SCALAR & (kind_of_tensor(a) | kind_of_tensor(b))
+            if not (numpys and (_is_sequence(a) or _is_sequence(b))):
+                of_text = numpys and str in (type(a), type(b))
+                return np.bool_(op == "!=") if of_text else op == "!="
         hint = "ask `x is None`, or compare with a number" if op in ("==", "!=") else ""
         raise s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}", hint)
     if type(a) is Text or type(b) is Text:
@@ -258,6 +260,11 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
             return compare(s, op, x, y)
         return _compare_trees(s, op, a, b)
     return python(s, lambda: COMPARE[op](a, b), f"`{op}`")
+
+
+def _is_sequence(value: Any) -> bool:
+    """Whether NumPy takes a user's object for an array of its items."""
+    return all(special_methods.find(value, name) for name in ("__getitem__", "__len__"))
 
 
 def attribute_of_pair(s: Specialiser, value: Any, name: str) -> Any:

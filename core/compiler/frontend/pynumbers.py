@@ -318,7 +318,8 @@ def rounded(s: Specialiser, a: Tensor, digits: Any) -> Tensor:
             return Tensor(whole, True)
     elif 0 <= digits <= _DIGITS_MAX:
         made = s.call(np_scalars.rounded_to, Tensor(a.value), 10.0**digits)
-        return Tensor(made.value, True)
+        kind = a.kind & ~BOOL | (INT if a.kind & BOOL else 0)  # An int is its own rounding.
+        return Tensor(made.value, kind=kind)
     text = f"`round` of {describe(a)} to {digits} digits goes by its decimal text"
     raise s.error("DL119", text, "np.round(x, digits) multiplies, rounds and divides")
 

@@ -130,6 +130,24 @@ def test_what_neither_class_takes_is_refused() -> None:
         dl.compile(lambda x: (Length(x) + "text").v)(1.0)
 
 
+class Items:
+    """NumPy takes it for an array of two items."""
+
+    def __getitem__(self, k: int) -> float:
+        return (1.0, 2.0)[k]
+
+    def __len__(self) -> int:
+        return 2
+
+
+def test_a_number_of_numpys_beside_a_sequence_is_refused() -> None:
+    items = Items()
+    f = dl.compile(lambda x: x == items, backend="reference")
+    assert f(1.0) is False
+    with pytest.raises(ProgramError, match="DL119"):
+        f(np.float64(1.0))
+
+
 def test_an_array_beside_an_object_is_refused() -> None:
     """NumPy makes an array of objects of it."""
     with pytest.raises(ProgramError, match="as objects"):
