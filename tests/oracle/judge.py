@@ -106,8 +106,9 @@ def _judged(text: str, in_python: str, backend: str) -> Verdict:
     """The compiled program against another one that Python runs."""
     with compiled(text) as code:
         other = World(code)
-        changed = in_python != text
-        python = World(compile(in_python, "<program>", "exec") if changed else code)
+        if in_python != text:
+            code = compile(in_python, "<program>", "exec", dont_inherit=True)
+        python = World(code)
         ours = dl.compile(other.names["f"], backend=backend)
         stated = Verdict(EQUAL)
         for k, make in enumerate(python.names["CALLS"]):
