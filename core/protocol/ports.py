@@ -234,8 +234,8 @@ class RunProgram:
     split_begin: an edge's, blobs as of client_update, no arguments -> Outcome without a vector:
         from then on devices may train with it. CancelProgram ends that
     split_end: an edge's, no blobs, arguments (ticket of the split_begin, [(device, name of its
-        training), ...]) -> Outcome, whose vector is the sum of what the edge's leaves moved by, of
-        weight zero; ProgramStopped where one of the trainings is not here whole
+        training), ...]) of trainings that were whole -> Outcome, whose vector is the sum of what
+        the edge's leaves moved by, of weight zero; ProgramStopped where one is not here any more
     """
 
     ticket: int

@@ -30,7 +30,7 @@ from delian.core.wire import operator_pb2 as delian_dot_core_dot_wire_dot_operat
 from delian.core.wire import round_pb2 as delian_dot_core_dot_wire_dot_round__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x64\x65lian/core/wire/journal.proto\x12\x0b\x64\x65lian.wire\x1a delian/core/wire/admission.proto\x1a\x1b\x64\x65lian/core/wire/blob.proto\x1a\x1b\x64\x65lian/core/wire/link.proto\x1a\x1a\x64\x65lian/core/wire/log.proto\x1a\x1f\x64\x65lian/core/wire/operator.proto\x1a\x1c\x64\x65lian/core/wire/round.proto\"\xa9\x02\n\x05\x45ntry\x12\x0b\n\x03now\x18\x01 \x01(\x04\x12,\n\x07started\x18\x02 \x01(\x0b\x32\x19.delian.wire.StartedEventH\x00\x12)\n\x08received\x18\x03 \x01(\x0b\x32\x15.delian.wire.EnvelopeH\x00\x12\x0f\n\x05timer\x18\x04 \x01(\tH\x00\x12\x33\n\x0b\x62lob_stored\x18\x05 \x01(\x0b\x32\x1c.delian.wire.BlobStoredEventH\x00\x12=\n\x10program_finished\x18\x06 \x01(\x0b\x32!.delian.wire.ProgramFinishedEventH\x00\x12,\n\x07ordered\x18\x07 \x01(\x0b\x32\x19.delian.wire.OrderedEventH\x00\x42\x07\n\x05\x65vent\"/\n\x0cStartedEvent\x12\x0e\n\x06stored\x18\x01 \x03(\x0c\x12\x0f\n\x07unix_ns\x18\x02 \x01(\x04\"1\n\x0f\x42lobStoredEvent\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x0e\n\x06intact\x18\x02 \x01(\x08\"\xc9\x01\n\x14ProgramFinishedEvent\x12\x0e\n\x06ticket\x18\x01 \x01(\x04\x12\x36\n\x11outcome_of_update\x18\x02 \x01(\x0b\x32\x19.delian.wire.OutcomeEventH\x00\x12/\n\tnew_model\x18\x03 \x01(\x0b\x32\x1a.delian.wire.NewModelEventH\x00\x12-\n\x07stopped\x18\x04 \x01(\x0e\x32\x1a.delian.wire.FailureReasonH\x00\x42\t\n\x07outcome\"]\n\x0cOutcomeEvent\x12\x0e\n\x06vector\x18\x01 \x01(\x0c\x12\x10\n\x08\x65xamples\x18\x02 \x01(\x04\x12\x0c\n\x04loss\x18\x03 \x01(\x01\x12\x0e\n\x06\x66inite\x18\x04 \x01(\x08\x12\r\n\x05split\x18\x05 \x01(\x0c\"\\\n\rNewModelEvent\x12%\n\x07weights\x18\x01 \x01(\x0b\x32\x14.delian.wire.BlobRef\x12$\n\x06memory\x18\x02 \x01(\x0b\x32\x14.delian.wire.BlobRef\"\xe4\x03\n\x0cOrderedEvent\x12-\n\nconditions\x18\x01 \x01(\x0b\x32\x17.delian.wire.ConditionsH\x00\x12#\n\x05homes\x18\x02 \x01(\x0b\x32\x12.delian.wire.HomesH\x00\x12#\n\x05\x64rain\x18\x03 \x01(\x0b\x32\x12.delian.wire.DrainH\x00\x12%\n\x06\x66orget\x18\x04 \x01(\x0b\x32\x13.delian.wire.ForgetH\x00\x12$\n\x03run\x18\x05 \x01(\x0b\x32\x15.delian.wire.RunOrderH\x00\x12,\n\ndrain_edge\x18\x06 \x01(\x0b\x32\x16.delian.wire.DrainEdgeH\x00\x12,\n\x06\x64\x65nied\x18\x07 \x01(\x0b\x32\x1a.delian.wire.DeniedVersionH\x00\x12+\n\tconnected\x18\x08 \x01(\x0b\x32\x16.delian.wire.ConnectedH\x00\x12+\n\x08log_head\x18\t \x01(\x0b\x32\x17.delian.wire.CheckpointH\x00\x12,\n\nlog_update\x18\n \x01(\x0b\x32\x16.delian.wire.LogUpdateH\x00\x12!\n\x04left\x18\x0b \x01(\x0b\x32\x11.delian.wire.LeftH\x00\x42\x07\n\x05order\"d\n\nConditions\x12\'\n\x05\x66\x61\x63ts\x18\x01 \x01(\x0b\x32\x18.delian.wire.DeviceFacts\x12-\n\x0b\x65ligibility\x18\x02 \x01(\x0b\x32\x18.delian.wire.Eligibility\",\n\x05Homes\x12#\n\x05homes\x18\x01 \x03(\x0b\x32\x14.delian.wire.Address\"/\n\tConnected\x12\"\n\x04home\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\"\x19\n\x05\x44rain\x12\x10\n\x08\x64raining\x18\x01 \x01(\x08\"\x18\n\x06\x46orget\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\x04\"\x16\n\x04Left\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\x04\"+\n\tDrainEdge\x12\x0c\n\x04\x65\x64ge\x18\x01 \x01(\x04\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\"2\n\rDeniedVersion\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x10\n\x08issued_s\x18\x02 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x64\x65lian/core/wire/journal.proto\x12\x0b\x64\x65lian.wire\x1a delian/core/wire/admission.proto\x1a\x1b\x64\x65lian/core/wire/blob.proto\x1a\x1b\x64\x65lian/core/wire/link.proto\x1a\x1a\x64\x65lian/core/wire/log.proto\x1a\x1f\x64\x65lian/core/wire/operator.proto\x1a\x1c\x64\x65lian/core/wire/round.proto\"\xa9\x02\n\x05\x45ntry\x12\x0b\n\x03now\x18\x01 \x01(\x04\x12,\n\x07started\x18\x02 \x01(\x0b\x32\x19.delian.wire.StartedEventH\x00\x12)\n\x08received\x18\x03 \x01(\x0b\x32\x15.delian.wire.EnvelopeH\x00\x12\x0f\n\x05timer\x18\x04 \x01(\tH\x00\x12\x33\n\x0b\x62lob_stored\x18\x05 \x01(\x0b\x32\x1c.delian.wire.BlobStoredEventH\x00\x12=\n\x10program_finished\x18\x06 \x01(\x0b\x32!.delian.wire.ProgramFinishedEventH\x00\x12,\n\x07ordered\x18\x07 \x01(\x0b\x32\x19.delian.wire.OrderedEventH\x00\x42\x07\n\x05\x65vent\"/\n\x0cStartedEvent\x12\x0e\n\x06stored\x18\x01 \x03(\x0c\x12\x0f\n\x07unix_ns\x18\x02 \x01(\x04\"1\n\x0f\x42lobStoredEvent\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x0e\n\x06intact\x18\x02 \x01(\x08\"\xc9\x01\n\x14ProgramFinishedEvent\x12\x0e\n\x06ticket\x18\x01 \x01(\x04\x12\x36\n\x11outcome_of_update\x18\x02 \x01(\x0b\x32\x19.delian.wire.OutcomeEventH\x00\x12/\n\tnew_model\x18\x03 \x01(\x0b\x32\x1a.delian.wire.NewModelEventH\x00\x12-\n\x07stopped\x18\x04 \x01(\x0e\x32\x1a.delian.wire.FailureReasonH\x00\x42\t\n\x07outcome\"]\n\x0cOutcomeEvent\x12\x0e\n\x06vector\x18\x01 \x01(\x0c\x12\x10\n\x08\x65xamples\x18\x02 \x01(\x04\x12\x0c\n\x04loss\x18\x03 \x01(\x01\x12\x0e\n\x06\x66inite\x18\x04 \x01(\x08\x12\r\n\x05split\x18\x05 \x01(\x0c\"\\\n\rNewModelEvent\x12%\n\x07weights\x18\x01 \x01(\x0b\x32\x14.delian.wire.BlobRef\x12$\n\x06memory\x18\x02 \x01(\x0b\x32\x14.delian.wire.BlobRef\"\x98\x04\n\x0cOrderedEvent\x12-\n\nconditions\x18\x01 \x01(\x0b\x32\x17.delian.wire.ConditionsH\x00\x12#\n\x05homes\x18\x02 \x01(\x0b\x32\x12.delian.wire.HomesH\x00\x12#\n\x05\x64rain\x18\x03 \x01(\x0b\x32\x12.delian.wire.DrainH\x00\x12%\n\x06\x66orget\x18\x04 \x01(\x0b\x32\x13.delian.wire.ForgetH\x00\x12$\n\x03run\x18\x05 \x01(\x0b\x32\x15.delian.wire.RunOrderH\x00\x12,\n\ndrain_edge\x18\x06 \x01(\x0b\x32\x16.delian.wire.DrainEdgeH\x00\x12,\n\x06\x64\x65nied\x18\x07 \x01(\x0b\x32\x1a.delian.wire.DeniedVersionH\x00\x12+\n\tconnected\x18\x08 \x01(\x0b\x32\x16.delian.wire.ConnectedH\x00\x12+\n\x08log_head\x18\t \x01(\x0b\x32\x17.delian.wire.CheckpointH\x00\x12,\n\nlog_update\x18\n \x01(\x0b\x32\x16.delian.wire.LogUpdateH\x00\x12!\n\x04left\x18\x0b \x01(\x0b\x32\x11.delian.wire.LeftH\x00\x12\x32\n\rsplit_trained\x18\x0c \x01(\x0b\x32\x19.delian.wire.SplitTrainedH\x00\x42\x07\n\x05order\"d\n\nConditions\x12\'\n\x05\x66\x61\x63ts\x18\x01 \x01(\x0b\x32\x18.delian.wire.DeviceFacts\x12-\n\x0b\x65ligibility\x18\x02 \x01(\x0b\x32\x18.delian.wire.Eligibility\",\n\x05Homes\x12#\n\x05homes\x18\x01 \x03(\x0b\x32\x14.delian.wire.Address\"/\n\tConnected\x12\"\n\x04home\x18\x01 \x01(\x0b\x32\x14.delian.wire.Address\"\x19\n\x05\x44rain\x12\x10\n\x08\x64raining\x18\x01 \x01(\x08\"\x18\n\x06\x46orget\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\x04\"\x16\n\x04Left\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\x04\"Y\n\x0cSplitTrained\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x04\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\x04\x12\x0c\n\x04name\x18\x05 \x01(\x0c\"+\n\tDrainEdge\x12\x0c\n\x04\x65\x64ge\x18\x01 \x01(\x04\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\"2\n\rDeniedVersion\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x10\n\x08issued_s\x18\x02 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,21 +50,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NEWMODELEVENT']._serialized_start=929
   _globals['_NEWMODELEVENT']._serialized_end=1021
   _globals['_ORDEREDEVENT']._serialized_start=1024
-  _globals['_ORDEREDEVENT']._serialized_end=1508
-  _globals['_CONDITIONS']._serialized_start=1510
-  _globals['_CONDITIONS']._serialized_end=1610
-  _globals['_HOMES']._serialized_start=1612
-  _globals['_HOMES']._serialized_end=1656
-  _globals['_CONNECTED']._serialized_start=1658
-  _globals['_CONNECTED']._serialized_end=1705
-  _globals['_DRAIN']._serialized_start=1707
-  _globals['_DRAIN']._serialized_end=1732
-  _globals['_FORGET']._serialized_start=1734
-  _globals['_FORGET']._serialized_end=1758
-  _globals['_LEFT']._serialized_start=1760
-  _globals['_LEFT']._serialized_end=1782
-  _globals['_DRAINEDGE']._serialized_start=1784
-  _globals['_DRAINEDGE']._serialized_end=1827
-  _globals['_DENIEDVERSION']._serialized_start=1829
-  _globals['_DENIEDVERSION']._serialized_end=1879
+  _globals['_ORDEREDEVENT']._serialized_end=1560
+  _globals['_CONDITIONS']._serialized_start=1562
+  _globals['_CONDITIONS']._serialized_end=1662
+  _globals['_HOMES']._serialized_start=1664
+  _globals['_HOMES']._serialized_end=1708
+  _globals['_CONNECTED']._serialized_start=1710
+  _globals['_CONNECTED']._serialized_end=1757
+  _globals['_DRAIN']._serialized_start=1759
+  _globals['_DRAIN']._serialized_end=1784
+  _globals['_FORGET']._serialized_start=1786
+  _globals['_FORGET']._serialized_end=1810
+  _globals['_LEFT']._serialized_start=1812
+  _globals['_LEFT']._serialized_end=1834
+  _globals['_SPLITTRAINED']._serialized_start=1836
+  _globals['_SPLITTRAINED']._serialized_end=1925
+  _globals['_DRAINEDGE']._serialized_start=1927
+  _globals['_DRAINEDGE']._serialized_end=1970
+  _globals['_DENIEDVERSION']._serialized_start=1972
+  _globals['_DENIEDVERSION']._serialized_end=2022
 # @@protoc_insertion_point(module_scope)

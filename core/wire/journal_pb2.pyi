@@ -81,7 +81,7 @@ class NewModelEvent(_message.Message):
     def __init__(self, weights: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ..., memory: _Optional[_Union[_blob_pb2.BlobRef, _Mapping]] = ...) -> None: ...
 
 class OrderedEvent(_message.Message):
-    __slots__ = ("conditions", "homes", "drain", "forget", "run", "drain_edge", "denied", "connected", "log_head", "log_update", "left")
+    __slots__ = ("conditions", "homes", "drain", "forget", "run", "drain_edge", "denied", "connected", "log_head", "log_update", "left", "split_trained")
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     HOMES_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +93,7 @@ class OrderedEvent(_message.Message):
     LOG_HEAD_FIELD_NUMBER: _ClassVar[int]
     LOG_UPDATE_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_TRAINED_FIELD_NUMBER: _ClassVar[int]
     conditions: Conditions
     homes: Homes
     drain: Drain
@@ -104,7 +105,8 @@ class OrderedEvent(_message.Message):
     log_head: _log_pb2.Checkpoint
     log_update: _log_pb2.LogUpdate
     left: Left
-    def __init__(self, conditions: _Optional[_Union[Conditions, _Mapping]] = ..., homes: _Optional[_Union[Homes, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., run: _Optional[_Union[_operator_pb2.RunOrder, _Mapping]] = ..., drain_edge: _Optional[_Union[DrainEdge, _Mapping]] = ..., denied: _Optional[_Union[DeniedVersion, _Mapping]] = ..., connected: _Optional[_Union[Connected, _Mapping]] = ..., log_head: _Optional[_Union[_log_pb2.Checkpoint, _Mapping]] = ..., log_update: _Optional[_Union[_log_pb2.LogUpdate, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ...) -> None: ...
+    split_trained: SplitTrained
+    def __init__(self, conditions: _Optional[_Union[Conditions, _Mapping]] = ..., homes: _Optional[_Union[Homes, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., run: _Optional[_Union[_operator_pb2.RunOrder, _Mapping]] = ..., drain_edge: _Optional[_Union[DrainEdge, _Mapping]] = ..., denied: _Optional[_Union[DeniedVersion, _Mapping]] = ..., connected: _Optional[_Union[Connected, _Mapping]] = ..., log_head: _Optional[_Union[_log_pb2.Checkpoint, _Mapping]] = ..., log_update: _Optional[_Union[_log_pb2.LogUpdate, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., split_trained: _Optional[_Union[SplitTrained, _Mapping]] = ...) -> None: ...
 
 class Conditions(_message.Message):
     __slots__ = ("facts", "eligibility")
@@ -143,6 +145,20 @@ class Left(_message.Message):
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     device: int
     def __init__(self, device: _Optional[int] = ...) -> None: ...
+
+class SplitTrained(_message.Message):
+    __slots__ = ("run", "round", "attempt", "device", "name")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    run: int
+    round: int
+    attempt: int
+    device: int
+    name: bytes
+    def __init__(self, run: _Optional[int] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., device: _Optional[int] = ..., name: _Optional[bytes] = ...) -> None: ...
 
 class DrainEdge(_message.Message):
     __slots__ = ("edge", "draining")

@@ -24,7 +24,7 @@ from ...core.privacy.task_limits import left_ms, with_left
 from ...core.protocol import ports
 from ...core.protocol.machine import IGNORE, Machine, Output, Part, index, row
 from ...core.wire.admission_pb2 import CheckIn
-from ...core.wire.journal_pb2 import Forget
+from ...core.wire.journal_pb2 import Forget, SplitTrained
 from ...core.wire.round_pb2 import (
     COUNTED,
     LATE,
@@ -46,9 +46,6 @@ from ...core.wire.round_pb2 import (
 )
 from .edge_state import IN_SUM, MISFIT, PARTS_OUT_MAX, CollectionState, EdgePolicy, Stage
 
-#: Of a device's training with its edge (SubgraphTraining.run).
-SPLIT_NAME_BYTES = 16
-
 
 class Trigger(StrEnum):
     """What can happen to an attempt."""
@@ -62,6 +59,7 @@ class Trigger(StrEnum):
     ANSWER_AGAIN = "answer again"
     LATE_ANSWER = "answer that nobody waits for"
     FORGET = "a device that is waited for is revoked"
+    TRAINED = "a device that is waited for has trained with this edge"
     PROGRESS_DUE = "time for an EdgeProgress"
     ALL_ANSWERED = "all have answered"
     FLUSH = "Flush"
@@ -175,7 +173,8 @@ class Attempt(Part[CollectionState]):
     def _take(self, message: Upload, content: ports.Content) -> bool:
         """Adds an update to the sum, or keeps it apart.
 
-        Returns False where it has another length or lacks the seeds of its masks.
+        Returns False where it has another length, lacks the seeds of its masks, or names a training
+        that is not here whole: found out later, it would cost the sum.
         """
         device, helpers = message.device, self.task.secure.helpers
         if helpers and not (
@@ -184,8 +183,10 @@ class Attempt(Part[CollectionState]):
             return False
         fits = sparse.is_sent(content, ring.RingPlan.of(self.task.ring))
         if message.split:
-            named = self.state.split_begun > 0 and len(message.split) == SPLIT_NAME_BYTES
-            fits = fits and named and not is_apart(self.state.task)
+            known = message.split == self.state.trained.get(device)
+            fits = fits and known and not is_apart(self.state.task)
+            if not known:
+                self.record("split_unknown", attempt=self.name, device=device)
         if fits and is_apart(self.state.task):
             self.state.apart[device] = bytes(content)
         elif fits:
@@ -200,6 +201,9 @@ class Attempt(Part[CollectionState]):
         """Adds an update to the running sum."""
         plan = ring.RingPlan.of(self.task.ring)
         self.state.total = sparse.summed(self.state.total, content, plan)
+
+    def note_trained(self, order: SplitTrained) -> None:
+        self.state.trained[order.device] = order.name
 
     def drop_device(self, order: Forget) -> None:
         self._wait_no_more(order.device)
@@ -345,7 +349,8 @@ class Attempt(Part[CollectionState]):
 
     def end(self, _: object) -> None:
         state = self.state
-        state.total, state.apart, state.seeds, state.splits = None, {}, {}, {}
+        state.total, state.apart, state.seeds = None, {}, {}
+        state.splits, state.trained = {}, {}
         state.outgoing, state.sizes, state.beside = {}, {}, {}
         for name in ("round", "progress", "repeat", "sum"):
             self.cancel_timer(name)
@@ -377,6 +382,7 @@ TABLE = (
     row(_OPEN, _T.ANSWER_AGAIN, Attempt.ack_again, None, "the UploadAck was lost"),
     row(_OPEN, _T.LATE_ANSWER, Attempt.ack_late, None, "it is in no sum"),
     row(COLLECTING, _T.FORGET, Attempt.drop_device, COLLECTING, "its answer will not come"),
+    row(COLLECTING, _T.TRAINED, Attempt.note_trained, None, "an update may name that training"),
     row(COLLECTING, _T.PROGRESS_DUE, Attempt.progress, COLLECTING, "answers came"),
     row(COLLECTING, _T.ALL_ANSWERED, Attempt.report, REPORTING, "send the last sum"),
     row(COLLECTING, _T.FLUSH, Attempt.report, REPORTING, "the cloud has enough"),
@@ -444,9 +450,10 @@ class Collection(Machine[CollectionState]):
         match event:
             case ports.TimerFired(name):
                 return self._read_timer(name.rpartition("/")[2]), None
-            case ports.Ordered(Forget() as order):
+            case ports.Ordered(Forget() | SplitTrained() as order):
                 waited = self.state.phase is COLLECTING and order.device in self.state.waiting
-                return (_T.FORGET if waited else _T.STALE), order
+                kind = _T.FORGET if isinstance(order, Forget) else _T.TRAINED
+                return (kind if waited else _T.STALE), order
             case ports.Started():
                 return _T.STARTED, None
             case ports.ProgramFinished(_, outcome):

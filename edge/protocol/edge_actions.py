@@ -73,6 +73,7 @@ class Edge(Part[EdgeState]):
         for collection in list(self.attempts.values()):
             # What devices trained with this edge was in its memory.
             collection.state.split_begun = collection.state.split_ending = 0
+            collection.state.trained = {}
             self.pass_on(collection)
         self._begin_splits()
         self._fetch_missing()

@@ -71,7 +71,9 @@ class CollectionState:
     total: Vector | None = None  # its running sum
     apart: dict[int, bytes] = field(default_factory=dict)  # device -> update, instead of a sum
     seeds: dict[int, MaskSeeds] = field(default_factory=dict)  # of updates that helpers unmask
-    #: Device -> its training with this edge, of updates whose other part is here.
+    #: Device -> its whole training with this edge.
+    trained: dict[int, bytes] = field(default_factory=dict)
+    #: The same, of updates whose other part is here.
     splits: dict[int, bytes] = field(default_factory=dict)
     split_begun: int = 0  # ticket of what lets devices train with this edge; 0: they do not
     split_ending: int = 0  # ticket of the sum of the parts that are here, while that is made

@@ -34,7 +34,7 @@ from ...core.protocol.machine import IGNORE, Machine, Output, index, row
 from ...core.wire.admission_pb2 import CheckIn, Pace
 from ...core.wire.blob_pb2 import Blob, FetchBlob
 from ...core.wire.helper_pb2 import HelpRequest
-from ...core.wire.journal_pb2 import DeniedVersion, Drain, Forget, Left
+from ...core.wire.journal_pb2 import DeniedVersion, Drain, Forget, Left, SplitTrained
 from ...core.wire.log_pb2 import LogUpdate
 from ...core.wire.round_pb2 import EdgeSumAck, EdgeTask, Failure, Flush, RoundClosed, Upload
 from . import device_pool
@@ -237,6 +237,9 @@ class EdgeMachine(Machine[EdgeState]):
         if isinstance(order, Left):
             known = order.device in self.state.pool or order.device in self.state.away
             return (_T.LEFT if known and self.state.phase is SERVING else _T.STALE), order
+        if isinstance(order, SplitTrained):
+            attempt = self.edge.attempts.get(name_of(order))
+            return (_T.STALE, order) if attempt is None else (_T.ATTEMPT, attempt)
         if isinstance(order, NOTICES):
             return self._read_notice(order), order
         if isinstance(order, Drain):

@@ -166,7 +166,7 @@ class EdgeDaemon:
         self.tasks = Tasks()
         self.blobs = FolderBlobs(settings.folder / "blobs", settings.policy.blobs_bytes_max)
         self.outbox = Outbox(settings.folder / "outbox.db", settings.outbox_bytes_max)
-        self.split = _split_host(settings, self.blobs)
+        self.split = _split_host(settings, self.blobs, self._order)
         self._programs = EdgePrograms(self.split)
         self.driver: Driver | None = None
         self.hubs: Hubs | None = None
@@ -480,7 +480,9 @@ class EdgeDaemon:
         )
 
 
-def _split_host(settings: EdgeSettings, blobs: FolderBlobs) -> SplitHost | None:
+def _split_host(
+    settings: EdgeSettings, blobs: FolderBlobs, order: Callable[[Message], None]
+) -> SplitHost | None:
     """Lets devices train with the edge, where its operator does. Raises DelianError."""
     if not settings.policy.splits:
         return None
@@ -491,7 +493,7 @@ def _split_host(settings: EdgeSettings, blobs: FolderBlobs) -> SplitHost | None:
         )
     from .split_host import SplitHost
 
-    return SplitHost(blobs.path)
+    return SplitHost(blobs.path, order)
 
 
 def _named(record: ports.Record) -> dict[str, object]:

@@ -2,8 +2,9 @@
 
 A round begins when the edge has the task's blobs and ends with its sum (`edge.protocol`). In
 between devices open their trainings on streams of `SubgraphService`, by the digest of the run's
-bundle; each is served by that round's `TrainingHost`. What devices have trained is in memory: an
-edge that is started again knows nothing of it, and the round's devices are asked again.
+bundle; each is served by that round's `TrainingHost`. When one is whole the edge's machine gets its
+name, before the device can have uploaded. What devices have trained is in memory: an edge that is
+started again knows nothing of it, and the round's devices are asked again.
 
 Programs of runs are compiled and run in this process, as those of `serve` are.
 """
@@ -14,6 +15,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +24,14 @@ import numpy as np
 from ...core.common.errors import DelianError
 from ...core.learning import bundle as bundles
 from ...core.learning.frozen import Stamp, mapped, stamps_of
-from ...core.placement.split_training.edge_round import EdgeRound
+from ...core.placement.split_training.edge_round import EdgeRound, device_of
 from ...core.placement.split_training.training_service import EXPIRE_EVERY_S, TrainingHost
 from ...core.placement.subgraphs.frames.stream import Key, StreamError, Whole
 from ...core.placement.subgraphs.frames.stream_service import Line
 from ...core.protocol.ports import Outcome, ProgramStopped, RunProgram
 from ...core.wire import subgraph_pb2 as pb
-from ...core.wire.round_pb2 import PROGRAM_FAILED
+from ...core.wire.journal_pb2 import SplitTrained
+from ...core.wire.round_pb2 import PROGRAM_FAILED, Task
 
 if TYPE_CHECKING:
     from ...core.learning.bundle import Bundle
@@ -42,19 +45,23 @@ ROUNDS_MAX = 8
 class _Round:
     """An attempt that is under way."""
 
-    def __init__(self, digest: bytes, part: EdgeRound) -> None:
+    def __init__(
+        self, digest: bytes, part: EdgeRound, trained: Callable[[str, bytes], object]
+    ) -> None:
         self.digest, self.part = digest, part
-        self.host = TrainingHost(part.trainings, digest)
+        self.host = TrainingHost(part.trainings, digest, trained)
 
 
 class SplitHost:
     """The rounds of this edge; the owner of a `SubgraphService`.
 
-    path_of: the file of a whole blob, by digest.
+    path_of: the file of a whole blob, by digest. order: takes orders to the edge's machine.
     """
 
-    def __init__(self, path_of: Callable[[bytes], Path]) -> None:
-        self._path_of = path_of
+    def __init__(
+        self, path_of: Callable[[bytes], Path], order: Callable[[SplitTrained], object]
+    ) -> None:
+        self._path_of, self._order = path_of, order
         self.counts: Counter[str] = Counter()
         self._rounds: dict[str, _Round] = {}
         self._bundle: tuple[bytes, Bundle] | None = None
@@ -77,15 +84,20 @@ class SplitHost:
             return ProgramStopped(PROGRAM_FAILED)
 
     async def _begin(self, name: str, program: RunProgram) -> None:
-        part = await asyncio.to_thread(self._part, program)
+        assert program.task is not None
+        part = await asyncio.to_thread(self._part, program, program.task.rng_key)
         digest = program.blobs[0]
         for other, known in list(self._rounds.items()):
             if known.digest == digest or len(self._rounds) >= ROUNDS_MAX:
                 await self._drop(other)  # an attempt is over when the run's next one begins
-        self._rounds[name] = _Round(digest, part)
+        self._rounds[name] = _Round(digest, part, partial(self._trained, program.task))
         log.info("devices may train with this edge", extra={"attempt": name})
 
-    def _part(self, program: RunProgram) -> EdgeRound:
+    def _trained(self, task: Task, peer: str, name: bytes) -> None:
+        at = {"run": task.run, "round": task.round, "attempt": task.attempt}
+        self._order(SplitTrained(**at, device=device_of(peer), name=name))
+
+    def _part(self, program: RunProgram, rng_key: bytes) -> EdgeRound:
         """The edge's part of a round. Blocks. Raises DelianError, OSError."""
         digest, weights, *parts = program.blobs
         if self._bundle is None or self._bundle[0] != digest:
@@ -99,7 +111,7 @@ class SplitHost:
         given = np.fromfile(self._path_of(weights), "<f4").astype(np.float32)
         known = self._before
         before = known[1] if known is not None and known[0] == digest else None
-        made = EdgeRound(bundle, given, frozen, before=before)
+        made = EdgeRound(bundle, given, frozen, rng_key, before=before)
         self._before = digest, made
         return made
 
@@ -109,11 +121,9 @@ class SplitHost:
         known = self._rounds.get(name)
         if known is None and parts:
             raise DelianError("no such round is here", "the edge was started again meanwhile")
-        assert program.task is not None
         total = None
         if known is not None and parts:
-            key = program.task.rng_key
-            total = await asyncio.to_thread(known.part.total, parts, key)
+            total = await asyncio.to_thread(known.part.total, parts)
         await self._drop(name)
         return total
 

@@ -328,7 +328,9 @@ class Federation:
                 outcome.put_down()
         ended: ports.Outcome | ports.ProgramStopped = outcome
         if self._splits is not None and trained:
-            ended = self._splits.ended(host.node.number, outcome)
+            ended, told = self._splits.ended(host.node.number, outcome)
+            for node, event in told:
+                self._dispatch(self.hosts[node], event)
         self._dispatch(host, ports.ProgramFinished(ticket, ended))
 
     def _update(self, _: int, host: Host, effect: ports.RunProgram) -> None:

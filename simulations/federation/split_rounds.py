@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...core.common.errors import DelianError
 from ...core.compiler.backends import Executable
@@ -27,7 +27,18 @@ from ...core.placement.split_training.run_step import RunStep
 from ...core.placement.split_training.step_sides import Sent, SplitError
 from ...core.placement.split_training.trainings import RUN_BYTES
 from ...core.placement.subgraphs.frames.stream import FIRST_BYTES, PAIR_BYTES
-from ...core.protocol.ports import SECOND, Floats, Outcome, ProgramStopped, RunProgram, Vector
+from ...core.protocol.ports import (
+    SECOND,
+    Floats,
+    Node,
+    Ordered,
+    Outcome,
+    ProgramStopped,
+    RunProgram,
+    Tier,
+    Vector,
+)
+from ...core.wire.journal_pb2 import SplitTrained
 from ...core.wire.round_pb2 import PROGRAM_FAILED
 from .network import LinkProfile
 from .trace import checksum
@@ -37,6 +48,8 @@ from .training_threads import NoWorkers, Workers
 if TYPE_CHECKING:
     from .nodes import Host
 
+#: An order, and the node that gets it.
+Told: TypeAlias = tuple[Node, Ordered]
 #: Turns that are put through the estimate: enough to replace it, of however many steps.
 WATCHED_MAX = 32
 
@@ -94,15 +107,16 @@ class SplitRounds:
         name = effect.arguments[0]
         if effect.program == "split_begin":
             assert weights is not None
-            one = EdgeRound(self._bundle, weights, self._frozen, before=self._before)
+            assert effect.task is not None
+            key = effect.task.rng_key
+            one = EdgeRound(self._bundle, weights, self._frozen, key, before=self._before)
             self._rounds[edge, name] = self._before = one
             return Outcome(None)
         over = self._rounds.pop((edge, name), None)
-        task = effect.task
         try:
-            if over is None or task is None:
+            if over is None:
                 raise SplitError("the edge was started again")
-            return Outcome(over.total(effect.arguments[1], task.rng_key))
+            return Outcome(over.total(effect.arguments[1]))
         except DelianError:
             return ProgramStopped(PROGRAM_FAILED)
 
@@ -139,15 +153,20 @@ class SplitRounds:
         start = partial(self._workers.submit, work)
         return SplitJob(seconds, steps * piece.up[0], steps * piece.down[0], start)
 
-    def ended(self, device: int, outcome: Outcome) -> Outcome | ProgramStopped:
-        """A device's outcome: of a training whose edge has forgotten it there is none."""
+    def ended(self, device: int, outcome: Outcome) -> tuple[Outcome | ProgramStopped, list[Told]]:
+        """A device's outcome: of a training whose edge has forgotten it there is none.
+
+        And what is said to its edge before.
+        """
         at_work = self._at_work.pop(device, None)
         if at_work is None:
-            return outcome
+            return outcome, []
         edge, name, begun, run = at_work
         if self._rounds.get((edge, name)) is not begun or outcome.vector is None:
-            return ProgramStopped(PROGRAM_FAILED)
-        return replace(outcome, split=run)
+            return ProgramStopped(PROGRAM_FAILED), []
+        at = dict(zip(("run", "round", "attempt"), map(int, name.split(".")), strict=True))
+        order = SplitTrained(**at, device=device, name=run)
+        return replace(outcome, split=run), [(Node(Tier.EDGE, edge), Ordered(order))]
 
     def _train(
         self, device: int, number: int, edge: EdgeRound, run: bytes, weights: Floats, key: Vector

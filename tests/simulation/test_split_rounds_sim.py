@@ -123,9 +123,9 @@ class Watched(split_rounds.SplitRounds):
         return made
 
     def ended(self, device: int, outcome: Any) -> Any:
-        made = super().ended(device, outcome)
+        made, told = super().ended(device, outcome)
         type(self).ends.append(made)
-        return made
+        return made, told
 
 
 def federation(monkeypatch: Any, faults: Faults | None = None, **changes: Any) -> Any:
@@ -170,15 +170,40 @@ def test_a_device_that_vanishes_in_a_training_is_in_no_sum(monkeypatch: Any) -> 
     assert sum(r.succeeded for r in result.rounds) == 2
 
 
+@pytest.mark.parametrize("other", [False, True], ids=["of_none", "of_another_device"])
+def test_a_device_that_names_a_training_that_it_never_had_costs_its_edge_nothing(
+    monkeypatch: Any, other: bool
+) -> None:
+    original = Watched.ended
+    names: dict[int, bytes] = {}
+
+    def ended(self: Any, device: int, outcome: Any) -> Any:
+        made, told = original(self, device, outcome)
+        names[device] = made.split
+        if device == 4:
+            others = [name for number, name in names.items() if other and number != 4]
+            made = replace(made, split=[b"x" * 16, *others][-1])
+        return made, told
+
+    monkeypatch.setattr(Watched, "ended", ended)
+    result, training = federation(monkeypatch)
+    for record in result.rounds:
+        assert record.succeeded
+        assert sorted(record.reported) == sorted(set(range(6)) - {4})
+        assert set(record.refused) == {4}
+    assert all(isinstance(total, Outcome) for total in Watched.sums)
+    assert np.isfinite(training.state).all()
+
+
 def test_an_edge_that_has_lost_one_training_sends_no_sum(monkeypatch: Any) -> None:
     original = split_rounds.EdgeRound.total
     calls = []
 
-    def total(self: Any, parts: Any, key: bytes) -> Any:
+    def total(self: Any, parts: Any) -> Any:
         calls.append(parts)
         if len(calls) == 1:
             parts = [(parts[0][0], b"x" * 16), *parts[1:]]
-        return original(self, parts, key)
+        return original(self, parts)
 
     monkeypatch.setattr(split_rounds.EdgeRound, "total", total)
     result, _ = federation(monkeypatch)

@@ -96,6 +96,7 @@ ORDER_FIELDS: Mapping[type[Message], str] = {
     log_pb2.Checkpoint: "log_head",
     log_pb2.LogUpdate: "log_update",
     journal_pb2.Left: "left",
+    journal_pb2.SplitTrained: "split_trained",
 }
 
 _ENVELOPE_FIELDS = {**MESSAGE_FIELDS, **TRANSPORT_FIELDS}

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import monotonic
@@ -58,11 +58,17 @@ class _Visit:
 class TrainingHost:
     """Serves one step's trainings, one run at a time, off the event loop.
 
-    digest: what devices name the step by; None: its content hash.
+    digest: what devices name the step by; None: its content hash. trained: called with each node
+    whose training is whole, and its name, before its last turn is answered.
     """
 
-    def __init__(self, trainings: Trainings, digest: bytes | None = None) -> None:
-        self.trainings = trainings
+    def __init__(
+        self,
+        trainings: Trainings,
+        digest: bytes | None = None,
+        trained: Callable[[str, bytes], object] = lambda node, run: None,
+    ) -> None:
+        self.trainings, self._trained = trainings, trained
         self.counts: Counter[str] = Counter()  # of refusals and repeats
         self._digest = digest or bytes.fromhex(trainings.bundle.content_hash())
         self._visits: dict[int, _Visit] = {}
@@ -228,6 +234,8 @@ class TrainingHost:
         finally:
             training.running = False
         counts = self.trainings.ran(training, reply, moved, monotonic())
+        if counts and self.trainings.finished(training):
+            self._trained(node, training.run)
         self._answer(training, pb.SUBGRAPH_DONE if counts else pb.SUBGRAPH_LOST)
 
     def _answer(self, training: Training, failure: pb.SubgraphFailure) -> None:

@@ -27,8 +27,9 @@ those that are above in its cut.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -60,6 +61,8 @@ TRAININGS_MAX = 2_048
 CUTS_MAX = 8
 #: After so long without a request an unfinished training is over.
 IDLE_S = 120.0
+#: Makes of a whole training what is kept of it: (node, examples, what each leaf above moved by).
+Finish: TypeAlias = Callable[[str, int, Mapping[int, Array]], Array]
 
 
 class Refused(SplitError):
@@ -102,6 +105,7 @@ class Way:
 class Training:
     """One node's."""
 
+    node: str
     run: bytes
     steps: int
     examples: int
@@ -118,6 +122,8 @@ class Training:
     """Whether the next one is being run."""
     over: bool = False
     side: Side | None = None
+    kept: Array | None = None
+    """What is kept of it instead of weights, when it is whole; see `Trainings.finish`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,8 @@ class Trainings:
     all trained leaves, and devices have copies; None: a round has one cut. sharing: COPIES or
     SEQUENTIAL. frozen: by name, the frozen leaves that a cut may ask for here; it is read where a
     part needs one, and may be a store that maps files. ways: of other trainings of the same step.
-    bytes_max: of all copies.
+    finish: of copies, makes what is kept of one instead of its weights, before its last turn is
+    answered; where it raises DelianError, that turn fails as any other. bytes_max: of all copies.
 
     Raises CutError for a cut that is not for two tiers, or does not fit the step; DelianError for
     a frozen leaf that is missing or is another.
@@ -157,6 +164,7 @@ class Trainings:
         frozen: Mapping[str, Array] | None = None,
         others: Sequence[Cut] | None = None,
         ways: dict[bytes, Way] | None = None,
+        finish: Finish | None = None,
         bytes_max: int = HELD_BYTES_MAX,
         idle_s: float = IDLE_S,
     ) -> None:
@@ -165,7 +173,7 @@ class Trainings:
             raise DelianError("devices that step together", "over links: copies or sequential")
         self.bundle, self.sharing = bundle, sharing
         self._store: Mapping[str, Array] = {} if frozen is None else frozen
-        self._backend, self._profile = backend, profile
+        self._backend, self._profile, self._finish = backend, profile, finish
         self._cuts = {one.to_bytes(): one for one in (cut, *(others or ()))}
         self._one = not several
         #: What follows from the last cuts, with their compiled programs; by cut.
@@ -226,16 +234,10 @@ class Trainings:
             training.over = True
         self._trainings = {}
 
-    def moved(self, node: str, run: bytes) -> tuple[int, dict[int, Array]] | None:
-        """What a node's training has moved the leaves above by, and of how many examples.
-
-        run: the training's name. None: it is not here, or not finished.
-        """
+    def kept(self, node: str, run: bytes) -> Array | None:
+        """What `finish` has made of a node's training. run: its name. None: it is not whole."""
         found = self._trainings.get(node)
-        if found is None or found.run != run or not self.finished(found):
-            return None
-        owned = self.bundle.owned_by(found.way.parts, above=True)
-        return found.examples, {i: found.weights[i] - found.first[i] for i in owned}
+        return None if found is None or found.run != run else found.kept
 
     def end(self) -> Ended:
         """Ends the round with the mean of finished copies. Raises SplitError for no round."""
@@ -311,7 +313,7 @@ class Trainings:
             self.drop(node, known)
         way = self._way(self._cuts[cut] if cut else self.cut)
         weights = self._room(way)
-        made = Training(run, steps, examples, weights, now, way, weights)
+        made = Training(node, run, steps, examples, weights, now, way, weights)
         self._trainings[node] = made
         return made
 
@@ -364,11 +366,11 @@ class Trainings:
     def run(self, training: Training, tensors: Tensors) -> tuple[Tensors, dict[int, Array] | None]:
         """Runs the next turn: its reply, and where a step is done by it the new weights.
 
-        Blocks; it touches nothing but the training's side, so it may be in a thread of its own
-        while `running` is set.
+        Blocks; it touches nothing but the training's side and what is kept of it, so it may be in a
+        thread of its own while `running` is set.
 
-        Raises DelianError for tensors that do not fit, a program that fails, or new weights that
-        are not finite.
+        Raises DelianError for tensors that do not fit, a program that fails, new weights that are
+        not finite, and as `finish` does.
         """
         request, _ = self.ports_of(training, training.turn + 1)
         if training.side is None:
@@ -382,6 +384,12 @@ class Trainings:
             return sent.tensors[0], None
         if not all(np.isfinite(a).all() for a in side.moved.values()):
             raise SplitError("a step to weights that are not finite")
+        whole = training.turn + 1 == training.steps * len(training.way.turns)
+        if whole and self._finish is not None:
+            last = {**training.weights, **side.moved}
+            owned = self.bundle.owned_by(training.way.parts, above=True)
+            moved = {i: last[i] - training.first[i] for i in owned}
+            training.kept = self._finish(training.node, training.examples, moved)
         return sent.tensors[0], dict(side.moved)
 
     def ran(
@@ -395,6 +403,8 @@ class Trainings:
         if moved is not None:
             training.weights = {**training.weights, **moved}
             training.side = None
+            if training.kept is not None:
+                training.weights, training.first = {}, {}
             if self.sharing is Sharing.SEQUENTIAL:
                 self._chain = training.weights
         return True

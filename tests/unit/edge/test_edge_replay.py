@@ -29,7 +29,7 @@ from delian.core.protocol.ports import (
 )
 from delian.core.wire.admission_pb2 import Pace, Requirements
 from delian.core.wire.blob_pb2 import Blob, BlobRef, FetchBlob
-from delian.core.wire.journal_pb2 import DeniedVersion, Drain, Forget, Left
+from delian.core.wire.journal_pb2 import DeniedVersion, Drain, Forget, Left, SplitTrained
 from delian.core.wire.round_pb2 import (
     EVALUATE,
     OUT_OF_MEMORY,
@@ -128,9 +128,9 @@ def _answer(machine, pick):
     name, number = _attempt(machine, pick), pick(DEVICES)
     one = machine.state.collections.get(f"{name['run']}.{name['round']}.{name['attempt']}")
     if one is not None and one.waiting and pick([True, True, False]):
-        number = pick(list(one.waiting))
-    begun = one is not None and one.split_begun
-    split = pick([b"", *[b"s" * 16] * (6 if begun else 1), b"short"])
+        number = pick([*one.waiting, *one.answers])
+    whole = one is not None and number in one.trained
+    split = pick([b"", *[b"s" * 16] * (6 if whole else 1), b"short"])
     update = upload(number, **name, split=split)
     message = pick([update] * 4 + [Failure(**name, device=number, reason=1)])
     if pick([False] * 7 + [True]):
@@ -184,6 +184,15 @@ def _notice(machine, pick):
     return Ordered(DeniedVersion(version=pick([0, 1, 2]), issued_s=pick([1, 2, 3])))
 
 
+def _trained(machine, pick):
+    """Devices train with the edge where they may; or it is said of others."""
+    name, number = _attempt(machine, pick), pick(DEVICES)
+    one = machine.state.collections.get(f"{name['run']}.{name['round']}.{name['attempt']}")
+    if one is not None and one.waiting and one.split_begun:
+        number = pick(list(one.waiting))
+    return Ordered(SplitTrained(**name, device=number, name=b"s" * 16))
+
+
 def _parts(machine, pick):
     """The sum of what the edge has trained of an attempt; or there is none."""
     tickets = [one.split_ending for one in machine.state.collections.values() if one.split_ending]
@@ -199,6 +208,7 @@ MOVES = (
     *(_timer,) * 4,
     _help,
     *(_parts,) * 3,
+    *(_trained,) * 2,
     _notice,
     lambda m, pick: Received(device(pick(DEVICES)), FetchBlob(digest=_digest(m, pick))),
     lambda m, pick: Received(CLOUD, Blob(digest=_digest(m, pick))),

@@ -5,23 +5,35 @@ half of an update is ever in a sum.
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from delian.core.protocol.ports import (
     CLOUD,
     BlobStored,
+    Ordered,
     Outcome,
     ProgramFinished,
     ProgramStopped,
     Received,
+    Record,
     RunProgram,
     Send,
     Started,
 )
-from delian.core.wire.round_pb2 import PROGRAM_FAILED, EdgeSum, EdgeSumAck, Flush, RoundClosed
+from delian.core.wire.journal_pb2 import SplitTrained
+from delian.core.wire.round_pb2 import (
+    PROGRAM_FAILED,
+    REFUSED,
+    EdgeSum,
+    EdgeSumAck,
+    Flush,
+    RoundClosed,
+    UploadAck,
+)
 from delian.edge.protocol.edge_state import EdgePolicy, EdgeState
 from delian.edge.protocol.machine import EdgeMachine, restore
 from support import edge_bench as bench
 
-NAME = b"n" * 16
+NAME, OTHER = b"n" * 16, b"o" * 16
 PART = np.array([5, 0, 7, 0], np.uint32)
 ROUND = {"run": 1, "round": 1, "attempt": 1}
 
@@ -48,6 +60,16 @@ class Life:
         return [x for d in (bench.BUNDLE, bench.WEIGHTS) for x in self.give(BlobStored(d, True))]
 
     def upload(self, number, split=NAME):
+        """Of a device that has trained with the edge before, where it names that."""
+        if split:
+            self.trained(number, split)
+        return self.give(Received(bench.device(number), bench.upload(number, split=split)))
+
+    def trained(self, number, name=NAME, **at):
+        return self.give(Ordered(SplitTrained(**{**ROUND, **at}, device=number, name=name)))
+
+    def claim(self, number, split=NAME):
+        """An upload alone."""
         return self.give(Received(bench.device(number), bench.upload(number, split=split)))
 
     def finish(self, outcome):
@@ -76,7 +98,7 @@ def test_it_begins_once_when_bundle_and_weights_are_here():
 def test_it_does_not_begin_where_operator_or_run_do_not_want_it():
     for life in (Life(splits=False), Life(split=False)):
         assert not programs(life.stored())
-        life.upload(1)
+        life.claim(1)
         life.upload(2, split=b"")
         (found,) = sums(life.effects)
         assert found.devices == [2] and [f.reason for f in found.failures] == [PROGRAM_FAILED]
@@ -162,10 +184,40 @@ def test_a_part_of_a_sum_is_never_sent_without_the_edges():
     assert not sums(made) and programs(made)[0].arguments[1] == [(1, NAME)]
 
 
-def test_names_of_another_length_are_refused():
+@pytest.mark.parametrize("name", [b"x" * 16, OTHER, b"short", b"long" * 9])
+def test_a_name_of_no_training_is_refused_and_costs_its_sender_alone(name):
     life = Life()
     life.stored()
-    life.upload(1, split=b"short")
-    life.upload(2, split=b"")
+    life.trained(2, OTHER)
+    made = life.claim(1, split=name)
+    (answer,) = [e.message for e in made if isinstance(e, Send)]
+    assert isinstance(answer, UploadAck) and answer.status == REFUSED
+    assert "split_unknown" in [e.kind for e in made if isinstance(e, Record)]
+    assert programs(life.claim(2, OTHER))[0].arguments[1] == [(2, OTHER)]
+    (found,) = sums(life.finish(Outcome(PART)))
+    assert found.devices == [2] and found.sum == (bench.vector(2) + PART).tobytes()
+    assert [f.device for f in found.failures] == [1]
+
+
+def test_a_training_of_another_attempt_or_a_device_without_the_task_counts_nowhere():
+    life = Life()
+    life.stored()
+    for number, at in ((1, {"attempt": 2}), (1, {"run": 2}), (3, {})):
+        made = life.trained(number, **at)
+        assert not life.machine.state.collections["1.1.1"].trained and not programs(made)
+    life.claim(1)
+    life.claim(2, split=b"")
     (found,) = sums(life.effects)
-    assert found.devices == [2] and found.sum == bench.vector(2).tobytes()
+    assert found.devices == [2]
+
+
+def test_an_edge_that_starts_again_refuses_trainings_of_its_former_life_alone():
+    life = Life()
+    life.stored()
+    life.trained(1)
+    life.machine = EdgeMachine(restore(life.machine.snapshot()), EdgePolicy(splits=True))
+    life.give(Started((bench.BUNDLE, bench.WEIGHTS)))
+    life.claim(1)
+    life.upload(2, split=b"t" * 16)
+    (found,) = sums(life.finish(Outcome(PART)))
+    assert found.devices == [2]

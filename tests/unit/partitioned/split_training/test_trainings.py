@@ -232,3 +232,39 @@ def test_what_links_do_not_carry_is_refused_in_words():
         Trainings(bundle, cut_at(bundle.step, {**U_SHAPE, 2: CLOUD, 3: CLOUD}))
     with pytest.raises(CutError, match="tiers"):
         Trainings(bundle, cut_at(bundle.step, {}))
+
+
+def test_what_is_kept_of_a_training_is_made_before_its_last_answer():
+    made = []
+
+    def finish(node, examples, moved):
+        made.append((node, examples, moved))
+        return np.full(3, len(made), np.uint32)
+
+    case = Case(finish=finish)
+    case.trainings.begin(case.above)
+    training = case.open(steps=2)
+    case.step(training, 1)
+    assert not made and case.trainings.kept("device-1", RUN) is None
+    before = {i: a.copy() for i, a in case.above.items()}
+    case.step(training, 2)
+    ((node, examples, moved),) = made
+    assert (node, examples) == ("device-1", 10) and moved.keys() == before.keys()
+    assert all(a.any() for a in moved.values())
+    assert case.trainings.kept("device-1", RUN).tolist() == [1, 1, 1]
+    assert case.trainings.kept("device-1", OTHER) is None
+    assert case.trainings.kept("device-2", RUN) is None
+    assert not training.weights and not training.first, "the copy is gone"
+
+
+def test_a_training_of_which_nothing_can_be_kept_is_not_whole():
+    def finish(node, examples, moved):
+        raise SplitError("no finite numbers")
+
+    case = Case(finish=finish)
+    case.trainings.begin(case.above)
+    training = case.open(steps=1)
+    with pytest.raises(SplitError, match="no finite numbers"):
+        case.step(training)
+    case.trainings.drop("device-1", training)  # as the driver does
+    assert training.over and case.trainings.kept("device-1", RUN) is None
