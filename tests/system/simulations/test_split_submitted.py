@@ -1,88 +1,73 @@
-"""`delian run submit --set split.enabled=true` to daemons: coordinator, edge and devices."""
+"""`delian run submit --set split.enabled=true` to daemons: the model of the virtual mode, also when
+a side is killed in the middle of a step.
+"""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from contextlib import closing
 
 import numpy as np
 import pytest
-from delian.core.learning.bundle import load as load_bundle
-from delian.simulations.processes.fleet_files import FleetFiles, Layout
-from delian.simulations.processes.launcher import Children
+from delian.simulations.federation.fault_settings import Crash, Faults
+from delian.simulations.federation.federation import Federation
 from delian.simulations.runs.simulate import simulate
 from delian.simulations.runs.stage import Stage
-from delian.simulations.runs.windowed_data import device_file
-from delian.simulations.scenario.scenario_file import load, override
-
-DEVICES, ROUNDS = 4, 2
-#: As in test_split_rounds.py, for a fleet of four.
-SETTINGS = (
-    f"rounds={ROUNDS}",
-    'algorithm={name="fedavg", learning_rate=0.05}',
-    "round.timeout_ms=180000",
-    f"round.cohort={DEVICES}",
-    f"fleet.devices={DEVICES}",
-    "fleet.edges=1",
-    "fleet.dropout=0.0",
-    "data.held_out_devices=0",
-    "split.enabled=true",
-    'split.on_device=["layers.0.*"]',
-    "split.device_gflops=0.001",
-    "split.edge_gflops=5.0",
-    "network.device_edge.latency_ms=1.0",
-)
+from support.processes.split_fleet import DEVICES, ROUNDS, SplitFleet, scenario
 
 
-def scenario():
-    return override(load("digits"), SETTINGS)
+@pytest.fixture(scope="module")
+def virtual():
+    return simulate(scenario()).bundle.weights
 
 
-@pytest.fixture
-def delian(tmp_path):
-    """A fleet whose devices train with their edge, and the operator's command line."""
-    files = FleetFiles(Layout(tmp_path, 1, DEVICES, frozenset(), split=True))
-    files.make_identities()
-    files.write_cloud()
-    files.write_edge(1)
-    with closing(Stage(scenario(), None, None, "reference", lambda event: None)) as stage:
-        names = [leaf.name.rpartition(".")[2] for leaf in stage.bundle.manifest.data]
-        for number, device in enumerate(stage.data.training):
-            given = device_file(stage.whole[device], names, stage.room)
-            files.write_device(number, given, "native")
-
-    def run(*words):
-        at = ["--coordinator", files.address("cloud")]
-        at += ["--identity", str(tmp_path / "operator" / "identity")]
-        command = [sys.executable, "-m", "delian", *words, *at]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    with Children(tmp_path) as children:
-        for name, kind in [("cloud", "cloud"), ("edge-1", "edge")]:
-            children.add(name, [kind, "run", "--config", str(files.config(name))])
-            children.wait_ready([name])
-        devices = [f"device-{number}" for number in range(DEVICES)]
-        for name in devices:
-            children.add(name, ["device", "run", "--config", str(files.config(name))])
-        children.wait_ready(devices)
-        yield run
+def rounds_of(events):
+    """(attempt, devices that reported, whether it succeeded) of each attempt at a round."""
+    facts = [event["facts"] for event in events if event["kind"] == "round"]
+    return [(one["round"], one["attempt"], one["reported"], one["succeeded"]) for one in facts]
 
 
-def test_a_submitted_run_trains_with_the_edge_as_the_virtual_mode_does(delian, tmp_path):
-    sets = [word for setting in SETTINGS for word in ("--set", setting)]
-    said = delian("run", "submit", "digits", *sets, "--watch", "--json")
-    events = [json.loads(line) for line in said.splitlines()]
-    rounds = [event["facts"] for event in events if event["kind"] == "round"]
-    assert [facts["reported"] for facts in rounds] == [DEVICES] * ROUNDS
-    assert [event["facts"]["phase"] for event in events if event["kind"] == "phase"][-1] == "done"
-    logs = [path.read_text() for path in sorted(tmp_path.glob("device-*.log"))]
-    assert [log.count('"trained with edge') for log in logs] == [ROUNDS] * DEVICES
+def test_a_submitted_run_gives_the_model_of_the_virtual_mode(virtual, tmp_path):
+    with SplitFleet(tmp_path) as fleet:
+        events = list(fleet.submit())
+        assert rounds_of(events) == [(n, 1, DEVICES, True) for n in range(1, ROUNDS + 1)]
+        assert events[-1]["facts"]["phase"] == "done"
+        assert [fleet.trained(device) for device in range(DEVICES)] == [ROUNDS] * DEVICES
+        np.testing.assert_allclose(fleet.model(ROUNDS), virtual, rtol=0, atol=2e-6)
 
-    delian("model", "export", f"1/{ROUNDS}", str(tmp_path / "model.bundle"))
-    trained = load_bundle(tmp_path / "model.bundle").weights
-    virtual = simulate(scenario()).bundle.weights
-    np.testing.assert_allclose(trained, virtual, rtol=0, atol=2e-6)
+
+def test_a_device_that_is_killed_in_a_step_trains_again_and_counts_once(virtual, tmp_path):
+    with SplitFleet(tmp_path, gated=[0]) as fleet:
+        events = fleet.submit()
+        fleet.gate.wait(1)
+        assert not fleet.trained(0)
+        fleet.children.all["device-0"].kill()
+        fleet.gate.open()
+        fleet.children.all["device-0"].start()
+        assert rounds_of(events) == [(n, 1, DEVICES, True) for n in range(1, ROUNDS + 1)]
+        assert [fleet.trained(device) for device in range(DEVICES)] == [ROUNDS] * DEVICES
+        np.testing.assert_allclose(fleet.model(ROUNDS), virtual, rtol=0, atol=2e-6)
+
+
+def test_an_edge_that_is_killed_in_a_step_loses_the_attempt_and_rounds_go_on(tmp_path):
+    """It has all devices in the middle of their trainings, as the virtual one that crashes."""
+    with SplitFleet(tmp_path, gated=range(DEVICES)) as fleet:
+        events = fleet.submit()
+        fleet.gate.wait(DEVICES)
+        fleet.children.all["edge-1"].kill()
+        fleet.gate.open()
+        fleet.children.all["edge-1"].start()
+        attempts, expected, weights = rounds_of(events), *crashed()
+        assert attempts == expected == [(1, 1, 0, False), (1, 2, 4, True), (2, 1, 4, True)]
+        np.testing.assert_allclose(fleet.model(ROUNDS), weights, rtol=0, atol=2e-6)
+
+
+def crashed():
+    """Attempts and model in virtual time; trainings take some 10 s of it."""
+    stage = Stage(scenario(), None, None, "native", lambda event: None)
+    with closing(stage), stage.workers(1) as workers:
+        training = stage.training(workers, lambda done, of: None)
+        faults = Faults(crashes=(Crash(edge=0, at_s=8.0, back_s=9.0),))
+        plan = stage.plan(training.ring).but(faults=faults)
+        result = Federation(plan, training, seed=scenario().seed).run()
+    attempts = [(r.round, r.attempt, len(r.reported), r.succeeded) for r in result.rounds]
+    return attempts, training.state
