@@ -376,7 +376,8 @@ class CloudDaemon:
     async def _open_hubs(self, servicers: list[Callable[[Any], None]]) -> None:
         settings, trust, sources = self.settings, self.trust, self.telemetry.sources
         guard = trust.guard if trust else Guard(self._federation, Tier.CLOUD)
-        if parts := await host_top(settings.serve, guard, self._federation, trust is not None):
+        own = (self._federation, trust is not None, self.switch.traffic)
+        if parts := await host_top(settings.serve, guard, *own):
             parts.attach(servicers, self.tasks, sources, self.switch, self._closers)
         departures = Departures(
             self._peers,

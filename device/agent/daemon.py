@@ -176,6 +176,7 @@ class _Agent:
         self.personal.prepare()
         self.blobs = FolderBlobs(folder / "blobs", settings.policy.blobs_bytes_max)
         self.gate = self._gate_now()
+        self.switch = Switch()
         self.runner = WorkerRunner(
             settings.worker,
             self.blobs.path,
@@ -194,7 +195,7 @@ class _Agent:
                 self.who.node.number,
                 settings.worker.nice,
             ),
-            split=SplitDesk(self.who, self.homes, lambda: self.driver.machine)
+            split=SplitDesk(self.who, self.homes, lambda: self.driver.machine, self.switch.traffic)
             if settings.split
             else None,
         )
@@ -220,7 +221,6 @@ class _Agent:
 
     async def start(self) -> None:
         settings, node = self.settings, self.who.node
-        self.switch = Switch()
         self.driver = Driver(
             self._make,
             FileJournal(settings.folder / "journal"),
@@ -286,8 +286,7 @@ class _Agent:
             await self.driver.close()
         await self.runner.close()
         await self.tasks.close()
-        if hasattr(self, "switch"):
-            await self.switch.close()
+        await self.switch.close()
         await self.blobs.close()
         await asyncio.to_thread(self.status.write, "stopped")
 
@@ -512,7 +511,7 @@ class _Agent:
         with contextlib.suppress(AssertionError, AttributeError):
             machine = self.driver.machine
             state = machine.state if isinstance(machine, DeviceMachine) else None
-        slot, switch = self._slot(), getattr(self, "switch", None)
+        slot = self._slot()
         task = None if state is None else state.task
         return {
             **self.facts(),
@@ -523,7 +522,7 @@ class _Agent:
             "round": None if task is None else task.round,
             "answered": self.answered,
             "sessions_failed": dict(sorted(self.sessions_failed.items())),
-            "traffic": {} if switch is None else switch.traffic.to_json(),
+            "traffic": self.switch.traffic.to_json(),
             "eligibility": {
                 n: bool(getattr(told, n))
                 for n in ("powered", "unmetered", "idle", "consented", "fresh")

@@ -46,6 +46,8 @@ from ...core.wire.subgraph_pb2 import (
 if TYPE_CHECKING:
     import grpc
 
+    from ...core.node.net.traffic import Traffic
+
 log = logging.getLogger("delian.device.agent.split_desk")
 
 #: How long an edge may take to let a device in: it fetches the round's blobs and compiles first.
@@ -69,11 +71,18 @@ class NotTakenError(DelianError):
 class SplitDesk:
     """Trains with the device's present home.
 
-    homes: with their addresses. machine: the device's, which knows its present home.
+    homes: with their addresses. machine: the device's, which knows its present home. traffic:
+    of the process.
     """
 
-    def __init__(self, who: Who, homes: Sequence[HomeAddress], machine: Callable[[], Any]) -> None:
-        self._who, self._homes, self._machine = who, homes, machine
+    def __init__(
+        self,
+        who: Who,
+        homes: Sequence[HomeAddress],
+        machine: Callable[[], Any],
+        traffic: Traffic | None = None,
+    ) -> None:
+        self._who, self._homes, self._machine, self._traffic = who, homes, machine, traffic
         self.link = MeasuredLink(NOMINAL)
         self._piece: int | None = None
 
@@ -178,4 +187,5 @@ class SplitDesk:
             return channel_credentials(own.material())
 
         shown = None if own is None else credentials
-        return Upstream(self._who.node, [home], asker, shown, self._who.federation)
+        who = self._who
+        return Upstream(who.node, [home], asker, shown, who.federation, self._traffic)

@@ -204,7 +204,9 @@ class EdgeDaemon:
         if settings.serve:
             from ...core.placement.subgraphs.parts_host import host_below
 
-            self.parts = await host_below(settings.serve, self.who, self.trust, self.cloud.grpc)
+            self.parts = await host_below(
+                settings.serve, self.who, self.trust, self.cloud.grpc, self.switch.traffic
+            )
             self.parts.attach(servicers, self.tasks, self.sources, self.switch)
         if self.split is not None:
             self._attach_split(self.split, servicers)
@@ -277,7 +279,7 @@ class EdgeDaemon:
         from ...core.placement.subgraphs.frames.stream_service import SubgraphService
 
         shown = None if self.who.identity is not None else self.who.federation
-        self._lines = SubgraphService(split, self.trust, shown)
+        self._lines = SubgraphService(split, self.trust, shown, traffic=self.switch.traffic)
         servicers.append(self._lines.add)
         self.tasks.start("split training", self._lines.keep_reviewing())
         self.tasks.start("idle trainings", split.keep_expiring())

@@ -1,9 +1,9 @@
 """What a process sends to others and gets from them, counted at the edge of its links.
 
-One `Traffic` a process (its Switch has it), one `Meter` a link. Counted are envelopes, and the
-parts in which large ones and blobs travel, each once: when the transport has taken it, or has
-handed it over, refused or not. Bytes are those of the encoded message; what gRPC, MQTT, sealing and
-TLS put around it is not in them.
+One `Traffic` a process (its Switch has it), one `Meter` a link. Counted are envelopes, the parts in
+which large ones and blobs travel, and frames of streams on which nodes run a program or train
+together, each once: when the transport has taken it, or has handed it over, refused or not. Bytes
+are those of the encoded message; what gRPC, MQTT, sealing and TLS put around it is not in them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from ...protocol.ports import Node, Tier
 
 Direction = Literal["sent", "received"]
-Kind = Literal["envelope", "part"]
+Kind = Literal["envelope", "part", "frame"]
 
 _EDGE_0 = Node(Tier.EDGE, 0)
 

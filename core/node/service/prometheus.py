@@ -105,7 +105,7 @@ class Sources:
             }
             messages.append((labels, count))
             octets.append((labels, size))
-        what = "Envelopes and parts of transfers over links"
+        what = "Envelopes, parts of transfers and frames of streams over links"
         yield Family("delian_link_messages", "counter", f"{what}.", messages)
         yield Family("delian_link_bytes", "counter", f"{what}, in bytes.", octets)
 

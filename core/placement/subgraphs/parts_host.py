@@ -22,6 +22,7 @@ from ...compiler.backends import Backend
 from ...node.identity.pki.certificates import channel_credentials
 from ...node.net.grpc.grpc_guard import Policy, Servicer
 from ...node.net.switch import Switch
+from ...node.net.traffic import Traffic
 from ...node.service.hosting import Tasks, Who
 from ...protocol.ports import CLOUD, Node, Tier
 from .frames.enveloped import EnvelopedService
@@ -69,6 +70,7 @@ class PartsHost:
         above: tuple[Node, str] | None = None,
         credentials: Credentials | None = None,
         backend: Backend = "native",
+        traffic: Traffic | None = None,
     ) -> None:
         self.models = {model.name: model for model in models}
         machine = Server(
@@ -77,7 +79,7 @@ class PartsHost:
 
         def upstream(owner: Above) -> Upstream:
             assert above is not None
-            return Upstream(node, [above], owner, credentials, federation)
+            return Upstream(node, [above], owner, credentials, federation, traffic)
 
         self.driver = ServingDriver(
             self.models,
@@ -88,7 +90,7 @@ class PartsHost:
         )
         self._numbers = itertools.count(1)
         shown = None if secure else federation
-        self.service = SubgraphService(self.driver, policy, shown, self._numbers)
+        self.service = SubgraphService(self.driver, policy, shown, self._numbers, traffic)
         self.enveloped: EnvelopedService | None = None
         self._node = node
 
@@ -148,13 +150,17 @@ class PartsHost:
 
 
 async def host_top(
-    files: Sequence[Path], policy: Policy, federation: str, secure: bool
+    files: Sequence[Path], policy: Policy, federation: str, secure: bool, traffic: Traffic
 ) -> PartsHost | None:
     """What a coordinator adds to itself; None where it serves no bundles. Raises DelianError."""
-    return await PartsHost.load(files, CLOUD, policy, federation, secure) if files else None
+    if not files:
+        return None
+    return await PartsHost.load(files, CLOUD, policy, federation, secure, traffic=traffic)
 
 
-async def host_below(files: Sequence[Path], who: Who, policy: Policy, above: str) -> PartsHost:
+async def host_below(
+    files: Sequence[Path], who: Who, policy: Policy, above: str, traffic: Traffic
+) -> PartsHost:
     """What an edge adds to itself that serves bundles.
 
     above: "host:port" of its cloud; empty: it does not support gRPC there. Raises DelianError.
@@ -173,4 +179,5 @@ async def host_below(files: Sequence[Path], who: Who, policy: Policy, above: str
         identity is not None,
         (CLOUD, above) if above else None,
         None if identity is None else credentials,
+        traffic=traffic,
     )

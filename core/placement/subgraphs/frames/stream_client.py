@@ -24,6 +24,7 @@ from ....node.net.grpc.grpc_guard import claim
 from ....node.net.grpc.grpc_peer import CALL_ENDED
 from ....node.net.loopback import INSECURE, check_loopback
 from ....node.net.message_limits import Faults
+from ....node.net.traffic import Traffic
 from ....protocol.ports import Node
 from ....wire.subgraph_pb2 import SubgraphFrame
 from ..request_limits import FRAME_BYTES_MAX, VIOLATIONS_MAX
@@ -70,7 +71,8 @@ class Upstream:
     """The stream of one node to its home.
 
     homes: (node, "host:port"), in order of preference. credentials: what to show, asked at each
-    dialling; None: nothing, to loopback only.
+    dialling; None: nothing, to loopback only. traffic: of the process, which
+    counts the frames.
 
         upstream = Upstream(node, [(Node(Tier.EDGE, 1), "edge:7451")], owner, credentials, "farm")
         upstream.start()
@@ -83,12 +85,14 @@ class Upstream:
         owner: Owner,
         credentials: Callable[[], grpc.ChannelCredentials] | None,
         federation: str = INSECURE,
+        traffic: Traffic | None = None,
     ) -> None:
         if not homes:
             raise DelianError(f"no home of {node} supports gRPC", "name one as host:port")
         if credentials is None:
             for _, target in homes:
                 check_loopback(target, "the home")
+        self._meter = (traffic or Traffic()).meter("grpc")
         self.faults = Faults("subgraphs above")
         self.stream: FrameStream | None = None
         self._node, self._homes, self._owner = node, tuple(homes), owner
@@ -138,14 +142,19 @@ class Upstream:
             if call.done():
                 await self._count(call, ending, home)
                 return False
+
+            async def write(content: bytes) -> None:
+                await call.write(content)
+                self._meter.sent(home, len(content), "frame")
+
             stream = FrameStream(
-                call.write,
+                write,
                 self._owner.admit,
                 on_taken=self._owner.taken,
                 on_arriving=self._owner.arriving,
             )
             loop = asyncio.get_running_loop()
-            jobs = (stream.run(), self._read(call, stream), self._redial.wait())
+            jobs = (stream.run(), self._read(call, stream, home), self._redial.wait())
             work = [loop.create_task(job) for job in jobs]
             self.stream = stream
             self._owner.back(stream)
@@ -196,9 +205,10 @@ class Upstream:
         options += channel_options(self._federation, home)
         return grpc.aio.secure_channel(target, credentials, options)
 
-    async def _read(self, call: Any, stream: FrameStream) -> None:
+    async def _read(self, call: Any, stream: FrameStream, home: Node) -> None:
         violations = 0
         while (content := await call.read()) is not grpc.aio.EOF:
+            self._meter.received(home, len(content), "frame")
             try:
                 came = stream.take(content)
                 if isinstance(came, Whole):

@@ -22,6 +22,7 @@ from ....node.net.grpc.grpc_guard import Door, Policy, name_of
 from ....node.net.grpc.grpc_peer import CALL_ENDED
 from ....node.net.loopback import INSECURE
 from ....node.net.message_limits import Buckets, Faults
+from ....node.net.traffic import Traffic
 from ....wire.subgraph_pb2 import SubgraphFrame
 from .. import request_limits as limits
 from .stream import FrameStream, Key, StreamError, Whole
@@ -41,6 +42,7 @@ class Line:
         self, number: int, name: str, peer: PeerIdentity | None, ended: Callable[[], object]
     ) -> None:
         self.number, self.name, self.peer = number, name, peer
+        self.node = None if peer is None else peer.node
         self.violations = 0
         self.why: str | None = None
         self.stream: FrameStream
@@ -91,7 +93,8 @@ class SubgraphService:
 
     policy: which nodes may call (`identity.roles.Guard`). federation: of callers without
     certificates; None: they have them. numbers: of the lines; another service of the same owner has
-    the same counter. Give it to a GrpcHub as a servicer:
+    the same counter. traffic: of the process, which counts the frames. Give it to a GrpcHub as a
+    servicer:
 
         service = SubgraphService(owner, guard, None)
         hub = GrpcHub(switch, address, credentials, guard, servicers=(service.add,))
@@ -103,7 +106,9 @@ class SubgraphService:
         policy: Policy,
         federation: str | None = INSECURE,
         numbers: Iterator[int] | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
+        self._meter = (traffic or Traffic()).meter("grpc")
         self.faults = Faults("subgraphs")
         self.lines: dict[int, Line] = {}
         self._owner = owner
@@ -151,6 +156,8 @@ class SubgraphService:
         self._owner.came(line)
         try:
             while (content := await context.read()) is not grpc.aio.EOF:
+                if line.node is not None:
+                    self._meter.received(line.node, len(content), "frame")
                 self._take(line, content)
         except asyncio.CancelledError:
             if line.why is None:  # the node has gone
@@ -179,7 +186,13 @@ class SubgraphService:
             self.faults.count("too many streams", name_of(peer))
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams")
         line = Line(next(self._numbers), name_of(peer), peer, task.cancel)
-        line.stream = FrameStream(context.write, lambda key, size: self._admit(line, key, size))
+
+        async def write(content: bytes) -> None:
+            await context.write(content)
+            if line.node is not None:
+                self._meter.sent(line.node, len(content), "frame")
+
+        line.stream = FrameStream(write, lambda key, size: self._admit(line, key, size))
         await context.send_initial_metadata(())
         return line
 
