@@ -25,7 +25,7 @@ from ..core.node.sandbox import frames
 from ..core.node.scripts.shared_weights import SharedWeights
 from . import weights as forms
 
-VERSION = 2
+VERSION = 3
 FD_VARIABLE = "DELIAN_CLIENT_FD"
 #: The largest body of a frame: 2^28 weights.
 BODY_BYTES_MAX = 1 << 30
@@ -85,16 +85,10 @@ class _Host:
             size = sum(math.prod(shape) for _, shape in self.leaves)
             self.memory = SharedWeights(memory, size, int(hello.head["places"]))
 
-    def _place(self, task: int) -> Array:
-        """Where a task's weights lie, and its answer's."""
-        assert self.memory is not None
-        vectors = self.memory.vectors
-        return vectors[task % len(vectors)]
-
     def weights(self, frame: frames.Frame) -> Array:
-        """A task's weights, f32[D], which are the script's own."""
+        """A task's weights, f32[D]: not to be changed, and there until it is answered."""
         if self.memory is not None:
-            return self._place(frame.head["task"]).copy()
+            return self.memory.given[int(frame.head["given"])]
         return np.frombuffer(frame.body, "<f4").astype(np.float32, copy=False)
 
     def put(
@@ -102,7 +96,8 @@ class _Host:
     ) -> tuple[dict[str, Any], bytes | memoryview]:
         """Weights that are sent: what the answer's head says of them, and its body."""
         if self.memory is not None:
-            forms.join(weights, self.leaves, self._place(task))
+            answers = self.memory.answers
+            forms.join(weights, self.leaves, answers[task % len(answers)])
             return {"shared": True}, b""
         flat = np.empty(sum(math.prod(shape) for _, shape in self.leaves), "<f4")
         forms.join(weights, self.leaves, flat)
@@ -144,12 +139,35 @@ class Task:
         """What the run says to its scripts, such as a learning rate: numbers and texts by name."""
         self.folder = Path(head["folder"]) if head.get("folder") else None
         """A folder where this client's script may keep what is its own."""
-        self.weights: dict[str, Array] = forms.split(host.weights(frame), host.leaves)
-        """The round's weights by name, f32; the script may change them."""
+        self._given: Array | None = host.weights(frame)
+        self._own: dict[str, Array] | None = None
+
+    @property
+    def weights(self) -> dict[str, Array]:
+        """The round's weights by name, f32, copied when they are first asked for.
+
+        The script may change them. Raises DelianError where that is after the answer.
+        """
+        if self._own is None:
+            self._own = forms.split(self._received().copy(), self._host.leaves)
+        return self._own
+
+    def _received(self) -> Array:
+        """The weights as they came, f32[D]."""
+        if self._given is None:
+            raise DelianError(
+                "the weights of a task that is answered are no longer there",
+                "take task.weights before task.send()",
+            )
+        return self._given
+
+    def _now(self) -> dict[str, Array]:
+        """The weights by name, to be read at once: as they came, or as the script has them."""
+        return self._own or forms.split(self._received(), self._host.leaves)
 
     def state_dict(self) -> dict[str, Any]:
         """The weights as torch tensors, with the site's own arrays that are no floats."""
-        return forms.state_dict(self.weights, self._host.others)
+        return forms.state_dict(self._now(), self._host.others)
 
     def arrays(self) -> list[Array]:
         """The weights as a list, in the order in which a list was given to the run."""
@@ -157,7 +175,7 @@ class Task:
 
     def load_into(self, model: Any) -> Any:
         """Puts the weights into a torch module or a fitted estimator; gives it back."""
-        return forms.load_into(model, self.weights, self._host.others)
+        return forms.load_into(model, self._now(), self._host.others)
 
     def send(
         self,
@@ -206,7 +224,7 @@ class Task:
 
     def answer(self, head: Mapping[str, Any], body: bytes | memoryview = b"") -> None:
         """Sends an answer's frame as it is. Once."""
-        self._answered = True
+        self._answered, self._given = True, None
         self._host.send({"task": self._number, **head}, body)
 
     def fail(self, why: str) -> None:

@@ -76,9 +76,8 @@ def named(given: Any) -> dict[str, Array]:
 def array(name: Any, value: Any) -> Array:
     """A tensor of torch, or whatever NumPy takes, as an array. Raises WeightsError."""
     if callable(getattr(value, "detach", None)):
-        value = value.detach().cpu()
         value = value.float() if value.is_floating_point() else value
-        return np.asarray(value.numpy())
+        return np.asarray(value.numpy(force=True))  # detached, and from whatever device
     found = np.asarray(value)
     if found.dtype.kind not in "fiub":
         raise WeightsError(f"the weights' `{name}` are {found.dtype}", "give arrays of numbers")
@@ -162,7 +161,12 @@ def load_into(model: Any, weights: Mapping[str, Array], others: Mapping[str, Arr
         import torch
 
         given = {name: torch.as_tensor(value) for name, value in {**weights, **others}.items()}
-        model.load_state_dict({**model.state_dict(), **given})  # which copies them
+        # It copies them. What is not among them stays as it is.
+        unknown = model.load_state_dict(given, strict=False).unexpected_keys
+        if unknown:
+            raise WeightsError(
+                f"the module has no {_shown(unknown)}", "the script's model is another one"
+            )
         return model
     if callable(getattr(model, "get_params", None)):
         lists: dict[str, dict[int, Array]] = {}

@@ -144,7 +144,7 @@ class ScriptTraining(CompiledTraining):
 
     def __init__(self, stage: ScriptStage, *given: Any) -> None:
         super().__init__(*given)
-        self._stage = stage
+        self._stage, self._devices = stage, stage.data.training
 
     @property
     def pure(self) -> bool:
@@ -188,7 +188,7 @@ class ScriptTraining(CompiledTraining):
         return Trained(vector, int(reply.examples), update.loss, update.finite, checksum(vector))
 
     def _of(self, device: int) -> int:
-        return self._stage.data.training[device]
+        return self._devices[device]
 
     def round_over(self) -> None:
         super().round_over()

@@ -24,6 +24,7 @@ _LENGTHS = struct.Struct("<IQ")
 #: A head may list the arrays of a model by name.
 HEAD_BYTES_MAX = 256 << 10
 _CHUNK = 1 << 20
+_encoded = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` makes an encoder each time
 
 
 class FrameError(DelianError):
@@ -56,7 +57,7 @@ class Writable(Protocol):
 
 def pack(head: Mapping[str, Any], body_bytes: int = 0) -> bytes:
     """A frame up to its body."""
-    said = json.dumps(head, separators=(",", ":")).encode()
+    said = _encoded(head).encode()
     if len(said) > HEAD_BYTES_MAX:
         raise FrameError(f"a frame's head of {len(said)} bytes; at most {HEAD_BYTES_MAX}")
     return _LENGTHS.pack(len(said), body_bytes) + said
@@ -65,7 +66,8 @@ def pack(head: Mapping[str, Any], body_bytes: int = 0) -> bytes:
 def write(stream: Writable, head: Mapping[str, Any], body: bytes | memoryview = b"") -> None:
     """Writes a frame to a blocking stream."""
     stream.write(pack(head, len(body)))
-    stream.write(body)
+    if len(body):
+        stream.write(body)
     stream.flush()
 
 
@@ -125,7 +127,7 @@ def _checked(lengths: bytes, body_bytes_max: int) -> tuple[int, int]:
 
 def _head(said: bytes | bytearray) -> Mapping[str, Any]:
     try:
-        head = json.loads(said)
+        head = json.loads(said.decode())
     except (ValueError, RecursionError) as error:
         raise FrameError(f"a frame's head is no JSON: {error}") from None
     if not isinstance(head, dict):

@@ -3,19 +3,20 @@
 The host, a device's agent or the simulator, starts the command with one end of a socket pair, whose
 number is in DELIAN_CLIENT_FD; `delian.client` reads it. Over it go frames (`sandbox.frames`):
 
-    first      {"version": 2, "client": number or null, "clients", "places": number,
+    first      {"version": 3, "client": number or null, "clients", "places": number,
                 "memory": descriptor or null}
                + JSON {"leaves": [[name, shape], ...], "script": ScriptSpec}
     task       {"task", "purpose": "train" or "evaluate", "run", "round", "client", "clients",
-                "seed", "folder"} + the weights, f32[D]
+                "seed", "folder", "given"} + the weights, f32[D]
     answer     {"task", "examples", "loss", "metrics": {name: number}} + the weights, or nothing
                {"task", "failed": text}
     of "init"  {"task", "arrays": [[name, "f" or "i", shape], ...]} + the arrays, f32 and i64
 
 Weights lie as the bundle's manifest has its leaves. With "memory" they are in memory that both
 sides have (`shared_weights`): frames of tasks have no body, and an answer says "shared". Those of a
-task and of its answer are at place task modulo "places". A task may be sent while the one before is
-worked on, as many as there are places: the script then begins it at once.
+task are at place "given", those of its answer at place task modulo "places". Tasks of the same
+weights have one place. A task may be sent while the one before is worked on, as many as there are
+places: the script then begins it at once.
 
 The script runs with its owner's rights, and no sandbox: nothing of it comes from outside. What it
 answers is checked like anything else: its sizes before they are allocated, its numbers before they
@@ -38,6 +39,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +49,9 @@ from ...common.printable import escaped
 from ...learning.bundle import Leaf
 from ...wire.round_pb2 import DEADLINE, PROGRAM_FAILED, FailureReason
 from ..sandbox import frames
-from .shared_weights import shared_weights
+from .shared_weights import SharedWeights, shared_weights
 
-VERSION = 2
+VERSION = 3
 FD_VARIABLE = "DELIAN_CLIENT_FD"
 EXAMPLES_MAX = 2**31
 METRICS_MAX = 64
@@ -157,7 +159,8 @@ class ScriptProcess:
         self.ended = False
         self.answer_s = math.inf
         """How long the last answer was waited for."""
-        self._places, self._sent = places, 0
+        self._places, self._sent, self._models = places, 0, 0
+        self._newest: ref[Array] | None = None  # of the models that were given
         self._open: deque[tuple[int, Purpose]] = deque()  # jobs sent, by number
         near, far = socket.socketpair()
         passed = [far.fileno(), *([self._memory.descriptor] if self._memory else [])]
@@ -220,7 +223,8 @@ class ScriptProcess:
     def send(self, job: ScriptJob, weights: Array, wall_s: float) -> None:
         """Gives a job, while fewer than `places` are open; one thread at a time.
 
-        Another may receive. Raises ScriptFault.
+        Another may receive. weights: they are not changed as long as there are jobs of them. Raises
+        ScriptFault.
         """
         with self._faults(wall_s):
             stream = self._writing
@@ -230,13 +234,25 @@ class ScriptProcess:
                 self._hello = None
             assert len(self._open) < self._places
             number = self._sent = self._sent + 1
-            body = memoryview(b"")
+            given, body = 0, memoryview(b"")
             if self._memory is not None:
-                self._memory.vectors[number % self._places][:] = weights
+                given = self._given(weights, self._memory)
             else:
                 body = np.ascontiguousarray(weights, "<f4").view("u1").data
             self._open.append((number, job.purpose))
-            frames.write(stream, {"task": number, **job.fields()}, body)
+            frames.write(stream, {"task": number, **job.fields(), "given": given}, body)
+
+    def _given(self, weights: Array, memory: SharedWeights) -> int:
+        """The place of a job's weights, which are written there unless the job before had them.
+
+        Other weights go to the next place. Fewer jobs than places are open, the last ones: none of
+        them is of the weights that were there.
+        """
+        if self._newest is None or self._newest() is not weights:
+            self._models += 1
+            memory.given[self._models % self._places][:] = weights
+            self._newest = ref(weights)
+        return self._models % self._places
 
     def receive(self, wall_s: float) -> ScriptReply:
         """The answer of the open job that was sent first; one thread at a time.
@@ -251,7 +267,7 @@ class ScriptProcess:
             reply = reply_of(frame, size, "evaluate" if shared else purpose)
             if memory is None or not shared:
                 return reply
-            return replace(reply, weights=memory.vectors[number % self._places])
+            return replace(reply, weights=memory.answers[number % self._places])
 
         return self._received(wall_s, size, read)
 

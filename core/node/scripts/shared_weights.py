@@ -15,16 +15,18 @@ from numpy.typing import NDArray
 
 
 class SharedWeights:
-    """Vectors f32[size], one a place, that two processes have. `descriptor`: what is opened.
+    """Vectors f32[size] that two processes have. `descriptor`: what is opened.
 
-    A reader makes a copy first: the other side may write at any time.
+    given: what the host writes, one a place; answers: what the script writes. A reader makes a copy
+    first where the other side may write before it has read.
     """
 
     def __init__(self, descriptor: int, size: int, places: int = 1) -> None:
         self.descriptor = descriptor
-        self._map = mmap.mmap(descriptor, 4 * size * places)
+        self._map = mmap.mmap(descriptor, _bytes(size, places))
         whole: NDArray[np.float32] = np.frombuffer(self._map, "<f4")
-        self.vectors = list(whole.reshape(places, size))
+        vectors: list[NDArray[np.float32]] = list(whole.reshape(2 * places, size))
+        self.given, self.answers = vectors[:places], vectors[places:]
 
     def close(self) -> None:
         """Gives the descriptor back; the memory goes with the last array of it."""
@@ -33,8 +35,12 @@ class SharedWeights:
             self.descriptor = -1
 
 
+def _bytes(size: int, places: int) -> int:
+    return 2 * 4 * size * places
+
+
 def shared_weights(size: int, places: int = 1) -> SharedWeights | None:
-    """Memory for so many weights a place; None where this system has none to share."""
+    """Memory for so many weights a place, untouched; None where this system has none to share."""
     if not size or not hasattr(os, "memfd_create"):
         return None
     import fcntl
@@ -44,7 +50,7 @@ def shared_weights(size: int, places: int = 1) -> SharedWeights | None:
     except OSError:
         return None
     try:
-        os.ftruncate(descriptor, 4 * size * places)
+        os.ftruncate(descriptor, _bytes(size, places))
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
         return SharedWeights(descriptor, size, places)

@@ -47,14 +47,24 @@ def pool(command):
         yield made
 
 
-def submitted(pool, client, then=ScriptReply.kept):
-    return pool.submit("train", 1, client, np.ones(3, np.float32), KEY, then)
+WEIGHTS = np.ones(3, np.float32)
+
+
+def submitted(pool, client, then=ScriptReply.kept, weights=WEIGHTS):
+    return pool.submit("train", 1, client, weights, KEY, then)
 
 
 def test_answers_are_those_of_their_jobs(pool):
     asked = [submitted(pool, client) for client in (1, 2, 3, 4, 5)]
     for client, each in enumerate(asked, 1):
         np.testing.assert_array_equal(each.result().weights, np.full(3, 1.0 + client))
+
+
+def test_jobs_have_their_own_weights_whichever_came_before(pool):
+    models = [np.full(3, 10.0 * i, np.float32) for i in range(4)]
+    turns = [0, 0, 1, 0, 2, 3, 3, 1]
+    asked = [submitted(pool, 1, weights=models[i]) for i in turns]
+    assert [each.result().weights[0] for each in asked] == [10.0 * i + 1 for i in turns]
 
 
 def test_what_is_made_of_an_answer_may_raise(pool):

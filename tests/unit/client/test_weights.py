@@ -59,6 +59,8 @@ def test_a_torch_module_takes_and_gives_its_weights():
     weights.load_into(net, floats, {"1.num_batches_tracked": np.array(4)})
     assert int(net[1].num_batches_tracked) == 4
     np.testing.assert_allclose(net[0].weight.detach().numpy(), floats["0.weight"])
+    with pytest.raises(weights.WeightsError, match=r"the module has no 2\.weight"):
+        weights.load_into(net, {"2.weight": np.zeros(2)}, {})
     half = weights.array("w", torch.ones(2, dtype=torch.bfloat16, requires_grad=True))
     assert half.dtype == np.float32
 
