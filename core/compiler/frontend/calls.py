@@ -78,7 +78,7 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     if kind is Closure:
         bound = bind(s, f.function.name, f.function, f.defaults, f.keyword_defaults, args, kwargs)
         frame = Frame(bound, f.function.assigned, f.frame, f.frame.module, f.frame.cells)
-        return _run(s, f.function, f.function, frame)
+        return _started(s, f.function, f.function, frame, (f, *bound.values()))
     if kind is Method:
         result = run_handler(s, f.name, f.handler, (f.owner, *args), kwargs)
         return shared_memory.settled_method(s, f.name, result, f.owner, args, kwargs)
@@ -164,7 +164,7 @@ def call_function(
         s.look(default)
     cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
     frame = Frame(bound, function.assigned, None, f.__globals__, cells)
-    return _run(s, f.__code__, function, frame)
+    return _started(s, f.__code__, function, frame, tuple(bound.values()))
 
 
 def _hir(s: Specialiser, f: types.FunctionType) -> hir.FunctionDef:
@@ -172,6 +172,17 @@ def _hir(s: Specialiser, f: types.FunctionType) -> hir.FunctionDef:
         return syntax.function_hir(f)
     except ProgramError as e:
         raise s.error(e.code, e.message, e.hint) from None
+
+
+def _started(
+    s: Specialiser, key: object, function: hir.FunctionDef, frame: Frame, reads: tuple[Any, ...]
+) -> Any:
+    """What a call gives; of a generator, an iterator. reads: what the function is given."""
+    if not function.is_generator or function.refused is not None:
+        return _run(s, key, function, frame)
+    from .flow import generators
+
+    return generators.generator(s, lambda: _run(s, key, function, frame), frame, reads)
 
 
 def _run(s: Specialiser, key: object, function: hir.FunctionDef, frame: Frame) -> Any:

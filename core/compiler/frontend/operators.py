@@ -22,6 +22,7 @@ from .numpy import arithmetic
 from .values import (
     Choice,
     NotKnown,
+    Once,
     Picked,
     Tensor,
     Text,
@@ -388,6 +389,10 @@ def _contains(s: Specialiser, a: Any, b: Any, op: str) -> Any:
         test = condition(s, s.call(MethodType(method, b), a))
         found = test if isinstance(test, bool) else Tensor(test, True)
         return found if op == "in" else unary(s, "not", found)
+    if type(b) is Once or special_methods.find(b, "__iter__"):
+        from .flow import iteration
+
+        b = iteration.partly(s, b)[0]
     if _is_array(b) and is_number(a) and not is_static((a, b)):
         found = Tensor(s.call(np.any, s.call(np.equal, b, a)).value, True)
         return found if op == "in" else unary(s, "not", found)

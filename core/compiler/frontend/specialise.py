@@ -28,13 +28,13 @@ from ..complex_numbers import Complex, is_complex
 from ..ir import Value
 from ..ragged import Ragged
 from ..traced import Seen, Transform
-from . import calls, complexes, operators, special_methods, statements
+from . import calls, complexes, operators, special_methods
 from .containers import containers, list_stacks
-from .flow import branches, choices, iteration, unroll_limits
+from .flow import branches, choices, generators, iteration, unroll_limits
 from .flow.index_ranges import Ranges
 from .flow.picked_numbers import Picks
 from .flow.raises import Faults, Raised, only_faults
-from .hir import hir, liveness
+from .hir import hir
 from .memory import stores
 from .numpy import arithmetic, concatenators, indexing
 from .ragged import ragged_selection
@@ -43,7 +43,6 @@ from .values import (
     Activation,
     Closure,
     Frame,
-    Once,
     Picked,
     Tensor,
     Text,
@@ -467,43 +466,6 @@ class Specialiser:
         keyword_defaults = {n: self.eval(d, frame) for n, d in parameters.keyword_defaults}
         return Closure(function, frame, defaults, keyword_defaults)
 
-    def eval_comprehension(self, node: hir.Comprehension, frame: Frame) -> Any:
-        inner = Frame({}, node.names, frame, frame.module, frame.cells, inner=True)
-        out: list[Any] = []
-
-        # A generator takes its first source where it stands, and runs where it is gone through.
-        first = self.eval(node.generators[0].iterable, frame)
-
-        def generate(depth: int) -> None:
-            if depth == len(node.generators):
-                parts = [self.eval(part, inner) for part in (node.key, node.value) if part]
-                out.append(tuple(parts) if node.key else parts[0])
-                return
-            generator = node.generators[depth]
-            source = self.eval(generator.iterable, inner) if depth else first
-            self.at(generator.iterable.loc)
-            with unroll_limits.unrolled(self, node.loc):
-                for item in iteration.live(self, source):
-                    unroll_limits.count(self)
-                    statements.assign(self, generator.target, item, inner)
-                    if all(self.static_condition(c, inner) for c in generator.conditions):
-                        generate(depth + 1)
-
-        def make() -> list[Any]:
-            generate(0)
-            return out if node.kind is list else iteration.without_names(self, out, inner)
-
-        if node.kind is tuple:
-            sources, names = iteration.sources_of(first), liveness.reads_of(node)
-            return Once(make, self.region, sources, True, (first,), frame, names)
-        make()
-        self.at(node.loc)
-        if node.kind is list:
-            return self.own(out)
-        what = "an item of a set" if node.key is None else "a dict's key"
-        self.hashable(tuple(v if node.key is None else v[0] for v in out), what)
-        return self.own(operators.python(self, lambda: node.kind(out), "a comprehension"))
-
     def static_condition(self, node: hir.Expr, frame: Frame) -> bool:
         test = branches.tested(self, node, frame)
         self.at(node.loc)
@@ -592,7 +554,8 @@ _EVALUATE: dict[type, Callable[[Specialiser, Any, Frame], Any]] = {
     hir.DictDisplay: Specialiser.eval_dict,
     hir.Starred: Specialiser.eval_starred,
     hir.Lambda: Specialiser.eval_lambda,
-    hir.Comprehension: Specialiser.eval_comprehension,
+    hir.Comprehension: generators.comprehension,
+    hir.Yield: generators.give,
     hir.Format: Specialiser.eval_format,
     hir.Named: Specialiser.eval_named,
     hir.Refused: Specialiser.refuse,

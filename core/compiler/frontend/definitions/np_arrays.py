@@ -34,11 +34,12 @@ def atleast_3d(*arys: Tensor) -> Tensor:
 
 
 def dstack(tup: Sequence[Tensor]) -> Tensor:
-    return np.concatenate([np.atleast_3d(a) for a in tup], axis=2)
+    return np.concatenate([np.atleast_3d(a) for a in tup[:]], axis=2)  # No iterator has a slice.
 
 
 def column_stack(tup: Sequence[Tensor]) -> Tensor:
-    return np.concatenate([a if np.ndim(a) >= 2 else np.reshape(a, (-1, 1)) for a in tup], axis=1)
+    tall = [a if np.ndim(a) >= 2 else np.reshape(a, (-1, 1)) for a in tup[:]]
+    return np.concatenate(tall, axis=1)
 
 
 def array_split(ary: Tensor, indices_or_sections: Any, axis: int = 0) -> Any:

@@ -10,11 +10,11 @@ import numpy as np
 
 from ...complex_numbers import Complex
 from ...ragged import Ragged
-from .. import complexes, operators
+from .. import complexes, operators, special_methods
 from ..memory import stores
 from ..numpy import arithmetic, indexing
 from ..values import Counted, Frame, Indexed, Once, Picked, Tensor, TensorRange, describe, is_number
-from .watches import Watch, reads_frame, unchanged
+from .watches import Watch, reads_frame, refuse_change, unchanged
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -34,6 +34,18 @@ _SLOTS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _PAIRS: type = type({}.items())
 _VALUES: tuple[type, ...] = (type({}.values()), _PAIRS)
+
+
+def of_object(s: Specialiser, value: Any) -> Any:
+    """The iterator that an object's `__iter__` gives; any other value as it is."""
+    method = special_methods.find(value, "__iter__")
+    if method is None:
+        return value
+    made = s.call(types.MethodType(method, value))
+    if type(made) is not Once:
+        text = f"`{type(value).__name__}.__iter__` gives {describe(made)}, which is no iterator"
+        raise s.error("DL119", text, "write it with `yield`, or give iter(values)")
+    return made
 
 
 def drawn(s: Specialiser, value: Any) -> Any:
@@ -64,14 +76,21 @@ def _take(s: Specialiser, value: Once) -> None:
 def drawn_for_loop(s: Specialiser, value: Any) -> Any:
     """What a loop goes through.
 
-    Python computes an iterator's items between the rounds: where one of them may end in an error,
-    its place among the errors of the rounds would be another.
+    Python computes an iterator's items between the rounds: where one of them may end in an error or
+    prints, its place among the errors and texts of the rounds would be another.
     """
-    before = s.faults is not None and s.faults.memories[0].value
+    faults = s.faults
+    if faults is None:
+        return drawn(s, value)
+    before, said = faults.memories[0].value, len(faults.said)
     made = drawn(s, value)
-    if before is not (s.faults is not None and s.faults.memories[0].value):
-        text = "an iterator's function may raise an error between the rounds of a loop"
-        raise s.error("DL111", text, "compute the items first: for x in list(values)")
+    for does, done in (
+        ("may raise an error", before is not faults.memories[0].value),
+        ("prints", said != len(faults.said)),
+    ):
+        if done:
+            text = f"an iterator's function {does} between the rounds of a loop"
+            raise s.error("DL111", text, "compute the items first: for x in list(values)")
     return made
 
 
@@ -82,7 +101,7 @@ def partly(s: Specialiser, *values: Any) -> list[list[Any]]:
     or not at all: it is refused.
     """
     columns = []
-    for value in values:
+    for value in (of_object(s, v) for v in values):
         if type(value) is not Once or not value.computes:
             columns.append(items(s, value))
             continue
@@ -112,6 +131,7 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
 
     A list is read by its places; a dict, and what an iterator draws from, must not change.
     """
+    value = of_object(s, value)
     if type(value) is list:
         k = 0
         while k < len(value):
@@ -130,8 +150,7 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
     sources = value.sources if type(value) is Once else ()
     before = [_held(source) for source in sources]
     size = len(value) if isinstance(value, dict | Sized) and not is_number(value) else None
-    computed = computes(value)
-    watch = Watch(value) if computed else None
+    watch = Watch(value) if computes(value) else None
     at = stores.mark(s)
 
     def check(last: bool) -> None:
@@ -142,11 +161,10 @@ def live(s: Specialiser, value: Any, limit: int = _NUMBERS_MAX) -> Iterator[Any]
                 raise changed_meanwhile(s)
         if size is not None and len(value) != size:
             raise changed_meanwhile(s)
-        if computed and stores.changed_since(s, at):
-            text = "an array changes in place while an iterator computes its items"
-            raise s.error("DL111", text, "compute them first: for x in list(values)")
         if watch is not None:
-            unchanged(s, watch, "{} changes in a loop over an iterator that may read it")
+            closed = watch.is_closed and stores.changed_since(s, at)
+            what = "an array" if closed else watch.change()
+            refuse_change(s, what, "{} changes in a loop over an iterator that may read it")
 
     made = drawn_for_loop(s, value)
     if watch is not None:
@@ -231,7 +249,7 @@ def computes(*values: Any) -> bool:
 
 def items(s: Specialiser, value: Any) -> list[Any]:
     """Every item, at compile time."""
-    value = drawn(s, value)
+    value = drawn(s, of_object(s, value))
     if isinstance(value, _STATIC + _VIEWS):
         if isinstance(value, range) and len(value) > _NUMBERS_MAX:
             raise too_long(s, len(value))

@@ -37,6 +37,7 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
     """Unrolls a `for`, or makes it a loop of the program, by what it goes through."""
     source = s.eval(node.iterable, frame)
     s.at(node.iterable.loc)
+    source = iteration.of_object(s, source)
     live = type(source) is list or (type(source) is Once and (source.sources or source.computes))
     if live and not _may_loop(s, source):
         _unroll_live(s, node, frame, source)

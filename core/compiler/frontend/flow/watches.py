@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import tree
 from ..containers import containers
-from ..values import Choice, Closure, Frame, Method, Once, Tensor
+from ..values import Choice, Closure, Frame, Method, Once, Tensor, is_number
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -28,13 +28,19 @@ class Watch:
         self._seen: set[int] = set()
         self._names: list[tuple[Frame, str, Any]] = []
         self._held: list[tuple[Any, Any]] = []
-        self._arrays: list[tuple[Any, int]] = []
+        #: Arrays and their versions; one that was neither changed nor viewed has none yet.
+        self._arrays: list[tuple[Tensor, int | None]] = []
+        #: Whether it may hold arrays that are not among these.
+        self.is_closed = False
         self._reach(source)
 
     def change(self) -> str:
         """What is another now, the arrays among it too."""
-        arrays = any(memory.version != version for memory, version in self._arrays)
-        return "an array" if arrays else self.changed()
+        for array, version in self._arrays:
+            memory = array.memory
+            if memory is not None and memory.version != (version or memory.born):
+                return "an array"
+        return self.changed()
 
     def changed(self) -> str:
         """What is another now, for a message; nothing: all is as it was."""
@@ -78,8 +84,7 @@ class Watch:
             if value.frame is not None:
                 self._read(value.frame, value.names)
         elif kind is Tensor:
-            if value.memory is not None:
-                self._arrays.append((value.memory, value.memory.version))
+            self._arrays.append((value, value.memory and value.memory.version))
             return
         elif isinstance(value, tuple):
             parts = value
@@ -88,9 +93,14 @@ class Watch:
             parts = content.values() if isinstance(content, dict) else content
             self._held.append((value, content))
         else:
+            self.is_closed |= not (is_number(value) or isinstance(value, _PLAIN))
             return
         for part in parts:
             self._reach(part)
+
+
+#: What holds no array that may be changed: a function's globals are known and stay.
+_PLAIN = (str, bytes, range, type, type(None), types.FunctionType, types.BuiltinFunctionType)
 
 
 def reads_frame(value: Any, frame: Frame) -> bool:
@@ -113,6 +123,11 @@ def reads_frame(value: Any, frame: Frame) -> bool:
 
 def unchanged(s: Specialiser, watch: Watch, text: str) -> None:
     """Raises ProgramError where what is watched has changed. text: with a place for what."""
-    if what := watch.changed():
+    refuse_change(s, watch.changed(), text)
+
+
+def refuse_change(s: Specialiser, what: str, text: str) -> None:
+    """Raises ProgramError where `what` has changed; it is empty where nothing has."""
+    if what:
         hint = "compute the items first: for x in list(values)"
         raise s.error("DL111", text.format(what), hint)

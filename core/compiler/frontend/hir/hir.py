@@ -210,6 +210,15 @@ class Refused:
     hint: str
 
 
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """`yield value`, or `yield from value` (`each`); the generator finds None in its place."""
+
+    loc: Loc
+    value: Expr
+    each: bool
+
+
 Expr: TypeAlias = (
     Constant
     | Name
@@ -229,6 +238,7 @@ Expr: TypeAlias = (
     | Comprehension
     | Format
     | Named
+    | Yield
     | Refused
 )
 #: A place to store: a name, an item of a local list or dict, an attribute of an object, or a tuple
@@ -484,6 +494,7 @@ class FunctionDef:
     reads: frozenset[str]
     """The names that it takes from around it."""
     refused: Refused | None = None
-    """Set when no call of it can be compiled (a generator, `async`)."""
+    """Set when no call of it can be compiled (`async`)."""
     loop: FunctionDef | None = None
     """The same function as a loop, where it ends in calls of itself."""
+    is_generator: bool = False

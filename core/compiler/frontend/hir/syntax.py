@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from ....common.errors import Loc, ProgramError
 from ....common.line_origins import origins_of
 from ....common.user_code import show_lines_of
-from . import escapes, hir, liveness, tail_calls
+from . import escapes, hir, liveness, syntax_generators, tail_calls
 from .syntax_patterns import Pattern
 from .syntax_source import Codes, is_current
 
@@ -68,8 +68,9 @@ _REFUSED: dict[str, tuple[str, str]] = {
     "AsyncWith": ("async with", "open the context around the call of the compiled function"),
     "AsyncFor": ("async for", "a compiled program waits for nothing; use a plain `for`"),
     "Await": ("await", "a compiled program waits for nothing; pass the value in"),
-    "Yield": ("yield", "return a tuple, or build a list in a loop over a static sequence"),
-    "YieldFrom": ("yield from", "return a tuple, or build a list in a loop over a static sequence"),
+    "Yield": ("a lambda with `yield`", "write it with `def`"),
+    "YieldFrom": ("a lambda with `yield`", "write it with `def`"),
+    "Return": ("what a generator returns", "give it by `yield`"),
     "AsyncFunctionDef": ("async def", "a compiled program waits for nothing; use a plain `def`"),
     "Global": ("a write to a global", "return the value and assign it outside"),
     "Nonlocal": ("a write to an outer function's name", "return the value and assign it outside"),
@@ -253,7 +254,8 @@ class _Converter:
     def function(self, node: _Function) -> hir.FunctionDef:
         loc = self.loc(node)
         parameters = self.parameters(node.args)
-        refused = self.unfit(node)
+        is_generator, unfit = syntax_generators.looked_at(node, self.lines)
+        refused = None if unfit is None else self.refuse(unfit)
         if isinstance(node, ast.Lambda):
             value = self.expr(node.body)
             block: hir.Block = (hir.Escape(value.loc, "return", value),)
@@ -261,23 +263,13 @@ class _Converter:
         end = Loc(loc.file, loc.end_line, 0, loc.end_line, loc.end_column)
         block = self.block(node.body)
         made = _annotated(loc, node.name, parameters, escapes.lower(block, end), refused)
+        if is_generator:
+            return replace(made, is_generator=True)
         looped = tail_calls.as_loop(block, node.name, parameters, end)
         if looped is None or liveness.captures(block) & made.assigned:
             return made  # A function made in a round would see the next round's names.
         lowered = escapes.lower(looped, end)
         return replace(made, loop=_annotated(loc, node.name, parameters, lowered, None))
-
-    def unfit(self, node: _Function) -> hir.Refused | None:
-        """Why no call of this function can be compiled, if so."""
-        if isinstance(node, ast.AsyncFunctionDef):
-            return self.refuse(node)
-        lines = self.lines[node.lineno - 1 : node.end_lineno]
-        if not any("yield" in line or "await" in line for line in lines):
-            return None
-        for inner in _own_nodes(node):
-            if isinstance(inner, ast.Yield | ast.YieldFrom | ast.Await):
-                return self.refuse(inner)
-        return None
 
     def parameters(self, args: ast.arguments) -> hir.Parameters:
         positional = [a.arg for a in (*args.posonlyargs, *args.args)]
@@ -567,6 +559,13 @@ class _Converter:
     def expr_NamedExpr(self, node: ast.NamedExpr) -> hir.Expr:
         return hir.Named(self.loc(node), node.target.id, self.expr(node.value))
 
+    def expr_Yield(self, node: ast.Yield) -> hir.Expr:
+        value = node.value or ast.copy_location(ast.Constant(None), node)
+        return hir.Yield(self.loc(node), self.expr(value), False)
+
+    def expr_YieldFrom(self, node: ast.YieldFrom) -> hir.Expr:
+        return hir.Yield(self.loc(node), self.expr(node.value), True)
+
 
 def _annotated(
     loc: Loc,
@@ -588,12 +587,3 @@ def _deleted(targets: Iterable[ast.expr]) -> Iterator[ast.expr]:
             yield from _deleted(target.elts)
         else:
             yield target
-
-
-def _own_nodes(function: ast.AST) -> Iterator[ast.expr | ast.stmt]:
-    """The nodes of a function's body, those of functions nested in it left out."""
-    for child in ast.iter_child_nodes(function):
-        if isinstance(child, ast.expr | ast.stmt):
-            yield child
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield from _own_nodes(child)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ir import DType
 from ..definitions import np_matrices
-from ..flow import iteration, raises
+from ..flow import raises
 from ..values import Tensor, describe
 from . import arithmetic, elementwise, reductions, shapes
 from .arithmetic import tensor
@@ -109,7 +109,7 @@ def det(s: Specialiser, a: Any) -> Tensor:
 
 def multi_dot(s: Specialiser, arrays: Any) -> Tensor:
     """In the order that multiplies least."""
-    values = [tensor(s, v) for v in iteration.items(s, arrays)]
+    values = [tensor(s, v) for v in shapes.sequence(s, arrays)]
     ranks = [len(v.shape) for v in values]
     inner = ranks[1:-1]
     if len(values) < 2 or any(r != 2 for r in inner) or not set(ranks) <= {1, 2}:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir import DType, Value
-from .. import operators
+from .. import operators, special_methods
 from ..flow import iteration, raises
 from ..memory import stores
 from ..memory.views_of_arrays import Reverse, Transpose
 from ..operators import static_int, static_ints
-from ..values import Tensor, describe, is_static
+from ..values import Once, Tensor, describe, is_static
 from . import arithmetic, indexing
 from .arithmetic import numpy_dtype, tensor
 
@@ -382,6 +382,9 @@ def atleast_1d(s: Specialiser, *arys: Any) -> Any:
 
 def sequence(s: Specialiser, arrays: Any) -> list[Any]:
     """The arrays to be joined, at least one; numbers in them are not weak."""
+    if type(arrays) is Once or special_methods.find(arrays, "__iter__"):
+        hint = "make a list of it: np.stack(list(values))"
+        raise s.error("DL119", f"NumPy joins a list or a tuple, not {describe(arrays)}", hint)
     values = iteration.items(s, arrays)
     if not values:
         raise s.error("DL119", "needs at least one array")

@@ -74,7 +74,7 @@ def _range(s: Specialiser, *bounds: Any) -> Any:
 
 
 def _zip(s: Specialiser, *values: Any, strict: Any = False) -> Any:
-    _iterable(s, *values)
+    values = _iterators(s, *values)
     made = partial(iteration.zipped, s, list(values), bool(strict))
     sources = iteration.sources_of(*values)
     turns = None if strict else partial(iteration.zipped_in_turns, s, values)
@@ -82,7 +82,7 @@ def _zip(s: Specialiser, *values: Any, strict: Any = False) -> Any:
 
 
 def _enumerate(s: Specialiser, iterable: Any, start: Any = 0) -> Any:
-    _iterable(s, iterable)
+    (iterable,) = _iterators(s, iterable)
     first = operators.static_index(s, start, "a start")
     made = partial(iteration.enumerated, s, iterable, first)
     sources = iteration.sources_of(iterable)
@@ -100,14 +100,25 @@ def _reversed(s: Specialiser, sequence: Any) -> Any:
     return Once(made, s.region, iteration.sources_of(sequence))
 
 
-def _iterable(s: Specialiser, *values: Any) -> None:
-    """Refuses now what cannot be gone through later."""
+def _iter(s: Specialiser, iterable: Any) -> Any:
+    (value,) = _iterators(s, iterable)
+    if type(value) is Once:
+        return value
+    turns = partial(iteration.live, s, value)
+    return Once(lambda: value, s.region, iteration.sources_of(value), reads=(value,), turns=turns)
+
+
+def _iterators(s: Specialiser, *values: Any) -> tuple[Any, ...]:
+    """Objects as their iterators; refuses now what cannot be gone through later."""
     for value in values:
         if is_number(value) and not arithmetic.shape_of(value):
             raise s.error("DL119", f"{describe(value)} cannot be iterated")
+    return tuple(iteration.of_object(s, value) for value in values)
 
 
 def _map(s: Specialiser, function: Any, *iterables: Any) -> Any:
+    iterables = _iterators(s, *iterables)
+
     def make() -> list[Any]:
         inner = iteration.watched(*iterables)
         columns = iteration.partly(s, *iterables)
@@ -120,6 +131,8 @@ def _map(s: Specialiser, function: Any, *iterables: Any) -> Any:
 
 
 def _filter(s: Specialiser, function: Any, iterable: Any) -> Any:
+    (iterable,) = _iterators(s, iterable)
+
     def make() -> list[Any]:
         kept, inner = [], iteration.watched(iterable)
         for value in iteration.partly(s, iterable)[0]:
@@ -513,6 +526,7 @@ def rows() -> list[Row]:
     always: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (len, "len", _len),
         (range, "range", _range),
+        (iter, "iter", _iter),
         (zip, "zip", _zip),
         (enumerate, "enumerate", _enumerate),
         (reversed, "reversed", _reversed),
