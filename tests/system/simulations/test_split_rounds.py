@@ -13,11 +13,12 @@ from delian.simulations.processes.processes import Shape, fitted, simulate_proce
 from delian.simulations.runs.simulate import simulate
 from delian.simulations.scenario.scenario_file import load, override
 
-#: First layer on the device, with what is so slow there that the rest is best above.
+#: First layer on the device, with what is so slow there that the rest is best above, also where a
+#: busy machine makes the link seem slow.
 SPLIT = (
     "split.enabled=true",
     'split.on_device=["layers.0.*"]',
-    "split.device_gflops=0.001",
+    "split.device_gflops=0.0001",
     "split.edge_gflops=5.0",
     "network.device_edge.latency_ms=1.0",
 )

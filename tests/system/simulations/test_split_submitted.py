@@ -62,7 +62,7 @@ def test_an_edge_that_is_killed_in_a_step_loses_the_attempt_and_rounds_go_on(tmp
 
 
 def crashed():
-    """Attempts and model in virtual time; trainings take some 10 s of it."""
+    """Attempts and model in virtual time; trainings take some 60 s of it."""
     stage = Stage(scenario(), None, None, "native", lambda event: None)
     with closing(stage), stage.workers(1) as workers:
         training = stage.training(workers, lambda done, of: None)
