@@ -61,18 +61,60 @@ def cost(problem: Problem, labels: tuple[int, ...]) -> float:
             _, _, each, spent = min(ways)
             for k, seconds in zip(crossed, each, strict=True):
                 taken[k] += seconds
-                fixed += problem.hops[k].latency_s if problem.returns else 0.0
             joules += spent
     beyond = max(labels, default=0)
-    if not problem.returns:
-        fixed = sum(
-            hop.latency_s * ((beyond > k) + (back > k)) for k, hop in enumerate(problem.hops)
-        )
+    for k, hop in enumerate(problem.hops):
+        count = messages(problem, labels, k) if problem.returns else (beyond > k) + (back > k)
+        fixed += hop.latency_s * count
     if 0 in labels:
         busy[0] += problem.start_s
     latency = sum(busy) + sum(up) + sum(down) + fixed
     slowest = max([*busy, *up, *down])
     return weights.latency * latency + weights.throughput * slowest + weights.energy * joules
+
+
+def messages(problem: Problem, labels: tuple[int, ...], hop: int) -> int:
+    """How many cross a hop where work comes back: a token runs what is ready, and goes on."""
+    makers: list[set[int]] = [set() for _ in labels]
+    readers: list[set[int]] = [set() for _ in labels]
+    fed: set[int] = set()
+    for tensor in problem.tensors:
+        for item in tensor.consumers:
+            if tensor.producer is None:
+                fed.add(item)
+            else:
+                makers[item].add(tensor.producer)
+                readers[tensor.producer].add(item)
+    for item in range(len(labels)):
+        if makers[item] & fed:
+            fed.add(item)
+    # What follows from no input and stays on its tier is made when it is needed.
+    wanted = {tensor.producer for tensor in problem.tensors if tensor.result}
+    unfed = [i for i in range(len(labels)) if i not in fed | wanted]
+    early = {i for i in unfed if {labels[j] for j in readers[i]} <= {labels[i]}}
+    run: set[int] = set()
+    here, rising, passes = 0, True, 0
+
+    def ready(tier: int) -> set[int]:
+        known = set(run)
+        for i in sorted(early):
+            if makers[i] <= known:
+                known.add(i)
+        later = set(range(len(labels))) - known
+        return {i for i in later if labels[i] == tier and makers[i] <= known}
+
+    while any(ready(tier) for tier in range(problem.tiers)):
+        while more := ready(here):
+            run |= more
+        above = [t for t in range(here + 1, problem.tiers) if ready(t)]
+        below = [t for t in reversed(range(here)) if ready(t)]
+        if not above and not below:
+            break
+        rising = bool(above) and (rising or not below)
+        there = above[0] if rising else below[0]
+        passes += here <= hop < there
+        here = there
+    return 2 * max(passes, int(max(labels, default=0) > hop))
 
 
 def ranked(problem: Problem) -> list[tuple[float, tuple[int, ...]]]:

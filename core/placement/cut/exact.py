@@ -184,7 +184,6 @@ class _Program:
         self.constant = float(unary[:, 0].sum())
         self.cost[: self.up] = np.diff(unary, axis=1).reshape(-1)
         self.seconds: list[tuple[Array, Array]] = []
-        own = weigh.latency if table.problem.returns else 0.0
         rows = np.arange(len(table.producer))
         for start, rates, way in ((self.up, table.up, True), (self.down, table.down, False)):
             whole = start + rows * (h + 1) + h
@@ -193,7 +192,7 @@ class _Program:
                 taken, joules = self._carried(rates.wire[:, k], hop, way)
                 taken_all, joules_all = self._carried(rates.whole, hop, way)
                 linear = taken * weigh.latency + joules * weigh.energy
-                self.cost[columns] = linear + own * hop.latency_s
+                self.cost[columns] = linear
                 if h > 1:
                     both = taken_all * weigh.latency + joules_all * weigh.energy
                     self.cost[whole] += both - linear
@@ -201,8 +200,10 @@ class _Program:
                     (np.concatenate([columns, whole]), np.concatenate([taken, taken_all - taken]))
                 )
         for k, hop in enumerate(table.problem.hops):
-            trip = 0.0 if table.problem.returns else hop.latency_s * weigh.latency
-            self.cost[[self.once + k, self.once + h + k]] = trip
+            trip = hop.latency_s * weigh.latency
+            # With returns both ways where anything is beyond: of one turn, and so a bound.
+            ways = [2 * trip, 0.0] if table.problem.returns else [trip, trip]
+            self.cost[[self.once + k, self.once + h + k]] = ways
         self.cost[self.start] = table.problem.start_s * weigh.latency
         self.cost[self.slowest] = weigh.throughput
 
@@ -249,7 +250,8 @@ class _Program:
         start = np.full(len(every), self.start)
         self.rows.sums([(self.x(every, 0), -1.0), (start, -1.0)], upper=-1.0)  # start >= 1 - x
         for k in range(h):
-            for items, column in ((unread, self.once + k), (table.makes_result, self.once + h + k)):
+            some = every if problem.returns else unread
+            for items, column in ((some, self.once + k), (table.makes_result, self.once + h + k)):
                 self._crosses(
                     (self.x(items, k), np.full(len(items), -1)), np.full(len(items), column)
                 )

@@ -9,6 +9,8 @@ the residual network is scaled up by as much as the gap allows, and the flow goe
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +27,8 @@ TOLERANCE = 1e-9
 _SCALED, _INFINITE = 1 << 29, 1 << 30
 #: A scaled capacity, before it is clamped: within 64 bits.
 _WHOLE_MAX = float(1 << 61)
+#: Of latencies, that are tried: each takes as long as a cut.
+SHARES_MAX = 3
 #: Each step gains some 14 bits; beyond a float's 53 there is nothing to gain.
 _STEPS_MAX = 4
 
@@ -33,23 +37,67 @@ def minimum(table: Table, allowed: Array | None = None) -> Placement:
     """The cheapest placement by latency and energy, without regard to memory and throughput.
 
     allowed: bool[n,t], instead of the table's. Raises PlacementError if rules contradict.
+
+    With returns, where the least by one turn (`flow_network`) has several, it is the cheapest of
+    that, of the least by shares of latencies, and of all lowest labels; it may not be optimal. Each
+    share is what a tensor has in the messages of the cut before it.
     """
-    network = build(table, table.allowed if allowed is None else allowed)
-    return cut(table, network)
+    where = table.allowed if allowed is None else allowed
+    network = build(table, where)
+    found = cut(table, network, _counted(table))
+    if found.optimal or not table.problem.returns:
+        return found
+    known = [found, priced(table, network.low[network.group])]
+    share, tried = _share(table, found), {0.0}
+    while share not in tried and len(tried) <= SHARES_MAX:
+        tried.add(share)
+        known.append(cut(table, build(table, where, share), _counted(table, share)))
+        share = _share(table, known[-1])
+    best = min(known, key=lambda one: linear(table, one))
+    return _proved(table, best, found.bound)
 
 
-def cut(table: Table, network: Network) -> Placement:
-    """The minimum cut of the table's network, as a placement with its bound."""
+def _crossed(table: Table, found: Placement) -> float:
+    """A latency for each tensor that crosses a hop."""
+    return math.fsum(table.problem.hops[c.hop].latency_s for c in found.crossings)
+
+
+def _share(table: Table, found: Placement) -> float:
+    """Of a latency, what each tensor has in a placement's messages; 0: nothing crosses."""
+    crossed = _crossed(table, found)
+    return math.fsum(found.fixed_seconds) / crossed if crossed else 0.0
+
+
+def _counted(table: Table, share: float = 0.0) -> Callable[[Placement], float]:
+    """What a network says that a placement costs."""
+    problem = table.problem
+
+    def cost(found: Placement) -> float:
+        if not problem.returns:
+            return linear(table, found)
+        passed = problem.hops[: max(found.labels, default=0)]
+        turn = 2 * math.fsum(hop.latency_s for hop in passed)
+        said = share * _crossed(table, found) if share else turn
+        paid = math.fsum(found.fixed_seconds)
+        return linear(table, found) + problem.objective.latency * (said - paid)
+
+    return cost
+
+
+def cut(table: Table, network: Network, linear: Callable[[Placement], float]) -> Placement:
+    """The minimum cut of the table's network, as a placement with its bound.
+
+    linear: what the network says that a placement costs.
+    """
     best = min(
-        (priced(table, ends[network.group]) for ends in (network.low, network.high)),
-        key=lambda found: linear(table, found),
+        (priced(table, ends[network.group]) for ends in (network.low, network.high)), key=linear
     )
     graph = network.graph
     scale, flow = 0.0, np.zeros(len(graph.heads), np.int64)
     bound = network.constant
     for _ in range(_STEPS_MAX):
-        gap = linear(table, best) - bound
-        if gap <= TOLERANCE * linear(table, best):
+        gap = linear(best) - bound
+        if gap <= TOLERANCE * linear(best):
             break
         scale, flow = _rescaled(scale, flow, _SCALED / gap)
         flow += _augment(graph, _residual(graph, scale, flow))
@@ -57,11 +105,16 @@ def cut(table: Table, network: Network) -> Placement:
         bound = max(bound, network.constant + value / scale)
         side = _beyond(graph, _residual(graph, scale, flow))
         found = priced(table, _labels(network, side, table.problem.tiers))
-        if linear(table, found) <= linear(table, best):
+        if linear(found) <= linear(best):
             best = found
-    cost = linear(table, best)
+    return _proved(table, best, min(bound, linear(best)))
+
+
+def _proved(table: Table, found: Placement, bound: float) -> Placement:
+    """A placement with a bound of the least cost."""
+    cost = linear(table, found)
     bound = min(bound, cost)
-    return replace(best, bound=bound, optimal=cost - bound <= TOLERANCE * cost)
+    return replace(found, bound=bound, optimal=cost - bound <= TOLERANCE * cost)
 
 
 def linear(table: Table, found: Placement) -> float:

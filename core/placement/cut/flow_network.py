@@ -18,6 +18,7 @@ INFOCOM 2019). s is always 0, and is x(i, h); t is always 1, and is x(i, -1):
     v is a result                       what an item on tier t costs takes in the way down
     a latency, once                     u -> x(i, k), infinite, for items that none reads;
                                         s -> u, the latency       (likewise for makers of results)
+    with returns: once both ways        the same for all items, twice the latency
     the device's start, once            d -> t, start_s;  x(i, 0) -> d, infinite
 
 Where work never comes back, an item is also bound to an ancestor some generations before it. That
@@ -27,6 +28,11 @@ ten times as long.
 
 Items that are tied are one item. Costs are sums that every term keeps submodular, so the least cut
 is the least cost: nothing is approximated. Of equal cuts the one with the fewest items above wins.
+
+With returns a hop's latency is paid with each message, and how many there are is no such sum. The
+network counts one turn, so its least cost is a bound, and exact for cuts of one turn. With `share`
+every tensor that crosses pays that share of a latency instead, which finds cuts of few turns
+(`flow`).
 """
 
 from __future__ import annotations
@@ -95,14 +101,19 @@ def extremes(table: Table) -> tuple[Array, Array]:
     return network.low[network.group], network.high[network.group]
 
 
-def build(table: Table, allowed: Array) -> Network:
-    """The network of a table, in whole-array steps."""
+def build(table: Table, allowed: Array, share: float = 0.0) -> Network:
+    """The network of a table, in whole-array steps.
+
+    share: of a problem with returns, what a crossing pays of its hop's latency; 0: a turn pays it.
+    """
     problem, hops = table.problem, len(table.problem.hops)
+    latency = np.array([hop.latency_s for hop in problem.hops]) * problem.objective.latency
+    own = share * latency
     group, count = groups(table)
     made = table.producer >= 0
     maker = np.where(made, group[table.producer * made], -1) if len(group) else table.producer
     source, reader = maker[table.read_tensor], group[table.read_item]
-    cost, low, high = _unary(table, allowed, group, count, maker, source, reader)
+    cost, low, high = _unary(table, allowed, own, group, count, maker, source, reader)
     base = cost.min(axis=1, initial=math.inf)
     cost -= base[:, None]
     edges = _Edges(hops, FIRST + count * hops)
@@ -118,10 +129,11 @@ def build(table: Table, allowed: Array) -> Network:
     inner = source >= 0
     for k in range(hops):
         below, above = edges.x(source, k), edges.x(reader, k)
-        edges.pays_once(v, above, below, table.up.cost[:, k], up=True)
+        edges.pays_once(v, above, below, table.up.cost[:, k] + own[k], up=True)
         if problem.returns:
             back = inner & ~table.result[v]
-            edges.pays_once(v[back], below[back], above[back], table.down.cost[:, k], up=False)
+            cost_down = table.down.cost[:, k] + own[k]
+            edges.pays_once(v[back], below[back], above[back], cost_down, up=False)
         else:
             edges.add(below[inner], above[inner], math.inf)
     if hops > 1:  # all of them
@@ -136,9 +148,12 @@ def build(table: Table, allowed: Array) -> Network:
         for k in range(hops):
             edges.add(edges.x(group[above], k), edges.x(group[item], k), math.inf)
         last = np.setdiff1d(np.arange(len(group)), table.producer[table.read_tensor])
-        for k, hop in enumerate(problem.hops):
+        for k in range(hops):
             for items in (group[last], group[table.makes_result]):
-                edges.once(k, items, hop.latency_s * problem.objective.latency)
+                edges.once(k, items, float(latency[k]))
+    elif not share:
+        for k in range(hops):
+            edges.once(k, item, 2 * float(latency[k]))
     starts = np.setdiff1d(np.arange(len(group)), [] if problem.returns else table.fed)
     edges.unless_all(group[starts], problem.start_s * problem.objective.latency)
     return Network(edges.graph(), group, low, high, float(base.sum()))
@@ -247,17 +262,21 @@ def groups(table: Table) -> tuple[Array, int]:
 def _unary(
     table: Table,
     allowed: Array,
+    own: Array,
     group: Array,
     count: int,
     maker: Array,
     source: Array,
     reader: Array,
 ) -> tuple[Array, Array, Array]:
-    """f64[groups,t]: what a group on a tier costs by itself; and its least and greatest labels."""
+    """f64[groups,t]: what a group on a tier costs by itself; and its least and greatest labels.
+
+    own: f64[h], what a crossing costs besides the table's.
+    """
     cost = np.zeros((count, table.problem.tiers))
     np.add.at(cost, group, np.where(allowed, table.unary(), math.inf))
     wanted = np.flatnonzero(table.result & (maker >= 0))
-    way_down = np.cumsum(table.down.cost[wanted], axis=1)
+    way_down = np.cumsum(table.down.cost[wanted] + own, axis=1)
     way_down[:, -1] += table.down.more[wanted]
     np.add.at(cost[:, 1:], maker[wanted], way_down)
     may = np.isfinite(cost)

@@ -49,12 +49,14 @@ class Piece:
     """By link, seconds to encode and decode what goes over it."""
     memory: tuple[int, ...]
     """By tier, bytes of weights and working memory."""
+    messages: tuple[int, ...] = ()
+    """By link, how many messages go over it; empty: one up, and one down where bytes come back."""
 
     def links_s(self, links: Sequence[LinkProfile]) -> tuple[float, ...]:
         """By link, the seconds of what goes over it, both ways and with its latency."""
         out = []
         for k, (link, up, down) in enumerate(zip(links, self.up, self.down, strict=True)):
-            ways = (self.beyond(k)) + (down > 0)
+            ways = self.messages[k] if self.messages else self.beyond(k) + (down > 0)
             out.append(up / link.up + down / link.down + ways * link.latency_s + self.wires_s[k])
         return tuple(out)
 
@@ -93,6 +95,8 @@ class PlacementPlan:
         for piece in self.pieces:
             if len(piece.tiers) != tiers or len(piece.memory) != tiers:
                 raise DelianError("a plan whose pieces have other tiers than its links", _HINT)
+            if len(piece.messages) not in (0, tiers - 1):
+                raise DelianError("a plan whose pieces have other links than it has", _HINT)
             if not len(piece.up) == len(piece.down) == len(piece.wires_s) == tiers - 1:
                 raise DelianError("a plan whose pieces have other links than it has", _HINT)
         lows = [p.low for p in self.pieces]
@@ -148,6 +152,7 @@ def _piece_body(piece: Piece) -> dict[str, Any]:
         "down": list(piece.down),
         "wires_s": list(piece.wires_s),
         "memory": list(piece.memory),
+        "messages": list(piece.messages),
     }
 
 
@@ -164,6 +169,7 @@ def _piece(body: Mapping[str, Any]) -> Piece:
         down=tuple(int(_number(n)) for n in _most(body["down"], _TIERS_MAX)),
         wires_s=tuple(_number(s) for s in _most(body["wires_s"], _TIERS_MAX)),
         memory=tuple(int(_number(n)) for n in _most(body["memory"], _TIERS_MAX)),
+        messages=tuple(int(_number(n)) for n in _most(body.get("messages", []), _TIERS_MAX)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ...compiler.ir import Function
@@ -20,6 +20,7 @@ from .program_costs import (
     problem_of,
     tightened,
 )
+from .program_split import Parts
 from .solver import SECONDS_DEFAULT, solve
 
 #: Bandwidths that a plan is made for, bytes a second: 50 kbit/s to 10 Gbit/s.
@@ -93,6 +94,7 @@ def _piece(
     model: Model, low: float, high: float, placement: Placement, bundle: str, program: str
 ) -> Piece:
     cut = model.cut(placement, bundle, program)
+    parts = model.parts(cut)
     exact = model.of_cut(cut)
     problem = model.with_wires(cut.wires)
     hops = range(len(problem.hops))
@@ -107,8 +109,13 @@ def _piece(
         up=exact.up_bytes,
         down=exact.down_bytes,
         wires_s=tuple(wires_s),
-        memory=memory_of(model.parts(cut), problem.tiers),
+        memory=memory_of(parts, problem.tiers),
+        messages=_messages(parts, hops) if problem.returns else (),
     )
+
+
+def _messages(parts: Parts, hops: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sum(message.hop == hop for message in parts.messages) for hop in hops)
 
 
 def _joined(pieces: Sequence[Piece]) -> list[Piece]:

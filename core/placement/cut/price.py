@@ -10,6 +10,7 @@ import numpy as np
 from ...compiler.ir import Array
 from .problem import Crossing, Placement, PlacementError, Problem
 from .problem_table import Table
+from .walk import next_tier
 
 
 def price(problem: Problem, labels: Sequence[int]) -> Placement:
@@ -43,7 +44,7 @@ def priced(table: Table, labels: Sequence[int] | Array) -> Placement:
     up_seconds, up_bytes = _carried(table, up, up_wire, [hop.up for hop in problem.hops])
     down_seconds, down_bytes = _carried(table, down, down_wire, [hop.down for hop in problem.hops])
     if problem.returns:
-        trips = up.sum(axis=0) + down.sum(axis=0)
+        trips = 2 * np.array(turns(table, tier.tolist()), np.int64)
     else:
         back = tier[table.makes_result].max(initial=0)
         trips = (tier.max(initial=0) > at[:-1]).astype(np.int64) + (back > at[:-1])
@@ -71,6 +72,53 @@ def priced(table: Table, labels: Sequence[int] | Array) -> Placement:
     cost = weigh.latency * found.latency
     cost += weigh.throughput * found.slowest + weigh.energy * found.joules
     return replace(found, cost=cost)
+
+
+def turns(table: Table, tier: Sequence[int]) -> list[int]:
+    """How often the token of `program_split` goes up each hop, in a problem with returns.
+
+    Items that follow from no input wait for the first of their tier that reads them.
+    """
+    count, tiers = len(tier), table.problem.tiers
+    feeds: list[list[int]] = [[] for _ in range(count)]
+    waits, fed = [0] * count, [False] * count
+    makers = table.producer[table.read_tensor].tolist()
+    for maker, item in zip(makers, table.read_item.tolist(), strict=True):
+        if maker < 0:
+            fed[item] = True
+        else:
+            waits[item] += 1
+            feeds[maker].append(item)
+    for item in range(count):  # makers come before readers
+        for reader in feeds[item] if fed[item] else ():
+            fed[reader] = True
+    for item in table.makes_result.tolist():  # wanted by itself
+        fed[item] = True
+    own = [not fed[i] and all(tier[r] == tier[i] for r in feeds[i]) for i in range(count)]
+    ready: list[list[int]] = [[] for _ in range(tiers)]
+
+    def run(items: list[int]) -> None:
+        while items:
+            for reader in feeds[items.pop()]:
+                waits[reader] -= 1
+                if not waits[reader]:
+                    (items if own[reader] else ready[tier[reader]]).append(reader)
+
+    first = [i for i in range(count) if not waits[i]]
+    for item in first:
+        if not own[item]:
+            ready[tier[item]].append(item)
+    run([i for i in first if own[i]])
+    passes, here, up = [0] * (tiers - 1), 0, True
+    while any(ready):
+        there, up = next_tier(here, up, ready)
+        for hop in range(here, there):
+            passes[hop] += 1
+        here = there
+        while ready[here]:
+            run([ready[here].pop()])
+    top = max(tier, default=0)  # where nothing but such items may be
+    return [max(n, int(hop < top)) for hop, n in enumerate(passes)]
 
 
 def _crossed(table: Table, tier: Array) -> tuple[Array, Array]:

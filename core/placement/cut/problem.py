@@ -17,10 +17,11 @@ work that runs on one tier; a tensor is what one item makes and others read.
     energy     = sum_i joules(i, t(i)) + sum over crossings bytes * joules_per_byte
     cost       = the objective's weighted sum of the three
 
-Without returns (inference) work only moves up, t(producer) <= t(consumer), and what crosses a hop
-travels in one message: a hop's latency is paid once up if anything runs beyond it, and once down if
-a result comes from beyond it. With returns (training: activations up, gradients down) each crossing
-is its own message and pays its hop's latency.
+A message pays its hop's latency, whatever it carries. Without returns (inference) work only moves
+up, t(producer) <= t(consumer), and what crosses a hop travels in one message: once up if anything
+runs beyond it, and once down if a result comes from beyond it. With returns (training: activations
+up, gradients down) messages are those of the token of `program_split`, which goes on when all that
+is ready where it is has run: as many down a hop as up (`price`).
 
 A throughput counts neither fixed latencies nor waiting, since a stream of inputs is pipelined.
 """

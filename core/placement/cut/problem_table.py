@@ -320,12 +320,11 @@ def _allowed(
 def _rates(problem: Problem, nbytes: Array, encode: Array, wired: Array, *, up: bool) -> Rates:
     weigh = problem.objective
     per_second, per_joule = weigh.latency + weigh.throughput, weigh.energy
-    own = weigh.latency if problem.returns else 0.0
     each = np.empty((len(problem.hops), *nbytes.shape))
     for k, hop in enumerate(problem.hops):
         taken = nbytes / (hop.up if up else hop.down) + encode
         spent = nbytes * (hop.joules_per_byte * per_joule)
-        each[k] = np.where(wired, taken * per_second + spent + own * hop.latency_s, math.inf)
+        each[k] = np.where(wired, taken * per_second + spent, math.inf)
     cost, total = each.min(axis=2).T, each.sum(axis=0)
     apart, together = cost.sum(axis=1), total.min(axis=1)
     more = np.where(wired.sum(axis=1) > 0, together, 0.0) - np.where(np.isinf(apart), 0.0, apart)

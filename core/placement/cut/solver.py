@@ -1,7 +1,8 @@
 """The best placement of a problem, and the second best.
 
-A cut is exact for latency and energy, and takes milliseconds; memory limits that the cut breaks,
-and the slowest stage of a stream, take the mixed-integer program of `exact`.
+A cut is exact for latency and energy (with returns: where it has one turn, see `flow`), and takes
+milliseconds; memory limits that the cut breaks, and the slowest stage of a stream, take the
+mixed-integer program of `exact`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ operations it finds ready there, and what it carries over each link.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...compiler.ir import Function, ListType, TensorType
@@ -198,7 +198,7 @@ class Walk:
             visits.append(Visit(DEVICE, [], list(dict.fromkeys(first))))
         here, up = DEVICE, True
         while any(ready):
-            here, up = _next_tier(here, up, ready)
+            here, up = next_tier(here, up, ready)
             if not (visits and visits[-1].tier == here):
                 visits.append(Visit(here, []))
             todo = ready[here]
@@ -293,7 +293,7 @@ def _is_pass(event: Visit | Pass, hop: int, up: bool) -> bool:
     return isinstance(event, Pass) and event.hop == hop and event.up == up
 
 
-def _next_tier(here: int, up: bool, ready: list[list[int]]) -> tuple[int, bool]:
+def next_tier(here: int, up: bool, ready: Sequence[Sequence[int]]) -> tuple[int, bool]:
     """The nearest tier with work in the token's direction, else the nearest in the other."""
     if ready[here]:
         return here, up

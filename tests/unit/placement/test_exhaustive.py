@@ -15,6 +15,8 @@ from delian.core.placement.cut.solver import runner_up, solve
 
 #: Of a cost: what a cut, and what a search by HiGHS may be off.
 EXACT, SEARCHED = 1e-9, 1e-6
+#: The same where latencies are paid by turns, and the one that is found is not proved to be best.
+TURNS = 0.15
 
 
 def kind(problem: Problem) -> str:
@@ -25,7 +27,11 @@ def kind(problem: Problem) -> str:
 
 
 def agrees(brute_force, problem: Problem) -> bool:
-    """Best and second best cost what exhaustive search finds; whether there is a placement."""
+    """Best and second best cost what exhaustive search finds; whether there is a placement.
+
+    Where messages pay latencies, so that no sum of crossings has the cost, they may not be the
+    best; then they say so, and their bound holds.
+    """
     ranked = brute_force.ranked(problem)
     if not ranked:
         with pytest.raises(PlacementError):
@@ -33,10 +39,13 @@ def agrees(brute_force, problem: Problem) -> bool:
         return False
     allowance = EXACT if kind(problem) == "cut" else SEARCHED
     found = solve(problem)
-    assert found.optimal and found.bound <= found.cost
+    by_turns = problem.returns and any(hop.latency_s for hop in problem.hops)
+    assert found.bound <= found.cost and (found.optimal or by_turns)
+    assert found.bound <= ranked[0][0] * (1 + allowance) + 1e-12
     assert fits(problem, found)
     assert found.cost == pytest.approx(brute_force.cost(problem, found.labels), rel=EXACT)
-    assert found.cost == pytest.approx(ranked[0][0], rel=allowance, abs=1e-12)
+    off = allowance if found.optimal else TURNS
+    assert found.cost == pytest.approx(ranked[0][0], rel=off, abs=1e-12)
     others = [cost for cost, labels in ranked if labels != found.labels]
     second = runner_up(problem, found)
     if not others:
@@ -44,7 +53,8 @@ def agrees(brute_force, problem: Problem) -> bool:
     else:
         assert second is not None and second.labels != found.labels
         assert second.cost == pytest.approx(brute_force.cost(problem, second.labels), rel=EXACT)
-        assert second.cost == pytest.approx(others[0], rel=allowance, abs=1e-12)
+        off = TURNS if by_turns else allowance
+        assert second.cost == pytest.approx(others[0], rel=off, abs=1e-12)
     return True
 
 

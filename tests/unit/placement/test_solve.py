@@ -83,6 +83,28 @@ def test_work_comes_back_only_with_returns() -> None:
     assert back.fixed_seconds == (1.0,) and back.cost == pytest.approx(5.0)
 
 
+def test_a_message_pays_its_latency_whatever_it_carries() -> None:
+    """Tensors of one turn share two latencies, and each further turn has two of its own."""
+    items = (Item((0.0, 1.0), pin=0), Item((2.5, 1.0)), Item((1.5, 1.0)), Item((2.5, 0.5)))
+    tensors = (
+        *(Tensor(0, (1,), (Wire("f32", 10),)) for _ in range(5)),
+        *(Tensor(1, (2,), (Wire("f32", 10),)) for _ in range(5)),
+        Tensor(2, (3,), (Wire("f32", 10),)),
+        Tensor(3, (), (Wire("f32", 10),), result=True),
+    )
+    problem = Problem(items, tensors, (Hop(1e9, 1e9, latency_s=1.0),), returns=True)
+    expected = {(0, 1, 0, 0): 2.0, (0, 1, 0, 1): 4.0, (0, 1, 1, 1): 2.0, (0, 0, 0, 0): 0.0}
+    for labels, seconds in expected.items():
+        assert price(problem, labels).fixed_seconds == (seconds,)
+    found = solve(problem)
+    assert found.labels == (0, 1, 1, 1) and found.optimal, "a latency a tensor would keep it below"
+    # With the third on the device as well there are two turns, which have to be worth it.
+    below = (*items[:2], replace(items[2], pin=0), items[3])
+    for latency_s, labels in ((0.5, (0, 1, 0, 1)), (0.9, (0, 0, 0, 1)), (1.1, (0, 0, 0, 0))):
+        slower = replace(problem, items=below, hops=(Hop(1e9, 1e9, latency_s),))
+        assert solve(slower).labels == labels
+
+
 def test_a_private_tensor_stays_below_its_ceiling() -> None:
     problem = chain(10, 10, 10, 0, hop=Hop(1e9, 1e9))
     assert solve(problem).labels == (1, 1, 1)
@@ -177,7 +199,8 @@ def test_the_flow_agrees_with_the_price_of_its_cut() -> None:
         for wires in [(Wire("f32", int(rng.integers(1, 300))),)]
     )
     table = Table.of(Problem(items, tensors, (Hop(500.0, 500.0), Hop(900.0, 900.0))))
-    found = flow.cut(table, build(table, table.allowed))
+    network = build(table, table.allowed)
+    found = flow.cut(table, network, lambda placement: flow.linear(table, placement))
     assert 0 < found.cost - found.bound + 1e-9 < 1e-8
 
 

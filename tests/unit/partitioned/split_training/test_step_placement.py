@@ -15,6 +15,7 @@ from delian.core.learning import Samples
 from delian.core.learning.nn import optim
 from delian.core.placement.cut.cut import DEVICE, EDGE, SHARED, Cut
 from delian.core.placement.cut.link_model import LinkProfile
+from delian.core.placement.cut.placement_plan import PlacementPlan
 from delian.core.placement.cut.problem import PlacementError
 from delian.core.placement.split_training.step_bundle import StepBundle
 from delian.core.placement.split_training.step_placement import StepCosts, moved, shared_out
@@ -137,7 +138,9 @@ def test_no_cut_costs_less_than_the_one_that_is_chosen(
             found = costs.at(link(bandwidth, latency_s))
             best = min(fixed + slope / bandwidth for fixed, slope in lines)
             assert found.placement.cost == pytest.approx(best, rel=1e-6), bandwidth
-            assert found.placement.optimal
+            # Latencies are paid by turns: of several it is not proved, though nothing is less here.
+            assert found.placement.bound <= best * (1 + 1e-9)
+            assert found.placement.optimal or latency_s
             chosen.add(found.cut.labels)
     assert len(chosen) >= cuts, "the cut moves with the link"
 
@@ -177,6 +180,23 @@ def test_predicted_bytes_are_those_that_a_step_sends(adapted_steps, model, bundl
     assert sent[0, True] == found.placement.up_bytes[0] > 0
     assert sent[0, False] == found.placement.down_bytes[0] > 0
     assert len(parts.parts) == 3, "forward, all of the rest, backward"
+
+
+def test_a_turn_pays_two_latencies_however_many_tensors_it_has(adapted_steps, bundle, held_costs):
+    """As they are sent: a message up and one down, in the costs, in the plan, and of its pieces."""
+    near, far = link(adapted_steps.FAST), link(adapted_steps.FAST, 0.25)
+    plan = held_costs.plan([near], BANDWIDTHS[0], BANDWIDTHS[-1])
+    crossed = set()
+    for piece in plan.pieces:
+        cut = Cut.from_bytes(piece.cut)
+        messages = bundle.parts(cut).messages
+        assert piece.messages == (len(messages),)
+        spent = held_costs.seconds(cut, far) - held_costs.seconds(cut, near)
+        assert spent == pytest.approx(0.25 * len(messages))
+        assert piece.seconds([far]) - piece.seconds([near]) == pytest.approx(spent)
+        crossed.add((len(messages), max((len(m.ports) for m in messages), default=0) > 1))
+    assert (2, True) in crossed, "several tensors in one turn"
+    assert PlacementPlan.from_json(plan.to_json()) == plan
 
 
 def test_first_blocks_stay_on_the_device_over_any_link(adapted_steps, bundle, held_costs):
