@@ -50,6 +50,11 @@ EQUALS: dict[str, tuple[str, ...]] = {
         "np.zeros((0, 3)), np.zeros(0, np.int64)",
     ),
     "the order of axes by its name": ("return np.transpose(a, axes=(1, 0))", "np.ones((2, 3))"),
+    "steps of zero beside others": (
+        "return np.linspace(a, 4), np.linspace(a, b, 5), np.linspace(a[1], b, 3, retstep=True)",
+        "np.array([4, 1], np.float32), np.float32(1 + 1e-45)",
+        "np.array([4, 0], np.float32), np.float32(1e-45)",
+    ),
     "an imaginary part of rank 0": ("return np.imag(a), np.imag(b)", "np.array(3.0), np.int8(2)"),
     "more bins than a range has numbers": (
         "return np.histogram(a, bins=4, range=b)",

@@ -176,7 +176,12 @@ def linspace(
     place = Tensor(iota(s, count))
     if rank := len(span.shape):
         place = expand_dims(s, place, tuple(range(1, rank + 1)))
-    offset = arithmetic.multiply(s, tensor(s, place, kind), step if gaps else span)
+    places = tensor(s, place, kind)
+    offset = arithmetic.multiply(s, places, step if gaps else span)
+    if gaps > 0:  # Steps that underflow, for which NumPy divides first, in all columns.
+        small = arithmetic.multiply(s, arithmetic.divide(s, places, gaps), span)
+        zero = Tensor(arithmetic.any_of(s, tensor(s, arithmetic.equal(s, step, 0)).value))
+        offset = arithmetic.select(s, zero, small, offset)
     points = arithmetic.add(s, offset, first)
     if endpoint and gaps > 0:  # Not what the sum is rounded to.
         points = arithmetic.select(s, arithmetic.equal(s, place, gaps), last, points)
