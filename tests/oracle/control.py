@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .samples import is_number
+from .samples import copied, is_number
 from .writer import Skip, Writer, construct, indented
 
 #: Blocks within blocks.
@@ -122,6 +122,41 @@ def computed(w: Writer) -> list[str]:
     name = w.new("e")
     first = [w.fill(change.format(read))] if w.rng.random() < 0.3 else []
     return _loop(w, f"for {name} in {source}:", {name: values[0]}, first)
+
+
+@construct("statement", "generator function", 2)
+def generated(w: Writer) -> list[str]:
+    """A generator that may change what it gives, print or end early, and a use of it."""
+    _deeper(w)
+    name, item = w.new("g"), w.new("e")
+    source = w.fill(w.rng.choice(("<u>", "<v>", "<l>", "<L>", "(1, 2, 3)", "<M>")))
+    held = w.fill(w.rng.choice(("<V>", "<L>")))
+    forms = ("v", "v", "(k, v)", "v * <n>", "[v, k]", held, f"{held}[0]")
+    given = f"yield {w.fill(w.rng.choice(forms))}"
+    if w.rng.random() < 0.15:
+        given = f"yield from ({w.fill('<n>')}, v)"
+    changes = (f"{held}[0] = k", "print(k)", "if k == 1: return", "k += 1", f"v = {held}[0]")
+    more = [w.rng.choice(changes)] if w.rng.random() < 0.4 else []
+    body = [*more, given] if w.rng.random() < 0.5 else [given, *more]
+    made = [f"def {name}(items):", "    for k, v in enumerate(items):"]
+    made += ["        " + line for line in body]
+    call = f"{name}({source})"
+    env = copied(w.env)
+    try:
+        exec("\n".join(made), env)
+        values = eval(f"list({call})", env)
+    except Exception as e:
+        raise Skip(str(e)) from None
+    if not values or len(values) > 8:
+        raise Skip
+    if w.rng.random() < 0.4:
+        return [*made, *_loop(w, f"for {item} in {call}:", {item: values[0]})]
+    forms = (
+        *("<N> = list({0})", "<N> = [{1} for {1} in {0}]", "<N>, *<N> = {0}"),
+        *("<N> = list(zip({0}, (1, 2)))", "<N> = any({1} is None for {1} in {0})"),
+        *("<N> = <n> in {0}", "<N> = sum(1 for {1} in {0})"),
+    )
+    return [*made, w.fill(w.rng.choice(forms).format(call, item))]
 
 
 @construct("statement", "for of several", 3)

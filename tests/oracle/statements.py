@@ -147,19 +147,19 @@ def outside(w: Writer) -> list[str]:
     return [f"{w.rng.choice(found)}[0] = {w.fill('<n>')}"]
 
 
-@construct("statement", "nonlocal", 1, rare=True)
+@construct("statement", "nonlocal", 1.5)
 def nonlocal_(w: Writer) -> list[str]:
     """A closure that sets a name of the function around it."""
     found = [n for n in w.frame.names if is_number(w.env.get(n))]
     if not found or w.nested:
         raise Skip
     name, made = w.rng.choice(found), w.new("g")
-    return [
-        f"def {made}():",
-        f"    nonlocal {name}",
-        f"    {name} = {w.like(w.env[name])}",
-        f"{made}()",
-    ]
+    change = w.rng.choice((f"{name} = {w.like(w.env[name])}", f"{name} += 1", f"{name} = b"))
+    lines = [f"def {made}(b={w.like(w.env[name])}):", f"    nonlocal {name}", f"    {change}"]
+    if w.rng.random() < 0.3:
+        lines[2:] = [f"    if {w.fill('<c>')}:", f"        {change}"]
+    calls = [f"{made}()", f"{w.fill('<N>')} = {made}()", f"{w.fill('<N>')} = [{made}(), {name}]"]
+    return [*lines, f"    return {name}", *calls[: w.rng.randrange(1, 4)]]
 
 
 table(

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from ....common.errors import Loc, ProgramError
 from ....common.line_origins import origins_of
 from ....common.user_code import show_lines_of
-from . import escapes, hir, liveness, syntax_generators, tail_calls
+from . import escapes, hir, liveness, syntax_generators, syntax_nonlocals, tail_calls
 from .syntax_patterns import Pattern
 from .syntax_source import Codes, is_current
 
@@ -109,6 +109,7 @@ def _convert(code: CodeType) -> hir.FunctionDef:
     node = nodes[0] if len(nodes) == 1 else _by_columns(code, nodes)
     if node is None or not is_current(code, cached[0], node, cached[2]):
         raise _no_source(code, "its source file has changed since it was loaded")
+    node = syntax_nonlocals.boxed(node, lines)
     return _Converter(code.co_filename, lines).function(node)
 
 

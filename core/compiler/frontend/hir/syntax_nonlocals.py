@@ -1,0 +1,198 @@
+"""Names of a function that functions within it write: `nonlocal`.
+
+Such a name becomes a list of one item, which all of them share, as a cell of Python's:
+
+    def f(x):                        def f(x):
+        total = 0.0                      total$ = [UNSET]; total$[0] = 0.0
+        def add(v):              ->      def add(v):
+            nonlocal total                   total$[0] += v
+            total += v                   add(x)
+        add(x)                           return total$[0]
+        return total
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+_Scope = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_Made = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_Function = TypeVar("_Function", ast.FunctionDef, ast.Lambda)
+
+
+class _Unset:
+    """What a name holds before it is set; nothing takes it."""
+
+    def __bool__(self) -> bool:
+        raise UnboundLocalError("a name that a nested function writes is read before it is set")
+
+    def __repr__(self) -> str:
+        return "a name that is not set yet"
+
+
+UNSET = _Unset()
+
+
+def boxed(function: _Function, lines: Sequence[str]) -> _Function:
+    """A function whose shared names are items of lists; itself where it has none.
+
+    A `nonlocal` stays where the name is of a function around this one, or is bound otherwise than
+    by an assignment or a loop.
+    """
+    text = lines[function.lineno - 1 : function.end_lineno]
+    if not any("nonlocal" in line for line in text):
+        return function
+    made = copy.deepcopy(function)
+    _visit(made)
+    return made
+
+
+def _visit(function: ast.AST) -> None:
+    """Boxes what functions within this one, and in turn within those, write."""
+    inner = [node for node in ast.walk(function) if isinstance(node, _Scope)]
+    if isinstance(function, ast.FunctionDef):
+        own = _own(function)
+        written = {
+            name
+            for node in inner
+            if node is not function
+            for part in _own(node)
+            if isinstance(part, ast.Nonlocal)
+            for name in part.names
+        }
+        declared = {n for p in own if isinstance(p, ast.Global | ast.Nonlocal) for n in p.names}
+        names = (written & _bound(function)) - declared
+        names -= {n for node in inner for n in _bound_otherwise(node)}
+        if names:
+            _Boxes(frozenset(names), function).rewrite()
+    for node in _own(function):
+        if isinstance(node, _Scope):
+            _visit(node)
+
+
+def _own(function: ast.AST) -> list[ast.AST]:
+    """The nodes of a function's body, nested functions among them but not what is in those."""
+    found: list[ast.AST] = []
+    body = getattr(function, "body", [])
+    queue: list[ast.AST] = list(body) if isinstance(body, list) else [body]
+    while queue:
+        node = queue.pop(0)
+        found.append(node)
+        if isinstance(node, _Scope):
+            queue += [*node.args.defaults, *(d for d in node.args.kw_defaults if d)]
+            queue += getattr(node, "decorator_list", [])
+        else:
+            queue += ast.iter_child_nodes(node)
+    return found
+
+
+def _parameters(function: Any) -> set[str]:
+    given: ast.arguments = function.args
+    rest = [a for a in (given.vararg, given.kwarg) if a is not None]
+    return {a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs, *rest)}
+
+
+def _stored(function: ast.AST) -> set[str]:
+    """The names that a function assigns; those of comprehensions in it are not its own."""
+    found, inner = set(), set()
+    for node in _own(function):
+        if isinstance(node, _Made):
+            for part in node.generators:
+                inner |= {n.id for n in ast.walk(part.target) if isinstance(n, ast.Name)}
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found - inner
+
+
+def _bound(function: Any) -> set[str]:
+    return _stored(function) | _parameters(function)
+
+
+def _bound_otherwise(function: ast.AST) -> set[str]:
+    """Names that are bound by what needs a plain name, or that a comprehension has too."""
+    found: set[str] = set()
+    for node in _own(function):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                found |= {(a.asname or a.name).partition(".")[0] for a in names}
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+                found.add(name)
+            case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+                found.add(name)
+            case ast.NamedExpr(target=ast.Name(id=name)):
+                found.add(name)
+            case ast.Delete(targets=targets):
+                found |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                targets = [part.target for part in node.generators]
+                found |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    return found
+
+
+class _Boxes(ast.NodeTransformer):
+    """Names of a function as items of lists, in it and in the functions that take them from it."""
+
+    def __init__(self, names: frozenset[str], owner: ast.FunctionDef) -> None:
+        self.names = names
+        self.owner = owner
+
+    def rewrite(self) -> None:
+        owner = self.owner
+        parameters = _parameters(owner)
+        owner.body = [self.visit(statement) for statement in owner.body]
+        first = owner.body[0]
+        made: list[ast.stmt] = []
+        for name in sorted(self.names):
+            held: ast.expr = ast.Name(name, ast.Load()) if name in parameters else _unset()
+            box = ast.Assign([ast.Name(_box(name), ast.Store())], ast.List([held], ast.Load()))
+            made.append(ast.fix_missing_locations(ast.copy_location(box, first)))
+        owner.body[:0] = made
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id not in self.names:
+            return node
+        box = ast.Name(_box(node.id), ast.Load())
+        item = ast.Subscript(box, ast.Constant(0), node.ctx)
+        return ast.fix_missing_locations(ast.copy_location(item, node))
+
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
+        node.names = [name for name in node.names if name not in self.names]
+        return node if node.names else ast.copy_location(ast.Pass(), node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._function(node)
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        return self._function(node)
+
+    def _function(self, node: Any) -> ast.AST:
+        """Its own names are others; its defaults are of the function around it."""
+        declared = {n for p in _own(node) if isinstance(p, ast.Nonlocal) for n in p.names}
+        hidden = self.names & (_bound(node) - declared)
+        args: ast.arguments = node.args
+        args.defaults = [self.visit(d) for d in args.defaults]
+        args.kw_defaults = [d and self.visit(d) for d in args.kw_defaults]
+        inner = _Boxes(self.names - hidden, self.owner)
+        if isinstance(node, ast.Lambda):
+            node.body = inner.visit(node.body)
+        else:
+            node.decorator_list = [self.visit(d) for d in node.decorator_list]
+            node.body = [inner.visit(statement) for statement in node.body]
+        return node
+
+
+def _box(name: str) -> str:
+    return f"{name}$"
+
+
+def _unset() -> ast.expr:
+    value: Any = UNSET
+    return ast.Constant(value)
+
+
+__all__ = ["UNSET", "boxed"]
