@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 _Scope = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _Made = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_Function = TypeVar("_Function", ast.FunctionDef, ast.Lambda)
+_Function = TypeVar("_Function", bound=ast.FunctionDef | ast.Lambda)
 
 
 class _Unset:
@@ -170,7 +170,7 @@ class _Boxes(ast.NodeTransformer):
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         return self._function(node)
 
-    def _function(self, node: Any) -> ast.AST:
+    def _function(self, node: ast.FunctionDef | ast.Lambda) -> ast.AST:
         """Its own names are others; its defaults are of the function around it."""
         declared = {n for p in _own(node) if isinstance(p, ast.Nonlocal) for n in p.names}
         hidden = self.names & (_bound(node) - declared)
