@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 #: A program that takes more processor time is counted as endless.
-SECONDS_MAX = 20
+SECONDS_MAX = 10
 
 
 class Endless(BaseException):
