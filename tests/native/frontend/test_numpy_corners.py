@@ -338,6 +338,10 @@ REFUSALS: dict[str, tuple[str, ...]] = {
     "bins that fall when it runs": ("return np.digitize(1.5, a)", "np.array([2, 1, 0])"),
     "bins that neither grow nor fall": ("return np.digitize(a, [3, 1, 2])", "1.5"),
     "a geometric sequence below zero": ("return np.geomspace(a, -100.0, 3)", "-1.0"),
+    "the shape of complex numbers that a mask picks": (
+        "return a[np.abs(a) > 1].shape",
+        "np.array([1j, 2])",
+    ),
     "a bool as an axis": ("return np.sum(a, True)", "np.eye(2)"),
     "a bool as a size": ("return np.zeros((2, True)) + a", "1.0"),
     "unsigned numbers down to a lower one": (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...complex_numbers import Complex
+from ...ragged import Ragged
 from ...traced import ARRAY, SCALAR
 from .. import complexes
 from ..memory import array_changes, stores
@@ -67,6 +68,8 @@ def attribute(s: Specialiser, z: Complex, name: str) -> Any:
 
     if name in ("real", "imag"):
         return z.re if name == "real" else z.im
+    if type(z.re) is Ragged:  # What a mask picked.
+        raise _no_attribute(s, z, name, [])
     if z.re.weak:
         if name == "conjugate":
             return Method(name, z, _conjugate)
