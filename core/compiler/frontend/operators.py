@@ -236,6 +236,10 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         made = special_methods.compare(s, op, a, b)
         if made is not NotImplemented:
             return made
+        if SCALAR & (kind_of_tensor(a) | kind_of_tensor(b)) and (
+            _is_sequence(a) or _is_sequence(b)
+        ):
+            raise s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}")
         if op in ("==", "!=") and any(special_methods.find(v, "__eq__") for v in (a, b)):
             return (a is b) is (op == "==")
     if type(a) is Tensor or type(b) is Tensor:
@@ -245,10 +249,8 @@ def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:
         if op in ("==", "!=") and not (ARRAY & (kind_of_tensor(a) | kind_of_tensor(b))):
             # As in Python: a number equals no string, no None, no function. NumPy's answers about
             # a string with a number of its own.
-            numpys = SCALAR & (kind_of_tensor(a) | kind_of_tensor(b))
-            if not (numpys and (_is_sequence(a) or _is_sequence(b))):
-                of_text = numpys and str in (type(a), type(b))
-                return np.bool_(op == "!=") if of_text else op == "!="
+            numpys = SCALAR & (kind_of_tensor(a) | kind_of_tensor(b)) and str in (type(a), type(b))
+            return np.bool_(op == "!=") if numpys else op == "!="
         hint = "ask `x is None`, or compare with a number" if op in ("==", "!=") else ""
         raise s.error("DL119", f"`{op}` does not take {describe(a)} and {describe(b)}", hint)
     if type(a) is Text or type(b) is Text:

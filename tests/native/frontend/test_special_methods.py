@@ -140,8 +140,13 @@ class Items:
         return 2
 
 
-def test_a_number_of_numpys_beside_a_sequence_is_refused() -> None:
-    items = Items()
+@dataclasses.dataclass
+class EqualItems(Items):
+    """With an `__eq__` that leaves other classes to them."""
+
+
+@pytest.mark.parametrize("items", [Items(), EqualItems()])
+def test_a_number_of_numpys_beside_a_sequence_is_refused(items: Items) -> None:
     f = dl.compile(lambda x: x == items, backend="reference")
     assert f(1.0) is False
     with pytest.raises(ProgramError, match="DL119"):
