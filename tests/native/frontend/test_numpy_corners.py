@@ -218,6 +218,7 @@ EQUALS: dict[str, tuple[str, ...]] = {
         "return np.linalg.cholesky(a)",
         "np.eye(2)",
         "-np.eye(2)",
+        "np.array([[1.0, np.nan], [np.nan, 4.0]])",
     ),
     "a number of Python's that is clipped is an array first": (
         "return np.clip(a, b, 5), np.clip(2.5, np.float32(a), 3), np.clip(b, 1, a)",

@@ -151,12 +151,12 @@ def _one(s: Specialiser, statement: hir.Statement, frame: Frame) -> None:
 _KNOWN = (ArithmeticError, ValueError, LookupError, ImportError)
 
 
-#: Functions of np.linalg that raise LinAlgError as the numbers are; programs have values there.
+#: Functions of np.linalg that raise LinAlgError where they do not converge; programs give NaN.
 _SOLVERS = frozenset(
     f"np.linalg.{name}"
     for name in (
-        *("inv", "solve", "cholesky", "tensorinv", "tensorsolve", "matrix_power", "lstsq"),
-        *("eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals", "pinv", "cond", "matrix_rank"),
+        *("lstsq", "eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals", "pinv", "cond"),
+        "matrix_rank",
     )
 )
 

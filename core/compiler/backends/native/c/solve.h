@@ -1,7 +1,7 @@
 /* Linear systems, a matrix at a time and row by row. All work is in f64, whatever the numbers in memory are.
  *
  * Bounds: n >= 1; a has n n numbers and b n k; work n n + n k (solving.py). Indices are i n + j with i, j < n, and i k + j
- * with j < k. A pivot of zero or NaN ends the loop before it divides.
+ * with j < k. A pivot of zero or NaN ends the loop before it divides; of a Cholesky factor NaN goes on, as in LAPACK.
  */
 
 /* a, of which the lower triangle is read, becomes its Cholesky factor; 0 when it has none. */
@@ -14,7 +14,7 @@ DL_FUNCTION int dl_cholesky(int64_t n, double *restrict a) {
       for (int64_t k = 0; k < j; k++) sum -= row[k] * other[k];
       if (j < i)
         row[j] = sum / other[j];
-      else if (sum > 0)
+      else if (!(sum <= 0))
         row[j] = __builtin_sqrt(sum);
       else
         return 0;
