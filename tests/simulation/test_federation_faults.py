@@ -332,6 +332,7 @@ def test_every_row_of_every_table_is_taken(monkeypatch):
         "Task that is not signed, or breaks the owner's rules",
         "Task that names a newer deny list, for the first time",
         "a device has lost its connection",
+        "a device that is waited for has trained with this edge",
         "a head of the certificate log",
         "another head of the certificate log",
         "blob does not hash to its digest",
