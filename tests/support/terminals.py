@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 BLOCK_S = 400.0
 
@@ -33,6 +35,7 @@ class Terminals:
     def __init__(self, folder: Path, serving: Mapping[str, int]) -> None:
         self._folder, self._serving = folder, serving
         self._running: list[subprocess.Popen[str]] = []
+        self._ports: TextIO | None = None
         self._options: dict[str, Any] = {
             "cwd": folder,
             "env": environment(folder),
@@ -50,6 +53,7 @@ class Terminals:
             )
             assert done.returncode == 0, f"{commands}\n{done.stdout}"
             return str(done.stdout)
+        self._hold_ports()
         with (self._folder / f"{name}.log").open("w") as log:
             process = subprocess.Popen(asked, **self._options, stderr=log, start_new_session=True)
         self._running.append(process)
@@ -67,3 +71,12 @@ class Terminals:
             assert process.stdout is not None
             process.stdout.close()
             process.wait(60)
+        if self._ports is not None:
+            self._ports.close()
+            self._ports = None
+
+    def _hold_ports(self) -> None:
+        """Daemons listen on the default ports: those of one test at a time."""
+        if self._ports is None:
+            self._ports = (Path(tempfile.gettempdir()) / "delian-default-ports.lock").open("w")
+            fcntl.flock(self._ports, fcntl.LOCK_EX)
