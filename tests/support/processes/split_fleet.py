@@ -139,4 +139,4 @@ class SplitFleet:
 
 
 def _nothing(_: object) -> None:
-    """Nobody hears what a stage says."""
+    """Takes what a stage reports, and drops it."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+
+from .syntax_scopes import own_nodes
 
 _Node = ast.expr | ast.stmt
 
@@ -20,7 +22,7 @@ def looked_at(
     text = lines[function.lineno - 1 : function.end_lineno]
     if not any("yield" in line or "await" in line for line in text):
         return False, None
-    nodes = list(_own_nodes(function))
+    nodes = own_nodes(function)
     waits = [node for node in nodes if isinstance(node, ast.Await)]
     yields = [node for node in nodes if isinstance(node, ast.Yield | ast.YieldFrom)]
     unfit: list[_Node] = [*waits]
@@ -28,15 +30,6 @@ def looked_at(
         unfit += yields if isinstance(function, ast.Lambda) else []
         unfit += [node for node in nodes if isinstance(node, ast.Return) and node.value is not None]
     return bool(yields), unfit[0] if unfit else None
-
-
-def _own_nodes(function: ast.AST) -> Iterator[_Node]:
-    """The nodes of a function's body, those of functions nested in it left out."""
-    for child in ast.iter_child_nodes(function):
-        if isinstance(child, ast.expr | ast.stmt):
-            yield child
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield from _own_nodes(child)
 
 
 __all__ = ["looked_at"]

@@ -18,8 +18,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-_Scope = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_Made = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+from .syntax_scopes import FUNCTIONS, own_nodes
+
 _Function = TypeVar("_Function", bound=ast.FunctionDef | ast.Lambda)
 
 
@@ -52,14 +52,14 @@ def boxed(function: _Function, lines: Sequence[str]) -> _Function:
 
 def _visit(function: ast.AST) -> None:
     """Boxes what functions within this one, and in turn within those, write."""
-    inner = [node for node in ast.walk(function) if isinstance(node, _Scope)]
+    inner = [node for node in ast.walk(function) if isinstance(node, FUNCTIONS)]
     if isinstance(function, ast.FunctionDef):
-        own = _own(function)
+        own = own_nodes(function)
         written = {
             name
             for node in inner
             if node is not function
-            for part in _own(node)
+            for part in own_nodes(node)
             if isinstance(part, ast.Nonlocal)
             for name in part.names
         }
@@ -67,26 +67,10 @@ def _visit(function: ast.AST) -> None:
         names = (written & _bound(function)) - declared
         names -= {n for node in inner for n in _bound_otherwise(node)}
         if names:
-            _Boxes(frozenset(names), function).rewrite()
-    for node in _own(function):
-        if isinstance(node, _Scope):
+            _Boxes(frozenset(names)).rewrite(function)
+    for node in own_nodes(function):
+        if isinstance(node, FUNCTIONS):
             _visit(node)
-
-
-def _own(function: ast.AST) -> list[ast.AST]:
-    """The nodes of a function's body, nested functions among them but not what is in those."""
-    found: list[ast.AST] = []
-    body = getattr(function, "body", [])
-    queue: list[ast.AST] = list(body) if isinstance(body, list) else [body]
-    while queue:
-        node = queue.pop(0)
-        found.append(node)
-        if isinstance(node, _Scope):
-            queue += [*node.args.defaults, *(d for d in node.args.kw_defaults if d)]
-            queue += getattr(node, "decorator_list", [])
-        else:
-            queue += ast.iter_child_nodes(node)
-    return found
 
 
 def _parameters(function: Any) -> set[str]:
@@ -95,26 +79,16 @@ def _parameters(function: Any) -> set[str]:
     return {a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs, *rest)}
 
 
-def _stored(function: ast.AST) -> set[str]:
-    """The names that a function assigns; those of comprehensions in it are not its own."""
-    found, inner = set(), set()
-    for node in _own(function):
-        if isinstance(node, _Made):
-            for part in node.generators:
-                inner |= {n.id for n in ast.walk(part.target) if isinstance(n, ast.Name)}
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    return found - inner
-
-
 def _bound(function: Any) -> set[str]:
-    return _stored(function) | _parameters(function)
+    """The names that a function assigns or is given, those of its comprehensions too."""
+    names = (node for node in own_nodes(function) if isinstance(node, ast.Name))
+    return {n.id for n in names if isinstance(n.ctx, ast.Store)} | _parameters(function)
 
 
 def _bound_otherwise(function: ast.AST) -> set[str]:
     """Names that are bound by what needs a plain name, or that a comprehension has too."""
     found: set[str] = set()
-    for node in _own(function):
+    for node in own_nodes(function):
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 found.add(name)
@@ -137,12 +111,10 @@ def _bound_otherwise(function: ast.AST) -> set[str]:
 class _Boxes(ast.NodeTransformer):
     """Names of a function as items of lists, in it and in the functions that take them from it."""
 
-    def __init__(self, names: frozenset[str], owner: ast.FunctionDef) -> None:
+    def __init__(self, names: frozenset[str]) -> None:
         self.names = names
-        self.owner = owner
 
-    def rewrite(self) -> None:
-        owner = self.owner
+    def rewrite(self, owner: ast.FunctionDef) -> None:
         parameters = _parameters(owner)
         owner.body = [self.visit(statement) for statement in owner.body]
         first = owner.body[0]
@@ -172,12 +144,12 @@ class _Boxes(ast.NodeTransformer):
 
     def _function(self, node: ast.FunctionDef | ast.Lambda) -> ast.AST:
         """Its own names are others; its defaults are of the function around it."""
-        declared = {n for p in _own(node) if isinstance(p, ast.Nonlocal) for n in p.names}
+        declared = {n for p in own_nodes(node) if isinstance(p, ast.Nonlocal) for n in p.names}
         hidden = self.names & (_bound(node) - declared)
         args: ast.arguments = node.args
         args.defaults = [self.visit(d) for d in args.defaults]
         args.kw_defaults = [d and self.visit(d) for d in args.kw_defaults]
-        inner = _Boxes(self.names - hidden, self.owner)
+        inner = _Boxes(self.names - hidden)
         if isinstance(node, ast.Lambda):
             node.body = inner.visit(node.body)
         else:
