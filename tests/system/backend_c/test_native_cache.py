@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import signal
@@ -19,7 +20,7 @@ from delian.cli.main import app
 from delian.core.common.errors import DelianError
 from delian.core.compiler.backends.native.program import NativeProgram, compile_native
 from delian.core.compiler.backends.native.toolchain import artifact, cache
-from delian.core.compiler.backends.native.toolchain.artifact import Facts
+from delian.core.compiler.backends.native.toolchain.artifact import Assembled, Facts
 from delian.core.compiler.backends.native.toolchain.toolchain import Toolchain, find
 from delian.core.compiler.ir import Builder, DType, Function, TensorType
 from typer.testing import CliRunner
@@ -218,6 +219,29 @@ def test_the_programs_used_longest_ago_are_removed(
     monkeypatch.setenv("DELIAN_CACHE_BYTES_MAX", "many")
     with pytest.raises(DelianError, match="DELIAN_CACHE_BYTES_MAX"):
         cache.bytes_max()
+
+
+class Copying:
+    """A compiler of objects that are all of one size."""
+
+    def compile(self, source: Path, output: Path) -> None:
+        output.write_bytes(bytes(2000))
+
+
+def test_the_cache_keeps_its_limit_though_not_each_build_looks_at_all_of_it(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, looks, evict = 256_000, [], cache.evict
+    monkeypatch.setenv("DELIAN_CACHE_BYTES_MAX", str(limit))
+    monkeypatch.setattr(cache, "evict", lambda keep: looks.append(evict(keep=keep)))
+    facts = Facts("", "", "", (), "", ())
+    toolchain: Any = Copying()
+    for k in range(400):
+        key = hashlib.sha256(bytes([k % 256, k // 256])).hexdigest()
+        path, _ = cache.shared_object(key, toolchain, lambda: Assembled("int x;", facts))
+        os.utime(path, (1e9 + k, 1e9 + k))
+        assert sum(program.bytes for program in cache.kept()) < limit * 5 // 4
+    assert 150 < len(looks) < 300, "about 2200 * 64 / limit of the builds"
 
 
 def test_clearing_removes_everything(toolchain: Toolchain, own: Path) -> None:
