@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 #: Of a long chain of calls, how many are shown at either end.
 _CHAIN_ENDS = 6
@@ -29,9 +29,11 @@ def is_own(file: str) -> bool:
     return file.startswith(_OWN)
 
 
-@dataclass(frozen=True, slots=True)
-class Loc:
-    """A source span as in `ast`: lines from 1, columns (characters) from 0, end exclusive."""
+class Loc(NamedTuple):
+    """A source span as in `ast`: lines from 1, columns (characters) from 0, end exclusive.
+
+    A tuple, because the compiler makes one of each node of a syntax tree.
+    """
 
     file: str
     line: int

@@ -56,10 +56,14 @@ class DType(Enum):
     U8 = "u8"
     BOOL = "bool"
 
+    #: Members are compared by identity; Enum's own hash is a function of Python's.
+    __hash__ = object.__hash__
+
     @property
     def numpy(self) -> np.dtype[Any]:
         """NumPy's type; bf16's is of ml_dtypes. Raises DelianError where that is missing."""
-        return _bfloat16() if self is DType.BF16 else _NUMPY[self]
+        found = _NUMPY.get(self)
+        return _bfloat16() if found is None else found
 
     @property
     def itemsize(self) -> int:
@@ -107,9 +111,12 @@ class DType(Enum):
     def of(cls, dtype: npt.DTypeLike) -> DType:
         """The element type of a NumPy dtype; raises KeyError for one that the IR has not."""
         made = np.dtype(dtype)
+        found = _FROM_NUMPY.get(made)
+        if found is not None:
+            return found
         if made.name == "bfloat16":
             return cls.BF16
-        return _FROM_NUMPY[made]
+        raise KeyError(made)
 
 
 _NUMPY: dict[DType, np.dtype[Any]] = {
@@ -322,6 +329,13 @@ class Function:
         return print_function(self)
 
 
+@functools.cache
+def _infer() -> Callable[..., tuple[Type, ...]]:
+    from .primitives import infer
+
+    return infer
+
+
 class Builder:
     """Builds one block, an operation at a time, each checked by its primitive's type rule.
 
@@ -346,10 +360,8 @@ class Builder:
         locs: tuple[Loc, ...] | None = None,
     ) -> tuple[Value, ...]:
         """Adds an operation and gives its results. Raises TypeRuleError for wrong operands."""
-        from .primitives import infer
-
         attrs = attrs or {}
-        results = tuple(Value(t) for t in infer(name, operands, attrs, regions))
+        results = tuple([Value(t) for t in _infer()(name, operands, attrs, regions)])
         self.ops.append(
             Op(
                 name,

@@ -112,7 +112,7 @@ def close(
     if mapping:
         ops = []
         for op in scope.ops:
-            if any(v in mapping for v in op.operands):
+            if not mapping.keys().isdisjoint(op.operands):
                 operands = tuple([mapping.get(v, v) for v in op.operands])
                 op = Op(op.name, operands, op.results, op.attrs, op.regions, op.locs)
             ops.append(op)

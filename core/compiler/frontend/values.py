@@ -66,10 +66,9 @@ class Tensor:
 
     def __init__(self, value: ir.Value, weak: bool = False, kind: int = 0) -> None:
         self.held = value
-        if value.tensor.shape:
-            kind = ARRAY
-        elif not kind:
-            kind = _PYTHON.get(value.tensor.dtype, FLOAT) if weak else SCALAR
+        if not kind or value.tensor.shape:
+            type_ = value.tensor
+            kind = ARRAY if type_.shape else _PYTHON.get(type_.dtype, FLOAT) if weak else SCALAR
         self.kind = kind
         self.weak = kind < SCALAR
         self.own = 0
@@ -405,7 +404,7 @@ def is_static(value: Any) -> bool:
     its class's methods are the program's to run, and a copy may stand for it where paths meet.
     """
     kind = type(value)
-    if kind in (Tensor, Text, Error, TensorRange, Indexed, Once, Choice, Picked, Whole, Counted):
+    if kind in _WAITING:
         return False
     if kind in _ATOMS:
         return True
@@ -423,6 +422,9 @@ def is_static(value: Any) -> bool:
     return parts is None or all(is_static(v) for v in parts[1])
 
 
+_WAITING = frozenset(
+    (Tensor, Text, Error, TensorRange, Indexed, Once, Choice, Picked, Whole, Counted)
+)
 _ATOMS = frozenset((int, float, bool, str, type(None), type, np.ndarray, np.float32, np.float64))
 
 

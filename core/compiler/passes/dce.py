@@ -53,7 +53,7 @@ class _Eliminator:
         ops: list[Op] = []
         changed = len(results) != len(block.results)
         for op in reversed(block.ops):
-            if not any(r in live for r in op.results):
+            if live.isdisjoint(op.results):
                 changed = True
                 continue
             kept = self._shrink(op, live) if op.regions else op

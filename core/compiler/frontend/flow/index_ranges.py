@@ -23,6 +23,15 @@ _TYPES: dict[DType, Range] = {
 }
 
 
+_WIDEST = _TYPES[DType.I64]
+
+
+def _limits(value: Value) -> Range | None:
+    """The range of a value's type; None where it is not one of whole numbers."""
+    type_ = value.type
+    return _TYPES.get(type_.dtype) if type(type_) is TensorType else None
+
+
 class Ranges:
     """The ranges of a program's values. `value in ranges`: it is not negative."""
 
@@ -54,23 +63,19 @@ class Ranges:
         self, name: str, operands: Sequence[Value], attrs: Mapping[str, Any], results: Any
     ) -> None:
         """Notes the range of an operation's result."""
-        result = results[0] if results else None
-        if result is None or not isinstance(result.type, TensorType):
-            return
         rule = _RULES.get(name)
-        limits = _TYPES.get(result.dtype)
+        limits = None if rule is None else _limits(results[0])
         if rule is None or limits is None:
             return
         given = []
         for v in operands:
-            if not isinstance(v.type, TensorType) or v.dtype not in _TYPES:
-                if name not in _WITH_OTHERS:
-                    return
-                given.append((0, 0))
-            else:
-                given.append(self.of(v))
+            found = self.known.get(v) or _limits(v)
+            if found is None and name not in _WITH_OTHERS:
+                return
+            given.append(found or (0, 0))
+        result = results[0]
         low, high = rule(given, attrs, operands)
-        if result.dtype is DType.I64:
+        if limits is _WIDEST:
             low, high = max(low, limits[0]), min(high, limits[1])
         if limits[0] <= low <= high <= limits[1] and (low, high) != limits:
             self.known[result] = low, high
@@ -111,6 +116,8 @@ def _selected(given: Sequence[Range], attrs: Any, operands: Any) -> Range:
 
 def _constant(given: Any, attrs: Mapping[str, Any], operands: Any) -> Range:
     value = np.asarray(attrs["value"])
+    if value.size == 1:  # Most are, and NumPy's reductions of them take long.
+        return int(value.item()), int(value.item())
     return (int(value.min()), int(value.max())) if value.size else _UNKNOWN
 
 

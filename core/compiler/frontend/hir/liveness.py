@@ -80,17 +80,17 @@ class _Walk:
 
     def nodes(self, node: Any) -> None:
         kind = type(node)
-        if kind is tuple:
+        if kind is hir.Name:
+            self.reads.add(node.name)
+        elif kind is tuple:
             for item in node:
                 self.nodes(item)
-        elif kind is hir.Name:
-            self.reads.add(node.name)
-        else:
+        elif kind in _PARTS:
             own = _OWN.get(kind)
             if own is not None:
                 own(self, node)
             look = self.part if kind in _ASKED else self.nodes
-            for slot in _PARTS.get(kind, ()):
+            for slot in _PARTS[kind]:
                 look(getattr(node, slot))
 
     def part(self, node: Any) -> None:
@@ -199,7 +199,12 @@ _OWN: dict[type, Callable[[_Walk, Any], None]] = {
 #: The slots of a kind of node that hold others and are looked through.
 _SELDOM = {hir.Assign: ("value",), hir.Update: ("value",), hir.For: ("iterable", "body")}
 _NONE = (hir.FunctionDef, hir.Comprehension, hir.SetFlag, hir.Import, hir.Refused, hir.Constant)
-_PLAIN = frozenset(("loc", "name", "changed", "dead", "stored", "carried", "rebound"))
+_PLAIN = frozenset(
+    (
+        *("loc", "name", "changed", "dead", "stored", "carried", "rebound"),
+        *("op", "ops", "kind", "each"),
+    )
+)
 
 
 def _parts(kind: type) -> tuple[str, ...]:

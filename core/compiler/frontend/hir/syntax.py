@@ -16,7 +16,7 @@ import ast
 import inspect
 import linecache
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import Any, TypeAlias
@@ -26,6 +26,7 @@ from ....common.line_origins import origins_of
 from ....common.user_code import show_lines_of
 from . import escapes, hir, liveness, syntax_generators, syntax_nonlocals, tail_calls
 from .syntax_patterns import Pattern
+from .syntax_scopes import children
 from .syntax_source import Codes, is_current
 
 _BINARY: dict[type[ast.operator], str] = {
@@ -102,7 +103,8 @@ def _convert(code: CodeType) -> hir.FunctionDef:
     cached = _FILES.get(code.co_filename)
     if cached is None or cached[0] != lines:
         try:
-            cached = _FILES[code.co_filename] = (lines, _parsed("".join(lines)), {})
+            text = "".join(lines)
+            cached = _FILES[code.co_filename] = (lines, _mangled(ast.parse(text), text), {})
         except SyntaxError:
             raise _no_source(code, "its source file has changed since it was loaded") from None
     nodes = list(_functions_at(cached[1], code.co_firstlineno, code.co_name))
@@ -117,9 +119,8 @@ def _convert(code: CodeType) -> hir.FunctionDef:
 _PRIVATE = re.compile(r"\.\s*__\w*[^\W_]_?\b")
 
 
-def _parsed(source: str) -> ast.Module:
-    """The syntax tree of a file, with the names of private attributes as Python has them."""
-    found = ast.parse(source)
+def _mangled(found: ast.Module, source: str) -> ast.Module:
+    """The syntax tree of a file, its private attributes now named as Python has them."""
     if _PRIVATE.search(source):
         _mangle(found, "")
     return found
@@ -130,7 +131,7 @@ def _mangle(node: ast.AST, owner: str) -> None:
 
     `owner`: the class around the node, without underscores in front; empty for none.
     """
-    for child in ast.iter_child_nodes(node):
+    for child in children(node):
         _mangle(child, child.name.lstrip("_") if isinstance(child, ast.ClassDef) else owner)
         if owner and isinstance(child, ast.Attribute):
             name = child.attr
@@ -165,7 +166,7 @@ def _no_source(code: CodeType, why: str) -> ProgramError:
 
 def _functions_at(node: ast.AST, line: int, name: str) -> Iterator[_Function]:
     """The functions of a name that begin on a line, decorators included, as code objects say."""
-    for child in ast.iter_child_nodes(node):
+    for child in children(node):
         first = line
         if isinstance(child, ast.stmt | ast.expr):
             decorators = getattr(child, "decorator_list", ())
@@ -215,17 +216,19 @@ class _Converter:
     def __init__(self, file: str, lines: list[str]) -> None:
         self.file = file
         self.lines = lines
-        self.is_ascii = all(map(str.isascii, lines))
         self.origins = origins_of(file)
+        #: Whether all columns are those of `ast`.
+        self.is_plain = not self.origins and all(map(str.isascii, lines))
 
     # Spans and refusals
 
     def loc(self, node: ast.expr | ast.stmt | ast.pattern | ast.excepthandler) -> Loc:
+        if self.is_plain and node.end_lineno and node.end_col_offset:
+            ends = node.end_lineno, node.end_col_offset
+            return Loc(self.file, node.lineno, node.col_offset, *ends)
         end_line = node.end_lineno or node.lineno
         if node.lineno <= len(self.origins) and (origin := self.origins[node.lineno - 1]):
             return origin
-        if self.is_ascii and node.end_col_offset:
-            return Loc(self.file, node.lineno, node.col_offset, end_line, node.end_col_offset)
         start = self.column(node.lineno, node.col_offset)
         end = self.column(end_line, node.end_col_offset or node.col_offset + 1)
         return Loc(self.file, node.lineno, start, end_line, end)
@@ -298,11 +301,8 @@ class _Converter:
         return tuple(out)
 
     def statement(self, node: ast.stmt) -> hir.Statement | hir.Block | None:
-        method = getattr(self, f"statement_{type(node).__name__}", None)
-        if method is None:
-            return self.refuse(node)
-        result: hir.Statement | hir.Block | None = method(node)
-        return result
+        method = _STATEMENTS.get(type(node).__name__)
+        return self.refuse(node) if method is None else method(self, node)
 
     def statement_Assign(self, node: ast.Assign) -> hir.Statement:
         targets = tuple(self.target(t) for t in node.targets)
@@ -448,11 +448,8 @@ class _Converter:
     # Expressions
 
     def expr(self, node: ast.expr) -> hir.Expr:
-        method = getattr(self, f"expr_{type(node).__name__}", None)
-        if method is None:
-            return self.refuse(node)
-        result: hir.Expr = method(node)
-        return result
+        method = _EXPRESSIONS.get(type(node).__name__)
+        return self.refuse(node) if method is None else method(self, node)
 
     def expr_Constant(self, node: ast.Constant) -> hir.Expr:
         return hir.Constant(self.loc(node), node.value)
@@ -566,6 +563,15 @@ class _Converter:
 
     def expr_YieldFrom(self, node: ast.YieldFrom) -> hir.Expr:
         return hir.Yield(self.loc(node), self.expr(node.value), True)
+
+
+def _methods(prefix: str) -> dict[str, Callable[[_Converter, Any], Any]]:
+    """The methods of one kind, by the name of the class of the nodes that they convert."""
+    found = vars(_Converter).items()
+    return {name.removeprefix(prefix): f for name, f in found if name.startswith(prefix)}
+
+
+_STATEMENTS, _EXPRESSIONS = _methods("statement_"), _methods("expr_")
 
 
 def _annotated(

@@ -19,12 +19,25 @@ def own_nodes(function: ast.AST) -> list[ast.AST]:
     while waiting:
         node = waiting.pop()
         found.append(node)
-        parts = list(ast.iter_child_nodes(node))
         if isinstance(node, FUNCTIONS):
-            parts = [*node.args.defaults, *(d for d in node.args.kw_defaults if d)]
+            parts: list[ast.AST] = [*node.args.defaults, *(d for d in node.args.kw_defaults if d)]
             parts += getattr(node, "decorator_list", [])
+        else:
+            parts = children(node)
         waiting += reversed(parts)
     return found
 
 
-__all__ = ["FUNCTIONS", "own_nodes"]
+def children(node: ast.AST) -> list[ast.AST]:
+    """As `ast.iter_child_nodes`, without operators and contexts, and faster."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        part = getattr(node, name, None)
+        if isinstance(part, list):
+            found += [p for p in part if isinstance(p, ast.AST)]
+        elif isinstance(part, ast.AST) and name not in ("ctx", "op"):
+            found.append(part)
+    return found
+
+
+__all__ = ["FUNCTIONS", "children", "own_nodes"]

@@ -31,14 +31,14 @@ def is_current(code: CodeType, lines: list[str], node: ast.AST, codes: Codes) ->
     """
     if code.co_filename.startswith(_HOUSE):
         return True
-    if any(isinstance(inner, ast.Assert) for inner in ast.walk(node)):
-        return True
     flags = code.co_flags & _INHERITED
     if flags not in codes:
         codes[flags] = {}
         made = compile("".join(lines), code.co_filename, "exec", flags, dont_inherit=True)
         _gather(made, codes[flags])
-    return code in codes[flags].get((code.co_firstlineno, code.co_name), ())
+    if code in codes[flags].get((code.co_firstlineno, code.co_name), ()):
+        return True
+    return any(isinstance(inner, ast.Assert) for inner in ast.walk(node))
 
 
 def _gather(code: CodeType, into: dict[tuple[int, str], list[CodeType]]) -> None:

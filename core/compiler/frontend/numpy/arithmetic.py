@@ -273,7 +273,10 @@ def operands(
 
 def elementwise(s: Specialiser, name: str, *values: Any) -> Tensor:
     """An operation on numbers promoted to one type, whose result has that type."""
-    dtype, weak = result_dtype(s, values)
+    return _in_type(s, name, values, *result_dtype(s, values))
+
+
+def _in_type(s: Specialiser, name: str, values: Sequence[Any], dtype: DType, weak: bool) -> Tensor:
     args, _ = operands(s, values, dtype)
     return Tensor(s.emit(name, *args), weak)
 
@@ -291,9 +294,7 @@ def floating(s: Specialiser, name: str, *values: Any) -> Tensor:
     They become f64, or f16 where that holds all of them.
     """
     dtype, weak = result_dtype(s, values, float_kind)
-    dtype = float_kind(dtype)
-    args, _ = operands(s, values, dtype)
-    return Tensor(s.emit(name, *args), weak)
+    return _in_type(s, name, values, float_kind(dtype), weak)
 
 
 #: Two operands to a tensor.
@@ -304,13 +305,13 @@ def or_bool(name: str, bool_name: str | None, verb: str) -> Binary:
     """An arithmetic operator, which on two bools is a logical one (or refused, as by NumPy)."""
 
     def handler(s: Specialiser, a: Any, b: Any) -> Tensor:
-        dtype, _ = result_dtype(s, (a, b))
+        dtype, weak = result_dtype(s, (a, b))
         if dtype is not DType.BOOL:
-            return elementwise(s, name, a, b)
+            return _in_type(s, name, (a, b), dtype, weak)
         if bool_name is None:
             hint = "convert one of them: x.astype(np.int32); or use ^, ~, &, |"
             raise s.error("DL116", f"bool arrays cannot be {verb}", hint)
-        return elementwise(s, bool_name, a, b)
+        return _in_type(s, bool_name, (a, b), dtype, weak)
 
     return handler
 
@@ -344,8 +345,7 @@ remainder = _of_integers(_elementwise("mod"))
 def divide(s: Specialiser, a: Any, b: Any) -> Tensor:
     """True division, of integers in f64."""
     dtype, weak = result_dtype(s, (a, b), quotient_kind)
-    args, _ = operands(s, (a, b), quotient_kind(dtype))
-    return Tensor(s.emit("div", *args), weak)
+    return _in_type(s, "div", (a, b), quotient_kind(dtype), weak)
 
 
 def quotient_kind(dtype: DType) -> DType:
@@ -357,7 +357,7 @@ def bitwise(name: str) -> Binary:
     """The handler of an operator on bits: it refuses floats."""
 
     def handler(s: Specialiser, a: Any, b: Any) -> Tensor:
-        dtype, _ = result_dtype(s, (a, b))
+        dtype, weak = result_dtype(s, (a, b))
         if dtype.is_float:
             hint = "they are for integers and bools; combine conditions, not numbers"
             have = [dtype_of(s, v)[0] for v in (a, b)]
@@ -366,7 +366,7 @@ def bitwise(name: str) -> Binary:
                 text += f", which {have[0].value} and {have[1].value} promote to"
                 hint = "convert one of them: x.astype(np.uint64)"
             raise s.error("DL116", text, hint)
-        return elementwise(s, name, a, b)
+        return _in_type(s, name, (a, b), dtype, weak)
 
     return handler
 

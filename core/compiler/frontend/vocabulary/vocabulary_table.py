@@ -83,7 +83,7 @@ class Row:
             return array_changes.out(s, kwargs["out"], result, f"`{self.name}`", exact, where)
         if kwargs and (words := refused_keyword(kwargs, self.handler)):
             raise s.error("DL105", f"`{self.name}`: {words[0]}", words[1])
-        if self.fold and is_static((tuple(args), dict(kwargs))):
+        if self.fold and all(map(is_static, args)) and all(map(is_static, kwargs.values())):
             return known_calls.call(s, f, args, kwargs, f"`{self.name}`")
         if complex_rows.takes(self, args, kwargs):
             return complex_rows.call(s, self, f, args, kwargs)
