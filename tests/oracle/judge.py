@@ -6,6 +6,7 @@ arguments and the arrays, lists and numbers of the module.
 
 from __future__ import annotations
 
+import ast
 import io
 import linecache
 import re
@@ -70,11 +71,12 @@ def compiled(text: str) -> Iterator[CodeType]:
 
     file, lines = f"<program {next(_files)}>", text.splitlines(True)
     linecache.cache[file] = (len(text), None, lines, file)
-    code = compile(text, file, "exec", dont_inherit=True)
+    tree = ast.parse(text)
+    code = compile(tree, file, "exec", dont_inherit=True)
     codes: syntax_source.Codes = {0: {}}
     syntax_source._gather(code, codes[0])
     try:
-        syntax._FILES[file] = (lines, syntax._parsed(text), codes)
+        syntax._FILES[file] = (lines, syntax._mangled(tree, text), codes)
         yield code
     finally:
         del linecache.cache[file]
@@ -341,6 +343,8 @@ def is_near(got: Any, want: Any) -> Any:
 
 def _close(got: Any, want: Any) -> str:
     a, b = np.asarray(got), np.asarray(want)
+    if a.dtype == b.dtype and a.dtype.kind in "biufc" and a.tobytes() == b.tobytes():
+        return ""
     complex_ = a.dtype.kind == "c" and b.dtype.kind == "c"
     if not complex_ and (a.dtype.kind != "f" or b.dtype.kind != "f"):
         return "" if np.array_equal(a, b) else "value"
