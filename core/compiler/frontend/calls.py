@@ -40,6 +40,7 @@ from .values import (
     describe,
     is_static,
 )
+from .vocabulary import vocabulary_table
 
 if TYPE_CHECKING:
     from .specialise import Specialiser
@@ -91,10 +92,10 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
         from .flow import choices
 
         return choices.call(s, f, args, kwargs)
-    row = _row(f)
+    row = vocabulary_table.find(f)
     if row is not None:
         if s.tries:
-            tries.check_function(s, getattr(row, "name", ""))
+            tries.check_function(s, row.name)
         return row(s, f, args, kwargs)
     if kind is types.FunctionType:
         return call_function(s, f, args, kwargs)
@@ -125,12 +126,6 @@ def call(s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     if callable(f) and _pure(f) and is_static((tuple(args), dict(kwargs))):
         return known_calls.call(s, f, args, kwargs, f"`{_name(f)}`")
     raise unknown(s, f)
-
-
-def _row(f: Any) -> Callable[[Specialiser, Any, Sequence[Any], Mapping[str, Any]], Any] | None:
-    from .vocabulary import vocabulary_table
-
-    return vocabulary_table.find(f)
 
 
 _NO = object()
@@ -341,10 +336,8 @@ def run_handler(
         try:
             inspect.signature(handler).bind(s, *args, **kwargs)
         except TypeError as misfit:
-            from .vocabulary.vocabulary_table import refused_keyword
-
             usual = str(misfit), f"the compiler knows {name}{_signature(handler)}"
-            message, hint = refused_keyword(kwargs) or usual
+            message, hint = vocabulary_table.refused_keyword(kwargs) or usual
             raise s.error("DL105", f"`{name}`: {message}", hint) from None
         raise e
 
@@ -472,8 +465,6 @@ def _name(f: Any) -> str:
 
 def unknown(s: Specialiser, f: Any) -> Exception:
     """The error for a function that has no row and no source."""
-    from .vocabulary import vocabulary_table
-
     if not callable(f):
         return s.error("DL106", f"{describe(f)} is not a function")
     name = _name(f)
@@ -488,8 +479,6 @@ def attribute(s: Specialiser, value: Any, name: str) -> Any:
     """`value.name`; properties run as functions, and what is found outside is noted."""
     kind = type(value)
     if kind is Tensor or kind is Picked:
-        from .vocabulary import vocabulary_table
-
         return vocabulary_table.tensor_attribute(s, value, name)
     if kind is Complex or kind is Ragged:
         return operators.attribute_of_pair(s, value, name)

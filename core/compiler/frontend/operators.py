@@ -76,10 +76,12 @@ UNARY: dict[str, Callable[[Any], Any]] = {
 
 
 def python(s: Specialiser, compute: Callable[[], Any], what: str) -> Any:
-    """Something that Python itself computes on known values; its errors become the user's."""
+    """Something that Python itself computes on known values; its errors become the user's.
+
+    (NumPy's warnings are off while a program is specialised.)
+    """
     try:
-        with np.errstate(all="ignore"):
-            return compute()
+        return compute()
     except NotKnown:
         raise not_known(s, what) from None
     except (ArithmeticError, TypeError, ValueError, LookupError, AttributeError) as e:

@@ -227,9 +227,9 @@ def materialise(s: Specialiser, value: Any, dtype: DType, shape: tuple[int, ...]
 def check_range(s: Specialiser, value: Any, dtype: DType) -> None:
     """NEP 50: a Python int that does not fit the array's type is an error, not a wider type."""
     if dtype.is_int and type(value) in (int, float):
-        info = np.iinfo(dtype.numpy)
-        if not info.min - 1 < value < info.max + 1:
-            fits = f"does not fit {dtype.value} ({info.min} to {info.max})"
+        low, high = s.natural.of_type(dtype)
+        if not low - 1 < value < high + 1:
+            fits = f"does not fit {dtype.value} ({low} to {high})"
             hint = "convert the array to a wider type first: x.astype(np.int64)"
             raise s.error("DL116", f"the number {describe(value)} {fits}", hint)
 

@@ -24,7 +24,7 @@ import numpy as np
 from ....common.errors import ProgramError, TypeRuleError
 from ...ir import DType
 from ...traced import ARRAY, SCALAR
-from .. import complexes, operators, ragged
+from .. import calls, complexes, operators, ragged
 from ..complexes import complex_attributes, complex_rows
 from ..containers import known_calls, list_stacks
 from ..definitions import np_arrays, np_orders
@@ -67,8 +67,6 @@ class Row:
     def __call__(
         self, s: Specialiser, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        from ..calls import run_handler
-
         args = list_stacks.as_lists(s, f, args)
         if s.ragged and ragged_rows.takes(args, kwargs):
             return ragged_rows.call(s, self, f, args, kwargs)
@@ -96,7 +94,7 @@ class Row:
         if isinstance(f, np.ufunc):
             args, kwargs = self.of_type(s, args, kwargs)
             args = _in_loop_type(s, self, args)
-        result = run_handler(s, self.name, self.handler, args, kwargs)
+        result = calls.run_handler(s, self.name, self.handler, args, kwargs)
         if self.gives is not None and not s.defining:
             result = given_as(s, result, self.gives)
         return shared_memory.settled(s, self.name, result, args, kwargs)
@@ -238,10 +236,8 @@ class DefinedMethod(Defined):
     __slots__ = ()
 
     def inlined(self, s: Specialiser, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        from ..calls import call_function
-
         assert isinstance(self.function, FunctionType)
-        return call_function(s, self.function, args, kwargs)
+        return calls.call_function(s, self.function, args, kwargs)
 
 
 def _outside(e: ProgramError) -> ProgramError:
@@ -395,8 +391,6 @@ def tensor_attribute(s: Specialiser, x: Tensor | Picked, name: str) -> Any:
 
 
 def _method(name: str, handler: Handler, s: Specialiser, x: Tensor, /, *a: Any, **k: Any) -> Any:
-    from ..calls import run_handler
-
     function = getattr(np, name, None)
     if function is not None and name not in ("reshape", "transpose", "astype", "copy"):
         # The array itself is the function's first argument.
@@ -410,7 +404,7 @@ def _method(name: str, handler: Handler, s: Specialiser, x: Tensor, /, *a: Any, 
     if complexes.among(a) or (k and complexes.among(tuple(k.values()))):
         return complex_attributes.method_of_real(s, name, x, a, k)
     a = as_arrays(s, handler, a, 1)  # type: ignore[assignment]
-    return _of_scalar(x, method_result(s, name, x, run_handler(s, name, handler, (x, *a), k)))
+    return _of_scalar(x, method_result(s, name, x, calls.run_handler(s, name, handler, (x, *a), k)))
 
 
 def _of_scalar(x: Tensor, made: Any) -> Any:
