@@ -24,6 +24,7 @@ from . import operators, statements
 from .containers import containers, known_calls, list_methods, program_objects
 from .flow import iteration, tries
 from .hir import hir, liveness, syntax
+from .hir.syntax_nonlocals import UNSET
 from .memory import shared_memory
 from .values import (
     Activation,
@@ -549,6 +550,9 @@ def in_class(kind: type, name: str) -> Any:
 
 def item(s: Specialiser, value: Any, index: Any) -> Any:
     """`value[index]` of something that is no tensor, by a known index or by a method of its own."""
+    if type(value) is Once:
+        text = "an iterator cannot be indexed"
+        raise s.error("DL119", text, "make a list of it first: list(iterator)")
     method = in_class(type(value), "__getitem__")
     if isinstance(method, types.FunctionType) and type(value).__module__ != "builtins":
         return call(s, method, (value, index), {})
@@ -572,4 +576,7 @@ def item(s: Specialiser, value: Any, index: Any) -> Any:
         raise s.error("DL114", f"{describe(value)} has no key {index!r}", hint) from e
     except (TypeError, ValueError) as e:
         raise s.error("DL113", f"an index into {describe(value)} fails: {e}") from None
+    if found is UNSET:
+        hint = "assign it before a function that reads it is called"
+        raise s.error("DL103", "a name that `nonlocal` shares is read before it is assigned", hint)
     return s.own(found) if isinstance(value, list) and isinstance(index, slice) else found

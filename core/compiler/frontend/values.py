@@ -302,11 +302,13 @@ class Once:
     `make` gives its items when they are asked for, as a list or an `Indexed`; `sources` are lists
     that they come from. `computes`: a function computes them, which Python calls item by item;
     `reads`, and `names` in `frame`: what it computes them from (`flow.watches`). `turns` goes
-    through them one by one, as a loop that is unrolled asks for them.
+    through them one by one, as a loop that is unrolled asks for them; `ahead`: what is left of them
+    after a `next`.
     """
 
     __slots__ = (
-        *("computes", "frame", "make", "names", "reads", "region", "sources", "turns", "used"),
+        *("ahead", "computes", "frame", "make", "names", "reads", "region", "sources", "turns"),
+        "used",
     )
 
     def __init__(
@@ -328,6 +330,7 @@ class Once:
         self.make = make
         self.region = region
         self.sources = sources
+        self.ahead: Iterator[Any] | None = None
         self.used = False
 
 

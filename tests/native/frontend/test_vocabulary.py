@@ -11,6 +11,7 @@ from typing import Any
 import delian as dl
 import numpy as np
 import pytest
+from delian.core.common.errors import ProgramError
 from delian.core.compiler import tree
 from delian.core.compiler.frontend import trace
 from support import vocabulary_cases as cases
@@ -173,9 +174,61 @@ def test_functions_stay_smooth_where_their_operands_tie() -> None:
     assert at_zero == 2.0
 
 
-def test_numbers_outside_are_not_counted() -> None:
-    counted = dl.compile(lambda x: np.bincount(x, minlength=3))(np.array([-1, 0, 2, 2, 7]))
-    assert counted.tolist() == [1, 0, 2]
+def test_numbers_outside_are_an_error_of_bincount() -> None:
+    counted = dl.compile(lambda x: np.bincount(x, minlength=3))
+    assert counted(np.array([0, 2, 2])).tolist() == [1, 0, 2]
+    with pytest.raises(ValueError, match="no negative elements"):
+        counted(np.array([-1, 0]))
+    with pytest.raises(ArithmeticError, match="longer"):
+        counted(np.array([0, 7]))
+
+
+#: NumPy's numbers where functions ask for whole ones, which NumPy computes with in their own types.
+OF_THEIR_TYPE = [
+    lambda x: np.triu(x, np.uint8(2)),
+    lambda x: np.tril(x, np.uint16(300)),
+    lambda x: np.tri(3, 4, np.uint8(2)),
+    lambda x: np.vander(x[0], True),
+    lambda x: np.linalg.matrix_power(x, np.bool_(True)),
+    lambda x: np.linalg.matrix_power(x, 1.0),
+    lambda x: np.partition(x, 7),
+    lambda x: np.partition(x, True),
+    lambda x: np.histogram(x, np.bool_(True)),
+    lambda x: np.rollaxis(x, np.bool_(True)),
+    lambda x: np.unravel_index(x[0, 0], (3, 4)),
+    lambda x: np.nan_to_num(x, nan=np.ones((2, 3, 3))),
+    lambda x: np.nan_to_num(x, nan=1j),
+]
+
+
+@pytest.mark.parametrize("f", OF_THEIR_TYPE)
+def test_numbers_of_numpys_are_refused_where_their_type_decides(f: Any) -> None:
+    with pytest.raises(ProgramError):
+        dl.compile(f, backend="reference")(np.ones((3, 3)))
+
+
+def test_numbers_of_numpys_count_as_whole_ones_elsewhere() -> None:
+    x = np.arange(9.0).reshape(3, 3)
+    for f in (
+        lambda x: np.var(x, ddof=np.uint16(300)),
+        lambda x: np.resize(x, (np.uint32(1), 2)),
+        lambda x: np.bincount([0, 1], minlength=np.int8(2)),
+        lambda x: np.triu(x, np.int64(1)),
+        lambda x: np.rollaxis(x, np.int8(1)),
+    ):
+        np.testing.assert_array_equal(dl.compile(f, backend="reference")(x), f(x))
+
+
+def test_nan_to_num_keeps_the_type_of_its_array() -> None:
+    x = np.array([np.nan, np.inf, -np.inf], np.float32)
+    for end in (np.float64(2.5), np.array([1.0, 2.0, 3.0]), 7):
+        for f in (
+            lambda x, n: np.nan_to_num(x, nan=n),
+            lambda x, n: np.nan_to_num(x, posinf=n, neginf=n),
+        ):
+            found, wanted = dl.compile(f, backend="reference")(x, end), f(x, end)
+            assert found.dtype == wanted.dtype
+            np.testing.assert_array_equal(found, wanted)
 
 
 def test_a_matrix_without_a_solution_gives_nan_where_nothing_is_checked() -> None:

@@ -247,6 +247,8 @@ def _array_equal(s: Specialiser, row: Row, f: Any, a1: Any, a2: Any, equal_nan: 
 
 
 def _nan_to_num(s: Specialiser, row: Row, f: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    if any(complexes.is_any(v) for v in (*args, *kwargs.values())):
+        raise s.error("DL116", "np.nan_to_num puts real numbers in place, no complex ones")
     z = _array_or_number(s, x)
     return Complex(*(row(s, f, [v, *args], kwargs) for v in (z.re, z.im)))
 

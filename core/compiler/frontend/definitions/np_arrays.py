@@ -136,7 +136,7 @@ def resize(a: Tensor, new_shape: Any) -> Tensor:
     flat = np.ravel(a)
     total = 1
     for n in shape:
-        total *= n
+        total *= int(n)
     copies = -(-total // flat.shape[0]) if flat.shape[0] else 0
     return np.tile(flat, copies)[:total].reshape(shape) if copies else np.zeros(shape, flat.dtype)
 
@@ -196,13 +196,6 @@ def ix_(*args: Tensor) -> Any:
     )
 
 
-def tri(N: int, M: Any = None, k: int = 0, dtype: Any = float) -> Tensor:
-    columns = N if M is None else M
-    if not all(isinstance(n, int | np.integer) for n in (N, columns, k)):
-        raise ProgramError("DL119", "np.tri takes whole numbers that are known")
-    return (np.arange(N)[:, None] + k >= np.arange(columns)).astype(dtype)
-
-
 def diagonal(a: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Every (columns + 1)-th element of the flat matrix."""
     a = np.moveaxis(np.asarray(a), (axis1, axis2), (-2, -1))
@@ -248,6 +241,8 @@ def vander(x: Tensor, N: Any = None, increasing: bool = False) -> Tensor:
     if np.ndim(x) != 1:
         raise ProgramError("DL115", f"np.vander takes a vector, not rank {np.ndim(x)}")
     count = np.shape(x)[0] if N is None else N
+    if isinstance(count, bool):
+        raise ProgramError("DL119", "np.vander takes a number of columns, not a bool")
     x = np.asarray(x, np.promote_types(np.result_type(x), np.int64))
     powers = [x**k if k else np.ones_like(x) for k in range(count)]
     return np.stack(powers if increasing else powers[::-1], axis=-1)

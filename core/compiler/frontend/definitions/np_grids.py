@@ -12,11 +12,11 @@ from ...ir import Tensor
 from .np_arrays import place
 
 
-def triu_indices_from(arr: Tensor, k: int = 0) -> Any:
+def triu_indices_from(arr: Tensor, k: Any = 0) -> Any:
     return np.triu_indices(np.shape(arr)[-2], k, np.shape(arr)[-1])
 
 
-def tril_indices_from(arr: Tensor, k: int = 0) -> Any:
+def tril_indices_from(arr: Tensor, k: Any = 0) -> Any:
     return np.tril_indices(np.shape(arr)[-2], k, np.shape(arr)[-1])
 
 

@@ -13,11 +13,22 @@ from ...ir import Tensor
 
 def partition(a: Tensor, kth: Any, axis: Any = -1, kind: Any = None) -> Tensor:
     """Sorted throughout, which every partition may be."""
+    _check_places(a, kth, axis)
     return np.sort(a, axis)
 
 
 def argpartition(a: Tensor, kth: Any, axis: Any = -1, kind: Any = None) -> Tensor:
+    _check_places(a, kth, axis)
     return np.argsort(a, axis)
+
+
+def _check_places(a: Tensor, kth: Any, axis: Any) -> None:
+    size = np.size(a) if axis is None else np.shape(a)[axis]
+    for k in kth if isinstance(kth, tuple | list) else (kth,):
+        if isinstance(k, bool | np.bool_) or not isinstance(k, int | np.integer):
+            raise ProgramError("DL119", "np.partition takes places that are known whole numbers")
+        if not -size <= k < size:
+            raise ValueError(f"kth(={k}) out of bounds ({size})")
 
 
 def lexsort(keys: Sequence[Tensor], axis: int = -1) -> Tensor:
@@ -71,6 +82,8 @@ def histogram_bin_edges(
         if isinstance(bins, list | tuple | np.ndarray) and any(np.diff(bins) < 0):
             raise ProgramError("DL119", "np.histogram: `bins` must increase monotonically")
         return np.asarray(bins)
+    if isinstance(bins, bool | np.bool_):
+        raise ProgramError("DL119", "np.histogram: `bins` is a number or edges, not a bool")
     if isinstance(bins, str):
         raise ProgramError("DL119", f"np.histogram: bins={bins!r} depends on the data")
     a = np.asarray(a) * 1.0

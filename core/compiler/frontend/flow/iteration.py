@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
@@ -63,14 +64,40 @@ def drawn(s: Specialiser, value: Any) -> Any:
 
 def _take(s: Specialiser, value: Once) -> None:
     """An iterator is gone through: once, and where it was made."""
-    hint = "make a list of it first: list(zip(a, b))"
     if value.used:
-        text = "an iterator is gone through twice; Python finds nothing in it the second time"
-        raise s.error("DL113", text, hint)
+        raise _used(s)
     if value.region is not s.region:
         text = "an iterator that was made outside the branch or loop is gone through within"
-        raise s.error("DL113", text, hint)
+        raise s.error("DL113", text, _AS_LIST)
     value.used = True
+
+
+_AS_LIST = "make a list of it first: list(zip(a, b))"
+
+
+def _used(s: Specialiser) -> Exception:
+    text = "an iterator is gone through twice; Python finds what is left of it the second time"
+    return s.error("DL113", text, _AS_LIST)
+
+
+def advance(s: Specialiser, value: Once, default: tuple[Any, ...]) -> Any:
+    """`next`: an item, and what goes through the iterator later finds those after it."""
+    if value.region is not s.region:
+        text = "`next` of an iterator that was made outside the branch or loop"
+        raise s.static_needed(text, "use a list and an index, or a loop over known values")
+    if value.ahead is None:
+        items = live(s, copy.copy(value))
+        value.ahead, value.turns = items, lambda: items
+        value.make = lambda: list(items)
+        value.computes, value.sources = False, ()
+    elif value.used:
+        raise _used(s)
+    found = next(value.ahead, value)
+    if found is not value:
+        return found
+    if default:
+        return default[0]
+    raise s.error("DL113", "`next` of an iterator that has no more items") from StopIteration()
 
 
 def drawn_for_loop(s: Specialiser, value: Any) -> Any:

@@ -74,7 +74,8 @@ def run_for(s: Specialiser, node: hir.For, frame: Frame) -> None:
         if indexed.length > iteration.UNROLL_MAX:
             if not isinstance(e, StaticNeeded | LoopMismatch):
                 raise
-            note = f"the loop could be unrolled, but for its {indexed.length} rounds"
+            rounds = f"{indexed.length} rounds are too many (at most {iteration.UNROLL_MAX})"
+            note = f"the loop could be unrolled, but its {rounds}"
             hint = f"{e.hint}; {note}" if e.hint else note
             raise ProgramError(e.code, e.message, e.locs, hint) from None
         s.restore(state)

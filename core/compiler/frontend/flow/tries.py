@@ -148,7 +148,7 @@ def _one(s: Specialiser, statement: hir.Statement, frame: Frame) -> None:
 
 
 #: Errors that Python raises on known values as it would in the function.
-_KNOWN = (ArithmeticError, ValueError, LookupError, ImportError)
+_KNOWN = (ArithmeticError, ValueError, LookupError, ImportError, StopIteration)
 
 
 #: Functions of np.linalg that raise LinAlgError where they do not converge; programs give NaN.

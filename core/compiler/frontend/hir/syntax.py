@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from ....common.errors import Loc, ProgramError
 from ....common.line_origins import origins_of
 from ....common.user_code import show_lines_of
-from . import escapes, hir, liveness, syntax_generators, syntax_nonlocals, tail_calls
+from . import escapes, hir, liveness, syntax_generators, syntax_nonlocals, syntax_search, tail_calls
 from .syntax_patterns import Pattern
 from .syntax_scopes import children
 from .syntax_source import Codes, is_current
@@ -461,6 +461,9 @@ class _Converter:
         return hir.Attribute(self.loc(node), self.expr(node.value), node.attr)
 
     def expr_Call(self, node: ast.Call) -> hir.Expr:
+        if (found := syntax_search.search(node)) is not None:
+            loc, arguments = self.loc(node), tuple(self.expr(a) for a in found[1])
+            return hir.Call(loc, hir.Lambda(loc, self.function(found[0])), arguments, ())
         args = tuple(self.expr(a) for a in node.args)
         keywords = tuple((k.arg, self.expr(k.value)) for k in node.keywords)
         return hir.Call(self.loc(node), self.expr(node.func), args, keywords)

@@ -109,12 +109,23 @@ def nan_to_num(
 ) -> Any:
     if type(copy) is not bool:
         raise s.needs_static(copy, "`copy` of np.nan_to_num")
-    made = elementwise.nan_to_num(s, x, nan, posinf, neginf)
+    value = arithmetic.tensor(s, x)
+    ends = (_written(s, end, value) for end in (nan, posinf, neginf))
+    made = elementwise.nan_to_num(s, x, *ends)
     if copy:
         return made
     if type(x) is not Tensor or x.kind != ARRAY:
         raise s.error("DL119", "np.nan_to_num changes an array in place", "leave `copy` out")
     return array_changes.out(s, x, made, "`np.nan_to_num`", True)
+
+
+def _written(s: Specialiser, end: Any, value: Tensor) -> Any:
+    """What np.nan_to_num writes into its copy: of the copy's element type and shape."""
+    if end is None or not value.dtype.is_float:
+        return end
+    array_changes.same_kind(s, end, value.dtype, "np.nan_to_num")
+    array_changes.fits(s, arithmetic.shape_of(end), value.shape)
+    return arithmetic.tensor(s, elementwise.array(s, end), value.dtype)
 
 
 def geomspace(s: Specialiser, start: Any, stop: Any, num: Any = 50, endpoint: Any = True) -> Any:
@@ -150,7 +161,7 @@ def imag(s: Specialiser, val: Any) -> Any:
 
 
 def unravel_index(s: Specialiser, indices: Any, shape: Any) -> Any:
-    flat = arithmetic.tensor(s, elementwise.array(s, indices), DType.I64)
+    flat = _places(s, indices)
     sizes = shapes.shape_argument(s, shape)
     outside = _outside(s, flat, int(np.prod(sizes)))
     asked = arithmetic.any_of(s, outside)
@@ -169,10 +180,17 @@ def ravel_multi_index(s: Specialiser, multi_index: Any, dims: Any) -> Any:
     if not isinstance(multi_index, list | tuple) or len(multi_index) != len(sizes):
         raise s.error("DL115", "np.ravel_multi_index: as many indices as axes")
     for index, size in zip(multi_index, sizes, strict=True):
-        flat = arithmetic.tensor(s, elementwise.array(s, index), DType.I64)
+        flat = _places(s, index)
         outside = _outside(s, flat, size)
         fails(s, outside, ValueError, "invalid entry in coordinates array")
     return formula(s, np_arrays.ravel_multi_index, multi_index, dims)
+
+
+def _places(s: Specialiser, indices: Any) -> Tensor:
+    found = arithmetic.tensor(s, elementwise.array(s, indices))
+    if found.dtype.is_float or found.dtype is DType.BOOL:
+        raise s.error("DL116", f"indices are whole numbers, not {found.dtype.value}")
+    return arithmetic.tensor(s, found, DType.I64)
 
 
 def _outside(s: Specialiser, index: Tensor, size: int) -> Value:

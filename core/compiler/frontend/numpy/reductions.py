@@ -14,7 +14,7 @@ from ..operators import static_int
 from ..values import Tensor, describe
 from . import arithmetic, indexing
 from .arithmetic import numpy_dtype, tensor
-from .formulas import fails
+from .formulas import fails, refuses
 from .shapes import axes_of, axis_of, ravel
 
 if TYPE_CHECKING:
@@ -213,6 +213,8 @@ def var(
     total = Tensor(reduced(s, "reduce_sum", squares.value, axes, keepdims))
     if not isinstance(ddof, int | float | np.number):
         raise s.needs_static(ddof, "`ddof`")
+    if isinstance(ddof, np.number):
+        ddof = ddof.item()
     return arithmetic.divide(s, total, max(_count(x, axes) - ddof, 0))
 
 
@@ -287,7 +289,7 @@ def cumprod(s: Specialiser, a: Any, axis: Any = None, dtype: Any = None) -> Tens
 
 
 def bincount(s: Specialiser, x: Any, /, weights: Any = None, minlength: Any = 0) -> Tensor:
-    """As long as `minlength`, which must be given; numbers outside are not counted."""
+    """As long as `minlength`, which must be given: where NumPy's is longer, the call fails."""
     length = static_int(s, minlength, "minlength")
     index = tensor(s, x)
     if length <= 0 or len(index.shape) != 1 or index.dtype.is_float:
@@ -298,8 +300,13 @@ def bincount(s: Specialiser, x: Any, /, weights: Any = None, minlength: Any = 0)
     if weights is not None and weight.shape != index.shape:
         raise s.error("DL115", "np.bincount: the weights and the list don't have the same length")
     inside = arithmetic.less(s, index, length)
+    above = arithmetic.greater_equal(s, index, length).value
+    refuses(s, above, "Python gives a longer np.bincount: `minlength` does not reach all numbers")
     if index.value not in s.scope.natural:
-        inside = arithmetic.bitwise_and(s, inside, arithmetic.greater_equal(s, index, 0))
+        natural = arithmetic.greater_equal(s, index, 0)
+        words = "'list' argument must have no negative elements"
+        fails(s, arithmetic.invert(s, natural).value, ValueError, words)
+        inside = arithmetic.bitwise_and(s, inside, natural)
     heavy = arithmetic.select(s, inside, weight, Tensor(s.scope.number(0, kind)))
     counts = s.scope.number(0, kind, (length,))
     spread = arithmetic.broadcast(s, heavy.value, index.shape)

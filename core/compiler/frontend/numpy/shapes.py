@@ -221,12 +221,27 @@ def identity(s: Specialiser, n: Any, dtype: Any = float) -> Tensor:
     return eye(s, n, None, 0, dtype)
 
 
+def tri(s: Specialiser, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> Tensor:
+    rows = static_int(s, N, "a size")
+    columns = rows if M is None else static_int(s, M, "a size")
+    i, j = _rows_and_columns(s, rows, columns, _diagonal(s, k))
+    return Tensor(arithmetic.convert(s, s.emit("le", j, i), numpy_dtype(s, dtype)))
+
+
+def _diagonal(s: Specialiser, k: Any) -> int:
+    """Of a triangle: NumPy computes with it in its own type, where it may overflow."""
+    if isinstance(k, np.generic | np.ndarray) and k.dtype != np.int64:
+        text = f"`k` is of {k.dtype}, and NumPy computes with it in that type"
+        raise s.error("DL119", text, "give int(k)")
+    return static_int(s, k, "a diagonal")
+
+
 def _triangle(s: Specialiser, m: Any, k: Any, lower: bool) -> Tensor:
     x = tensor(s, m)
     if len(x.shape) < 2:
         raise s.error("DL115", f"a triangle is taken of a matrix, not of {describe(x)}")
     rows, columns = x.shape[-2:]
-    i, j = _rows_and_columns(s, rows, columns, static_int(s, k, "a diagonal"))
+    i, j = _rows_and_columns(s, rows, columns, _diagonal(s, k))
     keep = s.emit("le", j, i) if lower else s.emit("le", i, j)
     return arithmetic.select(s, Tensor(keep), x, Tensor(s.scope.number(0, x.dtype)))
 

@@ -309,7 +309,8 @@ _MAKING: tuple[Named, ...] = (
     (np.geomspace, checked_functions.geomspace),
     (np.eye, shapes.eye),
     (np.identity, shapes.identity),
-    *_definitions(np_arrays, "tri meshgrid indices fromfunction"),
+    (np.tri, shapes.tri),
+    *_definitions(np_arrays, "meshgrid indices fromfunction"),
     (np.ndindex, lambda s, *shape: _ndindex(s, *shape)),
 )
 
@@ -395,7 +396,7 @@ NOTES = {
     "np.arange": "its bounds must be known",
     "np.argpartition": "sorted throughout",
     "np.argsort": "always stable, whatever `kind` says",
-    "np.bincount": "`minlength` must be given and is the length; numbers outside are not counted",
+    "np.bincount": "`minlength` must be given and reach the numbers: it is the length",
     "np.correlate": "in one dimension",
     "np.convolve": "in one dimension",
     "np.delete": "`obj` must be known",

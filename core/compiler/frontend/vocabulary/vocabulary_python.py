@@ -56,6 +56,8 @@ def _len(s: Specialiser, value: Any) -> int:
         if not value.shape:
             raise s.error("DL119", f"{describe(value)} has no length")
         return value.shape[0]
+    if type(value) is Once:
+        raise s.error("DL119", "an iterator has no length", "make a list of it first")
     if isinstance(value, TensorRange):
         iteration.items(s, value)
     method = getattr(type(value), "__len__", None)
@@ -106,6 +108,13 @@ def _iter(s: Specialiser, iterable: Any) -> Any:
         return value
     turns = partial(iteration.live, s, value)
     return Once(lambda: value, s.region, iteration.sources_of(value), reads=(value,), turns=turns)
+
+
+def _next(s: Specialiser, iterator: Any, *default: Any) -> Any:
+    if type(iterator) is not Once:
+        text = f"`next` takes an iterator, not {describe(iterator)}"
+        raise s.error("DL119", text, "make one of it first: iter(values)")
+    return iteration.advance(s, iterator, default)
 
 
 def _iterators(s: Specialiser, *values: Any) -> tuple[Any, ...]:
@@ -527,6 +536,7 @@ def rows() -> list[Row]:
         (len, "len", _len),
         (range, "range", _range),
         (iter, "iter", _iter),
+        (next, "next", _next),
         (zip, "zip", _zip),
         (enumerate, "enumerate", _enumerate),
         (reversed, "reversed", _reversed),

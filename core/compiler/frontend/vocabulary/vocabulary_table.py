@@ -216,6 +216,12 @@ class Defined:
         self.function = function
 
     def __call__(self, s: Specialiser, *args: Any, **kwargs: Any) -> Any:
+        if not s.defining:
+            names = positional_arguments.of_handler(self)
+            args = tuple(self.whole(s, n, v) for n, v in zip(names, args, strict=False)) + tuple(
+                args[len(names) :]
+            )
+            kwargs = {n: self.whole(s, n, v) for n, v in kwargs.items()}
         s.defining += 1  # Promotion is of the whole function, not of each step of it.
         try:
             return self.inlined(s, args, kwargs)
@@ -228,6 +234,22 @@ class Defined:
 
     def inlined(self, s: Specialiser, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return s.call(self.function, *args, **kwargs)
+
+    def whole(self, s: Specialiser, name: str, value: Any) -> Any:
+        """An argument; a whole number of NumPy's as Python's where the definition asks for one.
+
+        NumPy computes with it in its own type, where it may overflow.
+        """
+        if not isinstance(value, float | np.generic | np.ndarray) or not self.takes_int(name):
+            return value
+        numpys = isinstance(value, np.generic | np.ndarray)
+        if numpys and not name.startswith("axis") and value.dtype != np.int64:
+            text = f"`{name}` is of {value.dtype}, and NumPy computes with it in that type"
+            raise s.error("DL119", text, f"give int({name})")
+        return operators.static_int(s, value, f"`{name}`")
+
+    def takes_int(self, name: str) -> bool:
+        return getattr(self.function, "__annotations__", {}).get(name) == "int"
 
 
 class DefinedMethod(Defined):
