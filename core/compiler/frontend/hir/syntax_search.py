@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from typing import Any
 
 #: Names of the function that no program can have.
 _NEXT, _VALUES, _DEFAULT = "$next", "$values", "$default"
@@ -26,9 +27,11 @@ def search(call: ast.Call) -> tuple[ast.FunctionDef, list[ast.expr]] | None:
     """The function of a search, and the arguments of its call; None where it is none."""
     if not isinstance(call.func, ast.Name) or call.func.id != "next" or call.keywords:
         return None
-    if len(call.args) not in (1, 2) or not isinstance(call.args[0], ast.GeneratorExp):
+    if len(call.args) not in (1, 2):
         return None
     items, *default = call.args
+    if not isinstance(items, ast.GeneratorExp):
+        return None
     unfit = any(isinstance(n, ast.NamedExpr | ast.Await) for n in ast.walk(items))
     unfit |= any(g.is_async for g in items.generators)
     if unfit or any(isinstance(n, ast.Starred) for n in default):
@@ -39,7 +42,7 @@ def search(call: ast.Call) -> tuple[ast.FunctionDef, list[ast.expr]] | None:
         [ast.comprehension(first.target, _read(_VALUES), first.ifs, 0), *items.generators[1:]],
     )
     other = ast.Call(_read(_NEXT), [rest, *(_read(_DEFAULT) for _ in default)], [])
-    is_other = ast.Compare(_read(_NEXT), [ast.IsNot()], [ast.Constant(builtins.next)])
+    is_other = ast.Compare(_read(_NEXT), [ast.IsNot()], [_constant(builtins.next)])
     found: ast.stmt = ast.Return(items.elt)
     for generator in reversed(rest.generators):
         for condition in reversed(generator.ifs):
@@ -48,7 +51,7 @@ def search(call: ast.Call) -> tuple[ast.FunctionDef, list[ast.expr]] | None:
     if default:
         last: ast.stmt = ast.Return(_read(_DEFAULT))
     else:
-        last = ast.Raise(ast.Constant(StopIteration), None)
+        last = ast.Raise(_constant(StopIteration), None)
     named = [ast.arg(n) for n in (_NEXT, _VALUES, *(_DEFAULT for _ in default))]
     parameters = ast.arguments([], named, None, [], [], None, [])
     body = [ast.If(is_other, [ast.Return(other)], []), found, last]
@@ -62,6 +65,10 @@ def search(call: ast.Call) -> tuple[ast.FunctionDef, list[ast.expr]] | None:
 
 def _read(name: str) -> ast.Name:
     return ast.Name(name, ast.Load())
+
+
+def _constant(value: Any) -> ast.Constant:
+    return ast.Constant(value)
 
 
 __all__ = ["search"]
