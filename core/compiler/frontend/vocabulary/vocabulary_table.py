@@ -240,9 +240,9 @@ class Defined:
 
         NumPy computes with it in its own type, where it may overflow.
         """
-        if not isinstance(value, float | np.generic | np.ndarray) or not self.takes_int(name):
-            return value
         numpys = isinstance(value, np.generic | np.ndarray)
+        if not (numpys or isinstance(value, float)) or not self.takes_int(name):
+            return value
         if numpys and not name.startswith("axis") and value.dtype != np.int64:
             text = f"`{name}` is of {value.dtype}, and NumPy computes with it in that type"
             raise s.error("DL119", text, f"give int({name})")
