@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,7 +123,7 @@ class Task:
         head = frame.head
         self._host, self._number = host, head["task"]
         self._answered = False
-        self.purpose = cast(Literal["train", "evaluate"], head["purpose"])
+        self.purpose: Literal["train", "evaluate"] = head["purpose"]
         """What is asked for: "train", or "evaluate", for metrics of the weights alone."""
         self.run = int(head["run"])
         """The run's number."""
@@ -137,10 +137,14 @@ class Task:
         """For what the script draws: a function of run, round and client, below 2^63."""
         self.settings = self._host.settings
         """What the run says to its scripts, such as a learning rate: numbers and texts by name."""
-        self.folder = Path(head["folder"]) if head.get("folder") else None
-        """A folder where this client's script may keep what is its own."""
+        self._folder: str = head.get("folder", "")
         self._given: Array | None = host.weights(frame)
         self._own: dict[str, Array] | None = None
+
+    @property
+    def folder(self) -> Path | None:
+        """A folder where this client's script may keep what is its own."""
+        return Path(self._folder) if self._folder else None
 
     @property
     def weights(self) -> dict[str, Array]:

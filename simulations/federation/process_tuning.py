@@ -21,10 +21,9 @@ from ...core.common.heap import share_heap, told
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
-#: Blocks up to this size come from the heap. To train a model of more numbers than that takes so
-#: long that its vectors' faults do not show; in the heap small objects settle where one was, and
-#: the next does not fit any more.
-BLOCK_BYTES_MAX = 4 * 2**20
+#: Blocks up to this size come from the heap; glibc takes no larger bound. To fault in the pages of
+#: an update of 6 MiB takes as long as to clip and round it.
+BLOCK_BYTES_MAX = 32 * 2**20
 #: Freed memory at the heap's end that is kept.
 KEPT_BYTES = 256 * 2**20
 #: More objects made than freed, before the youngest are searched for cycles.

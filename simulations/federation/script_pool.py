@@ -41,6 +41,7 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     "THP_MEM_ALLOC_ENABLE": "1",
 }
 
