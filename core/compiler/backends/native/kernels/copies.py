@@ -151,8 +151,13 @@ def window(
     return " + ".join(terms) or "0"
 
 
-def place(w: FunctionWriter, value: Value, begin: str) -> Lines:
-    """Notes where a part of a tensor lies that is read or written there."""
+def place(w: FunctionWriter, value: Value, begin: str, whole: Value | None = None) -> Lines:
+    """Notes where a part of a tensor lies that is read or written there.
+
+    whole: the tensor that it is read from, which may be such a part itself.
+    """
+    outer = None if whole is None else w.windows.get(w.schedule.views[whole].base)
+    begin = begin if outer is None else f"{outer} + {begin}"
     w.count += 1
     w.windows[value] = f"at{w.count}"
     return [f"const int64_t at{w.count} = {begin};"]
@@ -163,7 +168,7 @@ def dynamic_slice(w: FunctionWriter, call: Call) -> Lines:
     result = call.op.result
     view = w.schedule.views[x]
     if call.window:
-        return place(w, result, window(w, starts, x.shape, result.shape, view.strides))
+        return place(w, result, window(w, starts, x.shape, result.shape, view.strides), x)
     to = (w.pointer(result), contiguous_strides(result.shape))
     source = source_of(w, x)
     if not isinstance(source, str):

@@ -293,7 +293,7 @@ def take(w: FunctionWriter, call: Call) -> Lines:
     if call.window:
         stride = w.schedule.views[x].strides[0]
         begin = f"{place_of(w, indices, x.shape[0])} * {stride}"
-        return place(w, call.op.result, begin)
+        return place(w, call.op.result, begin, x)
     if call.op.result.shape == ():
         view = w.schedule.views[x]
         begin = f"{view.offset} + {place_of(w, indices, x.shape[0])} * {view.strides[0]}"
