@@ -149,20 +149,30 @@ def _dynamic_slice_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     return (b("dynamic_update", zeros_like(b, x), g, *starts),)
 
 
+def _dynamic_slice_put(b: Builder, op: Op, total: Value, g: Value) -> Value:
+    starts = op.operands[1:]
+    part = b("dynamic_slice", total, *starts, sizes=g.shape)
+    return b("dynamic_update", total, b("add", part, g), *starts)
+
+
 def _dynamic_update_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     _, update, *starts = op.operands
-    kept = b("dynamic_update", g, zeros_like(b, update), *starts)
-    return (kept, b("dynamic_slice", g, *starts, sizes=update.shape))
+    part = b("dynamic_slice", g, *starts, sizes=update.shape)
+    return (b("dynamic_update", g, zeros_like(b, update), *starts), part)
 
 
-def _take_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
-    x, indices = op.operands
-    return (b.emit("put_add", (zeros_like(b, x), indices, g), op.attrs)[0],)
+def _take_put(b: Builder, op: Op, total: Value, g: Value) -> Value:
+    return b.emit("put_add", (total, op.operands[1], g), op.attrs)[0]
 
 
-def _take_along_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
-    x, indices = op.operands
-    return (b.emit("put_along_add", (zeros_like(b, x), indices, g), op.attrs)[0],)
+def _take_along_put(b: Builder, op: Op, total: Value, g: Value) -> Value:
+    return b.emit("put_along_add", (total, op.operands[1], g), op.attrs)[0]
+
+
+def _from_zeros(
+    put: Callable[[Builder, Op, Value, Value], Value],
+) -> Callable[[Builder, Op, Value], Sequence[table.Maybe]]:
+    return lambda b, op, g: (put(b, op, zeros_like(b, op.operands[0]), g),)
 
 
 def _adder(take: str) -> tuple[table.VjpRule, table.JvpRule]:
@@ -198,16 +208,17 @@ def _row(
     batch: table.BatchRule,
     attrs: tuple[str, ...] = ("axis",),
     cost: table.CostRule = free,
+    put: table.PutRule | None = None,
 ) -> table.Primitive:
     reference = one_result(f)
     return table.Primitive(
-        name, rule, reference, *rules, cost, attrs=attrs, operands=operands, batch=batch
+        name, rule, reference, *rules, cost, attrs=attrs, operands=operands, batch=batch, put=put
     )
 
 
 _SAME_AXIS = batching.same_attrs(axes=("axis",))
 _SLICE, _UPDATE = linear(_dynamic_slice_back, 1), linear(_dynamic_update_back, 2)
-_TAKE, _ALONG = linear(_take_back, 1), linear(_take_along_back, 1)
+_TAKE, _ALONG = linear(_from_zeros(_take_put), 1), linear(_from_zeros(_take_along_put), 1)
 _PUT, _PUT_ALONG = _adder("take"), _adder("take_along")
 
 ROWS = (
@@ -219,6 +230,7 @@ ROWS = (
         None,
         batching.dynamic_slice,
         ("sizes",),
+        put=_dynamic_slice_put,
     ),
     _row(
         "dynamic_update",
@@ -229,9 +241,9 @@ ROWS = (
         batching.dynamic_update,
         (),
     ),
-    _row("take", _take_type, _take, _TAKE, 2, batching.take),
+    _row("take", _take_type, _take, _TAKE, 2, batching.take, put=_take_put),
     _row("put_add", _put_add_type, _put_add, _PUT, 3, batching.put_add, cost=_one_each),
-    _row("take_along", _take_along_type, _take_along, _ALONG, 2, _SAME_AXIS),
+    _row("take_along", _take_along_type, _take_along, _ALONG, 2, _SAME_AXIS, put=_take_along_put),
     _row(
         "put_along_add",
         _put_along_add_type,

@@ -11,6 +11,10 @@ from ..ir import Array, Blocks, Builder, DType, Op, TensorType, Type, Types, Val
 from . import batching, table, type_checks
 from .rules import free, linear, one_result, zeros_like
 
+#: A slice is a small part of a tensor of at least so many times its size: its cotangent is added
+#: to the tensor's where it lies, and not as a tensor of zeros around it.
+SMALL_PART = 8
+
 
 def _constant_type(types: Types, attrs: table.Attrs, regions: Blocks) -> tuple[Type, ...]:
     value: Array = attrs["value"]
@@ -182,6 +186,14 @@ def _slice_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     return (b("pad", g, zero, low=low, high=high, interior=interior),)
 
 
+def _slice_put(b: Builder, op: Op, total: Value, g: Value) -> table.Maybe:
+    if g.tensor.size * SMALL_PART > total.tensor.size or any(by != 1 for by in op.attrs["step"]):
+        return None
+    starts = [b.constant(at, DType.I64) for at in op.attrs["start"]]
+    part = b.emit("slice", (total,), op.attrs)[0]
+    return b("dynamic_update", total, b("add", part, g), *starts)
+
+
 def _pad_back(b: Builder, op: Op, g: Value) -> Sequence[table.Maybe]:
     """The tensor's part is sliced out; the value's is the sum of what lies outside of that."""
     x, attrs = op.operands[0], op.attrs
@@ -212,12 +224,13 @@ def _row(
     operands: int | None,
     attrs: str,
     batch: table.BatchRule | None = None,
+    put: table.PutRule | None = None,
 ) -> table.Primitive:
     """A row of what moves numbers. back: the transpose; None: nothing flows back."""
     vjp, jvp = (None, None) if back is None else linear(back)
     named, reference = tuple(attrs.split()), one_result(f)
     return table.Primitive(
-        name, rule, reference, vjp, jvp, free, attrs=named, operands=operands, batch=batch
+        name, rule, reference, vjp, jvp, free, attrs=named, operands=operands, batch=batch, put=put
     )
 
 
@@ -261,7 +274,7 @@ ROWS = (
     ),
     _row("transpose", _transpose_type, _transpose, _transpose_back, 1, "perm", batching.transpose),
     _row("reverse", _reverse_type, _reverse, _reverse_back, 1, "axes", _SAME_AXES),
-    _row("slice", _slice_type, _slice, _slice_back, 1, "start stop step", _PLACES),
+    _row("slice", _slice_type, _slice, _slice_back, 1, "start stop step", _PLACES, _slice_put),
     _row("pad", _pad_type, _pad, _pad_back, 2, "low high interior", batching.pad),
     _row("concat", _concat_type, _concat, _concat_back, None, "axis", _SAME_AXIS),
 )

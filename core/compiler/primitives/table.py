@@ -25,6 +25,9 @@ InferRule: TypeAlias = Callable[[Sequence[Type], Attrs, Sequence[Block]], tuple[
 ReferenceRule: TypeAlias = Callable[[Sequence[Any], Attrs], Sequence[Any]]
 #: (builder, operation in its scope, cotangents of the results) -> cotangents of the operands.
 VjpRule: TypeAlias = Callable[[Builder, Op, Sequence[Maybe]], Sequence[Maybe]]
+#: (builder, operation in its scope, total, cotangent of the result) -> the total plus the cotangent
+#: of the first operand; None where adding that up as a whole is no worse.
+PutRule: TypeAlias = Callable[[Builder, Op, Value, Value], Maybe]
 #: (builder, operation in its scope, tangents of the operands) -> tangents of the results.
 JvpRule: TypeAlias = Callable[[Builder, Op, Sequence[Maybe]], Sequence[Maybe]]
 #: (builder, operation of one lane, operands, which of them have a leading axis of lanes, how many
@@ -75,6 +78,10 @@ class Primitive:
     """Its rule for many lanes at once (`batching`); None for an elementwise primitive (one with
     `c`), whose operands are repeated, for one on lists or with regions, which `transforms.vmap`
     batches itself, and for one that runs lane by lane.
+    """
+    put: PutRule | None = None
+    """For one that reads a part of its first operand, and has no other with a cotangent: adds the
+    cotangent of the part to that of the whole, without work in the size of the whole.
     """
     workspace: CostRule | None = None
     """Bytes of working memory besides operands and results, from the types and the attributes: an

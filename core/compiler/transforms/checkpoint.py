@@ -9,6 +9,9 @@ more run of the body:
     for      the number of trips is known when it starts: segments of sqrt(T) trips each.
     while    it is not: segments of 1, 2, 3... trips, until the condition says stop.
 
+A segment starts at an `opaque` number: by it reverse mode knows that it is to be run again, and
+keeps nothing of the inside (`residuals`).
+
 `once` wraps a block into a loop of one trip that no pass can see through: reverse mode then keeps
 the block's arguments alone, and runs it again when it needs what is inside.
 """
@@ -70,7 +73,7 @@ def _nest_for(b: Builder, op: Op, operands: Values, every: int | None) -> Values
     outside = (lo, hi, length, *rest)
     outer = Builder([_I64, *(v.type for v in outside)], op.locs)
     s, own_lo, own_hi, own_length, *own = outer.params
-    start = outer("add", own_lo, outer("mul", s, own_length))
+    start = outer("opaque", outer("add", own_lo, outer("mul", s, own_length)))
     stop = outer("min", outer("add", start, own_length), own_hi)
     made = outer.emit("for", (start, stop, *own), op.attrs, op.regions)
     bounds = b.constant(0, DType.I64), segments
@@ -101,7 +104,7 @@ def _nest_while(b: Builder, op: Op, operands: Values, every: int | None) -> Valu
 
     segment = Builder(kinds, op.locs)
     fixed, (length, *now) = segment.params[:split], segment.params[split:]
-    zero = segment.constant(0, DType.I64)
+    zero = segment("opaque", segment.constant(0, DType.I64))
     attrs = {"consts": split + 1}
     _, *done = segment.emit("while", (*fixed, length, zero, *now), attrs, (still, advance))
     longer = length if every else segment("add", length, segment.constant(1, DType.I64))

@@ -19,10 +19,14 @@ Operations with regions:
     for     the loop also pushes each carry, at the start of each iteration, on a list. The reverse
             is a `for` of as many trips that pops them, last first, runs the body again from there,
             and then the body's reverse. It carries the cotangents of the carries, and sums up those
-            of the loop's constants. Of a loop whose trips are known, what took long to compute
-            is pushed and popped too, instead of being computed again.
+            of the loop's constants. What took long to compute, and what was read of arrays that
+            change in place, is pushed and popped too (`residuals`).
     custom_vjp  its forward region stands in its place, its reverse region is the reverse.
     while   the loop also counts its trips; the reverse is the `for` above.
+
+The cotangent of an array that is read in part is one array, to which each reading adds what it read
+(a primitive's rule `put`), also within loops and branches: they are given what there is already,
+and give back the sum.
 
 A list is a persistent stack, push and pop are each other's adjoints, and the empty list is zero:
 that closes the transform, for loops of any trip count, under itself. A list that the reverse does
@@ -35,19 +39,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..ir import Block, Builder, DType, ListType, Op, TensorType, Value, Values
+from ..ir import Block, Builder, DType, Function, ListType, Op, TensorType, Value, Values, unshared
 from ..passes.dce import dce
+from ..passes.lowering.loop_registers import promote_elements_to_scalars
+from ..passes.lowering.loop_splits import split_loops
+from ..passes.lowering.stacked_lists import put_row
+from ..passes.simplify import simplify
 from ..primitives import PRIMITIVES
 from ..primitives.table import Maybe
 from .activity import BRANCHES, LEADING, Activity, carries_start, check_wrt, is_differentiable
+from .residuals import Residuals, Saved, SavedBranch, SavedLoop, SavedOfOp
 
 _I64 = TensorType(DType.I64)
-
-#: What a loop computed is saved for its reverse where it took at least so many operations a byte:
-#: reading it back is then far cheaper than computing it again (products over 64 numbers and more).
-SAVED_WORK_MIN = 32
-#: At most so many bytes for all trips of a loop; the rest is computed again.
-SAVED_BYTES_MAX = 64 * 2**20
 
 
 def vjp(block: Block, wrt: Sequence[int]) -> Block:
@@ -64,34 +67,40 @@ def vjp(block: Block, wrt: Sequence[int]) -> Block:
             of one), or one twice.
     """
     check_wrt(block, wrt)
+    block = unshared(_prepared(block))
     outs = [r for r in block.results if is_differentiable(r.type)]
     b = Builder([v.type for v in (*block.params, *outs)])
     args, given = b.params[: len(block.params)], iter(b.params[len(block.params) :])
     cts = [next(given) if is_differentiable(r.type) else None for r in block.results]
     varied = [i in wrt for i in range(len(block.params))]
-    results, grads = Reverse(b, Activity()).run(block, args, cts, varied)
+    results, grads = Reverse(b, Residuals(Activity(), block)).run(block, args, cts, varied)
     wanted = [b.zeros(block.params[i].type) if (g := grads[i]) is None else g for i in wrt]
     return dce(b.finish([*results, *wanted]))
 
 
-@dataclass(slots=True)
-class _Stacks:
-    """What the forward loop kept for its reverse."""
+def _prepared(block: Block) -> Block:
+    """The block with numbers in the place of elements that its loops read or change each round."""
+    before = Function("", block, ("",) * len(block.params), ("",) * len(block.results))
+    after = split_loops(promote_elements_to_scalars(before))
+    return block if after is before else simplify(after.body)
 
-    trips: Value | None
-    """A `while`'s number of trips, i64[]; None: of a `for`, or of a custom function."""
-    lists: tuple[Value, ...]
-    """Each carry's values, then those of `saved`; of a custom function, its residuals."""
-    saved: tuple[Value, ...] = ()
-    """Values of the loop's body."""
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What the forward part of an operation kept for its reverse."""
+
+    saved: SavedOfOp | None
+    """What `values` are; None: the residuals of a custom function."""
+    values: tuple[Value, ...]
 
 
 class Reverse:
     """Builds the forward and reverse operations of blocks into one builder."""
 
-    def __init__(self, builder: Builder, activity: Activity) -> None:
+    def __init__(self, builder: Builder, residuals: Residuals) -> None:
         self.b = builder
-        self.activity = activity
+        self.residuals = residuals
+        self.activity = residuals.activity
 
     def run(
         self,
@@ -99,106 +108,136 @@ class Reverse:
         args: Values,
         cts: Sequence[Maybe],
         varied: Sequence[bool],
-        known: Mapping[Value, Value] | None = None,
+        saved: Saved | None = None,
+        given: Values = (),
+        totals: Mapping[int, Value] | None = None,
     ) -> tuple[list[Value], list[Maybe]]:
         """Inlines a block at `args` and then its reverse.
 
-        Gives its results and the cotangents of its parameters.
+        Gives its results and the cotangents of its parameters. Parameters that are not `varied` get
+        None.
 
-        Parameters that are not `varied` get None. `known` gives values of the block that are there
-        already: what computes them is left out.
+        Args:
+            saved, given: values of the block that are there already: what computes them is left
+            out. totals: by parameter, what its cotangent is added to.
         """
-        known = known or {}
         b, mapping = self.b, dict(zip(block.params, args, strict=True))
+        known, kept = (saved or Saved()).matched(given)
         active = self.activity.varied_values(block, varied)
-        tape: list[tuple[Op, Op, _Stacks | None]] = []
+        tape: list[tuple[Op, Op, _Kept | None]] = []
         for op in block.ops:
             followed = any(r in active for r in op.results)
-            if op.results and op.results[0] in known:
-                mapping[op.result] = known[op.result]
+            stood = {r: known[r] for r in op.results if r in known}
+            if op in kept or (stood and not op.regions):
+                mapping.update(stood)
                 operands = tuple(mapping[v] for v in op.operands)
-                copied = Op(op.name, operands, (known[op.result],), op.attrs, (), op.locs)
-                if followed:
-                    tape.append((op, copied, None))
+                results = tuple(stood[r] for r in op.results)
+                copied = Op(op.name, operands, results, op.attrs, op.regions, op.locs)
+                own = None
+                if op in kept and saved is not None:
+                    own = _Kept(saved.inner[op], kept[op])
             elif followed and op.name in ("while", "for"):
-                with b.at(op.locs):
-                    stacks = self._save_carries(op, mapping, _dear(block, op))
-                tape.append((op, b.ops[-1], stacks))
+                flags = tuple(v in active for v in op.operands)
+                loop = self.residuals.loop(block, op, flags, (False,) * len(flags))
+                own = _Kept(loop, self._forward(op, mapping, loop))
+                copied = b.ops[-1]
             elif followed and op.name == "custom_vjp":
-                tape.append((op, op, self._run_forward(op, mapping)))
+                copied, own = op, self._run_forward(op, mapping)
             else:
                 b.copy(op, mapping)
-                if followed:
-                    tape.append((op, b.ops[-1], None))
-        results = [mapping[r] for r in block.results]
+                mapping.update(stood)
+                copied, own = b.ops[-1], None
+            if followed:
+                tape.append((op, copied, own))
+        results_ = [mapping[r] for r in block.results]
 
-        cotangent: dict[Value, Value] = {}
+        cotangent = {block.params[i]: total for i, total in (totals or {}).items()}
+        adding = _Adding(b, active, cotangent, self.residuals.views(block))
         for result, ct in zip(block.results, cts, strict=True):
-            self._accumulate(cotangent, active, result, ct)
-        for op, copied, kept in reversed(tape):
+            adding.add(result, ct)
+        for op, copied, own in reversed(tape):
             outs = [cotangent.pop(r, None) for r in op.results]
             if all(ct is None for ct in outs):
                 continue
             with b.at(op.locs):
-                for v, ct in zip(
-                    op.operands, self._reverse(op, copied, kept, outs, active), strict=True
-                ):
-                    self._accumulate(cotangent, active, v, ct)
-        return results, [cotangent.get(p) for p in block.params]
-
-    def _accumulate(
-        self, cotangent: dict[Value, Value], active: set[Value], value: Value, ct: Maybe
-    ) -> None:
-        if ct is not None and value in active:
-            before = cotangent.get(value)
-            cotangent[value] = ct if before is None else self._sum(before, ct)
-
-    def _sum(self, x: Value, y: Value) -> Value:
-        return self.b("list_add" if isinstance(x.type, ListType) else "add", x, y)
+                if not adding.put(op, copied, outs):
+                    self._reverse(op, copied, own, outs, adding)
+        return results_, [cotangent.get(p) for p in block.params]
 
     def _reverse(
-        self, op: Op, copied: Op, stacks: _Stacks | None, cts: list[Maybe], active: set[Value]
-    ) -> Sequence[Maybe]:
-        varied = [v in active for v in op.operands]
+        self, op: Op, copied: Op, kept: _Kept | None, cts: list[Maybe], adding: _Adding
+    ) -> None:
+        """Adds what an operation's reverse gives to the cotangents of its operands."""
+        varied = [v in adding.active for v in op.operands]
+        totals: list[Maybe] = []
+        for v, flag in zip(op.operands, self.residuals.read_in_part(op), strict=True):
+            totals.append(adding.taken(v) if flag else None)
+        grads: Sequence[Maybe]
         if op.name in BRANCHES:
-            return self._reverse_branch(copied, cts, varied)
-        if op.name == "custom_vjp":
-            assert stacks is not None
-            return self._reverse_custom(op, stacks.lists, cts)
-        if stacks is not None:
-            return self._reverse_loop(op, copied, stacks, cts, varied)
-        rule = PRIMITIVES[op.name].vjp
-        assert rule is not None, f"{op.name} has no vjp rule, yet its result is varied"
-        return rule(self.b, copied, cts)
+            grads = self._reverse_branch(copied, kept, cts, varied, totals)
+        elif op.name == "custom_vjp":
+            assert kept is not None
+            grads = self._reverse_custom(op, kept.values, cts)
+        elif op.name in LEADING:
+            assert kept is not None
+            grads = self._reverse_loop(op, copied, kept, cts, varied, totals)
+        else:
+            rule = PRIMITIVES[op.name].vjp
+            assert rule is not None, f"{op.name} has no vjp rule, yet its result is varied"
+            grads = rule(self.b, copied, cts)
+        for v, ct in zip(op.operands, grads, strict=True):
+            adding.add(v, ct)
 
-    def _reverse_branch(self, op: Op, cts: list[Maybe], varied: list[bool]) -> list[Maybe]:
+    # -- branches
+
+    def _reverse_branch(
+        self,
+        op: Op,
+        kept: _Kept | None,
+        cts: list[Maybe],
+        varied: list[bool],
+        totals: list[Maybe],
+    ) -> list[Maybe]:
         """The reverse of an `if` or `switch`: the same over the reverses of its branches."""
         pred, *args = op.operands
         given = [ct for ct in cts if ct is not None]
+        sums = {i: t for i, t in enumerate(totals[1:]) if t is not None}
+        plans: Sequence[Saved] = [Saved()] * len(op.regions)
+        values: tuple[Value, ...] = ()
+        if kept is not None:
+            assert isinstance(kept.saved, SavedBranch)
+            plans, values = kept.saved.regions, kept.values
+        outside = (*args, *values, *given, *sums.values())
         built = []
-        for region in op.regions:
-            inner = Builder([v.type for v in (*args, *given)], op.locs)
-            supply = iter(inner.params[len(args) :])
+        first = 0
+        for region, plan in zip(op.regions, plans, strict=True):
+            inner = Builder([v.type for v in outside], op.locs)
+            n, last = len(args), first + len(plan.types)
+            own = inner.params[n : n + len(values)][first:last]
+            supply = iter(inner.params[n + len(values) :])
             outs = [None if ct is None else next(supply) for ct in cts]
-            reverse = Reverse(inner, self.activity)
-            built.append(
-                (inner, reverse.run(region, inner.params[: len(args)], outs, varied[1:])[1])
-            )
+            before = dict(zip(sums, supply, strict=True))
+            reverse = Reverse(inner, self.residuals)
+            grads = reverse.run(region, inner.params[:n], outs, varied[1:], plan, own, before)[1]
+            built.append((inner, grads))
+            first = last
         # What is zero in all branches stays a symbolic zero.
         wanted = [i for i in range(len(args)) if any(grads[i] is not None for _, grads in built)]
         regions = []
         for inner, grads in built:
             zero = [g if (g := grads[i]) is not None else inner.zeros(args[i].type) for i in wanted]
             regions.append(inner.finish(zero))
-        made = iter(self.b.emit(op.name, (pred, *args, *given), {}, regions))
+        made = iter(self.b.emit(op.name, (pred, *outside), {}, regions))
         return [None, *(next(made) if i in wanted else None for i in range(len(args)))]
 
-    def _run_forward(self, op: Op, mapping: dict[Value, Value]) -> _Stacks:
+    # -- custom functions
+
+    def _run_forward(self, op: Op, mapping: dict[Value, Value]) -> _Kept:
         """A custom function's forward part; keeps its residuals."""
         args = [mapping[v] for v in op.operands]
         made = self.b.inline(op.regions[1], args)
         mapping.update(zip(op.results, made, strict=False))
-        return _Stacks(None, tuple(made[len(op.results) :]))
+        return _Kept(None, tuple(made[len(op.results) :]))
 
     def _reverse_custom(self, op: Op, residuals: Values, cts: Sequence[Maybe]) -> list[Maybe]:
         given = [
@@ -209,48 +248,93 @@ class Reverse:
         made = iter(self.b.inline(op.regions[2], [*residuals, *given]))
         return [next(made) if is_differentiable(v.type) else None for v in op.operands]
 
-    def _save_carries(
-        self, op: Op, mapping: dict[Value, Value], saved: tuple[Value, ...]
-    ) -> _Stacks:
-        """The forward loop with lists of carries and `saved` values, and a `while`'s trips."""
+    # -- what is kept
+
+    def _forward(self, op: Op, mapping: dict[Value, Value], saved: SavedOfOp) -> tuple[Value, ...]:
+        """The operation, and what is kept of it."""
+        if isinstance(saved, SavedBranch):
+            return self._forward_branch(op, mapping, saved)
+        return self._forward_loop(op, mapping, saved)
+
+    def forward_block(self, block: Block, mapping: dict[Value, Value], saved: Saved) -> list[Value]:
+        """Copies a block's operations; gives what is kept of them."""
+        inner: list[Value] = []
+        for op in block.ops:
+            if op in saved.inner:
+                with self.b.at(op.locs):
+                    inner += self._forward(op, mapping, saved.inner[op])
+            else:
+                self.b.copy(op, mapping)
+        return [*(mapping[v] for v in saved.values), *inner]
+
+    def _forward_branch(
+        self, op: Op, mapping: dict[Value, Value], saved: SavedBranch
+    ) -> tuple[Value, ...]:
+        operands = [mapping[v] for v in op.operands]
+        regions = []
+        for k, region in enumerate(op.regions):
+            inner = Builder([p.type for p in region.params], op.locs)
+            made = dict(zip(region.params, inner.params, strict=True))
+            own = Reverse(inner, self.residuals).forward_block(region, made, saved.regions[k])
+            kept: list[Value] = []
+            for j, other in enumerate(saved.regions):
+                kept += own if j == k else [inner.zeros(t) for t in other.types]
+            regions.append(inner.finish([*(made[r] for r in region.results), *kept]))
+        results = self.b.emit(op.name, operands, op.attrs, regions)
+        mapping.update(zip(op.results, results, strict=False))
+        return results[len(op.results) :]
+
+    def _forward_loop(
+        self, op: Op, mapping: dict[Value, Value], saved: SavedLoop
+    ) -> tuple[Value, ...]:
+        """The forward loop with lists of carries and of what its body keeps, and its trips."""
         b = self.b
         start, lead = carries_start(op), LEADING[op.name]
         args = [mapping[v] for v in op.operands]
         consts, carries = args[lead:start], args[start:]
         counting = op.name == "while"
-        extra = [b.constant(0, DType.I64)] if counting else []
-        extra += [b.zeros(ListType(v.type)) for v in (*carries, *saved)]
-        n = len(extra)
+        first = args[:1] if _moves(saved) else []
+        extra = [b.zeros(t) for t in saved.types]
+        outside = (*consts, *first, *extra, *carries)
 
         def wrap(region: Block, index: int, grow: bool) -> Block:
             """The region with the extra carries before its own; the body (`grow`) moves them on."""
             fixed = index + len(consts)
             own = region.params
-            inner = Builder([p.type for p in (*own[:fixed], *extra, *own[fixed:])], op.locs)
-            now = inner.params[fixed + n :]
+            inner = Builder([*(p.type for p in own[:index]), *(v.type for v in outside)], op.locs)
+            at = fixed + len(first)
+            kept, now = inner.params[at : at + len(extra)], inner.params[at + len(extra) :]
             made = dict(zip(own, (*inner.params[:fixed], *now), strict=True))
-            for step in region.ops:
-                inner.copy(step, made)
+            plan = saved.body if grow else Saved()
+            found = Reverse(inner, self.residuals).forward_block(region, made, plan)
             outs = [made[r] for r in region.results]
             if not grow:
                 return inner.finish(outs)
-            at = fixed + int(counting)
-            count, lists = inner.params[fixed:at], inner.params[at : fixed + n]
-            more = [inner("add", c, inner.constant(1, DType.I64)) for c in count]
-            kept = (*now, *(made[v] for v in saved))
-            more += [inner("list_push", s, x) for s, x in zip(lists, kept, strict=True)]
+            row = _row(inner, saved, inner.params[0], inner.params[fixed:at])
+            more = [inner("add", c, inner.constant(1, DType.I64)) for c in kept[: int(counting)]]
+            for all_, value in zip(kept[int(counting) :], (*now, *found), strict=True):
+                more.append(_with(inner, all_, value, row))
             return inner.finish([*more, *outs])
 
         index = 1 if op.name == "for" else 0
         regions = [wrap(r, 0, grow=False) for r in op.regions[:-1]] + [
             wrap(op.regions[-1], index, grow=True)
         ]
-        made = b.emit(op.name, (*args[:start], *extra, *carries), op.attrs, regions)
-        mapping.update(zip(op.results, made[n:], strict=True))
-        return _Stacks(made[0] if counting else None, made[int(counting) : n], saved)
+        attrs = {"consts": len(consts) + len(first)}
+        made = b.emit(op.name, (*args[:lead], *outside), attrs, regions)
+        mapping.update(zip(op.results, made[len(extra) :], strict=True))
+        return made[: len(extra)]
+
+    # -- loops
 
     def _reverse_loop(
-        self, op: Op, copied: Op, stacks: _Stacks, cts: list[Maybe], varied: list[bool]
+        self,
+        op: Op,
+        copied: Op,
+        kept: _Kept,
+        cts: list[Maybe],
+        varied: list[bool],
+        totals: list[Maybe],
     ) -> list[Maybe]:
         """The reverse of a loop: a `for` that pops the carries and runs the body's reverse."""
         b = self.b
@@ -263,23 +347,28 @@ class Reverse:
         carried = [j for j in range(len(cts)) if moving[j] and useful[j]]
         summed = [j for j in range(len(consts)) if varied[lead + j] and useful_consts[j]]
 
-        zero_sums = [b.zeros(consts[j].type) for j in summed]
+        sums = [b.zeros(consts[j].type) if (t := totals[lead + j]) is None else t for j in summed]
         seeds = [ct if (ct := cts[j]) is not None else b.zeros(op.results[j].type) for j in carried]
+        assert isinstance(kept.saved, SavedLoop)
+        lists = kept.values
         if op.name == "for":
             lo, hi = copied.operands[:2]
             # Iteration j of the reverse is iteration last - j of the loop.
             last: tuple[Value, ...] = (b("sub", b("add", lo, hi), b.constant(1, DType.I64)),)
         else:
-            assert stacks.trips is not None
-            lo, hi, last = b.constant(0, DType.I64), stacks.trips, ()
-        region = self._reverse_body(op, consts, last, stacks, carried, summed, varied, moving)
-        made = b.emit(
-            "for",
-            (lo, hi, *last, *consts, *stacks.lists, *seeds, *zero_sums),
-            {"consts": len(last) + len(consts)},
-            [region],
-        )[len(stacks.lists) :]
-        grads: list[Maybe] = [None] * len(op.operands)
+            hi, *rest = kept.values
+            lo, last, lists = b.constant(0, DType.I64), (), tuple(rest)
+        rows = [v for v in lists if not isinstance(v.type, ListType)]
+        first = [lo] if _moves(kept.saved) else []
+        stacks = [v for v in lists if isinstance(v.type, ListType)]
+        fixed = (*last, *consts, *first, *rows)
+        outside = (*fixed, *stacks)
+        region = self._reverse_body(op, kept.saved, outside, carried, summed, varied, moving)
+        made = b.emit("for", (lo, hi, *outside, *seeds, *sums), {"consts": len(fixed)}, [region])[
+            len(stacks) :
+        ]
+        # A constant that is not useful has no cotangent from here, and keeps the one it has.
+        grads = list(totals)
         for j, grad in zip(carried, made, strict=False):
             grads[start + j] = grad
         for j, grad in zip(summed, made[len(carried) :], strict=True):
@@ -289,76 +378,132 @@ class Reverse:
     def _reverse_body(
         self,
         op: Op,
-        consts: Values,
-        last: tuple[Value, ...],
-        stacks: _Stacks,
+        saved: SavedLoop,
+        outside: Values,
         carried: list[int],
         summed: list[int],
         varied: list[bool],
         moving: Sequence[bool],
     ) -> Block:
-        """A round backwards: (j, last?, consts, lists, cotangents, sums) -> the last three."""
+        """A round backwards.
+
+        (j, last?, consts, first?, rows, lists, cotangents, sums) -> the last three
+        """
         body, start, lead = op.regions[-1], carries_start(op), LEADING[op.name]
+        fixed = start - lead
         seeds = [op.results[j].type for j in carried]
-        sums = [consts[j].type for j in summed]
-        outside = (*last, *consts, *stacks.lists)
+        sums = [op.operands[lead + j].type for j in summed]
         inner = Builder([_I64, *(v.type for v in outside), *seeds, *sums], op.locs)
         take = iter(inner.params)
         j = next(take)
-        index = [inner("sub", next(take), j) for _ in last]
-        args = [next(take) for _ in consts]
-        pops = [inner.emit("list_pop", (next(take),)) for _ in stacks.lists]
+        index = [inner("sub", next(take), j)] if op.name == "for" else []
+        args = [next(take) for _ in range(fixed)]
+        row = _row(inner, saved, index[0], [next(take)] if _moves(saved) else []) if index else []
+        kinds = saved.types[int(op.name == "while") :]
+        rows = [next(take) for t in kinds if not isinstance(t, ListType)]
+        pops = [inner.emit("list_pop", (next(take),)) for t in kinds if isinstance(t, ListType)]
         given = {k: next(take) for k in carried}
-        before = list(take)
+        before = dict(zip(summed, take, strict=True))
 
         flags = [False] * len(index) + varied[lead:start] + list(moving)
-        reverse = Reverse(inner, self.activity)
-        popped = [x for _, x in pops]
-        xs = popped[: len(popped) - len(stacks.saved)]
-        known = dict(zip(stacks.saved, popped[len(xs) :], strict=True))
+        items, tops = iter(rows), (x for _, x in pops)
+        found = [
+            next(tops) if isinstance(t, ListType) else inner("take", next(items), *row, axis=0)
+            for t in kinds
+        ]
+        xs, known = found[: len(op.results)], found[len(op.results) :]
         cts = [given.get(k) for k in range(len(op.results))]
-        _, grads = reverse.run(body, [*index, *args, *xs], cts, flags, known)
-        by_const, by_carry = grads[len(index) :][: len(args)], grads[len(index) + len(args) :]
+        reads = self.residuals.read_in_part(op)
+        totals = {len(index) + k: t for k, t in before.items() if reads[lead + k]}
+        reverse = Reverse(inner, self.residuals)
+        _, grads = reverse.run(body, [*index, *args, *xs], cts, flags, saved.body, known, totals)
+        by_const, by_carry = grads[len(index) :][:fixed], grads[len(index) + fixed :]
         after = [
             inner.zeros(t) if (g := by_carry[k]) is None else g
             for k, t in zip(carried, seeds, strict=True)
         ]
-        totals = [
-            total if (g := by_const[k]) is None else reverse._sum(total, g)
-            for k, total in zip(summed, before, strict=True)
-        ]
-        return inner.finish([*(rest for rest, _ in pops), *after, *totals])
+        ends = []
+        for k, total in before.items():
+            g = by_const[k]
+            if g is None:
+                ends.append(total)
+            else:
+                ends.append(g if len(index) + k in totals else _sum(inner, total, g))
+        return inner.finish([*(rest for rest, _ in pops), *after, *ends])
 
 
-def _dear(block: Block, loop: Op) -> tuple[Value, ...]:
-    """The values of a loop's body that are saved for its reverse.
-
-    There are none where the number of trips is unknown, as in the segments of `checkpoint`.
-    """
-    constants = {op.results[0]: op for op in block.ops if op.name == "constant"}
-    if loop.name != "for" or any(v not in constants for v in loop.operands[:2]):
-        return ()
-    lo, hi = (int(constants[v].attrs["value"]) for v in loop.operands[:2])
-    room = SAVED_BYTES_MAX // max(hi - lo, 1)
-    found: list[Value] = []
-    for op in loop.regions[0].ops:
-        if op.regions or len(op.results) != 1 or not isinstance(op.results[0].type, TensorType):
-            continue
-        size = op.result.tensor.nbytes
-        work = PRIMITIVES[op.name].cost(op)
-        if 0 < size <= room and work >= SAVED_WORK_MIN * size and op.result.dtype.is_float:
-            found.append(_summed(loop.regions[0], op.result))
-            room -= size
-    return tuple(dict.fromkeys(found))
+def _moves(saved: SavedLoop) -> bool:
+    """Whether row 0 of what a loop keeps is that of its lower bound, which changes."""
+    return saved.rows is not None and saved.rows.first is None
 
 
-def _summed(body: Block, value: Value) -> Value:
-    """The sum that a value goes into, where it is used for nothing else.
+def _row(b: Builder, saved: SavedLoop, index: Value, first: Values) -> list[Value]:
+    """The row of a trip in what a loop keeps; none where that is lists."""
+    if saved.rows is None:
+        return []
+    if saved.rows.first is not None:
+        first = [b.constant(saved.rows.first, DType.I64)]
+    return [b("sub", index, *first)]
 
-    Saved in its place, it spares the reverse the adding, whose derivative needs neither.
-    """
-    while True:
-        users = [op for op in body.ops if value in op.operands]
-        if len(users) != 1 or users[0].name not in ("add", "sub") or value in body.results:
+
+def _with(b: Builder, kept: Value, value: Value, row: Values) -> Value:
+    """What a loop keeps, with one more value: on top of a list, or as a row of a tensor."""
+    if isinstance(kept.type, ListType):
+        return b("list_push", kept, value)
+    return put_row(b, kept, value, *row)
+
+
+def _sum(b: Builder, x: Value, y: Value) -> Value:
+    return b("list_add" if isinstance(x.type, ListType) else "add", x, y)
+
+
+class _Adding:
+    """Adds up the cotangents of a block's values."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        active: set[Value],
+        cotangent: dict[Value, Value],
+        views: Mapping[Value, Value],
+    ) -> None:
+        self.b = builder
+        self.active = active
+        self.cotangent = cotangent
+        self.views = views
+        """Reshaped arrays: their cotangents are kept as those of the arrays."""
+
+    def add(self, value: Value, ct: Maybe) -> None:
+        if ct is None or value not in self.active:
+            return
+        root = self.views.get(value, value)
+        ct = self._shaped(ct, root)
+        before = self.cotangent.get(root)
+        self.cotangent[root] = ct if before is None else _sum(self.b, before, ct)
+
+    def taken(self, value: Value) -> Maybe:
+        """The cotangent so far, to be given back with more."""
+        if value not in self.active:
+            return None
+        before = self.cotangent.pop(self.views.get(value, value), None)
+        return None if before is None else self._shaped(before, value)
+
+    def put(self, op: Op, copied: Op, cts: Sequence[Maybe]) -> bool:
+        """Adds the cotangent of a part to that of the array, if there is one already."""
+        rule = PRIMITIVES[op.name].put
+        (ct, *_), array = cts, op.operands[0] if op.operands else None
+        if rule is None or array is None or ct is None:
+            return False
+        total = self.cotangent.get(self.views.get(array, array)) if array in self.active else None
+        if total is None:
+            return False
+        put = rule(self.b, copied, self._shaped(total, array), ct)
+        if put is not None:
+            self.taken(array)
+            self.add(array, put)
+        return put is not None
+
+    def _shaped(self, value: Value, like: Value) -> Value:
+        if value.type == like.type or isinstance(value.type, ListType):
             return value
-        value = users[0].result
+        return self.b("reshape", value, shape=like.shape)
