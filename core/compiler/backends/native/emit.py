@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 
+from ....common.aligned_arrays import ALIGNMENT
 from ....common.errors import line_of
 from ...ir import Array, DType, Function, ListType, Op, Type, Value, unshared
 from ...passes.schedule import memory_plan
@@ -36,6 +37,7 @@ from .kernels import list_kernels as lists
 from .kernels import tiles
 from .kernels.descent import both_gradients, product_added
 from .kernels.kernels import KERNELS, TURNED_MAX, conv, product_into, scratch_bytes
+from .list_memory import lent_bytes
 from .loop_writer import LoopWriter
 from .names import (
     MORE_INTS,
@@ -194,6 +196,8 @@ class FunctionWriter:
         self.count = 0
         self.groups = self.calls = 0
         self.uses_lists = any(isinstance(t, ListType) for t in _types(function))
+        self.lent = lent_bytes(function.body, self.ranges)
+        self.lent_at = -(-self.plan.arena_bytes // ALIGNMENT) * ALIGNMENT
         self.used: set[Place] = set()
 
     # -- the entry
@@ -241,6 +245,8 @@ class FunctionWriter:
         body = []
         if self.uses_lists:
             body.append("dl_heap heap = {.limit = (size_t)list_bytes_max};")
+            if self.lent:
+                body.append(f"dl_lend(&heap, arena + {self.lent_at}, {self.lent});")
         body += self.lines
         if self.uses_lists:
             body += ["dl_free_all(&heap);", "return 0;"]
@@ -253,7 +259,7 @@ class FunctionWriter:
         plan = self.plan
         return Program(
             name=self.name,
-            arena_bytes=plan.arena_bytes,
+            arena_bytes=self.lent_at + self.lent if self.lent else plan.arena_bytes,
             tensor_bytes=plan.tensor_bytes,
             groups=self.groups,
             calls=self.calls,

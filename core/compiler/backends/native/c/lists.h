@@ -20,7 +20,7 @@ typedef struct dl_chunk {
 } dl_chunk;
 
 typedef struct {
-  dl_chunk *top, *spare;
+  dl_chunk *top, *spare, *lent;
   size_t taken, limit;
   _Bool full;
 } dl_heap;
@@ -91,8 +91,14 @@ DL_FUNCTION void dl_release(dl_heap *h, dl_mark mark) {
   if (h->top) h->top->used = mark.used;
 }
 
+/* Memory of the caller's is the first chunk. It is not freed. */
+DL_INLINE void dl_lend(dl_heap *h, void *memory, size_t size) {
+  h->top = h->lent = memory;
+  *h->lent = (dl_chunk){0, size, DL_CHUNK_START};
+}
+
 DL_FUNCTION void dl_free_all(dl_heap *h) {
-  dl_release(h, (dl_mark){0, 0});
+  dl_release(h, (dl_mark){h->lent, DL_CHUNK_START});
   free(h->spare);
 }
 

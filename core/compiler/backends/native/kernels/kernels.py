@@ -328,6 +328,11 @@ def put_add(w: FunctionWriter, call: Call) -> Lines:
     lines = copy_whole(w, x, result)
     if not updates.tensor.size:
         return lines
+    if x.tensor.rank == 1 and updates.shape == ():
+        begin = place_of(w, indices, size)
+        target = element(at(w.pointer(result), begin))
+        total = f"({kind})({wrap}{target} + {wrap}{w.scalar(updates)})"
+        return [*lines, f"{target} = {total};"]
     body = [
         f"for (int64_t k = 0; k < {count}; k++) {{",
         f"  const int64_t row = dl_clamp((int64_t){index.format('k')}, {size});",
