@@ -1,6 +1,6 @@
 """Kernels written with loops that change arrays in place: Delian beside Numba, on the same source.
 
-    python benchmarks/in_place.py [--seconds 2] [--kernel lu] [--json]
+    python benchmarks/in_place.py [--seconds 2] [--kernel lu] [--gradients] [--json]
 
 The kernels of `in_place_kernels.py` (a Sobel filter, Floyd-Warshall, LU decompositions without and
 with pivots, a Kalman filter with one observed number after the other, a heat stencil, insertion
@@ -11,6 +11,10 @@ noisy for both. Times are processor times of a call with all that belongs to it:
 results made. Quoted are the least and the median; ratios are of the least (min/min). A call that
 computes nothing shows what a call costs by itself. Where Numba is not installed its columns are
 absent, and so are the ratios.
+
+--gradients times the gradient of the sum of what a kernel gives, squared, by all its floats beside
+that sum itself, in Delian alone; the ratio is gradient over function. Each is checked against
+forward mode first, at a small size.
 
 --json ends in `targets`: each kernel at each size, Delian's time over Numba's, at most 1.
 """
@@ -24,7 +28,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import delian as dl
@@ -40,6 +44,18 @@ SIZES = {
     "heat": (64, 256),
     "insertion_sort": (64, 256, 1024),
 }
+#: With --gradients.
+GRADIENT_SIZES = {
+    "sobel": (64, 256),
+    "floyd_warshall": (32, 64, 128),
+    "lu": (32, 64, 128),
+    "lu_pivoted": (32, 64),
+    "kalman": (4, 8, 16),
+    "heat": (64, 256),
+    "insertion_sort": (64, 256),
+}
+#: The gradients' sizes for a check against forward mode, which runs once for each number.
+CHECKED_SIDE = 4
 RATIO_MAX = 1.0
 TOLERANCE = 1e-9
 #: Calls that are timed together take at least so long.
@@ -90,7 +106,7 @@ def measured(
     batch = {engine: _batch(run, given) for engine, run in made.items()}
     times: dict[str, list[float]] = {engine: [] for engine in made}
     end = time.monotonic() + seconds
-    while time.monotonic() < end or len(times["delian"]) < ROUNDS_MIN:
+    while time.monotonic() < end or min(map(len, times.values())) < ROUNDS_MIN:
         for engine, run in made.items():
             times[engine].append(_timed(run, given, batch[engine]))
     return {
@@ -118,6 +134,37 @@ def row(name: str, size: int, made: dict[str, Any], seconds: float) -> dict[str,
     if "numba" in times:
         found["ratio"] = times["delian"]["least"] / times["numba"]["least"]
     return found
+
+
+def with_gradient(name: str) -> tuple[dict[str, Any], Callable[..., Any]]:
+    """The sum of squares of what a kernel gives, and its gradient; the same in forward mode."""
+
+    def loss(*args: Any) -> Any:
+        made = KERNELS[name](*args)
+        made = made[0] if name == "lu_pivoted" else made
+        return np.sum(made * made)
+
+    floats = tuple(i for i, v in enumerate(arguments(name, 2)) if isinstance(v, np.ndarray))
+    gradient = dl.compile(dl.grad(loss, argnums=floats), threads=1)
+    return (
+        {"function": dl.compile(loss, threads=1), "gradient": gradient},
+        dl.compile(dl.jacfwd(loss, argnums=floats), threads=1),
+    )
+
+
+def gradient_rows(names: Sequence[str], seconds: float) -> list[dict[str, Any]]:
+    rows = []
+    for name in names:
+        made, forward = with_gradient(name)
+        small = arguments(name, CHECKED_SIDE)
+        for a, b in zip(made["gradient"](*small), forward(*small), strict=True):
+            np.testing.assert_allclose(a, b, TOLERANCE, TOLERANCE, err_msg=name)
+        for size in GRADIENT_SIZES[name]:
+            times = measured(made, arguments(name, size), seconds)
+            ratio = times["gradient"]["least"] / times["function"]["least"]
+            rows.append({"kernel": name, "size": size, "us": times, "ratio": ratio})
+            say(table(rows[-1:]).splitlines()[1])
+    return rows
 
 
 def targets(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -149,8 +196,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=2.0, help="for each kernel and size")
     parser.add_argument("--kernel", choices=sorted(KERNELS), help="this one alone")
+    parser.add_argument("--gradients", action="store_true", help="gradients beside functions")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if options.gradients:
+        rows = gradient_rows([options.kernel] if options.kernel else list(KERNELS), options.seconds)
+        print(json.dumps({"rows": rows}, indent=1) if options.json else table(rows))
+        return 0
     found = peer()
     theirs = None if found is None else found[1]
     rows = []

@@ -88,7 +88,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SavedRows:
     """The rows that a loop keeps."""
 
     count: int
@@ -102,7 +102,7 @@ class SavedLoop:
 
     op: Op
     body: Saved
-    rows: Rows | None = None
+    rows: SavedRows | None = None
     """Tensors with a row a trip stand for lists; None: for no list."""
 
     @property
@@ -202,7 +202,7 @@ class Residuals:
         found = self.loop(block, op, varied, scarce)
         return SavedLoop(op, found.body, None if found.body.has_loop else self._rows(op))
 
-    def _rows(self, op: Op) -> Rows | None:
+    def _rows(self, op: Op) -> SavedRows | None:
         """Rows for the most trips of a loop, where on average it is half of them or more."""
         if op.name != "for":
             return None
@@ -217,8 +217,8 @@ class Residuals:
                 return None
             most += max(factor * end for end in ranges[value])
         if lo in ranges and hi in ranges and ranges[hi][1] - ranges[lo][0] <= most:
-            return Rows(max(most, 1), ranges[lo][0])
-        return Rows(max(most, 1), None)
+            return SavedRows(max(most, 1), ranges[lo][0])
+        return SavedRows(max(most, 1), None)
 
     @functools.cached_property
     def _numbers(self) -> tuple[Intervals, dict[Value, Form], set[Value]]:
