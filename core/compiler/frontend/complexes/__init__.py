@@ -274,7 +274,8 @@ def unary(s: Specialiser, op: str, a: Complex) -> Any:
     if op == "~":
         raise not_for_complex(s, "`~`")
     re, im = formula(s, formulas.negative if op == "-" else formulas.positive, *parts([a]))
-    return new(s, (re, im), a.re.kind, _row_major(a))
+    kind = SCALAR if a.re.kind == ARRAY and not a.re.shape else a.re.kind
+    return new(s, (re, im), kind, _row_major(a))
 
 
 def compare(s: Specialiser, op: str, a: Any, b: Any) -> Any:

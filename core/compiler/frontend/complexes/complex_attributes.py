@@ -36,10 +36,7 @@ def astype(s: Specialiser, x: Any, dtype: Any) -> Any:
 
 #: Methods that run on either part as they are.
 _PART_METHODS = frozenset(
-    (
-        *("reshape", "ravel", "flatten", "transpose", "swapaxes", "squeeze", "repeat", "take"),
-        *("copy", "diagonal", "trace", "sum", "mean", "cumsum", "round", "item"),
-    )
+    (*("reshape", "ravel", "flatten", "transpose", "swapaxes", "squeeze", "copy", "item"),)
 )
 #: Methods that NumPy has a function for.
 _FUNCTIONS: dict[str, Any] = {
@@ -48,7 +45,8 @@ _FUNCTIONS: dict[str, Any] = {
         name: getattr(np, name)
         for name in (
             *("conjugate", "prod", "cumprod", "var", "std", "any", "all", "dot", "max", "min"),
-            *("argmax", "argmin", "argsort"),
+            *("argmax", "argmin", "argsort", "repeat", "take", "diagonal", "trace", "sum", "mean"),
+            *("cumsum", "round"),
         )
     },
 }
@@ -103,10 +101,6 @@ def _conjugate(s: Specialiser, z: Complex) -> Any:
 def _part_method(name: str, s: Specialiser, z: Complex, *args: Any, **kwargs: Any) -> Any:
     from ..vocabulary.vocabulary_table import tensor_attribute
 
-    if complexes.among(args) or complexes.among(tuple(kwargs.values())):
-        if name in ("sum", "mean", "cumsum"):
-            return s.call(getattr(np, name), z, *args, **kwargs)
-        raise complexes.not_for_complex(s, f"an argument of `{name}`")
     made = [s.call(tensor_attribute(s, v, name), *args, **kwargs) for v in (z.re, z.im)]
     return Complex(made[0], made[1])
 

@@ -13,10 +13,19 @@ from ...traced import ARRAY, SCALAR
 from .. import complexes
 from ..definitions import np_complexes as formulas
 from ..memory import stores
-from ..numpy import arithmetic, elementwise, shapes
+from ..numpy import arithmetic, elementwise, reductions, shapes
 from ..values import Tensor, describe
 from . import complex_attributes, formula, lift, new, parts
-from .complex_rows import asked_type, combined, given, numbers_in, pairs_of, part_of
+from .complex_rows import (
+    asked_type,
+    by_parts,
+    combined,
+    given,
+    numbers_in,
+    pairs_of,
+    part_of,
+    strong,
+)
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -64,7 +73,9 @@ def _making(s: Specialiser, row: Row, f: Any, *args: Any, **kwargs: Any) -> Any:
     asked = kwargs.pop("dtype", None)
     rest = list(args)
     if asked is None:
-        asked = next(v for v in rest if complexes.is_type(v))
+        asked = next((v for v in rest if complexes.is_type(v)), None)
+        if asked is None:
+            raise s.error("DL119", f"`{row.name}`: a complex number is no size")
         rest.remove(asked)
     dtype = complexes.part_type(s, asked)
     re = row(s, f, rest, {**kwargs, "dtype": dtype.numpy})
@@ -124,24 +135,27 @@ def _array(s: Specialiser, row: Row, f: Any, object: Any, *args: Any, **kwargs: 
     return Complex(*made)
 
 
-def _strong(value: Any) -> Any:
-    if type(value) is Complex:
-        return Complex(arithmetic.strong(value.re), arithmetic.strong(value.im))
-    if type(value) is Tensor:
-        return arithmetic.strong(value)
-    return np.asarray(value) if isinstance(value, bool | int | float | complex) else value
-
-
 def array(s: Specialiser, value: Any, dtype: DType | None = None) -> Complex:
     """A nested sequence with complex numbers in it, or one number, as an array."""
     if dtype is None:  # In a list a number of Python's has a type of its own.
         whole = isinstance(value, list | tuple)
-        dtype = complexes.common(s, [_strong(v) if whole else v for v in numbers_in(value)])
+        dtype = complexes.common(s, [strong(v) if whole else v for v in numbers_in(value)])
     if not isinstance(value, list | tuple):
         return lift(s, value, dtype)
     pairs = pairs_of(s, value, dtype)
     re, im = (shapes.array(s, part_of(pairs, name)) for name in ("re", "im"))
     return new(s, (re, im), ARRAY, True)
+
+
+def _average(s: Specialiser, row: Row, f: Any, *args: Any, **kwargs: Any) -> Any:
+    """Its sum of the weights, which `returned` asks for, has no imaginary part."""
+    made = by_parts(s, row, f, args, kwargs)
+    if type(made) is not tuple:
+        return made
+    weights = made[1].re
+    return made[0], Complex(
+        weights, stores.fresh(s, s.scope.number(0, weights.dtype, weights.shape), True)
+    )
 
 
 def _linspace(
@@ -154,11 +168,30 @@ def _linspace(
     return combined(s, *made)
 
 
-def _spread(s: Specialiser, row: Row, f: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
+def _spread(
+    s: Specialiser,
+    row: Row,
+    f: Any,
+    a: Any,
+    axis: Any = None,
+    *,
+    dtype: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = False,
+) -> Any:
     """Variance and standard deviation: those of both parts together, and real."""
+    if dtype is not None:
+        hint = "convert the result: np.var(z).astype(dtype)"
+        raise s.error("DL116", f"`{row.name}` of complex numbers takes no `dtype`", hint)
     z = _array_or_number(s, a)
-    made = [s.call(np.var, v, *args, **kwargs) for v in (z.re, z.im)]
+    made = [s.call(np.var, v, axis, keepdims=keepdims) for v in (z.re, z.im)]
     total = s.call(np.add, *made)
+    if ddof != 0:
+        if not isinstance(ddof, int | float | np.number):
+            raise s.needs_static(ddof, "`ddof`")
+        count = reductions.count_along(z.re, shapes.axes_of(s, z.re, axis))
+        total = s.call(np.multiply, total, count)
+        total = s.call(np.divide, total, max(count - ddof, 0))
     return s.call(np.sqrt, total) if f is np.std else total
 
 
@@ -358,6 +391,7 @@ OTHERS: dict[str, Handler] = {
     "full": _full,
     "full_like": _full_like,
     **dict.fromkeys(("array", "asarray", "ascontiguousarray"), _array),
+    "average": _average,
     "linspace": _linspace,
     **dict.fromkeys(("var", "std"), _spread),
     **dict.fromkeys(("any", "all", "count_nonzero"), _truths),

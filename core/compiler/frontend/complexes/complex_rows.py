@@ -9,17 +9,21 @@ about.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...complex_numbers import Complex
 from ...ir import DType
+from ...ragged import Ragged
 from ...traced import SCALAR
 from .. import complexes
 from ..definitions import np_complexes as formulas
 from ..memory import stores
 from ..numpy import arithmetic, elementwise, positional_arguments
-from ..values import Tensor, describe, is_static
+from ..values import Tensor, describe, is_number, is_static
 from . import formula, lift, new, parts
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 Handler = Callable[..., Any]
 
 #: Functions that run on either part, and which of their arguments are numbers that have parts.
-PARTS: dict[str, tuple[int, ...]] = {
+PARTS: dict[str, tuple[int | str, ...]] = {
     **dict.fromkeys(
         (
             *("reshape", "ravel", "transpose", "swapaxes", "moveaxis", "expand_dims", "squeeze"),
@@ -39,19 +43,29 @@ PARTS: dict[str, tuple[int, ...]] = {
             *("resize", "flip", "flipud", "fliplr", "rot90", "roll", "take", "take_along_axis"),
             *("delete", "tril", "triu", "diagonal", "diag", "diagflat", "trace", "copy"),
             *("linalg.diagonal", "linalg.trace", "sum", "mean", "average", "cumsum"),
-            *("cumulative_sum", "diff", "ediff1d", "trapezoid", "gradient", "round", "around"),
+            *("cumulative_sum", "ediff1d", "trapezoid", "gradient", "round", "around"),
             *("rint", "add.reduce", "add.accumulate", "fft.fftshift", "fft.ifftshift"),
         ),
         (0,),
     ),
     "append": (0, 1),
-    "insert": (0, 2),
+    "diff": (0, "prepend", "append"),
+    "insert": (0,),
     "compress": (1,),
     "extract": (1,),
     "where": (1, 2),
-    "select": (1, 2),
+    "select": (1, "default"),
     "interp": (2,),
     "pad": (0,),
+}
+
+#: Arguments that have parts as well, and become numbers of the first one's type.
+FILLS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("sum", "add.reduce"), ("initial",)),
+    "ediff1d": ("to_end", "to_begin"),
+    "insert": ("values",),
+    "interp": ("left", "right"),
+    "pad": ("constant_values",),
 }
 
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
@@ -91,16 +105,49 @@ def call(s: Specialiser, row: Row, f: Any, args: Sequence[Any], kwargs: Mapping[
     name = row.name.removeprefix("np.")
     if name.startswith("fft.") and name not in PARTS:
         return run_handler(s, row.name, row.handler, args, kwargs)
+    args, kwargs = _named(s, row, f, args, kwargs)
     if name in OTHERS:
-        return OTHERS[name](s, row, f, *args, **kwargs)
+        return _run(s, row, f, OTHERS[name], args, kwargs)
     if name in PARTS:
-        return _by_parts(s, row, f, args, kwargs, PARTS[name])
+        return by_parts(s, row, f, args, kwargs)
     if name in ELEMENTWISE:
         return _elementwise(s, row, args, kwargs)
     if name in PRODUCTS:
         return _product(s, row, f, args, kwargs, PRODUCTS[name])
     hint = "take z.real and z.imag, or call it outside the compiled function"
     raise s.error("DL116", f"`{row.name}` does not take complex numbers in a program", hint)
+
+
+def _named(
+    s: Specialiser, row: Row, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """A call with the arguments from `dtype` on under their names."""
+    names = list(positional_arguments.numpys(f) or ())
+    at = names.index("dtype") if "dtype" in names else len(args)
+    named = dict(zip(names[at:], args[at:], strict=False))
+    if twice := named.keys() & kwargs.keys():
+        raise s.error("DL105", f"`{row.name}`: `{min(twice)}` is given twice")
+    return args[:at], {**named, **kwargs}
+
+
+def _run(
+    s: Specialiser,
+    row: Row,
+    f: Any,
+    handler: Handler,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    try:
+        return handler(s, row, f, *args, **kwargs)
+    except TypeError:
+        try:
+            inspect.signature(handler).bind(s, row, f, *args, **kwargs)
+        except TypeError as misfit:
+            hint = "take z.real and z.imag, or call it outside the compiled function"
+            text = f"`{row.name}` of complex numbers: {misfit}"
+            raise s.error("DL105", text, hint) from None
+        raise
 
 
 def takes(row: Row, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -148,39 +195,59 @@ def part_of(value: Any, name: str) -> Any:
     return part
 
 
-def _by_parts(
-    s: Specialiser,
-    row: Row,
-    f: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    at: tuple[int, ...],
+def by_parts(
+    s: Specialiser, row: Row, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
+    """A function that runs on either part."""
     dtype, kwargs = asked_type(s, kwargs)
-    names = list(positional_arguments.numpys(f) or ())
-    given = {k: args[k] for k in at if k < len(args)}
-    named = {names[k]: kwargs[names[k]] for k in at if k < len(names) and names[k] in kwargs}
-    values = [x for v in (*given.values(), *named.values()) for x in numbers_in(v)]
-    others = [v for k, v in enumerate(args) if k not in given]
-    others += [v for k, v in kwargs.items() if k not in named]
-    if complexes.among(others):
+    name = row.name.removeprefix("np.")
+    given = dict(enumerate(args)) | dict(kwargs)
+    promoted = _places(f, PARTS[name], given)
+    fills = _places(f, FILLS.get(name, ()), given)
+    if complexes.among([v for k, v in given.items() if k not in (*promoted, *fills)]):
         hint = "take z.real and z.imag"
         raise s.error("DL116", f"`{row.name}` does not take a complex number there", hint)
+    values = [
+        v if name == "select" or (name == "where" and is_number(given[k])) else strong(v)
+        for k in promoted
+        for v in numbers_in(given[k])
+    ]
+    if not complexes.among(values) and dtype is None:
+        text = f"`{row.name}` makes a complex number one of {describe(given[promoted[0]])}"
+        raise s.error("DL116", text, "convert the array first: x.astype(complex)")
     dtype = dtype or complexes.common(s, values)
-    made = {k: pairs_of(s, v, dtype) for k, v in given.items()}
-    made_named = {k: pairs_of(s, v, dtype) for k, v in named.items()}
+    pairs = {k: pairs_of(s, given[k], dtype) for k in (*promoted, *fills)}
     out = []
-    for name in ("re", "im"):
-        here = [part_of(made[k], name) if k in made else v for k, v in enumerate(args)]
-        out.append(
-            row(s, f, here, {**kwargs, **{k: part_of(v, name) for k, v in made_named.items()}})
-        )
+    for part in ("re", "im"):
+        here = {k: part_of(pairs[k], part) if k in pairs else v for k, v in given.items()}
+        named = {k: v for k, v in here.items() if isinstance(k, str)}
+        out.append(row(s, f, [here[k] for k in range(len(args))], named))
     return combined(s, out[0], out[1])
+
+
+def _places(f: Any, wanted: Sequence[int | str], given: Mapping[int | str, Any]) -> list[int | str]:
+    """Where a call gives these arguments: by their place, or by their name."""
+    names = list(positional_arguments.numpys(f) or ())
+    out: list[int | str] = []
+    for key in wanted:
+        place = names.index(key) if key in names else key
+        word = names[place] if isinstance(place, int) and place < len(names) else key
+        out += [k for k in (place, word) if k in given and given[k] is not None][:1]
+    return out
+
+
+def strong(value: Any) -> Any:
+    """A number as NumPy has it in an array, with a type of its own."""
+    if type(value) is Complex:
+        return Complex(arithmetic.strong(value.re), arithmetic.strong(value.im))
+    if type(value) is Tensor:
+        return arithmetic.strong(value)
+    return np.asarray(value) if isinstance(value, bool | int | float | complex) else value
 
 
 def combined(s: Specialiser, re: Any, im: Any) -> Any:
     """The results of either part, as one."""
-    if type(re) is Tensor:
+    if type(re) in (Tensor, Ragged):
         return Complex(re, im)
     if type(re) in (tuple, list):
         made = [combined(s, a, b) for a, b in zip(re, im, strict=True)]
@@ -189,12 +256,12 @@ def combined(s: Specialiser, re: Any, im: Any) -> Any:
 
 
 def _elementwise(s: Specialiser, row: Row, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    dtype, kwargs = asked_type(s, kwargs)
+    asked, kwargs = asked_type(s, kwargs)
     if kwargs:
         text = f"`{row.name}` of complex numbers does not take `{next(iter(kwargs))}`"
         raise s.error("DL105", text)
     values = [elementwise.array(s, v) for v in args]
-    dtype = dtype or complexes.common(s, values)
+    dtype = asked or complexes.common(s, values)
     name = row.name.removeprefix("np.")
     n = complexes.exponent(values[1]) if name == "power" and len(values) == 2 else None
     pairs = [lift(s, v, dtype) for v in values]
@@ -202,6 +269,8 @@ def _elementwise(s: Specialiser, row: Row, args: Sequence[Any], kwargs: Mapping[
         made = formula(s, formulas.whole_power, *parts(pairs[:1]), n)
     else:
         made = formula(s, ELEMENTWISE[name], *parts(pairs))
+    if asked is not None and not isinstance(made, tuple):
+        raise s.error("DL105", f"`{row.name}` gives no complex numbers", "leave `dtype` out")
     return given(s, made, values, SCALAR)
 
 
@@ -226,9 +295,12 @@ def _product(
     spec: tuple[int, int, bool],
 ) -> Any:
     i, j, conjugate = spec
+    if "dtype" in kwargs:
+        hint = "convert the operands first: x.astype(complex)"
+        raise s.error("DL105", f"`{row.name}` of complex numbers takes no `dtype`", hint)
     if len(args) <= max(i, j) or not all(map(is_static, kwargs.values())):
         raise s.error("DL105", f"`{row.name}` takes complex numbers by position")
-    a, b = (elementwise.array(s, args[k]) for k in (i, j))
+    a, b = (strong(elementwise.array(s, args[k])) for k in (i, j))
     rest = [v for k, v in enumerate(args) if k not in (i, j)]
 
     def run(x: Any, y: Any) -> Any:

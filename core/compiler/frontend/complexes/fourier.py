@@ -278,6 +278,8 @@ def _axes(
     lengths = [None] * len(found) if given is None else [None if n == -1 else n for n in given]
     if not found and real:
         raise s.error("DL113", "a Fourier transform fails: ValueError: at least one axis is needed")
+    if len(set(found)) < len(found):
+        raise s.error("DL119", "a Fourier transform goes along each axis once")
     if len(lengths) != len(found):
         raise s.error("DL113", "a Fourier transform fails: ValueError: as many sizes as axes")
     return list(zip(lengths, found, strict=True))
@@ -328,6 +330,8 @@ def irfft2(spec: Specialiser, a: Any, s: Any = None, axes: Any = (-2, -1), norm:
 
 def _shifted(s: Specialiser, x: Any, axes: Any, back: bool) -> Tensor:
     value = arithmetic.tensor(s, elementwise.array(s, x))
+    if not complexes.shape_of(value):
+        raise s.error("DL115", "np.fft.fftshift takes an array with an axis")
     found = shapes.axes_of(s, value, axes)
     halves = tuple(value.shape[k] // 2 for k in found)
     return shapes.roll(s, value, tuple(-n for n in halves) if back else halves, found)
@@ -350,15 +354,19 @@ def _count_of(s: Specialiser, n: Any) -> int:
 
 def fftfreq(s: Specialiser, n: Any, d: Any = 1.0) -> Tensor:
     size = _count_of(s, n)
-    spacing = operators.binary(s, "*", size, d)
-    places = np.fft.fftfreq(size, 1 / size).round()
-    return s.call(np.divide, places, spacing)  # type: ignore[no-any-return]
+    places = np.fft.fftfreq(size, 1 / size).round().astype(np.int64)
+    return _frequencies(s, places, size, d)
 
 
 def rfftfreq(s: Specialiser, n: Any, d: Any = 1.0) -> Tensor:
     size = _count_of(s, n)
-    spacing = operators.binary(s, "*", size, d)
-    return s.call(np.divide, np.arange(size // 2 + 1), spacing)  # type: ignore[no-any-return]
+    return _frequencies(s, np.arange(size // 2 + 1), size, d)
+
+
+def _frequencies(s: Specialiser, places: Any, size: int, d: Any) -> Tensor:
+    """As NumPy divides: numbers first, with their own types and errors."""
+    unit = operators.binary(s, "/", 1.0, operators.binary(s, "*", size, d))
+    return s.call(np.multiply, places, unit)  # type: ignore[no-any-return]
 
 
 NAMES = (
