@@ -306,6 +306,88 @@ EQUALS: dict[str, tuple[str, ...]] = {
         "np.array([1, 0]), np.array([0]), np.eye(2)",
     ),
     "a rest of minus zero": ("return np.fmod(a, 2.0), 1 / np.fmod(a, 2.0)", "np.array([-0.0])"),
+    "complex numbers around others": (
+        "return np.diff(a, prepend=1.5, append=2), np.ediff1d(a, to_begin=[1, 2j]),"
+        " np.pad(a, 1, constant_values=1.5), np.insert(a, 0, 7), np.append(a, [1.5]),"
+        " np.hstack([a, 2.0]), np.interp(b, [0, 1, 2], a, left=5, right=-1)",
+        "np.array([1 + 2j, 3, 1j], np.complex64), np.array([-1, 0.5, 9])",
+    ),
+    "where sums of complex numbers begin": (
+        "return a.sum(initial=2), np.sum(a, initial=b), a.sum(where=[True, False], initial=1)",
+        "np.array([1 + 2j, 3]), 2j",
+    ),
+    "weights of complex numbers": (
+        "return np.average(a, returned=True), np.average(a, weights=b, returned=True)",
+        "np.array([1 + 2j, 3]), np.array([1, 3], np.int8)",
+    ),
+    "variances of complex numbers by their degrees of freedom": (
+        "return np.var(a, ddof=1), np.std(a, 0, ddof=1), np.var(a, ddof=7), a.var(ddof=2)",
+        "np.array([1 + 2j, 3, 1j])",
+    ),
+    "complex numbers that a mask compresses": (
+        "return np.compress(b, a), np.extract(b, a)",
+        "np.array([1 + 2j, 3, 1j]), np.array([True, False, True])",
+    ),
+    "numbers of Python's in products with complex ones": (
+        "return np.outer(a, 2.0), a.dot(2), np.kron(a, 2), np.multiply.outer(a, 2.0)",
+        "np.array([1 + 2j, 3], np.complex64)",
+    ),
+    "a sign of a complex array of rank 0": ("return +a, -a", "np.array(1 + 2j)"),
+    "degrees of freedom of integers": (
+        "return np.nanvar(a, ddof=7), np.nanstd(a, ddof=3), np.nanvar(b, ddof=7)",
+        "np.array([1, 5, 2]), np.array([1.0, np.nan])",
+    ),
+    "choices that are numbers of Python's": (
+        "return np.choose(a, [1, 2.5, b]), np.choose(a, [300, b.astype(np.uint8), -1])",
+        "np.array([0, 1, 2]), np.array([7], np.float32)",
+    ),
+    "what is selected otherwise, of another sign": (
+        "return np.select([a > 1], [a], default=b)",
+        "np.array([1, 2], np.uint64), -1",
+    ),
+    "an int by powers of two": (
+        "return np.ldexp(5, a), np.ldexp(b, a[0]), np.ldexp(b, 2), np.ldexp(5.0, a)",
+        "np.array([1, 2], np.int8), 3",
+    ),
+    "a number of Python's at places": (
+        "np.add.at(a, [0, 0], 300)\nnp.maximum.at(b, slice(None), 300)\nreturn a, b",
+        "np.array([4, 1], np.int8), np.array([4, 1], np.int8)",
+    ),
+    "arrays of rank 0": (
+        "return np.tile(a, ()), np.resize(b, ()), np.cross(b[:2], b[1:])",
+        "2, np.array([1, 2, 3])",
+    ),
+    "floats counted in whole numbers": (
+        "return np.arange(1.0, 2.5, 0.3, dtype=int) + a, np.arange(-3, -7, 2, dtype=np.uint8) * a,"
+        " np.arange(2**24, 2**24 + 3, dtype=np.float32) + a",
+        "0",
+    ),
+    "a step between one point": ("return np.linspace(1.5, a, 1, retstep=True)", "np.ones(2)"),
+    "numbers around integers": (
+        "return np.pad(a, 1, constant_values=300), np.pad(a, 1, constant_values=(2.5, -1))",
+        "np.array([1, 2], np.uint8)",
+    ),
+    "frequencies by a narrow spacing": (
+        "return np.fft.fftfreq(4, a), np.fft.rfftfreq(4, b)",
+        "np.float16(1.539), np.uint8(100)",
+    ),
+    "frequencies by no spacing": ("return np.fft.fftfreq(4, a)", "2.0", "0.0"),
+    "a product with a number of Python's": (
+        "return np.einsum('i,', a, 2), np.einsum('i,', a, b)",
+        "np.array([1, 2], np.float32), 0.5",
+    ),
+    "equal places to interpolate between": (
+        "return np.interp(a, b, c), np.interp(1, b, c)",
+        "np.array([0.0, 0.5, 1]), np.array([0, 0, 1, 1]), np.array([4.0, 5, 6, 7])",
+    ),
+    "weights along several axes": (
+        "return np.average(a, axis=(2, 0), weights=b), np.average(a, axis=1, weights=[1, 2.0, 3])",
+        "np.arange(12.0).reshape(2, 3, 2), np.array([[1.0, 2], [3, 4]])",
+    ),
+    "quantiles by a narrow number": (
+        "return np.nanquantile(a, b), np.nanpercentile(a, b)",
+        "np.array([1, 5, 2], np.float32), np.float32(0.3)",
+    ),
     "division by a complex zero, caught": (
         "try:\n    return a / b\nexcept ZeroDivisionError:\n    return 1j",
         "1 + 2j, 2.0",
@@ -348,6 +430,60 @@ REFUSALS: dict[str, tuple[str, ...]] = {
     "unsigned numbers down to a lower one": (
         "return np.arange(a, b)",
         "np.uint8(5), np.uint8(2)",
+    ),
+    "weights without an axis": ("return np.average(a, weights=b)", "np.eye(2), np.ones(2)"),
+    "weights of another length": (
+        "return np.average(a, 0, weights=b)",
+        "np.eye(2), np.ones(1)",
+    ),
+    "a place for a sum that is too large": ("return np.sum(a, 0, out=b)", "np.eye(2), np.eye(2)"),
+    "a place for a sort": ("return np.sort(a, out=b)", "np.ones(2), np.ones(2)"),
+    "logic in floats": ("return np.logical_and.reduce(a, dtype=np.float32)", "np.ones(2)"),
+    "an exponential in integers": ("return np.exp(a, dtype=np.int64)", "np.arange(3)"),
+    "a size in complex numbers": ("return np.abs(a, dtype=complex)", "np.arange(3) * 1j"),
+    "a sum of complex numbers in integers": ("return a.sum(0, np.uint8)", "np.arange(3) * 1j"),
+    "a variance in complex numbers": ("return np.var(a, dtype=complex)", "np.arange(3)"),
+    "the first product of complex numbers": ("return np.prod(a, initial=2)", "np.ones(2) * 1j"),
+    "a complex number among real ones": ("return np.insert(a, 0, b)", "np.ones(2), 1j"),
+    "a method of arrays alone": ("return a.dot(2)", "np.float32(2)"),
+    "no end of bools": ("return np.clip(a, None, None)", "np.array([True])"),
+    "conditions of another shape": (
+        "return np.piecewise(a, b, [1, 2])",
+        "np.ones((2, 3)), np.ones(4, bool)",
+    ),
+    "an int of NumPy's as a power": ("return math.ldexp(1.5, a)", "np.int64(2)"),
+    "an axis that is named twice": ("return np.expand_dims(a, (0, 0))", "np.ones(2)"),
+    "a norm along one axis twice": ("return np.linalg.norm(a, 1, (0, 0))", "np.ones(2)"),
+    "a turn within an axis": ("return np.rot90(a, axes=(0, 0))", "np.eye(2)"),
+    "a transform along one axis twice": ("return np.fft.rfftn(a, axes=(0, 0))", "np.ones(4)"),
+    "transforms of a number": ("return np.fft.fftshift(a)", "1.0"),
+    "a matrix that is none": ("return np.matvec(a, a)", "np.ones(3)"),
+    "vectors of two lengths": ("return np.vecdot(a, b, axis=0)", "np.eye(3), np.ones((1, 3))"),
+    "vectors of two elements": ("return np.linalg.cross(a, a)", "np.ones(2)"),
+    "matrices as vectors": ("return np.linalg.outer(a, a)", "np.eye(2)"),
+    "a matrix as a sequence": ("return np.convolve(a, [1, 2])", "np.eye(2)"),
+    "a power that is a float": ("return np.linalg.matrix_power(a, 2.0)", "np.eye(2)"),
+    "the power of a matrix that is not square": (
+        "return np.linalg.matrix_power(a, 1)",
+        "np.ones((2, 3))",
+    ),
+    "rows of a vector": ("return np.vsplit(a, [1])", "np.ones(3)"),
+    "bins without number": ("return np.histogram(a, 0)", "np.ones(3)"),
+    "a place beyond the end": ("return np.partition(a, 9)", "np.ones(3)"),
+    "several bases": ("return np.logspace(a, 2, 3, base=[2, 3])", "1.0"),
+    "a copy that is not to be": ("return np.array([a, a], copy=False)", "np.ones(2)"),
+    "an order that NumPy has not": ("return np.resize(a, (2, 2), order='C')", "np.ones(3)"),
+    "a product whose class its path decides": (
+        "return np.einsum('i,i', a, a, optimize=True)",
+        "np.ones(3)",
+    ),
+    "quantiles of numbers that are all NaN": (
+        "return np.nanquantile(a, [0.5], 1)",
+        "np.array([[np.nan]], np.float32)",
+    ),
+    "more counts than are asked for": (
+        "return np.bincount(a, minlength=2)",
+        "np.array([0, 5])",
     ),
     "a bool of NumPy's without its fraction": ("return math.trunc(a)", "np.bool_(True)"),
 }

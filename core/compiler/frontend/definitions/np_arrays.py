@@ -54,6 +54,8 @@ def array_split(ary: Tensor, indices_or_sections: Any, axis: int = 0) -> Any:
 
 
 def vsplit(ary: Tensor, indices_or_sections: Any) -> Any:
+    if np.ndim(ary) < 2:
+        raise ProgramError("DL115", "np.vsplit takes an array of at least two axes")
     return np.split(ary, indices_or_sections, 0)
 
 
@@ -62,6 +64,8 @@ def hsplit(ary: Tensor, indices_or_sections: Any) -> Any:
 
 
 def dsplit(ary: Tensor, indices_or_sections: Any) -> Any:
+    if np.ndim(ary) < 3:
+        raise ProgramError("DL115", "np.dsplit takes an array of at least three axes")
     return np.split(ary, indices_or_sections, 2)
 
 
@@ -80,6 +84,8 @@ def fliplr(m: Tensor) -> Tensor:
 
 def rot90(m: Tensor, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
     first, second = place(axes[0], np.ndim(m)), place(axes[1], np.ndim(m))
+    if first == second:
+        raise ProgramError("DL115", "np.rot90 turns from one axis to another")
     turns = k % 4
     if turns == 2:
         return np.flip(m, (first, second))
@@ -267,6 +273,9 @@ def ravel_multi_index(multi_index: Sequence[Tensor], dims: Sequence[int]) -> Ten
 def logspace(
     start: Tensor, stop: Tensor, num: int = 50, endpoint: bool = True, base: float = 10.0
 ) -> Tensor:
+    if np.ndim(base):
+        hint = "one base a call: np.stack([np.logspace(a, b, base=k) for k in bases])"
+        raise ProgramError("DL119", "np.logspace takes one base", hint=hint)
     return base ** np.linspace(start, stop, num, endpoint=endpoint)
 
 

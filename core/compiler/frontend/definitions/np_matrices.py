@@ -31,16 +31,36 @@ def cross(
     return np.stack([x, y, z], axis=axisc)
 
 
+def linalg_cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    for x in (x1, x2):
+        if np.shape(x)[axis] != 3:
+            raise ProgramError("DL115", "np.linalg.cross takes vectors of 3 elements")
+    return np.cross(x1, x2, axis=axis)
+
+
+def linalg_outer(x1: Tensor, x2: Tensor, /) -> Tensor:
+    if np.ndim(x1) != 1 or np.ndim(x2) != 1:
+        text = f"np.linalg.outer takes two vectors, not ranks {np.ndim(x1)} and {np.ndim(x2)}"
+        raise ProgramError("DL115", text, hint="np.outer flattens its arguments")
+    return np.outer(x1, x2)
+
+
 def vecdot(x1: Tensor, x2: Tensor, axis: int = -1) -> Tensor:
+    if np.shape(x1)[axis] != np.shape(x2)[axis]:
+        raise ProgramError("DL115", "np.vecdot takes vectors of one length")
     product = np.moveaxis(x1, axis, -1) * np.moveaxis(x2, axis, -1)
     return np.sum(product, axis=-1, dtype=product.dtype)
 
 
 def matvec(x1: Tensor, x2: Tensor) -> Tensor:
+    if np.ndim(x1) < 2:
+        raise ProgramError("DL115", "np.matvec takes a matrix, then a vector")
     return (x1 @ np.asarray(x2)[..., None])[..., 0]
 
 
 def vecmat(x1: Tensor, x2: Tensor) -> Tensor:
+    if np.ndim(x2) < 2:
+        raise ProgramError("DL115", "np.vecmat takes a vector, then a matrix")
     return (np.asarray(x1)[..., None, :] @ x2)[..., 0, :]
 
 
@@ -61,7 +81,11 @@ def det(a: Tensor) -> Tensor:
 
 def matrix_power(a: Tensor, n: int) -> Tensor:
     """By squaring."""
+    if not isinstance(n, int | np.integer):
+        raise ProgramError("DL119", "np.linalg.matrix_power takes a whole number that is known")
     a = np.asarray(a)
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
+        raise ProgramError("DL115", "np.linalg.matrix_power takes square matrices")
     if n < 0:
         a, n = np.linalg.inv(a), -n
     if n == 0:
@@ -103,6 +127,8 @@ def norm(x: Tensor, ord: Any = None, axis: Any = None, keepdims: bool = False) -
         axis = tuple(range(x.ndim))
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     axes = tuple(place(k, x.ndim) for k in axes)
+    if len(set(axes)) < len(axes):
+        raise ProgramError("DL115", "np.linalg.norm: an axis is named twice")
     if len(axes) == 1:
         return _vector_norm(x, 2 if ord is None else ord, axes, keepdims)
     if len(axes) == 2:

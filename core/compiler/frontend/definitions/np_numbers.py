@@ -286,7 +286,9 @@ def select(condlist: Sequence[Tensor], choicelist: Sequence[Tensor], default: Te
     if len(condlist) != len(choicelist) or not condlist:
         raise ProgramError("DL119", "np.select: as many conditions as choices, please")
     dtype = np.result_type(*choicelist, default)
-    result = np.full((), default, dtype) if isinstance(default, int | float) else default
+    result = default
+    if isinstance(default, int | float):  # NumPy makes an array of it, and casts that.
+        result = np.asarray(default).astype(dtype)
     if dtype.kind == "u":
         for choice in choicelist:
             if isinstance(choice, int):
@@ -298,16 +300,17 @@ def select(condlist: Sequence[Tensor], choicelist: Sequence[Tensor], default: Te
 
 
 def choose(a: Tensor, choices: Sequence[Tensor], mode: str = "raise") -> Tensor:
-    n = len(choices)
+    n, wide = len(choices), np.result_type(*choices)
     kind = np.result_type(a)
     if kind == np.uint64 or kind.kind not in "biu":
         hint = "convert it first: a.astype(np.int64)"
         raise ProgramError("DL116", f"np.choose: NumPy casts no {kind} to int64", hint=hint)
     if mode == "wrap":
         a = np.remainder(a, n)
-    result = choices[0]
+    rows = [np.asarray(choice).astype(wide) for choice in choices]
+    result = rows[0]
     for k in range(1, n):
-        result = np.where(a == k if k < n - 1 else a >= k, choices[k], result)
+        result = np.where(a == k if k < n - 1 else a >= k, rows[k], result)
     return result
 
 
@@ -318,6 +321,11 @@ def piecewise(
     if not isinstance(condlist, list | tuple):
         condlist = [condlist]
     kind = np.result_type(x)
+    for condition in condlist:
+        if np.shape(condition) != np.shape(x):
+            hint = "np.broadcast_to(condition, x.shape) gives one of that shape"
+            text = "np.piecewise takes conditions of the array's shape"
+            raise ProgramError("DL115", text, hint=hint)
     for f in funclist:
         if not callable(f) and np.ndim(f):
             raise ProgramError("DL119", "np.piecewise takes functions and numbers, not arrays")

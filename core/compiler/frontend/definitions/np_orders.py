@@ -86,6 +86,8 @@ def histogram_bin_edges(
         raise ProgramError("DL119", "np.histogram: `bins` is a number or edges, not a bool")
     if isinstance(bins, str):
         raise ProgramError("DL119", f"np.histogram: bins={bins!r} depends on the data")
+    if bins < 1:
+        raise ProgramError("DL113", f"np.histogram: `bins` must be positive, not {bins}")
     a = np.asarray(a) * 1.0
     ends = (np.min(a), np.max(a)) if range is None else range
     first, last = np.asarray(ends[0], a.dtype), np.asarray(ends[1], a.dtype)
@@ -151,7 +153,7 @@ def interp(
         other = top + (x - stop) * slope
         other = np.where(np.isnan(other) & (top == base), base, other)
         inside = np.where(np.isnan(inside), other, inside)
-        inside = np.where(x == start, base, np.where(x == xp[-1], fp[-1], inside))
+        inside = np.where(x == xp[-1], fp[-1], np.where(x == start, base, inside))
     inside = np.where(x < xp[0], fp[0] if left is None else left, inside)
     inside = np.where(x > xp[-1], fp[-1] if right is None else right, inside)
     return np.where(np.isnan(x), x, inside) if n > 1 else inside

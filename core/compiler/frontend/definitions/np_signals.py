@@ -123,7 +123,9 @@ def _end_weights(h: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def convolve(a: Tensor, v: Tensor, mode: Any = "full") -> Tensor:
     """The sequences shifted past each other as a matrix, times the shorter."""
-    a, v = np.asarray(a), np.asarray(v)
+    a, v = np.atleast_1d(a, v)
+    if a.ndim > 1 or v.ndim > 1:
+        raise ProgramError("DL115", f"np.convolve takes two vectors, not ranks {a.ndim}, {v.ndim}")
     a, v = (v, a) if v.shape[0] > a.shape[0] else (a, v)
     n, m = a.shape[0], v.shape[0]
     if m == 0:

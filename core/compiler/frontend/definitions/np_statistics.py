@@ -174,12 +174,18 @@ def _nanquantile(
     if method == "linear" and q.dtype.kind in "biu":
         result = np.take_along_axis(lanes, np.asarray(flat * last, np.int64), axis=0)
     else:
-        below, part = _position(flat * 1.0, count.astype(np.float64), method)
+        below, part = _position(flat * 1.0, count.astype((flat * 1.0).dtype), method)
         first = np.maximum(below, 0).astype(np.int64)
         low = np.take_along_axis(lanes, np.minimum(first, last), axis=0)
         high = np.take_along_axis(lanes, np.minimum(first + 1, last), axis=0)
         result = low if method in _WHOLE else _between(low, high, _typed(part, a, weak))
     return _kept(a, axis, np.reshape(result, q.shape + rest), keepdims)
+
+
+def has_lost_first(a: Tensor, axis: Any) -> Tensor:
+    """Whether the first lane has nothing but NaN, of whose type NumPy then makes the result."""
+    lanes = _lanes(a, axis)
+    return np.all(np.isnan(np.reshape(lanes, (lanes.shape[0], -1))[:, 0]))
 
 
 def nanmedian(a: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -223,6 +229,8 @@ def nanmean(a: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 
 def nanvar(a: Tensor, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+    if np.asarray(a).dtype.kind in "biu":
+        return np.var(a, axis, ddof=ddof, keepdims=keepdims)
     a = _floating(a)
     apart = np.where(np.isnan(a), 0, a - np.nanmean(a, axis, keepdims=True))
     total = np.sum(apart * apart, axis, keepdims=keepdims)

@@ -310,7 +310,7 @@ def at(ufunc: Any, handler: Callable[..., Any]) -> Callable[..., None]:
 
     def run(s: Specialiser, a: Any, indices: Any, b: Any) -> None:
         x = _array(s, a, f"np.{ufunc.__name__}.at")
-        value = arithmetic.tensor(s, b)
+        value = arithmetic.strong(arithmetic.tensor(s, b))  # Of Python's an array of its own type.
         name = f"np.{ufunc.__name__}.at"
         same_kind(s, handler(s, Tensor(s.scope.number(0, x.dtype)), _one(s, value)), x.dtype, name)
         if indexing.takes_arrays(s, x, indices):
@@ -404,8 +404,12 @@ def out(s: Specialiser, target: Any, result: Any, what: str, exact: bool, where:
     x = _array(s, target, what)
     if not is_number(result):
         raise s.error("DL105", f"{what}: `out` takes one result, not {describe(result)}")
-    if arithmetic.shape_of(result) != x.shape:
-        fits(s, arithmetic.shape_of(result), x.shape, what)
+    shape = arithmetic.shape_of(result)
+    if shape != x.shape:
+        fits(s, shape, x.shape, what)
+        if exact:
+            text = f"{what} gives an array of shape {list(shape)}, and `out` has {list(x.shape)}"
+            raise s.error("DL115", text, "assign instead: out[...] = result")
     have = arithmetic.dtype_of(s, result)[0]
     if exact and have is not x.dtype:
         text = f"{what} gives {have.value}, and `out` holds {x.dtype.value}"

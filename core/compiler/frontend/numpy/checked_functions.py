@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 def ldexp(s: Specialiser, x1: Any, x2: Any) -> Any:
     if type(x2) is Tensor and x2.weak and not (type(x1) is Tensor and x1.weak):
         raises.check_fits(s, x2, DType.I32)  # The type of NumPy's loop.
+    if _is_whole(s, x1) and not arithmetic.dtype_of(s, elementwise.array(s, x2))[1]:
+        x1 = arithmetic.tensor(s, x1, DType.F16)  # The first of NumPy's loops that takes it.
     return formula(s, np_numbers.ldexp, x1, x2)
+
+
+def _is_whole(s: Specialiser, x: Any) -> bool:
+    """Whether it is an int of Python's."""
+    kind, weak = arithmetic.dtype_of(s, elementwise.array(s, x))
+    return weak and kind.is_int
 
 
 def polymul(s: Specialiser, a1: Any, a2: Any) -> Any:
@@ -67,7 +75,13 @@ def in_range(f: Callable[..., Any], top: int, words: str) -> Callable[..., Any]:
         outside = s.emit("not", arithmetic.bitwise_and(s, *inside).value)
         fails(s, outside, ValueError, f"{words} must be in the range [0, {top}]")
         f_of = getattr(np_statistics, f.__name__)
-        return formula(s, f_of, a, q, axis, method=method, keepdims=keepdims)
+        made = formula(s, f_of, a, q, axis, method=method, keepdims=keepdims)
+        values = arithmetic.tensor(s, elementwise.array(s, a))
+        typed = values.dtype.is_float and values.dtype is not made.dtype
+        if f in (np.nanquantile, np.nanpercentile) and typed and values.type.size:
+            lost = formula(s, np_statistics.has_lost_first, values, axis).value
+            refuses(s, lost, f"Python gives {values.dtype.value} where the first row is all NaN")
+        return made
 
     return run
 

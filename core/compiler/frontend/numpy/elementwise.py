@@ -325,6 +325,10 @@ def clipped(
 ) -> Any:
     """`x.clip`."""
     a = arithmetic.strong(a)  # NumPy calls a method of it, as an array.
+    if arithmetic.dtype_of(s, array(s, a))[0] is DType.BOOL and all(
+        v is None for v in (a_min, a_max, min, max)
+    ):
+        raise s.error("DL116", "NumPy clips bools by at least one end", "leave np.clip out")
     low = _end(s, a, a_min if a_min is not None else min, False)
     high = _end(s, a, a_max if a_max is not None else max, True)
     if low is not None and high is not None:  # All three promote at once.

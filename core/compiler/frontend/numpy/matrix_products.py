@@ -169,7 +169,7 @@ def einsum(s: Specialiser, subscripts: Any, *operands: Any, optimize: Any = Fals
     terms = left.split(",")
     if len(terms) != len(operands):
         raise s.error("DL119", f"np.einsum: {len(terms)} terms and {len(operands)} operands")
-    values = [tensor(s, v) for v in operands]
+    values = [arithmetic.strong(tensor(s, v)) for v in operands]  # NumPy makes arrays of them.
     terms, dots = _without_dots(s, terms, values)
     if not arrow:
         letters = sorted(set("".join(terms)) - set(dots))
@@ -177,6 +177,11 @@ def einsum(s: Specialiser, subscripts: Any, *operands: Any, optimize: Any = Fals
     output = output.replace("...", dots)
     if "." in output or len(set(output)) != len(output):
         raise s.error("DL119", f"np.einsum: `{output}` is no output: each letter once")
+    if optimize is not False and not output:
+        text = (
+            "np.einsum with `optimize` gives a number or an array of rank 0, by the path it finds"
+        )
+        raise s.error("DL119", text, "leave `optimize` out")
     terms, values = _plain_terms(s, terms, values, output)
     term, value = terms[0], values[0]
     for k in range(1, len(terms)):

@@ -87,7 +87,8 @@ def _meant(
             usual = theirs[name].default if name in theirs else None
             if value is None and name in ("out", "dtype", "order", "like"):
                 continue
-            if name in _OF_MEMORY and type(value) in (bool, str) and value in _OF_MEMORY[name]:
+            has = isinstance(function, np.ufunc) or not theirs or name in theirs
+            if has and type(value) in (bool, str) and value in _OF_MEMORY.get(name, ()):
                 continue
             if value is usual and value is not None:
                 continue

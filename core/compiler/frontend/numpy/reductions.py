@@ -10,12 +10,12 @@ from ...ir import DType, Value
 from .. import operators
 from ..definitions import np_numbers
 from ..flow import raises
-from ..operators import static_int
+from ..operators import static_int, static_ints
 from ..values import Tensor, describe
 from . import arithmetic, indexing
 from .arithmetic import numpy_dtype, tensor
 from .formulas import fails, refuses
-from .shapes import axes_of, axis_of, ravel
+from .shapes import axes_of, axis_of, ravel, transpose
 
 if TYPE_CHECKING:
     from ..specialise import Specialiser
@@ -141,7 +141,7 @@ def _floating(s: Specialiser, a: Any, dtype: Any) -> Tensor:
     return Tensor(x.value) if x.dtype.is_float else tensor(s, x, DType.F64)
 
 
-def _count(x: Tensor, axes: tuple[int, ...]) -> int:
+def count_along(x: Tensor, axes: tuple[int, ...]) -> int:
     count = 1
     for k in axes:
         count *= x.shape[k]
@@ -156,7 +156,7 @@ def mean(
     wide = dtype is None and x.dtype is DType.F16  # NumPy sums these in f32: no sum overflows.
     value = arithmetic.convert(s, x.value, DType.F32) if wide else x.value
     total = Tensor(reduced(s, "reduce_sum", value, axes, keepdims))
-    result = arithmetic.divide(s, total, _count(x, axes))
+    result = arithmetic.divide(s, total, count_along(x, axes))
     return result if x.dtype.is_float and not wide else tensor(s, result, x.dtype)
 
 
@@ -171,7 +171,7 @@ def average(
 ) -> Any:
     if weights is None:
         result = mean(s, a, axis, None, keepdims)
-        count = _count(tensor(s, a), axes_of(s, tensor(s, a), axis))
+        count = count_along(tensor(s, a), axes_of(s, tensor(s, a), axis))
         return (
             (result, Tensor(s.scope.number(count, result.dtype, result.shape)))
             if returned
@@ -180,9 +180,16 @@ def average(
     x = _floating(s, a, None)
     w = tensor(s, weights)
     w = tensor(s, w, arithmetic.result_dtype(s, (x, w))[0])
-    if len(w.shape) == 1 and len(x.shape) > 1 and axis is not None:
-        k = axis_of(s, x, axis)
-        shape = tuple(n if d == k else 1 for d, n in enumerate(x.shape))
+    if w.shape != x.shape:
+        if axis is None:
+            text = f"np.average of {describe(x)} with weights {describe(weights)} has no axis"
+            raise s.error("DL115", text, "name the axes that the weights go along")
+        axes = [axis_of(s, x, k) for k in static_ints(s, axis, "an axis")]
+        if w.shape != tuple(x.shape[k] for k in axes):
+            text = f"{describe(weights)} are no weights along {list(axes)} of {describe(x)}"
+            raise s.error("DL115", text, "their shape is that of the array along these axes")
+        w = transpose(s, w, *sorted(range(len(axes)), key=axes.__getitem__))
+        shape = tuple(n if d in axes else 1 for d, n in enumerate(x.shape))
         w = Tensor(indexing.reshape(s, w.value, shape))
     total = sum_(s, arithmetic.multiply(s, x, w), axis, None, keepdims)
     spread = arithmetic.broadcast(s, w.value, arithmetic.broadcast_shapes(s, (x, w)))
@@ -215,7 +222,7 @@ def var(
         raise s.needs_static(ddof, "`ddof`")
     if isinstance(ddof, np.number):
         ddof = ddof.item()
-    return arithmetic.divide(s, total, max(_count(x, axes) - ddof, 0))
+    return arithmetic.divide(s, total, max(count_along(x, axes) - ddof, 0))
 
 
 def std(
@@ -229,7 +236,7 @@ def std(
     squares = var(s, a, axis, dtype, ddof, keepdims)
     x = tensor(s, a)
     if (
-        _count(x, axes_of(s, x, axis)) == 1
+        count_along(x, axes_of(s, x, axis)) == 1
     ):  # 0, or NaN: its own root, with a slope that is not NaN.
         return squares
     return Tensor(s.emit("sqrt", squares.value))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir import DType, Value
+from ...traced import ARRAY
 from .. import operators, special_methods
 from ..flow import iteration, raises
 from ..memory import stores
@@ -102,6 +103,8 @@ def _filled(s: Specialiser, value: Any, kind: DType, sizes: tuple[int, ...]) -> 
 
 #: No array is longer.
 _LENGTH_MAX = 2**48
+#: Nor an array that is computed while compiling: it is part of the program.
+_KNOWN_LENGTH_MAX = 2**24
 
 
 def arange(s: Specialiser, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
@@ -126,13 +129,21 @@ def arange(s: Specialiser, start: Any, stop: Any = None, step: Any = 1, dtype: A
         first, last, by = given
         kind = DType.of(np.arange(first, last, by).dtype)
         whole = whole and kind.is_int
+    if not whole and not (stop - start) / step <= _KNOWN_LENGTH_MAX:
+        hint = "count whole numbers, and multiply: np.arange(n) * step"
+        raise s.error("DL119", f"np.arange makes up to {_KNOWN_LENGTH_MAX} floats", hint)
     length = len(range(start, stop, step)) if whole else len(np.arange(start, stop, step))
     if kind is DType.BOOL:
         ends: tuple[Any, ...] = (start, stop, step)
         made = operators.python(s, lambda: np.arange(*ends, dtype=np.bool_), "`np.arange`")
         return tensor(s, made)
-    if not whole:
-        return tensor(s, np.arange(start, stop, step).astype(kind.numpy))
+    most = 2 ** (np.finfo(kind.numpy).nmant + 1) if kind.is_float else np.iinfo(kind.numpy).max
+    least = -most if kind.is_float else np.iinfo(kind.numpy).min
+    if not (whole and all(least <= v <= most for v in (start, stop, step))):
+        # NumPy takes the first two elements in the type, and counts on by their difference.
+        ends = (start, stop, step)
+        made = operators.python(s, lambda: np.arange(*ends, dtype=kind.numpy), "`np.arange`")
+        return tensor(s, made)
     value = iota(s, length, kind)
     if step != 1:
         value = s.emit("mul", value, s.scope.number(step, kind, (length,)))
@@ -192,7 +203,7 @@ def linspace(
         if wanted.is_int:
             points = Tensor(s.emit("floor", points.value))
         points = tensor(s, points, wanted)
-    return (points, step) if retstep else points
+    return (points, step if gaps > 0 else np.nan) if retstep else points
 
 
 def strong_sequence(s: Specialiser, value: Any) -> Any:
@@ -263,10 +274,19 @@ def array(
         missing = static_int(s, ndmin, "`ndmin`") - len(x.shape)
         return reshape(s, x, (1,) * missing + x.shape) if missing > 0 else x
     kind = None if dtype is None else numpy_dtype(s, dtype)
+    if copy is False:
+        _check_uncopied(s, object, kind)
     made = object
     if type(object) is not Tensor and not isinstance(object, np.ndarray):
         made = _nested(s, object, kind if kind is not None and kind.is_int else None)
     return tensor(s, made, kind if kind is not None else tensor(s, made).dtype)
+
+
+def _check_uncopied(s: Specialiser, value: Any, kind: DType | None) -> None:
+    is_array = isinstance(value, np.ndarray) or (type(value) is Tensor and value.kind == ARRAY)
+    if not is_array or (kind is not None and kind is not arithmetic.dtype_of(s, value)[0]):
+        text = f"`copy=False`: NumPy makes no array of {describe(value)} without a copy"
+        raise s.error("DL113", text, "leave `copy` out: np.asarray(x) copies where it must")
 
 
 def _nested(s: Specialiser, value: Any, kind: DType | None) -> Any:
@@ -360,6 +380,8 @@ def expand_dims(s: Specialiser, a: Any, axis: Any) -> Tensor:
     x = tensor(s, a)
     given = static_ints(s, axis, "an axis")
     places = {axis_of(s, x, k, extra=len(given)) for k in given}
+    if len(places) < len(given):
+        raise s.error("DL115", f"np.expand_dims: {list(given)} names an axis twice")
     sizes = iter(x.shape)
     rank = len(x.shape) + len(given)
     shape = tuple(1 if k in places else next(sizes) for k in range(rank))

@@ -106,6 +106,13 @@ def _padded_places(s: Specialiser, size: int, ends: tuple[int, int], mode: str) 
     return operators.python(s, lambda: np.pad(np.arange(size), ends, mode), "`np.pad`")  # type: ignore[call-overload]
 
 
+def _padding(value: Any, dtype: Any) -> Any:
+    """A number as NumPy writes it around an array."""
+    made = np.zeros(1, dtype)
+    made[:] = np.asarray(value)[()]
+    return made[0]
+
+
 def _pad_numbers(
     s: Specialiser, x: Tensor, low: tuple[int, ...], high: tuple[int, ...], values: Any
 ) -> Tensor:
@@ -114,6 +121,8 @@ def _pad_numbers(
     if arithmetic.shape_of(values) == () and not isinstance(values, tuple | list):
         if type(values) is Tensor:
             raises.check_fits(s, Tensor(values.value, kind=SCALAR), x.dtype, item=True)
+        else:
+            values = operators.python(s, lambda: _padding(values, x.dtype.numpy), "`np.pad`")
         value = arithmetic.materialise(s, arithmetic.strong(values), x.dtype, ())
         return shapes.same(
             x, s.emit("pad", x.value, value, low=low, high=high, interior=(0,) * rank)

@@ -40,7 +40,7 @@ def ufunc_method(ufunc: np.ufunc, name: str) -> Row | None:
     if name == "outer" and ufunc.nin == 2:
         handler = _outer(ufunc)
     elif name == "reduce" and ufunc in REDUCE:
-        handler = _reduce(REDUCE[ufunc])
+        handler = _reduce(ufunc)
     elif name == "reduce" and ufunc in ASSOCIATIVE:
         handler = _fold(ufunc)
     elif name == "reduceat" and ufunc in (*REDUCE, *ASSOCIATIVE):
@@ -66,7 +66,9 @@ def _outer(ufunc: np.ufunc) -> Handler:
     return run
 
 
-def _reduce(reduction: Callable[..., Any]) -> Handler:
+def _reduce(ufunc: np.ufunc) -> Handler:
+    reduction = REDUCE[ufunc]
+
     def run(
         s: Specialiser,
         array: Any,
@@ -75,10 +77,12 @@ def _reduce(reduction: Callable[..., Any]) -> Handler:
         out: Any = None,
         keepdims: Any = False,
     ) -> Any:
+        from ..calls import run_handler
+
         given = {"keepdims": keepdims} if dtype is None else {"keepdims": keepdims, "dtype": dtype}
-        made = reduction(s, array, axis, **given)
-        name = f"`{reduction.__name__.rstrip('_')}`"
-        return made if out is None else array_changes.out(s, out, made, name, False)
+        name = f"np.{ufunc.__name__}.reduce"
+        made = run_handler(s, name, reduction, (array, axis), given)
+        return made if out is None else array_changes.out(s, out, made, f"`{name}`", False)
 
     return run
 

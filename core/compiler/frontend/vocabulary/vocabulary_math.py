@@ -227,6 +227,10 @@ def _modf(s: Specialiser, x: Any) -> tuple[Tensor, Tensor]:
 
 
 def _ldexp(s: Specialiser, x: Any, i: Any) -> Tensor:
+    if not (type(i) is int or (type(i) is Tensor and i.weak)):
+        raise s.error(
+            "DL116", "`math.ldexp` takes an int of Python's as its second argument", "int(i)"
+        )
     (power,) = _wholes(s, [i], "ldexp")
     value = _number(s, x, "ldexp")
     return _checked(s, math.ldexp, [value, _weak(power)], _weak(s.call(np.ldexp, value, power)))

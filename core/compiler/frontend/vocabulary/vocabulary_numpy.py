@@ -274,12 +274,13 @@ _LINALG: tuple[Named, ...] = (
     (np.linalg.multi_dot, linear_systems.multi_dot),
     *_definitions(np_matrices, "norm matrix_power tensorsolve tensorinv", np.linalg),
     *_definitions(np_spectra, "qr eigh eigvalsh svd svdvals pinv matrix_rank cond", np.linalg),
-    *_definitions(np_matrices, "vector_norm matrix_norm cross vecdot", np.linalg),
+    *_definitions(np_matrices, "vector_norm matrix_norm vecdot", np.linalg),
     *_definitions(np_arrays, "matrix_transpose", np.linalg),
     *_some(
         np.linalg,
         matmul=matrix_products.matmul,
-        outer=matrix_products.outer,
+        outer=Defined(np_matrices.linalg_outer),
+        cross=Defined(np_matrices.linalg_cross),
         tensordot=matrix_products.tensordot,
     ),
     *_some(
@@ -448,7 +449,7 @@ _ARRAYS = frozenset(
         *("swapaxes", "moveaxis", "expand_dims", "broadcast_to", "flipud"),
         *("fliplr", "roll", "rollaxis", "rot90", "matrix_transpose", "where", "select"),
         *("tensordot", "cov", "piecewise", "take_along_axis", "pad", "apply_along_axis"),
-        *("isin", "broadcast_arrays", "block", "tensorsolve"),
+        *("isin", "broadcast_arrays", "block", "tensorsolve", "tile", "resize", "cross"),
     )
 )
 _PYTHON = {"allclose": BOOL, "array_equal": BOOL, "array_equiv": BOOL, "isscalar": BOOL}

@@ -74,6 +74,8 @@ class Row:
             args, kwargs = positional_arguments.placed(f, self.handler, args, kwargs)
         if kwargs and kwargs.get("out") is not None and self.name.startswith("np."):
             exact = not isinstance(f, np.ufunc)
+            if (theirs := positional_arguments.numpys(f)) and "out" not in theirs:
+                raise s.error("DL105", f"`{self.name}` has no `out` in NumPy", "assign its result")
             own = ("out",) if exact or f is np.power else ("out", "where")
             rest = {k: v for k, v in kwargs.items() if k not in own}
             where = kwargs.get("where", True) if "where" in own else True
@@ -109,6 +111,7 @@ class Row:
         if self.function.types[-1].endswith("?"):
             raise s.error("DL105", f"`{self.name}` gives bools", "leave `dtype` out")
         values = [elementwise.array(s, v) for v in args]
+        check_loop(s, self, [arithmetic.dtype_of(s, v) for v in values], kind.numpy)
         for value in values:
             have, weak = arithmetic.dtype_of(s, value)
             known = _WEAK_TYPES.get(have, have.numpy) if weak else have.numpy
@@ -173,6 +176,22 @@ def _in_loop_type(s: Specialiser, row: Row, args: Sequence[Any]) -> Sequence[Any
             arithmetic.check_range(s, value, arithmetic.numpy_dtype(s, to))
         out.append(value)
     return out
+
+
+def check_loop(
+    s: Specialiser, row: Row, kinds: Iterable[tuple[DType, bool]], result: np.dtype[Any]
+) -> None:
+    """Refuses a `dtype` in which NumPy's function does not compute."""
+    f = row.function
+    asked = [
+        float if weak and kind.is_float else int if weak else kind.numpy for kind, weak in kinds
+    ]
+    signature = (*(None,) * f.nin, *(result,) * f.nout)
+    try:
+        f.resolve_dtypes((*asked, *(None,) * f.nout), signature=signature, casting="unsafe")
+    except TypeError as e:
+        hint = "leave `dtype` out, and convert the result: np.exp(x).astype(dtype)"
+        raise s.error("DL116", f"`{row.name}` fails: {e}", hint) from None
 
 
 def _loop(s: Specialiser, row: Row, kinds: Iterable[tuple[DType, bool]]) -> tuple[Any, ...]:
@@ -401,10 +420,12 @@ def tensor_attribute(s: Specialiser, x: Tensor | Picked, name: str) -> Any:
         raise operators.of_several_classes(s, x)
     if x.weak:
         return _python_attribute(s, x, name)
-    found = PROPERTIES.get(name)
+    found, handler = PROPERTIES.get(name), METHODS.get(name)
+    if (found or handler) and not any(hasattr(c, name) for c in x.classes):
+        said = " or ".join(c.__name__ for c in x.classes)
+        raise s.error("DL104", f"{said} has no attribute `{name}`", "np.asarray(x) makes an array")
     if found is not None:
         return _of_scalar(x, method_result(s, "copy", x, found(s, x)))
-    handler = METHODS.get(name)
     if handler is not None:
         return Method(name, x, partial(_method, name, handler))
     near = difflib.get_close_matches(name, [*METHODS, *PROPERTIES], 1)
