@@ -332,6 +332,10 @@ EQUALS: dict[str, tuple[str, ...]] = {
         "return np.outer(a, 2.0), a.dot(2), np.kron(a, 2), np.multiply.outer(a, 2.0)",
         "np.array([1 + 2j, 3], np.complex64)",
     ),
+    "a choice between complex numbers and one of Python's": (
+        "return np.where(c, a, b), np.where(c, 1j, a), np.select([c], [a], b)",
+        "np.array([1 + 2j, 3], np.complex64), 2j, np.array([True, False])",
+    ),
     "a sign of a complex array of rank 0": ("return +a, -a", "np.array(1 + 2j)"),
     "degrees of freedom of integers": (
         "return np.nanvar(a, ddof=7), np.nanstd(a, ddof=3), np.nanvar(b, ddof=7)",
@@ -431,6 +435,13 @@ REFUSALS: dict[str, tuple[str, ...]] = {
         "return np.arange(a, b)",
         "np.uint8(5), np.uint8(2)",
     ),
+    "another order of memory": ("return np.ravel(a.T, 'K')", "np.ones((2, 3))"),
+    "an order that is none": ("return np.ravel(a, 2)", "np.eye(2)"),
+    "a diagonal of two sizes": ("return np.einsum('ii', a)", "np.ones((1, 3))"),
+    "two places for one result": ("return np.sqrt(a, a, out=a)", "np.ones(2)"),
+    "a complex number as a type": ("return np.zeros(3, 1j) + a", "1.0"),
+    "the size of two numbers": ("return abs(1j * a, 2)", "1.0"),
+    "a parameter of another function": ("return np.asarray([a, a], ndmin=2)", "1.0"),
     "weights without an axis": ("return np.average(a, weights=b)", "np.eye(2), np.ones(2)"),
     "weights of another length": (
         "return np.average(a, 0, weights=b)",

@@ -77,6 +77,8 @@ def _making(s: Specialiser, row: Row, f: Any, *args: Any, **kwargs: Any) -> Any:
         if asked is None:
             raise s.error("DL119", f"`{row.name}`: a complex number is no size")
         rest.remove(asked)
+    if not complexes.is_type(asked):
+        raise s.error("DL119", f"`{row.name}`: {describe(asked)} is no type, or stands beside one")
     dtype = complexes.part_type(s, asked)
     re = row(s, f, rest, {**kwargs, "dtype": dtype.numpy})
     zeros = stores.fresh(s, s.scope.number(0, dtype, re.shape), True)
@@ -295,7 +297,7 @@ def _norm(s: Specialiser, row: Row, f: Any, x: Any, *args: Any, **kwargs: Any) -
 def _einsum(s: Specialiser, row: Row, f: Any, subscripts: Any, *operands: Any, **kw: Any) -> Any:
     if not isinstance(subscripts, str):
         raise s.error("DL119", "np.einsum of complex numbers takes its subscripts as text")
-    values = [elementwise.array(s, v) for v in operands]
+    values = [strong(elementwise.array(s, v)) for v in operands]
     dtype = complexes.common(s, values)
     total: dict[int, Any] = {}
     # A product of k complex operands is 2^k real ones, each times a power of i.

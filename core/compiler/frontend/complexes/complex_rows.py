@@ -23,7 +23,7 @@ from .. import complexes
 from ..definitions import np_complexes as formulas
 from ..memory import stores
 from ..numpy import arithmetic, elementwise, positional_arguments
-from ..values import Tensor, describe, is_number, is_static
+from ..values import Tensor, describe, is_static
 from . import formula, lift, new, parts
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def call(s: Specialiser, row: Row, f: Any, args: Sequence[Any], kwargs: Mapping[
     from .complex_python import PYTHON
 
     if row.name in PYTHON:
-        return PYTHON[row.name](s, row, f, *args, **kwargs)
+        return _run(s, row, f, PYTHON[row.name], args, kwargs)
     name = row.name.removeprefix("np.")
     if name.startswith("fft.") and name not in PARTS:
         return run_handler(s, row.name, row.handler, args, kwargs)
@@ -208,7 +208,9 @@ def by_parts(
         hint = "take z.real and z.imag"
         raise s.error("DL116", f"`{row.name}` does not take a complex number there", hint)
     values = [
-        v if name == "select" or (name == "where" and is_number(given[k])) else strong(v)
+        v
+        if name == "select" or (name == "where" and not isinstance(given[k], list | tuple))
+        else strong(v)
         for k in promoted
         for v in numbers_in(given[k])
     ]
@@ -261,6 +263,8 @@ def _elementwise(s: Specialiser, row: Row, args: Sequence[Any], kwargs: Mapping[
         text = f"`{row.name}` of complex numbers does not take `{next(iter(kwargs))}`"
         raise s.error("DL105", text)
     values = [elementwise.array(s, v) for v in args]
+    if isinstance(f := row.function, np.ufunc) and len(values) != f.nin:
+        raise s.error("DL105", f"`{row.name}` takes {f.nin} numbers, not {len(values)}")
     dtype = asked or complexes.common(s, values)
     name = row.name.removeprefix("np.")
     n = complexes.exponent(values[1]) if name == "power" and len(values) == 2 else None
@@ -302,6 +306,8 @@ def _product(
         raise s.error("DL105", f"`{row.name}` takes complex numbers by position")
     a, b = (strong(elementwise.array(s, args[k])) for k in (i, j))
     rest = [v for k, v in enumerate(args) if k not in (i, j)]
+    if rest and positional_arguments.numpys(f) is None:
+        raise s.error("DL105", f"`{row.name}` takes two numbers, not {len(args)}")
 
     def run(x: Any, y: Any) -> Any:
         return row(s, f, [x, y, *rest], kwargs)

@@ -269,6 +269,10 @@ def _axes(
     value = elementwise.array(s, a)
     shape = complexes.shape_of(value)
     part = value.re if type(value) is Complex else value
+    if sizes is not None and not isinstance(sizes, tuple | list | np.ndarray):
+        raise s.error(
+            "DL119", f"a Fourier transform takes a length each axis, not {describe(sizes)}"
+        )
     given = None if sizes is None else list(operators.static_ints(s, sizes, "a length"))
     if axes is None:
         places = range(-len(shape if given is None else given), 0)

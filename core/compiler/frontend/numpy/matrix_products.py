@@ -255,6 +255,11 @@ def _plain_terms(
             sizes[c] = n if sizes.get(c, 1) == 1 else sizes[c]
     out_terms, out_values = [], []
     for term, value in zip(terms, values, strict=True):
+        twice = [c for c in set(term) if term.count(c) > 1]
+        sides = {c: {n for d, n in zip(term, value.shape, strict=True) if d == c} for c in twice}
+        if wrong := [c for c in twice if len(sides[c]) > 1]:
+            text = f"np.einsum: `{wrong[0]}` has the sizes {sorted(sides[wrong[0]])} in one operand"
+            raise s.error("DL115", text)
         thin = [k for k, c in enumerate(term) if value.shape[k] == 1 and sizes[c] != 1]
         if thin:
             value = shapes.squeeze(s, value, tuple(thin))

@@ -68,6 +68,18 @@ def placed(
     return args, kwargs
 
 
+def unknown(function: Any, kwargs: Mapping[str, Any]) -> str | None:
+    """A name that a function of NumPy has no parameter of."""
+    theirs = numpys(function) if _is_numpys(function) else None
+    if not theirs or any(p.kind is p.VAR_KEYWORD for p in theirs.values()):
+        return None
+    return next((name for name in kwargs if name not in theirs), None)
+
+
+def _is_numpys(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).partition(".")[0] == "numpy"
+
+
 #: What says how NumPy lays out or takes memory: values that change nothing in a program.
 _OF_MEMORY: Mapping[str, tuple[Any, ...]] = {
     "order": ("C", "K", "A"),

@@ -330,6 +330,12 @@ def reshape(s: Specialiser, a: Any, *shape: Any, order: str = "C") -> Tensor:
 
 def ravel(s: Specialiser, a: Any, order: str = "C") -> Tensor:
     x = tensor(s, a)
+    if order not in ("C", "F"):
+        from ..memory import shared_memory
+
+        if order not in ("A", "K") or not shared_memory.all_row_major([x]):
+            text = f"ravel knows the orders C and F, not {describe(order)}"
+            raise s.error("DL119", text, "and K and A of arrays that lie row by row")
     if order == "F":
         x = transpose(s, x)
     value = reshape(s, stores.plain(x), -1).value

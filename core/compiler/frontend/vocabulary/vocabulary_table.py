@@ -72,10 +72,12 @@ class Row:
             return ragged_rows.call(s, self, f, args, kwargs)
         if self.gives is not None:
             args, kwargs = positional_arguments.placed(f, self.handler, args, kwargs)
+        if kwargs and (unknown := positional_arguments.unknown(f, kwargs)):
+            raise s.error("DL105", f"`{self.name}` has no parameter `{unknown}` in NumPy")
         if kwargs and kwargs.get("out") is not None and self.name.startswith("np."):
             exact = not isinstance(f, np.ufunc)
-            if (theirs := positional_arguments.numpys(f)) and "out" not in theirs:
-                raise s.error("DL105", f"`{self.name}` has no `out` in NumPy", "assign its result")
+            if not exact and len(args) > f.nin:
+                raise s.error("DL105", f"`{self.name}`: `out` is given twice")
             own = ("out",) if exact or f is np.power else ("out", "where")
             rest = {k: v for k, v in kwargs.items() if k not in own}
             where = kwargs.get("where", True) if "where" in own else True
