@@ -435,6 +435,13 @@ REFUSALS: dict[str, tuple[str, ...]] = {
         "return np.arange(a, b)",
         "np.uint8(5), np.uint8(2)",
     ),
+    "a row that would get an axis": ("a[-1] += a[:, :1]\nreturn a", "np.ones((1, 3)) * 1j"),
+    "blocks of several depths": ("return np.block([[1, 2], a])", "np.ones(2)"),
+    "an ellipsis without a place": ("return np.einsum('i...j->j', a)", "np.ones((2, 2, 2))"),
+    "two places for two results": (
+        "return np.divmod(a, 2, out=(np.zeros(2), np.zeros(2)))",
+        "np.ones(2)",
+    ),
     "another order of memory": ("return np.ravel(a.T, 'K')", "np.ones((2, 3))"),
     "an order that is none": ("return np.ravel(a, 2)", "np.eye(2)"),
     "a diagonal of two sizes": ("return np.einsum('ii', a)", "np.ones((1, 3))"),

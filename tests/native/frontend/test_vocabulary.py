@@ -132,7 +132,7 @@ def test_functions_of_arrays_that_are_known_are_run_by_numpy_while_compiling() -
     ("f", "words"),
     [
         (lambda x: np.add(x, 1, out=x), "`out` would change an array"),
-        (lambda x: np.exp(x, where=x > 0), "`where` leaves elements unset"),
+        (lambda x: np.exp(x, where=x > 0), "`where` is not known here"),
         (lambda x: x.sum(axis=0, out=x), "`out` would change an array"),
         (lambda x: np.mean(x, where=x > 0), "np.where(mask, np.add(a, b), other)"),
         (lambda x: np.intersect1d(x, x), "use np.sort and compare neighbours"),

@@ -372,7 +372,10 @@ def update_item(s: Specialiser, op: str, z: Complex, index: Any, make: Callable[
         return
     old = subscript(s, z, index)
     value = make()
-    store(s, z, index, operators.binary(s, op, plain(old), value))
+    result = operators.binary(s, op, plain(old), value)
+    if shape_of(old) != ():
+        array_changes.fits(s, shape_of(result), shape_of(old), f"`{op}=`")
+    store(s, z, index, result)
 
 
 def plain(z: Complex) -> Complex:

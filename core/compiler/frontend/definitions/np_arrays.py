@@ -156,6 +156,8 @@ def block(arrays: Any) -> Tensor:
 
 def _block(arrays: Any, depth: int) -> Tensor:
     if not isinstance(arrays, list):
+        if depth:
+            raise ProgramError("DL115", "np.block: lists of other depths than the first")
         return np.asarray(arrays)
     parts = [_block(a, depth - 1) for a in arrays]
     rank = max(depth, *[p.ndim for p in parts])

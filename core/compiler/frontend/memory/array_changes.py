@@ -397,6 +397,8 @@ def out(s: Specialiser, target: Any, result: Any, what: str, exact: bool, where:
     """
     if isinstance(target, tuple) and len(target) == 1:
         target = target[0]
+    if isinstance(target, tuple):
+        raise s.error("DL105", f"{what}: `out` of several arrays is not known here", "assign each")
     if where is not True and type(target) is Complex:
         raise s.error("DL116", f"{what}: `where` is not known here for complex numbers")
     if type(target) is Complex:

@@ -174,6 +174,9 @@ def einsum(s: Specialiser, subscripts: Any, *operands: Any, optimize: Any = Fals
     if not arrow:
         letters = sorted(set("".join(terms)) - set(dots))
         output = dots + "".join(c for c in letters if "".join(terms).count(c) == 1)
+    if dots and "..." not in output and arrow:
+        text = f"np.einsum: `{output}` has no place for the axes of `...`"
+        raise s.error("DL115", text, "begin it with `...`, or sum the result")
     output = output.replace("...", dots)
     if "." in output or len(set(output)) != len(output):
         raise s.error("DL119", f"np.einsum: `{output}` is no output: each letter once")

@@ -295,8 +295,8 @@ _DEFINITIONS = str(Path(__file__).parents[1] / "definitions")
 _REFUSED = {
     "out": ("`out` is not known here", "take the result: y[...] = np.add(a, b)"),
     "where": (
-        "`where` leaves elements unset",
-        "choose from the whole result: np.where(mask, np.add(a, b), other)",
+        "`where` is not known here",
+        "choose by np.where(mask, new, old): of a result, or of what a reduction takes",
     ),
 }
 
