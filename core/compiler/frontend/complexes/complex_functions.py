@@ -78,7 +78,7 @@ def _making(s: Specialiser, row: Row, f: Any, *args: Any, **kwargs: Any) -> Any:
             raise s.error("DL119", f"`{row.name}`: a complex number is no size")
         rest.remove(asked)
     if not complexes.is_type(asked):
-        raise s.error("DL119", f"`{row.name}`: {describe(asked)} is no type, or stands beside one")
+        raise s.error("DL119", f"`{row.name}`: {describe(asked)} is no element type")
     dtype = complexes.part_type(s, asked)
     re = row(s, f, rest, {**kwargs, "dtype": dtype.numpy})
     zeros = stores.fresh(s, s.scope.number(0, dtype, re.shape), True)

@@ -32,6 +32,7 @@ def cross(
 
 
 def linalg_cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """`np.linalg.cross`, of vectors of three elements alone."""
     for x in (x1, x2):
         if np.shape(x)[axis] != 3:
             raise ProgramError("DL115", "np.linalg.cross takes vectors of 3 elements")
@@ -39,6 +40,7 @@ def linalg_cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def linalg_outer(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """`np.linalg.outer`, which does not flatten its operands."""
     if np.ndim(x1) != 1 or np.ndim(x2) != 1:
         text = f"np.linalg.outer takes two vectors, not ranks {np.ndim(x1)} and {np.ndim(x2)}"
         raise ProgramError("DL115", text, hint="np.outer flattens its arguments")

@@ -142,6 +142,7 @@ def _floating(s: Specialiser, a: Any, dtype: Any) -> Tensor:
 
 
 def count_along(x: Tensor, axes: tuple[int, ...]) -> int:
+    """How many elements of x lie along some axes."""
     count = 1
     for k in axes:
         count *= x.shape[k]
